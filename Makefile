@@ -15,6 +15,7 @@ test: check $(VENV)/.chromium $(VENV)/.prometheus $(VENV)/.litellm
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy

@@ -32,7 +32,9 @@ class CollectorSettings:
     max_body_mib: int = 16  # of one request, as sent
     max_decompressed_mib: int = 16  # of one request, decompressed
     body_timeout_s: float = 30.0  # a body that has not come by then is given up
-    max_attributes: int = 128  # of one span, event, link, resource or data point; OpenTelemetry's own default
+    max_attributes: int = (
+        128  # of one span, event, link, resource or data point; OpenTelemetry's own default
+    )
     max_attribute_length: int = 16_384  # characters of one value
     max_depth: int = 16  # of arrays and maps in one value
     cors_origins: tuple[str, ...] = ()  # web pages that may send, such as https://app.example.com
@@ -89,18 +91,35 @@ class Settings:
 
 
 _TABLES: dict[str, type[CollectorSettings] | type[PrivacySettings] | type[RetentionSettings]] = {
-    "collector": CollectorSettings, "privacy": PrivacySettings, "retention": RetentionSettings}
+    "collector": CollectorSettings,
+    "privacy": PrivacySettings,
+    "retention": RetentionSettings,
+}
 _FREE_TABLES = ("slo", "budgets", "prices", "dashboard", "scrape")
 _BOUNDS: dict[str, tuple[float, float]] = {
-    "grpc_port": (0, 65_535), "http_port": (0, 65_535), "max_body_mib": (1, 256), "max_decompressed_mib": (1, 1_024), "body_timeout_s": (0.1, 3_600),
-    "max_attributes": (1, 1_024), "max_attribute_length": (16, 1 << 24), "max_depth": (1, 64),
-    "queue_mib": (1, 4_096), "commit_mib": (1, 256), "quiet_s": (0.05, 3_600),
-    "api_port": (-1, 65_535), "max_age_days": (0, 36_500), "check_s": (0.05, 86_400),
+    "grpc_port": (0, 65_535),
+    "http_port": (0, 65_535),
+    "max_body_mib": (1, 256),
+    "max_decompressed_mib": (1, 1_024),
+    "body_timeout_s": (0.1, 3_600),
+    "max_attributes": (1, 1_024),
+    "max_attribute_length": (16, 1 << 24),
+    "max_depth": (1, 64),
+    "queue_mib": (1, 4_096),
+    "commit_mib": (1, 256),
+    "quiet_s": (0.05, 3_600),
+    "api_port": (-1, 65_535),
+    "max_age_days": (0, 36_500),
+    "check_s": (0.05, 86_400),
 }
 _CHOICES = {"log_format": ("text", "json"), "decoder": ("fast", "upb")}
 
 
-def load(path: Path | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None) -> Settings:
+def load(
+    path: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Settings:
     """Settings from flags (`{"collector.http_port": 0}`; None means not given), OVERRUN_* variables, the TOML file, and defaults.
 
     Raises:
@@ -120,15 +139,33 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None,
         for key in known:
             variable = f"OVERRUN_{key.upper()}"
             if environment.get(variable):
-                values[key], origins[f"{table}.{key}"] = environment[variable], f"environment {variable}"
+                values[key], origins[f"{table}.{key}"] = (
+                    environment[variable],
+                    f"environment {variable}",
+                )
             flag = (flags or {}).get(f"{table}.{key}")
             if flag is not None:
                 values[key], origins[f"{table}.{key}"] = flag, "flag"
-        checked = {k: _checked(f"[{table}] {k}", v, getattr(kind(), k), origins[f"{table}.{k}"]) for k, v in values.items()}
+        checked = {
+            k: _checked(f"[{table}] {k}", v, getattr(kind(), k), origins[f"{table}.{k}"])
+            for k, v in values.items()
+        }
         built[table] = replace(kind(), **checked)
     free = {name: _table(document, name) for name in _FREE_TABLES}
-    words = own_dialect(document.get("attributes", {}), document.get("stages", []), path, own_metrics(document.get("metrics", {}), path))
-    return Settings(collector=built["collector"], privacy=built["privacy"], retention=built["retention"], words=words, origins=origins, **free)
+    words = own_dialect(
+        document.get("attributes", {}),
+        document.get("stages", []),
+        path,
+        own_metrics(document.get("metrics", {}), path),
+    )
+    return Settings(
+        collector=built["collector"],
+        privacy=built["privacy"],
+        retention=built["retention"],
+        words=words,
+        origins=origins,
+        **free,
+    )
 
 
 def _read(path: Path | None) -> dict[str, Any]:
@@ -169,7 +206,9 @@ def _checked(name: str, value: Any, default: Any, origin: str) -> Any:
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is not wanted:
-        raise ConfigError(f"{name} = {value!r} ({origin}) is {type(value).__name__}, wanted {wanted.__name__} such as {default!r}")
+        raise ConfigError(
+            f"{name} = {value!r} ({origin}) is {type(value).__name__}, wanted {wanted.__name__} such as {default!r}"
+        )
     choices = _CHOICES.get(name.rsplit(" ", 1)[-1])
     if choices and value not in choices:
         raise ConfigError(f"{name} = {value!r} ({origin}) is not known: use {' or '.join(choices)}")
@@ -181,9 +220,15 @@ def _checked(name: str, value: Any, default: Any, origin: str) -> Any:
 
 def _texts(name: str, value: Any, origin: str) -> tuple[str, ...]:
     """A list of texts; one text (environment, flag) is split at its commas."""
-    found = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    found = (
+        [part.strip() for part in value.split(",") if part.strip()]
+        if isinstance(value, str)
+        else value
+    )
     if not isinstance(found, list | tuple) or not all(isinstance(item, str) for item in found):
-        raise ConfigError(f"{name} = {value!r} ({origin}) is no list of texts, such as [\"one\", \"two\"]")
+        raise ConfigError(
+            f'{name} = {value!r} ({origin}) is no list of texts, such as ["one", "two"]'
+        )
     return tuple(found)
 
 
@@ -196,7 +241,9 @@ def _from_text(name: str, text: str, wanted: type, origin: str) -> Any:
     try:
         return wanted(text)
     except ValueError as error:
-        raise ConfigError(f"{name} = {text!r} ({origin}) is not {'a whole number' if wanted is int else 'a number'}") from error
+        raise ConfigError(
+            f"{name} = {text!r} ({origin}) is not {'a whole number' if wanted is int else 'a number'}"
+        ) from error
 
 
 def described(settings: Settings) -> list[str]:
@@ -205,14 +252,27 @@ def described(settings: Settings) -> list[str]:
     for table in _TABLES:
         built = getattr(settings, table)
         for f in fields(built):
-            out.append(f"[{table}] {f.name} = {getattr(built, f.name)!r}  ({settings.origins.get(f'{table}.{f.name}', 'default')})")
+            out.append(
+                f"[{table}] {f.name} = {getattr(built, f.name)!r}  ({settings.origins.get(f'{table}.{f.name}', 'default')})"
+            )
     for table in _FREE_TABLES:
         free: Mapping[str, Any] = getattr(settings, table)
         out += [f"[{table}] {key} = {value!r}  (file)" for key, value in free.items()]
     if settings.words is not None:
-        out += [f"[attributes] {f.key}{''.join(f'.{step}' for step in f.path)} = {f.column!r}  (file)" for f in settings.words.fields]
-        out += [f"[[stages]] {mark.stage}: attribute {mark.key!r} {sorted(mark.values) or 'with any value'}  (file)" for mark in settings.words.marks]
-        out += [f"[[stages]] {name.stage}: name matching {name.pattern!r} under scope {name.scope or 'any'!r}  (file)" for name in settings.words.names]
+        out += [
+            f"[attributes] {f.key}{''.join(f'.{step}' for step in f.path)} = {f.column!r}  (file)"
+            for f in settings.words.fields
+        ]
+        out += [
+            f"[[stages]] {mark.stage}: attribute {mark.key!r} {sorted(mark.values) or 'with any value'}  (file)"
+            for mark in settings.words.marks
+        ]
+        out += [
+            f"[[stages]] {name.stage}: name matching {name.pattern!r} under scope {name.scope or 'any'!r}  (file)"
+            for name in settings.words.names
+        ]
         for m in settings.words.metrics:
-            out.append(f"[metrics] {m.name} = {m.indicator!r}, times {m.scale:g}{f' where {dict(m.where)}' if m.where else ''}  (file)")
+            out.append(
+                f"[metrics] {m.name} = {m.indicator!r}, times {m.scale:g}{f' where {dict(m.where)}' if m.where else ''}  (file)"
+            )
     return out

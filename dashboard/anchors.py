@@ -31,4 +31,6 @@ new MutationObserver(later).observe(document.getElementById("root"), {childList:
 // Streamlit takes every click for itself, one for a new tab or window too.
 addEventListener("click", event => { if ((event.ctrlKey || event.metaKey || event.shiftKey) && event.target.closest?.(links)) event.stopPropagation() }, true)
 for (const name of ["pointerover", "focusin"]) addEventListener(name, event => { const link = event.target.closest?.(links); if (link) carry(link) }, true)
-})()</script>""".replace("UNLESS_CHOSEN", json.dumps(_KEPT_UNLESS_CHOSEN)).replace("KEPT", json.dumps(_KEPT))
+})()</script>""".replace("UNLESS_CHOSEN", json.dumps(_KEPT_UNLESS_CHOSEN)).replace(
+    "KEPT", json.dumps(_KEPT)
+)

@@ -32,7 +32,13 @@ class _Kept:
 class Answers:
     """Answers by question, the least recently wanted ones forgotten beyond `most`. They are shared: nobody changes one."""
 
-    def __init__(self, mark: Callable[[], object], *, most: int = 256, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        mark: Callable[[], object],
+        *,
+        most: int = 256,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`mark` tells how far the store has come now; None is no mark."""
         self._mark, self._most, self._clock = mark, most, clock
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
@@ -43,8 +49,16 @@ class Answers:
         """Another answer told how far the store has come."""
         self._seen = mark
 
-    def get(self, key: Hashable, ask: Callable[[], T], *, fresh_s: float = FRESH_S, keep_s: float = KEEP_S, whole: Callable[[T], bool] | None = None,
-            part_s: float = PART_S) -> T:
+    def get(
+        self,
+        key: Hashable,
+        ask: Callable[[], T],
+        *,
+        fresh_s: float = FRESH_S,
+        keep_s: float = KEEP_S,
+        whole: Callable[[T], bool] | None = None,
+        part_s: float = PART_S,
+    ) -> T:
         """The kept answer if it is good, else that of `ask`, which nobody else asks meanwhile; its errors are raised and not kept.
 
         One that is not `whole` yet is good for `part_s` only, whether the store moves or not.
@@ -74,7 +88,11 @@ class Answers:
         """The kept answer of any age, None where there is none; nothing is asked."""
         with self._lock:
             found = self._kept.get(key)
-        return found.future.result() if found is not None and found.future.done() and found.future.exception() is None else None
+        return (
+            found.future.result()
+            if found is not None and found.future.done() and found.future.exception() is None
+            else None
+        )
 
     def forget(self) -> None:
         """Ask everything anew."""
@@ -91,7 +109,14 @@ class Answers:
                     del self._kept[key]
             kept.future.set_exception(error)
 
-    def _good(self, kept: _Kept, fresh_s: float, keep_s: float, whole: Callable[[T], bool] | None, part_s: float) -> bool:
+    def _good(
+        self,
+        kept: _Kept,
+        fresh_s: float,
+        keep_s: float,
+        whole: Callable[[T], bool] | None,
+        part_s: float,
+    ) -> bool:
         if not kept.future.done():
             return True
         age = self._clock() - kept.at

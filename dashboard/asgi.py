@@ -48,7 +48,9 @@ async def _lifespan(app: Any) -> AsyncIterator[None]:
 def _on_script_error(error: Exception) -> bool:
     """A page that failed: the log says why, the visitor gets a sentence and no trace of the program."""
     log.error("a page failed", exc_info=error)
-    st.error("This page could not be drawn; the dashboard's log says why. Reload it, or widen the window.")
+    st.error(
+        "This page could not be drawn; the dashboard's log says why. Reload it, or widen the window."
+    )
     return True
 
 
@@ -63,7 +65,11 @@ class QuietProbes:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].partition("/_stcore/")[0] in _PAGES and "/_stcore/" in scope["path"]:
+        if (
+            scope["type"] == "http"
+            and scope["path"].partition("/_stcore/")[0] in _PAGES
+            and "/_stcore/" in scope["path"]
+        ):
             await send({"type": "http.response.start", "status": 304, "headers": []})
             await send({"type": "http.response.body", "body": b""})
         else:
@@ -80,24 +86,47 @@ class OwnAddresses:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        address = _ADDRESS_OF.get(scope["path"].strip("/").lower()) if scope["type"] == "http" else None
+        address = (
+            _ADDRESS_OF.get(scope["path"].strip("/").lower()) if scope["type"] == "http" else None
+        )
         if address is None or scope["path"] == address:
             await self._app(scope, receive, send)
             return
         query = scope["query_string"]
-        location = scope.get("root_path", "").encode() + address.encode() + (b"?" + query if query else b"")
-        await send({"type": "http.response.start", "status": 307, "headers": [(b"location", location), (b"content-length", b"0")]})
+        location = (
+            scope.get("root_path", "").encode()
+            + address.encode()
+            + (b"?" + query if query else b"")
+        )
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 307,
+                "headers": [(b"location", location), (b"content-length", b"0")],
+            }
+        )
         await send({"type": "http.response.body", "body": b""})
 
 
-_ADDRESS_OF = {name: "/" if place is nav.PLACES[0] else f"/{place.name}" for place in nav.PLACES
-               for name in (place.name, place.title.lower(), place.title.lower().replace(" ", "-"))}
+_ADDRESS_OF = {
+    name: "/" if place is nav.PLACES[0] else f"/{place.name}"
+    for place in nav.PLACES
+    for name in (place.name, place.title.lower(), place.title.lower().replace(" ", "-"))
+}
 _PAGES = frozenset(f"/{place.name}" for place in nav.PLACES)
 _ADDRESSES = _PAGES | {"/"}
 _FIGURES = frozenset(f"/{place.name}" for place in nav.PLACES if place.charts)
 _ASSETS = Assets()
 
 app = st.App(
-    Path(__file__).with_name("app.py"), lifespan=_lifespan, on_script_error=_on_script_error,
-    middleware=[Middleware(GZipMiddleware, minimum_size=1024, compresslevel=5), Middleware(QuietProbes), Middleware(OwnAddresses), Middleware(FirstAnswer),
-                Middleware(ServeAssets, assets=_ASSETS, pages=_ADDRESSES, figures=_FIGURES)])
+    Path(__file__).with_name("app.py"),
+    lifespan=_lifespan,
+    on_script_error=_on_script_error,
+    middleware=[
+        Middleware(GZipMiddleware, minimum_size=1024, compresslevel=5),
+        Middleware(QuietProbes),
+        Middleware(OwnAddresses),
+        Middleware(FirstAnswer),
+        Middleware(ServeAssets, assets=_ASSETS, pages=_ADDRESSES, figures=_FIGURES),
+    ],
+)

@@ -33,33 +33,96 @@ def bullets(found: Stages, theme: Theme) -> Spec:
     rows = shown_rows(found.stages)
     names = [row.stage or row.group for row in rows]
     # What has no time at a percentile starts and ends at the axis' left edge.
-    floor = _floor([value for row in rows for value in (row.p50_ms, row.p95_ms, row.p99_ms, row.budget_ms) if value and value >= 0.05])
+    floor = _floor(
+        [
+            value
+            for row in rows
+            for value in (row.p50_ms, row.p95_ms, row.p99_ms, row.budget_ms)
+            if value and value >= 0.05
+        ]
+    )
     data: list[Spec] = []
-    for name, opacity, width in (("p99_ms", 0.25, 0.28), ("p95_ms", 0.5, 0.36), ("p50_ms", 1.0, 0.48)):
+    for name, opacity, width in (
+        ("p99_ms", 0.25, 0.28),
+        ("p95_ms", 0.5, 0.36),
+        ("p50_ms", 1.0, 0.48),
+    ):
         lengths = [max(getattr(row, name) or 0.0, floor) - floor for row in rows]
-        data.append({
-            "type": "bar", "orientation": "h", "y": list(range(len(rows))), "x": lengths, "base": [floor] * len(rows), "width": width,
-            "marker": {"color": [_row_colour(row, theme) for row in rows], "opacity": opacity},
-            "name": name[:-3].upper(), "hovertext": [f"{names[i]} {name[:-3].upper()} {say_ms(getattr(rows[i], name))}" for i in range(len(rows))],
-            "hoverinfo": "text", "showlegend": False})
-    shapes = [line(row.budget_ms, row.budget_ms, i - 0.3, i + 0.3, theme.ink, 3) for i, row in enumerate(rows) if row.budget_ms]
+        data.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "y": list(range(len(rows))),
+                "x": lengths,
+                "base": [floor] * len(rows),
+                "width": width,
+                "marker": {"color": [_row_colour(row, theme) for row in rows], "opacity": opacity},
+                "name": name[:-3].upper(),
+                "hovertext": [
+                    f"{names[i]} {name[:-3].upper()} {say_ms(getattr(rows[i], name))}"
+                    for i in range(len(rows))
+                ],
+                "hoverinfo": "text",
+                "showlegend": False,
+            }
+        )
+    shapes = [
+        line(row.budget_ms, row.budget_ms, i - 0.3, i + 0.3, theme.ink, 3)
+        for i, row in enumerate(rows)
+        if row.budget_ms
+    ]
     # Name and numbers stand above the bar: beside it they left a phone no room for it.
-    notes = [note(x, i - 0.3, words, theme, xref="paper", xanchor=side, xshift=indent, yshift=10) for i, row in enumerate(rows)
-             for x, words, side, indent in ((0.0, names[i], "left", _INDENT_PX if row.stage else 0), (1.0, _against_budget(row, theme), "right", 0))]
+    notes = [
+        note(x, i - 0.3, words, theme, xref="paper", xanchor=side, xshift=indent, yshift=10)
+        for i, row in enumerate(rows)
+        for x, words, side, indent in (
+            (0.0, names[i], "left", _INDENT_PX if row.stage else 0),
+            (1.0, _against_budget(row, theme), "right", 0),
+        )
+    ]
     shape = layout(theme, height=70 + 46 * max(len(rows), 1), left=20, right=20, top=18)
-    highest = max([value for row in rows for value in (row.p99_ms, row.p95_ms, row.tail_ms, row.budget_ms) if value] or [1000.0])
-    marks = [ms for ms in (0.1, 1.0, 10.0, 100.0, 1_000.0, 10_000.0, 100_000.0) if floor <= ms <= highest * 1.3]
+    highest = max(
+        [
+            value
+            for row in rows
+            for value in (row.p99_ms, row.p95_ms, row.tail_ms, row.budget_ms)
+            if value
+        ]
+        or [1000.0]
+    )
+    marks = [
+        ms
+        for ms in (0.1, 1.0, 10.0, 100.0, 1_000.0, 10_000.0, 100_000.0)
+        if floor <= ms <= highest * 1.3
+    ]
     shape |= {
-        "barmode": "overlay", "shapes": shapes, "annotations": notes,
-        "xaxis": axis(theme, type="log", range=[math.log10(floor), math.log10(highest * 1.25)], tickvals=marks, ticktext=[say_tick(ms) for ms in marks]),
-        "yaxis": axis(theme, showticklabels=False, range=[len(rows) - 0.6, -0.6], showgrid=False)}
+        "barmode": "overlay",
+        "shapes": shapes,
+        "annotations": notes,
+        "xaxis": axis(
+            theme,
+            type="log",
+            range=[math.log10(floor), math.log10(highest * 1.25)],
+            tickvals=marks,
+            ticktext=[say_tick(ms) for ms in marks],
+        ),
+        "yaxis": axis(theme, showticklabels=False, range=[len(rows) - 0.6, -0.6], showgrid=False),
+    }
     return {"data": data, "layout": shape}
 
 
 def shown_rows(rows: list[StageRow]) -> list[StageRow]:
     """Return the rows worth a line: groups and stages that took time, a group of one stage only once, nothing behind the judged path."""
-    took = [row for row in rows if row.group != LATER and max(row.p99_ms or 0.0, row.p95_ms or 0.0, row.p50_ms or 0.0, row.tail_ms or 0.0) > 0.0]
-    members = {row.group: [other for other in took if other.group == row.group and other.stage] for row in took}
+    took = [
+        row
+        for row in rows
+        if row.group != LATER
+        and max(row.p99_ms or 0.0, row.p95_ms or 0.0, row.p50_ms or 0.0, row.tail_ms or 0.0) > 0.0
+    ]
+    members = {
+        row.group: [other for other in took if other.group == row.group and other.stage]
+        for row in took
+    }
     return [row for row in took if row.stage is None or len(members[row.group]) > 1]
 
 
@@ -70,7 +133,9 @@ def waterfall(found: Stages, theme: Theme) -> Spec:
     added = {part.stage: part.added_ms for part in found.parts}
     named = [stage for stage in in_order(list(added)) if abs(added[stage]) >= least]
     rest = math.fsum(added[stage] for stage in added if stage not in named)
-    steps = [(stage, added[stage]) for stage in named] + ([("rest", rest)] if abs(rest) > 1e-9 else [])
+    steps = [(stage, added[stage]) for stage in named] + (
+        [("rest", rest)] if abs(rest) > 1e-9 else []
+    )
     names = ["typical", *(stage for stage, _ in steps), "slow"]
     bases, heights, level = [0.0], [typical], typical
     for _, change in steps:
@@ -83,20 +148,47 @@ def waterfall(found: Stages, theme: Theme) -> Spec:
     words = [say_ms(typical), *(say_added(change) for _, change in steps), say_ms(slow)]
     # A stage that gave time back is hatched: colour alone does not say so.
     hatches = ["", *("/" if change < 0 else "" for _, change in steps), ""]
-    top = max(level, typical, slow, *(base + height for base, height in zip(bases, heights, strict=True)))
+    top = max(
+        level, typical, slow, *(base + height for base, height in zip(bases, heights, strict=True))
+    )
     marks = ticks(top)
     shape = layout(theme, height=330, left=62, right=10)
     shape |= {
-        "xaxis": axis(theme, tickvals=list(range(len(names))), ticktext=names, showgrid=False, range=[-0.6, len(names) - 0.4]),
-        "yaxis": axis(theme, tickvals=marks, ticktext=[say_tick(mark) for mark in marks], range=[0, top * 1.12])}
+        "xaxis": axis(
+            theme,
+            tickvals=list(range(len(names))),
+            ticktext=names,
+            showgrid=False,
+            range=[-0.6, len(names) - 0.4],
+        ),
+        "yaxis": axis(
+            theme,
+            tickvals=marks,
+            ticktext=[say_tick(mark) for mark in marks],
+            range=[0, top * 1.12],
+        ),
+    }
     bars = {
-        "type": "bar", "x": list(range(len(names))), "y": heights, "base": bases, "width": 0.62, "text": words, "textposition": "outside",
-        "textfont": {"color": theme.ink}, "cliponaxis": False, "hovertext": [f"{name} {word}" for name, word in zip(names, words, strict=True)],
-        "hoverinfo": "text", "marker": {"color": colours, "pattern": {"shape": hatches, "fgcolor": theme.background}}, "showlegend": False}
+        "type": "bar",
+        "x": list(range(len(names))),
+        "y": heights,
+        "base": bases,
+        "width": 0.62,
+        "text": words,
+        "textposition": "outside",
+        "textfont": {"color": theme.ink},
+        "cliponaxis": False,
+        "hovertext": [f"{name} {word}" for name, word in zip(names, words, strict=True)],
+        "hoverinfo": "text",
+        "marker": {"color": colours, "pattern": {"shape": hatches, "fgcolor": theme.background}},
+        "showlegend": False,
+    }
     return {"data": [bars], "layout": shape}
 
 
-def heat(found: Heatmap, theme: Theme, course: Series | None = None, box: Box | None = None) -> Spec:
+def heat(
+    found: Heatmap, theme: Theme, course: Series | None = None, box: Box | None = None
+) -> Spec:
     """Requests per step of time and log bucket (sampled ones as those that they stand for), stronger = more (square root of the count); P50, P95, the limit
     and the chosen box on top."""
     edges, step = found.edges_ms, timedelta(seconds=found.step_s)
@@ -106,27 +198,75 @@ def heat(found: Heatmap, theme: Theme, course: Series | None = None, box: Box | 
     shown = found.stands_for or found.counts
     most = max((n for row in shown for n in row), default=1)
     marks = [_place(ms, edges) for ms in found.labels_ms]
-    data: list[Spec] = [{
-        "type": "heatmap", "x": times, "y": [i + 0.5 for i in range(len(found.counts))],
-        "z": [[max(0.01, round(math.sqrt(n / most), 2)) if n else 0 for n in row] for row in shown], "customdata": shown,
-        "hovertemplate": f"%{{x|%H:%M:%S}} UTC, {'about %{customdata:,.0f}' if found.stands_for else '%{customdata}'} requests<extra></extra>",
-        "colorscale": [list(stop) for stop in theme.heat], "zmin": 0, "zmax": 1, "showscale": False}]
-    for name, colour, dash, width in (("P50", theme.muted, "dot", 1.5), ("P95", theme.stage("queue"), "solid", 2.5)):
-        if course is not None and any(getattr(point, name.lower()) is not None for point in course.points):
+    data: list[Spec] = [
+        {
+            "type": "heatmap",
+            "x": times,
+            "y": [i + 0.5 for i in range(len(found.counts))],
+            "z": [
+                [max(0.01, round(math.sqrt(n / most), 2)) if n else 0 for n in row] for row in shown
+            ],
+            "customdata": shown,
+            "hovertemplate": f"%{{x|%H:%M:%S}} UTC, {'about %{customdata:,.0f}' if found.stands_for else '%{customdata}'} requests<extra></extra>",
+            "colorscale": [list(stop) for stop in theme.heat],
+            "zmin": 0,
+            "zmax": 1,
+            "showscale": False,
+        }
+    ]
+    for name, colour, dash, width in (
+        ("P50", theme.muted, "dot", 1.5),
+        ("P95", theme.stage("queue"), "solid", 2.5),
+    ):
+        if course is not None and any(
+            getattr(point, name.lower()) is not None for point in course.points
+        ):
             data.append(_percentile_line(course, name, edges, colour, dash, width))
     shape = layout(theme, height=380, left=62, right=10)
     shape |= {
-        "dragmode": "select", "showlegend": True, "legend": legend(theme),
-        "xaxis": axis(theme, type="date", showgrid=False, tickformat="%H:%M:%S" if found.step_s < 60 else "%H:%M\n%b %-d",
-                       range=[start.isoformat(), (start + step * max(columns, 1)).isoformat()]),
-        "yaxis": axis(theme, tickvals=marks, ticktext=[say_tick(ms) for ms in found.labels_ms], range=_rows_shown(found, box), showgrid=False), "shapes": []}
+        "dragmode": "select",
+        "showlegend": True,
+        "legend": legend(theme),
+        "xaxis": axis(
+            theme,
+            type="date",
+            showgrid=False,
+            tickformat="%H:%M:%S" if found.step_s < 60 else "%H:%M\n%b %-d",
+            range=[start.isoformat(), (start + step * max(columns, 1)).isoformat()],
+        ),
+        "yaxis": axis(
+            theme,
+            tickvals=marks,
+            ticktext=[say_tick(ms) for ms in found.labels_ms],
+            range=_rows_shown(found, box),
+            showgrid=False,
+        ),
+        "shapes": [],
+    }
     if box is not None:
-        shape["shapes"].append({
-            "type": "rect", "x0": box.start.isoformat(), "x1": box.end.isoformat(), "y0": _place(box.min_ms, edges), "y1": _place(box.max_ms, edges),
-            "line": {"color": theme.ink, "width": 1.5, "dash": "dot"}, "fillcolor": theme.ink, "opacity": 0.14})
+        shape["shapes"].append(
+            {
+                "type": "rect",
+                "x0": box.start.isoformat(),
+                "x1": box.end.isoformat(),
+                "y0": _place(box.min_ms, edges),
+                "y1": _place(box.max_ms, edges),
+                "line": {"color": theme.ink, "width": 1.5, "dash": "dot"},
+                "fillcolor": theme.ink,
+                "opacity": 0.14,
+            }
+        )
     if found.limit_ms is not None and edges and edges[0] <= found.limit_ms <= edges[-1]:
         own = course is not None and course.own_limits > 0
-        data.append(limit_line(found.limit_ms, _place(found.limit_ms, edges), shape["xaxis"]["range"], theme, common=own))
+        data.append(
+            limit_line(
+                found.limit_ms,
+                _place(found.limit_ms, edges),
+                shape["xaxis"]["range"],
+                theme,
+                common=own,
+            )
+        )
     return {"data": data, "layout": shape}
 
 
@@ -134,8 +274,15 @@ def _rows_shown(found: Heatmap, box: Box | None) -> list[int]:
     """From which row of the heat map to which: all that hold a request, the limit and the chosen box."""
     shown = [i + 0.5 for i, row in enumerate(found.counts) if any(row)]
     edges = found.edges_ms
-    shown += [_place(ms, edges) for ms in (found.limit_ms, box and box.min_ms, box and box.max_ms) if ms and edges and edges[0] <= ms <= edges[-1]]
-    low, high = math.floor(min(shown, default=0.0)) - _AROUND_ROWS, math.ceil(max(shown, default=0.0)) + _AROUND_ROWS
+    shown += [
+        _place(ms, edges)
+        for ms in (found.limit_ms, box and box.min_ms, box and box.max_ms)
+        if ms and edges and edges[0] <= ms <= edges[-1]
+    ]
+    low, high = (
+        math.floor(min(shown, default=0.0)) - _AROUND_ROWS,
+        math.ceil(max(shown, default=0.0)) + _AROUND_ROWS,
+    )
     spare = max(_FEWEST_ROWS - (high - low), 0)
     low, high = low - spare // 2, high + spare - spare // 2
     return [max(low, 0), min(high, len(found.counts))]
@@ -148,7 +295,11 @@ def box_of(selection: dict[str, Any] | None, found: Heatmap) -> Box | None:
         return None
     x0, x1 = sorted(utc(text) for text in boxes[0]["x"])
     y0, y1 = sorted(float(place) for place in boxes[0]["y"])
-    return Box(x0, x1, _value(y0, found.edges_ms), _value(y1, found.edges_ms)) if x0 < x1 and y0 < y1 else None
+    return (
+        Box(x0, x1, _value(y0, found.edges_ms), _value(y1, found.edges_ms))
+        if x0 < x1 and y0 < y1
+        else None
+    )
 
 
 def _against_budget(row: StageRow, theme: Theme) -> str:
@@ -164,7 +315,11 @@ def _against_budget(row: StageRow, theme: Theme) -> str:
 
 def _row_colour(row: StageRow, theme: Theme) -> str:
     # The model group holds several colours, so it has none of its own.
-    return theme.muted if row.stage is None and row.group == "model" else theme.stage(row.stage or row.group.partition("+")[0])
+    return (
+        theme.muted
+        if row.stage is None and row.group == "model"
+        else theme.stage(row.stage or row.group.partition("+")[0])
+    )
 
 
 def _floor(values: list[float]) -> float:
@@ -181,11 +336,22 @@ def _value(place: float, edges: list[float]) -> float:
     return edges[0] * math.pow(edges[1] / edges[0], min(max(place, 0.0), len(edges) - 1.0))
 
 
-def _percentile_line(course: Series, name: str, edges: list[float], colour: str, dash: str, width: float) -> Spec:
+def _percentile_line(
+    course: Series, name: str, edges: list[float], colour: str, dash: str, width: float
+) -> Spec:
     half = timedelta(seconds=course.step_s / 2)
     values = [getattr(point, name.lower()) for point in course.points]
     return {
-        "type": "scatter", "mode": "lines+markers" if len(values) < 40 else "lines", "name": f"{name} per {say_step(course.step_s)}",
-        "x": [(point.start + half).isoformat() for point in course.points], "y": [None if value is None else _place(value, edges) for value in values],
-        "line": {"color": colour, "dash": dash, "width": width}, "marker": {"size": 5}, "hoverinfo": "text",
-        "hovertext": [f"{name} {say_ms(value)}, n {point.n:,}" for value, point in zip(values, course.points, strict=True)]}
+        "type": "scatter",
+        "mode": "lines+markers" if len(values) < 40 else "lines",
+        "name": f"{name} per {say_step(course.step_s)}",
+        "x": [(point.start + half).isoformat() for point in course.points],
+        "y": [None if value is None else _place(value, edges) for value in values],
+        "line": {"color": colour, "dash": dash, "width": width},
+        "marker": {"size": 5},
+        "hoverinfo": "text",
+        "hovertext": [
+            f"{name} {say_ms(value)}, n {point.n:,}"
+            for value, point in zip(values, course.points, strict=True)
+        ],
+    }

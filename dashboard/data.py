@@ -74,7 +74,9 @@ def asked(filters: state.Filters) -> Asked:
     return tuple(sorted(filters.parameters(state.present()).items()))
 
 
-def menus(filters: state.Filters, needs: Needs | None = None, query: Mapping[str, str] | None = None) -> Mapping[str, list[str]]:
+def menus(
+    filters: state.Filters, needs: Needs | None = None, query: Mapping[str, str] | None = None
+) -> Mapping[str, list[str]]:
     """The values that each filter can take in the window, most requests first; the report is fetched meanwhile.
 
     `needs` says what the page asks for beside the report. What it needed for the question before is most often what it needs for this one, and is fetched
@@ -83,7 +85,12 @@ def menus(filters: state.Filters, needs: Needs | None = None, query: Mapping[str
     question = asked(filters)
     before = state.asked_before(question)
     ahead(lambda: report(question))
-    if needs is not None and before is not None and before != question and (told := known(before)) is not None:
+    if (
+        needs is not None
+        and before is not None
+        and before != question
+        and (told := known(before)) is not None
+    ):
         ahead(*needs(question, told, query or {}))
     return {kind: [value.name for value in values] for kind, values in held(filters).values.items()}
 
@@ -95,7 +102,9 @@ def held(filters: state.Filters) -> Holdings:
 
 def watermark() -> tuple[datetime | None, int]:
     """How far the store has come: the start of its newest request and how many there are; it moves when there is something new to draw."""
-    held = _ask("holdings", _NOTHING, fresh_s=_MARK_S, keep_s=0.0, of=lambda api, asked: api.holdings(asked))
+    held = _ask(
+        "holdings", _NOTHING, fresh_s=_MARK_S, keep_s=0.0, of=lambda api, asked: api.holdings(asked)
+    )
     return _seen(held)
 
 
@@ -110,14 +119,22 @@ def answers() -> bool:
 
 def holdings(asked: Asked) -> Holdings:
     """What the store holds, and what can be filtered by."""
-    held = _ask("holdings", asked, fresh_s=_MARK_S, keep_s=0.0, of=lambda api, asked: api.holdings(asked))
+    held = _ask(
+        "holdings", asked, fresh_s=_MARK_S, keep_s=0.0, of=lambda api, asked: api.holdings(asked)
+    )
     _seen(held)
     return held
 
 
 def report(asked: Asked, *, anew: bool = False) -> Report:
     """The whole answer, or what there is of it: `anew` soon asks again for one that is unfinished, which a page does while it waits."""
-    return _ask("report", asked, of=lambda api, asked: api.report(asked), whole=lambda told: not unfinished(told), part_s=PART_S if anew else FRESH_S)
+    return _ask(
+        "report",
+        asked,
+        of=lambda api, asked: api.report(asked),
+        whole=lambda told: not unfinished(told),
+        part_s=PART_S if anew else FRESH_S,
+    )
 
 
 def known(asked: Asked) -> Report | None:
@@ -128,7 +145,10 @@ def known(asked: Asked) -> Report | None:
 
 def unfinished(told: Report) -> bool:
     """Whether causes are still being sought, or the effect of a fix is still being simulated."""
-    return seeking(told) or any(finding.fix is not None and finding.fix.reasons.get("simulated") == SIMULATING for finding in told.findings)
+    return seeking(told) or any(
+        finding.fix is not None and finding.fix.reasons.get("simulated") == SIMULATING
+        for finding in told.findings
+    )
 
 
 def predictor() -> State | None:
@@ -153,21 +173,57 @@ def stages(asked: Asked, metric: str, told: Report) -> Stages:
     return _ask("stages", asked, metric, of=lambda api, asked: api.stages(asked, metric=metric))
 
 
-def requests(asked: Asked, sort: str, limit: int, metric: str, min_ms: float | None, max_ms: float | None) -> RequestList:
+def requests(
+    asked: Asked, sort: str, limit: int, metric: str, min_ms: float | None, max_ms: float | None
+) -> RequestList:
     """The request list."""
-    return _ask("requests", asked, sort, limit, metric, min_ms, max_ms, of=lambda api, asked: api.requests(
-        asked, sort=sort, limit=limit, metric=metric, min_ms=min_ms, max_ms=max_ms))
+    return _ask(
+        "requests",
+        asked,
+        sort,
+        limit,
+        metric,
+        min_ms,
+        max_ms,
+        of=lambda api, asked: api.requests(
+            asked, sort=sort, limit=limit, metric=metric, min_ms=min_ms, max_ms=max_ms
+        ),
+    )
 
 
-def cohorts(asked: Asked, metric: str, min_ms: float | None, max_ms: float | None, box_from: str | None, box_to: str | None) -> Cohorts:
+def cohorts(
+    asked: Asked,
+    metric: str,
+    min_ms: float | None,
+    max_ms: float | None,
+    box_from: str | None,
+    box_to: str | None,
+) -> Cohorts:
     """What slow requests share, or those of a box."""
-    return _ask("cohorts", asked, metric, min_ms, max_ms, box_from, box_to, of=lambda api, asked: api.cohorts(
-        asked, metric=metric, min_ms=min_ms, max_ms=max_ms, box_from=box_from, box_to=box_to))
+    return _ask(
+        "cohorts",
+        asked,
+        metric,
+        min_ms,
+        max_ms,
+        box_from,
+        box_to,
+        of=lambda api, asked: api.cohorts(
+            asked, metric=metric, min_ms=min_ms, max_ms=max_ms, box_from=box_from, box_to=box_to
+        ),
+    )
 
 
 def compare(asked: Asked, before: str, after: str) -> Comparison:
     """Two windows or versions side by side."""
-    return _ask("compare", asked, before, after, fresh_s=30.0, of=lambda api, asked: api.compare(asked, before=before, after=after))
+    return _ask(
+        "compare",
+        asked,
+        before,
+        after,
+        fresh_s=30.0,
+        of=lambda api, asked: api.compare(asked, before=before, after=after),
+    )
 
 
 def engine(asked: Asked, metric: str) -> EngineCourse:
@@ -192,12 +248,22 @@ def fixes() -> list[FixInfo]:
 
 def whatif(asked: Asked, fix: str, metric: str, parameters: Asked) -> Prediction:
     """What a fix would buy. An answer over a fixed window does not change by itself, and computing it may take seconds: it is kept for minutes."""
-    return _ask("whatif", asked, fix, metric, parameters, fresh_s=300.0, of=lambda api, asked: api.whatif(fix, {**asked, **dict(parameters)}, metric=metric))
+    return _ask(
+        "whatif",
+        asked,
+        fix,
+        metric,
+        parameters,
+        fresh_s=300.0,
+        of=lambda api, asked: api.whatif(fix, {**asked, **dict(parameters)}, metric=metric),
+    )
 
 
 def known_whatif(asked: Asked, fix: str, metric: str, parameters: Asked) -> Prediction | None:
     """What a fix would buy as it was last told, None where nobody has asked or the answer is not there; nobody waits."""
-    found: Prediction | None = _ANSWERS.found((client().url, "whatif", asked, (fix, metric, parameters)))
+    found: Prediction | None = _ANSWERS.found(
+        (client().url, "whatif", asked, (fix, metric, parameters))
+    )
     return found
 
 
@@ -231,7 +297,11 @@ def expect(query: Mapping[str, str], needs: Needs | None = None) -> Asked:
     """
     filters = state.Filters.of(query)
     now = state.expect(filters)
-    question, menus = (tuple(sorted(part.parameters(now).items())) for part in (filters, replace(filters, slo=None)))
+    question, menus = (
+        tuple(sorted(part.parameters(now).items()))
+        for part in (filters, replace(filters, slo=None))
+    )
+
     def whole() -> None:
         told = report(question)
         if needs is not None and told.window.requests:
@@ -245,7 +315,10 @@ def rehearse() -> None:
     """Ask what pages ask, about the last minute that holds a request: what a first answer has to load (a second of CPU) is then loaded, here and there."""
     newest = watermark()[0]
     if newest is not None:
-        asked = (("from", rfc3339(newest - _REHEARSED)), ("to", rfc3339(newest + timedelta(seconds=1))))
+        asked = (
+            ("from", rfc3339(newest - _REHEARSED)),
+            ("to", rfc3339(newest + timedelta(seconds=1))),
+        )
         for answer in (report, burn, indicators, doctor):
             answer(asked)
         for course in (series, heatmap, engine):
@@ -257,10 +330,25 @@ def forget() -> None:
     _ANSWERS.forget()
 
 
-def _ask(name: str, asked: Asked, *more: object, of: Callable[[Client, dict[str, str]], T], fresh_s: float = FRESH_S, keep_s: float = KEEP_S,
-         whole: Callable[[T], bool] | None = None, part_s: float = PART_S) -> T:
+def _ask(
+    name: str,
+    asked: Asked,
+    *more: object,
+    of: Callable[[Client, dict[str, str]], T],
+    fresh_s: float = FRESH_S,
+    keep_s: float = KEEP_S,
+    whole: Callable[[T], bool] | None = None,
+    part_s: float = PART_S,
+) -> T:
     api = client()
-    return _ANSWERS.get((api.url, name, asked, more), lambda: of(api, dict(asked)), fresh_s=fresh_s, keep_s=keep_s, whole=whole, part_s=part_s)
+    return _ANSWERS.get(
+        (api.url, name, asked, more),
+        lambda: of(api, dict(asked)),
+        fresh_s=fresh_s,
+        keep_s=keep_s,
+        whole=whole,
+        part_s=part_s,
+    )
 
 
 def _seen(held: Holdings) -> tuple[datetime | None, int]:

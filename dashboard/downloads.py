@@ -49,5 +49,12 @@ def _cell(value: Any) -> Any:
 
 def _button(what: str, file: str, mime: str, make: Callable[[], str] | Callable[[], bytes]) -> None:
     st.download_button(
-        f"{what} as {file.rpartition('.')[2].upper()}", make, file_name=f"overrun-{file}", mime=mime, on_click="ignore", type="tertiary", key=f"get-{file}",
-        icon=":material/download:")
+        f"{what} as {file.rpartition('.')[2].upper()}",
+        make,
+        file_name=f"overrun-{file}",
+        mime=mime,
+        on_click="ignore",
+        type="tertiary",
+        key=f"get-{file}",
+        icon=":material/download:",
+    )

@@ -16,17 +16,33 @@ _MOST_LISTED: Final = 6
 # What is compared stands behind the unit: `hit_ratio_before`, `held_ms_slow`.
 _SIDES: Final = ("_slow", "_reference", "_now", "_before", "_tail", "_usual")
 _INTERVAL: Final = "_interval"
-_UNITS: Final = {"_tokens": "tokens", "_rps": "requests/s", "_tps": "tokens/s", "_per_minute": "a minute"}
-_N: Final = {"n": "requests judged", "n_breaching": "over the limit", "n_tail": "slow ones", "n_reference": "compared with",
-                   "z": "standard deviations (z)", "claims_ms": "time laid to it, by stage", "source": "told by",
-                   "cache_ms": "added by lost cache hits", "input_ms": "added by longer input", "speed_ms": "added by slower work"}
+_UNITS: Final = {
+    "_tokens": "tokens",
+    "_rps": "requests/s",
+    "_tps": "tokens/s",
+    "_per_minute": "a minute",
+}
+_N: Final = {
+    "n": "requests judged",
+    "n_breaching": "over the limit",
+    "n_tail": "slow ones",
+    "n_reference": "compared with",
+    "z": "standard deviations (z)",
+    "claims_ms": "time laid to it, by stage",
+    "source": "told by",
+    "cache_ms": "added by lost cache hits",
+    "input_ms": "added by longer input",
+    "speed_ms": "added by slower work",
+}
 
 
 def rows(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return (what, value) pairs as safe HTML, an interval beside its value; what has no value is left out."""
     found = []
     for key, value in evidence.items():
-        if value in (None, [], {}) or (key.endswith(_INTERVAL) and key.removesuffix(_INTERVAL) in evidence):
+        if value in (None, [], {}) or (
+            key.endswith(_INTERVAL) and key.removesuffix(_INTERVAL) in evidence
+        ):
             continue
         words = said(key, value)
         interval = evidence.get(f"{key}{_INTERVAL}")
@@ -56,7 +72,10 @@ def said(key: str, value: Any) -> str:
         return _number(key, float(value))
     if isinstance(value, Mapping):
         unit = "_ms" if key.endswith("_ms") else ""
-        parts = [f"{ui.text(name, 40)} {said(f'{name}{unit}', one)}" for name, one in list(value.items())[:_MOST_LISTED]]
+        parts = [
+            f"{ui.text(name, 40)} {said(f'{name}{unit}', one)}"
+            for name, one in list(value.items())[:_MOST_LISTED]
+        ]
         return "; ".join(parts) + _more(len(value))
     if isinstance(value, list | tuple):
         return ", ".join(said(key, one) for one in value[:_MOST_LISTED]) + _more(len(value))
@@ -78,7 +97,9 @@ def _number(key: str, value: float) -> str:
         return say_ms(value)
     if key.endswith("_s") and not key.endswith("_per_s"):
         return say_ms(1000.0 * value)
-    if 0.0 <= value <= 1.0 and ((key.endswith("_ratio") and key != "odds_ratio") or "share" in key.split("_")):
+    if 0.0 <= value <= 1.0 and (
+        (key.endswith("_ratio") and key != "odds_ratio") or "share" in key.split("_")
+    ):
         return say_ratio(value)
     unit = next((f" {unit}" for ending, unit in _UNITS.items() if key.endswith(ending)), "")
     return f"{plain(value)}{unit}"

@@ -55,10 +55,18 @@ def of_page(name: str, query: Mapping[str, str]) -> str | None:
     report = data.report(asked)
     if report.window.requests == 0:
         return None
-    box: Callable[[data.Asked, Report, Mapping[str, str]], str | None] = import_module(f"overrun.dashboard.views.{name}").first
+    box: Callable[[data.Asked, Report, Mapping[str, str]], str | None] = import_module(
+        f"overrun.dashboard.views.{name}"
+    ).first
     body = box(asked, report, query)
     # Under a name of its own: a box of the page's stands for a page that is drawn.
-    return None if body is None else '<div class="ov">' + ui.whole(body).replace(f'class="{_BOX}', f'class="{_LEAD}') + "</div>"
+    return (
+        None
+        if body is None
+        else '<div class="ov">'
+        + ui.whole(body).replace(f'class="{_BOX}', f'class="{_LEAD}')
+        + "</div>"
+    )
 
 
 class FirstAnswer:
@@ -82,9 +90,19 @@ class FirstAnswer:
             if not login.wanted():
                 place = nav.place_named(name)
                 asked = data.expect(query, nav.needs_of(place))
-                more = {key: value for key, value in query.items() if key in _MORE or key.startswith(_PARAMETER)}
-                ask = f"{ADDRESS}{name}?{urlencode(dict(asked) | more)}" if _known_host(scope) else None
-            plain = [(key, value) for key, value in scope["headers"] if key != b"accept-encoding"]  # it is compressed once it is whole
+                more = {
+                    key: value
+                    for key, value in query.items()
+                    if key in _MORE or key.startswith(_PARAMETER)
+                }
+                ask = (
+                    f"{ADDRESS}{name}?{urlencode(dict(asked) | more)}"
+                    if _known_host(scope)
+                    else None
+                )
+            plain = [
+                (key, value) for key, value in scope["headers"] if key != b"accept-encoding"
+            ]  # it is compressed once it is whole
             await self._app({**scope, "headers": plain}, receive, _with(ask, send))
 
 
@@ -96,9 +114,16 @@ async def _answer(scope: Scope, query: Mapping[str, str], send: Send) -> None:
             body = await asyncio.to_thread(of_page, name, query)
         except ClientError:
             body = None
-    headers = [(b"content-type", b"text/html; charset=utf-8"), (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"),
-               (b"cross-origin-resource-policy", b"same-origin"), (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; sandbox")]
-    await send({"type": "http.response.start", "status": 204 if body is None else 200, "headers": headers})
+    headers = [
+        (b"content-type", b"text/html; charset=utf-8"),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"cross-origin-resource-policy", b"same-origin"),
+        (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; sandbox"),
+    ]
+    await send(
+        {"type": "http.response.start", "status": 204 if body is None else 200, "headers": headers}
+    )
     await send({"type": "http.response.body", "body": (body or "").encode()})
 
 
@@ -115,10 +140,28 @@ def _with(ask: str | None, send: Send) -> Send:
             if not message.get("more_body"):
                 page = _with_place(b"".join(parts).decode(), ask).encode()
                 # The page is made for this visit: what names and dates the file does not name it.
-                kept = [(key, value) for key, value in begun[0]["headers"] if key not in (b"content-length", b"etag", b"last-modified")]
+                kept = [
+                    (key, value)
+                    for key, value in begun[0]["headers"]
+                    if key not in (b"content-length", b"etag", b"last-modified")
+                ]
                 # Named before all files of the program, of which a browser fetches six at a time.
-                early = [(b"link", f"<{ask}>; rel=preload; as=fetch; crossorigin; fetchpriority=high".encode())] if ask else []
-                await send({**begun[0], "headers": [*early, *kept, (b"content-length", str(len(page)).encode())]})
+                early = (
+                    [
+                        (
+                            b"link",
+                            f"<{ask}>; rel=preload; as=fetch; crossorigin; fetchpriority=high".encode(),
+                        )
+                    ]
+                    if ask
+                    else []
+                )
+                await send(
+                    {
+                        **begun[0],
+                        "headers": [*early, *kept, (b"content-length", str(len(page)).encode())],
+                    }
+                )
                 await send({"type": "http.response.body", "body": page})
         else:
             await send(message)
@@ -127,16 +170,24 @@ def _with(ask: str | None, send: Send) -> Send:
 
 
 def _with_place(page: str, ask: str | None) -> str:
-    page = page.replace("<title>Streamlit</title>", "<title>Overrun</title>").replace("</body>", f"{anchors.SCRIPT}</body>", 1)
+    page = page.replace("<title>Streamlit</title>", "<title>Overrun</title>").replace(
+        "</body>", f"{anchors.SCRIPT}</body>", 1
+    )
     if ask is None:
         return page
     # `ask` is a name of ours and what urlencode made: nothing in it ends a string or a tag.
-    return page.replace("<head>", f"<head>{_ASK % ask}{_STYLE}", 1).replace("</body>", f"{_PLACE}</body>", 1)
+    return page.replace("<head>", f"<head>{_ASK % ask}{_STYLE}", 1).replace(
+        "</body>", f"{_PLACE}</body>", 1
+    )
 
 
 def _page_at(path: str) -> str | None:
     name = path.strip("/") or nav.PLACES[0].name
-    return name if path in ("/", f"/{name}") and any(place.name == name for place in nav.PLACES) else None
+    return (
+        name
+        if path in ("/", f"/{name}") and any(place.name == name for place in nav.PLACES)
+        else None
+    )
 
 
 def _known_host(scope: Scope) -> bool:

@@ -22,11 +22,17 @@ def draw(asked: data.Asked, metric: str, theme: Theme) -> Box | None:
         return box
     key = f"heat-{metric}"
     ui.chart(
-        charts.heat(found, theme, course, box), key, selection_mode=["box"],
-        on_select=lambda: _choose(charts.box_of(st.session_state[key]["selection"], found)), alt=words(found.n, metric, course.step_s))
-    ui.put(f"<small>{say_count(found.n, 'request')} with {metric.upper()}{sampled(found)}, {say_step(found.step_s)} × 21 % buckets, stronger = more requests; "
-           f"dashed = {ui.limit_words(course.own_limits)}; drag a box to see what those requests share; lines need n ≥ {course.min_n['p50']} (P50) and "
-           f"{course.min_n['p95']} (P95) per {say_step(course.step_s)}; times in UTC; source /api/v1/heatmap, /api/v1/series</small>")
+        charts.heat(found, theme, course, box),
+        key,
+        selection_mode=["box"],
+        on_select=lambda: _choose(charts.box_of(st.session_state[key]["selection"], found)),
+        alt=words(found.n, metric, course.step_s),
+    )
+    ui.put(
+        f"<small>{say_count(found.n, 'request')} with {metric.upper()}{sampled(found)}, {say_step(found.step_s)} × 21 % buckets, stronger = more requests; "
+        f"dashed = {ui.limit_words(course.own_limits)}; drag a box to see what those requests share; lines need n ≥ {course.min_n['p50']} (P50) and "
+        f"{course.min_n['p95']} (P95) per {say_step(course.step_s)}; times in UTC; source /api/v1/heatmap, /api/v1/series</small>"
+    )
     return box
 
 
@@ -40,15 +46,27 @@ def sampled(found: Heatmap) -> str:
     """What the counts say where not every request was kept, as safe HTML."""
     if found.stands_for is not None:
         return f", sampled and counted for the {sum(map(sum, found.stands_for)):,.0f} that they stand for"
-    return f" (counts alone: {ui.text(found.reasons.get('stands_for'), 300)})" if found.sampling in ("biased", "unknown") else ""
+    return (
+        f" (counts alone: {ui.text(found.reasons.get('stands_for'), 300)})"
+        if found.sampling in ("biased", "unknown")
+        else ""
+    )
 
 
 def chosen(box: Box, metric: str, total: int | None = None) -> None:
     """Say which box is chosen, with a way out of it."""
     with st.container(horizontal=True, vertical_alignment="center"):
         many = f": <b>{total:,}</b> requests" if total is not None else ""
-        ui.put(f"In the box: {say_span(box.start, box.end)}, {metric.upper()} {say_ms(box.min_ms)} to {say_ms(box.max_ms)}{many}")
-        st.button("Clear the box", on_click=state.choose_box, args=(None,), icon=":material/close:", type="tertiary")
+        ui.put(
+            f"In the box: {say_span(box.start, box.end)}, {metric.upper()} {say_ms(box.min_ms)} to {say_ms(box.max_ms)}{many}"
+        )
+        st.button(
+            "Clear the box",
+            on_click=state.choose_box,
+            args=(None,),
+            icon=":material/close:",
+            type="tertiary",
+        )
 
 
 def shared(asked: data.Asked, metric: str, box: Box | None) -> None:
@@ -58,7 +76,11 @@ def shared(asked: data.Asked, metric: str, box: Box | None) -> None:
 
 def others(asked: data.Asked, metric: str, box: Box | None) -> Cohorts:
     """Ask for what the requests of the box share."""
-    bounds = (box.min_ms, box.max_ms, rfc3339(box.start), rfc3339(box.end)) if box else (None, None, None, None)
+    bounds = (
+        (box.min_ms, box.max_ms, rfc3339(box.start), rfc3339(box.end))
+        if box
+        else (None, None, None, None)
+    )
     return data.cohorts(asked, metric, *bounds)
 
 

@@ -43,7 +43,9 @@ def pick_port(port: int = DEFAULT_PORT, host: str = DEFAULT_HOST) -> int:
     tried = [port] if port else random.sample(_FREE_PORTS, _PORTS_TRIED)
     for candidate in tried:
         try:
-            family, kind, protocol, _, address = socket.getaddrinfo(host, candidate, type=socket.SOCK_STREAM)[0]
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                host, candidate, type=socket.SOCK_STREAM
+            )[0]
             with socket.socket(family, kind, protocol) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(address)
@@ -51,27 +53,50 @@ def pick_port(port: int = DEFAULT_PORT, host: str = DEFAULT_HOST) -> int:
         except OSError as error:
             if error.errno != errno.EADDRINUSE or candidate == tried[-1]:
                 raise DashboardError(
-                    f"the dashboard's port {host}:{candidate} cannot be used ({(error.strerror or '').lower()}): choose another port") from error
+                    f"the dashboard's port {host}:{candidate} cannot be used ({(error.strerror or '').lower()}): choose another port"
+                ) from error
     raise AssertionError("at least one port is tried")
 
 
 def command(port: int = DEFAULT_PORT, host: str = DEFAULT_HOST) -> list[str]:
     """Return the command line of the dashboard's process; which server it asks stands in its environment (see `environment`)."""
     options: dict[str, str] = {
-        "browser.gatherUsageStats": "false", "server.showEmailPrompt": "false", "server.headless": "true", "server.fileWatcherType": "none",
-        "server.address": host, "server.port": str(port), "server.maxMessageSize": "20", "server.enableWebsocketCompression": "true",
-        "server.disconnectedSessionTTL": "60", "client.toolbarMode": "minimal", "client.showErrorDetails": "none", "client.showErrorLinks": "false",
-        "global.disableWidgetStateDuplicationWarning": "true", "logger.level": "warning", "logger.hideWelcomeMessage": "true"}
+        "browser.gatherUsageStats": "false",
+        "server.showEmailPrompt": "false",
+        "server.headless": "true",
+        "server.fileWatcherType": "none",
+        "server.address": host,
+        "server.port": str(port),
+        "server.maxMessageSize": "20",
+        "server.enableWebsocketCompression": "true",
+        "server.disconnectedSessionTTL": "60",
+        "client.toolbarMode": "minimal",
+        "client.showErrorDetails": "none",
+        "client.showErrorLinks": "false",
+        "global.disableWidgetStateDuplicationWarning": "true",
+        "logger.level": "warning",
+        "logger.hideWelcomeMessage": "true",
+    }
     for theme in (LIGHT, DARK):
         options |= {
-            f"theme.{theme.mode}.primaryColor": theme.accent, f"theme.{theme.mode}.backgroundColor": theme.background,
-            f"theme.{theme.mode}.secondaryBackgroundColor": theme.surface, f"theme.{theme.mode}.textColor": theme.ink,
-            f"theme.{theme.mode}.borderColor": theme.line}
+            f"theme.{theme.mode}.primaryColor": theme.accent,
+            f"theme.{theme.mode}.backgroundColor": theme.background,
+            f"theme.{theme.mode}.secondaryBackgroundColor": theme.surface,
+            f"theme.{theme.mode}.textColor": theme.ink,
+            f"theme.{theme.mode}.borderColor": theme.line,
+        }
     flags = [f"--{name}={value}" for name, value in options.items()]
     if host in _LOOPBACK:
         # Another site's page must not reach this server through a name that it makes point here.
         flags += [f"--server.allowedHosts={name}" for name in ("127.0.0.1", "localhost", "[::1]")]
-    return [sys.executable, "-m", "streamlit", "run", str(Path(__file__).with_name("asgi.py")), *flags]
+    return [
+        sys.executable,
+        "-m",
+        "streamlit",
+        "run",
+        str(Path(__file__).with_name("asgi.py")),
+        *flags,
+    ]
 
 
 def environment(url: str, artifact: Path | None = None) -> dict[str, str]:
@@ -79,10 +104,14 @@ def environment(url: str, artifact: Path | None = None) -> dict[str, str]:
 
     Should compiled code fail, its log says where.
     """
-    return {**os.environ, URL_VARIABLE: url, "PYTHONFAULTHANDLER": "1"} | ({ARTIFACT_VARIABLE: str(artifact.resolve())} if artifact else {})
+    return {**os.environ, URL_VARIABLE: url, "PYTHONFAULTHANDLER": "1"} | (
+        {ARTIFACT_VARIABLE: str(artifact.resolve())} if artifact else {}
+    )
 
 
-def run(url: str, port: int = DEFAULT_PORT, host: str = DEFAULT_HOST, artifact: Path | None = None) -> subprocess.Popen[bytes]:
+def run(
+    url: str, port: int = DEFAULT_PORT, host: str = DEFAULT_HOST, artifact: Path | None = None
+) -> subprocess.Popen[bytes]:
     """Start the dashboard of the server at `url` (such as http://127.0.0.1:4318) and return its process at once.
 
     Raises:
@@ -91,10 +120,21 @@ def run(url: str, port: int = DEFAULT_PORT, host: str = DEFAULT_HOST, artifact: 
     pick_port(port, host)
     if not _installed():
         raise DashboardError("the dashboard needs Streamlit and Plotly: install overrun[dashboard]")
-    return subprocess.Popen(command(port, host), env=environment(url, artifact), stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    return subprocess.Popen(
+        command(port, host),
+        env=environment(url, artifact),
+        stdout=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+    )
 
 
-def wait_ready(process: subprocess.Popen[bytes], port: int = DEFAULT_PORT, host: str = DEFAULT_HOST, *, timeout_s: float = _START_S) -> str:
+def wait_ready(
+    process: subprocess.Popen[bytes],
+    port: int = DEFAULT_PORT,
+    host: str = DEFAULT_HOST,
+    *,
+    timeout_s: float = _START_S,
+) -> str:
     """Wait until the dashboard answers and return its URL.
 
     Raises:
@@ -106,9 +146,16 @@ def wait_ready(process: subprocess.Popen[bytes], port: int = DEFAULT_PORT, host:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise DashboardError(f"the dashboard ended while starting (exit code {process.returncode}): its last words are above")
+            raise DashboardError(
+                f"the dashboard ended while starting (exit code {process.returncode}): its last words are above"
+            )
         try:
-            if httpx.get(f"http://{asked}:{port}/_stcore/health", timeout=2.0, trust_env=False).status_code == httpx.codes.OK:
+            if (
+                httpx.get(
+                    f"http://{asked}:{port}/_stcore/health", timeout=2.0, trust_env=False
+                ).status_code
+                == httpx.codes.OK
+            ):
                 return f"http://{asked}:{port}"
         except httpx.HTTPError:
             pass

@@ -15,14 +15,30 @@ LEAST_Q: Final = 1e-99
 def table(found: Cohorts, these: str | None = None) -> str:
     """The comparison as safe HTML, led by its sentence; `these` names the requests where the page has said already which they are."""
     head = f"<h2>{headline(found, these)}</h2>"
-    sampled = "; shares are of the requests that these sampled ones stand for" if found.sampling == "weighted" else ""
-    looked = (f"<small>n {found.n_slow:,} against {found.n_rest:,} others of the window{sampled}; {ui.text(found.metric.upper())}; "
-              "lift = how many times as often, q = chance of such a difference among so many attributes; source /api/v1/cohorts</small>")
+    sampled = (
+        "; shares are of the requests that these sampled ones stand for"
+        if found.sampling == "weighted"
+        else ""
+    )
+    looked = (
+        f"<small>n {found.n_slow:,} against {found.n_rest:,} others of the window{sampled}; {ui.text(found.metric.upper())}; "
+        "lift = how many times as often, q = chance of such a difference among so many attributes; source /api/v1/cohorts</small>"
+    )
     if not found.cohorts:
-        why = found.reasons.get("cohorts") or "no attribute's value is more common among them than chance allows"
+        why = (
+            found.reasons.get("cohorts")
+            or "no attribute's value is more common among them than chance allows"
+        )
         return f"{head}<p>{ui.stated(why)}</p>{looked}{_skipped(found)}"
-    rows = [[_value(cohort), _bars(cohort), _lift(cohort), _without(cohort)] for cohort in found.cohorts]
-    return (head + ui.table(["Attribute", "share of these / of the others", "lift", "P99 without it"], rows) + looked + _skipped(found))
+    rows = [
+        [_value(cohort), _bars(cohort), _lift(cohort), _without(cohort)] for cohort in found.cohorts
+    ]
+    return (
+        head
+        + ui.table(["Attribute", "share of these / of the others", "lift", "P99 without it"], rows)
+        + looked
+        + _skipped(found)
+    )
 
 
 def headline(found: Cohorts, these: str | None = None) -> str:
@@ -39,15 +55,21 @@ def headline(found: Cohorts, these: str | None = None) -> str:
 
 def _value(cohort: Cohort) -> str:
     same = "".join(f"<small>with {ui.text(other, 100)}</small>" for other in cohort.same_as[:4])
-    return f"{ui.text(cohort.attribute.replace('_', ' '))} <b>{ui.text(cohort.value, 100)}</b>{same}"
+    return (
+        f"{ui.text(cohort.attribute.replace('_', ' '))} <b>{ui.text(cohort.value, 100)}</b>{same}"
+    )
 
 
 def _bars(cohort: Cohort) -> str:
     def bar(ratio: float, which: str, n: int) -> str:
-        return (f'<div class="ov-share"><div class="ov-track"><span class="{which}" style="width:{100.0 * ratio:.1f}%"></span></div>'
-                f'<span class="ov-n">{say_ratio(ratio)} <span class="ov-muted">({n:,})</span></span></div>')
+        return (
+            f'<div class="ov-share"><div class="ov-track"><span class="{which}" style="width:{100.0 * ratio:.1f}%"></span></div>'
+            f'<span class="ov-n">{say_ratio(ratio)} <span class="ov-muted">({n:,})</span></span></div>'
+        )
 
-    return bar(cohort.slow_ratio, "ov-these", cohort.slow) + bar(cohort.rest_ratio, "ov-others", cohort.rest)
+    return bar(cohort.slow_ratio, "ov-these", cohort.slow) + bar(
+        cohort.rest_ratio, "ov-others", cohort.rest
+    )
 
 
 def _lift(cohort: Cohort) -> str:
@@ -68,5 +90,8 @@ def _without(cohort: Cohort) -> str:
 def _skipped(found: Cohorts) -> str:
     if not found.skipped:
         return ""
-    body = "".join(f"<dt>{ui.text(name.replace('_', ' '))}</dt><dd>{ui.sentence(why)}</dd>" for name, why in found.skipped.items())
+    body = "".join(
+        f"<dt>{ui.text(name.replace('_', ' '))}</dt><dd>{ui.sentence(why)}</dd>"
+        for name, why in found.skipped.items()
+    )
     return f'<details class="ov-details"><summary>{len(found.skipped)} attributes were not looked at</summary><dl class="ov-facts">{body}</dl></details>'

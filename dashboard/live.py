@@ -36,15 +36,28 @@ def _follow(charts: bool, holds: Sequence[str], mode: str | None) -> None:
         seen = data.watermark()
         held = state.chosen(holds)
         moved = state.drawn(seen) != seen
-        if moved and held is None and state.now() - state.present() >= (CHARTS_EVERY if charts else timedelta(seconds=EVERY_S)):
+        if (
+            moved
+            and held is None
+            and state.now() - state.present()
+            >= (CHARTS_EVERY if charts else timedelta(seconds=EVERY_S))
+        ):
             state.advance()
             data.report(data.asked(state.filters()))
             st.rerun(scope="app")
     except ClientError:
-        ui.put('<p class="ov-live" role="status">◔ the server does not answer; the numbers stay as they were</p>')
+        ui.put(
+            '<p class="ov-live" role="status">◔ the server does not answer; the numbers stay as they were</p>'
+        )
         return
-    ui.put(f'<p class="ov-live" role="status">{words(seen[0], moved=moved, held=held, charts=charts)}</p>')
-    if moved and held is not None and st.button("Show the new data", key="advance", type="tertiary"):
+    ui.put(
+        f'<p class="ov-live" role="status">{words(seen[0], moved=moved, held=held, charts=charts)}</p>'
+    )
+    if (
+        moved
+        and held is not None
+        and st.button("Show the new data", key="advance", type="tertiary")
+    ):
         state.advance()
         st.rerun(scope="app")
 
@@ -58,5 +71,9 @@ def words(newest: datetime | None, *, moved: bool, held: str | None, charts: boo
     first = f"{'◔' if old else '●'} newest request <b>{say_age(age.total_seconds())}</b> old{', this is stale' if old else ''}"
     shown = f"as of {say_time(state.present())}"
     if held is not None:
-        return f"{first} · paused {shown} while a {held} is chosen" + (", new data waits" if moved else "")
-    return f"{first} · {shown}, " + (f"charts follow every {CHARTS_EVERY.seconds} s" if charts else f"follows every {EVERY_S} s")
+        return f"{first} · paused {shown} while a {held} is chosen" + (
+            ", new data waits" if moved else ""
+        )
+    return f"{first} · {shown}, " + (
+        f"charts follow every {CHARTS_EVERY.seconds} s" if charts else f"follows every {EVERY_S} s"
+    )

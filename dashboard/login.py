@@ -11,7 +11,14 @@ def passed() -> bool:
     """Whether the visitor may see pages; draws the way in where not."""
     if not wanted() or st.user.get("is_logged_in"):
         return True
-    ui.put(ui.box("Log in to see this dashboard", ["Its administrator asks for a login with OpenID Connect. Open a pasted link once more after it."]))
+    ui.put(
+        ui.box(
+            "Log in to see this dashboard",
+            [
+                "Its administrator asks for a login with OpenID Connect. Open a pasted link once more after it."
+            ],
+        )
+    )
     st.button("Log in", on_click=st.login, type="primary")
     return False
 

@@ -37,7 +37,9 @@ PLACES = (
     Place("findings", "Findings", ":material/troubleshoot:", charts=False, asks=False),
     Place("engine", "Engine", ":material/memory:"),
     Place("traces", "Traces", ":material/account_tree:", holds=("trace", "box")),
-    Place("compare", "Compare", ":material/compare_arrows:", holds=("before", "after"), steady=False),
+    Place(
+        "compare", "Compare", ":material/compare_arrows:", holds=("before", "after"), steady=False
+    ),
     Place("whatif", "What-if", ":material/tune:", holds=("fix",)),
     Place("length", "Length", ":material/straighten:", asks=False),
     Place("health", "Data health", ":material/verified:", charts=False),
@@ -47,8 +49,15 @@ PLACES = (
 def pages() -> dict[str, Any]:
     """Return Streamlit's pages by name; the first one is served at /."""
     return {
-        place.name: st.Page(_drawn(place.name), title=place.title, icon=place.icon, url_path=place.name, default=place is PLACES[0])
-        for place in PLACES}
+        place.name: st.Page(
+            _drawn(place.name),
+            title=place.title,
+            icon=place.icon,
+            url_path=place.name,
+            default=place is PLACES[0],
+        )
+        for place in PLACES
+    }
 
 
 def place_of(page: Any) -> Place:
@@ -64,8 +73,12 @@ def place_named(name: str) -> Place:
 def needs_of(place: Place) -> data.Needs | None:
     """Return what a page asks for beside the report, None where it asks for nothing."""
 
-    def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
-        found: list[Callable[[], object]] = import_module(f"overrun.dashboard.views.{place.name}").needs(asked, report, query)
+    def needs(
+        asked: data.Asked, report: Report, query: Mapping[str, str]
+    ) -> list[Callable[[], object]]:
+        found: list[Callable[[], object]] = import_module(
+            f"overrun.dashboard.views.{place.name}"
+        ).needs(asked, report, query)
         return found
 
     return needs if place.asks else None
@@ -82,12 +95,20 @@ def links(*steps: tuple[str, str]) -> None:
 def requests_of(report: Report) -> tuple[str, str, dict[str, str]]:
     """The step to the requests that the verdict speaks of: the failed ones where requests fail, else the slowest."""
     failing = report.verdict.status == "failing"
-    return ("traces", "Failed requests", {"show": state.FAILED}) if failing else ("traces", "Slowest requests", {})
+    return (
+        ("traces", "Failed requests", {"show": state.FAILED})
+        if failing
+        else ("traces", "Slowest requests", {})
+    )
 
 
 def fix_of(finding: Finding | None, label: str) -> list[tuple[str, str, dict[str, str]]]:
     """The step to the What-if page that asks what a finding's fix asked; none where it cannot be asked."""
-    asked = sliders.to_try(finding.fix, {info.fix for info in data.fixes()}) if finding is not None else None
+    asked = (
+        sliders.to_try(finding.fix, {info.fix for info in data.fixes()})
+        if finding is not None
+        else None
+    )
     if asked is None:
         return []
     state.forget_fix()

@@ -16,8 +16,14 @@ _NAME_LENGTH: Final = 34
 
 def config(name: str) -> Spec:
     """How a chart behaves: its only button is the one that saves it as a picture under `name`; selecting needs none."""
-    return {"displayModeBar": "hover", "displaylogo": False, "scrollZoom": False, "doubleClick": "reset", "modeBarButtons": [["toImage"]],
-            "toImageButtonOptions": {"format": "png", "scale": 2, "filename": f"overrun-{name}"}}
+    return {
+        "displayModeBar": "hover",
+        "displaylogo": False,
+        "scrollZoom": False,
+        "doubleClick": "reset",
+        "modeBarButtons": [["toImage"]],
+        "toImageButtonOptions": {"format": "png", "scale": 2, "filename": f"overrun-{name}"},
+    }
 
 
 def figure(spec: Spec) -> Any:
@@ -52,45 +58,113 @@ def layout(theme: Theme, *, height: int, left: int, right: int, top: int = 12) -
     (a new copy of it would count as new data) and no empty template has become none. A second drawing costs about what the first does.
     """
     return {
-        "height": height, "margin": {"l": left, "r": right, "t": top, "b": 40}, "paper_bgcolor": theme.background, "plot_bgcolor": theme.background,
-        "font": {"color": theme.ink, "size": 13, "family": '"Source Sans", sans-serif'}, "hoverlabel": {"bgcolor": theme.surface, "font": {"color": theme.ink}},
-        "showlegend": False, "datarevision": 0}
+        "height": height,
+        "margin": {"l": left, "r": right, "t": top, "b": 40},
+        "paper_bgcolor": theme.background,
+        "plot_bgcolor": theme.background,
+        "font": {"color": theme.ink, "size": 13, "family": '"Source Sans", sans-serif'},
+        "hoverlabel": {"bgcolor": theme.surface, "font": {"color": theme.ink}},
+        "showlegend": False,
+        "datarevision": 0,
+    }
 
 
 def axis(theme: Theme, **more: Any) -> Spec:
     """An axis in the theme's colours."""
-    plain: Spec = {"gridcolor": theme.line, "linecolor": theme.line, "zeroline": False, "tickfont": {"color": theme.muted, "size": 12}, "tickangle": 0,
-                   "automargin": False}
+    plain: Spec = {
+        "gridcolor": theme.line,
+        "linecolor": theme.line,
+        "zeroline": False,
+        "tickfont": {"color": theme.muted, "size": 12},
+        "tickangle": 0,
+        "automargin": False,
+    }
     return plain | more
 
 
 def legend(theme: Theme, **more: Any) -> Spec:
     """A legend above the figure, which makes room for however many lines it takes; it covers nothing."""
-    placed: Spec = {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "font": {"color": theme.ink, "size": 12}, "bgcolor": "rgba(0,0,0,0)"}
+    placed: Spec = {
+        "orientation": "h",
+        "x": 0,
+        "y": 1.0,
+        "yanchor": "bottom",
+        "font": {"color": theme.ink, "size": 12},
+        "bgcolor": "rgba(0,0,0,0)",
+    }
     return placed | more
 
 
-def line(x0: float | None, x1: float | None, y0: float, y1: float, colour: str, width: float, *, dash: str = "solid", xref: str = "x",
-          yref: str = "y") -> Spec:
+def line(
+    x0: float | None,
+    x1: float | None,
+    y0: float,
+    y1: float,
+    colour: str,
+    width: float,
+    *,
+    dash: str = "solid",
+    xref: str = "x",
+    yref: str = "y",
+) -> Spec:
     """A line as a shape."""
-    return {"type": "line", "x0": x0, "x1": x1, "y0": y0, "y1": y1, "xref": xref, "yref": yref, "line": {"color": colour, "width": width, "dash": dash}}
+    return {
+        "type": "line",
+        "x0": x0,
+        "x1": x1,
+        "y0": y0,
+        "y1": y1,
+        "xref": xref,
+        "yref": yref,
+        "line": {"color": colour, "width": width, "dash": dash},
+    }
 
 
-def limit_line(limit_ms: float, at: float, ends: list[str], theme: Theme, *, common: bool = False) -> Spec:
+def limit_line(
+    limit_ms: float, at: float, ends: list[str], theme: Theme, *, common: bool = False
+) -> Spec:
     """A limit over the whole of a chart, dashed. Its words stand in the legend: beside it they covered the ends of other lines.
 
     `common`: some requests came with limits of their own, by which they are judged instead.
     """
     name = f"{'common ' if common else ''}limit {say_tick(limit_ms)}"
-    return {"type": "scatter", "mode": "lines", "name": name, "x": ends, "y": [at, at], "hoverinfo": "skip",
-            "line": {"color": theme.ink, "dash": "dash", "width": 1.5}}
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": ends,
+        "y": [at, at],
+        "hoverinfo": "skip",
+        "line": {"color": theme.ink, "dash": "dash", "width": 1.5},
+    }
 
 
-def note(x: float, y: float, words: str, theme: Theme, *, xref: str = "x", yref: str = "y", xanchor: str = "center", xshift: int = 0, yshift: int = 0,
-          background: str | None = None) -> Spec:
+def note(
+    x: float,
+    y: float,
+    words: str,
+    theme: Theme,
+    *,
+    xref: str = "x",
+    yref: str = "y",
+    xanchor: str = "center",
+    xshift: int = 0,
+    yshift: int = 0,
+    background: str | None = None,
+) -> Spec:
     """Words at a place of the figure; `words` is safe."""
-    placed: Spec = {"x": x, "y": y, "text": words, "xref": xref, "yref": yref, "xanchor": xanchor, "xshift": xshift, "yshift": yshift, "showarrow": False,
-                  "font": {"color": theme.ink, "size": 12}}
+    placed: Spec = {
+        "x": x,
+        "y": y,
+        "text": words,
+        "xref": xref,
+        "yref": yref,
+        "xanchor": xanchor,
+        "xshift": xshift,
+        "yshift": yshift,
+        "showarrow": False,
+        "font": {"color": theme.ink, "size": 12},
+    }
     return placed | ({"bgcolor": background} if background else {})
 
 
@@ -98,7 +172,9 @@ def utc(text: str) -> datetime:
     """Read a time of a selection."""
     # Plotly answers in the axis' own clock without a zone, sometimes with four digits of a second.
     whole, _, part = str(text).replace("Z", "").replace(" ", "T").partition(".")
-    whole = f"{whole}:00" if whole.count(":") == 1 else whole if "T" in whole else f"{whole}T00:00:00"
+    whole = (
+        f"{whole}:00" if whole.count(":") == 1 else whole if "T" in whole else f"{whole}T00:00:00"
+    )
     return datetime.fromisoformat(f"{whole}.{(part or '0')[:6]:0<6}").replace(tzinfo=UTC)
 
 

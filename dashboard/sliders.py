@@ -11,14 +11,83 @@ from overrun.analysis.words.finding import Fix
 from overrun.dashboard.theme import STAGE_ORDER
 
 _TOKENS: Final = tuple(str(2**power) for power in range(4, 17))
-_MS: Final = ("50", "100", "150", "200", "300", "500", "750", "1000", "1500", "2000", "3000", "5000", "7500", "10000", "15000", "20000", "30000", "60000")
-_FACTORS: Final = ("0.1", "0.25", "0.4", "0.5", "0.6", "0.65", "0.7", "0.8", "0.9", "1", "1.1", "1.2", "1.3", "1.5", "2", "3", "4", "8")
+_MS: Final = (
+    "50",
+    "100",
+    "150",
+    "200",
+    "300",
+    "500",
+    "750",
+    "1000",
+    "1500",
+    "2000",
+    "3000",
+    "5000",
+    "7500",
+    "10000",
+    "15000",
+    "20000",
+    "30000",
+    "60000",
+)
+_FACTORS: Final = (
+    "0.1",
+    "0.25",
+    "0.4",
+    "0.5",
+    "0.6",
+    "0.65",
+    "0.7",
+    "0.8",
+    "0.9",
+    "1",
+    "1.1",
+    "1.2",
+    "1.3",
+    "1.5",
+    "2",
+    "3",
+    "4",
+    "8",
+)
 _RATIOS: Final = tuple(f"{step / 20:g}" for step in range(21))
-_COUNTS: Final = (*(str(n) for n in range(1, 17)), "20", "24", "32", "48", "64", "96", "128", "192", "256", "384", "512", "1024")
-_WORDS: Final = {"router": ("as_now", "least_load", "round_robin"), "until": ("end", "first_token"), "enabled": ("true", "false")}
+_COUNTS: Final = (
+    *(str(n) for n in range(1, 17)),
+    "20",
+    "24",
+    "32",
+    "48",
+    "64",
+    "96",
+    "128",
+    "192",
+    "256",
+    "384",
+    "512",
+    "1024",
+)
+_WORDS: Final = {
+    "router": ("as_now", "least_load", "round_robin"),
+    "until": ("end", "first_token"),
+    "enabled": ("true", "false"),
+}
 # Where nothing in the report suggests a value.
-_BEGIN: Final = {"max_tokens": "512", "max_input_tokens": "4096", "token_budget": "2048", "tokens": "256", "delay_ms": "2000", "timeout_ms": "10000",
-                 "fallback_ms": "1000", "sequences": "64", "replicas": "2", "hit_ratio": "0.6", "factor": "1.3", "time_factor": "0.6", "step_factor": "0.65"}
+_BEGIN: Final = {
+    "max_tokens": "512",
+    "max_input_tokens": "4096",
+    "token_budget": "2048",
+    "tokens": "256",
+    "delay_ms": "2000",
+    "timeout_ms": "10000",
+    "fallback_ms": "1000",
+    "sequences": "64",
+    "replicas": "2",
+    "hit_ratio": "0.6",
+    "factor": "1.3",
+    "time_factor": "0.6",
+    "step_factor": "0.65",
+}
 
 
 def name_of(fix: Fix, known: Container[str]) -> str | None:
@@ -29,22 +98,40 @@ def name_of(fix: Fix, known: Container[str]) -> str | None:
 def to_try(fix: Fix | None, known: Container[str]) -> dict[str, str] | None:
     """What the address of the What-if page says to ask what a finding's fix asked; None where it cannot be asked."""
     name = name_of(fix, known) if fix is not None else None
-    return None if fix is None or name is None else {"fix": name} | {f"p_{key}": value for key, value in given(fix).items()}
+    return (
+        None
+        if fix is None or name is None
+        else {"fix": name} | {f"p_{key}": value for key, value in given(fix).items()}
+    )
 
 
 def given(fix: Fix) -> dict[str, str]:
     """The parameters of a finding's fix, as they are chosen."""
-    return {key: value if isinstance(value, str) else f"{value:.10g}" for key, value in fix.parameters.items()}
+    return {
+        key: value if isinstance(value, str) else f"{value:.10g}"
+        for key, value in fix.parameters.items()
+    }
 
 
 def found(report: Report, name: str) -> Fix | None:
     """The fix of the first finding that a what-if computes, by the what-if's name."""
-    return next((finding.fix for finding in report.findings if finding.fix is not None and name_of(finding.fix, (name,))), None)
+    return next(
+        (
+            finding.fix
+            for finding in report.findings
+            if finding.fix is not None and name_of(finding.fix, (name,))
+        ),
+        None,
+    )
 
 
 def first_fix(report: Report, known: Sequence[str]) -> str:
     """The fix to begin with: that of the first finding whose fix can be computed, else a cap."""
-    named = [name for finding in report.findings if finding.fix is not None and (name := name_of(finding.fix, known))]
+    named = [
+        name
+        for finding in report.findings
+        if finding.fix is not None and (name := name_of(finding.fix, known))
+    ]
     return next(iter([*named, "cap"])) if "cap" in known or named else known[0]
 
 
@@ -90,7 +177,14 @@ def _budget(report: Report) -> float | None:
     """The judged stage's budget, or its group's, in whole ms."""
     rows = [row for row in report.stages if row.stage == report.verdict.stage] or report.stages
     own = next((row.budget_ms for row in rows if row.budget_ms is not None), None)
-    group = next((row.budget_ms for row in report.stages if row.stage is None and rows and row.group == rows[0].group), None)
+    group = next(
+        (
+            row.budget_ms
+            for row in report.stages
+            if row.stage is None and rows and row.group == rows[0].group
+        ),
+        None,
+    )
     found = own if own is not None else group
     return None if found is None else float(round(found))
 

@@ -24,7 +24,14 @@ DEFAULT_PRESET = "1h"
 # A window that follows the clock moves in these steps, so that all tiles of a run agree on one "now" and answers can be reused.
 _SHORT_STEP_S, _LONG_STEP_S = 5, 60
 _LONG_FROM_S = 6 * 3600
-_FILTERS, _PRESENT, _DRAWN, _ASKED, _BEGUN, _JUDGED = "_filters", "_present", "_drawn", "_asked", "_begun", "_judged"
+_FILTERS, _PRESENT, _DRAWN, _ASKED, _BEGUN, _JUDGED = (
+    "_filters",
+    "_present",
+    "_drawn",
+    "_asked",
+    "_begun",
+    "_judged",
+)
 # Visits that have begun with the page's address and whose session is not there yet.
 _EXPECTED: dict[Filters, datetime] = {}
 _MOST_EXPECTED, _EXPECTED_FOR = 64, timedelta(seconds=10)
@@ -52,7 +59,12 @@ class Filters:
         since = query.get("since", "")
         named = {name: _text(query.get(name)) for name in (*KINDS, "slo")}
         from_, to = (_time(query.get(name)) for name in ("from", "to"))
-        return cls(since if since in PRESETS else DEFAULT_PRESET, from_ or (None if to else _other_length(since)), to, **named)
+        return cls(
+            since if since in PRESETS else DEFAULT_PRESET,
+            from_ or (None if to else _other_length(since)),
+            to,
+            **named,
+        )
 
     @property
     def follows_now(self) -> bool:
@@ -153,36 +165,71 @@ def filter_bar(menus: Callable[[Filters], Mapping[str, list[str]]]) -> Filters:
             st.session_state["from"] = st.query_params["from"] = other
     with st.container(horizontal=True, vertical_alignment="bottom", gap="xsmall", key="filters"):
         if any(_given(name) for name in ("from", "to")):
-            st.button("Follow now", on_click=follow_now, icon=":material/play_arrow:", help="Leave the fixed window and follow the clock")
+            st.button(
+                "Follow now",
+                on_click=follow_now,
+                icon=":material/play_arrow:",
+                help="Leave the fixed window and follow the clock",
+            )
             since = None
             # In sight: what a closed popover holds is lost from the URL with the next page.
             from_, to = _bounds(label_visibility="collapsed", width=164)
         else:
             since = st.segmented_control(
-                "Time range", PRESETS, key="since", bind="query-params", default=DEFAULT_PRESET, required=True, label_visibility="collapsed")
+                "Time range",
+                PRESETS,
+                key="since",
+                bind="query-params",
+                default=DEFAULT_PRESET,
+                required=True,
+                label_visibility="collapsed",
+            )
             with st.popover("From / to", help="An absolute window; it replaces the presets"):
                 from_, to = _bounds()
                 st.caption("RFC 3339 with its zone, or relative to now.")
-        chosen = Filters(since or DEFAULT_PRESET, _time(from_), _time(to), *(_text(_given(name)) for name in (*KINDS, "slo")))
+        chosen = Filters(
+            since or DEFAULT_PRESET,
+            _time(from_),
+            _time(to),
+            *(_text(_given(name)) for name in (*KINDS, "slo")),
+        )
         st.session_state[_FILTERS] = chosen
         try:
             values, gone = menus(chosen), None
-        except ClientError as error:  # what is chosen stays in sight and in the URL, whatever the server says
+        except (
+            ClientError
+        ) as error:  # what is chosen stays in sight and in the URL, whatever the server says
             values, gone = {}, error
         # A menu of a kind that nobody sends would only take room.
         shown = [kind for kind in KINDS if kind != "tenant" or values.get(kind) or _given(kind)]
         picked = {kind: _menu(kind, values.get(kind, [])) for kind in shown}
         slo = st.text_input(
-            "SLO", key="slo", bind="query-params", placeholder="SLO: server's default", label_visibility="collapsed", width=152)
-    st.session_state[_FILTERS] = Filters(chosen.since, chosen.from_, chosen.to, **picked, slo=_text(slo))
+            "SLO",
+            key="slo",
+            bind="query-params",
+            placeholder="SLO: server's default",
+            label_visibility="collapsed",
+            width=152,
+        )
+    st.session_state[_FILTERS] = Filters(
+        chosen.since, chosen.from_, chosen.to, **picked, slo=_text(slo)
+    )
     if gone is not None:
         raise gone
     return filters()
 
 
 def _bounds(**look: Any) -> tuple[str, str]:
-    return (st.text_input("From", key="from", bind="query-params", placeholder="2026-11-20T10:00:00Z or -2h", **look),
-            st.text_input("To", key="to", bind="query-params", placeholder="now", **look))
+    return (
+        st.text_input(
+            "From",
+            key="from",
+            bind="query-params",
+            placeholder="2026-11-20T10:00:00Z or -2h",
+            **look,
+        ),
+        st.text_input("To", key="to", bind="query-params", placeholder="now", **look),
+    )
 
 
 def filters() -> Filters:
@@ -196,13 +243,22 @@ def _menu(name: str, values: list[str]) -> str | None:
     current = _given(name)
     options = values if current is None or current in values else [*values, current]
     return st.selectbox(
-        name.capitalize(), options, index=None, key=name, bind="query-params", placeholder=name.capitalize(), label_visibility="collapsed",
-        width=98 if current is None else "stretch")
+        name.capitalize(),
+        options,
+        index=None,
+        key=name,
+        bind="query-params",
+        placeholder=name.capitalize(),
+        label_visibility="collapsed",
+        width=98 if current is None else "stretch",
+    )
 
 
 def _given(name: str) -> str | None:
     # Before its widget stands for the first time, a filter is only in the URL; afterwards the URL may lag behind.
-    found: str | None = st.session_state[name] if name in st.session_state else st.query_params.get(name)
+    found: str | None = (
+        st.session_state[name] if name in st.session_state else st.query_params.get(name)
+    )
     return found
 
 
@@ -224,19 +280,32 @@ def metric(choices: list[str], judged: str | None) -> str:
         return choices[0]
     labels = [choice.upper() for choice in choices]
     if (held := st.session_state.get("metric")) in labels and "metric" not in st.query_params:
-        chose = held != st.session_state.get(_JUDGED)  # what was judged when it was drawn is nobody's choice, and follows the verdict
+        chose = held != st.session_state.get(
+            _JUDGED
+        )  # what was judged when it was drawn is nobody's choice, and follows the verdict
         st.session_state["metric"] = held if chose else default.upper()
         # What a URL had chosen is otherwise lost on the next page, and back on the one behind it.
         if chose and held != default.upper():
             st.query_params["metric"] = held
     st.session_state[_JUDGED] = default.upper()
-    chosen = st.segmented_control("Metric", labels, key="metric", bind="query-params", default=default.upper(), required=True, label_visibility="collapsed")
+    chosen = st.segmented_control(
+        "Metric",
+        labels,
+        key="metric",
+        bind="query-params",
+        default=default.upper(),
+        required=True,
+        label_visibility="collapsed",
+    )
     return (chosen or default).lower()
 
 
 def show_around(time: datetime, length: timedelta) -> None:
     """Move the window so that it ends just behind a time: a button's callback."""
-    st.session_state["from"], st.session_state["to"] = rfc3339(time - length), rfc3339(time + timedelta(seconds=1))
+    st.session_state["from"], st.session_state["to"] = (
+        rfc3339(time - length),
+        rfc3339(time + timedelta(seconds=1)),
+    )
 
 
 def failed_first_of(query: Mapping[str, str], *, failing: bool) -> bool:
@@ -247,19 +316,45 @@ def failed_first_of(query: Mapping[str, str], *, failing: bool) -> bool:
 
 def failed_first(*, failing: bool) -> bool:
     """The same, drawn as a choice."""
-    return st.segmented_control("Requests", [SLOWEST, FAILED], key="show", bind="query-params", default=FAILED if failing else SLOWEST, required=True,
-                                label_visibility="collapsed") == FAILED
+    return (
+        st.segmented_control(
+            "Requests",
+            [SLOWEST, FAILED],
+            key="show",
+            bind="query-params",
+            default=FAILED if failing else SLOWEST,
+            required=True,
+            label_visibility="collapsed",
+        )
+        == FAILED
+    )
 
 
 def chosen_trace() -> str | None:
     """The trace that the URL names, drawn as a text field to paste an id into."""
-    return _text(st.text_input("Trace id", key="trace", bind="query-params", placeholder="32 hex digits, or choose a row above (by keyboard: Shift+Space)"))
+    return _text(
+        st.text_input(
+            "Trace id",
+            key="trace",
+            bind="query-params",
+            placeholder="32 hex digits, or choose a row above (by keyboard: Shift+Space)",
+        )
+    )
 
 
 def span_page(spans: int, size: int) -> int | None:
     """Which spans of a large trace to draw: None for the ones that matter, else the first of a page of `size`."""
-    pages = ["main", *(f"{first + 1}-{min(first + size, spans)}" for first in range(0, spans, size))]
-    page = st.selectbox(f"Spans shown, of {spans:,} (main: the critical path and the longest)", pages, key="spans", bind="query-params", width=360)
+    pages = [
+        "main",
+        *(f"{first + 1}-{min(first + size, spans)}" for first in range(0, spans, size)),
+    ]
+    page = st.selectbox(
+        f"Spans shown, of {spans:,} (main: the critical path and the longest)",
+        pages,
+        key="spans",
+        bind="query-params",
+        width=360,
+    )
     return None if page in (None, "main") else int(page.partition("-")[0]) - 1
 
 
@@ -280,22 +375,40 @@ def choose_box(box: Box | None) -> None:
     if box is None:
         st.query_params.pop("box", None)
         return
-    start, end = box.start.replace(microsecond=0), box.end.replace(microsecond=0) + timedelta(seconds=bool(box.end.microsecond))
-    st.query_params["box"] = Box(start, max(end, start + timedelta(seconds=1)), box.min_ms, box.max_ms).text()
+    start, end = (
+        box.start.replace(microsecond=0),
+        box.end.replace(microsecond=0) + timedelta(seconds=bool(box.end.microsecond)),
+    )
+    st.query_params["box"] = Box(
+        start, max(end, start + timedelta(seconds=1)), box.min_ms, box.max_ms
+    ).text()
 
 
 def sides(before: str, after: str) -> tuple[str, str]:
     """The two windows to compare: what the URL says, else what is given."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        chosen = [st.text_input(label, key=key, bind="query-params", placeholder=default or "FROM..TO or version=NAME")
-                  for label, key, default in (("A before", "before", before), ("B after", "after", after))]
+        chosen = [
+            st.text_input(
+                label,
+                key=key,
+                bind="query-params",
+                placeholder=default or "FROM..TO or version=NAME",
+            )
+            for label, key, default in (("A before", "before", before), ("B after", "after", after))
+        ]
     return _text(chosen[0]) or before, _text(chosen[1]) or after
 
 
 def fix(known: Sequence[str], default: str) -> str:
     """The fix to ask about: what the URL says, else `default`."""
     chosen = st.selectbox(
-        "Fix", known, index=known.index(default) if default in known else 0, key="fix", bind="query-params", on_change=_forget_parameters)
+        "Fix",
+        known,
+        index=known.index(default) if default in known else 0,
+        key="fix",
+        bind="query-params",
+        on_change=_forget_parameters,
+    )
     return chosen or default
 
 
@@ -303,7 +416,9 @@ def _forget_parameters() -> None:
     """Another fix was chosen: it has parameters of its own, and begins with those that the findings suggest."""
     st.session_state[_BEGUN] = set()
     drawn = {str(key) for key in st.session_state if str(key).startswith("p_")}
-    for name in [name for name in st.query_params if name.startswith("p_") and name not in drawn]:  # those of widgets go with them
+    for name in [
+        name for name in st.query_params if name.startswith("p_") and name not in drawn
+    ]:  # those of widgets go with them
         del st.query_params[name]
 
 
@@ -330,13 +445,27 @@ def parameter(name: str, options: Sequence[str], begin: str, help: str) -> str:
     if not options:
         return st.text_input(label, begin, key=key, bind="query-params", help=help)
     if not numbers or len(options) < 4:
-        return st.selectbox(label, options, index=list(options).index(begin) if begin in options else 0, key=key, bind="query-params", help=help) or begin
-    return str(st.select_slider(label, options, value=begin, key=key, bind="query-params", help=help))
+        return (
+            st.selectbox(
+                label,
+                options,
+                index=list(options).index(begin) if begin in options else 0,
+                key=key,
+                bind="query-params",
+                help=help,
+            )
+            or begin
+        )
+    return str(
+        st.select_slider(label, options, value=begin, key=key, bind="query-params", help=help)
+    )
 
 
 def picked_side() -> str:
     """Which of the two windows dragging sets."""
-    side = st.segmented_control("Dragging sets", ["A before", "B after"], key="_side", default="B after", required=True)
+    side = st.segmented_control(
+        "Dragging sets", ["A before", "B after"], key="_side", default="B after", required=True
+    )
     return "before" if side == "A before" else "after"
 
 

@@ -36,8 +36,15 @@ def report_or_state(*, of_metrics: bool = False) -> Report | None:
     if by_metrics(report) and (held.newest is None or not filters.said()):
         if of_metrics:
             return report
-        ui.put(ui.box("This page needs requests, and there are only the engine's metrics", [
-            ui.sentence(report.verdict.sentence), "Instrument the client that calls the model, or switch tracing on in the inference server."]))
+        ui.put(
+            ui.box(
+                "This page needs requests, and there are only the engine's metrics",
+                [
+                    ui.sentence(report.verdict.sentence),
+                    "Instrument the client that calls the model, or switch tracing on in the inference server.",
+                ],
+            )
+        )
         nav.links(("verdict", "The verdict by the engine's metrics"), ("engine", "Their course"))
         return None
     if held.newest is None:
@@ -48,12 +55,16 @@ def report_or_state(*, of_metrics: bool = False) -> Report | None:
         return None
     if stale(filters):
         age = state.now() - held.newest
-        ui.put(f'<p role="status">◔ Newest request is <b>{say_age(age.total_seconds())}</b> old ({say_time(held.newest, date=True)}). '
-               "The numbers below stay as they are; check that the application is still exporting.</p>")
+        ui.put(
+            f'<p role="status">◔ Newest request is <b>{say_age(age.total_seconds())}</b> old ({say_time(held.newest, date=True)}). '
+            "The numbers below stay as they are; check that the application is still exporting.</p>"
+        )
     if seeking(report):
         among = say_count(report.window.requests, "request")
-        ui.put(f'<p role="status">◔ Causes are being sought among {among}; the numbers are complete, and the page goes on by '
-               "itself.</p>")
+        ui.put(
+            f'<p role="status">◔ Causes are being sought among {among}; the numbers are complete, and the page goes on by '
+            "itself.</p>"
+        )
     if data.unfinished(report):
         st.fragment(_until_whole, run_every=_LOOK_AGAIN_S, key="seeking")(asked, seeking(report))
     return report
@@ -82,12 +93,18 @@ def footer(report: Report) -> str:
     """Window, n and how the numbers were made, as safe HTML: the last line of every page."""
     window = report.window
     left_out = f", {window.incomplete:,} incomplete left out" if window.incomplete else ""
-    baseline = f"; compared with {say_count(report.baseline.requests, 'request')} ({ui.text(report.baseline.choice)})" if report.baseline else ""
+    baseline = (
+        f"; compared with {say_count(report.baseline.requests, 'request')} ({ui.text(report.baseline.choice)})"
+        if report.baseline
+        else ""
+    )
     how = "interpolated in the engine's histograms" if by_metrics(report) else "exact"
     aged = f" · findings {say_age(report.findings_age_s)} old" if report.findings_age_s else ""
     held = f"{say_count(window.requests, 'request')}{left_out}, {say_count(window.llm_calls, 'model call')}, {say_count(window.spans, 'span')}"
-    return (f"<small>Window {say_span(window.start, window.end)} · {held}{baseline} · percentiles are {how}{aged} · "
-            f"source {ui.text(data.url())}/api/v1</small>")
+    return (
+        f"<small>Window {say_span(window.start, window.end)} · {held}{baseline} · percentiles are {how}{aged} · "
+        f"source {ui.text(data.url())}/api/v1</small>"
+    )
 
 
 def snippets(url: str) -> list[tuple[str, str]]:
@@ -97,27 +114,65 @@ def snippets(url: str) -> list[tuple[str, str]]:
     send = f"export OTEL_EXPORTER_OTLP_ENDPOINT={url} OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
     token = f'# with a token: export OTEL_EXPORTER_OTLP_HEADERS="authorization=Bearer ${INGEST_TOKEN_VARIABLE}"'
     return [
-        ("An application with the OpenTelemetry SDK", "\n".join([
-            send, "export OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental   # time to first chunk, cached tokens", token])),
-        ("LangChain or LangGraph", "\n".join([
-            "pip install openinference-instrumentation-langchain opentelemetry-sdk opentelemetry-exporter-otlp-proto-http", send, token,
-            "# in the program, before the first chain runs:", "from openinference.instrumentation.langchain import LangChainInstrumentor",
-            "from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter",
-            "from opentelemetry.sdk.trace import TracerProvider", "from opentelemetry.sdk.trace.export import BatchSpanProcessor",
-            "provider = TracerProvider()", "provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))",
-            "LangChainInstrumentor().instrument(tracer_provider=provider)"])),
-        ("LiteLLM", "\n".join([
-            f"export OTEL_EXPORTER=otlp_http OTEL_ENDPOINT={url}/v1/traces",
-            f'# with a token: export OTEL_HEADERS="authorization=Bearer ${INGEST_TOKEN_VARIABLE}"',
-            "# proxy, in config.yaml:   litellm_settings: {callbacks: [otel]}",
-            '# SDK, in the program:     litellm.callbacks = ["otel"]'])),
-        ("vLLM", "\n".join([
-            f"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf vllm serve MODEL --otlp-traces-endpoint {url}/v1/traces",
-            f'# with a token: export OTEL_EXPORTER_OTLP_TRACES_HEADERS="authorization=Bearer ${INGEST_TOKEN_VARIABLE}"'])),
-        ("SGLang (gRPC; 4317 unless `overrun serve` printed another port)", "\n".join([
-            f"python -m sglang.launch_server --model-path MODEL --enable-trace --otlp-traces-endpoint {shown}:4317",
-            f'# with a token: export OTEL_EXPORTER_OTLP_TRACES_HEADERS="authorization=Bearer ${INGEST_TOKEN_VARIABLE}"'])),
-        ("Recorded traffic, to look around", f"overrun import FOLDER --url {url}")]
+        (
+            "An application with the OpenTelemetry SDK",
+            "\n".join(
+                [
+                    send,
+                    "export OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental   # time to first chunk, cached tokens",
+                    token,
+                ]
+            ),
+        ),
+        (
+            "LangChain or LangGraph",
+            "\n".join(
+                [
+                    "pip install openinference-instrumentation-langchain opentelemetry-sdk opentelemetry-exporter-otlp-proto-http",
+                    send,
+                    token,
+                    "# in the program, before the first chain runs:",
+                    "from openinference.instrumentation.langchain import LangChainInstrumentor",
+                    "from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter",
+                    "from opentelemetry.sdk.trace import TracerProvider",
+                    "from opentelemetry.sdk.trace.export import BatchSpanProcessor",
+                    "provider = TracerProvider()",
+                    "provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))",
+                    "LangChainInstrumentor().instrument(tracer_provider=provider)",
+                ]
+            ),
+        ),
+        (
+            "LiteLLM",
+            "\n".join(
+                [
+                    f"export OTEL_EXPORTER=otlp_http OTEL_ENDPOINT={url}/v1/traces",
+                    f'# with a token: export OTEL_HEADERS="authorization=Bearer ${INGEST_TOKEN_VARIABLE}"',
+                    "# proxy, in config.yaml:   litellm_settings: {callbacks: [otel]}",
+                    '# SDK, in the program:     litellm.callbacks = ["otel"]',
+                ]
+            ),
+        ),
+        (
+            "vLLM",
+            "\n".join(
+                [
+                    f"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf vllm serve MODEL --otlp-traces-endpoint {url}/v1/traces",
+                    f'# with a token: export OTEL_EXPORTER_OTLP_TRACES_HEADERS="authorization=Bearer ${INGEST_TOKEN_VARIABLE}"',
+                ]
+            ),
+        ),
+        (
+            "SGLang (gRPC; 4317 unless `overrun serve` printed another port)",
+            "\n".join(
+                [
+                    f"python -m sglang.launch_server --model-path MODEL --enable-trace --otlp-traces-endpoint {shown}:4317",
+                    f'# with a token: export OTEL_EXPORTER_OTLP_TRACES_HEADERS="authorization=Bearer ${INGEST_TOKEN_VARIABLE}"',
+                ]
+            ),
+        ),
+        ("Recorded traffic, to look around", f"overrun import FOLDER --url {url}"),
+    ]
 
 
 def _waiting(held: Holdings, report: Report, asked: data.Asked) -> None:
@@ -127,11 +182,26 @@ def _waiting(held: Holdings, report: Report, asked: data.Asked) -> None:
         _poll(asked)
         return
     if held.spans:
-        ui.put(ui.box("Spans arrive, but none of them is a request yet", [
-            "A request needs a span of a model call. Instrument the client that calls the model, or switch tracing on in the inference server:"]))
+        ui.put(
+            ui.box(
+                "Spans arrive, but none of them is a request yet",
+                [
+                    "A request needs a span of a model call. Instrument the client that calls the model, or switch tracing on in the inference server:"
+                ],
+            )
+        )
     else:
-        ui.put(ui.box("Waiting for the first span", [f"The server at <code>{ui.text(url)}</code> runs and holds no request yet. Point something at it:"]))
-    for tab, (_, lines) in zip(st.tabs([what for what, _ in snippets(url)]), snippets(url), strict=True):
+        ui.put(
+            ui.box(
+                "Waiting for the first span",
+                [
+                    f"The server at <code>{ui.text(url)}</code> runs and holds no request yet. Point something at it:"
+                ],
+            )
+        )
+    for tab, (_, lines) in zip(
+        st.tabs([what for what, _ in snippets(url)]), snippets(url), strict=True
+    ):
         tab.code(lines, language=None)
     _poll(asked)
 
@@ -139,12 +209,22 @@ def _waiting(held: Holdings, report: Report, asked: data.Asked) -> None:
 def _silent_metrics(newest: datetime, report: Report) -> None:
     """Inference servers are scraped, but those of this window tell no latency, and nothing sends spans."""
     window, age = report.window, say_age((state.now() - newest).total_seconds())
-    ui.put(ui.box("The engine's metrics tell no latency in this window", [
-        f"{say_span(window.start, window.end)}: no latency histogram that counted a request. This server holds an inference server's metrics and no span; "
-        f"their newest sample is from {say_time(newest, date=True)}, {age} ago.",
-        "Without spans a verdict needs the engine's histograms of time to first token or of whole requests."]))
+    ui.put(
+        ui.box(
+            "The engine's metrics tell no latency in this window",
+            [
+                f"{say_span(window.start, window.end)}: no latency histogram that counted a request. This server holds an inference server's metrics and no span; "
+                f"their newest sample is from {say_time(newest, date=True)}, {age} ago.",
+                "Without spans a verdict needs the engine's histograms of time to first token or of whole requests.",
+            ],
+        )
+    )
     if window.end is None or newest >= window.end or window.start is None or newest < window.start:
-        st.button("Show the hour up to the newest sample", on_click=state.show_around, args=(newest, timedelta(hours=1)))
+        st.button(
+            "Show the hour up to the newest sample",
+            on_click=state.show_around,
+            args=(newest, timedelta(hours=1)),
+        )
     nav.links(("health", "What each service sends"))
 
 
@@ -152,7 +232,9 @@ def _silent_metrics(newest: datetime, report: Report) -> None:
 def _poll(asked: data.Asked) -> None:
     """Ask quietly, and draw the page anew when the first request is there, or an engine's metrics are."""
     try:
-        found = data.client().holdings().newest is not None or by_metrics(data.client().report(dict(asked)))
+        found = data.client().holdings().newest is not None or by_metrics(
+            data.client().report(dict(asked))
+        )
     except ClientError:
         found = True
     if found:
@@ -164,20 +246,40 @@ def _poll(asked: data.Asked) -> None:
 def _empty(report: Report, held: Holdings, filters: state.Filters, asked: data.Asked) -> None:
     where = f" with {ui.text(filters.said(), 300)}" if filters.said() else ""
     newest: datetime | None = held.newest
-    left_out = f" {report.window.incomplete:,} incomplete ones were left out." if report.window.incomplete else ""
-    lines = [f"No complete request started from {say_span(report.window.start, report.window.end)}{where}.{left_out}"]
+    left_out = (
+        f" {report.window.incomplete:,} incomplete ones were left out."
+        if report.window.incomplete
+        else ""
+    )
+    lines = [
+        f"No complete request started from {say_span(report.window.start, report.window.end)}{where}.{left_out}"
+    ]
     if newest is not None:
         age = say_age((state.now() - newest).total_seconds())
-        lines.append(f"The newest request of this store started at {say_time(newest, date=True)}, {age} ago; it holds {held.requests:,}.")
+        lines.append(
+            f"The newest request of this store started at {say_time(newest, date=True)}, {age} ago; it holds {held.requests:,}."
+        )
     ui.put(ui.box("No request in this window", lines))
     if not (report.window.incomplete or filters.model or filters.route or filters.tenant):
         ui.put(_spans_alone(data.doctor(asked)))
     if newest is not None:
-        st.button("Show the hour up to the newest request", on_click=state.show_around, args=(newest, timedelta(hours=1)))
+        st.button(
+            "Show the hour up to the newest request",
+            on_click=state.show_around,
+            args=(newest, timedelta(hours=1)),
+        )
 
 
 def _spans_alone(found: Checkup) -> str:
     """What came in a window in which no request began, as safe HTML; empty where nothing did."""
-    heads = "".join(f"<li>{ui.sentence(said(service)[0])}</li>" for service in found.services[:_MOST_SERVICES])
-    return (f"<p>Spans came in this window, but none of them begins a request: a request needs a model call that generates.</p><ul>{heads}</ul>"
-            "<small>Source /api/v1/doctor</small>") if heads else ""
+    heads = "".join(
+        f"<li>{ui.sentence(said(service)[0])}</li>" for service in found.services[:_MOST_SERVICES]
+    )
+    return (
+        (
+            f"<p>Spans came in this window, but none of them begins a request: a request needs a model call that generates.</p><ul>{heads}</ul>"
+            "<small>Source /api/v1/doctor</small>"
+        )
+        if heads
+        else ""
+    )

@@ -16,15 +16,51 @@ Mode = Literal["light", "dark"]
 # In the order in which a request passes them. A stage without a colour of its own shares its family's: `first_token` holds queue and
 # prefill unsplit, `generation` a whole call; they do not stand beside their parts in one request.
 STAGE_ORDER: Final = (
-    "network", "gateway", "guardrail", "retrieval", "prompt", "tool", "queue", "kv_transfer", "prefill", "first_token", "decode", "generation",
-    "post", "other", "wait_user")
+    "network",
+    "gateway",
+    "guardrail",
+    "retrieval",
+    "prompt",
+    "tool",
+    "queue",
+    "kv_transfer",
+    "prefill",
+    "first_token",
+    "decode",
+    "generation",
+    "post",
+    "other",
+    "wait_user",
+)
 _FAMILY: Final = {
-    "network": "gateway", "gateway": "gateway", "guardrail": "guardrail", "retrieval": "retrieval", "prompt": "prompt", "tool": "tool",
-    "post": "tool", "queue": "queue", "kv_transfer": "queue", "prefill": "prefill", "first_token": "prefill", "model": "prefill",
-    "decode": "decode", "generation": "decode", "other": "other", "wait_user": "other"}
+    "network": "gateway",
+    "gateway": "gateway",
+    "guardrail": "guardrail",
+    "retrieval": "retrieval",
+    "prompt": "prompt",
+    "tool": "tool",
+    "post": "tool",
+    "queue": "queue",
+    "kv_transfer": "queue",
+    "prefill": "prefill",
+    "first_token": "prefill",
+    "model": "prefill",
+    "decode": "decode",
+    "generation": "decode",
+    "other": "other",
+    "wait_user": "other",
+}
 _COLOURS: Final = {
-    "gateway": "#7F889F", "guardrail": "#AC7DD3", "retrieval": "#0E549F", "prompt": "#157CF5", "tool": "#C0955A", "queue": "#EC8916",
-    "prefill": "#A13164", "decode": "#26B890", "other": "#C8C8D8"}
+    "gateway": "#7F889F",
+    "guardrail": "#AC7DD3",
+    "retrieval": "#0E549F",
+    "prompt": "#157CF5",
+    "tool": "#C0955A",
+    "queue": "#EC8916",
+    "prefill": "#A13164",
+    "decode": "#26B890",
+    "other": "#C8C8D8",
+}
 STATUS_RED: Final = {"light": "#D92D20", "dark": "#F3202E"}
 # Text on a stage colour: dark ink where white would fall below 4.5:1.
 _WHITE_INK: Final = frozenset({"retrieval", "prefill"})
@@ -55,13 +91,43 @@ class Theme:
 
 
 LIGHT: Final = Theme(
-    mode="light", ink="#161B26", muted="#566073", line="#DCE0E7", surface="#F5F7FA", background="#FFFFFF", accent="#1D5FB4",
-    over=STATUS_RED["light"], over_surface="#FDF1F0",
-    heat=((0.0, "#FFFFFF"), (0.001, "#E3EEFA"), (0.25, "#9CC4EC"), (0.5, "#5A9BDB"), (0.75, "#2468B2"), (1.0, "#08306B")))
+    mode="light",
+    ink="#161B26",
+    muted="#566073",
+    line="#DCE0E7",
+    surface="#F5F7FA",
+    background="#FFFFFF",
+    accent="#1D5FB4",
+    over=STATUS_RED["light"],
+    over_surface="#FDF1F0",
+    heat=(
+        (0.0, "#FFFFFF"),
+        (0.001, "#E3EEFA"),
+        (0.25, "#9CC4EC"),
+        (0.5, "#5A9BDB"),
+        (0.75, "#2468B2"),
+        (1.0, "#08306B"),
+    ),
+)
 DARK: Final = Theme(
-    mode="dark", ink="#F1F4F9", muted="#A3ADBD", line="#2A313D", surface="#171C25", background="#0E1117", accent="#62A8F5",
-    over=STATUS_RED["dark"], over_surface="#2A1617",
-    heat=((0.0, "#0E1117"), (0.001, "#14243A"), (0.25, "#1E4473"), (0.5, "#2F6FB5"), (0.75, "#62A8F5"), (1.0, "#D6E8FF")))
+    mode="dark",
+    ink="#F1F4F9",
+    muted="#A3ADBD",
+    line="#2A313D",
+    surface="#171C25",
+    background="#0E1117",
+    accent="#62A8F5",
+    over=STATUS_RED["dark"],
+    over_surface="#2A1617",
+    heat=(
+        (0.0, "#0E1117"),
+        (0.001, "#14243A"),
+        (0.25, "#1E4473"),
+        (0.5, "#2F6FB5"),
+        (0.75, "#62A8F5"),
+        (1.0, "#D6E8FF"),
+    ),
+)
 
 
 def theme_of(mode: str | None) -> Theme:
@@ -71,7 +137,10 @@ def theme_of(mode: str | None) -> Theme:
 
 def in_order(stages: list[str]) -> list[str]:
     """Return stages in the order in which a request passes them, unknown ones last."""
-    return sorted(stages, key=lambda stage: STAGE_ORDER.index(stage) if stage in STAGE_ORDER else len(STAGE_ORDER))
+    return sorted(
+        stages,
+        key=lambda stage: STAGE_ORDER.index(stage) if stage in STAGE_ORDER else len(STAGE_ORDER),
+    )
 
 
 def say_ms(value: float | None) -> str:
@@ -89,7 +158,9 @@ def say_ms(value: float | None) -> str:
         return f"{sign}{size / 1000.0:.2f} s"
     if size < 99_950.0:
         return f"{sign}{size / 1000.0:.1f} s"
-    return f"{sign}{size / 1000.0:.0f} s" if size < 599_500.0 else f"{sign}{size / 60_000.0:.1f} min"
+    return (
+        f"{sign}{size / 1000.0:.0f} s" if size < 599_500.0 else f"{sign}{size / 60_000.0:.1f} min"
+    )
 
 
 def say_tick(value: float) -> str:
@@ -125,7 +196,11 @@ def say_span(start: datetime | None, end: datetime | None) -> str:
     if start is None or end is None:
         return "no window"
     start, end = start.astimezone(UTC), end.astimezone(UTC)
-    last = end.strftime("%H:%M:%S") if end.date() == start.date() else end.strftime("%Y-%m-%d %H:%M:%S")
+    last = (
+        end.strftime("%H:%M:%S")
+        if end.date() == start.date()
+        else end.strftime("%Y-%m-%d %H:%M:%S")
+    )
     return f"{start:%Y-%m-%d %H:%M:%S} to {last} UTC"
 
 
@@ -146,7 +221,11 @@ def say_step(seconds: int) -> str:
 def say_number(value: float, unit: str) -> str:
     """Return an engine's number with its unit: ratios as per cent, rates and counts with three figures."""
     if unit == "ratio":
-        return f"{100.0 * value:.0f} %" if value == 0.0 or value >= 0.0995 else f"{100.0 * value:.1f} %"
+        return (
+            f"{100.0 * value:.0f} %"
+            if value == 0.0 or value >= 0.0995
+            else f"{100.0 * value:.1f} %"
+        )
     shown = f"{value:,.0f}" if value >= 100.0 or value == int(value) else f"{value:.3g}"
     return shown if unit == "requests" else f"{shown}/s"
 
@@ -160,7 +239,9 @@ def ticks(largest: float) -> list[float]:
         power /= 10.0
     while power * 10.0 <= largest:
         power *= 10.0
-    step = next(part for part in (power / 5.0, power / 2.0, power, power * 2.0) if largest / part <= 5.0)
+    step = next(
+        part for part in (power / 5.0, power / 2.0, power, power * 2.0) if largest / part <= 5.0
+    )
     return [step * i for i in range(int(largest / step + 1e-9) + 1)]
 
 
@@ -270,9 +351,20 @@ _CSS: Final = """
 
 def css() -> str:
     """Return the style sheet of both modes: it follows the page when the machine turns dark at dusk, without anything being drawn anew."""
-    names = {"INK": "ink", "MUTED": "muted", "LINE": "line", "SURFACE": "surface", "BACK": "background", "OVER": "over", "ALARM": "over_surface",
-             "ACCENT": "accent"}
-    values = {f"VAR_{name}": f"light-dark({getattr(LIGHT, field)},{getattr(DARK, field)})" for name, field in names.items()}
+    names = {
+        "INK": "ink",
+        "MUTED": "muted",
+        "LINE": "line",
+        "SURFACE": "surface",
+        "BACK": "background",
+        "OVER": "over",
+        "ALARM": "over_surface",
+        "ACCENT": "accent",
+    }
+    values = {
+        f"VAR_{name}": f"light-dark({getattr(LIGHT, field)},{getattr(DARK, field)})"
+        for name, field in names.items()
+    }
     values["VAR_GLASS"] = f"light-dark({LIGHT.background}B0,{DARK.background}B0)"
     text = _CSS
     for name, value in values.items():

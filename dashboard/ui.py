@@ -69,7 +69,9 @@ def put(body: str) -> None:
     st.html(f'<div class="ov">{whole(body)}</div>')
 
 
-def box(headline: str, paragraphs: Sequence[str], *, bad: bool = False, role: str = "status") -> str:
+def box(
+    headline: str, paragraphs: Sequence[str], *, bad: bool = False, role: str = "status"
+) -> str:
     """Return the headline box of a page; `headline` and `paragraphs` are safe HTML. `bad` is red and means over budget."""
     body = "".join(f"<p>{paragraph}</p>" for paragraph in paragraphs if paragraph)
     return f'<div class="ov-box{" ov-bad" if bad else ""}" role="{role}"><h1>{headline}</h1>{body}</div>'
@@ -85,10 +87,18 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str = 
     top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
     names = [cell.replace('"', "&quot;") for cell in head]
     body = "".join(
-        "<tr>" + "".join(f'<td data-of="{name}">{cell}</td>' for name, cell in zip(names, row, strict=True)) + "</tr>" for row in rows)
+        "<tr>"
+        + "".join(
+            f'<td data-of="{name}">{cell}</td>' for name, cell in zip(names, row, strict=True)
+        )
+        + "</tr>"
+        for row in rows
+    )
     wide = " ov-cards" if len(head) > _MOST_NARROW else ""
-    return (f'<div class="ov-scroll{wide}"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
-            + (f"<small>{caption}</small>" if caption else ""))
+    return (
+        f'<div class="ov-scroll{wide}"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+        + (f"<small>{caption}</small>" if caption else "")
+    )
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> str:
@@ -105,8 +115,12 @@ def strip(label: str, parts: dict[str, float], total: float, widest: float, them
         style = f"width:{100.0 * share:.3f}%;background:{theme.stage(stage)};color:{theme.on_stage(stage)}"
         title = f"{text(stage)} {say_ms(parts[stage])}"
         wide = share >= _AROUND + _LETTER * len(title)
-        cells.append(f'<span class="{"" if wide else "ov-thin"}" style="{style}" title="{title}">{title if wide else ""}</span>')
-    spoken = ", ".join(f"{stage} {say_ms(parts[stage])}" for stage in in_order(list(parts)) if parts[stage] > 0.0)
+        cells.append(
+            f'<span class="{"" if wide else "ov-thin"}" style="{style}" title="{title}">{title if wide else ""}</span>'
+        )
+    spoken = ", ".join(
+        f"{stage} {say_ms(parts[stage])}" for stage in in_order(list(parts)) if parts[stage] > 0.0
+    )
     bar = f'<div class="ov-bar" role="img" aria-label="{text(f"{label}: {spoken}", 400)}">{"".join(cells)}</div>'
     return f'<div class="ov-strip"><span>{text(label)}</span>{bar}<span class="ov-end"><b>{say_ms(total)}</b></span></div>'
 
@@ -114,7 +128,11 @@ def strip(label: str, parts: dict[str, float], total: float, widest: float, them
 def limit_words(own_limits: int) -> str:
     """Return what a line at the limit is; requests that came with limits of their own are judged by those and not by it."""
     are = "is" if own_limits == 1 else "are"
-    return "limit" if not own_limits else f"the common limit ({say_count(own_limits, 'request')} {are} judged by limits of their own)"
+    return (
+        "limit"
+        if not own_limits
+        else f"the common limit ({say_count(own_limits, 'request')} {are} judged by limits of their own)"
+    )
 
 
 def chart(spec: plot.Spec, key: str, **more: Any) -> None:
@@ -122,7 +140,15 @@ def chart(spec: plot.Spec, key: str, **more: Any) -> None:
     st.plotly_chart(plot.figure(spec), theme=None, config=plot.config(key), key=key, **more)
 
 
-def spark(values: Sequence[float | None], theme: Theme, *, alt: str, limit: float | None = None, width: int = 168, height: int = 36) -> str:
+def spark(
+    values: Sequence[float | None],
+    theme: Theme,
+    *,
+    alt: str,
+    limit: float | None = None,
+    width: int = 168,
+    height: int = 36,
+) -> str:
     """Return a small line as an image; gaps where there is no value, a dashed line at the limit."""
     known = [value for value in values if value is not None]
     if not known:
@@ -137,10 +163,16 @@ def spark(values: Sequence[float | None], theme: Theme, *, alt: str, limit: floa
             runs[-1].append(f"{2 + i * step:.1f},{height - 3 - (height - 6) * value / top:.1f}")
     ink = f'fill="none" stroke="{theme.accent}" stroke-width="1.6"'
     lines = [f'<polyline points="{" ".join(run)}" {ink}/>' for run in runs if len(run) > 1]
-    lines += [f'<circle cx="{run[0].split(",")[0]}" cy="{run[0].split(",")[1]}" r="1.8" fill="{theme.accent}"/>' for run in runs if len(run) == 1]
+    lines += [
+        f'<circle cx="{run[0].split(",")[0]}" cy="{run[0].split(",")[1]}" r="1.8" fill="{theme.accent}"/>'
+        for run in runs
+        if len(run) == 1
+    ]
     if limit is not None:
         y = height - 3 - (height - 6) * limit / top
-        lines.append(f'<line x1="0" x2="{width}" y1="{y:.1f}" y2="{y:.1f}" stroke="{theme.muted}" stroke-width="1" stroke-dasharray="4 3"/>')
+        lines.append(
+            f'<line x1="0" x2="{width}" y1="{y:.1f}" y2="{y:.1f}" stroke="{theme.muted}" stroke-width="1" stroke-dasharray="4 3"/>'
+        )
     svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">{"".join(lines)}</svg>'
     source = base64.b64encode(svg.encode()).decode()
     return f'<img src="data:image/svg+xml;base64,{source}" width="{width}" height="{height}" alt="{text(alt, 300)}">'
@@ -153,7 +185,11 @@ def errors_as_boxes(answers: Callable[[], bool]) -> Iterator[None]:
         yield
     except ClientError as error:
         gone = isinstance(error, Unreachable)
-        when = f"every {_ASK_AGAIN_S} s and goes on by itself" if gone else "again when you change a filter or reload it"
+        when = (
+            f"every {_ASK_AGAIN_S} s and goes on by itself"
+            if gone
+            else "again when you change a filter or reload it"
+        )
         put(box(_headline(error), [stated(str(error)), f"This page asks {when}."], role="alert"))
         if gone:
             st.fragment(_until_back, run_every=_ASK_AGAIN_S, key="back")(answers)
@@ -169,4 +205,8 @@ def _headline(error: ClientError) -> str:
         return "The server cannot be reached"
     if isinstance(error, TooOld):
         return "The server and this dashboard are of different versions"
-    return "The server refuses this question" if isinstance(error, Refused) and error.status < 500 else "The server failed at this question"
+    return (
+        "The server refuses this question"
+        if isinstance(error, Refused) and error.status < 500
+        else "The server failed at this question"
+    )

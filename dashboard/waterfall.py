@@ -43,11 +43,19 @@ def main_rows(spans: Sequence[TraceSpan], most: int = MOST_ROWS) -> list[Row]:
     if len(spans) <= most:
         return [Row(span) for span in spans]
     at = {span.span_id: i for i, span in enumerate(spans)}
-    ranked = sorted(range(len(spans)), key=lambda i: (-spans[i].path_ms, not spans[i].error, -spans[i].duration_ms))
+    ranked = sorted(
+        range(len(spans)),
+        key=lambda i: (-spans[i].path_ms, not spans[i].error, -spans[i].duration_ms),
+    )
     kept: set[int] = set()
     for i in ranked:
         chain = [i]
-        while (up := at.get(spans[chain[-1]].parent_span_id or "")) is not None and up not in chain and up not in kept and len(chain) < _DEEPEST_FOLD:
+        while (
+            (up := at.get(spans[chain[-1]].parent_span_id or "")) is not None
+            and up not in chain
+            and up not in kept
+            and len(chain) < _DEEPEST_FOLD
+        ):
             chain.append(up)
         kept.update(chain if len(kept) + len(chain) <= most else chain[:1])
         if len(kept) >= most:
@@ -66,7 +74,9 @@ def main_rows(spans: Sequence[TraceSpan], most: int = MOST_ROWS) -> list[Row]:
     return rows
 
 
-def _drawn_above(i: int, spans: Sequence[TraceSpan], at: Mapping[str, int], kept: set[int]) -> int | None:
+def _drawn_above(
+    i: int, spans: Sequence[TraceSpan], at: Mapping[str, int], kept: set[int]
+) -> int | None:
     """The nearest parent that is drawn, None where none of the next ones is."""
     up: int | None = i
     for _ in range(_DEEPEST_FOLD):
@@ -78,12 +88,24 @@ def _drawn_above(i: int, spans: Sequence[TraceSpan], at: Mapping[str, int], kept
 
 def render(trace: Trace, rows: Sequence[Row], theme: Theme) -> str:
     """Return the rows as safe HTML with an axis in time since the request's start."""
-    total = max(trace.e2e_ms + trace.wait_user_ms, *(span.start_ms + span.duration_ms for span in trace.spans), 1e-6)
+    total = max(
+        trace.e2e_ms + trace.wait_user_ms,
+        *(span.start_ms + span.duration_ms for span in trace.spans),
+        1e-6,
+    )
     pieces: dict[str, list[PathPiece]] = {}
     for piece in trace.path:
         pieces.setdefault(piece.span_id, []).append(piece)
-    engines = {span.parent_span_id: span for span in trace.spans if span.role == "engine" and span.parent_span_id}
-    token = "" if trace.ttft_ms is None else f'<i class="ov-token" style="left:{_at(trace.ttft_ms, total)}"></i>'
+    engines = {
+        span.parent_span_id: span
+        for span in trace.spans
+        if span.role == "engine" and span.parent_span_id
+    }
+    token = (
+        ""
+        if trace.ttft_ms is None
+        else f'<i class="ov-token" style="left:{_at(trace.ttft_ms, total)}"></i>'
+    )
     body = []
     for row in rows:
         if row.hidden:
@@ -92,16 +114,28 @@ def render(trace: Trace, rows: Sequence[Row], theme: Theme) -> str:
         body.append(_row(row.span, pieces.get(row.span.span_id, []), trace, total, theme, token))
         if row.span.role == "llm" and (engine := engines.get(row.span.span_id)) is not None:
             body.append(_gap(row.span, engine, total, token))
-    marks = "".join(f'<i style="left:{_at(mark, total)}">{say_tick(mark)}</i>' for mark in ticks(total) if mark <= 0.97 * total)
+    marks = "".join(
+        f'<i style="left:{_at(mark, total)}">{say_tick(mark)}</i>'
+        for mark in ticks(total)
+        if mark <= 0.97 * total
+    )
     first = "" if trace.ttft_ms is None else _first_token(trace.ttft_ms, total)
-    return (f'<figure class="ov-trace" aria-label="{words(trace)}"><div class="ov-row ov-axis"><span></span><div class="ov-lane">{marks}{first}</div></div>'
-            f'<div class="ov-rows" tabindex="0">{"".join(body)}</div></figure>')
+    return (
+        f'<figure class="ov-trace" aria-label="{words(trace)}"><div class="ov-row ov-axis"><span></span><div class="ov-lane">{marks}{first}</div></div>'
+        f'<div class="ov-rows" tabindex="0">{"".join(body)}</div></figure>'
+    )
 
 
 def words(trace: Trace) -> str:
     """The waterfall's description for those who do not see it, as safe text."""
-    parts = ", ".join(f"{stage} {say_ms(ms)}" for stage, ms in sorted(trace.stages.items(), key=lambda part: -part[1]))
-    return ui.text(f"Waterfall of {len(trace.spans)} spans, {say_ms(trace.e2e_ms)} end to end; critical path: {parts}", 500)
+    parts = ", ".join(
+        f"{stage} {say_ms(ms)}"
+        for stage, ms in sorted(trace.stages.items(), key=lambda part: -part[1])
+    )
+    return ui.text(
+        f"Waterfall of {len(trace.spans)} spans, {say_ms(trace.e2e_ms)} end to end; critical path: {parts}",
+        500,
+    )
 
 
 def gap_ms(client: TraceSpan, engine: TraceSpan) -> tuple[float, float]:
@@ -116,7 +150,9 @@ def until(pieces: Sequence[PathPiece], end_ms: float) -> dict[str, float]:
     found: dict[str, float] = {}
     for piece in pieces:
         if piece.from_ms < end_ms:
-            found[piece.stage] = found.get(piece.stage, 0.0) + min(piece.to_ms, end_ms) - piece.from_ms
+            found[piece.stage] = (
+                found.get(piece.stage, 0.0) + min(piece.to_ms, end_ms) - piece.from_ms
+            )
     return found
 
 
@@ -137,7 +173,11 @@ def runs(pieces: Sequence[PathPiece], least_ms: float) -> list[Run]:
     for piece in pieces:
         length = piece.to_ms - piece.from_ms
         if out and out[-1].stage == piece.stage and piece.from_ms - out[-1].to_ms < least_ms:
-            out[-1].to_ms, out[-1].path_ms, out[-1].pieces = piece.to_ms, out[-1].path_ms + length, out[-1].pieces + 1
+            out[-1].to_ms, out[-1].path_ms, out[-1].pieces = (
+                piece.to_ms,
+                out[-1].path_ms + length,
+                out[-1].pieces + 1,
+            )
         else:
             out.append(Run(piece.stage, piece.from_ms, piece.to_ms, length))
     return out
@@ -146,21 +186,38 @@ def runs(pieces: Sequence[PathPiece], least_ms: float) -> list[Run]:
 def _ink(run: Run, total: float, theme: Theme) -> str:
     length = run.to_ms - run.from_ms
     # As dark as the part of it that is on the path.
-    faint = f";opacity:{max(run.path_ms / length, 0.3):.2f}" if run.pieces > 1 and run.path_ms < 0.99 * length else ""
+    faint = (
+        f";opacity:{max(run.path_ms / length, 0.3):.2f}"
+        if run.pieces > 1 and run.path_ms < 0.99 * length
+        else ""
+    )
     many = f" in {run.pieces:,} pieces" if run.pieces > 1 else ""
-    return (f'<i class="ov-ink" style="{_span(run.from_ms, length, total)};background:{theme.stage(run.stage)}{faint}" '
-            f'title="{ui.text(run.stage)} on the critical path, {say_ms(run.path_ms)}{many}"></i>')
+    return (
+        f'<i class="ov-ink" style="{_span(run.from_ms, length, total)};background:{theme.stage(run.stage)}{faint}" '
+        f'title="{ui.text(run.stage)} on the critical path, {say_ms(run.path_ms)}{many}"></i>'
+    )
 
 
-def _row(span: TraceSpan, pieces: Sequence[PathPiece], trace: Trace, total: float, theme: Theme, token: str) -> str:
-    bars = [f'<i class="ov-off" style="{_span(span.start_ms, span.duration_ms, total)};background:{theme.stage(span.stage)}"></i>']
+def _row(
+    span: TraceSpan,
+    pieces: Sequence[PathPiece],
+    trace: Trace,
+    total: float,
+    theme: Theme,
+    token: str,
+) -> str:
+    bars = [
+        f'<i class="ov-off" style="{_span(span.start_ms, span.duration_ms, total)};background:{theme.stage(span.stage)}"></i>'
+    ]
     bars += [_ink(run, total, theme) for run in runs(pieces, _LEAST_APART * total)]
     share = _share(span.path_ms / trace.e2e_ms) if span.path_ms > 0.0 and trace.e2e_ms > 0.0 else ""
     name = ui.text(span.name, _NAME_LENGTH)
     shown = f"<b>{name}</b>" if span.path_ms > 0.0 else name
-    return (f'<div class="ov-row"><span class="ov-name" style="padding-left:{min(span.depth, _DEEPEST) * 11}px" title="{_told(span)}">'
-            f"{'✗ ' if span.error else ''}{shown}</span><div class=\"ov-lane\">{''.join(bars)}{token}"
-            f"{_label(span.start_ms, span.duration_ms, total, say_ms(span.duration_ms) + share)}</div></div>")
+    return (
+        f'<div class="ov-row"><span class="ov-name" style="padding-left:{min(span.depth, _DEEPEST) * 11}px" title="{_told(span)}">'
+        f'{"✗ " if span.error else ""}{shown}</span><div class="ov-lane">{"".join(bars)}{token}'
+        f"{_label(span.start_ms, span.duration_ms, total, say_ms(span.duration_ms) + share)}</div></div>"
+    )
 
 
 def _share(ratio: float) -> str:
@@ -181,21 +238,34 @@ def _gap(client: TraceSpan, engine: TraceSpan, total: float, token: str) -> str:
     said = f"{say_ms(before)} before and {say_ms(after)} after the engine's span"
     bars = "".join(
         f'<i class="ov-gap" style="{_span(start, length, total)}"></i>'
-        for start, length in ((client.start_ms, before), (engine.start_ms + engine.duration_ms, after)) if length > 0.0)
+        for start, length in (
+            (client.start_ms, before),
+            (engine.start_ms + engine.duration_ms, after),
+        )
+        if length > 0.0
+    )
     end = client.start_ms + client.duration_ms
-    return (f'<div class="ov-row"><span class="ov-name ov-muted" style="padding-left:{min(client.depth + 1, _DEEPEST) * 11}px" title="{said}">'
-            f'gap client ↔ engine</span><div class="ov-lane">{bars}{token}{_label(end, 0.0, total, say_ms(before + after))}</div></div>')
+    return (
+        f'<div class="ov-row"><span class="ov-name ov-muted" style="padding-left:{min(client.depth + 1, _DEEPEST) * 11}px" title="{said}">'
+        f'gap client ↔ engine</span><div class="ov-lane">{bars}{token}{_label(end, 0.0, total, say_ms(before + after))}</div></div>'
+    )
 
 
 def _folded(row: Row, token: str) -> str:
-    return (f'<div class="ov-row"><span class="ov-name ov-muted" style="padding-left:{min(row.span.depth + 1, _DEEPEST) * 11}px">'
-            f'+ {row.hidden:,} more</span><div class="ov-lane">{token}<em>folded, the longest {say_ms(row.longest_ms)}</em></div></div>')
+    return (
+        f'<div class="ov-row"><span class="ov-name ov-muted" style="padding-left:{min(row.span.depth + 1, _DEEPEST) * 11}px">'
+        f'+ {row.hidden:,} more</span><div class="ov-lane">{token}<em>folded, the longest {say_ms(row.longest_ms)}</em></div></div>'
+    )
 
 
 def _label(start: float, length: float, total: float, said: str) -> str:
     # Behind the bar where there is room, else in front of it.
     end = 100.0 * (start + length) / total
-    place = f"left:calc({end:.2f}% + 5px)" if end < 80.0 else f"right:calc({max(100.0 - 100.0 * start / total, 0.0):.2f}% + 5px)"
+    place = (
+        f"left:calc({end:.2f}% + 5px)"
+        if end < 80.0
+        else f"right:calc({max(100.0 - 100.0 * start / total, 0.0):.2f}% + 5px)"
+    )
     if end >= 80.0 and start < 0.25 * total:
         place = "right:4px"
     return f'<em style="{place}">{said}</em>'
@@ -211,8 +281,18 @@ def _at(ms: float, total: float) -> str:
 
 def _told(span: TraceSpan) -> str:
     facts: Mapping[str, object] = {
-        "service": span.service, "stage": span.stage, "on the critical path": say_ms(span.path_ms), "model": span.model,
-        "tokens in": span.input_tokens, "tokens out": span.output_tokens, "TTFT": say_ms(span.ttft_ms) if span.ttft_ms is not None else None}
-    notes = [*(f"{name} {value}" for name, value in facts.items() if value is not None), *(["parent inferred"] if span.inferred_parent else []),
-             *(["clock shifted"] if span.clock_shifted else []), *(["failed"] if span.error else [])]
+        "service": span.service,
+        "stage": span.stage,
+        "on the critical path": say_ms(span.path_ms),
+        "model": span.model,
+        "tokens in": span.input_tokens,
+        "tokens out": span.output_tokens,
+        "TTFT": say_ms(span.ttft_ms) if span.ttft_ms is not None else None,
+    }
+    notes = [
+        *(f"{name} {value}" for name, value in facts.items() if value is not None),
+        *(["parent inferred"] if span.inferred_parent else []),
+        *(["clock shifted"] if span.clock_shifted else []),
+        *(["failed"] if span.error else []),
+    ]
     return ui.text(f"{span.name}: {', '.join(notes)}", 300)

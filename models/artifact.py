@@ -31,7 +31,15 @@ QUANTILES: Final = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99}
 # The promise to routers, and the bound on what a damaged or hostile folder can make a router read.
 MAX_BYTES: Final = 2_000_000
 _RETRAIN: Final = "train the artifact again with `overrun train`, or copy the folder again"
-_WANTED_KEYS: Final = {"schema", "version", "features", "quantiles", "routes", "bucket_edges", "files"}
+_WANTED_KEYS: Final = {
+    "schema",
+    "version",
+    "features",
+    "quantiles",
+    "routes",
+    "bucket_edges",
+    "files",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +64,9 @@ class Artifact:
         try:
             return json.loads(self.files[name])
         except (KeyError, ValueError) as error:
-            raise ArtifactError(f"{self.folder / name} is not readable as JSON ({error}): {_RETRAIN}") from error
-
+            raise ArtifactError(
+                f"{self.folder / name} is not readable as JSON ({error}): {_RETRAIN}"
+            ) from error
 
     def json_lines(self, name: str) -> list[Any]:
         """Return the decoded lines of `name`.
@@ -68,7 +77,9 @@ class Artifact:
         try:
             return [json.loads(line) for line in self.files[name].splitlines()]
         except (KeyError, ValueError) as error:
-            raise ArtifactError(f"{self.folder / name} is not readable as JSON lines ({error}): {_RETRAIN}") from error
+            raise ArtifactError(
+                f"{self.folder / name} is not readable as JSON lines ({error}): {_RETRAIN}"
+            ) from error
 
 
 def model_file(quantile: str, kind: str) -> str:
@@ -78,20 +89,28 @@ def model_file(quantile: str, kind: str) -> str:
 
 def canonical_json(value: object) -> bytes:
     """Return `value` as JSON bytes, equal for equal values: sorted keys, no spaces, no NaN, final newline."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    return (
+        json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    )
 
 
 def golden_lines(inputs: list[list[float]], expected: list[list[float]]) -> bytes:
     """Return golden vectors as JSON lines: `inputs` as the models take them (null is missing), log tokens by quantile."""
     rows = (
-        {"inputs": [None if value != value else value for value in row], "expected": dict(zip(QUANTILES, own, strict=True))}
+        {
+            "inputs": [None if value != value else value for value in row],
+            "expected": dict(zip(QUANTILES, own, strict=True)),
+        }
         for row, own in zip(inputs, expected, strict=True)
     )
     return b"".join(canonical_json(row) for row in rows)
 
 
 def write_artifact(
-    folder: Path, manifest: Mapping[str, Any], files: Mapping[str, bytes], check: Callable[[Path], object]
+    folder: Path,
+    manifest: Mapping[str, Any],
+    files: Mapping[str, bytes],
+    check: Callable[[Path], object],
 ) -> Artifact:
     """Write the folder and return it; an older artifact of that name is replaced only once the new one is complete.
 
@@ -103,9 +122,15 @@ def write_artifact(
             cannot be written.
     """
     _refuse_foreign(folder)
-    complete = dict(manifest) | {"schema": SCHEMA, "files": {name: _fingerprint(data) for name, data in files.items()}}
+    complete = dict(manifest) | {
+        "schema": SCHEMA,
+        "files": {name: _fingerprint(data) for name, data in files.items()},
+    }
     complete["version"] = _version(complete)
-    contents = {**files, MANIFEST: json.dumps(complete, sort_keys=True, indent=1, allow_nan=False).encode() + b"\n"}
+    contents = {
+        **files,
+        MANIFEST: json.dumps(complete, sort_keys=True, indent=1, allow_nan=False).encode() + b"\n",
+    }
     total = sum(map(len, contents.values()))
     if total > MAX_BYTES:
         raise ArtifactError(
@@ -119,7 +144,9 @@ def write_artifact(
         check(staging)
         _swap(staging, folder)
     except OSError as error:
-        raise ArtifactError(f"{folder} cannot be written ({error.strerror}): choose another --out") from error
+        raise ArtifactError(
+            f"{folder} cannot be written ({error.strerror}): choose another --out"
+        ) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return load_artifact(folder)
@@ -136,7 +163,9 @@ def load_artifact(folder: Path) -> Artifact:
     files: dict[str, bytes] = {}
     for name, wanted in manifest["files"].items():
         if "/" in name or "\\" in name or name.startswith("."):
-            raise ArtifactError(f"{folder / MANIFEST} lists the file {name!r}, wanted a plain file name: {_RETRAIN}")
+            raise ArtifactError(
+                f"{folder / MANIFEST} lists the file {name!r}, wanted a plain file name: {_RETRAIN}"
+            )
         data = _read(folder / name)
         seen = _fingerprint(data)
         if seen != wanted:
@@ -147,22 +176,30 @@ def load_artifact(folder: Path) -> Artifact:
         files[name] = data
     needed = {HISTORY, CONFORMAL, GOLDEN} | {model_file(quantile, "onnx") for quantile in QUANTILES}
     if missing := needed - files.keys():
-        raise ArtifactError(f"{folder / MANIFEST} does not list {', '.join(sorted(missing))}: {_RETRAIN}")
+        raise ArtifactError(
+            f"{folder / MANIFEST} does not list {', '.join(sorted(missing))}: {_RETRAIN}"
+        )
     return Artifact(folder, manifest, files)
 
 
 def _load_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not folder.is_dir():
-        raise ArtifactError(f"{folder} is not a folder, wanted an artifact folder written by `overrun train`")
+        raise ArtifactError(
+            f"{folder} is not a folder, wanted an artifact folder written by `overrun train`"
+        )
     try:
         manifest = json.loads(_read(path))
     except ValueError as error:
         raise ArtifactError(f"{path} is not JSON ({error}): {_RETRAIN}") from error
     if not isinstance(manifest, dict):
-        raise ArtifactError(f"{path} holds {type(manifest).__name__}, wanted a JSON object: {_RETRAIN}")
+        raise ArtifactError(
+            f"{path} holds {type(manifest).__name__}, wanted a JSON object: {_RETRAIN}"
+        )
     if manifest.get("schema") != SCHEMA:
-        raise ArtifactError(f"{path} has schema {manifest.get('schema')!r}, this build reads {SCHEMA!r}: {_RETRAIN}")
+        raise ArtifactError(
+            f"{path} has schema {manifest.get('schema')!r}, this build reads {SCHEMA!r}: {_RETRAIN}"
+        )
     if missing := _WANTED_KEYS - manifest.keys():
         raise ArtifactError(f"{path} lacks {', '.join(sorted(missing))}: {_RETRAIN}")
     wanted = _version(manifest)
@@ -186,7 +223,9 @@ def _read(path: Path) -> bytes:
     try:
         size = path.stat().st_size
         if size > MAX_BYTES:
-            raise ArtifactError(f"{path} is {size:,} bytes, wanted at most {MAX_BYTES:,}: {_RETRAIN}")
+            raise ArtifactError(
+                f"{path} is {size:,} bytes, wanted at most {MAX_BYTES:,}: {_RETRAIN}"
+            )
         return path.read_bytes()
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read ({error.strerror}): {_RETRAIN}") from error

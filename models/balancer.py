@@ -30,7 +30,9 @@ class Balancer:
         """Return the predicted work that `backend` has not finished, in answer tokens."""
         return self._owed.get(backend, 0.0)
 
-    def choose(self, identity: str, row: Mapping[str, Any], backends: Sequence[Hashable]) -> Hashable:
+    def choose(
+        self, identity: str, row: Mapping[str, Any], backends: Sequence[Hashable]
+    ) -> Hashable:
         """Return the backend that owes least (the first of equals) and put the request on its account until `finished`.
 
         `row` is what `Predictor.predict` takes; a row that it refuses counts as an average request.
@@ -38,7 +40,9 @@ class Balancer:
         if not backends:
             raise ValueError("no backend to choose from: hand in at least one")
         try:
-            work = self._predictor.predict({**row, "id": identity})["p50"] + PROMPT_TOKEN * float(row.get("input_tokens") or 0)
+            work = self._predictor.predict({**row, "id": identity})["p50"] + PROMPT_TOKEN * float(
+                row.get("input_tokens") or 0
+            )
         except RequestError:
             row = {}
             work = self._predictor.predict(row)["p50"]

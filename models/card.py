@@ -25,7 +25,11 @@ _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 560, 220, 60, 30
 
 
 def card(
-    manifest: Mapping[str, Any], overall: Mapping[str, Any], routes: Sequence[Mapping[str, Any]], curve: Sequence[Mapping[str, Any]], rows_for_skill: int | None
+    manifest: Mapping[str, Any],
+    overall: Mapping[str, Any],
+    routes: Sequence[Mapping[str, Any]],
+    curve: Sequence[Mapping[str, Any]],
+    rows_for_skill: int | None,
 ) -> dict[str, Any]:
     """Return the card as JSON values: scores of all and of each route, the learning curve, and what to know."""
     return {
@@ -38,7 +42,10 @@ def card(
         "routes": routes,
         "learning_curve": curve,
         "rows_for_skill": rows_for_skill,
-        "retrain_when": {"p90_coverage_outside": list(COVERAGE), "error_reduction_below": LEAST_REDUCTION},
+        "retrain_when": {
+            "p90_coverage_outside": list(COVERAGE),
+            "error_reduction_below": LEAST_REDUCTION,
+        },
         "notes": list(_NOTES),
     }
 
@@ -70,7 +77,9 @@ def html(made: Mapping[str, Any]) -> str:
         "td:first-child,th:first-child{text-align:left}text{font-size:12px;fill:#1c2430}"
     )
     head = f'<meta charset="utf-8"><title>Output-length predictor</title><style>{style}</style>'
-    return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(body)}</body></html>\n'
+    return (
+        f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(body)}</body></html>\n'
+    )
 
 
 def _text(value: object) -> str:
@@ -78,12 +87,19 @@ def _text(value: object) -> str:
 
 
 def _enough(rows: int | None) -> str:
-    return "No skill over all traffic with this many requests." if rows is None else f"Skill over all traffic from {rows:,} training requests on."
+    return (
+        "No skill over all traffic with this many requests."
+        if rows is None
+        else f"Skill over all traffic from {rows:,} training requests on."
+    )
 
 
 def _errors(overall: Mapping[str, Any]) -> str:
     """A bar a predictor: mean absolute error in tokens."""
-    bars = [("predictor", overall["answered"]["mae"]), ("without observe", overall["without_history"]["mae"])]
+    bars = [
+        ("predictor", overall["answered"]["mae"]),
+        ("without observe", overall["without_history"]["mae"]),
+    ]
     bars += [(name.replace("_", " "), overall[f"{name}_mae"]) for name in _BASELINES]
     most = max(value for _, value in bars) or 1.0
     drawn = []
@@ -96,11 +112,26 @@ def _errors(overall: Mapping[str, Any]) -> str:
         )
     height = 26 * len(bars) + 12
     size = f'viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}"'
-    return f'<svg {size} role="img" aria-label="mean absolute error in tokens">{"".join(drawn)}</svg>'
+    return (
+        f'<svg {size} role="img" aria-label="mean absolute error in tokens">{"".join(drawn)}</svg>'
+    )
 
 
 def _routes(routes: Sequence[Mapping[str, Any]]) -> str:
-    head = ("route", "n test", "skill", "MAE", "route median", "median APE", "tau", "thirds", "P10", "P90", "P99", "why")
+    head = (
+        "route",
+        "n test",
+        "skill",
+        "MAE",
+        "route median",
+        "median APE",
+        "tau",
+        "thirds",
+        "P10",
+        "P90",
+        "P99",
+        "why",
+    )
     rows = []
     for route in routes:
         own = route["answered"]
@@ -119,9 +150,13 @@ def _curve(points: Sequence[Mapping[str, Any]], median: float) -> str:
     last = max(len(points) - 1, 1)
 
     def at(number: int, value: float) -> tuple[float, float]:
-        return _LEFT + (_WIDTH - _LEFT - 20) * number / last, (_HEIGHT - _BOTTOM) * (1 - value / most) + 4
+        return _LEFT + (_WIDTH - _LEFT - 20) * number / last, (_HEIGHT - _BOTTOM) * (
+            1 - value / most
+        ) + 4
 
-    line = " ".join("{:.1f},{:.1f}".format(*at(number, point["mae"])) for number, point in enumerate(points))
+    line = " ".join(
+        "{:.1f},{:.1f}".format(*at(number, point["mae"])) for number, point in enumerate(points)
+    )
     marks = "".join(
         '<circle cx="{0:.1f}" cy="{1:.1f}" r="3" fill="#2563a8"/><text x="{0:.1f}" y="{2}" text-anchor="middle">{3:,}</text>'.format(
             *at(number, point["mae"]), _HEIGHT - 8, point["rows"]

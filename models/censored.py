@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-def completed(outputs: Floats, truncated: NDArray[np.bool_], routes: Sequence[str | None], seed: int) -> Floats:
+def completed(
+    outputs: Floats, truncated: NDArray[np.bool_], routes: Sequence[str | None], seed: int
+) -> Floats:
     """Return `outputs` (tokens) with each truncated one replaced by a draw from the longer complete answers of its route.
 
     Kaplan and Meier's estimate (1958) of the route's lengths, conditional on being longer than what was seen. A cut
@@ -28,7 +30,9 @@ def completed(outputs: Floats, truncated: NDArray[np.bool_], routes: Sequence[st
     return out
 
 
-def _completed_route(outputs: Floats, truncated: NDArray[np.bool_], dice: np.random.Generator) -> Floats:
+def _completed_route(
+    outputs: Floats, truncated: NDArray[np.bool_], dice: np.random.Generator
+) -> Floats:
     out = outputs.copy()
     lengths, mass = kaplan_meier(outputs, truncated)
     beyond = np.concatenate((np.cumsum(mass[::-1])[::-1], [0.0]))

@@ -114,14 +114,20 @@ class Calibration:
         `offsets` are for readers that keep no window of their own, null under `routes` where the route has too few
         residuals to speak; `residuals` are the newest ones, oldest first, to go on from.
         """
-        full = [(route, own) for route, own in self._routes.items() if len(own[self._names[0]]) >= MIN_RESIDUALS]
+        full = [
+            (route, own)
+            for route, own in self._routes.items()
+            if len(own[self._names[0]]) >= MIN_RESIDUALS
+        ]
         kept = full[-(_STORED // MIN_RESIDUALS) :]
         each = min(WINDOW, max(MIN_RESIDUALS, _STORED // max(len(kept), 1)))
         return {
             "window": WINDOW,
             "min_residuals": MIN_RESIDUALS,
             "levels": {name: LEVELS[name] for name in self._names},
-            "offsets": {name: residuals.offset(LEVELS[name]) for name, residuals in self._all.items()},
+            "offsets": {
+                name: residuals.offset(LEVELS[name]) for name, residuals in self._all.items()
+            },
             "residuals": {name: list(residuals) for name, residuals in self._all.items()},
             "routes": [
                 {
@@ -144,7 +150,9 @@ class Calibration:
             made = cls(tuple(payload["levels"]))
             made._all = {name: _read(payload["residuals"][name]) for name in made._names}
             for entry in payload["routes"]:
-                made._routes[entry["route"]] = {name: _read(entry["residuals"][name]) for name in made._names}
+                made._routes[entry["route"]] = {
+                    name: _read(entry["residuals"][name]) for name in made._names
+                }
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(
                 f"the calibration is not readable ({error!r}); wanted levels, residuals and routes: train the artifact again"

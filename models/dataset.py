@@ -88,7 +88,9 @@ class Dataset:
         return datetime.fromtimestamp(self.records[-1].request.time_s, UTC)
 
 
-def prepare(frame: pl.DataFrame, *, min_rows: int, max_rows: int, test_share: float, seed: int = 0) -> Dataset:
+def prepare(
+    frame: pl.DataFrame, *, min_rows: int, max_rows: int, test_share: float, seed: int = 0
+) -> Dataset:
     """Return the usable requests of `frame`, the newest `max_rows` of them.
 
     `frame` has the columns of `overrun.models.sources.COLUMNS`, one row a request.
@@ -98,9 +100,17 @@ def prepare(frame: pl.DataFrame, *, min_rows: int, max_rows: int, test_share: fl
         TooFewRowsError: fewer than `min_rows` rows have a time and output tokens.
     """
     if absent := [name for name in _MANDATORY if name not in frame.columns]:
-        raise SourceError(f"the table lacks {', '.join(absent)}; it has {', '.join(frame.columns)}: rename the columns")
-    missing = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in COLUMNS.items() if name not in frame.columns]
-    usable = frame.with_columns(missing).filter(pl.col("time").is_not_null() & pl.col("output_tokens").is_not_null())
+        raise SourceError(
+            f"the table lacks {', '.join(absent)}; it has {', '.join(frame.columns)}: rename the columns"
+        )
+    missing = [
+        pl.lit(None, dtype=dtype).alias(name)
+        for name, dtype in COLUMNS.items()
+        if name not in frame.columns
+    ]
+    usable = frame.with_columns(missing).filter(
+        pl.col("time").is_not_null() & pl.col("output_tokens").is_not_null()
+    )
     if usable.height < min_rows:
         raise TooFewRowsError(
             f"{usable.height:,} of {frame.height:,} requests have a time and output tokens, {min_rows:,} wanted: "
@@ -126,13 +136,17 @@ def prepare(frame: pl.DataFrame, *, min_rows: int, max_rows: int, test_share: fl
         dropped=frame.height - usable.height,
         truncated_ratio=float(truncated.sum()) / reasons.count() if reasons.count() else None,
         prompts=prompts,
-        scores=np.array([MISSING if own is None or own.verbosity is None else own.verbosity for own in measured]),
+        scores=np.array(
+            [MISSING if own is None or own.verbosity is None else own.verbosity for own in measured]
+        ),
         scored_by=frozenset(own.table for own in measured if own is not None),
         digest=hashlib.blake2b(repr(records).encode(), digest_size=16).digest(),
     )
 
 
-def _prompts(texts: Sequence[str | None], measured: Sequence[Measured | None]) -> list[Prompt | None]:
+def _prompts(
+    texts: Sequence[str | None], measured: Sequence[Measured | None]
+) -> list[Prompt | None]:
     """Return the hashed words and shape of each prompt, None without one; each different prompt is looked at once.
 
     Where no text is at hand but what the collector measured, there are no words.
@@ -151,15 +165,22 @@ def _records(frame: pl.DataFrame, prompts: list[Prompt | None]) -> list[Record]:
     """Return one record per row; an empty name counts as absent, as it does when serving."""
     times = frame.get_column("time").cast(pl.Datetime("us")).to_physical().to_numpy() / 1e6
     columns: dict[str, list[Any]] = {
-        name: frame.get_column(name).cast(pl.Float64).fill_null(MISSING).to_list() for name in _NUMBERS
+        name: frame.get_column(name).cast(pl.Float64).fill_null(MISSING).to_list()
+        for name in _NUMBERS
     }
-    columns |= {name: [value or None for value in frame.get_column(name).to_list()] for name in _TEXTS}
+    columns |= {
+        name: [value or None for value in frame.get_column(name).to_list()] for name in _TEXTS
+    }
     shapes = [() if prompt is None else prompt[1] for prompt in prompts]
     outputs = frame.get_column("output_tokens").to_list()
     durations = frame.get_column("e2e_ms").to_list()
     return [
         Record(
-            Request(time_s=float(times[row]), shape=shapes[row], **{name: values[row] for name, values in columns.items()}),
+            Request(
+                time_s=float(times[row]),
+                shape=shapes[row],
+                **{name: values[row] for name, values in columns.items()},
+            ),
             int(outputs[row]),
             None if durations[row] is None else durations[row] / 1000.0,
         )

@@ -50,4 +50,9 @@ class Drift:
             retrain = f"P90 covers {100.0 * coverage:.3g} % of the last {len(self._held):,} requests, wanted {low} to {high}"
         elif reduction is not None and reduction < LEAST_REDUCTION:
             retrain = f"the error is {100.0 * reduction:+.1f} % below the routes' recent median, wanted at least {100.0 * LEAST_REDUCTION:.0f} %"
-        return {"rows": len(self._held), "p90_coverage": coverage, "error_reduction": reduction, "retrain": retrain}
+        return {
+            "rows": len(self._held),
+            "p90_coverage": coverage,
+            "error_reduction": reduction,
+            "retrain": retrain,
+        }

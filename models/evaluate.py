@@ -72,7 +72,9 @@ def score(generated: Floats, quantiles: Floats) -> Scores:
         mae=float(errors.mean()),
         median_ape=float(np.median(errors / np.maximum(generated, 1.0))),
         kendall_tau=_tau(generated, predicted["p50"]),
-        tertile_accuracy=float((np.searchsorted(edges, generated) == np.searchsorted(edges, predicted["p50"])).mean()),
+        tertile_accuracy=float(
+            (np.searchsorted(edges, generated) == np.searchsorted(edges, predicted["p50"])).mean()
+        ),
         p10_coverage=coverage["p10"],
         p90_coverage=coverage["p90"],
         p99_coverage=coverage["p99"],
@@ -105,7 +107,9 @@ class Baselines:
         """Return the training median of each request's route and log2 input bucket; of the route if that is new."""
         fallback = self.route_median(routes)
         keys = _bucket_keys(routes, inputs)
-        return np.array([self._bucket.get(key, other) for key, other in zip(keys, fallback, strict=True)])
+        return np.array(
+            [self._bucket.get(key, other) for key, other in zip(keys, fallback, strict=True)]
+        )
 
 
 def _bucket_keys(routes: Sequence[str | None], inputs: Floats) -> list[tuple[str | None, int]]:
@@ -140,7 +144,9 @@ def judge(generated: Floats, predicted: Floats, route_median: Floats, seed: int)
     skill: Skill = "good" if low >= SKILL_GOOD else "low" if low >= SKILL_LOW else "none"
     sign = "below" if reduction >= 0 else "above"
     gain = f"error {say_ratio(abs(reduction))} {sign} the route median, 95 % interval of the gain {100.0 * low:+.1f} % to {100.0 * high:+.1f} %"
-    return Verdict(skill, reduction, (float(low), float(high)), f"{gain}, {say_ratio(SKILL_LOW)} wanted")
+    return Verdict(
+        skill, reduction, (float(low), float(high)), f"{gain}, {say_ratio(SKILL_LOW)} wanted"
+    )
 
 
 def _block_sums(errors: Floats) -> Floats:

@@ -31,7 +31,9 @@ def to_ubj(booster: xgboost.Booster) -> bytes:
     return bytes(booster.save_raw("ubj"))
 
 
-def to_flat_json(booster: xgboost.Booster, names: tuple[str, ...], sample: NDArray[np.float32]) -> bytes:
+def to_flat_json(
+    booster: xgboost.Booster, names: tuple[str, ...], sample: NDArray[np.float32]
+) -> bytes:
     """Return `booster` over the inputs `names` as flat-tree JSON (`overrun.models.flat`).
 
     Raises:
@@ -41,7 +43,9 @@ def to_flat_json(booster: xgboost.Booster, names: tuple[str, ...], sample: NDArr
     walked = np.array([walk(flat, row) for row in sample])
     difference = float(np.max(np.abs(walked - booster.inplace_predict(sample))))
     if not difference <= _TOLERANCE:
-        raise ArtifactError(f"the flat trees are {difference:.2g} away from XGBoost {xgboost.__version__}, wanted at most {_TOLERANCE:g}")
+        raise ArtifactError(
+            f"the flat trees are {difference:.2g} away from XGBoost {xgboost.__version__}, wanted at most {_TOLERANCE:g}"
+        )
     return canonical_json(flat)
 
 
@@ -59,7 +63,9 @@ def to_onnx(booster: xgboost.Booster, sample: NDArray[np.float32]) -> bytes:
         raise ArtifactError(
             f"the model answers {expected.shape[1]} numbers a row, wanted 1: train one model per quantile"
         )
-    data = _onnx_trees(to_flat(bytes(booster.save_raw("json")), tuple(map(str, range(sample.shape[1])))))
+    data = _onnx_trees(
+        to_flat(bytes(booster.save_raw("json")), tuple(map(str, range(sample.shape[1]))))
+    )
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     converted = session.run(None, {_INPUT: sample})[0].reshape(-1)
     difference = float(np.max(np.abs(converted - expected)))
@@ -74,27 +80,57 @@ def to_onnx(booster: xgboost.Booster, sample: NDArray[np.float32]) -> bytes:
 def _onnx_trees(flat: Mapping[str, Any]) -> bytes:
     """The trees as one TreeEnsembleRegressor of ONNX; nodes are numbered within their tree there."""
     feature, roots = flat["feature"], [*flat["roots"], len(flat["feature"])]
-    tree = [t for t, (first, end) in enumerate(itertools.pairwise(roots)) for _ in range(first, end)]
+    tree = [
+        t for t, (first, end) in enumerate(itertools.pairwise(roots)) for _ in range(first, end)
+    ]
     number = [node - roots[t] for node, t in enumerate(tree)]
     leaves = [node for node, asked in enumerate(feature) if asked == LEAF]
     inner = [asked != LEAF for asked in feature]
     trees = helper.make_node(
-        "TreeEnsembleRegressor", [_INPUT], ["variable"], domain="ai.onnx.ml", n_targets=1, aggregate_function="SUM", post_transform="NONE",
+        "TreeEnsembleRegressor",
+        [_INPUT],
+        ["variable"],
+        domain="ai.onnx.ml",
+        n_targets=1,
+        aggregate_function="SUM",
+        post_transform="NONE",
         base_values=[flat["base"]],
-        nodes_treeids=tree, nodes_nodeids=number,
+        nodes_treeids=tree,
+        nodes_nodeids=number,
         nodes_modes=["BRANCH_LT" if inside else "LEAF" for inside in inner],
-        nodes_featureids=[asked if inside else 0 for asked, inside in zip(feature, inner, strict=True)],
-        nodes_values=[value if inside else 0.0 for value, inside in zip(flat["value"], inner, strict=True)],
-        nodes_truenodeids=[child - roots[t] if inside else 0 for child, t, inside in zip(flat["left"], tree, inner, strict=True)],
-        nodes_falsenodeids=[child - roots[t] if inside else 0 for child, t, inside in zip(flat["right"], tree, inner, strict=True)],
+        nodes_featureids=[
+            asked if inside else 0 for asked, inside in zip(feature, inner, strict=True)
+        ],
+        nodes_values=[
+            value if inside else 0.0 for value, inside in zip(flat["value"], inner, strict=True)
+        ],
+        nodes_truenodeids=[
+            child - roots[t] if inside else 0
+            for child, t, inside in zip(flat["left"], tree, inner, strict=True)
+        ],
+        nodes_falsenodeids=[
+            child - roots[t] if inside else 0
+            for child, t, inside in zip(flat["right"], tree, inner, strict=True)
+        ],
         nodes_missing_value_tracks_true=flat["missing_left"],
-        target_treeids=[tree[node] for node in leaves], target_nodeids=[number[node] for node in leaves], target_ids=[0] * len(leaves),
+        target_treeids=[tree[node] for node in leaves],
+        target_nodeids=[number[node] for node in leaves],
+        target_ids=[0] * len(leaves),
         target_weights=[flat["value"][node] for node in leaves],
     )
     graph = helper.make_graph(
-        [trees], "output_length",
-        [helper.make_tensor_value_info(_INPUT, onnx.TensorProto.FLOAT, [None, len(flat["features"])])],
+        [trees],
+        "output_length",
+        [
+            helper.make_tensor_value_info(
+                _INPUT, onnx.TensorProto.FLOAT, [None, len(flat["features"])]
+            )
+        ],
         [helper.make_tensor_value_info("variable", onnx.TensorProto.FLOAT, [None, 1])],
     )
     opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid("ai.onnx.ml", _ML_OPSET)]
-    return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=_IR, producer_name="overrun").SerializeToString())
+    return bytes(
+        helper.make_model(
+            graph, opset_imports=opsets, ir_version=_IR, producer_name="overrun"
+        ).SerializeToString()
+    )

@@ -42,8 +42,13 @@ def _of_caller(level: str, whose: str) -> tuple[Feature, ...]:
         Feature(f"{level}_log_before", f"log(1 + output) of {whose} request before that"),
         Feature(f"{level}_log_median", f"log(1 + median output) of {whose} requests"),
         Feature(f"{level}_log_spread", f"log of P90 over P10 of {whose} outputs"),
-        Feature(f"{level}_log_since", f"log(1 + seconds since {whose} previous request arrived, finished or not)"),
-        Feature(f"{level}_new_tokens", f"prompt tokens beyond {whose} previous prompt and its answer"),
+        Feature(
+            f"{level}_log_since",
+            f"log(1 + seconds since {whose} previous request arrived, finished or not)",
+        ),
+        Feature(
+            f"{level}_new_tokens", f"prompt tokens beyond {whose} previous prompt and its answer"
+        ),
     )
 
 
@@ -59,25 +64,58 @@ FEATURES: Final = (
     Feature("hour_sin", "time of day on the circle, UTC", needs_span_s=2 * _DAY_S),
     Feature("hour_cos", "time of day on the circle, UTC", needs_span_s=2 * _DAY_S),
     Feature("weekday", "0 = Monday, UTC", needs_span_s=14 * _DAY_S),
-    Feature("route_log_median", "log(1 + median output) of the route's recent requests", needs_two="route"),
-    Feature("route_log_p90", "log(1 + P90 output) of the route's recent requests", needs_two="route"),
-    Feature("model_log_median", "log(1 + median output) of the model's recent requests", needs_two="model"),
-    Feature("model_log_p10", "log(1 + P10 output) of the model's recent requests", needs_two="model"),
-    Feature("model_log_p90", "log(1 + P90 output) of the model's recent requests", needs_two="model"),
-    Feature("route_model_log_median", "log(1 + median output) of the model on this route", needs_two="route_model"),
-    Feature("tenant_log_median", "log(1 + median output) of the tenant's recent requests", needs_two="tenant"),
-    Feature("tenant_log_p90", "log(1 + P90 output) of the tenant's recent requests", needs_two="tenant"),
-    Feature("same_size_log_median", "log(1 + median output) of the route's requests with exactly as many prompt tokens", needs_most=True),
+    Feature(
+        "route_log_median",
+        "log(1 + median output) of the route's recent requests",
+        needs_two="route",
+    ),
+    Feature(
+        "route_log_p90", "log(1 + P90 output) of the route's recent requests", needs_two="route"
+    ),
+    Feature(
+        "model_log_median",
+        "log(1 + median output) of the model's recent requests",
+        needs_two="model",
+    ),
+    Feature(
+        "model_log_p10", "log(1 + P10 output) of the model's recent requests", needs_two="model"
+    ),
+    Feature(
+        "model_log_p90", "log(1 + P90 output) of the model's recent requests", needs_two="model"
+    ),
+    Feature(
+        "route_model_log_median",
+        "log(1 + median output) of the model on this route",
+        needs_two="route_model",
+    ),
+    Feature(
+        "tenant_log_median",
+        "log(1 + median output) of the tenant's recent requests",
+        needs_two="tenant",
+    ),
+    Feature(
+        "tenant_log_p90", "log(1 + P90 output) of the tenant's recent requests", needs_two="tenant"
+    ),
+    Feature(
+        "same_size_log_median",
+        "log(1 + median output) of the route's requests with exactly as many prompt tokens",
+        needs_most=True,
+    ),
     *_of_caller("session", "the session's"),
     *_of_caller("prefix", "the same prompt prefix's"),
     *(Feature(name, "a count or share of the opted-in prompt") for name in SHAPE),
     Feature("verbosity", "log tokens above the usual that the opted-in prompt asks for"),
-    Feature("scored_log_tokens", "log(1 + output) that the model on the route (or else of less) usually gives a prompt of this verbosity and size"),
+    Feature(
+        "scored_log_tokens",
+        "log(1 + output) that the model on the route (or else of less) usually gives a prompt of this verbosity and size",
+    ),
 )
 FEATURE_NAMES: Final = tuple(feature.name for feature in FEATURES)
 
 
-def feature_values(request: Request, windows: Mapping[str, Window], arrivals: Mapping[str, float]) -> list[float]:
+def feature_values(
+    request: Request, windows: Mapping[str, Window], arrivals: Mapping[str, float]
+) -> list[float]:
     """Return one number per name in `FEATURE_NAMES`, in that order; NaN where nothing is known.
 
     `windows` is `History.windows_of(request)` and `arrivals` `History.arrivals_of(request)`, asked when the request arrived.
@@ -117,12 +155,22 @@ def _scored(request: Request, windows: Mapping[str, Window]) -> float:
 
     On AlpacaEval, prompts never seen, a line of each model's own took 0.9 % off the error where its median and the score had been added up.
     """
-    lines = (window.line for name in ("route_model", "model", "route", "global") if (window := windows.get(name)) is not None)
+    lines = (
+        window.line
+        for name in ("route_model", "model", "route", "global")
+        if (window := windows.get(name)) is not None
+    )
     own = next((line for line in lines if line is not None), None)
-    return request.verbosity if own is None or math.isnan(request.verbosity) else own.at(request.verbosity, request.input_tokens)
+    return (
+        request.verbosity
+        if own is None or math.isnan(request.verbosity)
+        else own.at(request.verbosity, request.input_tokens)
+    )
 
 
-def usable_names(span_s: float, values: NDArray[np.float32], keys: Mapping[str, int]) -> tuple[str, ...]:
+def usable_names(
+    span_s: float, values: NDArray[np.float32], keys: Mapping[str, int]
+) -> tuple[str, ...]:
     """Return the names a model may use: covered for long enough by `span_s` seconds of data, known often enough, and varying.
 
     `values` is (rows, len(FEATURES)), the training rows; `keys` counts the different keys of each history level.
@@ -173,7 +221,9 @@ def _log_quantile(window: Window | None, level: float) -> float:
     return MISSING if window is None else math.log1p(window.quantile(level))
 
 
-def _caller_values(window: Window | None, request: Request, arrived_s: float | None) -> tuple[float, ...]:
+def _caller_values(
+    window: Window | None, request: Request, arrived_s: float | None
+) -> tuple[float, ...]:
     """Return the values of `_of_caller`: what the same session, or prompts of the same prefix, generated before, and when it came last.
 
     That one may be unfinished. On Mooncake the time since took 1.5 % off the error, counted from finished requests alone nothing.

@@ -39,11 +39,18 @@ def to_flat(model: bytes, names: tuple[str, ...]) -> dict[str, Any]:
         first = len(flat["feature"])
         leaf = [child < 0 for child in tree["left_children"]]
         flat["roots"].append(first)
-        flat["feature"] += [LEAF if end else at for end, at in zip(leaf, tree["split_indices"], strict=True)]
+        flat["feature"] += [
+            LEAF if end else at for end, at in zip(leaf, tree["split_indices"], strict=True)
+        ]
         # As float32: that is what XGBoost compares and adds. What is only added needs no more digits than tell it from its neighbours.
-        flat["value"] += [float(str(np.float32(value))) if end else float(np.float32(value)) for end, value in zip(leaf, tree["split_conditions"], strict=True)]
+        flat["value"] += [
+            float(str(np.float32(value))) if end else float(np.float32(value))
+            for end, value in zip(leaf, tree["split_conditions"], strict=True)
+        ]
         for side, children in (("left", "left_children"), ("right", "right_children")):
-            flat[side] += [0 if end else first + at for end, at in zip(leaf, tree[children], strict=True)]
+            flat[side] += [
+                0 if end else first + at for end, at in zip(leaf, tree[children], strict=True)
+            ]
         flat["missing_left"] += [int(value) for value in tree["default_left"]]
     return flat
 
@@ -54,7 +61,9 @@ def walk(flat: Mapping[str, Any], inputs: NDArray[np.float32]) -> float:
     Inputs must be rounded to float32 before they are compared: thresholds are float32 numbers of the training data.
     """
     row = inputs.tolist()
-    feature, value, left, right, missing_left = (flat[key] for key in ("feature", "value", "left", "right", "missing_left"))
+    feature, value, left, right, missing_left = (
+        flat[key] for key in ("feature", "value", "left", "right", "missing_left")
+    )
     total = flat["base"]
     for root in flat["roots"]:
         node = root

@@ -47,12 +47,53 @@ class Level:
 # and stored_outputs keep history.json below 0.9 MB. A router that reports nothing lives on them: with 20 of 227 models
 # stored, the error on AlpacaEval was 170 tokens instead of 132; with 100 of 300 routes, 1.6 times that of their medians.
 LEVELS: Final = (
-    Level("global", window=2_000, min_outputs=1, max_keys=1, stored_keys=1, stored_outputs=2_000, lines=True),
-    Level("route", window=500, min_outputs=10, max_keys=2_000, stored_keys=1_000, stored_outputs=50_000, lines=True),
-    Level("model", window=500, min_outputs=10, max_keys=500, stored_keys=250, stored_outputs=25_000, lines=True),
-    Level("route_model", window=100, min_outputs=10, max_keys=2_000, stored_keys=250, stored_outputs=25_000, lines=True),
-    Level("tenant", window=50, min_outputs=5, max_keys=20_000, stored_keys=200, stored_outputs=10_000),
-    Level("same_size", window=20, min_outputs=1, max_keys=20_000, stored_keys=2_000, stored_outputs=40_000),
+    Level(
+        "global",
+        window=2_000,
+        min_outputs=1,
+        max_keys=1,
+        stored_keys=1,
+        stored_outputs=2_000,
+        lines=True,
+    ),
+    Level(
+        "route",
+        window=500,
+        min_outputs=10,
+        max_keys=2_000,
+        stored_keys=1_000,
+        stored_outputs=50_000,
+        lines=True,
+    ),
+    Level(
+        "model",
+        window=500,
+        min_outputs=10,
+        max_keys=500,
+        stored_keys=250,
+        stored_outputs=25_000,
+        lines=True,
+    ),
+    Level(
+        "route_model",
+        window=100,
+        min_outputs=10,
+        max_keys=2_000,
+        stored_keys=250,
+        stored_outputs=25_000,
+        lines=True,
+    ),
+    Level(
+        "tenant", window=50, min_outputs=5, max_keys=20_000, stored_keys=200, stored_outputs=10_000
+    ),
+    Level(
+        "same_size",
+        window=20,
+        min_outputs=1,
+        max_keys=20_000,
+        stored_keys=2_000,
+        stored_outputs=40_000,
+    ),
     Level("session", window=20, min_outputs=1, max_keys=20_000, stored_keys=0),
     Level("prefix", window=20, min_outputs=1, max_keys=20_000, stored_keys=0),
 )
@@ -72,7 +113,9 @@ def keys_of(request: Request, salt: bytes = b"") -> dict[str, Key]:
     if not math.isnan(request.input_tokens):
         keys["same_size"] = (request.route, int(request.input_tokens))
     if request.tenant is not None:
-        digest = hashlib.blake2b(request.tenant.encode("utf-8", "surrogatepass"), digest_size=8, key=salt)
+        digest = hashlib.blake2b(
+            request.tenant.encode("utf-8", "surrogatepass"), digest_size=8, key=salt
+        )
         keys["tenant"] = (digest.hexdigest(),)
     if request.session is not None:
         keys["session"] = (request.session,)
@@ -120,7 +163,11 @@ class Line:
         """Take in one more answer to a prompt of this score and size; a size of NaN says nothing."""
         fade = 1.0 - 1.0 / _LINE_OUTPUTS
         weight, scores, sizes, answers, of_score, of_both, of_size, by_score, by_size = self.sums
-        score_off, size_off, answer_off = verbosity - scores, _log_off(input_tokens, sizes), log_tokens - answers
+        score_off, size_off, answer_off = (
+            verbosity - scores,
+            _log_off(input_tokens, sizes),
+            log_tokens - answers,
+        )
         weight = fade * weight + 1.0
         left = 1.0 - 1.0 / weight
         self.sums = (weight, scores + score_off / weight, sizes + size_off / weight, answers + answer_off / weight,
@@ -130,8 +177,14 @@ class Line:
     def at(self, verbosity: float, input_tokens: float = MISSING) -> float:
         """Return log(1 + output) for a prompt of this score and size; with few outputs it rises by one with the score and not with the size."""
         _, scores, sizes, answers, of_score, of_both, of_size, by_score, by_size = self.sums
-        of_score, of_size, by_score = of_score + _SCORE_PRIOR, of_size + _SIZE_PRIOR, by_score + _SCORE_PRIOR
-        tokens = (by_score * of_size - by_size * of_both) * (verbosity - scores) + (by_size * of_score - by_score * of_both) * _log_off(input_tokens, sizes)
+        of_score, of_size, by_score = (
+            of_score + _SCORE_PRIOR,
+            of_size + _SIZE_PRIOR,
+            by_score + _SCORE_PRIOR,
+        )
+        tokens = (by_score * of_size - by_size * of_both) * (verbosity - scores) + (
+            by_size * of_score - by_score * of_both
+        ) * _log_off(input_tokens, sizes)
         return answers + tokens / (of_score * of_size - of_both**2)
 
 
@@ -161,7 +214,9 @@ class Window:
         """Iterate over the outputs, oldest first."""
         return iter(self._arrived)
 
-    def add(self, output_tokens: int, input_tokens: float = MISSING, verbosity: float = MISSING) -> None:
+    def add(
+        self, output_tokens: int, input_tokens: float = MISSING, verbosity: float = MISSING
+    ) -> None:
         """Remember one more output, forgetting the oldest when full; its prompt had `input_tokens` and this score."""
         if len(self._arrived) == self._size:
             oldest = self._arrived.popleft()
@@ -188,7 +243,9 @@ class Window:
         position = level * (len(self._sorted) - 1)
         below = int(position)
         above = min(below + 1, len(self._sorted) - 1)
-        return self._sorted[below] + (position - below) * (self._sorted[above] - self._sorted[below])
+        return self._sorted[below] + (position - below) * (
+            self._sorted[above] - self._sorted[below]
+        )
 
     def bound(self, level: float) -> float:
         """Return what covers `level` of exchangeable outputs (tokens); the window must not be empty.
@@ -201,9 +258,16 @@ class Window:
         rank = covering(count, level)
         if 1 <= rank <= count or count == 1:
             return float(self._sorted[min(max(rank, 1), count) - 1])
-        outermost, covered = (self._sorted[-1], count / (count + 1)) if level > 0.5 else (self._sorted[0], 1.0 / (count + 1))
+        outermost, covered = (
+            (self._sorted[-1], count / (count + 1))
+            if level > 0.5
+            else (self._sorted[0], 1.0 / (count + 1))
+        )
         median = math.log1p(self.quantile(0.5))
-        return math.expm1(median + (math.log1p(outermost) - median) * _NORMAL.inv_cdf(level) / _NORMAL.inv_cdf(covered))
+        return math.expm1(
+            median
+            + (math.log1p(outermost) - median) * _NORMAL.inv_cdf(level) / _NORMAL.inv_cdf(covered)
+        )
 
 
 def past_quantiles(windows: Mapping[str, Window], levels: Iterable[float]) -> list[float]:
@@ -230,9 +294,13 @@ class History:
     def __init__(self, salt: bytes = b"") -> None:
         self._salt = salt
         # What came from an artifact stays as it was stored until it is asked for: a router starts in milliseconds.
-        self._windows: dict[str, OrderedDict[Key, Window | _Stored]] = {level.name: OrderedDict() for level in LEVELS}
+        self._windows: dict[str, OrderedDict[Key, Window | _Stored]] = {
+            level.name: OrderedDict() for level in LEVELS
+        }
         # The two newest arrivals of each caller, the later one first.
-        self._arrivals: dict[str, OrderedDict[Key, tuple[float, float]]] = {name: OrderedDict() for name in CALLERS}
+        self._arrivals: dict[str, OrderedDict[Key, tuple[float, float]]] = {
+            name: OrderedDict() for name in CALLERS
+        }
 
     def arrive(self, request: Request) -> None:
         """Record that `request` has arrived, finished or not; one without a time, session or prefix leaves no mark."""
@@ -256,7 +324,11 @@ class History:
         """
         found = {}
         for name, key in _caller_keys(request):
-            earlier = (time_s for time_s in self._arrivals[name].get(key, ()) if -math.inf < time_s < request.time_s)
+            earlier = (
+                time_s
+                for time_s in self._arrivals[name].get(key, ())
+                if -math.inf < time_s < request.time_s
+            )
             newest = max(earlier, default=None)
             if newest is not None:
                 found[name] = newest
@@ -275,12 +347,20 @@ class History:
                 window = windows[key] = Window(level.window)
             else:
                 windows.move_to_end(key)
-            window.add(output_tokens, request.input_tokens, request.verbosity if _LEVEL_BY_NAME[name].lines else MISSING)
+            window.add(
+                output_tokens,
+                request.input_tokens,
+                request.verbosity if _LEVEL_BY_NAME[name].lines else MISSING,
+            )
 
     def window(self, level: str, key: Key) -> Window | None:
         """Return the outputs seen under `key`, or None while there are fewer than the level needs to speak."""
         window = self._opened(level, key)
-        return window if window is not None and len(window) >= _LEVEL_BY_NAME[level].min_outputs else None
+        return (
+            window
+            if window is not None and len(window) >= _LEVEL_BY_NAME[level].min_outputs
+            else None
+        )
 
     def _opened(self, level: str, key: Key) -> Window | None:
         window = self._windows[level].get(key)
@@ -290,7 +370,9 @@ class History:
 
     def windows_of(self, request: Request) -> dict[str, Window]:
         """Return what is known about requests like `request`, by level; levels with nothing to say are absent."""
-        found = ((name, self.window(name, key)) for name, key in keys_of(request, self._salt).items())
+        found = (
+            (name, self.window(name, key)) for name, key in keys_of(request, self._salt).items()
+        )
         return {name: window for name, window in found if window is not None}
 
     def to_payload(self, part: float = 1.0) -> dict[str, Any]:
@@ -302,7 +384,9 @@ class History:
         entries: list[dict[str, Any]] = []
         for level in LEVELS:
             windows = self._windows[level.name]
-            stored = list(windows.items())[max(0, len(windows) - math.ceil(part * level.stored_keys)) :]
+            stored = list(windows.items())[
+                max(0, len(windows) - math.ceil(part * level.stored_keys)) :
+            ]
             each = max(int(part * level.stored_outputs) // max(len(stored), 1), 2)
             entries += [_entry(level.name, key, window, each) for key, window in stored]
         return {"salt": self._salt.hex(), "windows": entries}
@@ -317,10 +401,14 @@ class History:
         try:
             history, entries = cls(bytes.fromhex(payload["salt"])), list(payload["windows"])
         except (KeyError, TypeError, ValueError) as error:
-            raise ArtifactError(f"the history is not readable ({error!r}); wanted salt and windows: train the artifact again") from error
+            raise ArtifactError(
+                f"the history is not readable ({error!r}); wanted salt and windows: train the artifact again"
+            ) from error
         for number, entry in enumerate(entries):
             try:
-                history._windows[entry["level"]][tuple(entry["key"])] = _Stored(_whole(entry["outputs"]), _line(entry.get("line")))
+                history._windows[entry["level"]][tuple(entry["key"])] = _Stored(
+                    _whole(entry["outputs"]), _line(entry.get("line"))
+                )
             except (KeyError, TypeError, ValueError) as error:
                 raise ArtifactError(
                     f"history entry {number} is not readable ({error!r}); wanted level, key and outputs: "
@@ -332,19 +420,27 @@ class History:
 def _entry(level: str, key: Key, window: "Window | _Stored", most: int) -> dict[str, Any]:
     outputs = window.outputs if isinstance(window, _Stored) else list(window)
     entry = {"level": level, "key": list(key), "outputs": _thinned(outputs, most)}
-    return entry if window.line is None else entry | {"line": [round(own, _LINE_DECIMALS) for own in window.line.sums]}
+    return (
+        entry
+        if window.line is None
+        else entry | {"line": [round(own, _LINE_DECIMALS) for own in window.line.sums]}
+    )
 
 
 def _line(values: Any) -> Line | None:
     if values is None:
         return None
     if not isinstance(values, list):
-        raise ValueError(f"its line is {type(values).__name__}, wanted a list of {_LINE_SUMS} numbers")
+        raise ValueError(
+            f"its line is {type(values).__name__}, wanted a list of {_LINE_SUMS} numbers"
+        )
     line = Line(values)
     if len(line.sums) != _LINE_SUMS or not all(map(math.isfinite, line.sums)) or line.sums[0] <= 0:
         raise ValueError(f"its line is not {_LINE_SUMS} finite numbers, a positive weight first")
     of_score, of_both, of_size = line.sums[4:7]
-    if min(of_score, of_size) < 0 or of_both**2 >= (of_score + _SCORE_PRIOR) * (of_size + _SIZE_PRIOR):
+    if min(of_score, of_size) < 0 or of_both**2 >= (of_score + _SCORE_PRIOR) * (
+        of_size + _SIZE_PRIOR
+    ):
         raise ValueError("the squares of its line cannot be such")
     return line
 
@@ -360,5 +456,7 @@ def _thinned(outputs: list[int], most: int) -> list[int]:
 
 def _whole(values: Any) -> list[int]:
     if odd := set(map(type, values)) - {int}:
-        raise ValueError(f"one of the outputs is {', '.join(sorted(kind.__name__ for kind in odd))}, wanted whole token counts")
+        raise ValueError(
+            f"one of the outputs is {', '.join(sorted(kind.__name__ for kind in odd))}, wanted whole token counts"
+        )
     return list(values)

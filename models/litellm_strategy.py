@@ -40,20 +40,38 @@ class LengthRouting(CustomRoutingStrategyBase):  # type: ignore[misc, unused-ign
         litellm.callbacks.append(_Finished(self.balancer))
 
     async def async_get_available_deployment(
-        self, model: str, messages: Any = None, input: Any = None, specific_deployment: bool | None = False, request_kwargs: dict[str, Any] | None = None
+        self,
+        model: str,
+        messages: Any = None,
+        input: Any = None,
+        specific_deployment: bool | None = False,
+        request_kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Return the deployment for a request, as LiteLLM asks for it."""
-        healthy, _ = await self._router._async_get_healthy_deployments(model=model, parent_otel_span=None)
+        healthy, _ = await self._router._async_get_healthy_deployments(
+            model=model, parent_otel_span=None
+        )
         return self._choose(model, messages, healthy, request_kwargs)
 
     def get_available_deployment(
-        self, model: str, messages: Any = None, input: Any = None, specific_deployment: bool | None = False, request_kwargs: dict[str, Any] | None = None
+        self,
+        model: str,
+        messages: Any = None,
+        input: Any = None,
+        specific_deployment: bool | None = False,
+        request_kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Return the deployment for a blocking request."""
         healthy, _ = self._router._get_healthy_deployments(model=model, parent_otel_span=None)
         return self._choose(model, messages, healthy, request_kwargs)
 
-    def _choose(self, model: str, messages: Any, healthy: list[dict[str, Any]], request_kwargs: dict[str, Any] | None) -> Any:
+    def _choose(
+        self,
+        model: str,
+        messages: Any,
+        healthy: list[dict[str, Any]],
+        request_kwargs: dict[str, Any] | None,
+    ) -> Any:
         found = {str(one["model_info"]["id"]): one for one in healthy if one["model_name"] == model}
         if not found:
             raise ValueError(f"no healthy deployment of {model!r}: see the router's cooldowns")
@@ -83,7 +101,11 @@ def _row(model: str, messages: Any, given: dict[str, Any]) -> dict[str, Any]:
 def _text(content: Any) -> str:
     """Return the text of a message; of one in parts, without images and files, whose bytes are no words."""
     if isinstance(content, list):
-        return "\n".join(one["text"] for one in content if isinstance(one, dict) and isinstance(one.get("text"), str))
+        return "\n".join(
+            one["text"]
+            for one in content
+            if isinstance(one, dict) and isinstance(one.get("text"), str)
+        )
     return str(content or "")
 
 
@@ -94,11 +116,15 @@ class _Finished(CustomLogger):  # type: ignore[misc, unused-ignore]
         super().__init__()
         self._balancer = balancer
 
-    async def async_log_success_event(self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any) -> None:
+    async def async_log_success_event(
+        self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any
+    ) -> None:
         usage = getattr(response_obj, "usage", None)
         self._end(kwargs, None if usage is None else int(usage.completion_tokens))
 
-    async def async_log_failure_event(self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any) -> None:
+    async def async_log_failure_event(
+        self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any
+    ) -> None:
         self._end(kwargs, None)
 
     def _end(self, kwargs: dict[str, Any], output_tokens: int | None) -> None:

@@ -20,7 +20,17 @@ from onnxruntime.capi import onnxruntime_pybind11_state as onnx_errors
 
 from overrun.collector.normalise.prompt_shape import SHAPE, shape, words_of
 from overrun.collector.normalise.verbosity import TABLE_SIZE, hashed, read_table, score
-from overrun.models.artifact import CONFORMAL, GOLDEN, HISTORY, MANIFEST, QUANTILES, VERBOSITY, Artifact, load_artifact, model_file
+from overrun.models.artifact import (
+    CONFORMAL,
+    GOLDEN,
+    HISTORY,
+    MANIFEST,
+    QUANTILES,
+    VERBOSITY,
+    Artifact,
+    load_artifact,
+    model_file,
+)
 from overrun.models.conformal import Calibration
 from overrun.models.drift import Drift
 from overrun.models.errors import ArtifactError, RequestError
@@ -81,10 +91,14 @@ class Predictor:
         golden = _Golden(artifact)
         self._models = [_Model(artifact, name, golden) for name in QUANTILES]
         self._routes: dict[str | None, tuple[Skill, Skill]] = {
-            entry["route"]: (entry["skill"], entry["skill_without_history"]) for entry in artifact.manifest["routes"]
+            entry["route"]: (entry["skill"], entry["skill_without_history"])
+            for entry in artifact.manifest["routes"]
         }
         others = artifact.manifest.get("others", {})
-        self._others: tuple[Skill, Skill] = (others.get("skill", "none"), others.get("skill_without_history", "none"))
+        self._others: tuple[Skill, Skill] = (
+            others.get("skill", "none"),
+            others.get("skill_without_history", "none"),
+        )
         self._edges: tuple[float, ...] = tuple(artifact.manifest["bucket_edges"])
         self._history = History.from_payload(artifact.json_file(HISTORY))
         self._calibration = Calibration.from_payload(artifact.json_file(CONFORMAL))
@@ -94,7 +108,9 @@ class Predictor:
         self._observed = False
         self.drift = Drift()
         if self._history.window("global", ()) is None:
-            raise ArtifactError(f"{artifact.folder / HISTORY} holds no outputs at all: train the artifact again")
+            raise ArtifactError(
+                f"{artifact.folder / HISTORY} holds no outputs at all: train the artifact again"
+            )
 
     @property
     def wants_prompts(self) -> bool:
@@ -134,7 +150,10 @@ class Predictor:
         skills = [self._skill(request) for request in requests]
         chosen = [index for index, skill in enumerate(skills) if skill != "none"]
         logs = dict(zip(chosen, self._raw([asked[index] for index in chosen]), strict=True))
-        return [self._answer(*one, logs.get(index)) for index, one in enumerate(zip(rows, asked, skills, strict=True))]
+        return [
+            self._answer(*one, logs.get(index))
+            for index, one in enumerate(zip(rows, asked, skills, strict=True))
+        ]
 
     def observe(self, row: Mapping[str, Any], output_tokens: int) -> None:
         """Report that the request in `row` has finished with `output_tokens`.
@@ -156,7 +175,13 @@ class Predictor:
         if past is not None:
             skill = self._skill(request)
             answer = self._answer({}, asked, skill, None if skill == "none" else logs)
-            self.drift.add(generated, answer["p50"], answer["p90"], past.quantile(0.5), modelled=skill != "none")
+            self.drift.add(
+                generated,
+                answer["p50"],
+                answer["p90"],
+                past.quantile(0.5),
+                modelled=skill != "none",
+            )
         own = math.log1p(generated)
         residuals = {name: own - log for name, log in zip(QUANTILES, logs, strict=True)}
         self._calibration.observe(request.route, residuals)
@@ -168,7 +193,9 @@ class Predictor:
 
     def _arrived(self, request: Request) -> "_Asked":
         """Return what is known of the request now, and remember that it came."""
-        asked = _Asked(request, self._history.windows_of(request), self._history.arrivals_of(request))
+        asked = _Asked(
+            request, self._history.windows_of(request), self._history.arrivals_of(request)
+        )
         self._history.arrive(request)
         return asked
 
@@ -193,7 +220,9 @@ class Predictor:
         if not asked:
             return []
         rows = [feature_values(*one) for one in asked]
-        inputs = np.array([[row[column] for column in self._columns] for row in rows], dtype=np.float32)
+        inputs = np.array(
+            [[row[column] for column in self._columns] for row in rows], dtype=np.float32
+        )
         return list(map(list, zip(*(model.run(inputs) for model in self._models), strict=True)))
 
     def _remember(self, identity: str | None, logs: list[float]) -> None:
@@ -203,7 +232,9 @@ class Predictor:
             self._pending.popitem(last=False)
         self._pending[identity] = logs
 
-    def _answer(self, row: Mapping[str, Any], asked: "_Asked", skill: Skill, logs: list[float] | None) -> Prediction:
+    def _answer(
+        self, row: Mapping[str, Any], asked: "_Asked", skill: Skill, logs: list[float] | None
+    ) -> Prediction:
         """Return the answer from the model's raw log quantiles, or from the route's past if there are none.
 
         Quantiles ascend, and are at least one token and at most what the request may generate.
@@ -215,7 +246,10 @@ class Predictor:
             tokens = past_quantiles(windows, _LEVELS)
         else:
             offsets = self._calibration.offsets(request.route)
-            tokens = [math.expm1(log + offsets.get(name, 0.0)) for name, log in zip(_NAMES, logs, strict=True)]
+            tokens = [
+                math.expm1(log + offsets.get(name, 0.0))
+                for name, log in zip(_NAMES, logs, strict=True)
+            ]
             self._remember(_identity(row), logs)
         most = math.inf if math.isnan(request.max_tokens) else request.max_tokens
         p10, p50, p90, p99 = sorted([min(max(round(value, 1), 1.0), most) for value in tokens])
@@ -246,11 +280,18 @@ class _Golden:
         lines = artifact.json_lines(GOLDEN)
         try:
             self.inputs = np.array([line["inputs"] for line in lines], dtype=np.float32)
-            self.expected = {name: np.array([line["expected"][name] for line in lines], dtype=np.float32) for name in QUANTILES}
+            self.expected = {
+                name: np.array([line["expected"][name] for line in lines], dtype=np.float32)
+                for name in QUANTILES
+            }
         except (KeyError, TypeError, ValueError) as error:
-            raise ArtifactError(f"{artifact.folder / GOLDEN} holds no golden vectors ({error!r}): train the artifact again") from error
+            raise ArtifactError(
+                f"{artifact.folder / GOLDEN} holds no golden vectors ({error!r}): train the artifact again"
+            ) from error
         if self.inputs.ndim != 2 or not len(self.inputs):
-            raise ArtifactError(f"{artifact.folder / GOLDEN} holds no golden vectors: train the artifact again")
+            raise ArtifactError(
+                f"{artifact.folder / GOLDEN} holds no golden vectors: train the artifact again"
+            )
 
 
 class _Model:
@@ -264,7 +305,9 @@ class _Model:
         options.inter_op_num_threads = 1
         try:
             self._session = onnxruntime.InferenceSession(
-                artifact.files[model_file(quantile, "onnx")], options, providers=["CPUExecutionProvider"]
+                artifact.files[model_file(quantile, "onnx")],
+                options,
+                providers=["CPUExecutionProvider"],
             )
             self._input = self._session.get_inputs()[0].name
             self._outputs = [output.name for output in self._session.get_outputs()]
@@ -276,11 +319,15 @@ class _Model:
 
     def run(self, inputs: NDArray[np.float32]) -> list[float]:
         """Return log(1 + tokens) for inputs of shape (rows, features)."""
-        outputs: list[float] = self._session.run(self._outputs, {self._input: inputs})[0].ravel().tolist()
+        outputs: list[float] = (
+            self._session.run(self._outputs, {self._input: inputs})[0].ravel().tolist()
+        )
         return outputs
 
     def _check(self, golden: _Golden, quantile: str) -> None:
-        difference = float(np.max(np.abs(np.array(self.run(golden.inputs)) - golden.expected[quantile])))
+        difference = float(
+            np.max(np.abs(np.array(self.run(golden.inputs)) - golden.expected[quantile]))
+        )
         # Written so that NaN fails too.
         if not difference <= GOLDEN_TOLERANCE:
             raise ArtifactError(
@@ -308,15 +355,24 @@ def predict_lines(artifact: str | Path | Predictor, lines: Iterable[str | bytes]
     """
     predictor = artifact if isinstance(artifact, Predictor) else Predictor.load(artifact)
     numbered = enumerate(lines, start=1)
-    return (json.dumps(_answer_line(predictor, line, number)) for number, line in numbered if line.strip())
+    return (
+        json.dumps(_answer_line(predictor, line, number))
+        for number, line in numbered
+        if line.strip()
+    )
 
 
-def _answer_line(predictor: Predictor, line: str | bytes, number: int) -> Prediction | dict[str, Any]:
+def _answer_line(
+    predictor: Predictor, line: str | bytes, number: int
+) -> Prediction | dict[str, Any]:
     """Return the answer or the error of one line; messages never repeat the line, which may hold a prompt."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        return {"error": f"not JSON ({type(error).__name__}); wanted one object a line", "line": number}
+        return {
+            "error": f"not JSON ({type(error).__name__}); wanted one object a line",
+            "line": number,
+        }
     if not isinstance(row, dict):
         return {"error": f"a JSON {type(row).__name__}; wanted one object a line", "line": number}
     try:
@@ -332,7 +388,9 @@ def _table(artifact: Artifact) -> NDArray[np.float32] | None:
         return None
     table = read_table(data)
     if table is None:
-        raise ArtifactError(f"{artifact.folder / VERBOSITY} is {len(data):,} bytes, wanted {2 * TABLE_SIZE:,}: train the artifact again")
+        raise ArtifactError(
+            f"{artifact.folder / VERBOSITY} is {len(data):,} bytes, wanted {2 * TABLE_SIZE:,}: train the artifact again"
+        )
     return table
 
 

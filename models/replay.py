@@ -60,7 +60,10 @@ class Replay:
 
 
 def replay(
-    records: Sequence[Record], split: int, progress: Callable[[float], None] | None = None, salt: bytes = b""
+    records: Sequence[Record],
+    split: int,
+    progress: Callable[[float], None] | None = None,
+    salt: bytes = b"",
 ) -> Replay:
     """Return the features of each record as of its arrival.
 
@@ -86,7 +89,9 @@ def replay(
         if index == split:
             stored_at_split = history.to_payload()
         windows = history.windows_of(record.request)
-        features[index] = feature_values(record.request, windows, history.arrivals_of(record.request))
+        features[index] = feature_values(
+            record.request, windows, history.arrivals_of(record.request)
+        )
         history.arrive(record.request)
         past[index] = past_quantiles(windows, QUANTILES.values())
         known[index] = len(order)
@@ -98,7 +103,9 @@ def replay(
     return Replay(features, past, np.array(order, dtype=np.int64), known, history, stored_at_split)
 
 
-def frozen(records: Sequence[Record], stored: Mapping[str, Any]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+def frozen(
+    records: Sequence[Record], stored: Mapping[str, Any]
+) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """Return features and past of `records` for a router that reports no finished requests: history stays `stored`.
 
     When the same caller came last is known without reports.
@@ -110,7 +117,9 @@ def frozen(records: Sequence[Record], stored: Mapping[str, Any]) -> tuple[NDArra
         rows.append(feature_values(record.request, own, history.arrivals_of(record.request)))
         history.arrive(record.request)
     features = np.array(rows, dtype=np.float32).reshape(len(records), len(FEATURES))
-    return features, np.array([past_quantiles(own, QUANTILES.values()) for own in windows]).reshape(len(records), len(QUANTILES))
+    return features, np.array([past_quantiles(own, QUANTILES.values()) for own in windows]).reshape(
+        len(records), len(QUANTILES)
+    )
 
 
 def span_s(records: Sequence[Record]) -> float:

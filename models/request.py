@@ -72,7 +72,9 @@ def parse_output_tokens(value: object) -> int:
     """
     number = _number("output_tokens", value, low=0)
     if math.isnan(number):
-        raise RequestError("output_tokens is missing; wanted the number of tokens the finished request generated")
+        raise RequestError(
+            "output_tokens is missing; wanted the number of tokens the finished request generated"
+        )
     return int(number)
 
 
@@ -80,17 +82,23 @@ def _number(name: str, value: object, low: float) -> float:
     if value is None:
         return MISSING
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RequestError(f"{name} is {_kind(value)}; wanted a number or null: send it without quotes")
+        raise RequestError(
+            f"{name} is {_kind(value)}; wanted a number or null: send it without quotes"
+        )
     if isinstance(value, float) and math.isnan(value):
         raise RequestError(f"{name} is NaN; wanted a number, or null where it is not known")
     if not low <= value <= _MAX_COUNT:
-        raise RequestError(f"{name} is out of range; wanted a number from {low:g} to {_MAX_COUNT:g}: check its unit")
+        raise RequestError(
+            f"{name} is out of range; wanted a number from {low:g} to {_MAX_COUNT:g}: check its unit"
+        )
     return float(value)
 
 
 def _text(name: str, value: object) -> str | None:
     if isinstance(value, str) and len(value) > MAX_NAME:
-        raise RequestError(f"{name} has {len(value):,} characters; wanted at most {MAX_NAME:,}: send a hash of it")
+        raise RequestError(
+            f"{name} has {len(value):,} characters; wanted at most {MAX_NAME:,}: send a hash of it"
+        )
     if value is None or isinstance(value, str):
         return value or None
     raise RequestError(f"{name} is {_kind(value)}; wanted text or null: send it in quotes")
@@ -125,14 +133,25 @@ def _seconds(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RequestError(f"time is {_kind(value)}; wanted RFC 3339 text or seconds since 1970")
     if isinstance(value, float) and math.isnan(value):
-        raise RequestError("time is NaN; wanted RFC 3339 text, seconds since 1970, or null where it is not known")
+        raise RequestError(
+            "time is NaN; wanted RFC 3339 text, seconds since 1970, or null where it is not known"
+        )
     # 2**33 s is the year 2242; a larger number is in milliseconds or nanoseconds.
     if not 0 <= value <= 2**33:
-        raise RequestError("time is out of range; wanted a date from 1970 to 2242, or seconds since 1970: divide milliseconds by 1,000")
+        raise RequestError(
+            "time is out of range; wanted a date from 1970 to 2242, or seconds since 1970: divide milliseconds by 1,000"
+        )
     return float(value)
 
 
 def _kind(value: object) -> str:
     """Name the JSON type of `value` without repeating it: a misplaced value may be prompt text."""
-    names = {bool: "true or false", str: "text", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    names = {
+        bool: "true or false",
+        str: "text",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "an object",
+    }
     return names.get(type(value), type(value).__name__)

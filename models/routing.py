@@ -23,7 +23,15 @@ from overrun.models.predict import Predictor
 from overrun.models.replay import Record
 
 Floats = NDArray[np.float64]
-Policy = Literal["round_robin", "least_requests", "least_input", "least_predicted", "shortest_first", "aged_shortest_first", "lanes"]
+Policy = Literal[
+    "round_robin",
+    "least_requests",
+    "least_input",
+    "least_predicted",
+    "shortest_first",
+    "aged_shortest_first",
+    "lanes",
+]
 POLICIES: Final[tuple[Policy, ...]] = (
     "round_robin", "least_requests", "least_input", "least_predicted", "shortest_first", "aged_shortest_first", "lanes")  # fmt: skip
 # The yardstick: what most routers do.
@@ -50,7 +58,9 @@ class Engines:
     def work_s(self, input_tokens: Floats, output_tokens: Floats) -> Floats:
         """Return what each request takes of an instance's time when the instance is full."""
         share = self.step_s / self.slots + self.sequence_s
-        return np.asarray(self.prefill_s * input_tokens + output_tokens * (share + self.context_s * input_tokens))
+        return np.asarray(
+            self.prefill_s * input_tokens + output_tokens * (share + self.context_s * input_tokens)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +95,20 @@ _STRETCH: Final = 10
 class _Fleet:
     """The instances, and how each request fares; arrays of shape (requests,), `weight` is what a request adds to its instance's load."""
 
-    def __init__(self, arrival_s: Floats, input_tokens: Floats, output_tokens: Floats, weight: Floats, engines: Engines) -> None:
-        self._arrival_s, self._input_tokens, self._weight, self._engines = arrival_s, input_tokens, weight, engines
+    def __init__(
+        self,
+        arrival_s: Floats,
+        input_tokens: Floats,
+        output_tokens: Floats,
+        weight: Floats,
+        engines: Engines,
+    ) -> None:
+        self._arrival_s, self._input_tokens, self._weight, self._engines = (
+            arrival_s,
+            input_tokens,
+            weight,
+            engines,
+        )
         self._generated = np.maximum(output_tokens, 1).astype(np.int64)
         self.instances = [_Instance(engines) for _ in range(engines.instances)]
         self.served = Served(np.full(len(arrival_s), np.nan), np.full(len(arrival_s), np.nan))
@@ -137,7 +159,11 @@ class _Fleet:
         batch = len(one.running)
         steps = min(one.running[0][0] - one.steps, _STRETCH)
         context = one.context + batch * (steps - 1) / 2
-        one.now += steps * (self._engines.step_s + self._engines.sequence_s * batch + self._engines.context_s * context)
+        one.now += steps * (
+            self._engines.step_s
+            + self._engines.sequence_s * batch
+            + self._engines.context_s * context
+        )
         one.steps += steps
         one.context += batch * steps
         return one.now
@@ -152,16 +178,33 @@ class _Fleet:
             one.load -= self._weight[index]
 
 
-def replay(arrival_s: Floats, input_tokens: Floats, output_tokens: Floats, predicted: Floats, policy: Policy, engines: Engines) -> Served:
+def replay(
+    arrival_s: Floats,
+    input_tokens: Floats,
+    output_tokens: Floats,
+    predicted: Floats,
+    policy: Policy,
+    engines: Engines,
+) -> Served:
     """Return how each request fares under `policy`; arrays of shape (requests,) in order of arrival.
 
     `predicted` output tokens are all a policy knows of the answer; `output_tokens` is what the engine then generates.
     """
     keys = _keys(arrival_s, input_tokens, predicted, policy, engines)
-    fleet = _Fleet(arrival_s, input_tokens, output_tokens, _weights(input_tokens, predicted, policy, engines), engines)
+    fleet = _Fleet(
+        arrival_s,
+        input_tokens,
+        output_tokens,
+        _weights(input_tokens, predicted, policy, engines),
+        engines,
+    )
     short = predicted <= np.median(predicted) if len(predicted) else np.zeros(0, dtype=bool)
     for index in range(len(arrival_s)):
-        fleet.send(index, float(keys[index]), _candidates(fleet.instances, policy, index, bool(short[index])))
+        fleet.send(
+            index,
+            float(keys[index]),
+            _candidates(fleet.instances, policy, index, bool(short[index])),
+        )
     fleet.advance(np.inf)
     return fleet.served
 
@@ -175,7 +218,9 @@ def _weights(input_tokens: Floats, predicted: Floats, policy: Policy, engines: E
     return np.ones(len(input_tokens))
 
 
-def _keys(arrival_s: Floats, input_tokens: Floats, predicted: Floats, policy: Policy, engines: Engines) -> Floats:
+def _keys(
+    arrival_s: Floats, input_tokens: Floats, predicted: Floats, policy: Policy, engines: Engines
+) -> Floats:
     """What is served first at an instance: the smallest arrival, or the least time that the request would take alone.
 
     A wait that takes AGING off the work per second is the same as an arrival that adds it, so keys never change places.
@@ -186,7 +231,9 @@ def _keys(arrival_s: Floats, input_tokens: Floats, predicted: Floats, policy: Po
     return np.asarray(alone + AGING * arrival_s if policy == "aged_shortest_first" else alone)
 
 
-def _candidates(instances: list[_Instance], policy: Policy, index: int, short: bool) -> Sequence[_Instance]:
+def _candidates(
+    instances: list[_Instance], policy: Policy, index: int, short: bool
+) -> Sequence[_Instance]:
     """The instances that may take a request."""
     if policy == "round_robin":
         return [instances[index % len(instances)]]
@@ -220,29 +267,53 @@ class Evaluation:
 
 
 def evaluate(
-    arrival_s: Floats, input_tokens: Floats, output_tokens: Floats, predicted: Floats, engines: Engines | None = None, load: float = 0.9
+    arrival_s: Floats,
+    input_tokens: Floats,
+    output_tokens: Floats,
+    predicted: Floats,
+    engines: Engines | None = None,
+    load: float = 0.9,
 ) -> Evaluation:
     """Return the effect of each policy on this trace, its arrivals stretched so that the instances are loaded to `load` (0..1.5).
 
     Raises:
         ValueError: fewer than 300 requests (no P99), arrays of different lengths, or a load out of range.
     """
-    if len({len(arrival_s), len(input_tokens), len(output_tokens), len(predicted)}) != 1 or len(arrival_s) < _MIN_REQUESTS:
-        raise ValueError(f"{len(arrival_s)} requests, wanted at least {_MIN_REQUESTS} with arrival, input, output and prediction each: take a longer window")
+    if (
+        len({len(arrival_s), len(input_tokens), len(output_tokens), len(predicted)}) != 1
+        or len(arrival_s) < _MIN_REQUESTS
+    ):
+        raise ValueError(
+            f"{len(arrival_s)} requests, wanted at least {_MIN_REQUESTS} with arrival, input, output and prediction each: take a longer window"
+        )
     if not 0.05 <= load <= 1.5:
         raise ValueError(f"load is {load}, wanted 0.05 to 1.5")
     engines = engines or Engines()
-    stretched = _loaded(arrival_s, engines.work_s(input_tokens, output_tokens), engines.instances, load)
-    served = {(BASELINE, "predicted"): replay(stretched, input_tokens, output_tokens, predicted, BASELINE, engines)}
+    stretched = _loaded(
+        arrival_s, engines.work_s(input_tokens, output_tokens), engines.instances, load
+    )
+    served = {
+        (BASELINE, "predicted"): replay(
+            stretched, input_tokens, output_tokens, predicted, BASELINE, engines
+        )
+    }
     base = _percentiles(served[BASELINE, "predicted"], output_tokens)
     outcomes = []
     for policy in POLICIES:
         for known, lengths in (("predicted", predicted), ("oracle", output_tokens)):
             if known == "oracle" and policy in ("round_robin", "least_requests", "least_input"):
                 continue
-            seconds = _percentiles(replay(stretched, input_tokens, output_tokens, lengths, policy, engines), output_tokens)
-            change = {name: value / base[name] - 1.0 if base[name] else 0.0 for name, value in seconds.items()}
-            outcomes.append(Outcome(policy, "oracle" if known == "oracle" else "predicted", seconds, change))
+            seconds = _percentiles(
+                replay(stretched, input_tokens, output_tokens, lengths, policy, engines),
+                output_tokens,
+            )
+            change = {
+                name: value / base[name] - 1.0 if base[name] else 0.0
+                for name, value in seconds.items()
+            }
+            outcomes.append(
+                Outcome(policy, "oracle" if known == "oracle" else "predicted", seconds, change)
+            )
     best = _best(outcomes)
     return Evaluation(load, tuple(outcomes), best, _sentence(best, load))
 
@@ -255,13 +326,19 @@ _WORTH: Final = 0.10
 def _loaded(arrival_s: Floats, work_s: Floats, instances: int, load: float) -> Floats:
     span = float(arrival_s[-1] - arrival_s[0])
     wanted = float(work_s.sum()) / (instances * load)
-    return np.asarray((arrival_s - arrival_s[0]) * (wanted / span) if span > 0 else np.zeros(len(arrival_s)))
+    return np.asarray(
+        (arrival_s - arrival_s[0]) * (wanted / span) if span > 0 else np.zeros(len(arrival_s))
+    )
 
 
 def _percentiles(served: Served, output_tokens: Floats) -> dict[str, float]:
     third, tenth = np.quantile(output_tokens, (1 / 3, 0.9))
-    out = {f"ttft_p{level}": float(np.quantile(served.ttft_s, level / 100)) for level in (50, 95, 99)}
-    out |= {f"e2e_p{level}": float(np.quantile(served.e2e_s, level / 100)) for level in (50, 95, 99)}
+    out = {
+        f"ttft_p{level}": float(np.quantile(served.ttft_s, level / 100)) for level in (50, 95, 99)
+    }
+    out |= {
+        f"e2e_p{level}": float(np.quantile(served.e2e_s, level / 100)) for level in (50, 95, 99)
+    }
     out["short_p50"] = float(np.median(served.e2e_s[output_tokens <= third]))
     out["long_p99"] = float(np.quantile(served.e2e_s[output_tokens >= tenth], 0.99))
     return out
@@ -270,7 +347,10 @@ def _percentiles(served: Served, output_tokens: Floats) -> dict[str, float]:
 def _best(outcomes: Sequence[Outcome]) -> Outcome | None:
     """The policy a router could really run that lowers E2E P50, E2E P99 or TTFT P99 the most; None if none is worth it."""
     real = [one for one in outcomes if one.known == "predicted" and one.policy != BASELINE]
-    gain = {id(one): -min(one.change[name] for name in ("e2e_p50", "e2e_p99", "ttft_p99")) for one in real}
+    gain = {
+        id(one): -min(one.change[name] for name in ("e2e_p50", "e2e_p99", "ttft_p99"))
+        for one in real
+    }
     best = max(real, key=lambda one: gain[id(one)])
     return best if gain[id(best)] >= _WORTH else None
 
@@ -281,7 +361,9 @@ def _sentence(best: Outcome | None, load: float) -> str:
         return f"{told}: routing by length would not pay here."
     change = best.change
     named = {"e2e_p50": "E2E P50", "e2e_p99": "E2E P99", "ttft_p99": "TTFT P99"}
-    changes = ", ".join(f"{words} by {100.0 * change[name]:+.0f} %" for name, words in named.items())
+    changes = ", ".join(
+        f"{words} by {100.0 * change[name]:+.0f} %" for name, words in named.items()
+    )
     said = f"At {say_ratio(load)} load {best.policy.replace('_', ' ')} changes {changes}"
     if change["e2e_p99"] > 0.05 or change["ttft_p99"] > 0.05:
         return f"{said}: the median gains at the expense of the tail."
@@ -290,18 +372,53 @@ def _sentence(best: Outcome | None, load: float) -> str:
 
 def describe(made: Evaluation) -> list[str]:
     """Return the evaluation as text: a row per policy, changes in percent against least requests."""
-    names = ("ttft_p50", "ttft_p95", "ttft_p99", "e2e_p50", "e2e_p95", "e2e_p99", "short_p50", "long_p99")
+    names = (
+        "ttft_p50",
+        "ttft_p95",
+        "ttft_p99",
+        "e2e_p50",
+        "e2e_p95",
+        "e2e_p99",
+        "short_p50",
+        "long_p99",
+    )
     lines = [f"{'policy':<22}{'lengths':<11}" + "".join(f"{name:>11}" for name in names)]
     for one in made.outcomes:
-        changed = "".join(f"{one.seconds[name]:>10.2f}s" if one.policy == BASELINE else f"{100.0 * one.change[name]:>+9.0f} %" for name in names)
-        lines.append(f"{one.policy:<22}{'-' if one.policy in POLICIES[:3] else one.known:<11}{changed}")
-    return [*lines, "", made.sentence, "A model of the engines, not a measurement: directions, not decimals."]
+        changed = "".join(
+            f"{one.seconds[name]:>10.2f}s"
+            if one.policy == BASELINE
+            else f"{100.0 * one.change[name]:>+9.0f} %"
+            for name in names
+        )
+        lines.append(
+            f"{one.policy:<22}{'-' if one.policy in POLICIES[:3] else one.known:<11}{changed}"
+        )
+    return [
+        *lines,
+        "",
+        made.sentence,
+        "A model of the engines, not a measurement: directions, not decimals.",
+    ]
 
 
 def as_json(made: Evaluation) -> dict[str, Any]:
     """Return the evaluation as JSON values."""
-    rows = [{"policy": one.policy, "known": one.known, "seconds": dict(one.seconds), "change": dict(one.change)} for one in made.outcomes]
-    return {"load": made.load, "baseline": BASELINE, "outcomes": rows, "best": made.best.policy if made.best else None, "sentence": made.sentence}
+    rows = [
+        {
+            "policy": one.policy,
+            "known": one.known,
+            "seconds": dict(one.seconds),
+            "change": dict(one.change),
+        }
+        for one in made.outcomes
+    ]
+    return {
+        "load": made.load,
+        "baseline": BASELINE,
+        "outcomes": rows,
+        "best": made.best.policy if made.best else None,
+        "sentence": made.sentence,
+    }
 
 
 def predicted_medians(records: Sequence[Record], predictor: Predictor) -> Floats:
@@ -319,12 +436,25 @@ def predicted_medians(records: Sequence[Record], predictor: Predictor) -> Floats
 
 def _row(record: Record) -> dict[str, Any]:
     own = record.request
-    names = ("route", "model", "input_tokens", "max_tokens", "temperature", "stream", "turn", "session", "tenant", "prefix_hash")
+    names = (
+        "route",
+        "model",
+        "input_tokens",
+        "max_tokens",
+        "temperature",
+        "stream",
+        "turn",
+        "session",
+        "tenant",
+        "prefix_hash",
+    )
     values = {"time": own.time_s} | {name: getattr(own, name) for name in names}
     return {name: None if value != value else value for name, value in values.items()}
 
 
-def evaluate_trace(frame: pl.DataFrame, artifact: Path, engines: Engines, load: float) -> Evaluation:
+def evaluate_trace(
+    frame: pl.DataFrame, artifact: Path, engines: Engines, load: float
+) -> Evaluation:
     """Return the evaluation of a table of requests (columns of `overrun.models.sources.COLUMNS`) with the predictions of `artifact`.
 
     Raises:
@@ -333,7 +463,11 @@ def evaluate_trace(frame: pl.DataFrame, artifact: Path, engines: Engines, load: 
     data = prepare(frame, min_rows=_MIN_REQUESTS, max_rows=MAX_REQUESTS, test_share=0.3)
     predicted = predicted_medians(data.records, Predictor.load(artifact))
     arrival = np.array([record.request.time_s for record in data.records])
-    inputs = np.where(np.isnan(data.inputs), np.nanmedian(data.inputs) if not np.isnan(data.inputs).all() else 0.0, data.inputs)
+    inputs = np.where(
+        np.isnan(data.inputs),
+        np.nanmedian(data.inputs) if not np.isnan(data.inputs).all() else 0.0,
+        data.inputs,
+    )
     return evaluate(arrival, inputs, data.outputs, predicted, engines, load)
 
 

@@ -100,7 +100,15 @@ def score_test(data: Dataset, previous: Floats, forecasts: Forecasts, seed: int)
         data.routes[test],
         data.outputs[test],
         Forecasts(
-            *(bounded(own, limits) for own in (forecasts.model, forecasts.past, forecasts.frozen_model, forecasts.frozen_past))
+            *(
+                bounded(own, limits)
+                for own in (
+                    forecasts.model,
+                    forecasts.past,
+                    forecasts.frozen_model,
+                    forecasts.frozen_past,
+                )
+            )
         ),
         {name: np.fmin(guess, limits) for name, guess in guesses.items()},
     )
@@ -109,7 +117,10 @@ def score_test(data: Dataset, previous: Floats, forecasts: Forecasts, seed: int)
 
 def previous_outputs(features: NDArray[np.float32]) -> Floats:
     """Return the previous output of the same prompt prefix, else of the same session, in tokens; NaN without either."""
-    last = [features[:, FEATURE_NAMES.index(name)].astype(np.float64) for name in ("prefix_log_last", "session_log_last")]
+    last = [
+        features[:, FEATURE_NAMES.index(name)].astype(np.float64)
+        for name in ("prefix_log_last", "session_log_last")
+    ]
     return np.asarray(np.expm1(np.where(np.isnan(last[0]), last[1], last[0])))
 
 
@@ -131,13 +142,23 @@ def _report(cut: _Slice, train_routes: NDArray[np.object_], seed: int) -> Scorec
     among = np.array([route in small for route in cut.routes])
     others = _together(cut, among, small, sum(trained[route] for route in small), seed)
     live = np.where(_answers(among, others[0]), cut.forecasts.model, cut.forecasts.past)
-    frozen = np.where(_answers(among, others[1]), cut.forecasts.frozen_model, cut.forecasts.frozen_past)
+    frozen = np.where(
+        _answers(among, others[1]), cut.forecasts.frozen_model, cut.forecasts.frozen_past
+    )
     reports = []
     for route in busiest:
         own = np.array(cut.routes == route)
-        verdicts = others if route in small and len(small) >= MIN_SMALL_ROUTES else _both(cut, own, trained[route], seed)
-        live[own] = (cut.forecasts.model if verdicts[0].skill != "none" else cut.forecasts.past)[own]
-        frozen[own] = (cut.forecasts.frozen_model if verdicts[1].skill != "none" else cut.forecasts.frozen_past)[own]
+        verdicts = (
+            others
+            if route in small and len(small) >= MIN_SMALL_ROUTES
+            else _both(cut, own, trained[route], seed)
+        )
+        live[own] = (cut.forecasts.model if verdicts[0].skill != "none" else cut.forecasts.past)[
+            own
+        ]
+        frozen[own] = (
+            cut.forecasts.frozen_model if verdicts[1].skill != "none" else cut.forecasts.frozen_past
+        )[own]
         reports.append(_route_report(cut, own, (route, trained[route]), (live, frozen), verdicts))
     every = np.ones(len(cut.routes), dtype=np.bool_)
     overall = (
@@ -145,7 +166,10 @@ def _report(cut: _Slice, train_routes: NDArray[np.object_], seed: int) -> Scorec
         judge(cut.generated, frozen[:, _P50], cut.guesses["route_median"], seed),
     )
     return Scorecard(
-        _route_report(cut, every, (None, len(train_routes)), (live, frozen), overall), tuple(reports), len(counts) - len(busiest), others
+        _route_report(cut, every, (None, len(train_routes)), (live, frozen), overall),
+        tuple(reports),
+        len(counts) - len(busiest),
+        others,
     )
 
 
@@ -153,26 +177,45 @@ def _answers(among: NDArray[np.bool_], verdict: Verdict) -> NDArray[np.bool_]:
     return (among & (verdict.skill != "none"))[:, None]
 
 
-def _together(cut: _Slice, among: NDArray[np.bool_], small: Set[str | None], train_rows: int, seed: int) -> tuple[Verdict, Verdict]:
+def _together(
+    cut: _Slice, among: NDArray[np.bool_], small: Set[str | None], train_rows: int, seed: int
+) -> tuple[Verdict, Verdict]:
     """Return the verdicts on all small routes at once."""
     if len(small) < MIN_SMALL_ROUTES:
-        none = Verdict("none", None, None, f"small routes in the test requests: {len(small)}, wanted to speak for others: {MIN_SMALL_ROUTES}")
+        none = Verdict(
+            "none",
+            None,
+            None,
+            f"small routes in the test requests: {len(small)}, wanted to speak for others: {MIN_SMALL_ROUTES}",
+        )
         return none, none
     live, frozen = (
-        replace(verdict, reason=f"judged together with {len(small) - 1:,} other small routes: {verdict.reason}")
+        replace(
+            verdict,
+            reason=f"judged together with {len(small) - 1:,} other small routes: {verdict.reason}",
+        )
         for verdict in _both(cut, among, train_rows, seed)
     )
     return live, frozen
 
 
-def _both(cut: _Slice, own: NDArray[np.bool_], train_rows: int, seed: int) -> tuple[Verdict, Verdict]:
-    live, frozen = (_judge(cut, forecast[:, _P50], own, train_rows, seed) for forecast in (cut.forecasts.model, cut.forecasts.frozen_model))
+def _both(
+    cut: _Slice, own: NDArray[np.bool_], train_rows: int, seed: int
+) -> tuple[Verdict, Verdict]:
+    live, frozen = (
+        _judge(cut, forecast[:, _P50], own, train_rows, seed)
+        for forecast in (cut.forecasts.model, cut.forecasts.frozen_model)
+    )
     return live, frozen
 
 
-def _judge(cut: _Slice, median: Floats, own: NDArray[np.bool_], train_rows: int, seed: int) -> Verdict:
+def _judge(
+    cut: _Slice, median: Floats, own: NDArray[np.bool_], train_rows: int, seed: int
+) -> Verdict:
     if train_rows < MIN_SCORED_ROWS:
-        return Verdict("none", None, None, f"{train_rows} training requests, {MIN_SCORED_ROWS} wanted")
+        return Verdict(
+            "none", None, None, f"{train_rows} training requests, {MIN_SCORED_ROWS} wanted"
+        )
     return judge(cut.generated[own], median[own], cut.guesses["route_median"][own], seed)
 
 
@@ -186,7 +229,9 @@ def _route_report(
     """Return the scores of the `own` rows; `named` is (route, training rows), the pairs are (live, without history)."""
     generated = cut.generated[own]
     live, frozen = answered
-    guesses = {name: float(np.abs(guess[own] - generated).mean()) for name, guess in cut.guesses.items()}
+    guesses = {
+        name: float(np.abs(guess[own] - generated).mean()) for name, guess in cut.guesses.items()
+    }
     return RouteReport(
         route=named[0],
         train_rows=named[1],

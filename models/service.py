@@ -67,7 +67,11 @@ class Service:
             RequestError: the body is not that, or a field of a row is wrong.
         """
         rows = _rows(body)
-        answers = self._predictor.predict(rows) if isinstance(rows, dict) else self._predictor.predict_batch(rows)
+        answers = (
+            self._predictor.predict(rows)
+            if isinstance(rows, dict)
+            else self._predictor.predict_batch(rows)
+        )
         self.predicted += 1 if isinstance(rows, dict) else len(rows)
         return msgspec.json.encode(answers)
 
@@ -85,7 +89,12 @@ class Service:
         for row in rows:
             self._predictor.observe(row, row.get("output_tokens"))
             # Kept without what may be text of people.
-            self._recent.append(({name: value for name, value in row.items() if name in _CARRIED_FIELDS}, row["output_tokens"]))
+            self._recent.append(
+                (
+                    {name: value for name, value in row.items() if name in _CARRIED_FIELDS},
+                    row["output_tokens"],
+                )
+            )
         self.observed += len(rows)
         return b'{"observed":%d}' % len(rows)
 
@@ -93,7 +102,9 @@ class Service:
         """Say which artifact answers, how much it has done, whether traffic has drifted, and why a newer one could not be taken over."""
         counts = {"predicted": self.predicted, "observed": self.observed}
         problem = {"drift": self._predictor.drift.state(), "reload_error": self._problem}
-        return msgspec.json.encode({"status": "ok", "version": self._predictor.version} | counts | problem)
+        return msgspec.json.encode(
+            {"status": "ok", "version": self._predictor.version} | counts | problem
+        )
 
     def reload(self) -> bool:
         """Take over a changed artifact; True if there was one. One that does not load is said, and the old one stays."""
@@ -118,7 +129,19 @@ class Service:
 
 
 _CARRIED_FIELDS: Final = frozenset(
-    ("time", "route", "model", "input_tokens", "max_tokens", "temperature", "stream", "turn", "session", "tenant", "prefix_hash")
+    (
+        "time",
+        "route",
+        "model",
+        "input_tokens",
+        "max_tokens",
+        "temperature",
+        "stream",
+        "turn",
+        "session",
+        "tenant",
+        "prefix_hash",
+    )
 )
 
 
@@ -126,14 +149,20 @@ def _rows(body: bytes) -> Any:
     try:
         rows = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RequestError("the body is not JSON; wanted one object, or an array of them") from error
+        raise RequestError(
+            "the body is not JSON; wanted one object, or an array of them"
+        ) from error
     if isinstance(rows, dict):
         return rows
     several = rows if isinstance(rows, list) else [rows]
     if len(several) > MAX_BATCH:
-        raise RequestError(f"the array has {len(several):,} rows; wanted at most {MAX_BATCH}: send several requests")
+        raise RequestError(
+            f"the array has {len(several):,} rows; wanted at most {MAX_BATCH}: send several requests"
+        )
     if not all(isinstance(row, dict) for row in several):
-        raise RequestError("the body holds something that is not an object; wanted one object, or an array of them")
+        raise RequestError(
+            "the body holds something that is not an object; wanted one object, or an array of them"
+        )
     return rows
 
 
@@ -150,7 +179,9 @@ def _training_end(folder: Path) -> float:
     return datetime.fromisoformat(manifest["training"]["end"]).timestamp()
 
 
-def application(service: Service, token: str | None = None) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+def application(
+    service: Service, token: str | None = None
+) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """The ASGI application; with a `token`, /predict and /observe ask for it."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -164,10 +195,16 @@ def application(service: Service, token: str | None = None) -> Callable[[Scope, 
     return app
 
 
-async def _answer(service: Service, token: str | None, scope: Scope, receive: Receive) -> tuple[int, bytes]:
+async def _answer(
+    service: Service, token: str | None, scope: Scope, receive: Receive
+) -> tuple[int, bytes]:
     path, method = scope["path"], scope["method"]
     if path == "/healthz":
-        return (200, service.health()) if method in ("GET", "HEAD") else _error(405, "ask /healthz with GET")
+        return (
+            (200, service.health())
+            if method in ("GET", "HEAD")
+            else _error(405, "ask /healthz with GET")
+        )
     handler = {"/predict": service.predict, "/observe": service.observe}.get(path)
     if handler is None:
         return _error(404, "known are POST /predict, POST /observe and GET /healthz")
@@ -186,7 +223,9 @@ async def _answer(service: Service, token: str | None, scope: Scope, receive: Re
         return _error(400, str(error))
     except Exception:  # the edge: the caller learns that it failed, the log learns why
         log.exception("answering %s failed", path)
-        return _error(500, "no answer could be given: the log says why; fall back to your own default")
+        return _error(
+            500, "no answer could be given: the log says why; fall back to your own default"
+        )
 
 
 def _header(scope: Scope, name: bytes) -> str | None:
@@ -207,7 +246,13 @@ def _error(status: int, sentence: str) -> tuple[int, bytes]:
     return status, msgspec.json.encode({"error": sentence})
 
 
-def serve(folder: Path, host: str, port: int, ready: Callable[[str], None], environment: Mapping[str, str] = os.environ) -> None:
+def serve(
+    folder: Path,
+    host: str,
+    port: int,
+    ready: Callable[[str], None],
+    environment: Mapping[str, str] = os.environ,
+) -> None:
     """Serve until SIGINT or SIGTERM; `ready` gets the address once it answers. Port 0 picks a free one.
 
     Raises:
@@ -218,7 +263,9 @@ def serve(folder: Path, host: str, port: int, ready: Callable[[str], None], envi
     tokens.check_hosts("127.0.0.1", host)  # it takes nothing in
     service = Service(folder)
     gc.freeze()  # what was loaded stays: no collection need walk it again
-    bound = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024)
+    bound = socket.create_server(
+        (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024
+    )
     config = uvicorn.Config(
         application(service, tokens.read), loop="none", http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
         timeout_graceful_shutdown=5)  # fmt: skip
@@ -237,12 +284,16 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread, or not this platform
+            with contextlib.suppress(
+                NotImplementedError, RuntimeError, ValueError
+            ):  # not the main thread, or not this platform
                 loop.add_signal_handler(number, self.handle_exit, number, None)
         yield
 
 
-async def _run(service: Service, server: uvicorn.Server, bound: socket.socket, ready: Callable[[str], None]) -> None:
+async def _run(
+    service: Service, server: uvicorn.Server, bound: socket.socket, ready: Callable[[str], None]
+) -> None:
     address, number = bound.getsockname()[:2]
     async with _reloading(service):
         serving = asyncio.create_task(server.serve(sockets=[bound]))

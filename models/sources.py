@@ -98,7 +98,9 @@ LAYOUTS: Final = (
     ),
     Layout("requests", frozenset({"time", "input_tokens", "output_tokens"}), {}),
     Layout(
-        "v_llm_calls", frozenset({"start", "input_tokens", "output_tokens"}), {"start": "time", "streaming": "stream"}
+        "v_llm_calls",
+        frozenset({"start", "input_tokens", "output_tokens"}),
+        {"start": "time", "streaming": "stream"},
     ),
 )
 
@@ -113,10 +115,17 @@ def load_traces(traces: Sequence[tuple[str | Path, str | None]]) -> pl.DataFrame
         SourceError: a file cannot be read or understood; or files with dates are mixed with files that count from their
         start.
     """
-    frames = [_named_route(from_table(_read_table(Path(path)), str(path)), route) for path, route in traces]
+    frames = [
+        _named_route(from_table(_read_table(Path(path)), str(path)), route)
+        for path, route in traces
+    ]
     if not frames:
         raise SourceError("no trace file given, wanted at least one")
-    relative = {str(path): _is_relative(frame) for (path, _), frame in zip(traces, frames, strict=True) if frame.height}
+    relative = {
+        str(path): _is_relative(frame)
+        for (path, _), frame in zip(traces, frames, strict=True)
+        if frame.height
+    }
     if len(set(relative.values())) > 1:
         counted = ", ".join(path for path, is_relative in relative.items() if is_relative)
         raise SourceError(
@@ -125,7 +134,9 @@ def load_traces(traces: Sequence[tuple[str | Path, str | None]]) -> pl.DataFrame
     return pl.concat(frames).sort("time", maintain_order=True)
 
 
-def from_llm_calls(calls: pl.DataFrame | pa.Table, prompts: pl.DataFrame | None = None) -> pl.DataFrame:
+def from_llm_calls(
+    calls: pl.DataFrame | pa.Table, prompts: pl.DataFrame | None = None
+) -> pl.DataFrame:
     """Return the successful calls of the `v_llm_calls` view: columns `COLUMNS`, one row a call, in order of time.
 
     `prompts` is the export of that name: what was measured of the prompts of some spans. A span with several has each message under a key of its
@@ -138,8 +149,14 @@ def from_llm_calls(calls: pl.DataFrame | pa.Table, prompts: pl.DataFrame | None 
     """
     frame = calls if isinstance(calls, pl.DataFrame) else pl.DataFrame(pl.from_arrow(calls))
     if prompts is not None and prompts.height:
-        newest = prompts.sort(pl.col("key").str.extract(r"\.(\d+)\.").cast(pl.Int64).fill_null(-1), "key", maintain_order=True)
-        newest = newest.unique(["trace_id", "span_id"], keep="last", maintain_order=True).select("trace_id", "span_id", prompt_numbers="line")
+        newest = prompts.sort(
+            pl.col("key").str.extract(r"\.(\d+)\.").cast(pl.Int64).fill_null(-1),
+            "key",
+            maintain_order=True,
+        )
+        newest = newest.unique(["trace_id", "span_id"], keep="last", maintain_order=True).select(
+            "trace_id", "span_id", prompt_numbers="line"
+        )
         frame = frame.join(newest, on=["trace_id", "span_id"], how="left", maintain_order="left")
     return from_table(frame, "v_llm_calls").sort("time", maintain_order=True)
 
@@ -157,10 +174,15 @@ def from_table(table: pl.DataFrame, origin: str) -> pl.DataFrame:
         table = table.filter(~_is_error(table.schema["error"]))
     if "e2e_ms" not in table.columns and {"start", "end"} <= set(table.columns):
         table = table.with_columns(
-            e2e_ms=(_as_time(table, "end", origin) - _as_time(table, "start", origin)).dt.total_microseconds() / 1000.0
+            e2e_ms=(
+                _as_time(table, "end", origin) - _as_time(table, "start", origin)
+            ).dt.total_microseconds()
+            / 1000.0
         )
     present = set(table.columns)
-    table = table.rename({old: new for old, new in layout.renamed.items() if old in present and new not in present})
+    table = table.rename(
+        {old: new for old, new in layout.renamed.items() if old in present and new not in present}
+    )
     table = _units(layout, table)
     return _cast(table, origin)
 
@@ -169,13 +191,21 @@ def _recognise(columns: Sequence[str], origin: str) -> Layout:
     for layout in LAYOUTS:
         if layout.required <= set(columns):
             known = set(COLUMNS) | set(layout.renamed) | layout.required
-            _refuse_misspelt([name for name in columns if name not in known], known - set(columns), origin)
+            _refuse_misspelt(
+                [name for name in columns if name not in known], known - set(columns), origin
+            )
             return layout
-    nearly = [(layout, lacked) for layout in LAYOUTS if len(lacked := layout.required - set(columns)) == 1]
+    nearly = [
+        (layout, lacked) for layout in LAYOUTS if len(lacked := layout.required - set(columns)) == 1
+    ]
     if nearly:
         wanted = ", or ".join(f"{', '.join(lacked)} ({layout.name})" for layout, lacked in nearly)
-        raise SourceError(f"{origin} has the columns {', '.join(columns)}; wanted another one: {wanted}: rename the columns")
-    wanted = "; ".join(f"{', '.join(sorted(layout.required))} ({layout.name})" for layout in LAYOUTS)
+        raise SourceError(
+            f"{origin} has the columns {', '.join(columns)}; wanted another one: {wanted}: rename the columns"
+        )
+    wanted = "; ".join(
+        f"{', '.join(sorted(layout.required))} ({layout.name})" for layout in LAYOUTS
+    )
     raise SourceError(
         f"{origin} has the columns {', '.join(columns) or '(none)'}; wanted one of: {wanted}: rename the columns"
     )
@@ -195,18 +225,32 @@ def _refuse_misspelt(unknown: Iterable[str], absent: Iterable[str], origin: str)
 def _is_error(dtype: pl.DataType) -> pl.Expr:
     if dtype == pl.Boolean:
         return pl.col("error").fill_null(value=False)
-    return pl.col("error").cast(pl.String, strict=False).fill_null("").is_in(["", "false", "False"]).not_()
+    return (
+        pl.col("error")
+        .cast(pl.String, strict=False)
+        .fill_null("")
+        .is_in(["", "false", "False"])
+        .not_()
+    )
 
 
 def _units(layout: Layout, table: pl.DataFrame) -> pl.DataFrame:
     """Turn what a layout counts otherwise into seconds, milliseconds, sessions and one prefix hash."""
     if layout.name.startswith("Mooncake"):
-        return _with_prefix(table.with_columns(time=pl.col("time").cast(pl.Float64, strict=False) / 1000.0))
+        return _with_prefix(
+            table.with_columns(time=pl.col("time").cast(pl.Float64, strict=False) / 1000.0)
+        )
     if layout.name.startswith("Bailian"):
         return _with_prefix(_with_roots(table))
     if layout.name.startswith("BurstGPT"):
-        answered = table.filter(pl.col("output_tokens").cast(pl.Float64, strict=False).fill_null(1.0) > 0)
-        return answered.with_columns(pl.col("e2e_ms").cast(pl.Float64, strict=False) * 1000.0) if "e2e_ms" in table.columns else answered
+        answered = table.filter(
+            pl.col("output_tokens").cast(pl.Float64, strict=False).fill_null(1.0) > 0
+        )
+        return (
+            answered.with_columns(pl.col("e2e_ms").cast(pl.Float64, strict=False) * 1000.0)
+            if "e2e_ms" in table.columns
+            else answered
+        )
     return table
 
 
@@ -218,12 +262,20 @@ def _with_roots(table: pl.DataFrame) -> pl.DataFrame:
     roots: dict[str | None, str | None] = {}
     for chat in parents:
         line, seen = [chat], {chat}
-        while (parent := parents.get(line[-1])) in parents and parent not in seen and line[-1] not in roots:
+        while (
+            (parent := parents.get(line[-1])) in parents
+            and parent not in seen
+            and line[-1] not in roots
+        ):
             line.append(parent)
             seen.add(parent)
         root = roots.get(line[-1], line[-1])
         roots.update(dict.fromkeys(line, root))
-    return table.with_columns(session=pl.Series([roots[chat] for chat in table.get_column("chat_id").cast(pl.String)], dtype=pl.String))
+    return table.with_columns(
+        session=pl.Series(
+            [roots[chat] for chat in table.get_column("chat_id").cast(pl.String)], dtype=pl.String
+        )
+    )
 
 
 def _with_prefix(table: pl.DataFrame) -> pl.DataFrame:
@@ -239,13 +291,19 @@ def _with_prefix(table: pl.DataFrame) -> pl.DataFrame:
     blocks = pl.col("prefix_hash").cast(pl.List(pl.String), strict=False)
     table = table.with_columns(prefix_hash=blocks).with_row_index("_row")
     exploded = table.select("_row", "prefix_hash").explode("prefix_hash").drop_nulls()
-    common = exploded.unique().group_by("prefix_hash").len().filter(pl.col("len") * 2 > table.height)
+    common = (
+        exploded.unique().group_by("prefix_hash").len().filter(pl.col("len") * 2 > table.height)
+    )
     first = (
         exploded.join(common, on="prefix_hash", how="anti", maintain_order="left")
         .group_by("_row", maintain_order=True)
         .first()
     )
-    return table.drop("prefix_hash").join(first, on="_row", how="left", maintain_order="left").drop("_row")
+    return (
+        table.drop("prefix_hash")
+        .join(first, on="_row", how="left", maintain_order="left")
+        .drop("_row")
+    )
 
 
 def _cast(table: pl.DataFrame, origin: str) -> pl.DataFrame:
@@ -258,21 +316,30 @@ def _cast(table: pl.DataFrame, origin: str) -> pl.DataFrame:
         else:
             series.append(_as_type(table.get_column(name), dtype, origin))
     # A limit of 0 or -1 is how some servers write that there is none.
-    frame = pl.DataFrame(series).with_columns(pl.when(pl.col("max_tokens") >= 1).then("max_tokens").alias("max_tokens"))
+    frame = pl.DataFrame(series).with_columns(
+        pl.when(pl.col("max_tokens") >= 1).then("max_tokens").alias("max_tokens")
+    )
     for name in ("input_tokens", "output_tokens", "max_tokens"):
         lowest = frame.get_column(name).min()
         if isinstance(lowest, int) and lowest < 0:
-            raise SourceError(f"{origin}: {name} is {lowest} in some row, wanted 0 or more: remove the row")
+            raise SourceError(
+                f"{origin}: {name} is {lowest} in some row, wanted 0 or more: remove the row"
+            )
         highest = frame.get_column(name).max()
         if isinstance(highest, int) and highest > _MOST_TOKENS:
-            raise SourceError(f"{origin}: {name} is {highest} in some row, wanted at most {_MOST_TOKENS}: check its unit")
+            raise SourceError(
+                f"{origin}: {name} is {highest} in some row, wanted at most {_MOST_TOKENS}: check its unit"
+            )
     return frame
 
 
 def _as_type(values: pl.Series, dtype: pl.DataType, origin: str) -> pl.Series:
-    wanted = {pl.Int64: "whole numbers", pl.Float64: "numbers", pl.Boolean: "true or false", pl.String: "text"}[
-        type(dtype)
-    ]
+    wanted = {
+        pl.Int64: "whole numbers",
+        pl.Float64: "numbers",
+        pl.Boolean: "true or false",
+        pl.String: "text",
+    }[type(dtype)]
     try:
         if dtype == pl.Boolean and values.dtype == pl.String:
             values = values.str.to_lowercase().replace_strict(
@@ -293,14 +360,33 @@ def _as_time(table: pl.DataFrame, name: str, origin: str) -> pl.Series:
     try:
         if values.dtype == pl.String:
             # Azure's CSV has seven decimals; the pattern reads any number of them.
-            values = values.str.replace(" ", "T", literal=True).str.replace(r"Z$", "+00:00").str.replace(r"([+-]\d\d)(\d\d)$", "$1:$2")
-            zoned = pl.when(values.str.contains(r"[+-]\d\d:\d\d$")).then(values).otherwise(values + "+00:00")
-            values = pl.select(zoned).to_series().str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%:z", time_unit="us", strict=True)
+            values = (
+                values.str.replace(" ", "T", literal=True)
+                .str.replace(r"Z$", "+00:00")
+                .str.replace(r"([+-]\d\d)(\d\d)$", "$1:$2")
+            )
+            zoned = (
+                pl.when(values.str.contains(r"[+-]\d\d:\d\d$"))
+                .then(values)
+                .otherwise(values + "+00:00")
+            )
+            values = (
+                pl.select(zoned)
+                .to_series()
+                .str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%:z", time_unit="us", strict=True)
+            )
         elif values.dtype.is_numeric():
             latest = values.cast(pl.Float64).fill_nan(None).max()
             if isinstance(latest, float) and latest > _LATEST_S:
-                raise SourceError(f"{origin}: column {name} holds {latest:.0f}, wanted seconds since 1970: divide milliseconds by 1,000 (or write RFC 3339)")
-            values = (values.cast(pl.Float64).fill_nan(None) * 1e6).round().cast(pl.Int64).cast(pl.Datetime("us"))
+                raise SourceError(
+                    f"{origin}: column {name} holds {latest:.0f}, wanted seconds since 1970: divide milliseconds by 1,000 (or write RFC 3339)"
+                )
+            values = (
+                (values.cast(pl.Float64).fill_nan(None) * 1e6)
+                .round()
+                .cast(pl.Int64)
+                .cast(pl.Datetime("us"))
+            )
         if isinstance(values.dtype, pl.Datetime) and values.dtype.time_zone is None:
             values = values.dt.replace_time_zone("UTC")
         return values.cast(_TIME)
@@ -325,7 +411,11 @@ def _read_table(path: Path) -> pl.DataFrame:
     try:
         if name.endswith(".parquet"):
             return pl.read_parquet(path)
-        data = gzip.decompress(path.read_bytes()) if path.name.lower().endswith(".gz") else path.read_bytes()
+        data = (
+            gzip.decompress(path.read_bytes())
+            if path.name.lower().endswith(".gz")
+            else path.read_bytes()
+        )
         text = data.decode("utf-8-sig")
     except (OSError, EOFError, UnicodeDecodeError, pl.exceptions.PolarsError) as error:
         raise SourceError(f"{path} cannot be read: {_first_line(error)}") from error
@@ -333,7 +423,9 @@ def _read_table(path: Path) -> pl.DataFrame:
         return _read_csv(text, path)
     if name.endswith((".jsonl", ".json", ".ndjson")):
         return _read_json_lines(text, path)
-    raise SourceError(f"{path} has no known ending, wanted .parquet, .csv or .jsonl (the last two also .gz)")
+    raise SourceError(
+        f"{path} has no known ending, wanted .parquet, .csv or .jsonl (the last two also .gz)"
+    )
 
 
 def _read_csv(text: str, path: Path) -> pl.DataFrame:
@@ -359,7 +451,9 @@ def _read_json_lines(text: str, path: Path) -> pl.DataFrame:
                 f"{path} line {number} is not JSON ({type(error).__name__}), wanted one object a line"
             ) from error
         if not isinstance(row, dict):
-            raise SourceError(f"{path} line {number} holds a {type(row).__name__}, wanted one object a line")
+            raise SourceError(
+                f"{path} line {number} holds a {type(row).__name__}, wanted one object a line"
+            )
         rows.append(row)
     try:
         return pl.DataFrame(rows, infer_schema_length=None)

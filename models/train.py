@@ -44,7 +44,14 @@ from overrun.models.features import FEATURE_NAMES, rising, usable_names, without
 from overrun.models.history import History, keys_of
 from overrun.models.predict import Predictor
 from overrun.models.replay import Replay, frozen, replay, span_s
-from overrun.models.scoring import Forecasts, RouteReport, Scorecard, bounded, previous_outputs, score_test
+from overrun.models.scoring import (
+    Forecasts,
+    RouteReport,
+    Scorecard,
+    bounded,
+    previous_outputs,
+    score_test,
+)
 from overrun.models.trees import Boosters, Matrix, Recipe
 from overrun.models.verbosity import learn as learn_verbosity
 from overrun.models.verbosity import out_of_fold, scored
@@ -104,9 +111,13 @@ class TrainSettings:
         if not 0.05 <= self.test_share <= 0.9:
             raise ValueError(f"test_share is {self.test_share}, wanted 0.05 to 0.9")
         if not 100 <= self.min_rows <= self.max_rows:
-            raise ValueError(f"min_rows is {self.min_rows}, wanted 100 to max_rows ({self.max_rows})")
+            raise ValueError(
+                f"min_rows is {self.min_rows}, wanted 100 to max_rows ({self.max_rows})"
+            )
         if not 1 <= self.bucket_edges[0] < self.bucket_edges[1]:
-            raise ValueError(f"bucket_edges are {self.bucket_edges}, wanted two ascending token counts")
+            raise ValueError(
+                f"bucket_edges are {self.bucket_edges}, wanted two ascending token counts"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +163,9 @@ class TrainReport:
         ]
         lines.append(self._rows_wanted())
         if self.test.unlisted_routes:
-            lines.append(f"{self.test.unlisted_routes:,} smaller routes: skill {self.test.others[0].skill}: {self.test.others[0].reason}")
+            lines.append(
+                f"{self.test.unlisted_routes:,} smaller routes: skill {self.test.others[0].skill}: {self.test.others[0].reason}"
+            )
         if self.truncated_ratio:
             lines.append(
                 f"{say_ratio(self.truncated_ratio)} of the answers were cut by a token limit: "
@@ -199,9 +212,20 @@ def train_to_folder(
     settings = settings or TrainSettings()
     tell: Progress = progress or _silent
     tell("reading", 0.0)
-    data = prepare(frame, min_rows=settings.min_rows, max_rows=settings.max_rows, test_share=settings.test_share, seed=settings.seed)
+    data = prepare(
+        frame,
+        min_rows=settings.min_rows,
+        max_rows=settings.max_rows,
+        test_share=settings.test_share,
+        seed=settings.seed,
+    )
     data, table = _score_prompts(data, data.split.train, prompt_table)
-    walked = replay(data.records, data.split.train, lambda share: tell("replaying history", 0.05 + 0.3 * share), _salt(data))
+    walked = replay(
+        data.records,
+        data.split.train,
+        lambda share: tell("replaying history", 0.05 + 0.3 * share),
+        _salt(data),
+    )
     learned = _learn(data, walked, settings, tell)
     tell("scoring", 0.7)
     judged = _judge(data, walked, learned, settings)
@@ -213,11 +237,19 @@ def train_to_folder(
             data, table = _score_prompts(data, data.split.rows, prompt_table)
             walked = replay(data.records, data.split.train, None, _salt(data))
         learned = replace(learned, inputs=_columns(learned.names, walked.features))
-        final = trees.fit(learned.inputs, learned.targets, learned.recipe, eta=settings.learning_rate, seed=settings.seed)
+        final = trees.fit(
+            learned.inputs,
+            learned.targets,
+            learned.recipe,
+            eta=settings.learning_rate,
+            seed=settings.seed,
+        )
     tell("writing", 0.95)
     manifest = _manifest(learned, data, judged.card, settings)
     files = _model_files(final, learned) | _other_files(manifest, judged, curve, table)
-    files |= _history_file(walked.history, len(json.dumps(manifest, indent=1)) + sum(map(len, files.values())))
+    files |= _history_file(
+        walked.history, len(json.dumps(manifest, indent=1)) + sum(map(len, files.values()))
+    )
     artifact = write_artifact(Path(out_dir), manifest, files, check=Predictor.load)
     tell("done", 1.0)
     return TrainReport(
@@ -269,13 +301,20 @@ def _score_prompts(data: Dataset, rows: int, given: bytes | None) -> tuple[Datas
     table = learn_verbosity(data.prompts[:rows], targets, groups)
     if table is None:
         return data, None
-    scores = np.concatenate((out_of_fold(data.prompts[:rows], targets, groups), scored(table, data.prompts[rows:])))
+    scores = np.concatenate(
+        (out_of_fold(data.prompts[:rows], targets, groups), scored(table, data.prompts[rows:]))
+    )
     return _with_scores(data, scores), table.astype("<f2").tobytes()
 
 
 def _with_scores(data: Dataset, scores: Floats) -> Dataset:
     pairs = zip(data.records, scores.tolist(), strict=True)
-    return replace(data, records=[replace(record, request=record.request._replace(verbosity=own)) for record, own in pairs])
+    return replace(
+        data,
+        records=[
+            replace(record, request=record.request._replace(verbosity=own)) for record, own in pairs
+        ],
+    )
 
 
 def _salt(data: Dataset) -> bytes:
@@ -296,7 +335,10 @@ def _learn(data: Dataset, walked: Replay, settings: TrainSettings, tell: Progres
     counts = {level: len(own) for level, own in keys.items()}
     # With nothing that varies the trees are a constant, which is then the right answer; XGBoost wants one column for
     # it.
-    names = usable_names(span_s(data.records[:train]), walked.features[:train], counts) or FEATURE_NAMES[:1]
+    names = (
+        usable_names(span_s(data.records[:train]), walked.features[:train], counts)
+        or FEATURE_NAMES[:1]
+    )
     choices = [names, without_prompt(names)] if "verbosity" in names else [names]
     targets = np.log1p(data.completed)
     choice, recipe, early = trees.search(
@@ -312,14 +354,22 @@ def _learn(data: Dataset, walked: Replay, settings: TrainSettings, tell: Progres
     tell("training", 0.6)
     names = choices[choice]
     inputs = _columns(names, walked.features)
-    judged = trees.fit(inputs[:train], targets[:train], recipe, eta=settings.learning_rate, seed=settings.seed)
+    judged = trees.fit(
+        inputs[:train], targets[:train], recipe, eta=settings.learning_rate, seed=settings.seed
+    )
     return _Learned(names, inputs, targets, recipe, early, judged)
 
 
 def _clusters(data: Dataset) -> NDArray[np.int64]:
     """Return a number for each request, the same for those of one prompt, shape (rows,)."""
     first: dict[Any, int] = {}
-    return np.array([row if prompt is None else first.setdefault(prompt, row) for row, prompt in enumerate(data.prompts)], dtype=np.int64)
+    return np.array(
+        [
+            row if prompt is None else first.setdefault(prompt, row)
+            for row, prompt in enumerate(data.prompts)
+        ],
+        dtype=np.int64,
+    )
 
 
 def _judge(data: Dataset, walked: Replay, learned: _Learned, settings: TrainSettings) -> _Judged:
@@ -336,7 +386,9 @@ def _judge(data: Dataset, walked: Replay, learned: _Learned, settings: TrainSett
         frozen_model=np.expm1(frozen_raw + frozen_offsets),
         frozen_past=np.where(np.isnan(frozen_past), known, frozen_past),
     )
-    card = score_test(data, previous_outputs(walked.features[split.train :]), forecasts, settings.seed)
+    card = score_test(
+        data, previous_outputs(walked.features[split.train :]), forecasts, settings.seed
+    )
     return _Judged(card, calibration)
 
 
@@ -360,21 +412,31 @@ def _rolling(raw: Floats, data: Dataset, walked: Replay) -> tuple[Floats, Floats
         for index in walked.order[seen:known]:
             if index >= split.fit:
                 own = residuals[index - split.fit]
-                calibration.observe(data.routes[index], {name: float(own[number]) for name, number in zip(names, calibrated, strict=True)})
+                calibration.observe(
+                    data.routes[index],
+                    {
+                        name: float(own[number])
+                        for name, number in zip(names, calibrated, strict=True)
+                    },
+                )
         seen = known
 
     at_split: dict[str | None, dict[str, float]] = {}
     for row in range(split.train, split.rows):
         catch_up(int(walked.known[row]))
         if row == split.train:
-            at_split = {route: calibration.offsets(route) for route in set(data.routes[split.train :])}
+            at_split = {
+                route: calibration.offsets(route) for route in set(data.routes[split.train :])
+            }
         live[row - split.train, calibrated] = list(calibration.offsets(data.routes[row]).values())
         fixed[row - split.train, calibrated] = list(at_split[data.routes[row]].values())
     catch_up(len(walked.order))
     return live, fixed, calibration
 
 
-def _curve(data: Dataset, learned: _Learned, settings: TrainSettings, tell: Progress) -> tuple[CurvePoint, ...]:
+def _curve(
+    data: Dataset, learned: _Learned, settings: TrainSettings, tell: Progress
+) -> tuple[CurvePoint, ...]:
     """Return how the median's error on the test slice falls with the number of training rows."""
     train = data.split.train
     sizes = [size for size in (_CURVE_START * 2**step for step in range(20)) if size < train]
@@ -384,9 +446,24 @@ def _curve(data: Dataset, learned: _Learned, settings: TrainSettings, tell: Prog
     for number, size in enumerate([*sizes, train]):
         tell("learning curve", 0.75 + 0.15 * number / (len(sizes) + 1))
         rows = slice(train - size, train)
-        booster = trees.fit_median(learned.inputs[rows], learned.targets[rows], learned.recipe, eta=settings.learning_rate, seed=settings.seed)
-        median = bounded(np.expm1(booster.inplace_predict(learned.inputs[train:]).astype(np.float64))[:, None], limits)[:, 0]
-        points.append(CurvePoint(size, float(np.abs(median - generated).mean()), judge(generated, median, route_median, settings.seed)))
+        booster = trees.fit_median(
+            learned.inputs[rows],
+            learned.targets[rows],
+            learned.recipe,
+            eta=settings.learning_rate,
+            seed=settings.seed,
+        )
+        median = bounded(
+            np.expm1(booster.inplace_predict(learned.inputs[train:]).astype(np.float64))[:, None],
+            limits,
+        )[:, 0]
+        points.append(
+            CurvePoint(
+                size,
+                float(np.abs(median - generated).mean()),
+                judge(generated, median, route_median, settings.seed),
+            )
+        )
     return tuple(points)
 
 
@@ -399,7 +476,9 @@ def _route_medians(data: Dataset) -> Floats:
 def _model_files(final: Boosters, learned: _Learned) -> dict[str, bytes]:
     """Return the model files and the golden vectors: 49 rows spread over the data, and one with nothing known."""
     rows = np.linspace(0, len(learned.inputs) - 1, _GOLDEN_ROWS - 1).astype(np.int64)
-    golden = np.vstack([learned.inputs[rows], np.full((1, len(learned.names)), np.nan, dtype=np.float32)])
+    golden = np.vstack(
+        [learned.inputs[rows], np.full((1, len(learned.names)), np.nan, dtype=np.float32)]
+    )
     files = {GOLDEN: golden_lines(golden.tolist(), final.log_tokens(golden).tolist())}
     for name, booster in final.by_quantile.items():
         files[model_file(name, "onnx")] = to_onnx(booster, learned.inputs)
@@ -417,7 +496,9 @@ def _history_file(history: History, taken: int) -> dict[str, bytes]:
     return {HISTORY: data}
 
 
-def _other_files(manifest: dict[str, Any], judged: _Judged, curve: tuple[CurvePoint, ...], table: bytes | None) -> dict[str, bytes]:
+def _other_files(
+    manifest: dict[str, Any], judged: _Judged, curve: tuple[CurvePoint, ...], table: bytes | None
+) -> dict[str, bytes]:
     """Return everything but the models and the history: calibration, the verbosity table if there is one, and the card."""
     made = card(
         manifest,
@@ -434,21 +515,37 @@ def _other_files(manifest: dict[str, Any], judged: _Judged, curve: tuple[CurvePo
     return files if table is None else files | {VERBOSITY: table}
 
 
-def _manifest(learned: _Learned, data: Dataset, test: Scorecard, settings: TrainSettings) -> dict[str, Any]:
+def _manifest(
+    learned: _Learned, data: Dataset, test: Scorecard, settings: TrainSettings
+) -> dict[str, Any]:
     """Return what the artifact says of itself; no clock, no host name: the same data gives the same bytes."""
     routes = [
-        {"route": report.route, "skill": report.verdict.skill, "skill_without_history": report.verdict_without_history.skill, "reason": report.verdict.reason,
-         "reduction": report.verdict.reduction, "reduction_interval": report.verdict.interval, "scores": asdict(report.answered)}
+        {
+            "route": report.route,
+            "skill": report.verdict.skill,
+            "skill_without_history": report.verdict_without_history.skill,
+            "reason": report.verdict.reason,
+            "reduction": report.verdict.reduction,
+            "reduction_interval": report.verdict.interval,
+            "scores": asdict(report.answered),
+        }
         for report in test.routes
     ]
     return {
         "target": "log1p(output_tokens)",
         "features": list(learned.names),
-        "quantiles": {name: {"level": QUANTILES[name], "rounds": count} for name, count in learned.recipe.rounds.items()},
+        "quantiles": {
+            name: {"level": QUANTILES[name], "rounds": count}
+            for name, count in learned.recipe.rounds.items()
+        },
         "depth": learned.recipe.growth.depth,
         "together": learned.recipe.growth.together,
         "routes": routes,
-        "others": {"skill": test.others[0].skill, "skill_without_history": test.others[1].skill, "reason": test.others[0].reason},
+        "others": {
+            "skill": test.others[0].skill,
+            "skill_without_history": test.others[1].skill,
+            "reason": test.others[0].reason,
+        },
         "bucket_edges": list(settings.bucket_edges),
         "settings": asdict(settings),
         "training": {
@@ -463,7 +560,12 @@ def _manifest(learned: _Learned, data: Dataset, test: Scorecard, settings: Train
 
 def _row_counts(data: Dataset) -> dict[str, int]:
     split = data.split
-    return {"training": split.fit, "calibration": split.train - split.fit, "test": split.rows - split.train, "left out": data.dropped}
+    return {
+        "training": split.fit,
+        "calibration": split.train - split.fit,
+        "test": split.rows - split.train,
+        "left out": data.dropped,
+    }
 
 
 def _silent(step: str, share: float) -> None:

@@ -37,7 +37,9 @@ class Growth(NamedTuple):
 # tried on the Azure and Mooncake traces. Depth 3 was as good with live history and a quarter worse without. Three trees a round, each of another part of the
 # rows (Friedman, 2002; Breiman, 1996), are moved less by what one past happened to hold, and their leaves may be smaller: on windows inside the training slices
 # the error was 0.7 % less on Mooncake, 0.5 % more to 0.2 % less on Azure. Fewer rounds of larger steps keep the artifact small.
-GRID: Final = tuple(Growth(depth, most, together) for together in (1, 3) for depth, most in ((4, 100), (5, 60)))
+GRID: Final = tuple(
+    Growth(depth, most, together) for together in (1, 3) for depth, most in ((4, 100), (5, 60))
+)
 _LEAF_ROWS: Final = 20
 _STEP_TOGETHER: Final = 1.5
 _PART_OF_ROWS: Final = 0.7
@@ -66,7 +68,9 @@ class Boosters:
 
     def log_tokens(self, inputs: Matrix) -> Floats:
         """Return the raw quantiles, shape (rows, len(QUANTILES))."""
-        return np.column_stack([self.by_quantile[name].inplace_predict(inputs) for name in QUANTILES]).astype(np.float64)
+        return np.column_stack(
+            [self.by_quantile[name].inplace_predict(inputs) for name in QUANTILES]
+        ).astype(np.float64)
 
 
 def search(
@@ -88,7 +92,10 @@ def search(
     there are more rows to learn from. `tell` gets the finished share, 0..1.
     """
     both = slice(split.fit), slice(split.fit, split.train)
-    data = [[xgboost.DMatrix(inputs[rows], targets[rows], nthread=1) for rows in both] for inputs, _ in choices]
+    data = [
+        [xgboost.DMatrix(inputs[rows], targets[rows], nthread=1) for rows in both]
+        for inputs, _ in choices
+    ]
     tries = [(choice, growth) for choice in range(len(choices)) for growth in GRID]
     steps, done = len(tries) + len(QUANTILES) - 1, 0
 
@@ -97,7 +104,8 @@ def search(
         fit, newest = data[choice]
         tokens = name == "p50"
         found = xgboost.train(
-            _parameters(name, growth, choices[choice][1], eta, seed) | {"disable_default_eval_metric": tokens},
+            _parameters(name, growth, choices[choice][1], eta, seed)
+            | {"disable_default_eval_metric": tokens},
             fit,
             growth.rounds_of(name, max_rounds),
             evals=[(newest, "newest")],
@@ -110,31 +118,63 @@ def search(
         return found
 
     medians = [stopped("p50", *one) for one in tries]
-    best = _plainest(medians, [choice for choice, _ in tries], [newest for _, newest in data], clusters[split.fit : split.train])
+    best = _plainest(
+        medians,
+        [choice for choice, _ in tries],
+        [newest for _, newest in data],
+        clusters[split.fit : split.train],
+    )
     choice, growth = tries[best]
     boosters = {}
     for name in QUANTILES:
         found = medians[best] if name == "p50" else stopped(name, choice, growth)
         boosters[name] = found[: found.best_iteration + 1]
     counts = {name: booster.num_boosted_rounds() for name, booster in boosters.items()}
-    counts["p50"] = min(math.ceil(counts["p50"] * split.train / split.fit), growth.rounds_of("p50", max_rounds))
+    counts["p50"] = min(
+        math.ceil(counts["p50"] * split.train / split.fit), growth.rounds_of("p50", max_rounds)
+    )
     return choice, Recipe(growth, counts, choices[choice][1]), Boosters(boosters)
 
 
 def fit(inputs: Matrix, targets: Floats, recipe: Recipe, *, eta: float, seed: int) -> Boosters:
     """Return boosters of all rows, made by the recipe."""
     data = xgboost.DMatrix(inputs, targets, nthread=1)
-    return Boosters({name: xgboost.train(_parameters(name, recipe.growth, recipe.rising, eta, seed), data, rounds) for name, rounds in recipe.rounds.items()})
+    return Boosters(
+        {
+            name: xgboost.train(
+                _parameters(name, recipe.growth, recipe.rising, eta, seed), data, rounds
+            )
+            for name, rounds in recipe.rounds.items()
+        }
+    )
 
 
-def fit_median(inputs: Matrix, targets: Floats, recipe: Recipe, *, eta: float, seed: int) -> xgboost.Booster:
+def fit_median(
+    inputs: Matrix, targets: Floats, recipe: Recipe, *, eta: float, seed: int
+) -> xgboost.Booster:
     """Return the booster of the median alone."""
-    return xgboost.train(_parameters("p50", recipe.growth, recipe.rising, eta, seed), xgboost.DMatrix(inputs, targets, nthread=1), recipe.rounds["p50"])
+    return xgboost.train(
+        _parameters("p50", recipe.growth, recipe.rising, eta, seed),
+        xgboost.DMatrix(inputs, targets, nthread=1),
+        recipe.rounds["p50"],
+    )
 
 
-def _plainest(medians: Sequence[xgboost.Booster], choice_of: Sequence[int], newest: Sequence[xgboost.DMatrix], clusters: NDArray[np.int64]) -> int:
+def _plainest(
+    medians: Sequence[xgboost.Booster],
+    choice_of: Sequence[int],
+    newest: Sequence[xgboost.DMatrix],
+    clusters: NDArray[np.int64],
+) -> int:
     """Return which booster to take: the best of the last choice, or of another one that is better by more than a standard error."""
-    best = {choice: min((booster.best_score, number) for number, booster in enumerate(medians) if choice_of[number] == choice)[1] for choice in choice_of}
+    best = {
+        choice: min(
+            (booster.best_score, number)
+            for number, booster in enumerate(medians)
+            if choice_of[number] == choice
+        )[1]
+        for choice in choice_of
+    }
     errors = {choice: _errors(medians[number], newest[choice]) for choice, number in best.items()}
     *others, taken = best
     _, cluster = np.unique(clusters, return_inverse=True)
@@ -156,12 +196,23 @@ def _error_tokens(log_tokens: NDArray[np.float32], data: xgboost.DMatrix) -> tup
     return "tokens", float(np.abs(np.expm1(log_tokens) - np.expm1(data.get_label())).mean())
 
 
-def _parameters(name: str, growth: Growth, rising: tuple[int, ...], eta: float, seed: int) -> dict[str, Any]:
-    own: dict[str, Any] = {"objective": "reg:absoluteerror", "min_child_weight": _LEAF_ROWS, "eta": eta}
+def _parameters(
+    name: str, growth: Growth, rising: tuple[int, ...], eta: float, seed: int
+) -> dict[str, Any]:
+    own: dict[str, Any] = {
+        "objective": "reg:absoluteerror",
+        "min_child_weight": _LEAF_ROWS,
+        "eta": eta,
+    }
     if name != "p50":
         own |= {"objective": "reg:quantileerror", "quantile_alpha": QUANTILES[name]}
     elif growth.together > 1:
-        own |= {"min_child_weight": _LEAF_ROWS_TOGETHER, "eta": _STEP_TOGETHER * eta, "num_parallel_tree": growth.together, "subsample": _PART_OF_ROWS}
+        own |= {
+            "min_child_weight": _LEAF_ROWS_TOGETHER,
+            "eta": _STEP_TOGETHER * eta,
+            "num_parallel_tree": growth.together,
+            "subsample": _PART_OF_ROWS,
+        }
     return own | {
         "max_depth": growth.depth,
         "monotone_constraints": rising,

@@ -36,7 +36,9 @@ _MOST_STEPS: Final = 500
 _LEAST_SPREAD: Final = 0.1
 
 
-def learn(prompts: Sequence[Prompt | None], log_tokens: Floats, groups: Sequence[Any]) -> NDArray[np.float16] | None:
+def learn(
+    prompts: Sequence[Prompt | None], log_tokens: Floats, groups: Sequence[Any]
+) -> NDArray[np.float16] | None:
     """Return the table of weights, shape (overrun.collector.normalise.verbosity.TABLE_SIZE,); None with fewer than MIN_PROMPTS different prompts.
 
     One entry a request: its prompt (None: not known), what it generated, and the group whose mean is usual.
@@ -48,11 +50,15 @@ def learn(prompts: Sequence[Prompt | None], log_tokens: Floats, groups: Sequence
 def scored(table: NDArray[np.float16], prompts: Sequence[Prompt | None]) -> Floats:
     """Return the score of each prompt by `table`, NaN without one."""
     wide = table.astype(np.float32)
-    known = {prompt: score(wide, *prompt) for prompt in dict.fromkeys(prompts) if prompt is not None}
+    known = {
+        prompt: score(wide, *prompt) for prompt in dict.fromkeys(prompts) if prompt is not None
+    }
     return np.array([np.nan if prompt is None else known[prompt] for prompt in prompts])
 
 
-def out_of_fold(prompts: Sequence[Prompt | None], log_tokens: Floats, groups: Sequence[Any]) -> Floats:
+def out_of_fold(
+    prompts: Sequence[Prompt | None], log_tokens: Floats, groups: Sequence[Any]
+) -> Floats:
     """Return the score of each request by a table that has not seen its prompt, NaN without a prompt.
 
     Scores of prompts that a table was made from would be trusted too much by the trees.
@@ -64,7 +70,10 @@ def out_of_fold(prompts: Sequence[Prompt | None], log_tokens: Floats, groups: Se
     known: dict[Prompt, float] = {}
     for number in range(_FOLDS):
         held = [prompt for prompt, at in zip(different, fold, strict=True) if at == number]
-        table = _fit([prompt for prompt, at in zip(different, fold, strict=True) if at != number], targets[fold != number])
+        table = _fit(
+            [prompt for prompt, at in zip(different, fold, strict=True) if at != number],
+            targets[fold != number],
+        )
         known |= zip(held, scored(table, held).tolist(), strict=True)
     return np.array([np.nan if prompt is None else known[prompt] for prompt in prompts])
 
@@ -74,7 +83,9 @@ def _fold(prompt: Prompt) -> int:
     return zlib.crc32(bins.tobytes() + np.array(prompt[1], dtype="<f4").tobytes()) % _FOLDS
 
 
-def _distinct(prompts: Sequence[Prompt | None], log_tokens: Floats, groups: Sequence[Any]) -> tuple[list[Prompt], Floats]:
+def _distinct(
+    prompts: Sequence[Prompt | None], log_tokens: Floats, groups: Sequence[Any]
+) -> tuple[list[Prompt], Floats]:
     """Return the different prompts, and the mean over its answers of how far each one is above what is usual."""
     above: dict[Prompt, list[float]] = {}
     for prompt, value in zip(prompts, _above(log_tokens, groups).tolist(), strict=True):
@@ -100,7 +111,9 @@ def _above(log_tokens: Floats, groups: Sequence[Any]) -> Floats:
         own = log_tokens[rows]
         normal[rows] = ndtri((rankdata(own) - 0.5) / len(rows))
         deviation[rows] = own - own.mean()
-    return normal * (float((normal * deviation).sum()) / max(_square(normal), np.finfo(np.float64).tiny))
+    return normal * (
+        float((normal * deviation).sum()) / max(_square(normal), np.finfo(np.float64).tiny)
+    )
 
 
 def _fit(prompts: Sequence[Prompt], targets: Floats) -> NDArray[np.float16]:
@@ -111,7 +124,9 @@ def _fit(prompts: Sequence[Prompt], targets: Floats) -> NDArray[np.float16]:
     kinds = [(row, kind) for row, (bins, _) in enumerate(prompts) for kind in bins if kind]
     sizes = [len(kind) for _, kind in kinds]
     rows = np.repeat(np.array([row for row, _ in kinds], dtype=np.int64), sizes)
-    columns = np.fromiter(chain.from_iterable(kind for _, kind in kinds), dtype=np.int64, count=sum(sizes))
+    columns = np.fromiter(
+        chain.from_iterable(kind for _, kind in kinds), dtype=np.int64, count=sum(sizes)
+    )
     values = np.repeat([size**-0.5 for size in sizes], sizes)
     words = csr_matrix((values, (rows, columns)), shape=(len(prompts), BINS))
     rarity = _rarity(words)
@@ -123,16 +138,24 @@ def _fit(prompts: Sequence[Prompt], targets: Floats) -> NDArray[np.float16]:
     intercept = targets.mean()
 
     def forward(own: Floats) -> Floats:
-        return np.asarray(words @ own[:BINS] + np.einsum("pn,n->p", numbers, own[BINS:].astype(np.float32)))
+        return np.asarray(
+            words @ own[:BINS] + np.einsum("pn,n->p", numbers, own[BINS:].astype(np.float32))
+        )
 
     def backward(error: Floats) -> Floats:
-        return np.concatenate((words.T @ error, np.einsum("pn,p->n", numbers, error.astype(np.float32))))
+        return np.concatenate(
+            (words.T @ error, np.einsum("pn,p->n", numbers, error.astype(np.float32)))
+        )
 
     found = _solve(forward, backward, targets - intercept)
-    return np.concatenate((found[:BINS] * rarity, found[BINS:] * weight, [intercept], mean, scale)).astype(np.float16)
+    return np.concatenate(
+        (found[:BINS] * rarity, found[BINS:] * weight, [intercept], mean, scale)
+    ).astype(np.float16)
 
 
-def _solve(forward: Callable[[Floats], Floats], backward: Callable[[Floats], Floats], wanted: Floats) -> Floats:
+def _solve(
+    forward: Callable[[Floats], Floats], backward: Callable[[Floats], Floats], wanted: Floats
+) -> Floats:
     """Return the weights of the ridge regression of `wanted`, by conjugate gradients on its normal equations (Hestenes and Stiefel, 1952).
 
     Sums are numpy's own: a BLAS adds in another order with another number of threads, and the same data shall give the same bytes.
@@ -160,14 +183,22 @@ def _rarity(words: Any) -> Floats:
     """Return how much each bin counts, shape (BINS,): rare ones more, and all of a kind in a prompt together `_KIND_WEIGHT`, on average."""
     holding = np.bincount(words.indices, minlength=BINS)
     rarity: Floats = np.log((words.shape[0] + 1) / (holding + 1)) ** _RARITY
-    squares = np.bincount(words.indices, np.square(words.data), BINS) * np.square(rarity) / words.shape[0]
+    squares = (
+        np.bincount(words.indices, np.square(words.data), BINS) * np.square(rarity) / words.shape[0]
+    )
     for kind in map(slice, *zip(*pairwise(KINDS), strict=True)):
-        rarity[kind] *= (_KIND_WEIGHT / max(float(squares[kind].sum()), np.finfo(np.float64).tiny)) ** 0.5
+        rarity[kind] *= (
+            _KIND_WEIGHT / max(float(squares[kind].sum()), np.finfo(np.float64).tiny)
+        ) ** 0.5
     return rarity
 
 
 def _measure(prompts: Sequence[Prompt]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return the mean and the scale of each logarithm, as a table holds them; what never varied has told nothing: its scale is zero."""
     every = np.array([logs(shape) for _, shape in prompts])
-    scale = np.where(np.ptp(every, axis=0) > 0, 1.0 / np.maximum(every.std(axis=0), _LEAST_SPREAD), 0.0)
-    return every.mean(axis=0).astype(np.float16).astype(np.float32), scale.astype(np.float16).astype(np.float32)
+    scale = np.where(
+        np.ptp(every, axis=0) > 0, 1.0 / np.maximum(every.std(axis=0), _LEAST_SPREAD), 0.0
+    )
+    return every.mean(axis=0).astype(np.float16).astype(np.float32), scale.astype(
+        np.float16
+    ).astype(np.float32)

@@ -38,7 +38,12 @@ Key = tuple[int, int, int]
 class Watch:
     """The predictor of a folder, held against assembled calls. `assemble` is for one thread, `state` for any."""
 
-    def __init__(self, folder: Path, assemble: Callable[[pa.Table], Assembled], most_calls: int | None = MOST_CALLS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        assemble: Callable[[pa.Table], Assembled],
+        most_calls: int | None = MOST_CALLS,
+    ) -> None:
         """Load the artifact; `assemble` makes the calls, of which the newest `most_calls` of a round count (None: all).
 
         Raises:
@@ -86,8 +91,21 @@ class Watch:
 
     def _beside(self, calls: pa.Table) -> pa.Table:
         """`calls` with the columns of the predictions, null for calls that failed, say no length, or are too many."""
-        rows = calls.select([*_FIELDS, "trace_hi", "trace_lo", "span_id", "start_ns", "duration_ns", "output_tokens", "error"]).to_pylist()
-        counting = [number for number, row in enumerate(rows) if row["output_tokens"] and not row["error"]]
+        rows = calls.select(
+            [
+                *_FIELDS,
+                "trace_hi",
+                "trace_lo",
+                "span_id",
+                "start_ns",
+                "duration_ns",
+                "output_tokens",
+                "error",
+            ]
+        ).to_pylist()
+        counting = [
+            number for number, row in enumerate(rows) if row["output_tokens"] and not row["error"]
+        ]
         counting = sorted(counting, key=lambda number: int(rows[number]["start_ns"]))
         counting = counting if self._most_calls is None else counting[-self._most_calls :]
         made: dict[int, tuple[float, float] | None] = {}
@@ -116,7 +134,10 @@ class Watch:
         while self._ended and self._ended[0][0] <= start_s:
             _, _, row, tokens = heapq.heappop(self._ended)
             self._predictor.observe(row, tokens)
-        row = {ours: call[theirs] for theirs, ours in _FIELDS.items()} | {"time": start_s, "id": str(self._predicted + 1)}
+        row = {ours: call[theirs] for theirs, ours in _FIELDS.items()} | {
+            "time": start_s,
+            "id": str(self._predicted + 1),
+        }
         if (row["max_tokens"] or 0) < 1:
             row["max_tokens"] = None
         try:
@@ -125,7 +146,15 @@ class Watch:
         except RequestError:
             return None
         self._predicted += 1
-        heapq.heappush(self._ended, ((call["start_ns"] + call["duration_ns"]) / 1e9, self._predicted, row, int(call["output_tokens"])))
+        heapq.heappush(
+            self._ended,
+            (
+                (call["start_ns"] + call["duration_ns"]) / 1e9,
+                self._predicted,
+                row,
+                int(call["output_tokens"]),
+            ),
+        )
         return answer["p50"], answer["p90"]
 
 

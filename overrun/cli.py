@@ -22,8 +22,13 @@ if TYPE_CHECKING:
     from overrun.collector.config import Settings
 
 app = typer.Typer(
-    name="overrun", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
-    help="Which stage of an LLM application overran the latency budget, why, and what each fix would buy.")
+    name="overrun",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Which stage of an LLM application overran the latency budget, why, and what each fix would buy.",
+)
 config_app = typer.Typer(no_args_is_help=True, help="Look at the settings.")
 app.add_typer(config_app, name="config")
 
@@ -36,7 +41,12 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and end."
+        ),
+    ] = False,
 ) -> None:
     """Stands before every command: options that need none."""
 
@@ -62,7 +72,12 @@ class _Fixes(typer.core.TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-whatif_app = typer.Typer(cls=_Fixes, no_args_is_help=True, rich_markup_mode=None, help="What would one fix buy? Latency before and after, cost and interval.")
+whatif_app = typer.Typer(
+    cls=_Fixes,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="What would one fix buy? Latency before and after, cost and interval.",
+)
 app.add_typer(whatif_app, name="whatif")
 
 SERVER_URL = "http://127.0.0.1:4318"
@@ -78,20 +93,45 @@ def _text(help_: str, *names: str) -> Any:
 
 
 Since = Annotated[str | None, _text("The last span of time, such as 15m, 1h or 7d.", "--since")]
-From = Annotated[str | None, _text("Start of the window (RFC 3339 or relative such as -2h).", "--from")]
+From = Annotated[
+    str | None, _text("Start of the window (RFC 3339 or relative such as -2h).", "--from")
+]
 To = Annotated[str | None, _text("End of the window.", "--to")]
 Baseline = Annotated[str | None, _text("auto, previous, none or FROM..TO.", "--baseline")]
 Service = Annotated[str | None, _text("Only this service.", "--service")]
 Model = Annotated[str | None, _text("Only this model.", "--model")]
 RouteName = Annotated[str | None, _text("Only this route.", "--route")]
 Tenant = Annotated[str | None, _text("Only this tenant.", "--tenant")]
-Workload = Annotated[str | None, _text("Only this workload; all for every one (default: all but batch and eval).", "--workload")]
-SloText = Annotated[str | None, _text("A preset (chat, code, voice, batch) or limits such as 'ttft:1000 e2el:5000' in ms.", "--slo")]
+Workload = Annotated[
+    str | None,
+    _text("Only this workload; all for every one (default: all but batch and eval).", "--workload"),
+]
+SloText = Annotated[
+    str | None,
+    _text(
+        "A preset (chat, code, voice, batch) or limits such as 'ttft:1000 e2el:5000' in ms.",
+        "--slo",
+    ),
+]
 
 _COMMON: dict[str, Any] = {
-    "db": Db, "url": Url, "since": Since, "from_": From, "to": To, "service": Service, "model": Model, "route": RouteName, "tenant": Tenant,
-    "workload": Workload, "slo": SloText, "metric": Annotated[str | None, _text("ttft, e2e or tpot: what the headline is about.", "--metric")],
-    "output": Annotated[str | None, _text("text or json.", "--output")], "config": Config}
+    "db": Db,
+    "url": Url,
+    "since": Since,
+    "from_": From,
+    "to": To,
+    "service": Service,
+    "model": Model,
+    "route": RouteName,
+    "tenant": Tenant,
+    "workload": Workload,
+    "slo": SloText,
+    "metric": Annotated[
+        str | None, _text("ttft, e2e or tpot: what the headline is about.", "--metric")
+    ],
+    "output": Annotated[str | None, _text("text or json.", "--output")],
+    "config": Config,
+}
 
 
 def fail(message: str, code: int = 2) -> NoReturn:
@@ -132,7 +172,13 @@ def _failing() -> Iterator[None]:
         fail(str(error))
 
 
-def _asking(config: Path | None, db: Path | None, url: str | None, output: str = "text", forms: Sequence[str] = ("text", "json")) -> Settings:
+def _asking(
+    config: Path | None,
+    db: Path | None,
+    url: str | None,
+    output: str = "text",
+    forms: Sequence[str] = ("text", "json"),
+) -> Settings:
     """The settings of a command that asks a file or a server, after a look at its flags."""
     if output not in forms:
         fail(f"--output {output!r} is not known: use {', '.join(forms[:-1])} or {forms[-1]}")
@@ -144,17 +190,62 @@ def _asking(config: Path | None, db: Path | None, url: str | None, output: str =
 @app.command()
 def serve(
     db: Db = None,
-    host: Annotated[str | None, _text("Address to listen on (default 127.0.0.1: this machine only).", "--host")] = None,
-    grpc_port: Annotated[int | None, _text("OTLP/gRPC port (default 4317; 0 picks a free one).", "--grpc-port")] = None,
-    http_port: Annotated[int | None, _text("OTLP/HTTP and API port (default 4318; 0 picks a free one).", "--http-port")] = None,
-    api_port: Annotated[int | None, _text("A port of its own for the API and metrics (0 picks a free one; default: the HTTP port).", "--api-port")] = None,
-    db_max_size: Annotated[str | None, _text("The oldest telemetry goes when the file grows beyond it, such as 20GB (0: no limit).", "--db-max-size")] = None,
-    token_file: Annotated[Path | None, typer.Option("--token-file", help="Bearer tokens: lines ingest=... and read=..., or one for both.")] = None,
-    decoder: Annotated[str | None, _text("fast (default) or upb: protobuf's own, several times slower, should the fast one fail.", "--decoder")] = None,
+    host: Annotated[
+        str | None, _text("Address to listen on (default 127.0.0.1: this machine only).", "--host")
+    ] = None,
+    grpc_port: Annotated[
+        int | None, _text("OTLP/gRPC port (default 4317; 0 picks a free one).", "--grpc-port")
+    ] = None,
+    http_port: Annotated[
+        int | None,
+        _text("OTLP/HTTP and API port (default 4318; 0 picks a free one).", "--http-port"),
+    ] = None,
+    api_port: Annotated[
+        int | None,
+        _text(
+            "A port of its own for the API and metrics (0 picks a free one; default: the HTTP port).",
+            "--api-port",
+        ),
+    ] = None,
+    db_max_size: Annotated[
+        str | None,
+        _text(
+            "The oldest telemetry goes when the file grows beyond it, such as 20GB (0: no limit).",
+            "--db-max-size",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file", help="Bearer tokens: lines ingest=... and read=..., or one for both."
+        ),
+    ] = None,
+    decoder: Annotated[
+        str | None,
+        _text(
+            "fast (default) or upb: protobuf's own, several times slower, should the fast one fail.",
+            "--decoder",
+        ),
+    ] = None,
     config: Config = None,
-    scrape: Annotated[list[str] | None, typer.Option("--scrape", metavar="URL", help="Also read an engine's metrics page every 5 s; may be repeated.")] = None,
-    dashboard: Annotated[bool, typer.Option("--dashboard", help="Also start the dashboard.")] = False,
-    artifact: Annotated[Path | None, typer.Option("--artifact", help="A length predictor to hold against live calls, a folder of `overrun train`.")] = None,
+    scrape: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scrape",
+            metavar="URL",
+            help="Also read an engine's metrics page every 5 s; may be repeated.",
+        ),
+    ] = None,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Also start the dashboard.")
+    ] = False,
+    artifact: Annotated[
+        Path | None,
+        typer.Option(
+            "--artifact",
+            help="A length predictor to hold against live calls, a folder of `overrun train`.",
+        ),
+    ] = None,
 ) -> None:
     """Receive telemetry, keep it, answer questions about it."""
     from overrun.collector.process import footprint
@@ -166,10 +257,19 @@ def serve(
     from overrun.collector.errors import CollectorError
     from overrun.collector.process import logs
 
-    settings = _settings(config, {
-        "collector.db": str(db) if db else None, "collector.host": host, "collector.grpc_port": grpc_port, "collector.http_port": http_port,
-        "collector.api_port": api_port, "collector.token_file": str(token_file) if token_file else None, "retention.db_max_size": db_max_size,
-        "collector.decoder": decoder})
+    settings = _settings(
+        config,
+        {
+            "collector.db": str(db) if db else None,
+            "collector.host": host,
+            "collector.grpc_port": grpc_port,
+            "collector.http_port": http_port,
+            "collector.api_port": api_port,
+            "collector.token_file": str(token_file) if token_file else None,
+            "retention.db_max_size": db_max_size,
+            "collector.decoder": decoder,
+        },
+    )
     logs.configure(settings.collector.log_format)
 
     shown: list[subprocess.Popen[bytes]] = []
@@ -181,7 +281,11 @@ def serve(
         if dashboard and asked_at:
             shown.extend(_dashboard_of(f"{addresses.scheme}://{asked_at}", artifact))
         apart = f" api={addresses.api}" if addresses.api else ""
-        print(f"ready grpc={addresses.grpc or '-'} http={addresses.http or '-'}{apart}", file=sys.stderr, flush=True)
+        print(
+            f"ready grpc={addresses.grpc or '-'} http={addresses.http or '-'}{apart}",
+            file=sys.stderr,
+            flush=True,
+        )
 
     try:
         run_loop(run(settings, ready, scrape_urls=scrape or (), watched=_watch(artifact)))
@@ -235,12 +339,29 @@ def _dashboard_of(url: str, artifact: Path | None = None) -> list[subprocess.Pop
 
 @app.command("import")
 def import_(
-    paths: Annotated[list[Path], typer.Argument(help="OTLP files, exports of Jaeger, Zipkin, Tempo or Langfuse, results of load tests; folders of them.")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help="OTLP files, exports of Jaeger, Zipkin, Tempo or Langfuse, results of load tests; folders of them."
+        ),
+    ],
     db: Db = None,
     url: Url = None,
     config: Config = None,
-    artifact: Annotated[Path | None, typer.Option("--artifact", help="A length predictor whose predictions are stored beside the calls (with --db).")] = None,
-    every: Annotated[str | None, _text("How far apart saved metrics pages were read, such as 15s: where files have lost their times.", "--every")] = None,
+    artifact: Annotated[
+        Path | None,
+        typer.Option(
+            "--artifact",
+            help="A length predictor whose predictions are stored beside the calls (with --db).",
+        ),
+    ] = None,
+    every: Annotated[
+        str | None,
+        _text(
+            "How far apart saved metrics pages were read, such as 15s: where files have lost their times.",
+            "--every",
+        ),
+    ] = None,
 ) -> None:
     """Take in recorded telemetry; a file imported twice counts once."""
     from rich.console import Console
@@ -254,14 +375,22 @@ def import_(
     if (db is None) == (url is None):
         fail("say where the data should go: --db FILE or --url of a running server (one of them)")
     if artifact is not None and url is not None:
-        fail("--artifact goes with --db: a running server watches the predictor that it was started with")
+        fail(
+            "--artifact goes with --db: a running server watches the predictor that it was started with"
+        )
     settings = _settings(config, {"collector.db": str(db) if db else None})
     try:
         with Progress(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("importing", total=None)
             watched = _watch(artifact, most_calls=None)
-            done = import_files(paths, settings, url=url, progress=lambda at, total: bar.update(task, completed=at, total=total), watched=watched,
-                                every_s=None if every is None else parse_duration(every).total_seconds())
+            done = import_files(
+                paths,
+                settings,
+                url=url,
+                progress=lambda at, total: bar.update(task, completed=at, total=total),
+                watched=watched,
+                every_s=None if every is None else parse_duration(every).total_seconds(),
+            )
     except (AnalysisError, CollectorError) as error:
         fail(str(error))
     print(done)
@@ -282,7 +411,9 @@ def report(
     workload: Workload = None,
     slo: SloText = None,
     output: ReportOutput = "text",
-    trace: Annotated[str | None, _text("Draw this request instead: 32 hex digits of a trace id.", "--trace")] = None,
+    trace: Annotated[
+        str | None, _text("Draw this request instead: 32 hex digits of a trace id.", "--trace")
+    ] = None,
     config: Config = None,
 ) -> None:
     """Which stage overran the budget, why, and what each fix would buy."""
@@ -293,8 +424,18 @@ def report(
     settings = _asking(config, db, url, output, ("text", "json", "html", "markdown"))
     if trace is not None and output not in ("text", "json"):
         fail(f"--output {output} is not known for one trace: use text or json")
-    parameters = {"since": since, "from": from_, "to": to, "baseline": baseline, "service": service, "model": model, "route": route,
-                  "tenant": tenant, "workload": workload, "slo": slo}
+    parameters = {
+        "since": since,
+        "from": from_,
+        "to": to,
+        "baseline": baseline,
+        "service": service,
+        "model": model,
+        "route": route,
+        "tenant": tenant,
+        "workload": workload,
+        "slo": slo,
+    }
     width = shutil.get_terminal_size((110, 40)).columns
     with _failing():
         if trace is not None:
@@ -317,15 +458,27 @@ def budget(
     tenant: Tenant = None,
     workload: Workload = None,
     slo: SloText = None,
-    output: Annotated[str, _text("text, json, or toml: a [budgets] table for the settings file.", "--output")] = "text",
+    output: Annotated[
+        str, _text("text, json, or toml: a [budgets] table for the settings file.", "--output")
+    ] = "text",
     config: Config = None,
 ) -> None:
     """What each stage should be allowed so that the limit is kept, from healthy requests, and whether it can be."""
     from overrun.analysis.front import commands
 
     settings = _asking(config, db, url, output, ("text", "json", "toml"))
-    parameters = {"since": since, "from": from_, "to": to, "baseline": baseline, "service": service, "model": model, "route": route,
-                  "tenant": tenant, "workload": workload, "slo": slo}
+    parameters = {
+        "since": since,
+        "from": from_,
+        "to": to,
+        "baseline": baseline,
+        "service": service,
+        "model": model,
+        "route": route,
+        "tenant": tenant,
+        "workload": workload,
+        "slo": slo,
+    }
     with _failing():
         print(commands.budget(parameters, settings, db=db, url=url, output=output))
 
@@ -352,17 +505,34 @@ def compare(
     from overrun.analysis.front import commands
 
     settings = _asking(config, db, url, output)
-    parameters = {"since": since, "from": from_, "to": to, "service": service, "model": model, "route": route, "tenant": tenant,
-                  "workload": workload, "slo": slo}
+    parameters = {
+        "since": since,
+        "from": from_,
+        "to": to,
+        "service": service,
+        "model": model,
+        "route": route,
+        "tenant": tenant,
+        "workload": workload,
+        "slo": slo,
+    }
     with _failing():
-        print(commands.compare(parameters, settings, db=db, url=url, before=before, after=after, output=output).rstrip())
+        print(
+            commands.compare(
+                parameters, settings, db=db, url=url, before=before, after=after, output=output
+            ).rstrip()
+        )
 
 
 @app.command()
 def check(
-    files: Annotated[list[Path] | None, typer.Argument(
-        help="A load test's files to judge, instead of --db or --url: OTLP, or results of vLLM bench serve, SGLang bench_serving, AIPerf, GenAI-Perf, "
-             "GuideLLM, CSV, Parquet.")] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="A load test's files to judge, instead of --db or --url: OTLP, or results of vLLM bench serve, SGLang bench_serving, AIPerf, GenAI-Perf, "
+            "GuideLLM, CSV, Parquet."
+        ),
+    ] = None,
     db: Db = None,
     url: Url = None,
     since: Since = None,
@@ -374,7 +544,13 @@ def check(
     tenant: Tenant = None,
     workload: Workload = None,
     slo: SloText = None,
-    min_goodput: Annotated[float | None, typer.Option("--min-goodput", help="Least share of good requests (0..1; default the SLO's target, 0.95).")] = None,
+    min_goodput: Annotated[
+        float | None,
+        typer.Option(
+            "--min-goodput",
+            help="Least share of good requests (0..1; default the SLO's target, 0.95).",
+        ),
+    ] = None,
     output: Output = "text",
     config: Config = None,
 ) -> None:
@@ -387,11 +563,27 @@ def check(
     if sum((db is not None, url is not None, bool(files))) > 1:
         fail("more than one of FILES, --db and --url was given: judge one of them")
     settings = _settings(config, {"collector.db": str(db) if db else None})
-    parameters = {"since": since, "from": from_, "to": to, "baseline": "none", "service": service, "model": model, "route": route, "tenant": tenant,
-                  "workload": workload, "slo": slo}
+    parameters = {
+        "since": since,
+        "from": from_,
+        "to": to,
+        "baseline": "none",
+        "service": service,
+        "model": model,
+        "route": route,
+        "tenant": tenant,
+        "workload": workload,
+        "slo": slo,
+    }
     with _failing():
-        result = commands.check(parameters, settings, db=db, url=url, files=files or [], min_goodput=min_goodput)
-    print(encode(result).decode() if output == "json" else "\n".join([result.sentence, *(f"- {doubt}" for doubt in result.doubts)]))
+        result = commands.check(
+            parameters, settings, db=db, url=url, files=files or [], min_goodput=min_goodput
+        )
+    print(
+        encode(result).decode()
+        if output == "json"
+        else "\n".join([result.sentence, *(f"- {doubt}" for doubt in result.doubts)])
+    )
     raise typer.Exit(0 if result.passed else 1)
 
 
@@ -409,11 +601,21 @@ def _whatif(fix: str, own: Mapping[str, str | None], common: Mapping[str, Any]) 
     db, url, output = common["db"], common["url"], common["output"] or "text"
     settings = _asking(common["config"], db, url, output)
     parameters = {"since": common["since"], "from": common["from_"], "to": common["to"]} | {
-        name: common[name] for name in ("service", "model", "route", "tenant", "workload", "slo")}
+        name: common[name] for name in ("service", "model", "route", "tenant", "workload", "slo")
+    }
     with _failing(), Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("what if", total=1.0)
-        answer = commands.whatif(fix, own, parameters, settings, db=db, url=url, output=output, metric=common["metric"],
-                            progress=lambda share: bar.update(task, completed=share))
+        answer = commands.whatif(
+            fix,
+            own,
+            parameters,
+            settings,
+            db=db,
+            url=url,
+            output=output,
+            metric=common["metric"],
+            progress=lambda share: bar.update(task, completed=share),
+        )
     print(answer)
 
 
@@ -426,7 +628,9 @@ def export(
     from_: From = None,
     to: To = None,
     format_: Annotated[str, _text("parquet, jsonl or csv.", "--format")] = "parquet",
-    out: Annotated[Path | None, _text("The file to write (default: standard output).", "--out")] = None,
+    out: Annotated[
+        Path | None, _text("The file to write (default: standard output).", "--out")
+    ] = None,
     config: Config = None,
 ) -> None:
     """Rows of the stored requests, model calls, spans or engine metrics as a file."""
@@ -438,7 +642,9 @@ def export(
     parameters = {"since": since, "from": from_, "to": to}
     try:
         with out.open("wb") if out else nullcontext(sys.stdout.buffer) as stream:
-            commands.export(parameters, settings, db=db, url=url, kind=kind, form=format_, out=stream)
+            commands.export(
+                parameters, settings, db=db, url=url, kind=kind, form=format_, out=stream
+            )
     except (AnalysisError, CollectorError) as error:
         fail(str(error))
     except OSError as error:
@@ -459,7 +665,11 @@ def doctor(
 
     settings = _asking(config, db, url, output)
     with _failing():
-        print(commands.doctor({"since": since, "service": service}, settings, db=db, url=url, output=output))
+        print(
+            commands.doctor(
+                {"since": since, "service": service}, settings, db=db, url=url, output=output
+            )
+        )
 
 
 @app.command()
@@ -467,8 +677,17 @@ def train(
     out: Annotated[Path, typer.Option("--out", help="The folder to write the artifact to.")],
     db: Db = None,
     url: Url = None,
-    trace: Annotated[list[Path] | None, typer.Option("--trace", help="A file of requests (Parquet, CSV, JSON lines); may be given several times.")] = None,
-    route: Annotated[list[str] | None, typer.Option("--route", help="The route of each --trace, in the same order.")] = None,
+    trace: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--trace",
+            help="A file of requests (Parquet, CSV, JSON lines); may be given several times.",
+        ),
+    ] = None,
+    route: Annotated[
+        list[str] | None,
+        typer.Option("--route", help="The route of each --trace, in the same order."),
+    ] = None,
     since: Since = None,
     config: Config = None,
 ) -> None:
@@ -490,12 +709,20 @@ def train(
         from overrun.models.train import train_to_folder
 
     if sum((db is not None, url is not None, bool(trace))) != 1:
-        fail("say where the requests are: --db FILE, --url of a running server, or --trace FILE (one of them)")
+        fail(
+            "say where the requests are: --db FILE, --url of a running server, or --trace FILE (one of them)"
+        )
     if route and len(route) != len(trace or []):
-        fail(f"{len(route)} --route for {len(trace or [])} --trace: give one for each, in the same order")
+        fail(
+            f"{len(route)} --route for {len(trace or [])} --trace: give one for each, in the same order"
+        )
     settings = _settings(config)
     try:
-        table = read_table_file(settings.privacy.prompt_table)[0] if settings.privacy.prompt_table else None
+        table = (
+            read_table_file(settings.privacy.prompt_table)[0]
+            if settings.privacy.prompt_table
+            else None
+        )
         if trace:
             frame = load_traces(list(itertools.zip_longest(trace, route or [])))
         else:
@@ -503,19 +730,30 @@ def train(
 
             calls, prompts = io.BytesIO(), io.BytesIO()
             for kind, out_ in (("llm-calls", calls), ("prompts", prompts)):
-                commands.export({"since": since}, settings, db=db, url=url, kind=kind, form="parquet", out=out_)
+                commands.export(
+                    {"since": since}, settings, db=db, url=url, kind=kind, form="parquet", out=out_
+                )
                 out_.seek(0)
             frame = from_llm_calls(polars.read_parquet(calls), polars.read_parquet(prompts))
         with Progress(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("training", total=1.0)
-            done = train_to_folder(frame, out, progress=lambda step, share: bar.update(task, description=step, completed=share), prompt_table=table)
+            done = train_to_folder(
+                frame,
+                out,
+                progress=lambda step, share: bar.update(task, description=step, completed=share),
+                prompt_table=table,
+            )
     except (AnalysisError, CollectorError, ModelsError) as error:
         fail(str(error))
     print("\n".join(done.lines()))
 
 
 @app.command()
-def predict(artifact: Annotated[Path, typer.Option("--artifact", help="The folder that `overrun train` wrote.")]) -> None:
+def predict(
+    artifact: Annotated[
+        Path, typer.Option("--artifact", help="The folder that `overrun train` wrote.")
+    ],
+) -> None:
     """Read one JSON request a line, answer its predicted output length a line."""
     from overrun.models.errors import ModelsError
 
@@ -531,13 +769,36 @@ def predict(artifact: Annotated[Path, typer.Option("--artifact", help="The folde
 
 @app.command()
 def routing(
-    artifact: Annotated[Path, typer.Option("--artifact", help="The folder that `overrun train` wrote, best from traffic before the trace.")],
-    trace: Annotated[list[Path], typer.Option("--trace", help="A file of requests (Parquet, CSV, JSON lines); may be given several times.")],
-    route: Annotated[list[str] | None, typer.Option("--route", help="The route of each --trace, in the same order.")] = None,
-    load: Annotated[float, typer.Option("--load", help="How busy the engines are: 1 is all they can do.")] = 0.9,
-    instances: Annotated[int, typer.Option("--instances", help="Equal engines behind the router.", min=1, max=256)] = 4,
-    slots: Annotated[int, typer.Option("--slots", help="Requests that run at once on each.", min=1, max=4096)] = 32,
-    kv_tokens: Annotated[int, typer.Option("--kv-tokens", help="Tokens that fit into the KV cache of each.", min=1)] = 48_000,
+    artifact: Annotated[
+        Path,
+        typer.Option(
+            "--artifact",
+            help="The folder that `overrun train` wrote, best from traffic before the trace.",
+        ),
+    ],
+    trace: Annotated[
+        list[Path],
+        typer.Option(
+            "--trace",
+            help="A file of requests (Parquet, CSV, JSON lines); may be given several times.",
+        ),
+    ],
+    route: Annotated[
+        list[str] | None,
+        typer.Option("--route", help="The route of each --trace, in the same order."),
+    ] = None,
+    load: Annotated[
+        float, typer.Option("--load", help="How busy the engines are: 1 is all they can do.")
+    ] = 0.9,
+    instances: Annotated[
+        int, typer.Option("--instances", help="Equal engines behind the router.", min=1, max=256)
+    ] = 4,
+    slots: Annotated[
+        int, typer.Option("--slots", help="Requests that run at once on each.", min=1, max=4096)
+    ] = 32,
+    kv_tokens: Annotated[
+        int, typer.Option("--kv-tokens", help="Tokens that fit into the KV cache of each.", min=1)
+    ] = 48_000,
     output: Output = "text",
 ) -> None:
     """Would it pay to route your traffic by length? Replays a trace under several policies."""
@@ -564,7 +825,13 @@ def routing(
 
 @app.command("serve-predictor")
 def serve_predictor(
-    artifact: Annotated[Path, typer.Option("--artifact", help="The folder that `overrun train` wrote; a newer one is taken over while it runs.")],
+    artifact: Annotated[
+        Path,
+        typer.Option(
+            "--artifact",
+            help="The folder that `overrun train` wrote; a newer one is taken over while it runs.",
+        ),
+    ],
     host: Annotated[str, _text("Address to listen on.", "--host")] = "127.0.0.1",
     port: Annotated[int, _text("Port to listen on (0 picks a free one).", "--port")] = 8502,
 ) -> None:
@@ -576,11 +843,18 @@ def serve_predictor(
         from overrun.models.service import serve as run
 
     try:
-        run(artifact, host, port, lambda address: print(f"ready http={address}", file=sys.stderr, flush=True))
+        run(
+            artifact,
+            host,
+            port,
+            lambda address: print(f"ready http={address}", file=sys.stderr, flush=True),
+        )
     except (CollectorError, ModelsError) as error:
         fail(str(error))
     except OSError as error:
-        fail(f"{host}:{port} cannot be used ({(error.strerror or str(error)).lower()}): choose another with --host or --port")
+        fail(
+            f"{host}:{port} cannot be used ({(error.strerror or str(error)).lower()}): choose another with --host or --port"
+        )
     except KeyboardInterrupt:
         pass
 
@@ -590,7 +864,12 @@ def dashboard(
     url: Annotated[str, _text("The server to read from.", "--url")] = SERVER_URL,
     host: Annotated[str, _text("Address to listen on.", "--host")] = "127.0.0.1",
     port: Annotated[int, _text("Port to listen on.", "--port")] = 8501,
-    artifact: Annotated[Path | None, typer.Option("--artifact", help="The length predictor to show, a folder that `overrun train` wrote.")] = None,
+    artifact: Annotated[
+        Path | None,
+        typer.Option(
+            "--artifact", help="The length predictor to show, a folder that `overrun train` wrote."
+        ),
+    ] = None,
 ) -> None:
     """Show the dashboard of a running server in the browser."""
     import signal
@@ -619,7 +898,9 @@ def dashboard(
 @app.command()
 def demo(
     once: Annotated[bool, typer.Option("--once", help="End after the verdicts.")] = False,
-    no_dashboard: Annotated[bool, typer.Option("--no-dashboard", help="Do not open the dashboard.")] = False,
+    no_dashboard: Annotated[
+        bool, typer.Option("--no-dashboard", help="Do not open the dashboard.")
+    ] = False,
 ) -> None:
     """Send recorded traffic through a real collector on free ports and print one verdict per recording."""
     import os
@@ -661,7 +942,11 @@ def migrate(db: Annotated[Path, typer.Option("--db", help="The database file.")]
         done = run(db)
     except CollectorError as error:
         fail(str(error))
-    print(f"{db}: schema {done.before}, nothing to do" if done.before == done.after else f"{db}: schema {done.before} -> {done.after}")
+    print(
+        f"{db}: schema {done.before}, nothing to do"
+        if done.before == done.after
+        else f"{db}: schema {done.before} -> {done.after}"
+    )
     if done.incomplete_commits:
         missing = f"up to {done.missing_spans:,} acknowledged spans of {done.incomplete_commits:,} commits are missing"
         print(f"{missing}: `overrun doctor --db {db}` says when they came")
@@ -669,7 +954,9 @@ def migrate(db: Annotated[Path, typer.Option("--db", help="The database file.")]
 
 @app.command()
 def forget(
-    user: Annotated[str | None, _text("A user id as it was sent, or the hash that the views show.", "--user")] = None,
+    user: Annotated[
+        str | None, _text("A user id as it was sent, or the hash that the views show.", "--user")
+    ] = None,
     tenant: Annotated[str | None, _text("A tenant.", "--tenant")] = None,
     db: Db = None,
     url: Url = None,
@@ -680,12 +967,16 @@ def forget(
     from overrun.collector.errors import CollectorError
 
     if (user is None) == (tenant is None) or (db is None) == (url is None):
-        fail("say whom to erase, --user ID or --tenant NAME (one of them), and from where, --db FILE or --url of a running server (one of them)")
+        fail(
+            "say whom to erase, --user ID or --tenant NAME (one of them), and from where, --db FILE or --url of a running server (one of them)"
+        )
     try:
         done = run(db=db, url=url, user=user, tenant=tenant)
     except CollectorError as error:
         fail(str(error))
-    print(f"erased {say_count(done.traces, 'trace')}: {say_count(done.spans, 'span')}, {say_count(done.requests, 'request')}")
+    print(
+        f"erased {say_count(done.traces, 'trace')}: {say_count(done.spans, 'span')}, {say_count(done.requests, 'request')}"
+    )
 
 
 @config_app.command("show")

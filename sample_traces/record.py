@@ -36,9 +36,13 @@ class RecordError(Exception):
 def collect(folders: Sequence[Path]) -> dict[str, bytes]:
     """All payloads of `folders` by file name, sorted; RecordError if two share a name, one is damaged, or none is."""
     bodies: dict[str, bytes] = {}
-    for path in (path for folder in folders for signal in REQUESTS for path in folder.glob(f"*.{signal}.pb")):
+    for path in (
+        path for folder in folders for signal in REQUESTS for path in folder.glob(f"*.{signal}.pb")
+    ):
         if path.name in bodies:
-            raise RecordError(f"{path}: another folder has a {path.name} too; number one of them differently")
+            raise RecordError(
+                f"{path}: another folder has a {path.name} too; number one of them differently"
+            )
         try:
             parse(path.name, path.read_bytes())
         except DecodeError as error:
@@ -57,7 +61,8 @@ def pack(bodies: dict[str, bytes], folder: Path) -> list[dict[str, Any]]:
     for name, body in bodies.items():
         (folder / f"{name}.zst").write_bytes(zstandard.ZstdCompressor(level=LEVEL).compress(body))
     return [
-        {"name": name, "bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()} for name, body in bodies.items()
+        {"name": name, "bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}
+        for name, body in bodies.items()
     ]
 
 
@@ -85,10 +90,13 @@ def _value(value: Any) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; 0 when the recording was written, 2 on bad input."""
     parser = argparse.ArgumentParser(
-        prog="python -m overrun.sample_traces.record", description="Pack OTLP bodies into a recording."
+        prog="python -m overrun.sample_traces.record",
+        description="Pack OTLP bodies into a recording.",
     )
     parser.add_argument("name", help="name of the recording, also its folder")
-    parser.add_argument("folders", nargs="+", type=Path, help="folders with NNN.traces|metrics|logs.pb")
+    parser.add_argument(
+        "folders", nargs="+", type=Path, help="folders with NNN.traces|metrics|logs.pb"
+    )
     options = parser.parse_args(arguments)
     try:
         bodies = collect(options.folders)
@@ -99,7 +107,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     facts = recordings.setdefault(options.name, dict(EMPTY))
     facts["files"] = pack(bodies, RECORDINGS_PATH / options.name)
     MANIFEST_PATH.write_text(dump(recordings), encoding="utf-8")
-    print(f"{options.name}: {len(bodies)} payloads, {sum(map(len, bodies.values())):,} bytes before compression")
+    print(
+        f"{options.name}: {len(bodies)} payloads, {sum(map(len, bodies.values())):,} bytes before compression"
+    )
     return 0
 
 

@@ -28,7 +28,10 @@ from urllib.parse import urlsplit
 
 import httpx
 import zstandard
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
@@ -68,7 +71,9 @@ MAX_DELAY_S = 5.0
 TIMEOUT_S = 30.0
 
 # A value that is one point in time and nothing else, as is or JSON-quoted. Dates inside prose are words and stay.
-TIME_TEXT = re.compile(r'("?)(\d{4}-\d\d-\d\d)([T ])(\d\d:\d\d:\d\d)((?:\.\d+)?(?:Z|z|[+-]\d\d:?\d\d)?"?)')
+TIME_TEXT = re.compile(
+    r'("?)(\d{4}-\d\d-\d\d)([T ])(\d\d:\d\d:\d\d)((?:\.\d+)?(?:Z|z|[+-]\d\d:?\d\d)?"?)'
+)
 
 
 class ReplayError(Exception):
@@ -124,7 +129,10 @@ def load(name: str) -> Recording:
     if name not in known:
         raise ReplayError(f"there is no recording {name!r}; known: {', '.join(known)}")
     folder = RECORDINGS_PATH / name
-    payloads = [parse(entry["name"], read(folder / f"{entry['name']}.zst")) for entry in known[name]["files"]]
+    payloads = [
+        parse(entry["name"], read(folder / f"{entry['name']}.zst"))
+        for entry in known[name]["files"]
+    ]
     return Recording(name, known[name], payloads)
 
 
@@ -157,15 +165,21 @@ def extent(payloads: Iterable[Payload]) -> tuple[int, int]:
 
 def _moments(request: Request) -> Iterator[int]:
     if isinstance(request, ExportTraceServiceRequest):
-        for span in (s for r in request.resource_spans for scope in r.scope_spans for s in scope.spans):
+        for span in (
+            s for r in request.resource_spans for scope in r.scope_spans for s in scope.spans
+        ):
             yield span.start_time_unix_nano
             yield span.end_time_unix_nano
             yield from (event.time_unix_nano for event in span.events)
     elif isinstance(request, ExportMetricsServiceRequest):
-        for metric in (m for r in request.resource_metrics for scope in r.scope_metrics for m in scope.metrics):
+        for metric in (
+            m for r in request.resource_metrics for scope in r.scope_metrics for m in scope.metrics
+        ):
             yield from (point.time_unix_nano for point in _points(metric))
     else:
-        for record in (x for r in request.resource_logs for scope in r.scope_logs for x in scope.log_records):
+        for record in (
+            x for r in request.resource_logs for scope in r.scope_logs for x in scope.log_records
+        ):
             yield record.time_unix_nano
             yield record.observed_time_unix_nano
 
@@ -215,7 +229,9 @@ def _shift_traces(request: ExportTraceServiceRequest, offset_ns: int) -> None:
 def _shift_metrics(request: ExportMetricsServiceRequest, offset_ns: int) -> None:
     for resource_metrics in request.resource_metrics:
         _shift_texts(resource_metrics.resource.attributes, offset_ns)
-        for metric in (metric for scope in resource_metrics.scope_metrics for metric in scope.metrics):
+        for metric in (
+            metric for scope in resource_metrics.scope_metrics for metric in scope.metrics
+        ):
             for point in _points(metric):
                 _move(point, ("start_time_unix_nano", "time_unix_nano"), offset_ns)
                 for exemplar in getattr(point, "exemplars", ()):  # a summary point has none
@@ -225,7 +241,9 @@ def _shift_metrics(request: ExportMetricsServiceRequest, offset_ns: int) -> None
 def _shift_logs(request: ExportLogsServiceRequest, offset_ns: int) -> None:
     for resource_logs in request.resource_logs:
         _shift_texts(resource_logs.resource.attributes, offset_ns)
-        for record in (record for scope in resource_logs.scope_logs for record in scope.log_records):
+        for record in (
+            record for scope in resource_logs.scope_logs for record in scope.log_records
+        ):
             _move(record, ("time_unix_nano", "observed_time_unix_nano"), offset_ns)
             _shift_texts(record.attributes, offset_ns)
             _shift_text(record.body, offset_ns)
@@ -305,9 +323,13 @@ def _http_sender(client: httpx.Client) -> Send:
         except httpx.TransportError as error:
             raise Refused(f"{client.base_url} does not answer: {error}", None) from error
         if response.status_code in (429, 502, 503, 504):
-            raise Refused(f"HTTP {response.status_code}", _seconds(response.headers.get("retry-after")))
+            raise Refused(
+                f"HTTP {response.status_code}", _seconds(response.headers.get("retry-after"))
+            )
         if response.status_code != 200:
-            raise ReplayError(f"{response.url} answered HTTP {response.status_code}: {response.text[:200]}")
+            raise ReplayError(
+                f"{response.url} answered HTTP {response.status_code}: {response.text[:200]}"
+            )
         return response.content
 
     return send
@@ -341,8 +363,12 @@ def _grpc_sender(channel: grpc.Channel) -> Send:
             return bytes(calls[signal](body, timeout=TIMEOUT_S))
         except grpc.RpcError as error:
             if error.code() in retryable:
-                raise Refused(f"{error.code().name}: {error.details()}", _retry_info_s(error)) from error
-            raise ReplayError(f"{GRPC_METHODS[signal]} answered {error.code().name}: {error.details()}") from error
+                raise Refused(
+                    f"{error.code().name}: {error.details()}", _retry_info_s(error)
+                ) from error
+            raise ReplayError(
+                f"{GRPC_METHODS[signal]} answered {error.code().name}: {error.details()}"
+            ) from error
 
     return send
 
@@ -361,7 +387,9 @@ def _retry_info_s(error: grpc.RpcError) -> float | None:
     return None
 
 
-def deliver(send: Send, signal: str, body: bytes, sleep: Callable[[float], None] = time.sleep) -> int:
+def deliver(
+    send: Send, signal: str, body: bytes, sleep: Callable[[float], None] = time.sleep
+) -> int:
     """Sends one body, waiting as told after a refusal, and returns how many items the receiver rejected for good.
 
     ReplayError after 8 attempts. A told delay above 5 s is cut to 5 s; without one the delay doubles from 0.1 s.
@@ -371,7 +399,9 @@ def deliver(send: Send, signal: str, body: bytes, sleep: Callable[[float], None]
             return _rejected(signal, send(signal, body))
         except Refused as refusal:
             if attempt == MAX_ATTEMPTS - 1:
-                raise ReplayError(f"gave up after {MAX_ATTEMPTS} attempts to send {signal}: {refusal}") from refusal
+                raise ReplayError(
+                    f"gave up after {MAX_ATTEMPTS} attempts to send {signal}: {refusal}"
+                ) from refusal
             told_s = refusal.retry_after_s
             sleep(min(0.1 * 2**attempt if told_s is None else told_s, MAX_DELAY_S))
     raise AssertionError("unreachable")
@@ -381,7 +411,9 @@ def _rejected(signal: str, answer: bytes) -> int:
     if signal == "traces":
         return int(ExportTraceServiceResponse.FromString(answer).partial_success.rejected_spans)
     if signal == "metrics":
-        return int(ExportMetricsServiceResponse.FromString(answer).partial_success.rejected_data_points)
+        return int(
+            ExportMetricsServiceResponse.FromString(answer).partial_success.rejected_data_points
+        )
     return int(ExportLogsServiceResponse.FromString(answer).partial_success.rejected_log_records)
 
 
@@ -389,7 +421,12 @@ def _rejected(signal: str, answer: bytes) -> int:
 
 
 def replay(
-    endpoint: str, names: Sequence[str] = (), *, protocol: str = "http/protobuf", end_ns: int, gap_s: float = 120.0
+    endpoint: str,
+    names: Sequence[str] = (),
+    *,
+    protocol: str = "http/protobuf",
+    end_ns: int,
+    gap_s: float = 120.0,
 ) -> list[dict[str, Any]]:
     """Sends the named recordings (all of them by default) so that the first named ends at `end_ns`.
 
@@ -401,11 +438,14 @@ def replay(
     windows = lay_out(extents, end_ns, round(gap_s * NS_PER_S))
     with open_sender(endpoint, protocol) as send, ThreadPoolExecutor(IN_FLIGHT) as pool:
         return [
-            _replay_one(recording, window, send, pool) for recording, window in zip(recordings, windows, strict=True)
+            _replay_one(recording, window, send, pool)
+            for recording, window in zip(recordings, windows, strict=True)
         ]
 
 
-def _replay_one(recording: Recording, window: Window, send: Send, pool: ThreadPoolExecutor) -> dict[str, Any]:
+def _replay_one(
+    recording: Recording, window: Window, send: Send, pool: ThreadPoolExecutor
+) -> dict[str, Any]:
     bodies = []
     for payload in recording.payloads:
         shift(payload, window.offset_ns)
@@ -426,7 +466,9 @@ def _replay_one(recording: Recording, window: Window, send: Send, pool: ThreadPo
 
 def rfc3339(time_ns: int) -> str:
     """`time_ns` as RFC 3339 in UTC with microseconds."""
-    moment = datetime.fromtimestamp(time_ns // NS_PER_S, UTC).replace(microsecond=time_ns % NS_PER_S // NS_PER_US)
+    moment = datetime.fromtimestamp(time_ns // NS_PER_S, UTC).replace(
+        microsecond=time_ns % NS_PER_S // NS_PER_US
+    )
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -438,27 +480,55 @@ def parse_moment(text: str) -> int:
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone; write {text}Z for UTC")
     since_1970 = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since_1970.days * 86_400 + since_1970.seconds) * NS_PER_S + since_1970.microseconds * NS_PER_US
+    return (
+        since_1970.days * 86_400 + since_1970.seconds
+    ) * NS_PER_S + since_1970.microseconds * NS_PER_US
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; 0 when everything was acknowledged, 1 when not, 2 on bad input."""
     parser = argparse.ArgumentParser(
-        prog="python -m overrun.sample_traces.replay", description="Send recorded telemetry over OTLP."
+        prog="python -m overrun.sample_traces.replay",
+        description="Send recorded telemetry over OTLP.",
     )
-    parser.add_argument("--endpoint", default="http://127.0.0.1:4318", help="base URL; with grpc http://127.0.0.1:4317")
-    parser.add_argument("--protocol", choices=("http/protobuf", "grpc"), default="http/protobuf")
-    parser.add_argument("--recording", nargs="+", action="extend", choices=list(manifest()), metavar="NAME", default=[])
     parser.add_argument(
-        "--end-at", type=parse_moment, default="now", metavar="RFC3339|now", help="when the first one ends"
+        "--endpoint",
+        default="http://127.0.0.1:4318",
+        help="base URL; with grpc http://127.0.0.1:4317",
     )
-    parser.add_argument("--gap", type=float, default=120.0, metavar="SECONDS", help="between neighbouring recordings")
+    parser.add_argument("--protocol", choices=("http/protobuf", "grpc"), default="http/protobuf")
+    parser.add_argument(
+        "--recording",
+        nargs="+",
+        action="extend",
+        choices=list(manifest()),
+        metavar="NAME",
+        default=[],
+    )
+    parser.add_argument(
+        "--end-at",
+        type=parse_moment,
+        default="now",
+        metavar="RFC3339|now",
+        help="when the first one ends",
+    )
+    parser.add_argument(
+        "--gap",
+        type=float,
+        default=120.0,
+        metavar="SECONDS",
+        help="between neighbouring recordings",
+    )
     options = parser.parse_args(arguments)
     if not 0 <= options.gap < float("inf"):
         parser.error(f"--gap is {options.gap}, but must be 0 or more seconds")
     try:
         rows = replay(
-            options.endpoint, options.recording, protocol=options.protocol, end_ns=options.end_at, gap_s=options.gap
+            options.endpoint,
+            options.recording,
+            protocol=options.protocol,
+            end_ns=options.end_at,
+            gap_s=options.gap,
         )
     except ReplayError as error:
         print(error, file=sys.stderr)

@@ -22,7 +22,14 @@ from overrun.sample_traces.simulator.confounders import Confounded, confound
 from overrun.sample_traces.simulator.faults import FURTHER, OPPORTUNITIES, SCENARIOS
 from overrun.sample_traces.simulator.pairs import AND, find
 from overrun.sample_traces.simulator.run import Window, simulate
-from overrun.sample_traces.simulator.scenarios import BANDS, BREACH, HEALTHY, SEVERITIES, Fault, Scenario
+from overrun.sample_traces.simulator.scenarios import (
+    BANDS,
+    BREACH,
+    HEALTHY,
+    SEVERITIES,
+    Fault,
+    Scenario,
+)
 from overrun.sample_traces.simulator.settings import Settings, Telemetry
 from overrun.sample_traces.simulator.traffic import NOISY, Plan
 from overrun.sample_traces.simulator.truth import breach_ratio, latency, users
@@ -68,11 +75,20 @@ def make(job: Job) -> Made:
     scenario = find(job.scenario)
     if scenario is None and job.scenario not in HEALTHY:
         known = ", ".join([*SCENARIOS, *OPPORTUNITIES, *FURTHER, *HEALTHY])
-        raise ValueError(f"there is no scenario {job.scenario!r}; known: {known}, and two joined by a plus")
+        raise ValueError(
+            f"there is no scenario {job.scenario!r}; known: {known}, and two joined by a plus"
+        )
     if job.severity not in SEVERITIES:
         raise ValueError(f"severity is {job.severity!r}, it must be one of {', '.join(SEVERITIES)}")
-    onset_s = round(job.duration_s * (0.4 + 0.1 * random.Random(f"onset/{job.scenario}/{job.seed}").random()), 3)
-    telemetry = Telemetry(engine_spans=not job.client_only, engine_metrics=not job.client_only, traces=not job.metrics_only, sampling=job.sampling)
+    onset_s = round(
+        job.duration_s * (0.4 + 0.1 * random.Random(f"onset/{job.scenario}/{job.seed}").random()), 3
+    )
+    telemetry = Telemetry(
+        engine_spans=not job.client_only,
+        engine_metrics=not job.client_only,
+        traces=not job.metrics_only,
+        sampling=job.sampling,
+    )
     if job.tuned and scenario is not None and job.amount is None:
         job = replace(job, amount=tuned(job, scenario, onset_s))
     plan = _plan(job, onset_s)
@@ -82,8 +98,14 @@ def make(job: Job) -> Made:
     confounded = _confounded(job, plan, telemetry)
     if confounded is not None:
         plan, telemetry, names = confounded.plan, confounded.telemetry, confounded.names
-    window = simulate(plan, duration_s=job.duration_s, seed=job.seed, telemetry=telemetry, start_ns=_ns(START),
-                      name=f"{job.scenario}/{job.severity}/{job.client_only}/{job.duration_s:g}")
+    window = simulate(
+        plan,
+        duration_s=job.duration_s,
+        seed=job.seed,
+        telemetry=telemetry,
+        start_ns=_ns(START),
+        name=f"{job.scenario}/{job.severity}/{job.client_only}/{job.duration_s:g}",
+    )
     truth = _facts(job, window, telemetry, onset_s, names)
     if scenario is not None:
         truth |= _answer(job, scenario, plan, telemetry, onset_s)
@@ -101,23 +123,41 @@ def tuned(job: Job, scenario: Scenario, onset_s: float) -> float:
     amount = scenario.amount(job.severity)
     for _ in range(_TRIES):
         plan = _seen(job, _plan(replace(job, amount=amount), onset_s))
-        window = simulate(plan, duration_s=job.duration_s, seed=job.seed, telemetry=Telemetry(engine_metrics=False))
-        known[amount] = breach_ratio(users(window.outcomes, onset_s, job.duration_s), scenario.slo) or 0.0
+        window = simulate(
+            plan,
+            duration_s=job.duration_s,
+            seed=job.seed,
+            telemetry=Telemetry(engine_metrics=False),
+        )
+        known[amount] = (
+            breach_ratio(users(window.outcomes, onset_s, job.duration_s), scenario.slo) or 0.0
+        )
         if low <= known[amount] <= high:
             return amount
         below = max((a for a, share in known.items() if share < low), default=scenario.bounds[0])
-        above = min((a for a, share in known.items() if share > high and a > below), default=scenario.bounds[1])
+        above = min(
+            (a for a, share in known.items() if share > high and a > below),
+            default=scenario.bounds[1],
+        )
         amount = float(f"{(below + above) / 2.0:.4g}")
         if amount in known:
             break
-    return min(known, key=lambda one: (known[one] < BANDS["hard"][0], abs(known[one] - BREACH[job.severity])))
+    return min(
+        known,
+        key=lambda one: (known[one] < BANDS["hard"][0], abs(known[one] - BREACH[job.severity])),
+    )
 
 
 def _confounded(job: Job, plan: Plan, telemetry: Telemetry) -> Confounded | None:
     scenario = find(job.scenario)
     if not job.confounders or (scenario is None and job.scenario != "healthy"):
         return None
-    return confound(plan, telemetry, f"{job.scenario}/{job.seed}", growth_allowed=scenario is not None and not {*scenario.id.split(AND)} & {*_GROWING})
+    return confound(
+        plan,
+        telemetry,
+        f"{job.scenario}/{job.seed}",
+        growth_allowed=scenario is not None and not {*scenario.id.split(AND)} & {*_GROWING},
+    )
 
 
 def _seen(job: Job, plan: Plan) -> Plan:
@@ -133,25 +173,50 @@ def _plan(job: Job, onset_s: float, fault: Fault | None = None) -> Plan:
         return [(0.0, scenario.world), (onset_s, (fault or scenario.fault)(scenario.world, amount))]
     healthy = HEALTHY[job.scenario]
     second = healthy.second(healthy.world)
-    return [(0.0, healthy.world)] if second == healthy.world else [(0.0, healthy.world), (onset_s, second)]
+    return (
+        [(0.0, healthy.world)]
+        if second == healthy.world
+        else [(0.0, healthy.world), (onset_s, second)]
+    )
 
 
-def _facts(job: Job, window: Window, telemetry: Telemetry, onset_s: float, names: tuple[str, ...]) -> dict[str, Any]:
+def _facts(
+    job: Job, window: Window, telemetry: Telemetry, onset_s: float, names: tuple[str, ...]
+) -> dict[str, Any]:
     """What holds for every window."""
     scenario = find(job.scenario)
     slo = (scenario or HEALTHY[job.scenario]).slo
     if job.severity != "easy" and scenario is not None and "percentile" not in slo:
         slo += _TIGHTER
-    before, after = users(window.outcomes, 0.0, onset_s), users(window.outcomes, onset_s, job.duration_s)
+    before, after = (
+        users(window.outcomes, 0.0, onset_s),
+        users(window.outcomes, onset_s, job.duration_s),
+    )
     return {
-        "scenario": job.scenario, "severity": job.severity if scenario is not None else None, "amount": job.amount, "seed": job.seed,
-        "client_only": job.client_only, "slo": slo,
-        "start": START.isoformat(), "end": (START + timedelta(seconds=job.duration_s)).isoformat(), "confounders": list(names),
-        "sampling": telemetry.sampling, "requests": window.arrivals, "breach_ratio": {"before": breach_ratio(before, slo), "after": breach_ratio(after, slo)},
-        "latency": {"before": latency(before), "after": latency(after)}, "causes": [], "accepted": [], "stages": [], "onset": None, "fixes": []}
+        "scenario": job.scenario,
+        "severity": job.severity if scenario is not None else None,
+        "amount": job.amount,
+        "seed": job.seed,
+        "client_only": job.client_only,
+        "slo": slo,
+        "start": START.isoformat(),
+        "end": (START + timedelta(seconds=job.duration_s)).isoformat(),
+        "confounders": list(names),
+        "sampling": telemetry.sampling,
+        "requests": window.arrivals,
+        "breach_ratio": {"before": breach_ratio(before, slo), "after": breach_ratio(after, slo)},
+        "latency": {"before": latency(before), "after": latency(after)},
+        "causes": [],
+        "accepted": [],
+        "stages": [],
+        "onset": None,
+        "fixes": [],
+    }
 
 
-def latency_with(job: Job, onset_s: float, change: Callable[[Settings, Settings], Settings | None]) -> dict[str, Any] | None:
+def latency_with(
+    job: Job, onset_s: float, change: Callable[[Settings, Settings], Settings | None]
+) -> dict[str, Any] | None:
     """Latency after the onset of the same window with its faulty world changed: `change` is given the world before the onset and that after it.
 
     None where it changes nothing (None). The job has to say its amount.
@@ -161,33 +226,70 @@ def latency_with(job: Job, onset_s: float, change: Callable[[Settings, Settings]
     world = change(plan[-2][1], faulty)
     if world is None:
         return None
-    window = simulate([*plan[:-1], (at, world)], duration_s=job.duration_s, seed=job.seed, telemetry=Telemetry(engine_metrics=False))
+    window = simulate(
+        [*plan[:-1], (at, world)],
+        duration_s=job.duration_s,
+        seed=job.seed,
+        telemetry=Telemetry(engine_metrics=False),
+    )
     return latency(users(window.outcomes, onset_s, job.duration_s))
 
 
-def _answer(job: Job, scenario: Scenario, plan: Plan, telemetry: Telemetry, onset_s: float) -> dict[str, Any]:
+def _answer(
+    job: Job, scenario: Scenario, plan: Plan, telemetry: Telemetry, onset_s: float
+) -> dict[str, Any]:
     """The right answer, and the same window without the fault and with each fix (twice, the second time with other hiccups of the engines)."""
+
     def again(states: Plan, dice: int = 0) -> dict[str, Any]:
         quiet = replace(telemetry, engine_metrics=False, chunk_events=False)
-        window = simulate(states, duration_s=job.duration_s, seed=job.seed, telemetry=quiet, dice=dice)
+        window = simulate(
+            states, duration_s=job.duration_s, seed=job.seed, telemetry=quiet, dice=dice
+        )
         after = users(window.outcomes, onset_s, job.duration_s)
         return latency(after) | {"breach_ratio": breach_ratio(after, scenario.slo)}
 
-    seen_causes, seen_stages = (scenario.client_causes, scenario.client_stages) if job.client_only else (scenario.causes, scenario.stages)
+    seen_causes, seen_stages = (
+        (scenario.client_causes, scenario.client_stages)
+        if job.client_only
+        else (scenario.causes, scenario.stages)
+    )
     at, faulty = plan[-1]
     out: dict[str, Any] = {
-        "title": scenario.title, "number": scenario.number, "causes": list(seen_causes), "accepted": list(scenario.accepted), "stages": list(seen_stages),
+        "title": scenario.title,
+        "number": scenario.number,
+        "causes": list(seen_causes),
+        "accepted": list(scenario.accepted),
+        "stages": list(seen_stages),
         "chain": list(scenario.chain),
-        "true_cause": list(scenario.causes), "onset": (START + timedelta(seconds=onset_s)).isoformat(), "onset_s": onset_s,
-        "affected": {"route": faulty.route, "service": faulty.service, "model": faulty.provider_model if faulty.provider else faulty.model,
-                     "tenant": NOISY if faulty.noisy_share else None, "instance": _slowest(faulty.slow)}}
+        "true_cause": list(scenario.causes),
+        "onset": (START + timedelta(seconds=onset_s)).isoformat(),
+        "onset_s": onset_s,
+        "affected": {
+            "route": faulty.route,
+            "service": faulty.service,
+            "model": faulty.provider_model if faulty.provider else faulty.model,
+            "tenant": NOISY if faulty.noisy_share else None,
+            "instance": _slowest(faulty.slow),
+        },
+    }
     if scenario.alone:
-        out["alone"] = [again(_seen(job, _plan(job, onset_s, fault)))["breach_ratio"] for fault in scenario.alone]
+        out["alone"] = [
+            again(_seen(job, _plan(job, onset_s, fault)))["breach_ratio"]
+            for fault in scenario.alone
+        ]
     if job.fixes:
         # The world before the onset, for what only the fault turned; the confounders of the second half stay.
         fixes = scenario.fixes(plan[-2][1], faulty)
         fixed = [(fix, [*plan[:-1], (at, fix.apply(faulty))]) for fix in fixes]
-        out["fixes"] = [{"fix": fix.id, "parameters": fix.parameters, "latency": again(states), "again": again(states, 1)} for fix, states in fixed]
+        out["fixes"] = [
+            {
+                "fix": fix.id,
+                "parameters": fix.parameters,
+                "latency": again(states),
+                "again": again(states, 1),
+            }
+            for fix, states in fixed
+        ]
     return out
 
 
@@ -215,28 +317,71 @@ def write(made: Made, folder: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; 2 for a scenario or severity that does not exist."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("scenario", help="one of: " + ", ".join([*SCENARIOS, *OPPORTUNITIES, *FURTHER, *HEALTHY]) + "; or two of the former joined by a plus")
-    parser.add_argument("--severity", default="medium", help="easy, medium or hard: about 30, 10 or 3.5 %% of requests over the limit after the onset")
+    parser.add_argument(
+        "scenario",
+        help="one of: "
+        + ", ".join([*SCENARIOS, *OPPORTUNITIES, *FURTHER, *HEALTHY])
+        + "; or two of the former joined by a plus",
+    )
+    parser.add_argument(
+        "--severity",
+        default="medium",
+        help="easy, medium or hard: about 30, 10 or 3.5 %% of requests over the limit after the onset",
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, required=True, help="folder for the OTLP files and truth.json")
-    parser.add_argument("--client-only", action="store_true", help="no engine spans and no engine metrics")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for the OTLP files and truth.json"
+    )
+    parser.add_argument(
+        "--client-only", action="store_true", help="no engine spans and no engine metrics"
+    )
     parser.add_argument("--metrics-only", action="store_true", help="engine metrics and no spans")
-    parser.add_argument("--no-confounders", action="store_true", help="nothing but the fault changes")
-    parser.add_argument("--no-fixes", action="store_true", help="do not simulate what the fixes would do")
-    parser.add_argument("--tuned", action="store_true", help="look for the strength that gives the severity's share with this very seed")
-    parser.add_argument("--sampling", type=float, default=1.0, help="share of traces kept by their heads")
-    parser.add_argument("--duration", type=float, default=DURATION_S, help="seconds; the onset is near the middle")
+    parser.add_argument(
+        "--no-confounders", action="store_true", help="nothing but the fault changes"
+    )
+    parser.add_argument(
+        "--no-fixes", action="store_true", help="do not simulate what the fixes would do"
+    )
+    parser.add_argument(
+        "--tuned",
+        action="store_true",
+        help="look for the strength that gives the severity's share with this very seed",
+    )
+    parser.add_argument(
+        "--sampling", type=float, default=1.0, help="share of traces kept by their heads"
+    )
+    parser.add_argument(
+        "--duration", type=float, default=DURATION_S, help="seconds; the onset is near the middle"
+    )
     given = parser.parse_args(arguments)
-    job = Job(scenario=given.scenario, severity=given.severity, seed=given.seed, client_only=given.client_only, metrics_only=given.metrics_only,
-              confounders=not given.no_confounders,
-              sampling=given.sampling, duration_s=given.duration, fixes=not given.no_fixes, tuned=given.tuned)
+    job = Job(
+        scenario=given.scenario,
+        severity=given.severity,
+        seed=given.seed,
+        client_only=given.client_only,
+        metrics_only=given.metrics_only,
+        confounders=not given.no_confounders,
+        sampling=given.sampling,
+        duration_s=given.duration,
+        fixes=not given.no_fixes,
+        tuned=given.tuned,
+    )
     try:
         made = make(job)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     write(made, given.out)
-    print(json.dumps({"out": str(given.out), "requests": made.truth["requests"], "breach_ratio": made.truth["breach_ratio"], "causes": made.truth["causes"]}))
+    print(
+        json.dumps(
+            {
+                "out": str(given.out),
+                "requests": made.truth["requests"],
+                "breach_ratio": made.truth["breach_ratio"],
+                "causes": made.truth["causes"],
+            }
+        )
+    )
     return 0
 
 

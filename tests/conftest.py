@@ -27,7 +27,14 @@ settings.load_profile("unhurried")
 
 # Long files first and many small ones last: one file's tests follow one another, and no process shall be left alone with them at the end.
 _FOLDERS = (
-    "tests", "tests/sample_traces", "tests/models", "tests/dashboard", "tests/collector", "tests/analysis/whatif", "tests/analysis/simulator", "tests/analysis",
+    "tests",
+    "tests/sample_traces",
+    "tests/models",
+    "tests/dashboard",
+    "tests/collector",
+    "tests/analysis/whatif",
+    "tests/analysis/simulator",
+    "tests/analysis",
     "tests/analysis/diagnosis/rules",
 )
 
@@ -35,7 +42,12 @@ _FOLDERS = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What waits for a browser begins first, then what starts programs; the rules, each a small file, come last."""
     place = {ROOT / name: number for number, name in enumerate(_FOLDERS)}
-    items.sort(key=lambda item: ("browser" not in item.path.stem, next(place[folder] for folder in item.path.parents if folder in place)))
+    items.sort(
+        key=lambda item: (
+            "browser" not in item.path.stem,
+            next(place[folder] for folder in item.path.parents if folder in place),
+        )
+    )
 
 
 def pytest_collection_finish() -> None:
@@ -64,19 +76,36 @@ def new_store(path: Path) -> Store:
     path.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(empty_store(), path)
     made = open_store(path, create=False)
-    made.connection.execute("update meta set value = $salt where key = 'salt'", {"salt": secrets.token_hex(16)})
+    made.connection.execute(
+        "update meta set value = $salt where key = 'salt'", {"salt": secrets.token_hex(16)}
+    )
     return made
 
 
 class ServerProcess:
     """`overrun serve` on free ports, from its `ready` line to its end by its own process id."""
 
-    def __init__(self, db: Path, *arguments: str, environment: dict[str, str] | None = None) -> None:
-        command = [sys.executable, "-m", "overrun", "serve", "--db", str(db), *(arguments or ("--grpc-port", "0", "--http-port", "0"))]
+    def __init__(
+        self, db: Path, *arguments: str, environment: dict[str, str] | None = None
+    ) -> None:
+        command = [
+            sys.executable,
+            "-m",
+            "overrun",
+            "serve",
+            "--db",
+            str(db),
+            *(arguments or ("--grpc-port", "0", "--http-port", "0")),
+        ]
         self.db = db
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("OVERRUN_")}
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=db.parent, env=inherited | {"PYTHONPATH": str(ROOT)} | (environment or {})
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=db.parent,
+            env=inherited | {"PYTHONPATH": str(ROOT)} | (environment or {}),
         )
         self.said: list[str] = []
         self.grpc = self.address = self.api = ""
@@ -88,7 +117,9 @@ class ServerProcess:
                 self.grpc, self.address, self.api = at["grpc"], at["http"], at.get("api", "")
                 break
         # Kept flowing, so that a server that logs much never waits for us.
-        self._reader = threading.Thread(target=self.said.extend, args=(self.process.stderr,), daemon=True)
+        self._reader = threading.Thread(
+            target=self.said.extend, args=(self.process.stderr,), daemon=True
+        )
         self._reader.start()
 
     @property
@@ -124,7 +155,9 @@ def start_server() -> Iterator[StartServer]:
     """Start `overrun serve --db FILE [more arguments]`; whatever still runs at the end of the test is ended."""
     started: list[ServerProcess] = []
 
-    def start(db: Path, *arguments: str, environment: dict[str, str] | None = None) -> ServerProcess:
+    def start(
+        db: Path, *arguments: str, environment: dict[str, str] | None = None
+    ) -> ServerProcess:
         started.append(ServerProcess(db, *arguments, environment=environment))
         return started[-1]
 

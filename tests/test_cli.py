@@ -24,7 +24,9 @@ def here(*arguments: str | Path) -> Result:
     return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
-def overrun(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+def overrun(
+    *arguments: str | Path, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("OVERRUN_")}
     return subprocess.run(
         [sys.executable, "-m", "overrun", *map(str, arguments)],
@@ -41,30 +43,51 @@ def overrun(*arguments: str | Path, cwd: Path | None = None, **environment: str)
 def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("cli") / "t.db"
     done = overrun("import", RECORDINGS_PATH / "vllm-joined", "--db", path)
-    assert (done.returncode, done.stdout) == (0, "2 files, 2 requests; 60 spans and data points stored\n"), done.stderr
+    assert (done.returncode, done.stdout) == (
+        0,
+        "2 files, 2 requests; 60 spans and data points stored\n",
+    ), done.stderr
     return path
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    made = ServerProcess(tmp_path_factory.mktemp("cli-server") / "t.db", environment={"OVERRUN_QUIET_S": "0.1"})
+    made = ServerProcess(
+        tmp_path_factory.mktemp("cli-server") / "t.db", environment={"OVERRUN_QUIET_S": "0.1"}
+    )
     assert here("import", RECORDINGS_PATH / "vllm-joined", "--url", made.http).exit_code == 0
     yield made
     made.stop()
 
 
 def test_doctor_says_the_same_of_a_file_and_of_a_server(db: Path, server: ServerProcess) -> None:
-    places: tuple[tuple[str | Path, ...], ...] = (("--db", db), ("--url", server.http, "--since", "365d"))
-    of_file, of_server = (json.loads(here("doctor", *place, "--output", "json").stdout) for place in places)
+    places: tuple[tuple[str | Path, ...], ...] = (
+        ("--db", db),
+        ("--url", server.http, "--since", "365d"),
+    )
+    of_file, of_server = (
+        json.loads(here("doctor", *place, "--output", "json").stdout) for place in places
+    )
     assert of_file == of_server
     gateway = of_file["services"][0]
-    assert (gateway["service"], gateway["model_calls"], gateway["dialects"]["genai"]) == ("chat-gateway", 20, 20)
+    assert (gateway["service"], gateway["model_calls"], gateway["dialects"]["genai"]) == (
+        "chat-gateway",
+        20,
+        20,
+    )
     assert "never seen" in here("doctor", "--db", db).stdout
 
 
 def test_a_mistake_in_own_attributes_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "overrun.toml").write_text('[attributes]\n"acme.in" = "input_token"\n')
-    done = here("import", RECORDINGS_PATH / "vllm-joined", "--db", tmp_path / "t.db", "--config", tmp_path / "overrun.toml")
+    done = here(
+        "import",
+        RECORDINGS_PATH / "vllm-joined",
+        "--db",
+        tmp_path / "t.db",
+        "--config",
+        tmp_path / "overrun.toml",
+    )
     assert done.exit_code == 2
     assert "did you mean input_tokens?" in done.stderr
 
@@ -72,13 +95,19 @@ def test_a_mistake_in_own_attributes_stops_the_start(tmp_path: Path) -> None:
 def test_help_names_every_command() -> None:
     done = overrun("--help")
     assert done.returncode == 0
-    assert all(command in done.stdout for command in ("serve", "import", "report", "demo", "config"))
+    assert all(
+        command in done.stdout for command in ("serve", "import", "report", "demo", "config")
+    )
 
 
 def test_a_report_as_json_is_the_only_thing_on_standard_output(db: Path) -> None:
     done = overrun("report", "--db", db, "--output", "json")
     report = json.loads(done.stdout)
-    assert (done.returncode, report["schema"], report["window"]["requests"]) == (0, "overrun.report/1", 20)
+    assert (done.returncode, report["schema"], report["window"]["requests"]) == (
+        0,
+        "overrun.report/1",
+        20,
+    )
 
 
 def test_a_report_as_text_shows_the_verdict(db: Path) -> None:
@@ -87,8 +116,20 @@ def test_a_report_as_text_shows_the_verdict(db: Path) -> None:
 
 
 def test_file_and_server_give_the_same_report(db: Path, server: ServerProcess) -> None:
-    window = ("--from", "2020-01-01T00:00:00Z", "--to", "2035-01-01T00:00:00Z", "--baseline", "none", "--output", "json")
-    of_file, of_server = (json.loads(here("report", *where, *window).stdout) for where in (("--db", db), ("--url", server.http)))
+    window = (
+        "--from",
+        "2020-01-01T00:00:00Z",
+        "--to",
+        "2035-01-01T00:00:00Z",
+        "--baseline",
+        "none",
+        "--output",
+        "json",
+    )
+    of_file, of_server = (
+        json.loads(here("report", *where, *window).stdout)
+        for where in (("--db", db), ("--url", server.http))
+    )
     assert of_file["latency"] == of_server["latency"]
     assert of_file["stages"] == of_server["stages"]
     assert of_file["window"] == of_server["window"]
@@ -108,17 +149,42 @@ def test_the_version_is_the_installed_one() -> None:
         (("routing", "--artifact", "a", "--trace", "t.csv"), "onnxruntime", "predict"),
     ],
 )
-def test_a_command_names_the_extra_that_it_lacks(command: tuple[str, ...], missing: str, extra: str) -> None:
+def test_a_command_names_the_extra_that_it_lacks(
+    command: tuple[str, ...], missing: str, extra: str
+) -> None:
     code = f"import sys\nsys.modules[{missing!r}] = None\nsys.argv = ['overrun', *{command!r}]\nfrom overrun import cli\ncli.main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
-    assert (done.returncode, done.stderr) == (2, f"overrun: {missing} is not installed: install overrun[{extra}]\n")
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=ROOT,
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"overrun: {missing} is not installed: install overrun[{extra}]\n",
+    )
 
 
 def test_who_asks_a_server_waits_for_no_compiler(server: ServerProcess) -> None:
     """Compilers, decoders, readers of files and Parquet are what a server needs, and who reads files."""
     window = ["--from", "2020-01-01T00:00:00Z", "--to", "2035-01-01T00:00:00Z"]
-    questions = [["report", "--help"], ["report", "--url", server.http, *window], ["budget", "--url", server.http, *window], ["doctor", "--url", server.http],
-                 ["compare", "--url", server.http, "--before", "2020-01-01T00:00:00Z..2024-01-01T00:00:00Z", "--after", "2024-01-01T00:00:00Z..now"]]
+    questions = [
+        ["report", "--help"],
+        ["report", "--url", server.http, *window],
+        ["budget", "--url", server.http, *window],
+        ["doctor", "--url", server.http],
+        [
+            "compare",
+            "--url",
+            server.http,
+            "--before",
+            "2020-01-01T00:00:00Z..2024-01-01T00:00:00Z",
+            "--after",
+            "2024-01-01T00:00:00Z..now",
+        ],
+    ]
     # One after the other in one interpreter: what none of them has loaded at the end, each leaves out.
     code = f"""
 import sys
@@ -132,9 +198,21 @@ for asked in {questions!r}:
         code = end.code or 0
     print("ended with", code, *sorted({{"numba", "grpc", "opentelemetry", "ptars", "scipy"}} & set(sys.modules)))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=ROOT,
+    )
     parts = done.stdout.split("ended with 0\n")
-    assert (done.returncode, done.stderr.strip(), len(parts), parts[-1]) == (0, "", len(questions) + 1, "")
+    assert (done.returncode, done.stderr.strip(), len(parts), parts[-1]) == (
+        0,
+        "",
+        len(questions) + 1,
+        "",
+    )
     assert all(parts[:-1])
 
 
@@ -142,14 +220,21 @@ def a_trace(db: Path) -> str:
     from overrun.collector.store.database import open_store
 
     store = open_store(db, create=False)
-    [(found,)] = store.connection.execute("select trace_id from v_requests order by start limit 1").fetchall()
+    [(found,)] = store.connection.execute(
+        "select trace_id from v_requests order by start limit 1"
+    ).fetchall()
     store.close()
     return str(found)
 
 
-def test_a_trace_is_drawn_as_a_waterfall_with_its_critical_path(db: Path, server: ServerProcess) -> None:
+def test_a_trace_is_drawn_as_a_waterfall_with_its_critical_path(
+    db: Path, server: ServerProcess
+) -> None:
     wanted = a_trace(db)
-    of_file, of_server = here("report", "--db", db, "--trace", wanted.upper()), here("report", "--url", server.http, "--trace", wanted)
+    of_file, of_server = (
+        here("report", "--db", db, "--trace", wanted.upper()),
+        here("report", "--url", server.http, "--trace", wanted),
+    )
     assert (of_file.exit_code, of_file.stderr) == (0, "")
     assert of_file.stdout == of_server.stdout
     assert wanted in of_file.stdout
@@ -179,13 +264,22 @@ BAD = [
     (("frobnicate",), "frobnicate"),
     (("serve", "--http-port", "x"), "valid integer"),
     (("serve", "--http-port", "70000", "--db", "new.db"), "out of range"),
-    (("serve", "--host", "999.1.1.1", "--db", "new.db", "--grpc-port", "0", "--http-port", "0"), "999.1.1.1"),
+    (
+        ("serve", "--host", "999.1.1.1", "--db", "new.db", "--grpc-port", "0", "--http-port", "0"),
+        "999.1.1.1",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "wanted"), BAD, ids=lambda x: " ".join(x)[:60] if isinstance(x, tuple) else None)
+@pytest.mark.parametrize(
+    ("arguments", "wanted"), BAD, ids=lambda x: " ".join(x)[:60] if isinstance(x, tuple) else None
+)
 def test_bad_input_ends_with_2_a_sentence_and_nothing_on_standard_output(
-    db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], wanted: str
+    db: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    wanted: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = here(*(a.format(db=db) for a in arguments))
@@ -210,7 +304,9 @@ def test_with_both_ports_taken_the_server_ends_with_2(tmp_path: Path) -> None:
     assert done.stderr.count(f"127.0.0.1:{port} cannot be used") == 2
 
 
-def test_a_bad_settings_file_stops_every_command_with_the_nearest_known_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_settings_file_stops_every_command_with_the_nearest_known_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "overrun.toml").write_text("[collector]\nhttp_prot = 1\n")
     for command in (("serve",), ("config", "show"), ("report",)):
@@ -218,11 +314,17 @@ def test_a_bad_settings_file_stops_every_command_with_the_nearest_known_key(tmp_
         assert (done.exit_code, "did you mean http_port?" in done.stderr) == (2, True)
 
 
-@pytest.mark.parametrize(("table", "said"), [
-    ("[slo]\ntfft = 3", "nearest known is 'ttft'"), ('[budgets."/x"]\nretreival = 300', "nearest known is 'retrieval'"),
-    ('[prices."m"]\nimput = 1', "nearest known is 'input'")])
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("[slo]\ntfft = 3", "nearest known is 'ttft'"),
+        ('[budgets."/x"]\nretreival = 300', "nearest known is 'retrieval'"),
+        ('[prices."m"]\nimput = 1', "nearest known is 'input'"),
+    ],
+)
 def test_a_server_does_not_start_with_settings_that_no_question_could_be_answered_with(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, said: str) -> None:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, said: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "overrun.toml").write_text(table)
     done = here("serve", "--grpc-port", "0", "--http-port", "0")
@@ -230,7 +332,9 @@ def test_a_server_does_not_start_with_settings_that_no_question_could_be_answere
     assert not (tmp_path / "overrun.db").exists()
 
 
-def test_config_show_prints_value_and_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_show_prints_value_and_origin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OVERRUN_STORE_TEXT", "true")
     (tmp_path / "overrun.toml").write_text("[collector]\nqueue_mib = 7\n")
@@ -239,7 +343,9 @@ def test_config_show_prints_value_and_origin(tmp_path: Path, monkeypatch: pytest
     assert "[privacy] store_text = True  (environment OVERRUN_STORE_TEXT)" in done.stdout
 
 
-def test_a_file_that_a_server_owns_is_not_opened_and_its_url_is_named(server: ServerProcess) -> None:
+def test_a_file_that_a_server_owns_is_not_opened_and_its_url_is_named(
+    server: ServerProcess,
+) -> None:
     done = here("report", "--db", server.db)
     assert (done.exit_code, f"--url {server.http}" in done.stderr) == (2, True)
 
@@ -253,19 +359,36 @@ def test_the_demo_ends_by_itself_and_finds_the_queue() -> None:
     assert done.stdout.count("== ") >= 2
 
 
-def test_compare_answers_the_same_from_a_file_and_from_a_server(db: Path, server: ServerProcess) -> None:
-    sides = ("--before", "2020-01-01T00:00:00Z..2026-11-20T10:00:05Z", "--after", "2026-11-20T10:00:05Z..2027-01-01T00:00:00Z", "--output", "json")
-    answers = [json.loads(here("compare", *where, *sides).stdout) for where in (("--db", db), ("--url", server.http))]
+def test_compare_answers_the_same_from_a_file_and_from_a_server(
+    db: Path, server: ServerProcess
+) -> None:
+    sides = (
+        "--before",
+        "2020-01-01T00:00:00Z..2026-11-20T10:00:05Z",
+        "--after",
+        "2026-11-20T10:00:05Z..2027-01-01T00:00:00Z",
+        "--output",
+        "json",
+    )
+    answers = [
+        json.loads(here("compare", *where, *sides).stdout)
+        for where in (("--db", db), ("--url", server.http))
+    ]
     assert answers[0] == answers[1]
     assert answers[0]["schema"] == "overrun.compare/1"
     assert here("compare", "--db", db, *sides[:-2]).stdout.startswith("COMPARE")
     assert here("compare", "--db", db, "--before", "yesterday", "--after", "today").exit_code == 2
 
 
-def test_budget_answers_the_same_from_a_file_and_from_a_server(db: Path, server: ServerProcess) -> None:
+def test_budget_answers_the_same_from_a_file_and_from_a_server(
+    db: Path, server: ServerProcess
+) -> None:
     asked = ("--from", "2020-01-01T00:00:00Z", "--to", "2027-01-01T00:00:00Z", "--slo", "e2e:3600s")
     for form in ("json", "toml", "text"):
-        answers = [here("budget", *where, *asked, "--output", form).stdout for where in (("--db", db), ("--url", server.http))]
+        answers = [
+            here("budget", *where, *asked, "--output", form).stdout
+            for where in (("--db", db), ("--url", server.http))
+        ]
         assert answers[0] == answers[1] != ""
 
 
@@ -279,16 +402,43 @@ def test_check_ends_with_0_1_or_2(db: Path, tmp_path: Path) -> None:
     assert here("check", tmp_path / "nothing").exit_code == 2
 
 
-@pytest.mark.parametrize("question", ["cohorts", "burn", "quality", "budget", "indicators", "compare?before=-2h..-1h&after=-1h..now"])
-def test_the_server_answers_every_question_of_the_pages(server: ServerProcess, question: str) -> None:
+@pytest.mark.parametrize(
+    "question",
+    [
+        "cohorts",
+        "burn",
+        "quality",
+        "budget",
+        "indicators",
+        "compare?before=-2h..-1h&after=-1h..now",
+    ],
+)
+def test_the_server_answers_every_question_of_the_pages(
+    server: ServerProcess, question: str
+) -> None:
     answer = httpx.get(f"{server.http}/api/v1/{question}", timeout=30)
     assert answer.status_code == 200, answer.text
-    assert httpx.get(f"{server.http}/api/v1/{question.split('?', maxsplit=1)[0]}?nonsense=1", timeout=30).status_code == 400
+    assert (
+        httpx.get(
+            f"{server.http}/api/v1/{question.split('?', maxsplit=1)[0]}?nonsense=1", timeout=30
+        ).status_code
+        == 400
+    )
 
 
-@pytest.mark.parametrize("command", [
-    ["report"], ["check"], ["budget"], ["compare", "--before", "-2h..-1h", "--after", "-1h.."], ["whatif", "load", "--factor", "2"]])
-def test_a_filter_that_names_nothing_ends_with_2(db: Path, server: ServerProcess, command: list[str]) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["report"],
+        ["check"],
+        ["budget"],
+        ["compare", "--before", "-2h..-1h", "--after", "-1h.."],
+        ["whatif", "load", "--factor", "2"],
+    ],
+)
+def test_a_filter_that_names_nothing_ends_with_2(
+    db: Path, server: ServerProcess, command: list[str]
+) -> None:
     for asked in (("--db", str(db)), ("--url", server.http)):
         done = here(*command, "--model", "no-such-model", *asked)
         assert done.exit_code == 2

@@ -28,7 +28,9 @@ def _build(tree: Path, out: Path, target: str) -> Path:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    [made] = (path for path in out.iterdir() if path.suffix == (".whl" if target == "wheel" else ".gz"))
+    [made] = (
+        path for path in out.iterdir() if path.suffix == (".whl" if target == "wheel" else ".gz")
+    )
     return made
 
 
@@ -42,7 +44,12 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what is built from."""
     tree = tmp_path_factory.mktemp("tree")
     for name in (*PACKAGES, "overrun", "tests", "docs"):
-        shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "data", "screenshots"))
+        shutil.copytree(
+            ROOT / name,
+            tree / name,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__", "data", "screenshots"),
+        )
     for path in ROOT.iterdir():
         if path.is_file():
             shutil.copy(path, tree / path.name)
@@ -56,19 +63,32 @@ def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int
 
 
 def test_the_wheel_holds_every_query_marker_and_recording(wheel: dict[str, int]) -> None:
-    files = [p.relative_to(ROOT).as_posix() for package in PACKAGES for p in (ROOT / package).rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+    files = [
+        p.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for p in (ROOT / package).rglob("*")
+        if p.is_file() and "__pycache__" not in p.parts
+    ]
     left_out = {name for name in files if name.startswith(LEFT_OUT)}
     assert {name for name in files if f"overrun/{name}" not in wheel} == left_out
-    assert {f"overrun/{package}/py.typed" for package in PACKAGES} | {"overrun/py.typed", "overrun/cli.py", "overrun/__main__.py"} <= wheel.keys()
+    assert {f"overrun/{package}/py.typed" for package in PACKAGES} | {
+        "overrun/py.typed",
+        "overrun/cli.py",
+        "overrun/__main__.py",
+    } <= wheel.keys()
     assert sum(name.endswith(".sql") for name in wheel) >= 12
     assert sum(name.endswith(".pb.zst") for name in wheel) >= 40
 
 
 def test_the_wheel_holds_nothing_else(wheel: dict[str, int]) -> None:
-    assert {name.split("/")[0] for name in wheel if not name.split("/")[0].endswith(".dist-info")} == {"overrun"}
+    assert {
+        name.split("/")[0] for name in wheel if not name.split("/")[0].endswith(".dist-info")
+    } == {"overrun"}
 
 
-def test_a_wheel_made_from_the_source_archive_is_the_same(tree: Path, wheel: dict[str, int], tmp_path: Path) -> None:
+def test_a_wheel_made_from_the_source_archive_is_the_same(
+    tree: Path, wheel: dict[str, int], tmp_path: Path
+) -> None:
     with tarfile.open(_build(tree, tmp_path / "sdist", "sdist")) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")
     [unpacked] = (tmp_path / "unpacked").iterdir()
@@ -84,14 +104,34 @@ def test_every_package_is_listed_and_linked() -> None:
     assert set(targets["wheel"]["only-include"]) == found | modules
     assert found | modules <= set(targets["sdist"]["only-include"])
     assert targets["wheel"]["sources"] == {name: f"overrun/{name}" for name in PACKAGES}
-    assert {p.name: p.readlink().as_posix() for p in (ROOT / "overrun").iterdir() if p.is_symlink()} == {name: f"../{name}" for name in PACKAGES}
+    assert {
+        p.name: p.readlink().as_posix() for p in (ROOT / "overrun").iterdir() if p.is_symlink()
+    } == {name: f"../{name}" for name in PACKAGES}
     assert set(settings["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]) == found
 
 
 def test_the_front_door_loads_nothing_heavy() -> None:
-    heavy = {"duckdb", "numba", "streamlit", "pyarrow", "polars", "numpy", "grpc", "xgboost", "plotly", "starlette"}
+    heavy = {
+        "duckdb",
+        "numba",
+        "streamlit",
+        "pyarrow",
+        "polars",
+        "numpy",
+        "grpc",
+        "xgboost",
+        "plotly",
+        "starlette",
+    }
     code = f"import sys, overrun.cli; print(*sorted({heavy!r} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        timeout=60,
+    )
     assert done.stdout.strip() == ""
 
 
@@ -101,7 +141,14 @@ def test_the_collector_needs_neither_analysis_nor_the_extras() -> None:
         " import overrun.collector.sources.importer;"
         " print(*sorted({'overrun.analysis', 'overrun.models', 'overrun.dashboard', 'streamlit', 'plotly', 'xgboost', 'sklearn'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        timeout=60,
+    )
     assert done.stdout.strip() == ""
 
 
@@ -109,15 +156,26 @@ def _tracked() -> list[Path]:
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
     done = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     return [p for p in (ROOT / name for name in done.stdout.split("\0") if name) if p.is_file()]
 
 
 # Spelled in pieces, so that this file does not hold what it looks for.
 FORBIDDEN = {
-    "a path of somebody's machine": re.compile(r"(?<![\w.\-])/(?:" + "|".join(("ho" + "me", "Us" + "ers", "wo" + "rk", "ro" + "ot")) + r")/[\w.\-]+"),
-    "the address of a package index": re.compile(r"(?:--(?:extra-)?index-url|index_url\s*=|https?://[\w.\-]*(?:artifactory|nexus|devpi)[\w.\-]*/)"),
+    "a path of somebody's machine": re.compile(
+        r"(?<![\w.\-])/(?:"
+        + "|".join(("ho" + "me", "Us" + "ers", "wo" + "rk", "ro" + "ot"))
+        + r")/[\w.\-]+"
+    ),
+    "the address of a package index": re.compile(
+        r"(?:--(?:extra-)?index-url|index_url\s*=|https?://[\w.\-]*(?:artifactory|nexus|devpi)[\w.\-]*/)"
+    ),
 }
 
 
@@ -131,5 +189,7 @@ def test_no_file_holds(what: str) -> None:
             continue  # recordings, databases, pictures
         if "/data/" in path.as_posix():
             continue  # other people's published numbers
-        found += [f"{path.relative_to(ROOT)}: {hit.group(0)}" for hit in FORBIDDEN[what].finditer(text)]
+        found += [
+            f"{path.relative_to(ROOT)}: {hit.group(0)}" for hit in FORBIDDEN[what].finditer(text)
+        ]
     assert found == []

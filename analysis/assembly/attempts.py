@@ -52,8 +52,15 @@ class Attempts:
 
 
 def follow(
-    operation: pa.Array, asked: IntArray, role: IntArray, counts: IntArray, parent: IntArray,
-    calls: IntArray, failed: BoolArray, start: IntArray, end: IntArray,
+    operation: pa.Array,
+    asked: IntArray,
+    role: IntArray,
+    counts: IntArray,
+    parent: IntArray,
+    calls: IntArray,
+    failed: BoolArray,
+    start: IntArray,
+    end: IntArray,
 ) -> Retried:
     """Find attempts that are spans of their own: calls whose operation is a step of their parent's (`ai.streamText.doStream` under `ai.streamText`),
     or whose parent tells of a model call too, by its `role` as it was sent (a router's call around those to its deployments), or of several attempts,
@@ -65,14 +72,19 @@ def follow(
     """
     outermost = _outermost(calls, role, parent)
     if (outermost[calls] == calls).all():
-        return Retried(*_follow(operation, asked, role, counts, parent, calls, failed, start, end), outermost)
+        return Retried(
+            *_follow(operation, asked, role, counts, parent, calls, failed, start, end), outermost
+        )
     stands, of = outermost[calls], np.full(len(parent), -1, dtype=np.int64)
     of[stands] = calls
     asked, counts, failed = asked.copy(), counts.copy(), failed.copy()
     asked[stands], counts[stands], failed[stands] = asked[calls], counts[calls], failed[calls]
     later, single = _follow(operation, asked, role, counts, parent, stands, failed, start, end)
     mine = Retried(np.full_like(later, -1), np.zeros_like(single), outermost)
-    mine.later[calls], mine.single[calls] = np.where(later[stands] >= 0, of[later[stands]], -1), single[stands]
+    mine.later[calls], mine.single[calls] = (
+        np.where(later[stands] >= 0, of[later[stands]], -1),
+        single[stands],
+    )
     return mine
 
 
@@ -95,8 +107,15 @@ def _outermost(calls: IntArray, role: IntArray, parent: IntArray) -> IntArray:
 
 
 def _follow(
-    operation: pa.Array, asked: IntArray, role: IntArray, counts: IntArray, parent: IntArray,
-    calls: IntArray, failed: BoolArray, start: IntArray, end: IntArray,
+    operation: pa.Array,
+    asked: IntArray,
+    role: IntArray,
+    counts: IntArray,
+    parent: IntArray,
+    calls: IntArray,
+    failed: BoolArray,
+    start: IntArray,
+    end: IntArray,
 ) -> tuple[IntArray, BoolArray]:
     later = np.full(len(parent), -1, dtype=np.int64)
     single = np.zeros(len(parent), dtype=bool)
@@ -107,27 +126,52 @@ def _follow(
     known = len(words) + 1
     pair = pa.array((code[inner] + 1) * known + code[parent[inner]] + 1).dictionary_encode()
     distinct = [divmod(both, known) for both in pair.dictionary.to_pylist()]
-    steps = np.array([a > 0 and b > 0 and words[a - 1].startswith(words[b - 1] + ".") for a, b in distinct], dtype=bool)
+    steps = np.array(
+        [a > 0 and b > 0 and words[a - 1].startswith(words[b - 1] + ".") for a, b in distinct],
+        dtype=bool,
+    )
     step: BoolArray = steps[pair.indices.to_numpy()]
     single[inner[step]] = True
     stepwise = np.zeros(len(parent), dtype=bool)
     stepwise[inner[step | (role[parent[inner]] == cp.LLM) | (counts[parent[inner]] > 1)]] = True
-    _without_id(later, single, code, counts, parent, inner[~stepwise[inner] & (asked[inner] < 0)], failed, start, end)
+    _without_id(
+        later,
+        single,
+        code,
+        counts,
+        parent,
+        inner[~stepwise[inner] & (asked[inner] < 0)],
+        failed,
+        start,
+        end,
+    )
     inner = inner[stepwise[inner] | (asked[inner] >= 0)]
     if len(inner) < 2:
         return later, single
     same = np.where((asked >= 0) & ~stepwise, len(words) + asked, code)
     order = inner[np.lexsort((start[inner], same[inner], parent[inner]))]
     one, other = order[:-1], order[1:]
-    again = (parent[one] == parent[other]) & (same[one] == same[other]) & failed[one] & (start[other] >= end[one])
+    again = (
+        (parent[one] == parent[other])
+        & (same[one] == same[other])
+        & failed[one]
+        & (start[other] >= end[one])
+    )
     later[one[again]] = other[again]
     single[other[again]] = True
     return later, single
 
 
 def _without_id(
-    later: IntArray, single: BoolArray, code: IntArray, counts: IntArray, parent: IntArray,
-    calls: IntArray, failed: BoolArray, start: IntArray, end: IntArray,
+    later: IntArray,
+    single: BoolArray,
+    code: IntArray,
+    counts: IntArray,
+    parent: IntArray,
+    calls: IntArray,
+    failed: BoolArray,
+    start: IntArray,
+    end: IntArray,
 ) -> None:
     """Give calls that say that they are no first attempt (LiteLLM's Router) the last failed one of the same operation under the same parent, each its own."""
     retried = calls[counts[calls] > 1]
@@ -143,7 +187,9 @@ def _without_id(
             before.append(row)
 
 
-def waits(retried: Retried, parent: IntArray, start: IntArray, end: IntArray) -> list[tuple[int, int, int]]:
+def waits(
+    retried: Retried, parent: IntArray, start: IntArray, end: IntArray
+) -> list[tuple[int, int, int]]:
     """(parent row, from, to): the pauses between an attempt and the next one, which nobody worked in."""
     rows = np.flatnonzero(retried.later >= 0)
     last, next_ = retried.outermost[rows], retried.outermost[retried.later[rows]]
@@ -151,8 +197,13 @@ def waits(retried: Retried, parent: IntArray, start: IntArray, end: IntArray) ->
 
 
 def count(
-    spans: pa.Table, paths: Paths, retried: Retried, rows: IntArray, engine: IntArray,
-    first: tuple[IntArray, IntArray], last: dict[int, int],
+    spans: pa.Table,
+    paths: Paths,
+    retried: Retried,
+    rows: IntArray,
+    engine: IntArray,
+    first: tuple[IntArray, IntArray],
+    last: dict[int, int],
 ) -> Attempts:
     """The attempts of each call; `rows` are the calls' rows, `engine` their engine spans (-1), `first` client's and engine's TTFT (-1); `last` is when the
     last attempt of a call began that is not a span, from the call's start on, by the call's span id."""
@@ -172,13 +223,25 @@ def count(
 
 
 def _put(made: Attempts, call: int, values: tuple[int, int, int, int, int]) -> None:
-    made.number[call], made.source[call], made.wasted_ns[call], made.wasted_tokens[call], made.cause[call] = values
+    (
+        made.number[call],
+        made.source[call],
+        made.wasted_ns[call],
+        made.wasted_tokens[call],
+        made.cause[call],
+    ) = values
 
 
 def _hidden(made: Attempts, engine: IntArray, client: IntArray, served: IntArray) -> None:
     """The client's first token came far later than the engine's: the difference is spent somewhere that nobody tells of."""
     gap = client - served
-    far = (engine >= 0) & (client >= 0) & (served >= 0) & (gap >= HIDDEN_NS) & (client >= HIDDEN_RATIO * served)
+    far = (
+        (engine >= 0)
+        & (client >= 0)
+        & (served >= 0)
+        & (gap >= HIDDEN_NS)
+        & (client >= HIDDEN_RATIO * served)
+    )
     made.source[far], made.wasted_ns[far] = HIDDEN, gap[far]
 
 
@@ -187,22 +250,40 @@ def _engines(made: Attempts, spans: pa.Table, paths: Paths, at: IntArray) -> Non
 
     Requests at the same time are one call's choices; one of a single token prepares another engine's cache.
     """
-    rows = np.flatnonzero((paths.role == cp.ENGINE) & (paths.call >= 0) & (paths.call != np.arange(len(paths.call))))
+    rows = np.flatnonzero(
+        (paths.role == cp.ENGINE) & (paths.call >= 0) & (paths.call != np.arange(len(paths.call)))
+    )
     rows = rows[at[paths.call[rows]] >= 0]
     calls = np.flatnonzero(np.bincount(paths.call[rows], minlength=1) > 1)
     if not len(calls):
         return
     tokens = spans.column("output_tokens").fill_null(-1).to_numpy()
     for call in calls.tolist():
-        mine = sorted(rows[paths.call[rows] == call].tolist(), key=lambda r: (paths.start[r], paths.end[r]))
+        mine = sorted(
+            rows[paths.call[rows] == call].tolist(), key=lambda r: (paths.start[r], paths.end[r])
+        )
         mine = [r for r in mine if tokens[r] != 1] if any(tokens[r] > 1 for r in mine) else mine
-        if len(mine) > 1 and all(paths.end[a] <= paths.start[b] for a, b in itertools.pairwise(mine)):
+        if len(mine) > 1 and all(
+            paths.end[a] <= paths.start[b] for a, b in itertools.pairwise(mine)
+        ):
             lost = [int(tokens[r]) for r in mine[:-1]]
             wasted = int(paths.start[mine[-1]] - paths.start[mine[0]])
-            _put(made, int(at[call]), (len(mine), ENGINE, wasted, sum(lost) if min(lost) >= 0 else -1, CAUSES.index("slow")))
+            _put(
+                made,
+                int(at[call]),
+                (
+                    len(mine),
+                    ENGINE,
+                    wasted,
+                    sum(lost) if min(lost) >= 0 else -1,
+                    CAUSES.index("slow"),
+                ),
+            )
 
 
-def _counted(made: Attempts, spans: pa.Table, paths: Paths, rows: IntArray, at: IntArray, began: IntArray) -> None:
+def _counted(
+    made: Attempts, spans: pa.Table, paths: Paths, rows: IntArray, at: IntArray, began: IntArray
+) -> None:
     """What a sender counted: on the call, on a span inside it, or on the server span that it is the work of. What came before the last attempt is lost, where
     its beginning is known."""
     counts = spans.column("attempts").fill_null(-1).to_numpy()
@@ -226,7 +307,11 @@ def _counted(made: Attempts, spans: pa.Table, paths: Paths, rows: IntArray, at: 
     made.wasted_tokens[known] = np.where(told[known] == 1, 0, -1)
     made.wasted_ns[known] = np.where(began[rows] > 0, began[rows], made.wasted_tokens)[known]
     # Why, say the attempts within the call that are spans.
-    tried = np.flatnonzero((spans.column("role").to_numpy() == cp.LLM) & (paths.call >= 0) & (spans.column("status").to_numpy() == _ERROR))
+    tried = np.flatnonzero(
+        (spans.column("role").to_numpy() == cp.LLM)
+        & (paths.call >= 0)
+        & (spans.column("status").to_numpy() == _ERROR)
+    )
     tried = tried[(paths.call[tried] != tried) & (at[paths.call[tried]] >= 0)]
     types, status = spans.column("error_type"), spans.column("http_status").fill_null(0).to_numpy()
     for row in tried[made.number[at[paths.call[tried]]] > 1].tolist():
@@ -237,7 +322,12 @@ def _counted(made: Attempts, spans: pa.Table, paths: Paths, rows: IntArray, at: 
 def _over_http(made: Attempts, spans: pa.Table, paths: Paths, at: IntArray) -> None:
     """HTTP requests inside a call: one that failed and was followed by another was tried again."""
     stage, kind = spans.column("stage").to_numpy(), spans.column("kind").to_numpy()
-    rows = np.flatnonzero((paths.call >= 0) & (stage == cp.NETWORK) & (kind == _CLIENT) & (paths.call != np.arange(len(paths.call))))
+    rows = np.flatnonzero(
+        (paths.call >= 0)
+        & (stage == cp.NETWORK)
+        & (kind == _CLIENT)
+        & (paths.call != np.arange(len(paths.call)))
+    )
     rows = rows[at[paths.call[rows]] >= 0]
     rows = rows[paths.role[paths.call[rows]] == cp.LLM]
     if not len(rows):
@@ -255,7 +345,9 @@ def _over_http(made: Attempts, spans: pa.Table, paths: Paths, at: IntArray) -> N
     begun = np.full(len(calls), np.iinfo(np.int64).max)
     np.minimum.at(begun, group[replaced], paths.start[rows[replaced]])
     made.number[calls], made.source[calls] = again + 1, HTTP
-    made.wasted_ns[calls] = np.where(again > 0, paths.start[rows[last]] - np.where(again > 0, begun, 0), 0)
+    made.wasted_ns[calls] = np.where(
+        again > 0, paths.start[rows[last]] - np.where(again > 0, begun, 0), 0
+    )
     # A refusal carries no tokens.
     made.wasted_tokens[calls] = 0
     types = spans.column("error_type")
@@ -264,12 +356,20 @@ def _over_http(made: Attempts, spans: pa.Table, paths: Paths, at: IntArray) -> N
         made.cause[call] = max(int(made.cause[call]), _cause(types[row].as_py(), int(status[row])))
 
 
-def _spans(made: Attempts, spans: pa.Table, paths: Paths, retried: Retried, at: IntArray, began: IntArray) -> None:
+def _spans(
+    made: Attempts, spans: pa.Table, paths: Paths, retried: Retried, at: IntArray, began: IntArray
+) -> None:
     """Attempts that are spans of their own; what a failed one did before its end is lost."""
     one = at[np.flatnonzero(retried.single)]
     one = one[one >= 0]
     counted = np.where(made.source == EVENT, made.number, -1)
-    made.number[one], made.source[one], made.wasted_ns[one], made.wasted_tokens[one], made.cause[one] = 1, SPAN, 0, 0, 0
+    (
+        made.number[one],
+        made.source[one],
+        made.wasted_ns[one],
+        made.wasted_tokens[one],
+        made.cause[one],
+    ) = 1, SPAN, 0, 0, 0
     types, status = spans.column("error_type"), spans.column("http_status").fill_null(0).to_numpy()
     tokens = spans.column("output_tokens").fill_null(0).to_numpy()
     for row in np.flatnonzero(retried.later >= 0).tolist():
@@ -280,7 +380,9 @@ def _spans(made: Attempts, spans: pa.Table, paths: Paths, retried: Retried, at: 
         if call < 0:
             continue
         made.number[call] += 1
-        made.wasted_ns[call] = max(int(made.wasted_ns[call]), int(paths.start[end] + began[end] - paths.start[row]))
+        made.wasted_ns[call] = max(
+            int(made.wasted_ns[call]), int(paths.start[end] + began[end] - paths.start[row])
+        )
         made.wasted_tokens[call] += int(tokens[row])
         made.cause[call] = max(int(made.cause[call]), _cause(types[row].as_py(), int(status[row])))
     # A sender may have counted attempts that it shows no spans of.

@@ -128,11 +128,44 @@ def critical_paths(forest: Forest) -> Paths:
         shifted,
         clipped,
     )
-    _hand_over(topological, root, forest.bounds, parent, start, end, role, forest.kind, forest.domain, clipped)
-    call, engine, phases = _settle_roles(
-        topological, root, forest.bounds, parent, start, end, role, stage, forest.kind, forest.has_tokens, skipped
+    _hand_over(
+        topological,
+        root,
+        forest.bounds,
+        parent,
+        start,
+        end,
+        role,
+        forest.kind,
+        forest.domain,
+        clipped,
     )
-    until = _hand_on(forest.bounds, parent, start, end, role, stage, forest.kind, call, engine, forest.ttft, skipped)
+    call, engine, phases = _settle_roles(
+        topological,
+        root,
+        forest.bounds,
+        parent,
+        start,
+        end,
+        role,
+        stage,
+        forest.kind,
+        forest.has_tokens,
+        skipped,
+    )
+    until = _hand_on(
+        forest.bounds,
+        parent,
+        start,
+        end,
+        role,
+        stage,
+        forest.kind,
+        call,
+        engine,
+        forest.ttft,
+        skipped,
+    )
     _drop_unwaited(topological, root, forest.bounds, parent, start, end, role, skipped)
     _drop_cancelled(forest.bounds, parent, start, end, role, forest.cancelled, skipped)
     walked = np.flatnonzero((parent >= 0) & ~skipped)
@@ -155,7 +188,21 @@ def critical_paths(forest: Forest) -> Paths:
         forest.decode,
         capacity,
     )
-    return Paths(parent, start, end, role, stage, inferred, shifted, clipped, skipped, call, engine, root, *pieces)
+    return Paths(
+        parent,
+        start,
+        end,
+        role,
+        stage,
+        inferred,
+        shifted,
+        clipped,
+        skipped,
+        call,
+        engine,
+        root,
+        *pieces,
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -221,7 +268,9 @@ def _resolve_parents(bounds, parent, true_root, start, end, role, inferred):
         search = orphans * (b - a) <= MAX_ORPHAN_WORK
         for i in range(a, b):
             if parent[i] < 0 and i != root[t]:
-                parent[i] = _tightest_around(i, a, b, root[t], parent, start, end) if search else root[t]
+                parent[i] = (
+                    _tightest_around(i, a, b, root[t], parent, start, end) if search else root[t]
+                )
                 inferred[i] = True
     return root, _depths(parent)
 
@@ -274,7 +323,12 @@ def _tightest_around(i, a, b, root, parent, start, end):
     """Return the shortest span of rows [a, b) that lasts through span i and does not hang below it; the root where there is none."""
     tight = root
     for j in range(a, b):
-        if j != i and start[j] <= start[i] and end[j] >= end[i] and end[j] - start[j] < end[tight] - start[tight]:
+        if (
+            j != i
+            and start[j] <= start[i]
+            and end[j] >= end[i]
+            and end[j] - start[j] < end[tight] - start[tight]
+        ):
             k = j
             while k >= 0 and k != i:
                 k = parent[k]
@@ -303,7 +357,22 @@ def _depths(parent):
 
 
 @njit(cache=True, nogil=True)
-def _repair_times(topological, root, bounds, parent, start, end, role, kind, domain, left, ttft, inferred, shifted, clipped):
+def _repair_times(
+    topological,
+    root,
+    bounds,
+    parent,
+    start,
+    end,
+    role,
+    kind,
+    domain,
+    left,
+    ttft,
+    inferred,
+    shifted,
+    clipped,
+):
     """Lift children of folded spans, undo clock skew between resources, mark spans that reach over their parent. In place."""
     n = len(parent)
     is_root = np.zeros(n, dtype=np.bool_)
@@ -325,13 +394,32 @@ def _repair_times(topological, root, bounds, parent, start, end, role, kind, dom
             shift[i] = shift[p]
             start[i] += shift[i]
             end[i] += shift[i]
-        elif kind[i] != _CONSUMER and kind[p] != _PRODUCER and (start[i] < start[p] or end[i] > end[p]):
+        elif (
+            kind[i] != _CONSUMER
+            and kind[p] != _PRODUCER
+            and (start[i] < start[p] or end[i] > end[p])
+        ):
             # Another clock: the smallest offset that puts the child inside its parent. One that is longer or whose parent left went on after it: it is cut.
             longer = end[i] - start[i] > end[p] - start[p]
-            offset = start[p] - start[i] if start[i] < start[p] else 0 if longer or (left[i] and start[i] < end[p]) else end[p] - end[i]
-            if not longer and not left[i] and role[i] == ENGINE and role[p] == LLM and ttft[i] >= 0 and ttft[p] >= 0:
+            offset = (
+                start[p] - start[i]
+                if start[i] < start[p]
+                else 0
+                if longer or (left[i] and start[i] < end[p])
+                else end[p] - end[i]
+            )
+            if (
+                not longer
+                and not left[i]
+                and role[i] == ENGINE
+                and role[p] == LLM
+                and ttft[i] >= 0
+                and ttft[p] >= 0
+            ):
                 # Both saw the first token: as near to the client's as the call has room for.
-                at = start[p] + min(max(ttft[p] - ttft[i], 0), end[p] - start[p] - (end[i] - start[i]))
+                at = start[p] + min(
+                    max(ttft[p] - ttft[i], 0), end[p] - start[p] - (end[i] - start[i])
+                )
                 offset = at - start[i]
             shift[i] = offset
             start[i] += offset
@@ -354,7 +442,9 @@ def _hand_over(topological, root, bounds, parent, start, end, role, kind, domain
             continue
         is_root[root[t]] = True
         limit[bounds[t] : bounds[t + 1]] = _patience(start[root[t]], end[root[t]])
-    last = np.full(n, -1, dtype=np.int64)  # each span's child that ended last, and when the one before it did
+    last = np.full(
+        n, -1, dtype=np.int64
+    )  # each span's child that ended last, and when the one before it did
     before = np.full(n, np.iinfo(np.int64).min, dtype=np.int64)
     for x in range(n):
         i = topological[x]
@@ -375,7 +465,13 @@ def _hand_over(topological, root, bounds, parent, start, end, role, kind, domain
         p = above[i]
         if p < 0 or role[i] == PHASE or role[i] == FOLDED or domain[i] != domain[p]:
             continue
-        while not is_root[p] and end[i] > end[p] and role[p] < LLM and kind[p] != _SERVER and kind[p] != _CONSUMER:
+        while (
+            not is_root[p]
+            and end[i] > end[p]
+            and role[p] < LLM
+            and kind[p] != _SERVER
+            and kind[p] != _CONSUMER
+        ):
             g = above[p]
             others = before[g] if last[g] == p or last[g] < 0 else end[last[g]]
             if domain[g] != domain[p] or others > end[p]:
@@ -389,7 +485,9 @@ def _hand_over(topological, root, bounds, parent, start, end, role, kind, domain
 
 
 @njit(cache=True, nogil=True)
-def _settle_roles(topological, root, bounds, parent, start, end, role, stage, kind, has_tokens, skipped):
+def _settle_roles(
+    topological, root, bounds, parent, start, end, role, stage, kind, has_tokens, skipped
+):
     """Decide which spans are model calls, which engine span belongs to which, and whose stage nested spans carry.
 
     Changes role, stage, parent and skipped in place; returns (call, engine, phases): per row the call it belongs to, per call its engine
@@ -399,7 +497,9 @@ def _settle_roles(topological, root, bounds, parent, start, end, role, stage, ki
     call = np.full(n, -1, dtype=np.int64)
     engine = np.full(n, -1, dtype=np.int64)
     bearing = np.full(n, -1, dtype=np.int64)
-    tokens_below, engine_below, served, phases = _what_is_below(topological, parent, role, kind, has_tokens)
+    tokens_below, engine_below, served, phases = _what_is_below(
+        topological, parent, role, kind, has_tokens
+    )
     after_calls = _after_the_last_call(root, bounds, start, end, role)
     for x in range(n):
         i = topological[x]
@@ -416,7 +516,9 @@ def _settle_roles(topological, root, bounds, parent, start, end, role, stage, ki
             p = parent[p]
             parent[i] = p
         above = call[p]
-        bearing[i] = -1 if kind[i] == _CONSUMER else bearing[p]  # what is done for a job is not what it waited for
+        bearing[i] = (
+            -1 if kind[i] == _CONSUMER else bearing[p]
+        )  # what is done for a job is not what it waited for
         if role[i] == WRITE:
             role[i] = PLAIN
             stage[i] = POST if after_calls[i] else RETRIEVAL
@@ -428,7 +530,11 @@ def _settle_roles(topological, root, bounds, parent, start, end, role, stage, ki
         elif role[i] == ENGINE:
             call[i] = above if above >= 0 else i
             # Of several engine spans (hidden attempts) the one that ended last gave the answer.
-            if above >= 0 and role[above] == LLM and (engine[above] < 0 or end[i] > end[engine[above]]):
+            if (
+                above >= 0
+                and role[above] == LLM
+                and (engine[above] < 0 or end[i] > end[engine[above]])
+            ):
                 engine[above] = i
         elif role[i] == PHASE:
             call[i] = above
@@ -442,9 +548,18 @@ def _settle_roles(topological, root, bounds, parent, start, end, role, stage, ki
                 skipped[i] = True  # the call accounts for its own transport
                 role[i] = FOLDED
         else:
-            if (stage[i] == OTHER or stage[i] == NETWORK) and bearing[i] >= 0 and kind[i] != _CONSUMER:
+            if (
+                (stage[i] == OTHER or stage[i] == NETWORK)
+                and bearing[i] >= 0
+                and kind[i] != _CONSUMER
+            ):
                 stage[i] = bearing[i]
-            if role[i] == PLAIN and stage[i] != OTHER and stage[i] != NETWORK and stage[i] != WAIT_USER:
+            if (
+                role[i] == PLAIN
+                and stage[i] != OTHER
+                and stage[i] != NETWORK
+                and stage[i] != WAIT_USER
+            ):
                 bearing[i] = stage[i]
     return call, engine, phases
 
@@ -521,18 +636,38 @@ def _hand_on(bounds, parent, start, end, role, stage, kind, call, engine, ttft, 
             continue
         for i in range(a, b):
             c = call[i]
-            if role[i] != FOLDED or kind[i] != _SERVER or c < 0 or role[c] != LLM or engine[c] >= 0 or stage[i] == GUARDRAIL:
+            if (
+                role[i] != FOLDED
+                or kind[i] != _SERVER
+                or c < 0
+                or role[c] != LLM
+                or engine[c] >= 0
+                or stage[i] == GUARDRAIL
+            ):
                 continue
             on = -1
             for j in range(a, b):
                 longest = on < 0 or end[j] - start[j] > end[on] - start[on]
-                if kind[j] == _CLIENT and role[j] == FOLDED and call[j] == c and start[i] < start[j] and end[j] <= end[i] and longest:
+                if (
+                    kind[j] == _CLIENT
+                    and role[j] == FOLDED
+                    and call[j] == c
+                    and start[i] < start[j]
+                    and end[j] <= end[i]
+                    and longest
+                ):
                     on = j
             if on < 0:
                 continue
             answered = end[i] if ttft[c] < 0 else max(start[on], min(end[i], start[c] + ttft[c]))
             if 2 * (end[on] - start[on]) >= answered - start[on]:
-                role[i], stage[i], parent[i], skipped[i], until[i] = PLAIN, GATEWAY, c, False, start[on]
+                role[i], stage[i], parent[i], skipped[i], until[i] = (
+                    PLAIN,
+                    GATEWAY,
+                    c,
+                    False,
+                    start[on],
+                )
     return until
 
 
@@ -568,12 +703,33 @@ def _drop_cancelled(bounds, parent, start, end, role, cancelled, skipped):
             if not cancelled[i] or role[i] != LLM:
                 continue
             for j in range(a, b):
-                if parent[j] == parent[i] and role[j] == LLM and not cancelled[j] and start[j] < end[i] and start[i] < end[j] <= end[i]:
+                if (
+                    parent[j] == parent[i]
+                    and role[j] == LLM
+                    and not cancelled[j]
+                    and start[j] < end[i]
+                    and start[i] < end[j] <= end[i]
+                ):
                     skipped[i] = True
 
 
 @njit(cache=True, nogil=True)
-def _walk(root, children, first_child, start, end, role, stage, engine, phases, ttft, queue, prefill, decode, capacity):
+def _walk(
+    root,
+    children,
+    first_child,
+    start,
+    end,
+    role,
+    stage,
+    engine,
+    phases,
+    ttft,
+    queue,
+    prefill,
+    decode,
+    capacity,
+):
     """The backward walk of every trace. Returns piece arrays (row, stage, from, to)."""
     rows = np.empty(capacity, dtype=np.int64)
     stages = np.empty(capacity, dtype=np.int64)
@@ -591,7 +747,12 @@ def _walk(root, children, first_child, start, end, role, stage, engine, phases, 
         if root[t] < 0:
             continue
         top = 0
-        node[0], low[0], cursor[0], position[0] = root[t], start[root[t]], end[root[t]], first_child[root[t]]
+        node[0], low[0], cursor[0], position[0] = (
+            root[t],
+            start[root[t]],
+            end[root[t]],
+            first_child[root[t]],
+        )
         while top >= 0:
             v = node[top]
             upper = cursor[top]
@@ -633,7 +794,12 @@ def _walk(root, children, first_child, start, end, role, stage, engine, phases, 
             if descend >= 0:
                 inner = cursor[top]
                 top += 1
-                node[top], low[top], cursor[top], position[top] = descend, inner, lower, first_child[descend]
+                node[top], low[top], cursor[top], position[top] = (
+                    descend,
+                    inner,
+                    lower,
+                    first_child[descend],
+                )
             else:
                 top -= 1
     return rows[:m], stages[:m], begins[:m], finishes[:m]
@@ -662,7 +828,9 @@ def _profile(v, start, end, role, stage, engine, phases, ttft, queue, prefill, d
             return 1
         if prefill < 0 and ttft < 0 and decode < 0:
             edge[0], kind[0] = start + queue, QUEUE
-            kind[1] = GENERATION  # TGI: prefill and decode are one number, and no first token is said
+            kind[1] = (
+                GENERATION  # TGI: prefill and decode are one number, and no first token is said
+            )
             return 2
         q, p = max(queue, 0), max(prefill, 0)
         front = max(ttft - q - p, 0) if (ttft >= 0 and prefill >= 0) else 0

@@ -65,8 +65,15 @@ def models(names: pa.ChunkedArray) -> IntArray:
     """A code per name of a model (-1 where there is none), one for all that differ in whose it is and in the version of its interface alone: instrumentations
     of Bedrock's client call one model `us.anthropic.claude-3-haiku-20240307-v1:0` and `claude-3-haiku-20240307`."""
     told = names.combine_chunks().dictionary_encode()
-    plain = pc.replace_substring_regex(told.dictionary, r"^(?:.*/)?(?:[a-z]+\.)*|-v\d+(?::\d+)?$", "").dictionary_encode()
-    codes: IntArray = plain.indices.take(told.indices).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    plain = pc.replace_substring_regex(
+        told.dictionary, r"^(?:.*/)?(?:[a-z]+\.)*|-v\d+(?::\d+)?$", ""
+    ).dictionary_encode()
+    codes: IntArray = (
+        plain.indices.take(told.indices)
+        .fill_null(-1)
+        .to_numpy(zero_copy_only=False)
+        .astype(np.int64)
+    )
     return codes
 
 
@@ -88,12 +95,24 @@ def _by_counts(rows: IntArray, told: Told, counts: tuple[IntArray, IntArray]) ->
     order = _in_order(rows, told, *counts)
 
     def fit(one: IntArray, other: IntArray) -> BoolArray:
-        shared: BoolArray = (_overlap(one, other, told) >= MIN_OVERLAP) | _within(one, other, told) | _near(one, other, told)
+        shared: BoolArray = (
+            (_overlap(one, other, told) >= MIN_OVERLAP)
+            | _within(one, other, told)
+            | _near(one, other, told)
+        )
         # Of two in a request each, none could come to the other.
-        shared &= (told.trace[one] == told.trace[other]) | (told.parent[one] < 0) | (told.parent[other] < 0)
+        shared &= (
+            (told.trace[one] == told.trace[other])
+            | (told.parent[one] < 0)
+            | (told.parent[other] < 0)
+        )
         return shared
 
-    return [pair for one, other in _close(order, told.start[order] + MAX_APART_NS, told, fit, *counts) for pair in _pairs(0, one, other, told)]
+    return [
+        pair
+        for one, other in _close(order, told.start[order] + MAX_APART_NS, told, fit, *counts)
+        for pair in _pairs(0, one, other, told)
+    ]
 
 
 def pairs_by_time(rows: IntArray, told: Told) -> list[Pair]:
@@ -106,14 +125,30 @@ def pairs_by_time(rows: IntArray, told: Told) -> list[Pair]:
 
     def fit(one: IntArray, other: IntArray) -> BoolArray:
         common = np.minimum(told.end[one], told.end[other]) - told.start[other]
-        together = common >= MIN_OVERLAP * (np.maximum(told.end[one], told.end[other]) - told.start[one])
-        around = _near(one, other, told) & ((told.trace[one] == told.trace[other]) | _within(one, other, told))
+        together = common >= MIN_OVERLAP * (
+            np.maximum(told.end[one], told.end[other]) - told.start[one]
+        )
+        around = _near(one, other, told) & (
+            (told.trace[one] == told.trace[other]) | _within(one, other, told)
+        )
         fits: BoolArray = (untold[one] | untold[other]) & (together | around)
         return fits
 
-    latest = told.start[order] + np.maximum(MAX_AROUND_NS, (told.end - told.start)[order] * (1.0 - MIN_OVERLAP))
-    found = [pair for one, other in _close(order, latest, told, fit) for pair in _pairs(1, one, other, told)]
-    return [pair for pair in found if told.parent_id[pair[-2]] == 0 or told.parent_id[pair[-1]] == 0 or _beside(pair[-2], pair[-1], told)]
+    latest = told.start[order] + np.maximum(
+        MAX_AROUND_NS, (told.end - told.start)[order] * (1.0 - MIN_OVERLAP)
+    )
+    found = [
+        pair
+        for one, other in _close(order, latest, told, fit)
+        for pair in _pairs(1, one, other, told)
+    ]
+    return [
+        pair
+        for pair in found
+        if told.parent_id[pair[-2]] == 0
+        or told.parent_id[pair[-1]] == 0
+        or _beside(pair[-2], pair[-1], told)
+    ]
 
 
 def nested_pairs(rows: IntArray, role: IntArray, told: Told) -> list[Pair]:
@@ -140,11 +175,19 @@ def _of_several_scopes(rows: IntArray, told: Told) -> IntArray:
 
 def _in_order(rows: IntArray, told: Told, *keys: IntArray) -> IntArray:
     """The rows by process, `keys` and start."""
-    order: IntArray = rows[np.lexsort((told.start[rows], *(key[rows] for key in keys), told.process[rows]))]
+    order: IntArray = rows[
+        np.lexsort((told.start[rows], *(key[rows] for key in keys), told.process[rows]))
+    ]
     return order
 
 
-def _close(order: IntArray, latest: Any, told: Told, fit: Callable[[IntArray, IntArray], BoolArray], *keys: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+def _close(
+    order: IntArray,
+    latest: Any,
+    told: Told,
+    fit: Callable[[IntArray, IntArray], BoolArray],
+    *keys: IntArray,
+) -> Iterator[tuple[IntArray, IntArray]]:
     """Pairs of rows, in this order, of one process, equal `keys` and two scopes, that fit; the other begins until `latest` (a moment for each in the order)."""
     for ahead in range(1, min(len(order), 1 + _MOST_ALIKE)):
         one, other = order[:-ahead], order[ahead:]
@@ -165,20 +208,26 @@ def _pairs(kind: int, one: IntArray, other: IntArray, told: Told) -> Iterator[Pa
 
 def _apart(one: IntArray, other: IntArray, told: Told) -> IntArray:
     """How far from each other two rows began and ended."""
-    apart: IntArray = np.abs(told.start[other] - told.start[one]) + np.abs(told.end[other] - told.end[one])
+    apart: IntArray = np.abs(told.start[other] - told.start[one]) + np.abs(
+        told.end[other] - told.end[one]
+    )
     return apart
 
 
 def _near(one: IntArray, other: IntArray, told: Told) -> BoolArray:
     """Whether two rows began and ended near to each other: a wrapper takes a moment, and may end before the stream that it read is closed (Langfuse)."""
-    near: BoolArray = (_apart(one, other, told) <= MAX_AROUND_NS) & (_overlap(one, other, told) >= MIN_OVERLAP_BY_ID)
+    near: BoolArray = (_apart(one, other, told) <= MAX_AROUND_NS) & (
+        _overlap(one, other, told) >= MIN_OVERLAP_BY_ID
+    )
     return near
 
 
 def _within(one: IntArray, other: IntArray, told: Told) -> BoolArray:
     """Whether the shorter of two rows lies within the longer one, but for what clocks of milliseconds make of it."""
     shorter = np.minimum(told.end[one] - told.start[one], told.end[other] - told.start[other])
-    within: BoolArray = _common(one, other, told) >= np.maximum(shorter - CLOCK_STEP_NS, shorter // 2)
+    within: BoolArray = _common(one, other, told) >= np.maximum(
+        shorter - CLOCK_STEP_NS, shorter // 2
+    )
     return within
 
 
@@ -190,13 +239,17 @@ def _overlap(one: IntArray, other: IntArray, told: Told) -> Any:
 
 
 def _common(one: IntArray, other: IntArray, told: Told) -> IntArray:
-    common: IntArray = np.minimum(told.end[one], told.end[other]) - np.maximum(told.start[one], told.start[other])
+    common: IntArray = np.minimum(told.end[one], told.end[other]) - np.maximum(
+        told.start[one], told.start[other]
+    )
     return common
 
 
 def _beside(one: int, other: int, told: Told) -> bool:
     """Whether what is above one of two rows of a trace, here or not, is above the other one too."""
-    return bool(told.trace[one] == told.trace[other]) and (_shares_parent(one, other, told) or _shares_parent(other, one, told))
+    return bool(told.trace[one] == told.trace[other]) and (
+        _shares_parent(one, other, told) or _shares_parent(other, one, told)
+    )
 
 
 def _shares_parent(row: int, other: int, told: Told) -> bool:
@@ -225,9 +278,14 @@ def groups_of(by_id: list[list[int]], pairs: list[Pair], told: Told) -> list[lis
 def _agree(one: int, other: int, told: Told) -> bool:
     """Whether two scopes' rows contradict each other nowhere. Of a model, one may tell the alias that was asked for: where both count, the counts say more."""
     inputs = told.uncached if told.tokens[0][one] != told.tokens[0][other] else told.tokens[0]
-    told_apart = (told.response, inputs, told.tokens[1]) if min(told.tokens[1][one], told.tokens[1][other]) >= 0 else (
-        told.response, told.model, inputs, told.tokens[1])
-    return bool(told.scope[one] != told.scope[other]) and all(-1 in (of[one], of[other]) or of[one] == of[other] for of in told_apart)
+    told_apart = (
+        (told.response, inputs, told.tokens[1])
+        if min(told.tokens[1][one], told.tokens[1][other]) >= 0
+        else (told.response, told.model, inputs, told.tokens[1])
+    )
+    return bool(told.scope[one] != told.scope[other]) and all(
+        -1 in (of[one], of[other]) or of[one] == of[other] for of in told_apart
+    )
 
 
 def repeats(rows: IntArray, told: Told) -> IntArray:
@@ -238,11 +296,19 @@ def repeats(rows: IntArray, told: Told) -> IntArray:
     order = named[np.lexsort((told.end[named], told.start[named], told.response[named]))]
     one, other = order[:-1], order[1:]
     same = (told.response[one] == told.response[other]) & (told.start[one] == told.start[other])
-    shorter = [a for a, b in _of_one_scope(one[same], other[same], told) if not (is_below(a, b, told.parent) or is_below(b, a, told.parent))]
+    shorter = [
+        a
+        for a, b in _of_one_scope(one[same], other[same], told)
+        if not (is_below(a, b, told.parent) or is_below(b, a, told.parent))
+    ]
     inside = _not_alone(rows[told.parent[rows] >= 0], told.trace)
     order = inside[np.lexsort((told.start[inside], told.trace[inside]))]
     one, other = order[:-1], order[1:]
-    near = (told.trace[one] == told.trace[other]) & (told.start[other] - told.start[one] <= MOMENT_NS) & (np.abs(told.end[other] - told.end[one]) <= MOMENT_NS)
+    near = (
+        (told.trace[one] == told.trace[other])
+        & (told.start[other] - told.start[one] <= MOMENT_NS)
+        & (np.abs(told.end[other] - told.end[one]) <= MOMENT_NS)
+    )
     near &= told.parent[one] != told.parent[other]
     for of in (*told.tokens, told.model):
         near &= of[one] == of[other]
@@ -250,7 +316,9 @@ def repeats(rows: IntArray, told: Told) -> IntArray:
     for a, b in _of_one_scope(one[near], other[near], told):
         if not (is_below(a, b, told.parent) or is_below(b, a, told.parent)):
             above, below = int(told.parent[a]), int(told.parent[b])
-            beside += [a] * is_below(below, above, told.parent) or [b] * is_below(above, below, told.parent)
+            beside += [a] * is_below(below, above, told.parent) or [b] * is_below(
+                above, below, told.parent
+            )
     return np.array(shorter + beside, dtype=np.int64)
 
 
@@ -271,7 +339,9 @@ def groups_by_id(rows: IntArray, told: Told) -> list[list[int]]:
     rows = rows[~np.isin(told.response[rows], _of_many(rows, told))]
     order = rows[np.lexsort((told.start[rows], told.response[rows]))]
     one, other = order[:-1], order[1:]
-    same = (told.response[one] == told.response[other]) & ((_overlap(one, other, told) >= MIN_OVERLAP_BY_ID) | _off(one, other, told))
+    same = (told.response[one] == told.response[other]) & (
+        (_overlap(one, other, told) >= MIN_OVERLAP_BY_ID) | _off(one, other, told)
+    )
     groups: list[list[int]] = []
     for first, second in zip(one[same].tolist(), other[same].tolist(), strict=True):
         if groups and groups[-1][-1] == first:
@@ -284,20 +354,38 @@ def groups_by_id(rows: IntArray, told: Told) -> list[list[int]]:
 def _off(one: IntArray, other: IntArray, told: Told) -> BoolArray:
     """Whether two rows with one response id, which only two processes tell of, each once, last about as long: only their clocks differ."""
     took = [told.end[rows] - told.start[rows] for rows in (one, other)]
-    two = np.bincount(told.response[np.union1d(one, other)], minlength=1)[told.response[one]] == 2 if len(one) else np.zeros(0, dtype=bool)
-    off: BoolArray = two & (told.process[one] != told.process[other]) & (np.abs(told.start[other] - told.start[one]) <= MAX_SKEW_NS)
+    two = (
+        np.bincount(told.response[np.union1d(one, other)], minlength=1)[told.response[one]] == 2
+        if len(one)
+        else np.zeros(0, dtype=bool)
+    )
+    off: BoolArray = (
+        two
+        & (told.process[one] != told.process[other])
+        & (np.abs(told.start[other] - told.start[one]) <= MAX_SKEW_NS)
+    )
     off &= np.minimum(*took) >= MIN_OVERLAP_BY_ID * np.maximum(*took)
     return off
 
 
 def _of_many(rows: IntArray, told: Told) -> IntArray:
     """The response ids that name no call: one scope has them for two at a time. A mock provider may give every answer the same one."""
-    order = rows[np.lexsort((told.start[rows], told.scope[rows], told.process[rows], told.response[rows]))]
+    order = rows[
+        np.lexsort((told.start[rows], told.scope[rows], told.process[rows], told.response[rows]))
+    ]
     one, other = order[:-1], order[1:]
-    alike = (told.response[one] == told.response[other]) & (told.process[one] == told.process[other]) & (told.scope[one] == told.scope[other])
+    alike = (
+        (told.response[one] == told.response[other])
+        & (told.process[one] == told.process[other])
+        & (told.scope[one] == told.scope[other])
+    )
     alike &= _overlap(one, other, told) >= MIN_OVERLAP_BY_ID
-    beside = [first for first, second in zip(one[alike].tolist(), other[alike].tolist(), strict=True)
-              if told.trace[first] != told.trace[second] or not (is_below(first, second, told.parent) or is_below(second, first, told.parent))]
+    beside = [
+        first
+        for first, second in zip(one[alike].tolist(), other[alike].tolist(), strict=True)
+        if told.trace[first] != told.trace[second]
+        or not (is_below(first, second, told.parent) or is_below(second, first, told.parent))
+    ]
     return told.response[np.array(beside, dtype=np.int64)]
 
 
@@ -317,7 +405,10 @@ def _under(outer: int, inner: int, told: Told) -> None:
     if trace[inner] != trace[outer]:
         if parent[inner] < 0:
             trace[trace == trace[inner]] = trace[outer]
-        elif told.process[inner] != told.process[outer] and (top := _served(outer, inner, parent, told.start, told.end)) >= 0:
+        elif (
+            told.process[inner] != told.process[outer]
+            and (top := _served(outer, inner, parent, told.start, told.end)) >= 0
+        ):
             trace[trace == trace[inner]] = trace[outer]
             parent[top] = outer
             return
@@ -338,15 +429,37 @@ def _served(outer: int, inner: int, parent: IntArray, start: IntArray, end: IntA
             break
         top = int(parent[top])
     longest = end[outer] - start[outer]
-    return top if parent[top] < 0 and end[top] - start[top] <= longest + longest // 20 + CLOCK_SLACK_NS else -1
+    return (
+        top
+        if parent[top] < 0 and end[top] - start[top] <= longest + longest // 20 + CLOCK_SLACK_NS
+        else -1
+    )
 
 
 # What one instrumentation knows of a call and another leaves out. Output tokens are not among it: they decide which span is the call.
-SHARED = ("response_id", "finish_reason", "model", "provider", "input_tokens", "cached_tokens", "reasoning_tokens", "max_tokens", "temperature", "streaming",
-          "error_type")
+SHARED = (
+    "response_id",
+    "finish_reason",
+    "model",
+    "provider",
+    "input_tokens",
+    "cached_tokens",
+    "reasoning_tokens",
+    "max_tokens",
+    "temperature",
+    "streaming",
+    "error_type",
+)
 
 
-def share(spans: pa.Table, parent: IntArray, role: IntArray, start: IntArray, end: IntArray, clock: IntArray) -> pa.Table:
+def share(
+    spans: pa.Table,
+    parent: IntArray,
+    role: IntArray,
+    start: IntArray,
+    end: IntArray,
+    clock: IntArray,
+) -> pa.Table:
     """The spans, where a model call and the only one inside it (that did not fail, if one did not), which takes at least half of its time or has its
     response id, each have what only the other one told; also where a server is between them that was sent the call.
 
@@ -355,7 +468,9 @@ def share(spans: pa.Table, parent: IntArray, role: IntArray, start: IntArray, en
     inner = np.flatnonzero((role == cp.LLM) & (parent >= 0))
     above = parent[inner]
     between = (role == cp.CONTAINER) & (spans.column("kind").to_numpy() == _SERVER)
-    between |= (role == cp.FOLDED) | (role == cp.PLAIN) & (spans.column("stage").to_numpy() == cp.NETWORK)
+    between |= (role == cp.FOLDED) | (role == cp.PLAIN) & (
+        spans.column("stage").to_numpy() == cp.NETWORK
+    )
     for _ in range(_BETWEEN):
         above = np.where((above >= 0) & between[above], parent[above], above)
     called = (above >= 0) & (role[above] == cp.LLM)
@@ -368,21 +483,44 @@ def share(spans: pa.Table, parent: IntArray, role: IntArray, start: IntArray, en
     if not len(inner):
         return spans
     ids = spans.column("response_id")
-    one = (2 * (end - start)[inner] >= (end - start)[above]) | pc.fill_null(pc.equal(ids.take(pa.array(inner)), ids.take(pa.array(above))), False).to_numpy()
+    one = (2 * (end - start)[inner] >= (end - start)[above]) | pc.fill_null(
+        pc.equal(ids.take(pa.array(inner)), ids.take(pa.array(above))), False
+    ).to_numpy()
     inner, above = inner[one], above[one]
     spans = _failed_inside(spans, inner, above)
     # From the longest inwards and back: through all the spans that tell of one call.
-    pairs = sorted(zip(above.tolist(), inner.tolist(), strict=True), key=lambda pair: (start[pair[1]] - end[pair[1]], start[pair[1]], pair[1]))
+    pairs = sorted(
+        zip(above.tolist(), inner.tolist(), strict=True),
+        key=lambda pair: (start[pair[1]] - end[pair[1]], start[pair[1]], pair[1]),
+    )
     both = [*pairs, *((row, outer) for outer, row in reversed(pairs))]
-    return _first_tokens(handed_on(_whole_inputs(spans, both), both), spans.column("streaming"), both, start, end, clock)
+    return _first_tokens(
+        handed_on(_whole_inputs(spans, both), both),
+        spans.column("streaming"),
+        both,
+        start,
+        end,
+        clock,
+    )
 
 
 def _whole_inputs(spans: pa.Table, pairs: list[tuple[int, int]]) -> pa.Table:
     """The spans, where the second row of a pair has the first one's input tokens if it leaves out the cached ones, of which the first one tells."""
     giver, taker = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    tokens, cached = (spans.column(name).fill_null(-1).to_numpy() for name in ("input_tokens", "cached_tokens"))
-    apart = (cached[taker] < 0) & (cached[giver] > 0) & (tokens[taker] >= 0) & (tokens[taker] + cached[giver] == tokens[giver])
-    return replaced(spans, "input_tokens", dict(zip(taker[apart].tolist(), tokens[giver[apart]].tolist(), strict=True)))
+    tokens, cached = (
+        spans.column(name).fill_null(-1).to_numpy() for name in ("input_tokens", "cached_tokens")
+    )
+    apart = (
+        (cached[taker] < 0)
+        & (cached[giver] > 0)
+        & (tokens[taker] >= 0)
+        & (tokens[taker] + cached[giver] == tokens[giver])
+    )
+    return replaced(
+        spans,
+        "input_tokens",
+        dict(zip(taker[apart].tolist(), tokens[giver[apart]].tolist(), strict=True)),
+    )
 
 
 def _failed_inside(spans: pa.Table, inner: IntArray, above: IntArray) -> pa.Table:
@@ -395,7 +533,9 @@ def _failed_inside(spans: pa.Table, inner: IntArray, above: IntArray) -> pa.Tabl
     return replaced(spans, "status", dict.fromkeys(failed.tolist(), _ERROR))
 
 
-def handed_on(spans: pa.Table, pairs: list[tuple[int, int]], names: tuple[str, ...] = SHARED) -> pa.Table:
+def handed_on(
+    spans: pa.Table, pairs: list[tuple[int, int]], names: tuple[str, ...] = SHARED
+) -> pa.Table:
     """The spans, where the second row of each pair has what only the first one told of a call."""
     for name in names:
         if name in spans.column_names:
@@ -414,11 +554,23 @@ def _filled(spans: pa.Table, name: str, pairs: list[tuple[int, int]]) -> pa.Tabl
     return replaced(spans, name, told)
 
 
-def _first_tokens(spans: pa.Table, streaming: pa.ChunkedArray, pairs: list[tuple[int, int]], start: IntArray, end: IntArray, clock: IntArray) -> pa.Table:
+def _first_tokens(
+    spans: pa.Table,
+    streaming: pa.ChunkedArray,
+    pairs: list[tuple[int, int]],
+    start: IntArray,
+    end: IntArray,
+    clock: IntArray,
+) -> pa.Table:
     """As `_filled`, for the moment of the first token: it runs from each span's own start, and lies within both, or just after the taker. What its client
     says was not streamed has none, whatever an agent makes of the answer (Strands). Of two clocks, the shorter span is moved into the longer one."""
     ttft, source = spans.column("ttft_ns"), spans.column("ttft_source")
-    whole = set(np.flatnonzero(pc.fill_null(pc.invert(streaming), False).to_numpy() & (spans.column("kind").to_numpy() == _CLIENT)).tolist())
+    whole = set(
+        np.flatnonzero(
+            pc.fill_null(pc.invert(streaming), False).to_numpy()
+            & (spans.column("kind").to_numpy() == _CLIENT)
+        ).tolist()
+    )
     told: dict[int, int] = {}
     sources: dict[int, int] = {}
     for giver, taker in pairs:
@@ -427,9 +579,15 @@ def _first_tokens(spans: pa.Table, streaming: pa.ChunkedArray, pairs: list[tuple
             continue
         own, lasts = int(start[giver] + value - start[taker]), int(end[taker] - start[taker])
         if clock[giver] != clock[taker]:
-            off = into(giver, taker, start, end) if end[giver] - start[giver] <= lasts else -into(taker, giver, start, end)
+            off = (
+                into(giver, taker, start, end)
+                if end[giver] - start[giver] <= lasts
+                else -into(taker, giver, start, end)
+            )
             own = min(max(own + off, 0), lasts) if off else own
-        if 0 <= own <= lasts + CLOCK_SLACK_NS:  # a tool's call comes as a whole, and may be read when its span has ended
+        if (
+            0 <= own <= lasts + CLOCK_SLACK_NS
+        ):  # a tool's call comes as a whole, and may be read when its span has ended
             told[taker], sources[taker] = min(own, lasts), sources.get(giver, source[giver].as_py())
     return replaced(replaced(spans, "ttft_ns", told), "ttft_source", sources)
 
@@ -447,7 +605,9 @@ def replaced(spans: pa.Table, name: str, values: dict[int, Any]) -> pa.Table:
     rows = sorted(values)
     mask = np.zeros(len(column), dtype=bool)
     mask[rows] = True
-    new = pc.replace_with_mask(column, pa.array(mask), pa.array([values[row] for row in rows], column.type))
+    new = pc.replace_with_mask(
+        column, pa.array(mask), pa.array([values[row] for row in rows], column.type)
+    )
     return spans.set_column(spans.column_names.index(name), name, new)
 
 

@@ -29,7 +29,14 @@ class _Kept(Generic[V]):
 class Later(Generic[V]):
     """Answers by question. `get` never waits: what is unknown, or older than `fresh_s`, is made by the thread."""
 
-    def __init__(self, name: str, fresh_s: float, clock: Callable[[], float] = time.monotonic, *, after_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        name: str,
+        fresh_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        after_s: float = 0.0,
+    ) -> None:
         """`after_s` is how long the thread waits before it begins: who asked has the interpreter for itself until its answer is out."""
         self._name, self._fresh_s, self._clock, self._after_s = name, fresh_s, clock, after_s
         self._lock = threading.Lock()

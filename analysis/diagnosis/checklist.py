@@ -27,10 +27,20 @@ class Step(msgspec.Struct, kw_only=True):
     detail: str
 
 
-def checklist(frame: RequestFrame, slo: Slo, lengths: tuple[FloatArray, float | None] | None, told: Latency | None = None) -> list[Step]:
+def checklist(
+    frame: RequestFrame,
+    slo: Slo,
+    lengths: tuple[FloatArray, float | None] | None,
+    told: Latency | None = None,
+) -> list[Step]:
     """Return the four steps. `lengths` are output tokens per judged request and decode's share of the excess (None: within budget); `told` is what an
     engine's metrics tell where no request has spans."""
-    return [_split_step(frame, slo, told), _utilisation_step(frame.points), _length_step(lengths), _retry_step(frame.rows)]
+    return [
+        _split_step(frame, slo, told),
+        _utilisation_step(frame.points),
+        _length_step(lengths),
+        _retry_step(frame.rows),
+    ]
 
 
 def _split_step(frame: RequestFrame, slo: Slo, told: Latency | None) -> Step:
@@ -53,7 +63,9 @@ def _split_step(frame: RequestFrame, slo: Slo, told: Latency | None) -> Step:
         parts.append(f"{metric.upper()} P{slo.percentile:g} {say_ms(observed)}{limit}")
     known = not all("sample" in part for part in parts)
     return Step(
-        step="TTFT against ITL", status="unknown" if not known else "fail" if over else "pass", detail="; ".join(parts)
+        step="TTFT against ITL",
+        status="unknown" if not known else "fail" if over else "pass",
+        detail="; ".join(parts),
     )
 
 
@@ -62,16 +74,22 @@ def _utilisation_step(points: pl.DataFrame) -> Step:
     kv = points.filter(pl.col("indicator") == "kv_cache_usage")["value"].to_numpy()
     waiting = points.filter(pl.col("indicator") == "queue_depth")["value"].to_numpy()
     if not len(kv) and not len(waiting):
-        return Step(step=step, status="unknown", detail="no engine gauges: scrape the engine's /metrics")
+        return Step(
+            step=step, status="unknown", detail="no engine gauges: scrape the engine's /metrics"
+        )
     parts, full = [], False
     if len(kv):
         high = float(np.percentile(kv, 95.0))
         full = high > KV_FULL
-        parts.append(f"KV cache usage P95 {say_ratio(high)} of {len(kv)} samples (over {say_ratio(KV_FULL)}: a prior)")
+        parts.append(
+            f"KV cache usage P95 {say_ratio(high)} of {len(kv)} samples (over {say_ratio(KV_FULL)}: a prior)"
+        )
     if len(waiting):
         most = float((waiting > 0).mean())
         full = full or most > 0.5
-        parts.append(f"requests waiting in {say_ratio(most)} of {len(waiting)} samples, at most {waiting.max():,.0f}")
+        parts.append(
+            f"requests waiting in {say_ratio(most)} of {len(waiting)} samples, at most {waiting.max():,.0f}"
+        )
     return Step(step=step, status="fail" if full else "pass", detail="; ".join(parts))
 
 
@@ -84,14 +102,20 @@ def _length_step(lengths: tuple[FloatArray, float | None] | None) -> Step:
     usual, most = (quantile(tokens, p) for p in (0.5, 0.95))
     detail = f"output tokens P50 {usual:,.0f}, P95 {most:,.0f} (n {len(tokens):,})"
     detail += f"; decode is {say_ratio(share)} of the excess" if share is not None else ""
-    return Step(step=step, status="fail" if share is not None and share >= MOST_BY_LENGTH else "pass", detail=detail)
+    return Step(
+        step=step,
+        status="fail" if share is not None and share >= MOST_BY_LENGTH else "pass",
+        detail=detail,
+    )
 
 
 def _retry_step(rows: pl.DataFrame) -> Step:
     known = rows["attempts"].drop_nulls()
     if known.is_empty():
         return Step(
-            step="retries", status="unknown", detail="attempts are not recorded: retries inside a client are hidden"
+            step="retries",
+            status="unknown",
+            detail="attempts are not recorded: retries inside a client are hidden",
         )
     mean = float(known.to_numpy().mean())
     return Step(

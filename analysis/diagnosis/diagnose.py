@@ -16,7 +16,14 @@ import polars as pl
 from overrun.analysis.diagnosis.checklist import Step, checklist
 from overrun.analysis.diagnosis.ranking import Ranked, run_rules, without
 from overrun.analysis.diagnosis.rules import rules
-from overrun.analysis.diagnosis.verdict import Verdict, getting_worse, held_up, over_budget, within, without_latency
+from overrun.analysis.diagnosis.verdict import (
+    Verdict,
+    getting_worse,
+    held_up,
+    over_budget,
+    within,
+    without_latency,
+)
 from overrun.analysis.evidence.case import Case, Lookups
 from overrun.analysis.incident.abandonment import by_choice
 from overrun.analysis.incident.baseline import Chosen
@@ -40,7 +47,15 @@ from overrun.analysis.incident.breach import (
 from overrun.analysis.numbers import change_points
 from overrun.analysis.numbers.budget import Configured, StageRow, budgets_for, stage_rows
 from overrun.analysis.numbers.budget_rows import BudgetRow, budget_rows
-from overrun.analysis.numbers.goodput import Z_ONE_SIDED, Goodput, goodput, judge, weights_of, wilson, with_own
+from overrun.analysis.numbers.goodput import (
+    Z_ONE_SIDED,
+    Goodput,
+    goodput,
+    judge,
+    weights_of,
+    wilson,
+    with_own,
+)
 from overrun.analysis.numbers.latency import min_n, quantile
 from overrun.analysis.numbers.window import RequestFrame
 from overrun.analysis.words.finding import FINDING_CAUSES, MIN_BREACHING, Diagnosis, Finding
@@ -52,9 +67,18 @@ MIN_EARLIER: Final = 300
 # A breach whose onset was found this far away is the same one: a sample or some minutes more of data move the change point; own default.
 SAME_ONSET: Final = timedelta(minutes=5)
 # Limits and waste that harm nobody until the load rises: they may be there in all that is recorded.
-LIES_IN_WAIT: Final = frozenset({
-    "missing_cancellation", "under_capacity", "kv_pressure", "speculation_not_paying", "batch_past_knee", "client_throttled", "gateway_queue",
-    "serial_orchestrator"})
+LIES_IN_WAIT: Final = frozenset(
+    {
+        "missing_cancellation",
+        "under_capacity",
+        "kv_pressure",
+        "speculation_not_paying",
+        "batch_past_knee",
+        "client_throttled",
+        "gateway_queue",
+        "serial_orchestrator",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -101,7 +125,9 @@ def diagnose(
     less; `known` then has causes that were sought elsewhere, which are named where they are about this breach. `coverage` is the share of the
     requests counted by the engines that have spans.
     """
-    budgets_for(slo, next(iter(slo.limits())), budgets)  # a wrong budget is refused even where nothing is judged
+    budgets_for(
+        slo, next(iter(slo.limits())), budgets
+    )  # a wrong budget is refused even where nothing is judged
     limited, slo = with_own(frame.rows, slo)
     frame = replace(frame, rows=limited)
     judged = judge(frame.rows, slo)
@@ -110,40 +136,96 @@ def diagnose(
     metric = judged_metric(judged, frame.rows, slo)
     stop = without_latency(frame, slo, judged, good, baseline, left, metric, lookups)
     if stop is not None:
-        return Diagnosed(stop, good, named_baseline(baseline), [], [], checklist(frame, slo, None), {})
-    breach = breach_of(frame, slo, judged, good, metric, baseline, budgets, left, with_findings=with_findings)
+        return Diagnosed(
+            stop, good, named_baseline(baseline), [], [], checklist(frame, slo, None), {}
+        )
+    breach = breach_of(
+        frame, slo, judged, good, metric, baseline, budgets, left, with_findings=with_findings
+    )
     healthy = _until_onset(breach, baseline)
     if healthy is not None:
         baseline = healthy
-        breach = breach_of(frame, slo, judged, good, metric, baseline, budgets, left, with_findings=with_findings)
+        breach = breach_of(
+            frame, slo, judged, good, metric, baseline, budgets, left, with_findings=with_findings
+        )
     over = breach.over
     rows = _stage_rows(breach, over=over)
-    held = budget_rows(breach.times.take(breach.answered), breach.budgets, breach.breaching[breach.answered], slo.percentile) if breach.budgets.own else []
+    held = (
+        budget_rows(
+            breach.times.take(breach.answered),
+            breach.budgets,
+            breach.breaching[breach.answered],
+            slo.percentile,
+        )
+        if breach.budgets.own
+        else []
+    )
     about, why_none = (None, None) if with_findings else _fitting(breach, known)
     telling = not over and (worse(breach) or at_limit(breach))
     if not over and not ((with_findings or about) and telling):
         # Requests that have become slower since causes were sought, where nothing was wrong, are a matter for another search.
         unsought = why_none if known is not None and known.ranked is not None and telling else None
-        return Diagnosed(within(breach), good, breach.baseline, rows, [], _checklist(breach), {}, why_no_causes=unsought, budgets=held)
+        return Diagnosed(
+            within(breach),
+            good,
+            breach.baseline,
+            rows,
+            [],
+            _checklist(breach),
+            {},
+            why_no_causes=unsought,
+            budgets=held,
+        )
     ranked = about or Ranked([], [], [], {})
     if with_findings:
         breach, ranked, case = _sought(breach, lookups, coverage, over=over)
         if over:
-            ranked = replace(ranked, causes=[*ranked.causes, *_beside(breach, ranked, lookups, baseline, budgets, coverage)])
+            ranked = replace(
+                ranked,
+                causes=[
+                    *ranked.causes,
+                    *_beside(breach, ranked, lookups, baseline, budgets, coverage),
+                ],
+            )
             ranked = replace(ranked, causes=_with_remaining(breach, ranked, case))
     told = Known(ranked, breach.metric, breach.onset)
     if lookups.simulated is not None and ranked.causes:
-        ranked = replace(ranked, causes=lookups.simulated(breach.metric, ranked.causes, period(breach)))
+        ranked = replace(
+            ranked, causes=lookups.simulated(breach.metric, ranked.causes, period(breach))
+        )
     findings = [diagnosis.finding for diagnosis in ranked.findings]
     if not over:
         calm = [msgspec.structs.replace(finding, severity="info") for finding in findings]
         calmly = getting_worse(breach, ranked) if worse(breach) else held_up(breach, ranked)
-        return Diagnosed(calmly, good, breach.baseline, rows, calm, _checklist(breach), ranked.lacking, told, budgets=held)
+        return Diagnosed(
+            calmly,
+            good,
+            breach.baseline,
+            rows,
+            calm,
+            _checklist(breach),
+            ranked.lacking,
+            told,
+            budgets=held,
+        )
     verdict = over_budget(breach, ranked, breach.onset or _began(breach, baseline), why_none)
-    return Diagnosed(verdict, good, breach.baseline, rows, findings, _checklist(breach), ranked.lacking, told, why_none, held)
+    return Diagnosed(
+        verdict,
+        good,
+        breach.baseline,
+        rows,
+        findings,
+        _checklist(breach),
+        ranked.lacking,
+        told,
+        why_none,
+        held,
+    )
 
 
-def _sought(breach: Breach, lookups: Lookups, coverage: float | None, *, over: bool) -> tuple[Breach, Ranked, Case]:
+def _sought(
+    breach: Breach, lookups: Lookups, coverage: float | None, *, over: bool
+) -> tuple[Breach, Ranked, Case]:
     """Return the causes with the question that found them: where none is found and the budget is broken, the same breach is asked about against
     the first part of its baseline, and then by itself about what may have lain in wait in all of it."""
     case = _case(breach, lookups, coverage)
@@ -160,7 +242,14 @@ def _sought(breach: Breach, lookups: Lookups, coverage: float | None, *, over: b
     if alone is not None:
         asked = _case(alone, lookups, coverage)
         # Who lacks what it would need even beside a baseline knows no more without.
-        again = run_rules(asked, {name: module for name, module in rules().items() if name in LIES_IN_WAIT and name not in ranked.lacking})
+        again = run_rules(
+            asked,
+            {
+                name: module
+                for name, module in rules().items()
+                if name in LIES_IN_WAIT and name not in ranked.lacking
+            },
+        )
         if again.causes:
             others = [out for out in ranked.ruled_out if out.what not in LIES_IN_WAIT]
             return alone, replace(again, ruled_out=[*again.ruled_out, *others]), asked
@@ -172,7 +261,15 @@ def _stage_rows(breach: Breach, *, over: bool) -> list[StageRow]:
     tail, some = breach.tail, breach.answered
     around = np.searchsorted(np.flatnonzero(some), tail.tail_index)
     slow = breach.times.take(breach.breaching)
-    rows = stage_rows(breach.times.take(some), breach.budgets, slow, tail.typical_ms, tail.tail_ms, after_first_token(breach), around)
+    rows = stage_rows(
+        breach.times.take(some),
+        breach.budgets,
+        slow,
+        tail.typical_ms,
+        tail.tail_ms,
+        after_first_token(breach),
+        around,
+    )
     return rows if over else [msgspec.structs.replace(row, amber=row.over) for row in rows]
 
 
@@ -185,9 +282,23 @@ def _fitting(breach: Breach, known: Known | None) -> tuple[Ranked | None, str | 
     if known.metric is None:
         return None, "the requests among which causes are sought are within budget"
     if known.metric != breach.metric:
-        return None, f"the last search for causes judged {known.metric.upper()}: it is made anew within minutes"
-    moved = known.onset != breach.onset if known.onset is None or breach.onset is None else abs(known.onset - breach.onset) > SAME_ONSET
-    return (None, "the breach began at another time when causes were sought last: they are sought anew within minutes") if moved else (known.ranked, None)
+        return (
+            None,
+            f"the last search for causes judged {known.metric.upper()}: it is made anew within minutes",
+        )
+    moved = (
+        known.onset != breach.onset
+        if known.onset is None or breach.onset is None
+        else abs(known.onset - breach.onset) > SAME_ONSET
+    )
+    return (
+        (
+            None,
+            "the breach began at another time when causes were sought last: they are sought anew within minutes",
+        )
+        if moved
+        else (known.ranked, None)
+    )
 
 
 def _against_earlier(breach: Breach) -> Breach | None:
@@ -197,12 +308,29 @@ def _against_earlier(breach: Breach) -> Breach | None:
     """
     if breach.base is None or breach.baseline is None or breach.frame.window.baseline != "auto":
         return None
-    rows = breach.base.sort("start_us").head(max(min_n(breach.slo.percentile), MIN_EARLIER, breach.base.height // 3))
+    rows = breach.base.sort("start_us").head(
+        max(min_n(breach.slo.percentile), MIN_EARLIER, breach.base.height // 3)
+    )
     if rows.height == breach.base.height:
         return None
     end = from_us(int(rows["start_us"][-1]) + 1)
-    baseline = msgspec.structs.replace(breach.baseline, choice=f"{breach.baseline.choice}, its first part", end=end, requests=rows.height)
-    tail, excess = tails(breach.values, breach.times, breach.limits_ms, breach.during, rows, breach.metric, breach.slo, breach.budgets, breach.answered)
+    baseline = msgspec.structs.replace(
+        breach.baseline,
+        choice=f"{breach.baseline.choice}, its first part",
+        end=end,
+        requests=rows.height,
+    )
+    tail, excess = tails(
+        breach.values,
+        breach.times,
+        breach.limits_ms,
+        breach.during,
+        rows,
+        breach.metric,
+        breach.slo,
+        breach.budgets,
+        breach.answered,
+    )
     return replace(breach, base=rows, baseline=baseline, tail=tail, excess=excess)
 
 
@@ -212,14 +340,33 @@ def _by_itself(breach: Breach) -> Breach | None:
     A cause may lie in wait in all that is recorded until the load rises (calls that nobody cancels): then it is not new since the onset, and its structure
     tells all the same.
     """
-    if breach.base is None or breach.baseline is None or breach.baseline.choice.split(",")[0] != BEFORE_ONSET:
+    if (
+        breach.base is None
+        or breach.baseline is None
+        or breach.baseline.choice.split(",")[0] != BEFORE_ONSET
+    ):
         return None
-    tail, excess = tails(breach.values, breach.times, breach.limits_ms, breach.during, None, breach.metric, breach.slo, breach.budgets, breach.answered)
+    tail, excess = tails(
+        breach.values,
+        breach.times,
+        breach.limits_ms,
+        breach.during,
+        None,
+        breach.metric,
+        breach.slo,
+        breach.budgets,
+        breach.answered,
+    )
     return replace(breach, base=None, baseline=None, tail=tail, excess=excess)
 
 
 def _beside(
-    breach: Breach, ranked: Ranked, lookups: Lookups, baseline: Chosen | None, budgets: Configured | None, coverage: float | None
+    breach: Breach,
+    ranked: Ranked,
+    lookups: Lookups,
+    baseline: Chosen | None,
+    budgets: Configured | None,
+    coverage: float | None,
 ) -> list[Diagnosis]:
     """Return further causes: what makes requests miss another limit that meet the judged one.
 
@@ -229,18 +376,37 @@ def _beside(
     kept = ~(judged.error | judged.misses[breach.metric])
     since = during(breach.frame.rows["start_us"].to_numpy(), breach.onset, breach.until)
     for metric in breach.slo.limits().keys() - {breach.metric}:
-        slow, n = int((judged.misses[metric] & kept & since).sum()), int((judged.known[metric] & since).sum())
-        if slow < MIN_BREACHING or wilson(slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0] <= 1.0 - breach.slo.goodput_target:
+        slow, n = (
+            int((judged.misses[metric] & kept & since).sum()),
+            int((judged.known[metric] & since).sum()),
+        )
+        if (
+            slow < MIN_BREACHING
+            or wilson(slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0]
+            <= 1.0 - breach.slo.goodput_target
+        ):
             continue
         frame = replace(breach.frame, rows=breach.frame.rows.filter(pl.Series(kept)))
         rest = judge(frame.rows, breach.slo)
         good = goodput(rest, frame.seconds, weights_of(frame.rows))
         judged_now = judged_metric(rest, frame.rows, breach.slo)
-        other = breach_of(frame, breach.slo, rest, good, judged_now, baseline, budgets, breach.left[kept], with_findings=True)
+        other = breach_of(
+            frame,
+            breach.slo,
+            rest,
+            good,
+            judged_now,
+            baseline,
+            budgets,
+            breach.left[kept],
+            with_findings=True,
+        )
         if other.metric == metric:
             named = {one.finding.rule for one in found}.union(*(one.brings for one in found))
             causes = run_rules(_case(other, lookups, coverage), rules()).causes
-            found += [replace(one, of_another=True) for one in causes if one.finding.rule not in named]
+            found += [
+                replace(one, of_another=True) for one in causes if one.finding.rule not in named
+            ]
     return found[len(ranked.causes) :]
 
 
@@ -252,7 +418,11 @@ def _with_remaining(breach: Breach, ranked: Ranked, case: Case) -> list[Diagnosi
     found = _remaining(breach, ranked, case)
     if found is None:
         return ranked.causes
-    return [*ranked.causes[:1], *(one for one in ranked.causes[1:] if one.finding.rule not in found.brings), found]
+    return [
+        *ranked.causes[:1],
+        *(one for one in ranked.causes[1:] if one.finding.rule not in found.brings),
+        found,
+    ]
 
 
 def _remaining(breach: Breach, ranked: Ranked, case: Case) -> Diagnosis | None:
@@ -262,13 +432,35 @@ def _remaining(breach: Breach, ranked: Ranked, case: Case) -> Diagnosis | None:
     since = breach.during
     slow = (times.total_ms > breach.limits_ms) & since
     n, n_slow = int(since.sum()), int(slow.sum())
-    if n_slow < MIN_BREACHING or wilson(n_slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0] <= 1.0 - breach.slo.goodput_target:
+    if (
+        n_slow < MIN_BREACHING
+        or wilson(n_slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0]
+        <= 1.0 - breach.slo.goodput_target
+    ):
         return None
-    _, excess = tails(times.total_ms, times, breach.limits_ms, since, breach.base, breach.metric, breach.slo, breach.budgets, breach.answered)
+    _, excess = tails(
+        times.total_ms,
+        times,
+        breach.limits_ms,
+        since,
+        breach.base,
+        breach.metric,
+        breach.slo,
+        breach.budgets,
+        breach.answered,
+    )
     source = breach.base if excess.reference == "baseline" else breach.ok
-    rest = case.about(values=times.total_ms, times=times, breaching=slow, tail=excess, reference=source[excess.reference_index])
+    rest = case.about(
+        values=times.total_ms,
+        times=times,
+        breaching=slow,
+        tail=excess,
+        reference=source[excess.reference_index],
+    )
     told = {one.finding.rule for one in ranked.causes} | ranked.consequences
-    return next((one for one in run_rules(rest, rules(), told).causes if one.finding.rule not in told), None)
+    return next(
+        (one for one in run_rules(rest, rules(), told).causes if one.finding.rule not in told), None
+    )
 
 
 def _began(breach: Breach, baseline: Chosen | None) -> datetime | None:
@@ -276,8 +468,12 @@ def _began(breach: Breach, baseline: Chosen | None) -> datetime | None:
     if baseline is None or baseline.onset is not None or baseline.frame.end != breach.frame.start:
         return None if baseline is None else baseline.onset
     before = judge(baseline.frame.rows, breach.slo)
-    starts = np.concatenate([part.rows["start_us"].to_numpy() for part in (baseline.frame, breach.frame)])
-    bad = np.concatenate([side.error | side.misses[breach.metric] for side in (before, breach.judged)])
+    starts = np.concatenate(
+        [part.rows["start_us"].to_numpy() for part in (baseline.frame, breach.frame)]
+    )
+    bad = np.concatenate(
+        [side.error | side.misses[breach.metric] for side in (before, breach.judged)]
+    )
     known = np.concatenate([~by_choice(baseline.frame.rows, breach.slo), ~breach.left])
     found = change_points.find_onset(starts, bad & known, 1.0 - breach.slo.goodput_target)
     return None if found is None else from_us(found)
@@ -288,7 +484,11 @@ def _until_onset(breach: Breach, baseline: Chosen | None) -> Chosen | None:
 
     They are too few to make the span unhealthy, but what has just begun would be most of its slowest requests, with which the slow ones are compared.
     """
-    began = _began(breach, baseline) if breach.over and breach.onset is None and baseline is not None and baseline.onset is None else None
+    began = (
+        _began(breach, baseline)
+        if breach.over and breach.onset is None and baseline is not None and baseline.onset is None
+        else None
+    )
     if began is None or baseline is None:
         return None
     frame, before = baseline.frame, baseline.frame.rows["start_us"] < to_us(began)
@@ -297,16 +497,35 @@ def _until_onset(breach: Breach, baseline: Chosen | None) -> Chosen | None:
     more = frame.read_more
 
     def read_more(columns: Collection[str]) -> pl.DataFrame:
-        return more(columns).filter(before) if more is not None else frame.rows.filter(before).select(columns)
+        return (
+            more(columns).filter(before)
+            if more is not None
+            else frame.rows.filter(before).select(columns)
+        )
 
-    cut = replace(frame, rows=frame.rows.filter(before), end=began, read_more=None if more is None else read_more)
+    cut = replace(
+        frame,
+        rows=frame.rows.filter(before),
+        end=began,
+        read_more=None if more is None else read_more,
+    )
     return Chosen(cut, f"{baseline.choice} until {began:%H:%M:%S} UTC", began)
 
 
 def _case(breach: Breach, lookups: Lookups, coverage: float | None) -> Case:
-    source = breach.base if breach.excess.reference == "baseline" and breach.base is not None else breach.ok
-    points = pl.concat([breach.base_points, breach.frame.points]) if breach.base_points is not None else breach.frame.points
-    bad_share = 1.0 - breach.goodput.ratio if breach.goodput.ratio is not None else float(breach.bad.mean())
+    source = (
+        breach.base
+        if breach.excess.reference == "baseline" and breach.base is not None
+        else breach.ok
+    )
+    points = (
+        pl.concat([breach.base_points, breach.frame.points])
+        if breach.base_points is not None
+        else breach.frame.points
+    )
+    bad_share = (
+        1.0 - breach.goodput.ratio if breach.goodput.ratio is not None else float(breach.bad.mean())
+    )
     allowed = max(1.0 - breach.slo.goodput_target, 1e-6)
     return Case(
         rows=breach.ok,
@@ -322,7 +541,9 @@ def _case(breach: Breach, lookups: Lookups, coverage: float | None) -> Case:
         points=points,
         burn=bad_share / allowed,
         period=period(breach),
-        baseline=recorded(breach.baseline.start, breach.baseline.end, breach.base) if breach.baseline is not None and breach.base is not None else None,
+        baseline=recorded(breach.baseline.start, breach.baseline.end, breach.base)
+        if breach.baseline is not None and breach.base is not None
+        else None,
         lookups=lookups,
         coverage=coverage,
         every=breach.frame.every,
@@ -333,7 +554,11 @@ def _case(breach: Breach, lookups: Lookups, coverage: float | None) -> Case:
 def _usual_ms(breach: Breach) -> float | None:
     """The judged percentile of the baseline's answered requests, None without any."""
     answered = None if breach.base is None else breach.base.filter(~pl.col("error"))
-    return None if answered is None or answered.is_empty() else quantile(answered[f"{breach.metric}_ms"].to_numpy(), breach.slo.percentile / 100.0)
+    return (
+        None
+        if answered is None or answered.is_empty()
+        else quantile(answered[f"{breach.metric}_ms"].to_numpy(), breach.slo.percentile / 100.0)
+    )
 
 
 def _checklist(breach: Breach) -> list[Step]:

@@ -24,7 +24,18 @@ MOSTLY: Final = 0.5
 _LEAST_SAMPLES: Final = 4
 _WAITING: Final = ("queue_depth", "embedding_queue_depth")
 _RUNNING: Final = ("running", "embedding_running")
-_NULLS: Final = ("metric", "stage", "cause", "onset", "trend", "affected", "owner", "mitigation", "rollback", "recheck_after_s")
+_NULLS: Final = (
+    "metric",
+    "stage",
+    "cause",
+    "onset",
+    "trend",
+    "affected",
+    "owner",
+    "mitigation",
+    "rollback",
+    "recheck_after_s",
+)
 _RECHECK_S: Final = 300
 
 
@@ -35,7 +46,12 @@ def by_gauges(points: pl.DataFrame, names: list[str], slo: Slo) -> Verdict | Non
     note = "By the engine's gauges alone (no spans, no latency histogram): "
     if points.is_empty():
         sentence = f"{note}neither queue, running requests nor tokens are counted, only {', '.join(names[:6])}: nothing to judge a limit by."
-        return Verdict(status="not_enough_data", scope="engine_only", sentence=sentence, reasons=dict.fromkeys(_NULLS, "no gauge of queue or running requests"))
+        return Verdict(
+            status="not_enough_data",
+            scope="engine_only",
+            sentence=sentence,
+            reasons=dict.fromkeys(_NULLS, "no gauge of queue or running requests"),
+        )
     onset = _onset(points)
     waits = mostly_waiting(points, onset)
     seen = ", ".join(part for part in (waits or _waiting(points), *_levels(points, onset)) if part)
@@ -46,17 +62,26 @@ def by_gauges(points: pl.DataFrame, names: list[str], slo: Slo) -> Verdict | Non
     if over and metric is not None and wait_ms is not None:
         said = f"by Little's law a request waits {say_ms(wait_ms)} on average, which is over the limit of {say_ms(limits[metric])} on {metric.upper()} alone"
     else:
-        wanted = " and ".join(f"{name.upper()} (limit {say_ms(limit)})" for name, limit in limits.items())
+        wanted = " and ".join(
+            f"{name.upper()} (limit {say_ms(limit)})" for name, limit in limits.items()
+        )
         said = f"{wanted} {'is' if len(limits) == 1 else 'are'} not measured, so no limit is judged: an engine with histograms, or spans, would tell"
     why = "metrics without histograms do not tell"
     cause = "under_capacity" if waits else None
     return Verdict(
-        status="over_budget" if over else "not_enough_data", scope="engine_only", metric=metric if over else None,
-        stage="queue" if waits else None, cause=cause,
-        sentence=f"{note}{seen}; {said}.", onset=from_us(onset) if waits and onset is not None else None, owner="platform" if waits else None,
+        status="over_budget" if over else "not_enough_data",
+        scope="engine_only",
+        metric=metric if over else None,
+        stage="queue" if waits else None,
+        cause=cause,
+        sentence=f"{note}{seen}; {said}.",
+        onset=from_us(onset) if waits and onset is not None else None,
+        owner="platform" if waits else None,
         mitigation="Add replicas or shed load until no request waits." if waits else None,
-        rollback="Restore the former settings when no request waits." if waits else None, recheck_after_s=_RECHECK_S if waits else None,
-        reasons=dict.fromkeys(_NULLS, why))
+        rollback="Restore the former settings when no request waits." if waits else None,
+        recheck_after_s=_RECHECK_S if waits else None,
+        reasons=dict.fromkeys(_NULLS, why),
+    )
 
 
 def mostly_waiting(points: pl.DataFrame, onset_us: int | None) -> str:
@@ -71,19 +96,29 @@ def _waiting(points: pl.DataFrame) -> str:
     waiting = _total(points, _WAITING, None)
     if not len(waiting):
         return ""
-    return f"requests wait in {say_ratio(float((waiting > 0.0).mean()))} of the samples" if waiting.max() > 0.0 else "no request waits"
+    return (
+        f"requests wait in {say_ratio(float((waiting > 0.0).mean()))} of the samples"
+        if waiting.max() > 0.0
+        else "no request waits"
+    )
 
 
 def _levels(points: pl.DataFrame, onset_us: int | None) -> list[str]:
     """What else is counted, as means: running requests, the cache, tokens and their time."""
-    running, limit = _total(points, _RUNNING, onset_us), _total(points, ("running_limit",), onset_us)
+    running, limit = (
+        _total(points, _RUNNING, onset_us),
+        _total(points, ("running_limit",), onset_us),
+    )
     kv = points.filter(pl.col("indicator") == "kv_cache_usage")["value"].to_numpy()
     tokens = {name: _total(points, (f"{name}_tokens",), onset_us) for name in ("prompt", "output")}
     told = [f"{values.mean():,.0f} {name}" for name, values in tokens.items() if len(values)]
     each = points.filter(pl.col("indicator") == "tpot_mean")["value"].to_numpy()
     parts = []
     if len(running):
-        parts.append(f"{running.mean():,.1f} run".replace(".0 run", " run") + (f" of {limit.max():,.0f} that may" if len(limit) else ""))
+        parts.append(
+            f"{running.mean():,.1f} run".replace(".0 run", " run")
+            + (f" of {limit.max():,.0f} that may" if len(limit) else "")
+        )
     if len(kv):
         parts.append(f"the KV cache is {say_ratio(float(np.percentile(kv, 95.0)))} full at P95")
     if told:
@@ -95,26 +130,54 @@ def _levels(points: pl.DataFrame, onset_us: int | None) -> list[str]:
 
 def _wait_ms(points: pl.DataFrame, onset_us: int | None) -> float | None:
     """How long a request waits on average by Little's law; None where finished requests are not counted."""
-    waiting, finished = _total(points, ("queue_depth",), onset_us), _total(points, ("finished",), onset_us)
-    return 1000.0 * float(waiting.mean() / finished.mean()) if len(waiting) and len(finished) and finished.mean() > 0.0 else None
+    waiting, finished = (
+        _total(points, ("queue_depth",), onset_us),
+        _total(points, ("finished",), onset_us),
+    )
+    return (
+        1000.0 * float(waiting.mean() / finished.mean())
+        if len(waiting) and len(finished) and finished.mean() > 0.0
+        else None
+    )
 
 
 def _onset(points: pl.DataFrame) -> int | None:
     """Since when requests wait, None where no single moment parts the samples."""
-    rows = points.filter(pl.col("indicator").is_in(list(_WAITING))).group_by("time_us").agg(pl.col("value").sum()).sort("time_us")
-    return find_onset(rows["time_us"].to_numpy(), rows["value"].to_numpy() > 0.0, 0.05) if rows.height >= _LEAST_SAMPLES else None
+    rows = (
+        points.filter(pl.col("indicator").is_in(list(_WAITING)))
+        .group_by("time_us")
+        .agg(pl.col("value").sum())
+        .sort("time_us")
+    )
+    return (
+        find_onset(rows["time_us"].to_numpy(), rows["value"].to_numpy() > 0.0, 0.05)
+        if rows.height >= _LEAST_SAMPLES
+        else None
+    )
 
 
 def _total(points: pl.DataFrame, indicators: tuple[str, ...], onset_us: int | None) -> FloatArray:
     """The sum over all instances at each moment, smoothed over the moments of one round of readings."""
-    rows = points.filter(pl.col("indicator").is_in(list(indicators)) & (pl.col("time_us") >= (onset_us or 0)))
+    rows = points.filter(
+        pl.col("indicator").is_in(list(indicators)) & (pl.col("time_us") >= (onset_us or 0))
+    )
     instances = rows["instance"].n_unique()
     if instances <= 1:
         values: FloatArray = rows.sort("time_us")["value"].to_numpy()
         return values
     # Instances are read at moments of their own: each one's mean per step of its course, summed.
-    between = rows.sort("time_us").select(pl.col("time_us").diff().over("instance").drop_nulls().median()).item()
+    between = (
+        rows.sort("time_us")
+        .select(pl.col("time_us").diff().over("instance").drop_nulls().median())
+        .item()
+    )
     step = max(1, int(between or 1))
-    summed = rows.with_columns(at=pl.col("time_us") // step).group_by("at", "instance").agg(pl.col("value").mean()).group_by("at").agg(pl.col("value").sum())
+    summed = (
+        rows.with_columns(at=pl.col("time_us") // step)
+        .group_by("at", "instance")
+        .agg(pl.col("value").mean())
+        .group_by("at")
+        .agg(pl.col("value").sum())
+    )
     totals: FloatArray = summed.sort("at")["value"].to_numpy()
     return totals

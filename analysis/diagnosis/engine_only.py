@@ -19,11 +19,24 @@ import polars as pl
 from overrun.analysis.diagnosis.engine_gauges import by_gauges, mostly_waiting
 from overrun.analysis.diagnosis.mitigation import stopgap
 from overrun.analysis.diagnosis.verdict import RULED_OUT_BELOW, Metric, Status, Verdict
-from overrun.analysis.evidence.instances import SHOWN, InstanceRow, instance_rows, say_sick, sick_rows
+from overrun.analysis.evidence.instances import (
+    SHOWN,
+    InstanceRow,
+    instance_rows,
+    say_sick,
+    sick_rows,
+)
 from overrun.analysis.incident.breach import MIN_SINCE_S
 from overrun.analysis.numbers.change_points import find_onset
 from overrun.analysis.numbers.goodput import Z_ONE_SIDED, wilson
-from overrun.analysis.numbers.histograms import Increments, load, load_by_instance, merged, since, unusable
+from overrun.analysis.numbers.histograms import (
+    Increments,
+    load,
+    load_by_instance,
+    merged,
+    since,
+    unusable,
+)
 from overrun.analysis.numbers.latency import MIN_N, Latency, Percentiles, min_n, no_latency
 from overrun.analysis.numbers.quality.metric_checks import histogram_edges
 from overrun.analysis.numbers.quality.row import Check
@@ -63,7 +76,9 @@ class EngineOnly:
     instances: list[InstanceRow]
 
 
-def engine_only(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, made: Sent) -> EngineOnly | None:
+def engine_only(
+    con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, made: Sent
+) -> EngineOnly | None:
     """Judge the window by the engines' metrics; None when it holds none, or none of what the filters ask for. `made` is what arrived in it."""
     only = _meant(frame, made)
     if only is not None and not only:
@@ -80,25 +95,42 @@ def engine_only(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, m
 def _meant(frame: RequestFrame, made: Sent) -> set[str] | None:
     """The instances that the filters ask for, None for all. Metrics belong to no route, tenant or workload: under such a filter they are another subject."""
     window = frame.window
-    if window.route is not None or window.tenant is not None or window.workload not in (None, "all"):
+    if (
+        window.route is not None
+        or window.tenant is not None
+        or window.workload not in (None, "all")
+    ):
         return set()
     if window.service is None and window.model is None:
         return None
-    return {name for name in made.indicators if (window.service is None or made.services.get(name) == window.service)
-            and (window.model is None or window.model in made.models.get(name, []))}
+    return {
+        name
+        for name in made.indicators
+        if (window.service is None or made.services.get(name) == window.service)
+        and (window.model is None or window.model in made.models.get(name, []))
+    }
 
 
-def _by_metrics(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, made: Sent, only: set[str] | None) -> EngineOnly | None:
+def _by_metrics(
+    con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, made: Sent, only: set[str] | None
+) -> EngineOnly | None:
     window = frame.window
     found = _histograms(con, frame, only)
     if not any(name in found for name in METRICS):
-        counted = only is None or any(name in METRICS for instance in only for name in made.indicators.get(instance, []))
-        return (_came_once(con, frame) if counted else None) or _without_histograms(con, frame, slo, made, only)
+        counted = only is None or any(
+            name in METRICS for instance in only for name in made.indicators.get(instance, [])
+        )
+        return (_came_once(con, frame) if counted else None) or _without_histograms(
+            con, frame, slo, made, only
+        )
     start = from_us(min(int(one.from_us.min()) for one in found.values()))
     end = from_us(max(int(one.to_us.max()) for one in found.values()))
     latency = Latency(**{f"{name}_ms": _percentiles(name, found.get(name)) for name in METRICS})
     finished = max((found[name].n for name in ("e2e", "ttft") if name in found), default=0)
-    points = _of(read_samples(con, "metric_points", start, end, window.model, indicators=list(INDICATORS)), only)
+    points = _of(
+        read_samples(con, "metric_points", start, end, window.model, indicators=list(INDICATORS)),
+        only,
+    )
     verdict = _verdict(found, points, slo)
     onset = None if verdict.onset is None else to_us(verdict.onset)
     rows = instance_rows(con, start, end, window.model, made, from_us=onset, only=only)
@@ -106,14 +138,21 @@ def _by_metrics(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, m
     return EngineOnly(latency, verdict, start, end, finished, _checks(found, slo, finished), rows)
 
 
-def _histograms(con: duckdb.DuckDBPyConnection, frame: RequestFrame, only: set[str] | None) -> dict[str, Increments]:
+def _histograms(
+    con: duckdb.DuckDBPyConnection, frame: RequestFrame, only: set[str] | None
+) -> dict[str, Increments]:
     """What the latency histograms of the instances counted; those of engines that embed stand in where none generates."""
     window, wanted = frame.window, (*METRICS, *PHASES, *_EMBEDDING)
     if only is None:
         found = load(con, window.start, window.end, wanted, window.model, since_start=True)
     else:
         apart = load_by_instance(con, window.start, window.end, wanted, window.model)
-        parts = {name: [one for (instance, key), one in apart.items() if key == name and instance in only] for name in wanted}
+        parts = {
+            name: [
+                one for (instance, key), one in apart.items() if key == name and instance in only
+            ]
+            for name in wanted
+        }
         found = {name: merged(some) for name, some in parts.items() if some}
     found = {name: one for name, one in found.items() if one.n > 0}
     embeds = {_EMBEDDING[name]: found.pop(name) for name in _EMBEDDING if name in found}
@@ -121,73 +160,147 @@ def _histograms(con: duckdb.DuckDBPyConnection, frame: RequestFrame, only: set[s
 
 
 def _of(points: pl.DataFrame, only: set[str] | None) -> pl.DataFrame:
-    return points if only is None else points.filter(pl.col("instance").fill_null("").is_in(list(only)))
+    return (
+        points
+        if only is None
+        else points.filter(pl.col("instance").fill_null("").is_in(list(only)))
+    )
 
 
-def _without_histograms(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, made: Sent, only: set[str] | None) -> EngineOnly | None:
+def _without_histograms(
+    con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, made: Sent, only: set[str] | None
+) -> EngineOnly | None:
     """The answer by gauges and rates, or by what is known of targets and names; None where no metric came."""
     window = frame.window
     start, end = frame.start or window.start, frame.end or window.end
-    points = _of(read_samples(con, "engine_samples", start, end, window.model, indicators=list(SHOWN)), only)
-    names = sorted({name for instance, known in made.indicators.items() if only is None or instance in only for name in known})
+    points = _of(
+        read_samples(con, "engine_samples", start, end, window.model, indicators=list(SHOWN)), only
+    )
+    names = sorted(
+        {
+            name
+            for instance, known in made.indicators.items()
+            if only is None or instance in only
+            for name in known
+        }
+    )
     verdict = by_gauges(points, names, slo)
     if verdict is None and (made.unknown.metrics or made.targets):
-        what = say_unknown(made.unknown) if made.unknown.metrics else "the targets answer, and no metric of an engine came"
-        verdict = _plain("not_enough_data", f"By metrics alone (no spans): {what}.", "no metric that is known")
+        what = (
+            say_unknown(made.unknown)
+            if made.unknown.metrics
+            else "the targets answer, and no metric of an engine came"
+        )
+        verdict = _plain(
+            "not_enough_data", f"By metrics alone (no spans): {what}.", "no metric that is known"
+        )
     if verdict is None:
         return None
     if not points.is_empty():
-        start, end = start or from_us(int(points["time_us"].to_numpy().min())), end or from_us(int(points["time_us"].to_numpy().max()))
+        start, end = (
+            start or from_us(int(points["time_us"].to_numpy().min())),
+            end or from_us(int(points["time_us"].to_numpy().max())),
+        )
     elif made.targets:
-        start, end = start or min(target.since for target in made.targets), end or max(target.last for target in made.targets)
+        start, end = (
+            start or min(target.since for target in made.targets),
+            end or max(target.last for target in made.targets),
+        )
     onset = None if verdict.onset is None else to_us(verdict.onset)
     rows = instance_rows(con, start, end, window.model, made, from_us=onset, only=only)
     _name_sick(con, verdict, rows, frame, slo)
     why = "no latency histogram came"
-    alone = Check(check="engine_only", status="ok", detail="engine metrics only, no latency histogram: queue, running requests, cache and rates are known")
+    alone = Check(
+        check="engine_only",
+        status="ok",
+        detail="engine metrics only, no latency histogram: queue, running requests, cache and rates are known",
+    )
     return EngineOnly(no_latency(why), verdict, start, end, 0, [alone], rows)
 
 
-def _name_sick(con: duckdb.DuckDBPyConnection, verdict: Verdict, rows: list[InstanceRow], frame: RequestFrame, slo: Slo) -> None:
+def _name_sick(
+    con: duckdb.DuckDBPyConnection,
+    verdict: Verdict,
+    rows: list[InstanceRow],
+    frame: RequestFrame,
+    slo: Slo,
+) -> None:
     """Add the sick instances to the sentence, and name the cause where most of what is over the limit comes from them. In place."""
     sick = sick_rows(rows)
     if not sick or len(sick) == len(rows):
         return
-    verdict.sentence += f" {'Of' if len(sick) == 1 else 'Sick of'} {len(rows)} instances {say_sick(rows)}."
-    if verdict.status != "over_budget" or verdict.metric is None or _share_of(con, sick, frame, slo, verdict) < _MOST_OF_IT:
+    verdict.sentence += (
+        f" {'Of' if len(sick) == 1 else 'Sick of'} {len(rows)} instances {say_sick(rows)}."
+    )
+    if (
+        verdict.status != "over_budget"
+        or verdict.metric is None
+        or _share_of(con, sick, frame, slo, verdict) < _MOST_OF_IT
+    ):
         return
     names = ", ".join(printable(row.instance) for row in sick[:2])
     sent = [row.prompt_tokens for row in rows if row not in sick and row.prompt_tokens is not None]
-    hot = bool(sent) and sick[0].prompt_tokens is not None and sick[0].prompt_tokens > GREW * float(np.median(sent))
+    hot = (
+        bool(sent)
+        and sick[0].prompt_tokens is not None
+        and sick[0].prompt_tokens > GREW * float(np.median(sent))
+    )
     verdict.cause = "hot_replica" if hot else "straggler_replica"
     verdict.reasons.pop("cause", None)
-    verdict.mitigation = f"Send fewer requests to {names}." if hot else f"Take {names} out of rotation."
+    verdict.mitigation = (
+        f"Send fewer requests to {names}." if hot else f"Take {names} out of rotation."
+    )
     verdict.rollback = "Return its share of the traffic when it is as fast as the others."
 
 
-def _share_of(con: duckdb.DuckDBPyConnection, sick: list[InstanceRow], frame: RequestFrame, slo: Slo, verdict: Verdict) -> float:
+def _share_of(
+    con: duckdb.DuckDBPyConnection,
+    sick: list[InstanceRow],
+    frame: RequestFrame,
+    slo: Slo,
+    verdict: Verdict,
+) -> float:
     """Which part of the values over the limit was counted by these instances, since the onset."""
     metric = str(verdict.metric)
-    apart = load_by_instance(con, frame.window.start, frame.window.end, [metric], frame.window.model)
-    later = {name: one if verdict.onset is None else since(one, to_us(verdict.onset)) for (name, _), one in apart.items()}
-    over = {name: int(one.over(slo.limits()[metric] / 1000.0)[0].sum()) for name, one in later.items()}
+    apart = load_by_instance(
+        con, frame.window.start, frame.window.end, [metric], frame.window.model
+    )
+    later = {
+        name: one if verdict.onset is None else since(one, to_us(verdict.onset))
+        for (name, _), one in apart.items()
+    }
+    over = {
+        name: int(one.over(slo.limits()[metric] / 1000.0)[0].sum()) for name, one in later.items()
+    }
     return sum(over.get(row.instance, 0) for row in sick) / max(sum(over.values()), 1)
 
 
 def _say_down(verdict: Verdict, made: Sent) -> None:
     """Make targets that all give nothing the verdict; what was known before stays in the sentence. In place."""
     gone = silent(made.targets)
-    said = "; ".join(say_target(target) for target in gone[:3]) + (f"; and {len(gone) - 3} more" if len(gone) > 3 else "")
-    before = f" Before: {verdict.sentence}" if verdict.scope == "engine_only" and verdict.metric else ""
-    all_of = "The only metrics target gives" if len(gone) == 1 else f"All {len(gone)} metrics targets give"
+    said = "; ".join(say_target(target) for target in gone[:3]) + (
+        f"; and {len(gone) - 3} more" if len(gone) > 3 else ""
+    )
+    before = (
+        f" Before: {verdict.sentence}" if verdict.scope == "engine_only" and verdict.metric else ""
+    )
+    all_of = (
+        "The only metrics target gives"
+        if len(gone) == 1
+        else f"All {len(gone)} metrics targets give"
+    )
     verdict.sentence = f"{all_of} nothing: {said}.{before}"
     verdict.status, verdict.owner, verdict.recheck_after_s = "targets_down", "platform", _RECHECK_S
-    verdict.mitigation = "Look whether the engines run and their pages answer: curl each address from this machine."
+    verdict.mitigation = (
+        "Look whether the engines run and their pages answer: curl each address from this machine."
+    )
     verdict.onset = max(target.since for target in gone)
     for name in ("owner", "recheck_after_s", "mitigation", "onset"):
         verdict.reasons.pop(name, None)
     verdict.stage = verdict.cause = verdict.rollback = None
-    verdict.reasons |= dict.fromkeys(("stage", "cause", "rollback"), "engines that do not answer have no stage")
+    verdict.reasons |= dict.fromkeys(
+        ("stage", "cause", "rollback"), "engines that do not answer have no stage"
+    )
 
 
 def _came_once(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> EngineOnly | None:
@@ -197,30 +310,53 @@ def _came_once(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> EngineOnl
     start, end = frame.start or window.start, frame.end or window.end
     if not names:
         return None
-    why = (f"{printable(', '.join(names))} came once and does not say since when it counts, or since before the window: "
-           "scrape a second time, or send start times")
+    why = (
+        f"{printable(', '.join(names))} came once and does not say since when it counts, or since before the window: "
+        "scrape a second time, or send start times"
+    )
     check = Check(check="histogram_came_once", status="fail", detail=why)
-    verdict = _plain("not_enough_data", f"By the engine's metrics alone (no spans): not enough data, {why}.", why)
+    verdict = _plain(
+        "not_enough_data", f"By the engine's metrics alone (no spans): not enough data, {why}.", why
+    )
     return EngineOnly(no_latency(why), verdict, start, end, 0, [check], [])
 
 
 def _checks(found: dict[str, Increments], slo: Slo, finished: int) -> list[Check]:
     detail = f"engine metrics only, {say_count(finished, 'request')} counted: no spans, so no request is told from another"
     alone = Check(check="engine_only", status="ok", detail=detail)
-    return [*(check for metric, limit in slo.limits().items() if metric in found for check in [histogram_edges(metric, found[metric], limit)]), alone]
+    return [
+        *(
+            check
+            for metric, limit in slo.limits().items()
+            if metric in found
+            for check in [histogram_edges(metric, found[metric], limit)]
+        ),
+        alone,
+    ]
 
 
 def _percentiles(name: str, made: Increments | None) -> Percentiles:
     fields = ("p50", "p75", "p90", "p95", "p99", "p99_9")
     if made is None:
         nulls = (*fields, "p50_interval", "p95_interval", "p99_interval", "max", "source")
-        return Percentiles(n=0, reasons=dict.fromkeys(nulls, f"no span, and no {name} histogram from the engine"))
-    stats = Percentiles(n=made.n, source=f"engine histogram {', '.join(made.names)[:200]}", reasons={"max": "a histogram has no maximum"})
+        return Percentiles(
+            n=0, reasons=dict.fromkeys(nulls, f"no span, and no {name} histogram from the engine")
+        )
+    stats = Percentiles(
+        n=made.n,
+        source=f"engine histogram {', '.join(made.names)[:200]}",
+        reasons={"max": "a histogram has no maximum"},
+    )
     for field, percentile in zip(fields, (50.0, 75.0, 90.0, 95.0, 99.0, 99.9), strict=True):
         value = made.quantile(percentile / 100.0) if made.n >= MIN_N[percentile] else None
         if value is None:
-            why = f"P{percentile:g} needs at least {MIN_N[percentile]} values, there are {made.n}" if made.n < MIN_N[percentile] else (
-                f"beyond the last bucket edge of {say_ms(1000.0 * float(made.edges[-1]))}: give the engine wider buckets")
+            why = (
+                f"P{percentile:g} needs at least {MIN_N[percentile]} values, there are {made.n}"
+                if made.n < MIN_N[percentile]
+                else (
+                    f"beyond the last bucket edge of {say_ms(1000.0 * float(made.edges[-1]))}: give the engine wider buckets"
+                )
+            )
             stats.reasons[field] = why
             if f"{field}_interval" in ("p50_interval", "p95_interval", "p99_interval"):
                 stats.reasons[f"{field}_interval"] = why
@@ -250,8 +386,14 @@ def _verdict(found: dict[str, Increments], points: pl.DataFrame, slo: Slo) -> Ve
     allowed = 1.0 - slo.goodput_target
     note = "By the engine's metrics alone (no spans): "
     if not judged or max(j.n for j in judged) < min_n(slo.percentile):
-        what = f"{max(j.n for j in judged)} values" if judged else f"no histogram of {' or '.join(m.upper() for m in slo.limits())}"
-        sentence = f"{note}not enough data, {what}; P{slo.percentile:g} needs {min_n(slo.percentile)}."
+        what = (
+            f"{max(j.n for j in judged)} values"
+            if judged
+            else f"no histogram of {' or '.join(m.upper() for m in slo.limits())}"
+        )
+        sentence = (
+            f"{note}not enough data, {what}; P{slo.percentile:g} needs {min_n(slo.percentile)}."
+        )
         return _plain("not_enough_data", sentence, "too few values in the engine's histograms")
     over = [j for j in judged if wilson(j.sure, j.n, Z_ONE_SIDED)[0] > allowed]
     if over:
@@ -259,52 +401,122 @@ def _verdict(found: dict[str, Increments], points: pl.DataFrame, slo: Slo) -> Ve
     open_ = [j for j in judged if wilson(j.maybe, j.n, Z_ONE_SIDED)[0] > allowed]
     if open_:
         j = open_[0]
-        sentence = (f"{note}between {say_ratio(j.sure / j.n)} and {say_ratio(j.maybe / j.n)} of {j.n:,} values of {j.metric.upper()} are over "
-                    f"{say_ms(j.limit_ms)}, and {say_ratio(allowed)} may be: the bucket edges do not tell. Set a limit on a bucket edge, or switch tracing on.")
+        sentence = (
+            f"{note}between {say_ratio(j.sure / j.n)} and {say_ratio(j.maybe / j.n)} of {j.n:,} values of {j.metric.upper()} are over "
+            f"{say_ms(j.limit_ms)}, and {say_ratio(allowed)} may be: the bucket edges do not tell. Set a limit on a bucket edge, or switch tracing on."
+        )
         return _plain("not_enough_data", sentence, "the histogram's bucket edges do not tell")
     j = judged[0]
     quantile = j.made.quantile(slo.percentile / 100.0)
-    seen = f"{j.metric.upper()} P{slo.percentile:g} is {_between(quantile)}" if quantile else f"{j.metric.upper()} is counted"
+    seen = (
+        f"{j.metric.upper()} P{slo.percentile:g} is {_between(quantile)}"
+        if quantile
+        else f"{j.metric.upper()} is counted"
+    )
     sentence = f"{note}within budget, {seen} of {say_ms(j.limit_ms)} allowed; at most {say_ratio(j.maybe / j.n)} of {j.n:,} are over."
     return _plain("within_budget", sentence, "the engine is within budget", j.metric)
 
 
 def _plain(status: Status, sentence: str, why: str, metric: str | None = None) -> Verdict:
-    nulls = ("metric", "stage", "cause", "onset", "trend", "affected", "owner", "mitigation", "rollback", "recheck_after_s")
-    return Verdict(status=status, scope="engine_only", metric=_named(metric) if metric else None, sentence=sentence, reasons=dict.fromkeys(nulls, why))
+    nulls = (
+        "metric",
+        "stage",
+        "cause",
+        "onset",
+        "trend",
+        "affected",
+        "owner",
+        "mitigation",
+        "rollback",
+        "recheck_after_s",
+    )
+    return Verdict(
+        status=status,
+        scope="engine_only",
+        metric=_named(metric) if metric else None,
+        sentence=sentence,
+        reasons=dict.fromkeys(nulls, why),
+    )
 
 
-def _over(j: _Judged, found: dict[str, Increments], points: pl.DataFrame, slo: Slo, note: str) -> Verdict:
-    phases = ("queue", "prefill") if j.metric == "ttft" else ("decode",) if j.metric in ("tpot", "itl") else PHASES
-    means = {name: mean * 1000.0 for name in phases if name in found and (mean := found[name].mean) is not None}
-    stage = max(means, key=lambda name: means[name], default=None) if j.metric not in ("tpot", "itl") else "decode"
+def _over(
+    j: _Judged, found: dict[str, Increments], points: pl.DataFrame, slo: Slo, note: str
+) -> Verdict:
+    phases = (
+        ("queue", "prefill")
+        if j.metric == "ttft"
+        else ("decode",)
+        if j.metric in ("tpot", "itl")
+        else PHASES
+    )
+    means = {
+        name: mean * 1000.0
+        for name in phases
+        if name in found and (mean := found[name].mean) is not None
+    }
+    stage = (
+        max(means, key=lambda name: means[name], default=None)
+        if j.metric not in ("tpot", "itl")
+        else "decode"
+    )
     onset_us = _onset(j, 1.0 - slo.goodput_target)
     gauges = _gauges(points if onset_us is None else points.filter(pl.col("time_us") >= onset_us))
-    waits = mostly_waiting(points, onset_us) if stage is None and j.metric in ("ttft", "e2e") else ""
+    waits = (
+        mostly_waiting(points, onset_us) if stage is None and j.metric in ("ttft", "e2e") else ""
+    )
     stage = "queue" if waits else stage
     cause, because, mitigation = _cause(stage, found, points, gauges, onset_us)
     quantile = j.made.quantile(slo.percentile / 100.0)
     seen = _between(quantile) if quantile else f"beyond {say_ms(1000.0 * float(j.made.edges[-1]))}"
     others = ", ".join(f"{name} {say_ms(value)}" for name, value in means.items() if name != stage)
-    spent = f" {stage} takes {say_ms(means[stage])} of a mean request ({others or 'nothing else is counted'})" if stage in means else ""
-    why = f"{spent}{f', because {because}' if because else ''}." if spent else f" It is the queue: {because}." if waits and because else ""
-    sentence = (f"{note}{j.metric.upper()} P{slo.percentile:g} is {seen} against a limit of {say_ms(j.limit_ms)}, "
-                f"at least {say_ratio(j.sure / j.n)} of {j.n:,} values are over.{why}")
-    reasons = {"affected": "metrics do not tell whose requests were slow", "trend": "metrics alone: see the series of the indicators"}
+    spent = (
+        f" {stage} takes {say_ms(means[stage])} of a mean request ({others or 'nothing else is counted'})"
+        if stage in means
+        else ""
+    )
+    why = (
+        f"{spent}{f', because {because}' if because else ''}."
+        if spent
+        else f" It is the queue: {because}."
+        if waits and because
+        else ""
+    )
+    sentence = (
+        f"{note}{j.metric.upper()} P{slo.percentile:g} is {seen} against a limit of {say_ms(j.limit_ms)}, "
+        f"at least {say_ratio(j.sure / j.n)} of {j.n:,} values are over.{why}"
+    )
+    reasons = {
+        "affected": "metrics do not tell whose requests were slow",
+        "trend": "metrics alone: see the series of the indicators",
+    }
     step, undo = stopgap(stage or "other", "platform", [])
     if stage is None:
         reasons["stage"] = "the engine sends no queue, prefill or decode histogram"
     if cause is None:
-        reasons["cause"] = "metrics alone name a cause only for a queue: switch tracing on for the rest"
+        reasons["cause"] = (
+            "metrics alone name a cause only for a queue: switch tracing on for the rest"
+        )
     if onset_us is None:
         reasons["onset"] = "no single point after a healthy stretch"
     return Verdict(
-        status="over_budget", scope="engine_only", metric=_named(j.metric), stage=stage, cause=cause, sentence=sentence,
-        onset=None if onset_us is None else from_us(onset_us), owner="platform", mitigation=mitigation or step,
-        rollback="Restore the former settings when no request waits." if mitigation else undo, recheck_after_s=_RECHECK_S,
-        ruled_out=[RuledOut(what=name, figure=f"{say_ms(value)} of a mean request") for name, value in means.items()
-                   if name != stage and value < RULED_OUT_BELOW * sum(means.values())],
-        reasons=reasons)
+        status="over_budget",
+        scope="engine_only",
+        metric=_named(j.metric),
+        stage=stage,
+        cause=cause,
+        sentence=sentence,
+        onset=None if onset_us is None else from_us(onset_us),
+        owner="platform",
+        mitigation=mitigation or step,
+        rollback="Restore the former settings when no request waits." if mitigation else undo,
+        recheck_after_s=_RECHECK_S,
+        ruled_out=[
+            RuledOut(what=name, figure=f"{say_ms(value)} of a mean request")
+            for name, value in means.items()
+            if name != stage and value < RULED_OUT_BELOW * sum(means.values())
+        ],
+        reasons=reasons,
+    )
 
 
 def _between(quantile: tuple[float, float, float]) -> str:
@@ -318,7 +530,11 @@ def _onset(j: _Judged, allowed: float) -> int | None:
         return None
     sure, _, n = j.made.over(j.limit_ms / 1000.0)
     order = np.argsort(j.made.to_us, kind="stable")
-    bad = np.concatenate([np.arange(k) < s for s, k in zip(sure[order], n[order], strict=True)]) if len(order) else np.zeros(0, np.bool_)
+    bad = (
+        np.concatenate([np.arange(k) < s for s, k in zip(sure[order], n[order], strict=True)])
+        if len(order)
+        else np.zeros(0, np.bool_)
+    )
     return find_onset(np.repeat(j.made.to_us[order], n[order]), bad, allowed)
 
 
@@ -337,36 +553,75 @@ def _gauges(points: pl.DataFrame) -> _Gauges:
 
     kv, waiting, preempted = of("kv_cache_usage"), of("queue_depth"), of("preemptions")
     return _Gauges(
-        float(np.percentile(kv, 95.0)) if len(kv) else None, float((waiting > 0.0).mean()) if len(waiting) else None,
-        float(waiting.max()) if len(waiting) else None, float(preempted.mean()) if len(preempted) else None)
+        float(np.percentile(kv, 95.0)) if len(kv) else None,
+        float((waiting > 0.0).mean()) if len(waiting) else None,
+        float(waiting.max()) if len(waiting) else None,
+        float(preempted.mean()) if len(preempted) else None,
+    )
 
 
 def _cause(
-    stage: str | None, found: dict[str, Increments], points: pl.DataFrame, gauges: _Gauges, onset_us: int | None
+    stage: str | None,
+    found: dict[str, Increments],
+    points: pl.DataFrame,
+    gauges: _Gauges,
+    onset_us: int | None,
 ) -> tuple[str | None, str, str | None]:
     """Name the cause of a queue from gauges: a full cache with preemptions, or plainly more work than capacity."""
     if stage != "queue" or gauges.waiting_ratio is None or gauges.waiting_ratio < MOSTLY:
         return None, "", None
     waiting = f"requests wait in {say_ratio(gauges.waiting_ratio)} of the samples (at most {gauges.waiting_most:,.0f})"
-    kv = f" and KV cache usage stands at {say_ratio(gauges.kv_p95)} at P95 (a prior, not learned here)" if gauges.kv_p95 is not None else ""
+    kv = (
+        f" and KV cache usage stands at {say_ratio(gauges.kv_p95)} at P95 (a prior, not learned here)"
+        if gauges.kv_p95 is not None
+        else ""
+    )
     grown = _growth(points, onset_us)
     finished = found["queue"].n if "queue" in found else 0
-    span_s = float(found["queue"].to_us.max() - found["queue"].from_us.min()) / 1e6 if "queue" in found else 0.0
-    thrashing = gauges.preemptions_rate is not None and finished > 0 and gauges.preemptions_rate * span_s / finished > PREEMPTED
+    span_s = (
+        float(found["queue"].to_us.max() - found["queue"].from_us.min()) / 1e6
+        if "queue" in found
+        else 0.0
+    )
+    thrashing = (
+        gauges.preemptions_rate is not None
+        and finished > 0
+        and gauges.preemptions_rate * span_s / finished > PREEMPTED
+    )
     if grown is None or grown < GREW:
         full = gauges.kv_p95 is not None and gauges.kv_p95 > KV_FULL and thrashing
         if full:
-            return "kv_pressure", f"{waiting}{kv} while requests are preempted", "Lower max_num_seqs, shorten contexts, or give the cache more blocks."
-    load = f"; prompt tokens arrive {grown:.1f} times as fast as before" if grown is not None and grown >= GREW else ""
-    return "under_capacity", f"{waiting}{kv}{load}", "Add replicas or shed load until no request waits."
+            return (
+                "kv_pressure",
+                f"{waiting}{kv} while requests are preempted",
+                "Lower max_num_seqs, shorten contexts, or give the cache more blocks.",
+            )
+    load = (
+        f"; prompt tokens arrive {grown:.1f} times as fast as before"
+        if grown is not None and grown >= GREW
+        else ""
+    )
+    return (
+        "under_capacity",
+        f"{waiting}{kv}{load}",
+        "Add replicas or shed load until no request waits.",
+    )
 
 
 def _growth(points: pl.DataFrame, onset_us: int | None) -> float | None:
     """Return how much faster prompt tokens come around the onset than before: the highest minute's rate over the median before the onset."""
     if onset_us is None:
         return None
-    rates = points.filter(pl.col("indicator") == "prompt_tokens").group_by("time_us").agg(pl.col("value").sum()).sort("time_us")
-    before, after = rates.filter(pl.col("time_us") < onset_us)["value"].to_numpy(), rates.filter(pl.col("time_us") >= onset_us)["value"].to_numpy()
+    rates = (
+        points.filter(pl.col("indicator") == "prompt_tokens")
+        .group_by("time_us")
+        .agg(pl.col("value").sum())
+        .sort("time_us")
+    )
+    before, after = (
+        rates.filter(pl.col("time_us") < onset_us)["value"].to_numpy(),
+        rates.filter(pl.col("time_us") >= onset_us)["value"].to_numpy(),
+    )
     if len(before) < 3 or len(after) < 1 or float(np.median(before)) <= 0.0:
         return None
     return float(np.percentile(after, 90.0) / np.median(before))
@@ -375,5 +630,3 @@ def _growth(points: pl.DataFrame, onset_us: int | None) -> float | None:
 def _named(name: str) -> Metric:
     names: dict[str, Metric] = {"ttft": "ttft", "itl": "itl", "tpot": "tpot", "e2e": "e2e"}
     return names[name]
-
-

@@ -33,24 +33,47 @@ MOST_REQUESTS: Final = 5000
 # Part of a what-if's own effort that calibration may take here.
 EFFORT: Final = 0.2
 # What-ifs that a finding names for its reader alone: exact by their class, so that the finding's own figure stands.
-AS_SAID: Final = ("clip", "co_location", "connection_pooling", "fan_out", "hedging", "reasoning_effort", "response_cache", "step_cap", "streaming",
-                  "timeout_fallback", "warm_pool")
+AS_SAID: Final = (
+    "clip",
+    "co_location",
+    "connection_pooling",
+    "fan_out",
+    "hedging",
+    "reasoning_effort",
+    "response_cache",
+    "step_cap",
+    "streaming",
+    "timeout_fallback",
+    "warm_pool",
+)
 # A simulated figure is shown for so long before it is made anew.
 FRESH_S: Final = 600.0
 
 
-def inline(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str, causes: list[Diagnosis], period: Period) -> list[Diagnosis]:
+def inline(
+    con: duckdb.DuckDBPyConnection,
+    window: Window,
+    slo: Slo,
+    metric: str,
+    causes: list[Diagnosis],
+    period: Period,
+) -> list[Diagnosis]:
     """Return the causes with simulated fixes, computed now (seconds of one core)."""
     if metric not in METRICS or not any(_asks(one) for one in causes[:MOST]):
         return causes
     facts = _facts(con, window, slo, metric, period)
-    return [_with(one, _asked(catalogue.ask, facts, one.finding)) if _asks(one) and at < MOST else one for at, one in enumerate(causes)]
+    return [
+        _with(one, _asked(catalogue.ask, facts, one.finding)) if _asks(one) and at < MOST else one
+        for at, one in enumerate(causes)
+    ]
 
 
 class Background:
     """Simulated fixes for reports of a server: computed by the what-if's worker one after the other, told once they are there."""
 
-    def __init__(self, reading: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]], ask: Ask) -> None:
+    def __init__(
+        self, reading: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]], ask: Ask
+    ) -> None:
         self._reading, self._ask = reading, ask
         self._fixes: Later[FoundFix] = Later("overrun-fixes", FRESH_S)
 
@@ -60,23 +83,45 @@ class Background:
         return self._fixes.made
 
     def __call__(
-        self, con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str, causes: list[Diagnosis], period: Period
+        self,
+        con: duckdb.DuckDBPyConnection,
+        window: Window,
+        slo: Slo,
+        metric: str,
+        causes: list[Diagnosis],
+        period: Period,
     ) -> list[Diagnosis]:
         """Return the causes with the simulated fixes that are known, and begin to simulate the others."""
         if metric not in METRICS:
             return causes
-        return [self._told(one, window, slo, metric, period) if _asks(one) and at < MOST else one for at, one in enumerate(causes)]
+        return [
+            self._told(one, window, slo, metric, period) if _asks(one) and at < MOST else one
+            for at, one in enumerate(causes)
+        ]
 
-    def _told(self, one: Diagnosis, window: Window, slo: Slo, metric: str, period: Period) -> Diagnosis:
+    def _told(
+        self, one: Diagnosis, window: Window, slo: Slo, metric: str, period: Period
+    ) -> Diagnosis:
         fix = one.finding.fix
         if fix is None:
             return one
         # The window moves with the clock and the figures with each request: the same cause since the same onset is the same question.
-        key = (replace(window, start=None, end=None), slo, metric, period.start.replace(microsecond=0), one.finding.rule, fix.whatif)
-        known = self._fixes.get(key, lambda: self._simulated(one.finding, window, slo, metric, period))
+        key = (
+            replace(window, start=None, end=None),
+            slo,
+            metric,
+            period.start.replace(microsecond=0),
+            one.finding.rule,
+            fix.whatif,
+        )
+        known = self._fixes.get(
+            key, lambda: self._simulated(one.finding, window, slo, metric, period)
+        )
         return _with(one, _noted(fix, SIMULATING) if known is None else known[1])
 
-    def _simulated(self, finding: Finding, window: Window, slo: Slo, metric: str, period: Period) -> FoundFix:
+    def _simulated(
+        self, finding: Finding, window: Window, slo: Slo, metric: str, period: Period
+    ) -> FoundFix:
         with self._reading() as con:
             facts = _facts(con, window, slo, metric, period)
         return _asked(self._ask, facts, finding)
@@ -87,8 +132,16 @@ def _asks(one: Diagnosis) -> bool:
     return one.finding.fix is not None and one.finding.fix.whatif not in (None, *AS_SAID)
 
 
-def _facts(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str, period: Period) -> Facts:
-    facts = load_facts(con, replace(window, start=period.start, end=period.end, baseline="none"), slo, metric, most=MOST_REQUESTS)
+def _facts(
+    con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str, period: Period
+) -> Facts:
+    facts = load_facts(
+        con,
+        replace(window, start=period.start, end=period.end, baseline="none"),
+        slo,
+        metric,
+        most=MOST_REQUESTS,
+    )
     facts.effort = EFFORT
     return facts
 
@@ -99,15 +152,28 @@ def _asked(ask: Ask, facts: Facts, finding: Finding) -> FoundFix:
     if fix is None or fix.whatif is None:
         raise ValueError(f"{finding.rule} has no fix to ask for")
     try:
-        answer = ask(facts, fix.whatif, {name: str(value) for name, value in fix.parameters.items()})
+        answer = ask(
+            facts, fix.whatif, {name: str(value) for name, value in fix.parameters.items()}
+        )
     except AnalysisError as error:
         return _noted(fix, str(error))
-    if answer.predicted is None or not (answer.method == "simulated" or "client_only" in answer.reasons):
-        why = answer.reasons.get("simulated") or answer.reasons.get("predicted") or "no engine to simulate"
+    if answer.predicted is None or not (
+        answer.method == "simulated" or "client_only" in answer.reasons
+    ):
+        why = (
+            answer.reasons.get("simulated")
+            or answer.reasons.get("predicted")
+            or "no engine to simulate"
+        )
         return _noted(fix, why)
     return msgspec.structs.replace(
-        fix, method=answer.method, assumption=answer.assumption, predicted=answer.predicted,
-        reasons={"window": "over the requests since the onset"} | {name: why for name, why in answer.reasons.items() if name == "client_only"})
+        fix,
+        method=answer.method,
+        assumption=answer.assumption,
+        predicted=answer.predicted,
+        reasons={"window": "over the requests since the onset"}
+        | {name: why for name, why in answer.reasons.items() if name == "client_only"},
+    )
 
 
 def _noted(fix: FoundFix, why: str) -> FoundFix:

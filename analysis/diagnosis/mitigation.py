@@ -9,11 +9,16 @@ from overrun.analysis.numbers.traffic_changes import Changed
 from overrun.analysis.words.finding import Owner
 
 # What went wrong is the caller's: it asks for what is not there or not allowed (HTTP 4xx but for the two that say that the far side is full or late).
-_CALLERS = re.compile(r"\b4(?!08|29)\d\d\b|bad.?request|invalid|unauthori[sz]ed|authentication|permission|forbidden|not.?found|unprocessable|content.?filter",
-                      re.IGNORECASE)
+_CALLERS = re.compile(
+    r"\b4(?!08|29)\d\d\b|bad.?request|invalid|unauthori[sz]ed|authentication|permission|forbidden|not.?found|unprocessable|content.?filter",
+    re.IGNORECASE,
+)
 # ...or of who serves: full, late, or broken.
-_SERVERS = re.compile(r"\b(408|429|499|5\d\d)\b|rate.?limit|overload|quota|unavailable|timed?.?out|deadline|internal|server.?error|connection|refused|reset|"
-                      r"exhausted|out.?of.?memory|oom", re.IGNORECASE)
+_SERVERS = re.compile(
+    r"\b(408|429|499|5\d\d)\b|rate.?limit|overload|quota|unavailable|timed?.?out|deadline|internal|server.?error|connection|refused|reset|"
+    r"exhausted|out.?of.?memory|oom",
+    re.IGNORECASE,
+)
 
 
 def stopgap(stage: str, owner: Owner, changed: Sequence[Changed]) -> tuple[str, str]:
@@ -22,19 +27,28 @@ def stopgap(stage: str, owner: Owner, changed: Sequence[Changed]) -> tuple[str, 
     if not changed:
         return step, undo
     change = f"{changed[0].what}, now {changed[0].after}"
-    return f"Roll back what changed at the onset ({change}) if that is quick; else: {step}", f"Put the change back once it is cleared. {undo}"
+    return (
+        f"Roll back what changed at the onset ({change}) if that is quick; else: {step}",
+        f"Put the change back once it is cleared. {undo}",
+    )
 
 
 def _by_owner(stage: str, owner: Owner) -> tuple[str, str]:
     if owner == "provider":
-        return ("Send part of the calls to another deployment or model of equal quality, and set a timeout with a fallback answer on the rest.",
-                "Send them back and remove the timeout when a recheck is within the limit.")
+        return (
+            "Send part of the calls to another deployment or model of equal quality, and set a timeout with a fallback answer on the rest.",
+            "Send them back and remove the timeout when a recheck is within the limit.",
+        )
     if owner == "platform":
-        return ("Admit less at the gateway: hold batch and eval work back, then answer the least important requests with 429 and Retry-After.",
-                "Admit all of it again when a recheck is within the limit.")
+        return (
+            "Admit less at the gateway: hold batch and eval work back, then answer the least important requests with 429 and Retry-After.",
+            "Admit all of it again when a recheck is within the limit.",
+        )
     where = "the slowest step" if stage == "other" else stage
-    return (f"Set a timeout on {where} and go on without its result where an answer can do without it; else admit fewer requests.",
-            "Remove the timeout again.")
+    return (
+        f"Set a timeout on {where} and go on without its result where an answer can do without it; else admit fewer requests.",
+        "Remove the timeout again.",
+    )
 
 
 def owner_of_errors(name: str | None, *, own_engines: bool) -> Owner | None:

@@ -14,7 +14,15 @@ from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.incident.no_baseline import WORTH_ANYWAY
 from overrun.analysis.numbers.budget import StageTimes
 from overrun.analysis.numbers.tail import Tail
-from overrun.analysis.words.finding import MIN_DOMINATED, MIN_SHARE, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.words.finding import (
+    MIN_DOMINATED,
+    MIN_SHARE,
+    Diagnosis,
+    NotEnoughData,
+    RuledOut,
+    say_ms,
+    say_ratio,
+)
 
 # Retries, a full cache or a packed batch follow from something else more often than not: they come first only if nothing else explains half
 # as much; own default.
@@ -68,11 +76,16 @@ def run_rules(case: Case, modules: Mapping[str, ModuleType], told: Collection[st
         elif isinstance(answer, NotEnoughData):
             lacking[name] = answer.reason
     causes, followed, consequences = rank(case, [one for one in found if not one.opportunity], told)
-    gains = sorted((one for one in found if one.opportunity), key=lambda one: (-_saved_ms(one), one.finding.rule))
+    gains = sorted(
+        (one for one in found if one.opportunity),
+        key=lambda one: (-_saved_ms(one), one.finding.rule),
+    )
     return Ranked(causes, gains, [*followed, *ruled_out], lacking, consequences)
 
 
-def rank(case: Case, found: list[Diagnosis], told: Collection[str] = ()) -> tuple[list[Diagnosis], list[RuledOut], frozenset[str]]:
+def rank(
+    case: Case, found: list[Diagnosis], told: Collection[str] = ()
+) -> tuple[list[Diagnosis], list[RuledOut], frozenset[str]]:
     """Return the causes in order and, as ruled out, those whose share of the excess others explain already; and which of these a cause brings.
 
     Greedy: the cause with the largest claim (times its weight) takes its time per stage, but for what another one was told apart by; the next is
@@ -82,24 +95,44 @@ def rank(case: Case, found: list[Diagnosis], told: Collection[str] = ()) -> tupl
     left = {stage: max(0.0, ms) for stage, ms in case.tail.excess_ms.items()}
     total = case.tail.excess_total_ms
     scores = _scores(case, found)
-    waiting = sorted(found, key=lambda one: (one.finding.rule not in told, *_place(one, scores), one.finding.rule))
+    waiting = sorted(
+        found,
+        key=lambda one: (one.finding.rule not in told, *_place(one, scores), one.finding.rule),
+    )
     causes: list[Diagnosis] = []
     followed: list[RuledOut] = []
     consequences: set[str] = set()
     together = 0.0
     for one in waiting:
         kept = {} if one.apart else _reserved(waiting, causes)
-        takes = {stage: max(0.0, min(ms, left.get(stage, 0.0) - kept.get(stage, 0.0))) for stage, ms in one.claims_ms.items()}
+        takes = {
+            stage: max(0.0, min(ms, left.get(stage, 0.0) - kept.get(stage, 0.0)))
+            for stage, ms in one.claims_ms.items()
+        }
         part = sum(takes.values()) / total if total > 0.0 else 0.0
-        behind = next((cause for cause in causes if one.finding.rule in cause.brings or (one.amplifier and _feeds(cause, one))), None)
+        behind = next(
+            (
+                cause
+                for cause in causes
+                if one.finding.rule in cause.brings or (one.amplifier and _feeds(cause, one))
+            ),
+            None,
+        )
         if behind is not None:
-            followed.append(RuledOut(what=one.finding.rule, figure=f"it follows from {behind.finding.rule}: {one.because}"))
+            followed.append(
+                RuledOut(
+                    what=one.finding.rule,
+                    figure=f"it follows from {behind.finding.rule}: {one.because}",
+                )
+            )
             consequences.add(one.finding.rule)
             together += part  # the chain explains it, by its first link
             continue
         # What made requests slow alone was a cause of the same stage that is named, or several that leave next to nothing of it.
         named = any(cause.finding.stage == one.finding.stage for cause in causes)
-        told_already = named or part * total <= MIN_LEFT * sum(max(0.0, ms) for ms in one.claims_ms.values())
+        told_already = named or part * total <= MIN_LEFT * sum(
+            max(0.0, ms) for ms in one.claims_ms.values()
+        )
         if causes and part < one.least and (one.dominates < MIN_DOMINATED or told_already):
             figure = f"of the {say_ms(sum(one.claims_ms.values()))} that it could explain, {say_ratio(part)} of the excess is not explained by "
             followed.append(RuledOut(what=one.finding.rule, figure=figure + causes[0].finding.rule))
@@ -109,7 +142,13 @@ def rank(case: Case, found: list[Diagnosis], told: Collection[str] = ()) -> tupl
         for stage, ms in takes.items():
             left[stage] = left.get(stage, 0.0) - ms
     if together < MIN_SHARE and _rescued(case, causes) < MIN_RESCUED:
-        few = [RuledOut(what=one.finding.rule, figure=f"{say_ratio(explained(case, one.claims_ms))} of the excess") for one in causes]
+        few = [
+            RuledOut(
+                what=one.finding.rule,
+                figure=f"{say_ratio(explained(case, one.claims_ms))} of the excess",
+            )
+            for one in causes
+        ]
         return [], [*few, *followed], frozenset(consequences)
     return causes, followed, frozenset(consequences)
 
@@ -119,7 +158,11 @@ def without(times: StageTimes, excess: Tail, causes: list[Diagnosis]) -> StageTi
     kept = {}
     for stage, spent in times.ms.items():
         whole = excess.excess_ms.get(stage, 0.0)
-        part = min(1.0, sum(max(0.0, one.claims_ms.get(stage, 0.0)) for one in causes) / whole) if whole > 0.0 else 0.0
+        part = (
+            min(1.0, sum(max(0.0, one.claims_ms.get(stage, 0.0)) for one in causes) / whole)
+            if whole > 0.0
+            else 0.0
+        )
         kept[stage] = spent - part * np.maximum(0.0, spent - excess.usual_ms(stage))
     total = times.total_ms - sum(spent - kept[stage] for stage, spent in times.ms.items())
     return replace(times, total_ms=total, ms=kept)
@@ -154,7 +197,10 @@ def _place(one: Diagnosis, scores: Mapping[str, float]) -> tuple[float, bool]:
 
 def _feeds(cause: Diagnosis, amplifier: Diagnosis) -> bool:
     """Say whether a cause adds to a stage that the amplifier makes worse."""
-    return any(ms > 0.0 and cause.claims_ms.get(stage, 0.0) > 0.0 for stage, ms in amplifier.claims_ms.items())
+    return any(
+        ms > 0.0 and cause.claims_ms.get(stage, 0.0) > 0.0
+        for stage, ms in amplifier.claims_ms.items()
+    )
 
 
 def _scores(case: Case, found: list[Diagnosis]) -> dict[str, float]:
@@ -163,15 +209,22 @@ def _scores(case: Case, found: list[Diagnosis]) -> dict[str, float]:
     scores = {one.finding.rule: _score(case, one) for one in found}
     for one in found:
         if one.amplifier:
-            fed = [scores[other.finding.rule] for other in found
-                   if not other.amplifier and _feeds(other, one) and explained(case, other.claims_ms) >= other.least]
+            fed = [
+                scores[other.finding.rule]
+                for other in found
+                if not other.amplifier
+                and _feeds(other, one)
+                and explained(case, other.claims_ms) >= other.least
+            ]
             if sum(fed) > scores[one.finding.rule]:
                 scores[one.finding.rule] = min(scores[one.finding.rule], max(fed) - _BEHIND)
     return scores
 
 
 def _score(case: Case, one: Diagnosis) -> float:
-    return explained(case, one.claims_ms) * one.weight * (AMPLIFIER_WEIGHT if one.amplifier else 1.0)
+    return (
+        explained(case, one.claims_ms) * one.weight * (AMPLIFIER_WEIGHT if one.amplifier else 1.0)
+    )
 
 
 def _saved_ms(one: Diagnosis) -> float:
@@ -179,4 +232,8 @@ def _saved_ms(one: Diagnosis) -> float:
     fix = one.finding.fix
     if fix is None or fix.predicted is None:
         return 0.0
-    return (fix.predicted.before - fix.predicted.after) * fix.predicted.touched_ratio * one.finding.confidence
+    return (
+        (fix.predicted.before - fix.predicted.after)
+        * fix.predicted.touched_ratio
+        * one.finding.confidence
+    )

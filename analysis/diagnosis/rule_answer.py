@@ -12,11 +12,24 @@ import numpy as np
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.whatif.time_saved import saved
 from overrun.analysis.words.arrays import FloatArray, IndexArray
-from overrun.analysis.words.finding import MIN_BREACHING, MIN_PART, SEED, Diagnosis, Finding, Fix, Method, Owner, Predicted, say_ratio
+from overrun.analysis.words.finding import (
+    MIN_BREACHING,
+    MIN_PART,
+    SEED,
+    Diagnosis,
+    Finding,
+    Fix,
+    Method,
+    Owner,
+    Predicted,
+    say_ratio,
+)
 
 RECHECK_S: Final = 300
 # What-ifs whose arithmetic leaves out no load: they take time off each request, and what its engine does is the same.
-WITHOUT_LOAD: Final = frozenset({"clip", "co_location", "fan_out", "hedging", "response_cache", "streaming", "timeout_fallback"})
+WITHOUT_LOAD: Final = frozenset(
+    {"clip", "co_location", "fan_out", "hedging", "response_cache", "streaming", "timeout_fallback"}
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +67,9 @@ def made_slow(case: Case, added_ms: FloatArray) -> float:
 
     0 where they are fewer than a cause needs.
     """
-    over = case.times.total_ms[case.tail.tail_index] - sum(map(case.tail.usual_ms, case.tail.tail_ms))
+    over = case.times.total_ms[case.tail.tail_index] - sum(
+        map(case.tail.usual_ms, case.tail.tail_ms)
+    )
     hits = added_ms > np.maximum(0.5 * over, 0.5 * case.tail.excess_total_ms)
     return float(hits.mean()) if int(hits.sum()) >= MIN_BREACHING else 0.0
 
@@ -88,7 +103,9 @@ def named(
         service=service,
         severity="info" if opportunity else case.severity(),
         confidence=round(min(0.95, weight * (0.5 if opportunity else share)), 2),
-        headline=headline if opportunity else f"{headline}; that is {say_ratio(share)} of the excess",
+        headline=headline
+        if opportunity
+        else f"{headline}; that is {say_ratio(share)} of the excess",
         evidence={
             "n": len(case.values),
             "n_breaching": int(case.breaching.sum()),
@@ -106,20 +123,46 @@ def named(
         reasons={} if service else {"service": why_no_service},
     )
     return Diagnosis(
-        finding, dict(claims_ms), because, action.owner, action.mitigation, action.rollback, action.recheck_after_s, weight, amplifier, opportunity,
-        dominates)
+        finding,
+        dict(claims_ms),
+        because,
+        action.owner,
+        action.mitigation,
+        action.rollback,
+        action.recheck_after_s,
+        weight,
+        amplifier,
+        opportunity,
+        dominates,
+    )
 
 
 def bound_fix(
-    case: Case, id_: str, title: str, detail: str, assumption: str, saved_ms: FloatArray, *, cost: dict[str, float] | None = None,
-    whatif: str | None = None, parameters: Mapping[str, float | str] | None = None,
+    case: Case,
+    id_: str,
+    title: str,
+    detail: str,
+    assumption: str,
+    saved_ms: FloatArray,
+    *,
+    cost: dict[str, float] | None = None,
+    whatif: str | None = None,
+    parameters: Mapping[str, float | str] | None = None,
 ) -> Fix:
     """Return a fix whose gain is exact arithmetic: `saved_ms` (shape (n,)) off each request, its effect on the load of others left out.
 
     `whatif` with its parameters is the simulation that can tell more.
     """
-    return Fix(id=id_, title=title, detail=detail, assumption=assumption, method="exact", predicted=gain(case, saved_ms, cost=cost), whatif=whatif,
-               parameters=dict(parameters or {}))
+    return Fix(
+        id=id_,
+        title=title,
+        detail=detail,
+        assumption=assumption,
+        method="exact",
+        predicted=gain(case, saved_ms, cost=cost),
+        whatif=whatif,
+        parameters=dict(parameters or {}),
+    )
 
 
 def _reaching(case: Case, fix: Fix | None) -> Fix | None:
@@ -127,18 +170,33 @@ def _reaching(case: Case, fix: Fix | None) -> Fix | None:
     if fix is None or fix.method != "exact" or fix.whatif is None or fix.whatif in WITHOUT_LOAD:
         return fix
     told = fix.predicted
-    if told is None or told.interval is None or case.usual_ms is None or case.usual_ms >= told.interval[0]:
+    if (
+        told is None
+        or told.interval is None
+        or case.usual_ms is None
+        or case.usual_ms >= told.interval[0]
+    ):
         return fix
     why = "down to what the baseline's percentile was: what others gain from the work that is saved is not computed"
     return msgspec.structs.replace(
-        fix, predicted=msgspec.structs.replace(told, interval=(case.usual_ms, told.interval[1])), reasons={**fix.reasons, "interval": why})
+        fix,
+        predicted=msgspec.structs.replace(told, interval=(case.usual_ms, told.interval[1])),
+        reasons={**fix.reasons, "interval": why},
+    )
 
 
 def gain(case: Case, saved_ms: FloatArray, *, cost: dict[str, float] | None = None) -> Predicted:
     """Return the judged percentile of the successful requests with `saved_ms` (shape (n,)) taken off each."""
     some, limits_ms = case.answered, np.broadcast_to(case.limits_ms, len(case.values))
-    return saved(case.times.take(some), saved_ms[some], metric=case.metric, percentile=case.slo.percentile, rng=np.random.default_rng(SEED), cost=cost,
-                 limits_ms=limits_ms[some])
+    return saved(
+        case.times.take(some),
+        saved_ms[some],
+        metric=case.metric,
+        percentile=case.slo.percentile,
+        rng=np.random.default_rng(SEED),
+        cost=cost,
+        limits_ms=limits_ms[some],
+    )
 
 
 def clipped(case: Case, stage: str, limits_ms: float | FloatArray) -> Predicted:
@@ -146,6 +204,16 @@ def clipped(case: Case, stage: str, limits_ms: float | FloatArray) -> Predicted:
     return gain(case, np.maximum(case.spent(stage) - limits_ms, 0.0))
 
 
-def open_fix(id_: str, title: str, detail: str, assumption: str, why: str, method: Method = "estimate") -> Fix:
+def open_fix(
+    id_: str, title: str, detail: str, assumption: str, why: str, method: Method = "estimate"
+) -> Fix:
     """Return a fix whose gain these data cannot give, and why."""
-    return Fix(id=id_, title=title, detail=detail, assumption=assumption, method=method, predicted=None, reasons={"predicted": why})
+    return Fix(
+        id=id_,
+        title=title,
+        detail=detail,
+        assumption=assumption,
+        method=method,
+        predicted=None,
+        reasons={"predicted": why},
+    )

@@ -42,7 +42,9 @@ from overrun.analysis.numbers.window import (
 from overrun.analysis.words.finding import Diagnosis
 from overrun.analysis.words.slo import Slo
 
-Simulate: TypeAlias = Callable[[duckdb.DuckDBPyConnection, Window, Slo, str, list[Diagnosis], Period], list[Diagnosis]]
+Simulate: TypeAlias = Callable[
+    [duckdb.DuckDBPyConnection, Window, Slo, str, list[Diagnosis], Period], list[Diagnosis]
+]
 # Up to so many requests the causes come with the numbers: their calls and spans are all read (MOST_SPAN_REQUESTS), which takes about a second of one core.
 # Above it a report says the numbers at once, and a server the causes once they are found.
 MOST_AT_ONCE: Final = 20_000
@@ -74,39 +76,78 @@ class Causes:
     headroom: list[Room] = field(default_factory=list)
 
 
-Sought: TypeAlias = Callable[[duckdb.DuckDBPyConnection, Window, Slo, Configured | None, int], "tuple[float, Causes] | None"]
+Sought: TypeAlias = Callable[
+    [duckdb.DuckDBPyConnection, Window, Slo, Configured | None, int], "tuple[float, Causes] | None"
+]
 
 
-def seek(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, budgets: Configured | None, requests: int) -> tuple[float, Causes]:
+def seek(
+    con: duckdb.DuckDBPyConnection,
+    window: Window,
+    slo: Slo,
+    budgets: Configured | None,
+    requests: int,
+) -> tuple[float, Causes]:
     """Return (0.0, the causes of a window of so many requests), sought now among at most `MOST_CAUSE_REQUESTS` of them."""
     whole = load(con, window, every=math.ceil(requests / MOST_CAUSE_REQUESTS))
     sampled = assess(con, whole)
     chosen = choose(con, whole, slo)
-    frame, _ = without_spoiled(whole, held_back(checks(con, whole, slo, sampled), whole, chosen.frame if chosen is not None else None))
+    frame, _ = without_spoiled(
+        whole,
+        held_back(
+            checks(con, whole, slo, sampled), whole, chosen.frame if chosen is not None else None
+        ),
+    )
     even = evened(frame)
-    found = diagnose(even, slo, lookups(con, frame, slo, None), baseline=chosen, budgets=budgets, coverage=sampled.of_engines)
+    found = diagnose(
+        even,
+        slo,
+        lookups(con, frame, slo, None),
+        baseline=chosen,
+        budgets=budgets,
+        coverage=sampled.of_engines,
+    )
     learned, why_none = indicators(con, frame, slo)
-    return 0.0, Causes(found.known or NO_CAUSES, learned, why_none, crossed(con, frame, found.verdict.onset, requests), rooms_of(even, slo))
+    return 0.0, Causes(
+        found.known or NO_CAUSES,
+        learned,
+        why_none,
+        crossed(con, frame, found.verdict.onset, requests),
+        rooms_of(even, slo),
+    )
 
 
 class Background:
     """Causes for the reports of a server: sought one question after the other, told with their age once they are there."""
 
-    def __init__(self, reading: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]) -> None:
+    def __init__(
+        self, reading: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]
+    ) -> None:
         self._reading = reading
         self._found: Later[Causes] = Later("overrun-causes", FRESH_S, after_s=AFTER_S)
-        self._lately: Later[Causes] = Later("overrun-causes-lately", FRESH_LATELY_S, after_s=AFTER_S)
+        self._lately: Later[Causes] = Later(
+            "overrun-causes-lately", FRESH_LATELY_S, after_s=AFTER_S
+        )
 
     def __call__(
-        self, con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, budgets: Configured | None, requests: int
+        self,
+        con: duckdb.DuckDBPyConnection,
+        window: Window,
+        slo: Slo,
+        budgets: Configured | None,
+        requests: int,
     ) -> tuple[float, Causes] | None:
         """Return (age in seconds, causes) of this question, else of the same one a step earlier, else None; and have them sought where that is due."""
 
         now, *before = _keys(window, slo, budgets)
         job = self._job(window, slo, budgets, requests)
-        return self._found.get(now, job) or next((last for key in before if (last := self._found.last(key)) is not None), None)
+        return self._found.get(now, job) or next(
+            (last for key in before if (last := self._found.last(key)) is not None), None
+        )
 
-    def lately(self, window: Window, slo: Slo, budgets: Configured | None, requests: int) -> tuple[float, Causes] | None:
+    def lately(
+        self, window: Window, slo: Slo, budgets: Configured | None, requests: int
+    ) -> tuple[float, Causes] | None:
         """Return (age in seconds, causes) of a window that is answered at once where somebody asked the same moments ago, None otherwise; and renew them."""
         now, *before = _keys(window, slo, budgets)
         known = [last for key in (now, *before) if (last := self._lately.last(key)) is not None]
@@ -117,11 +158,15 @@ class Background:
             self._lately.get(now, self._job(window, slo, budgets, requests))
         return newest
 
-    def remember(self, window: Window, slo: Slo, budgets: Configured | None, causes: Causes, took_s: float) -> None:
+    def remember(
+        self, window: Window, slo: Slo, budgets: Configured | None, causes: Causes, took_s: float
+    ) -> None:
         """Keep the causes that came with a report, which took so many seconds."""
         self._lately.put(_keys(window, slo, budgets)[0], causes, took_s)
 
-    def _job(self, window: Window, slo: Slo, budgets: Configured | None, requests: int) -> Callable[[], Causes]:
+    def _job(
+        self, window: Window, slo: Slo, budgets: Configured | None, requests: int
+    ) -> Callable[[], Causes]:
         def job() -> Causes:
             with self._reading() as own:
                 return seek(own, window, slo, budgets, requests)[1]
@@ -132,30 +177,61 @@ class Background:
 def _keys(window: Window, slo: Slo, budgets: Configured | None) -> list[tuple[object, ...]]:
     """The question of a window, and those of the windows it may have been a step earlier: one that follows the clock moves with each report, by less than
     a tenth, and one of which only one side does becomes longer or shorter."""
-    asked = (replace(window, start=None, end=None), slo, None if budgets is None else tuple((name, *sorted(table.items())) for name, table in budgets.items()))
+    asked = (
+        replace(window, start=None, end=None),
+        slo,
+        None
+        if budgets is None
+        else tuple((name, *sorted(table.items())) for name, table in budgets.items()),
+    )
     if window.start is None or window.end is None:
         return [(*asked, window.start, window.end)]
-    minutes, end_s = round((window.end - window.start).total_seconds() / 60.0), window.end.timestamp()
-    return [(*asked, length, int(end_s // max(60.0, 6.0 * length)) - steps) for steps in (0, 1) for length in (minutes, minutes + 1, minutes - 1)]
+    minutes, end_s = (
+        round((window.end - window.start).total_seconds() / 60.0),
+        window.end.timestamp(),
+    )
+    return [
+        (*asked, length, int(end_s // max(60.0, 6.0 * length)) - steps)
+        for steps in (0, 1)
+        for length in (minutes, minutes + 1, minutes - 1)
+    ]
 
 
-def lookups(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, simulate: Simulate | None) -> Lookups:
+def lookups(
+    con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, simulate: Simulate | None
+) -> Lookups:
     """What rules may look up, of the requests of a frame."""
     return Lookups(
         trace_ids=lambda rows: load_trace_ids(con, rows),
         spender=lambda traces, stage: _spender(con, traces, stage),
-        calls=functools.cache(lambda period, origin: load_evidence_calls(con, period.start, period.end, origin)),
-        spans=lambda period, origin, n, traces: load_evidence_spans(con, period.start, period.end, origin, n, frame.every, traces),
-        prompts=lambda period, origin, n: load_evidence_prompts(con, period.start, period.end, origin, n, frame.every),
-        simulated=None if simulate is None else lambda metric, causes, period: simulate(con, frame.window, slo, metric, causes, period),
+        calls=functools.cache(
+            lambda period, origin: load_evidence_calls(con, period.start, period.end, origin)
+        ),
+        spans=lambda period, origin, n, traces: load_evidence_spans(
+            con, period.start, period.end, origin, n, frame.every, traces
+        ),
+        prompts=lambda period, origin, n: load_evidence_prompts(
+            con, period.start, period.end, origin, n, frame.every
+        ),
+        simulated=None
+        if simulate is None
+        else lambda metric, causes, period: simulate(
+            con, frame.window, slo, metric, causes, period
+        ),
     )
 
 
-def crossed(con: duckdb.DuckDBPyConnection, frame: RequestFrame, onset: datetime | None, requests: int) -> Edges | None:
+def crossed(
+    con: duckdb.DuckDBPyConnection, frame: RequestFrame, onset: datetime | None, requests: int
+) -> Edges | None:
     """The edges between services in a window of so many requests; None without bounds."""
-    return edges(con, frame.start, frame.end, onset, requests) if frame.start and frame.end else None
+    return (
+        edges(con, frame.start, frame.end, onset, requests) if frame.start and frame.end else None
+    )
 
 
-def _spender(con: duckdb.DuckDBPyConnection, trace_ids: list[str], stage: str) -> tuple[str, str] | None:
+def _spender(
+    con: duckdb.DuckDBPyConnection, trace_ids: list[str], stage: str
+) -> tuple[str, str] | None:
     spans = load_stage_spans(con, trace_ids, stage)
     return (str(spans[0]["service"]), str(spans[0]["name"])) if spans else None

@@ -25,11 +25,30 @@ from overrun.analysis.numbers.latency import min_n, quantile
 from overrun.analysis.numbers.traffic_changes import Changed
 from overrun.analysis.numbers.window import RequestFrame
 from overrun.analysis.words.arrays import BoolArray
-from overrun.analysis.words.finding import MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_count, say_limits, say_ms, say_ratio
+from overrun.analysis.words.finding import (
+    MIN_BREACHING,
+    Diagnosis,
+    Finding,
+    Owner,
+    RuledOut,
+    printable,
+    say_count,
+    say_limits,
+    say_ms,
+    say_ratio,
+)
 from overrun.analysis.words.slo import Slo
 from overrun.analysis.words.timestamps import to_us
 
-Status = Literal["within_budget", "over_budget", "failing", "traffic_lost", "targets_down", "not_enough_data", "no_data"]
+Status = Literal[
+    "within_budget",
+    "over_budget",
+    "failing",
+    "traffic_lost",
+    "targets_down",
+    "not_enough_data",
+    "no_data",
+]
 Metric = Literal["ttft", "itl", "tpot", "e2e", "errors"]
 # A stage that explains less of the excess than this is listed as ruled out; own default.
 RULED_OUT_BELOW: Final = 0.1
@@ -64,11 +83,20 @@ class Verdict(msgspec.Struct, kw_only=True):
 
     def __post_init__(self) -> None:
         # Reasons are given for a whole group of fields at once; only those of null fields mean anything.
-        self.reasons = {name: why for name, why in self.reasons.items() if getattr(self, name) is None}
+        self.reasons = {
+            name: why for name, why in self.reasons.items() if getattr(self, name) is None
+        }
 
 
 def without_latency(
-    frame: RequestFrame, slo: Slo, judged: Judged, good: Goodput, baseline: Chosen | None, left: BoolArray, metric: str | None, lookups: Lookups
+    frame: RequestFrame,
+    slo: Slo,
+    judged: Judged,
+    good: Goodput,
+    baseline: Chosen | None,
+    left: BoolArray,
+    metric: str | None,
+    lookups: Lookups,
 ) -> Verdict | None:
     """Return the verdict where latency is not the question: no or lost traffic, failing, or too little to judge `metric`; `left` as in `Breach`."""
     lost = _traffic_lost(frame, slo, baseline, lookups)
@@ -76,17 +104,30 @@ def without_latency(
         return lost
     n = frame.rows.height
     if n == 0:
-        waiting = f"; {frame.incomplete:,} incomplete ones were left out" if frame.incomplete else ""
-        asked = {name: getattr(frame.window, name) for name in ("service", "model", "route", "tenant", "workload")}
-        of = ", ".join(f"{name} {printable(value)}" for name, value in asked.items() if value is not None)
-        advice = "Look for another spelling, or widen the window." if of else "Send OTLP traces here, or widen the window."
+        waiting = (
+            f"; {frame.incomplete:,} incomplete ones were left out" if frame.incomplete else ""
+        )
+        asked = {
+            name: getattr(frame.window, name)
+            for name in ("service", "model", "route", "tenant", "workload")
+        }
+        of = ", ".join(
+            f"{name} {printable(value)}" for name, value in asked.items() if value is not None
+        )
+        advice = (
+            "Look for another spelling, or widen the window."
+            if of
+            else "Send OTLP traces here, or widen the window."
+        )
         return Verdict(
             status="no_data",
             sentence=f"No complete request{f' of {of}' if of else ''} in the window{waiting}. {advice}",
             reasons=_why_null("there is no request in the window"),
         )
     allowed = 1.0 - slo.goodput_target
-    errors = judged.error & ~abandoned(frame.rows).to_numpy()  # who gave up waiting is a matter of latency, and so is a time limit that was waited for
+    errors = (
+        judged.error & ~abandoned(frame.rows).to_numpy()
+    )  # who gave up waiting is a matter of latency, and so is a time limit that was waited for
     answered, waited = (judged.good | judged.bad) & ~judged.error, timed_out(frame.rows, slo)
     if 2 * int(errors.sum()) > n and not _behind(judged, answered, errors, waited, slo):
         waited = np.zeros(n, np.bool_)
@@ -96,34 +137,53 @@ def without_latency(
     # Nor is it a matter of latency where those that got an answer are within the target: who gave up waited for something else.
     lasting = ~left
     failed = judged.error & lasting & ~waited
-    if failed.sum() >= MIN_BREACHING and wilson(int(failed.sum()), int(lasting.sum()), Z_ONE_SIDED)[0] > allowed and not clearly_below(
-            judged.good[answered | waited], slo.goodput_target):
+    if (
+        failed.sum() >= MIN_BREACHING
+        and wilson(int(failed.sum()), int(lasting.sum()), Z_ONE_SIDED)[0] > allowed
+        and not clearly_below(judged.good[answered | waited], slo.goodput_target)
+    ):
         return _failing(frame, slo, judged, good, failed, lookups)
     known = int(judged.known[metric].sum()) if metric else 0
     needed = min_n(slo.percentile)
     if metric is None or known < needed:
-        what = f", {known:,} of them with {'an' if metric == 'e2e' else 'a'} {metric.upper()}" if metric else f", none with {_limited(slo)}"
+        what = (
+            f", {known:,} of them with {'an' if metric == 'e2e' else 'a'} {metric.upper()}"
+            if metric
+            else f", none with {_limited(slo)}"
+        )
         what = ", none of them successful" if judged.error.all() else what
         sentence = (
             f"Not enough data: {say_count(n, 'request')} in the window{'' if known == n else what}, and P{slo.percentile:g} needs at least {needed}. "
             "Widen the window or wait for more traffic."
         )
-        return Verdict(status="not_enough_data", sentence=sentence, reasons=_why_null("too few requests to judge"))
+        return Verdict(
+            status="not_enough_data",
+            sentence=sentence,
+            reasons=_why_null("too few requests to judge"),
+        )
     return None
 
 
-def _behind(judged: Judged, answered: BoolArray, errors: BoolArray, waited: BoolArray, slo: Slo) -> bool:
+def _behind(
+    judged: Judged, answered: BoolArray, errors: BoolArray, waited: BoolArray, slo: Slo
+) -> bool:
     """Say whether most requests fail because they are slow: nearly all of the errors are time limits waited for, and what is answered is late, too."""
-    late = int((judged.bad & answered).sum()) >= MIN_BREACHING and clearly_below(judged.good[answered], slo.goodput_target)
+    late = int((judged.bad & answered).sum()) >= MIN_BREACHING and clearly_below(
+        judged.good[answered], slo.goodput_target
+    )
     return late and float(waited[errors].mean()) >= NEARLY_ALL
 
 
-def _traffic_lost(frame: RequestFrame, slo: Slo, baseline: Chosen | None, lookups: Lookups) -> Verdict | None:
+def _traffic_lost(
+    frame: RequestFrame, slo: Slo, baseline: Chosen | None, lookups: Lookups
+) -> Verdict | None:
     """The verdict when completions are missing; latency says nothing about requests that never completed."""
     lost = impact.traffic_lost(frame, None if baseline is None else baseline.frame)
     if lost is not None and baseline is not None:
         # Calls are looked up only where requests that come one by one could not be so few by chance.
-        lost = impact.traffic_lost(frame, baseline.frame, max(_together(side, lookups) for side in (baseline.frame, frame)))
+        lost = impact.traffic_lost(
+            frame, baseline.frame, max(_together(side, lookups) for side in (baseline.frame, frame))
+        )
     if lost is None:
         return None
     return Verdict(
@@ -145,21 +205,37 @@ def _together(frame: RequestFrame, lookups: Lookups) -> float:
     return come_together(lookups.calls(Period(frame.start, frame.end), frame.start))
 
 
-def _failing(frame: RequestFrame, slo: Slo, judged: Judged, good: Goodput, counted: BoolArray, lookups: Lookups) -> Verdict:
+def _failing(
+    frame: RequestFrame,
+    slo: Slo,
+    judged: Judged,
+    good: Goodput,
+    counted: BoolArray,
+    lookups: Lookups,
+) -> Verdict:
     allowed = 1.0 - slo.goodput_target
     failed, n = frame.rows.filter(pl.Series(counted)), frame.rows.height
     kinds = failed.group_by("error_type").len().sort("len", "error_type", descending=[True, False])
     name, count = kinds.row(0)
     named = printable(name) if name else "without a named error"
-    what = f"all of them {named}" if count == failed.height else f"most often {named}, in {count:,} of them"
+    what = (
+        f"all of them {named}"
+        if count == failed.height
+        else f"most often {named}, in {count:,} of them"
+    )
     gone = failed.filter(abandoned(failed))
-    how, why = "end in an error,", "Percentiles are of the others, so latency is not judged until they stop."
+    how, why = (
+        "end in an error,",
+        "Percentiles are of the others, so latency is not judged until they stop.",
+    )
     if failed.height == n:
         why = "No request succeeds, so there is no latency to judge."
     if gone.height:
         waited = say_ms(float(np.median(gone["e2e_ms"].to_numpy())))
         many = "all" if gone.height == failed.height else f"{gone.height:,} of them"
-        how = f"end without an answer, {many} given up by their clients after {waited} at the median,"
+        how = (
+            f"end without an answer, {many} given up by their clients after {waited} at the median,"
+        )
         why = "Requests that get an answer are within the target."
     onset = impact.onset(frame, counted, allowed)  # a stray error in a healthy hour is no beginning
     changes = traffic_changes.changed(frame.rows, onset)
@@ -178,10 +254,12 @@ def _failing(frame: RequestFrame, slo: Slo, judged: Judged, good: Goodput, count
         ruled_out=_answered(frame, slo),
         owner=owner,
         recheck_after_s=RECHECK_DEFAULT_S,
-        mitigation="Roll back what changed at the onset, or fail over to another provider or model." if changes
+        mitigation="Roll back what changed at the onset, or fail over to another provider or model."
+        if changes
         else "Fail over to another provider or model, or shed load, until the errors stop.",
         rollback="Return to the first route when its errors stop.",
-        reasons=_why_null("errors outrank latency", "stage", "cause", "trend") | {"owner": "the errors' name does not say whose they are"}
+        reasons=_why_null("errors outrank latency", "stage", "cause", "trend")
+        | {"owner": "the errors' name does not say whose they are"}
         | ({} if onset else {"onset": "no single point in the window after which errors rise"}),
     )
 
@@ -190,7 +268,9 @@ def _traced(frame: RequestFrame, lookups: Lookups) -> bool:
     """Say whether an engine tells of the window's calls: it is run by people of one's own then."""
     if frame.start is None or frame.end is None:
         return False
-    return bool(lookups.calls(Period(frame.start, frame.end), frame.start)["engine_instance"].count())
+    return bool(
+        lookups.calls(Period(frame.start, frame.end), frame.start)["engine_instance"].count()
+    )
 
 
 def _answered(frame: RequestFrame, slo: Slo) -> list[RuledOut]:
@@ -198,7 +278,10 @@ def _answered(frame: RequestFrame, slo: Slo) -> list[RuledOut]:
     out = []
     for metric, limit_ms in slo.limits().items():
         values = frame.rows[f"{metric}_ms"].filter(~frame.rows["error"]).drop_nulls().to_numpy()
-        if len(values) >= min_n(slo.percentile) and (observed := quantile(values, slo.percentile / 100.0)) <= limit_ms:
+        if (
+            len(values) >= min_n(slo.percentile)
+            and (observed := quantile(values, slo.percentile / 100.0)) <= limit_ms
+        ):
             figure = f"P{slo.percentile:g} of {len(values):,} answered requests is {say_ms(observed)} of {say_ms(limit_ms)} allowed"
             out.append(RuledOut(what=metric, figure=figure))
     return out
@@ -208,7 +291,16 @@ def _completed(frame: RequestFrame, slo: Slo) -> list[RuledOut]:
     """Errors, where what still completes hardly shows any."""
     errors, n = int(frame.rows["error"].sum()), frame.rows.height
     few = n > 0 and wilson(errors, n)[1] < 1.0 - slo.goodput_target
-    return [RuledOut(what="errors", figure=f"{errors:,} of {n:,} requests that completed failed ({say_ratio(errors / n)})")] if few else []
+    return (
+        [
+            RuledOut(
+                what="errors",
+                figure=f"{errors:,} of {n:,} requests that completed failed ({say_ratio(errors / n)})",
+            )
+        ]
+        if few
+        else []
+    )
 
 
 def getting_worse(breach: Breach, ranked: Ranked) -> Verdict:
@@ -218,10 +310,15 @@ def getting_worse(breach: Breach, ranked: Ranked) -> Verdict:
     before = over_before(breach, breach.ok if breach.base is None else breach.base)
     when = "" if breach.onset is None else f" since {breach.onset:%H:%M:%S} UTC"
     told = f"{say_ratio(float(breach.breaching[since].mean()))} of the requests{when} are over {say_limits(breach.limits_ms)}, "
-    lead = "Within budget" if (breach.bad & ~breach.left).mean() <= 1.0 - breach.slo.goodput_target else "At the limit"
+    lead = (
+        "Within budget"
+        if (breach.bad & ~breach.left).mean() <= 1.0 - breach.slo.goodput_target
+        else "At the limit"
+    )
     verdict.sentence = (
         f"{lead}, but worse than before: {told}{say_ratio(float(before.mean()))} in the baseline "
-        f"(target {say_ratio(breach.slo.goodput_target)}). " + verdict.sentence)
+        f"(target {say_ratio(breach.slo.goodput_target)}). " + verdict.sentence
+    )
     verdict.status = "within_budget"
     return verdict
 
@@ -232,9 +329,16 @@ def held_up(breach: Breach, ranked: Ranked) -> Verdict:
     if not ranked.causes:
         return calm
     verdict = over_budget(breach, ranked, breach.onset, None)
-    main = next((one for one in ranked.causes if one.finding.rule == verdict.cause), ranked.causes[0])
-    where, gain = _where(breach, main.finding.stage, main), _gain(main.finding, f"P{breach.slo.percentile:g}")
-    verdict.sentence = f"{calm.sentence} {where[0].upper()}{where[1:]}, because {main.because}. {gain}".rstrip()
+    main = next(
+        (one for one in ranked.causes if one.finding.rule == verdict.cause), ranked.causes[0]
+    )
+    where, gain = (
+        _where(breach, main.finding.stage, main),
+        _gain(main.finding, f"P{breach.slo.percentile:g}"),
+    )
+    verdict.sentence = (
+        f"{calm.sentence} {where[0].upper()}{where[1:]}, because {main.because}. {gain}".rstrip()
+    )
     verdict.status = "within_budget"
     return verdict
 
@@ -244,22 +348,36 @@ def within(breach: Breach) -> Verdict:
     target = breach.slo.goodput_target
     ratio, target_said = breach.goodput.ratio, f" (target {say_ratio(target)})"
     if ratio is None:
-        lacking = [metric.upper() for metric, known in breach.judged.known.items() if not known.any()]
-        lead, met = "Within budget as far as is known", f"no {' and no '.join(lacking) or 'request against every limit'} can be judged"
+        lacking = [
+            metric.upper() for metric, known in breach.judged.known.items() if not known.any()
+        ]
+        lead, met = (
+            "Within budget as far as is known",
+            f"no {' and no '.join(lacking) or 'request against every limit'} can be judged",
+        )
         target_said = ""
     else:
         judged = breach.goodput.good + breach.goodput.bad
         stayed = judged - int((breach.judged.bad & breach.left).sum())
         kept = breach.goodput.good / max(stayed, 1)
         by_chance = wilson(breach.goodput.good, stayed, Z_ONE_SIDED)[1] >= target
-        lead = "Within budget" if max(ratio, kept) >= target else "At the limit, but not beyond what chance explains" if by_chance else (
-            "At the limit: bad requests come in a few stretches, which chance may explain")
+        lead = (
+            "Within budget"
+            if max(ratio, kept) >= target
+            else "At the limit, but not beyond what chance explains"
+            if by_chance
+            else ("At the limit: bad requests come in a few stretches, which chance may explain")
+        )
         if ratio >= target or stayed == judged:
             met = f"{say_ratio(ratio)} of {judged:,} requests meet every limit"
         else:
             met = f"{say_ratio(kept)} of the {stayed:,} requests whose clients stayed meet every limit"
             target_said += _left(breach, ratio)
-    allowed = f"of {say_ms(breach.limit_ms)} allowed" if isinstance(breach.limits_ms, float) else f"against {breach.against}"
+    allowed = (
+        f"of {say_ms(breach.limit_ms)} allowed"
+        if isinstance(breach.limits_ms, float)
+        else f"against {breach.against}"
+    )
     sentence = (
         f"{lead}: {met}{target_said}. {breach.metric.upper()} P{breach.slo.percentile:g} is "
         f"{say_ms(breach.observed_ms)} {allowed}."
@@ -276,14 +394,28 @@ def _left(breach: Breach, ratio: float) -> str:
     """Those that nothing holds against the service: how many, after what time they left, and where they are counted."""
     gone = breach.frame.rows.filter(pl.Series(breach.left))
     waited = say_ms(float(np.median(gone["e2e_ms"].to_numpy())))
-    unknown = "; what they had got is not recorded, and the others of the same moments were answered in time" if gone["ttft_ms"].null_count() else ""
-    return (f"; {say_count(gone.height, 'client')} more ({say_ratio(gone.height / breach.frame.rows.height)}) left after {waited} at the median, no more than "
-            f"usual{unknown} (goodput counts them as bad: {say_ratio(ratio)})")
+    unknown = (
+        "; what they had got is not recorded, and the others of the same moments were answered in time"
+        if gone["ttft_ms"].null_count()
+        else ""
+    )
+    return (
+        f"; {say_count(gone.height, 'client')} more ({say_ratio(gone.height / breach.frame.rows.height)}) left after {waited} at the median, no more than "
+        f"usual{unknown} (goodput counts them as bad: {say_ratio(ratio)})"
+    )
 
 
-def over_budget(breach: Breach, ranked: Ranked, began: datetime | None, why_none: str | None) -> Verdict:
+def over_budget(
+    breach: Breach, ranked: Ranked, began: datetime | None, why_none: str | None
+) -> Verdict:
     """The verdict on a broken budget: the first cause that speaks of the stage that overran; `why_none` says why no causes were sought."""
-    stage = overrun_stage(breach.metric, breach.times.take(breach.excess.tail_index), breach.budgets, breach.excess, breach.limit_ms)
+    stage = overrun_stage(
+        breach.metric,
+        breach.times.take(breach.excess.tail_index),
+        breach.budgets,
+        breach.excess,
+        breach.limit_ms,
+    )
     main = _main([one for one in ranked.causes if not one.of_another], stage)
     stage = main.finding.stage if main else stage
     cause = main.finding.rule if main else "unattributed_time" if stage == OTHER else None
@@ -302,7 +434,9 @@ def over_budget(breach: Breach, ranked: Ranked, began: datetime | None, why_none
         sentence=_sentence(breach, stage, main, why_none, ranked.lacking),
         onset=began,
         trend=impact.trend(breach.ok.filter(pl.Series(breach.answered)), breach.metric, began),
-        affected=impact.affected(breach.frame, breach.bad, breach.goodput.ratio, began, breach.until),
+        affected=impact.affected(
+            breach.frame, breach.bad, breach.goodput.ratio, began, breach.until
+        ),
         changed=changes,
         ruled_out=_ruled_out(breach, stage, ranked.ruled_out),
         owner=owner,
@@ -318,7 +452,13 @@ def _main(causes: list[Diagnosis], stage: str) -> Diagnosis | None:
     if stage == OTHER:
         speaking = [one for one in causes if one.claims_ms.get(OTHER, 0.0) > 0.0]
         # A cause with a name of its own that explains more comes first still.
-        return speaking[0] if speaking and (speaking[0] is causes[0] or _part(causes[0]) <= _part(speaking[0])) else None if not speaking else causes[0]
+        return (
+            speaking[0]
+            if speaking and (speaking[0] is causes[0] or _part(causes[0]) <= _part(speaking[0]))
+            else None
+            if not speaking
+            else causes[0]
+        )
     return causes[0] if causes else None
 
 
@@ -326,7 +466,13 @@ def _part(one: Diagnosis) -> float:
     return float(one.finding.evidence.get("share_of_excess", 0.0))
 
 
-def _sentence(breach: Breach, stage: str, main: Diagnosis | None, why_none: str | None, skipped: dict[str, str]) -> str:
+def _sentence(
+    breach: Breach,
+    stage: str,
+    main: Diagnosis | None,
+    why_none: str | None,
+    skipped: dict[str, str],
+) -> str:
     good = breach.goodput
     since = _since(breach)
     name, percentile = breach.metric.upper(), f"P{breach.slo.percentile:g}"
@@ -353,7 +499,11 @@ def _sentence(breach: Breach, stage: str, main: Diagnosis | None, why_none: str 
     if main is None and why_none is not None:
         return f"{lead}: {where}."
     if main is None:
-        unknown = " " + without_before(breach.ok[breach.excess.tail_index], breach.excess, stage) if breach.baseline is None else ""
+        unknown = (
+            " " + without_before(breach.ok[breach.excess.tail_index], breach.excess, stage)
+            if breach.baseline is None
+            else ""
+        )
         lacking = unseen(skipped)
         return f"{lead}: {where}; no cause that is known explains enough of it, so look at the slow requests of that stage.{unknown or lacking}"
     return f"{lead}: {where}, because {main.because}. {_gain(main.finding, percentile)}".rstrip()
@@ -362,7 +512,11 @@ def _sentence(breach: Breach, stage: str, main: Diagnosis | None, why_none: str 
 def _ran_out(breach: Breach) -> str:
     """How many of the errors were slow first."""
     late = int((~breach.answered).sum())
-    return f" (percentiles are of the others), {late:,} of these by a time limit when the SLO's had passed" if late else ""
+    return (
+        f" (percentiles are of the others), {late:,} of these by a time limit when the SLO's had passed"
+        if late
+        else ""
+    )
 
 
 def _where(breach: Breach, stage: str, main: Diagnosis | None) -> str:
@@ -372,7 +526,11 @@ def _where(breach: Breach, stage: str, main: Diagnosis | None) -> str:
     spent, total = breach.excess.tail_ms.get(stage, 0.0), sum(breach.excess.tail_ms.values())
     where = f"{stage} takes {say_ms(spent)} of the {say_ms(total)} of {_whose(breach)}"
     held = max(main.claims_ms, key=lambda name: main.claims_ms[name]) if main is not None else stage
-    return where + (f" and holds up {held} ({say_ms(breach.excess.tail_ms.get(held, 0.0))})" if held != stage else "")
+    return where + (
+        f" and holds up {held} ({say_ms(breach.excess.tail_ms.get(held, 0.0))})"
+        if held != stage
+        else ""
+    )
 
 
 def _whose(breach: Breach) -> str:
@@ -384,14 +542,20 @@ def _whose(breach: Breach) -> str:
 
 def _since(breach: Breach) -> str:
     """Where the window as a whole is within its target: what the share is since the onset."""
-    if breach.onset is None or breach.goodput.ratio is None or breach.goodput.ratio < breach.slo.goodput_target:
+    if (
+        breach.onset is None
+        or breach.goodput.ratio is None
+        or breach.goodput.ratio < breach.slo.goodput_target
+    ):
         return ""
     after = breach.ok["start_us"].to_numpy() >= to_us(breach.onset)
     return f", {say_ratio(float(breach.breaching[after].mean()))} of those since {breach.onset:%H:%M:%S} UTC"
 
 
 def _ended(breach: Breach) -> str:
-    return "" if breach.until is None else f"; from {breach.until:%H:%M:%S} UTC on they are well again"
+    return (
+        "" if breach.until is None else f"; from {breach.until:%H:%M:%S} UTC on they are well again"
+    )
 
 
 def _gain(finding: Finding, percentile: str) -> str:
@@ -401,14 +565,27 @@ def _gain(finding: Finding, percentile: str) -> str:
     if fix.predicted is None:
         return f"{fix.title}: what that brings is not known ({fix.reasons.get('predicted', 'it is not computed')})."
     predicted = fix.predicted
-    if predicted.after >= predicted.before and fix.reasons.keys() & {"window", "interval"} and predicted.interval and predicted.interval[0] < predicted.before:
+    if (
+        predicted.after >= predicted.before
+        and fix.reasons.keys() & {"window", "interval"}
+        and predicted.interval
+        and predicted.interval[0] < predicted.before
+    ):
         low, high = map(say_ms, predicted.interval)
         return f"{fix.title}: whether that lowers {predicted.metric.upper()} {percentile} is open ({low} to {high})."
     if predicted.after >= predicted.before:
         return f"{fix.title}: by itself it would not lower {predicted.metric.upper()} {percentile} ({say_ms(predicted.after)})."
-    interval = f" ({say_ms(predicted.interval[0])} to {say_ms(predicted.interval[1])})" if predicted.interval else ""
+    interval = (
+        f" ({say_ms(predicted.interval[0])} to {say_ms(predicted.interval[1])})"
+        if predicted.interval
+        else ""
+    )
     # A simulated fix is asked for over the requests since the onset, whose percentile is another than the window's.
-    whose = f", of the requests since the onset, falls from {say_ms(predicted.before)} to" if "window" in fix.reasons else " falls to"
+    whose = (
+        f", of the requests since the onset, falls from {say_ms(predicted.before)} to"
+        if "window" in fix.reasons
+        else " falls to"
+    )
     return f"{fix.title}: {predicted.metric.upper()} {percentile}{whose} {say_ms(predicted.after)}{interval} if {fix.assumption}."
 
 
@@ -417,7 +594,10 @@ def _why_no_cause(skipped: dict[str, str]) -> str:
     for rule, reason in skipped.items():
         if rule not in WORTH_ANYWAY:
             of.setdefault(reason, []).append(rule)
-    told = [f"{', '.join(named)}: {reason}" if len(named) <= MOST_UNSEEN else reason for reason, named in of.items()]
+    told = [
+        f"{', '.join(named)}: {reason}" if len(named) <= MOST_UNSEEN else reason
+        for reason, named in of.items()
+    ]
     return "; ".join(told) or "no rule explains enough of the excess"
 
 
@@ -434,13 +614,20 @@ def _ruled_out(breach: Breach, stage: str, by_rules: list[RuledOut]) -> list[Rul
     ]
     errors, n = breach.goodput.failed_by.error, breach.frame.rows.height
     if wilson(errors, n)[1] < 1.0 - breach.slo.goodput_target:
-        out.append(RuledOut(what="errors", figure=f"{errors:,} of {n:,} requests failed ({say_ratio(errors / n)})"))
+        out.append(
+            RuledOut(
+                what="errors",
+                figure=f"{errors:,} of {n:,} requests failed ({say_ratio(errors / n)})",
+            )
+        )
     return [*out, *by_rules][:_MOST_RULED_OUT]
 
 
 def _owner(times: StageTimes, stage: str) -> Owner:
     """Who runs a stage: where calls are seen from their clients alone, what answers them is a provider's."""
-    outside = any(times.ms[name].any() for name in ("first_token", "generation") if name in times.ms)
+    outside = any(
+        times.ms[name].any() for name in ("first_token", "generation") if name in times.ms
+    )
     if stage in ("first_token", "generation") or (stage in GROUPS["model"] and outside):
         return "provider"
     return "platform" if stage in (*GROUPS["model"], *GROUPS["network+gateway"]) else "app"
@@ -457,4 +644,6 @@ def _metric(name: str) -> Metric:
 
 def _why_null(why: str, *names: str) -> dict[str, str]:
     advice = ("owner", "mitigation", "rollback", "recheck_after_s")
-    return dict.fromkeys(names or ("metric", "stage", "cause", "onset", "trend", "affected", *advice), why)
+    return dict.fromkeys(
+        names or ("metric", "stage", "cause", "onset", "trend", "affected", *advice), why
+    )

@@ -73,14 +73,24 @@ def hold_out(trials: Trials, *, plain: bool) -> Held:
     held = counts[:, rows, parts]
     left = counts.sum(axis=-1)[:, rows] - held
     total = counts[:, row, :].sum(axis=-1)
-    return Held(row, rows, held, float(_worth(held.sum(axis=-1), events.sum(), plain=plain)), bool(_warns(total)),
-                _worth(inner.sum(axis=-1), events.sum() - events, plain=plain), _warns(left))
+    return Held(
+        row,
+        rows,
+        held,
+        float(_worth(held.sum(axis=-1), events.sum(), plain=plain)),
+        bool(_warns(total)),
+        _worth(inner.sum(axis=-1), events.sum() - events, plain=plain),
+        _warns(left),
+    )
 
 
 def choose(held: list[Held], parts: int) -> tuple[int | None, list[int | None]]:
     """Return which indicator alerts best by the whole window, and by what is left without each part; None where none warns."""
     whole = _first([one.worth if one.warns else None for one in held])
-    return whole, [_first([float(one.worths[k]) if one.warned[k] else None for one in held]) for k in range(parts)]
+    return whole, [
+        _first([float(one.worths[k]) if one.warned[k] else None for one in held])
+        for k in range(parts)
+    ]
 
 
 def f1(precision: Counts, recall: Counts) -> Counts:
@@ -95,7 +105,9 @@ def _first(worths: list[float | None]) -> int | None:
 
 def _fitted(counts: Counts, events: Counts | float) -> IntArray:
     """Return the threshold (second axis) of the best F1, the highest of equals; those that tell half of their breaches too late for use only in need."""
-    good = f1(counts[RIGHT] / np.maximum(counts[ALERTS], 1.0), counts[TOLD] / np.maximum(events, 1.0))
+    good = f1(
+        counts[RIGHT] / np.maximum(counts[ALERTS], 1.0), counts[TOLD] / np.maximum(events, 1.0)
+    )
     good = np.where(counts[ALERTS] > 0.0, np.where(_early(counts), good, good - 1.0), -2.0)
     return np.asarray(len(good) - 1 - np.argmax(good[::-1], axis=0), np.int64)
 
@@ -117,7 +129,9 @@ def _worth(counts: Counts, events: Counts | float, *, plain: bool) -> Counts:
     as well by the best where it was learned, which flatters (docs/results/leading.json). The error is that of a share of so
     many breaches, by Laplace's rule: 3 of 3 are not certain.
     """
-    good = f1(counts[RIGHT] / np.maximum(counts[ALERTS], 1.0), counts[TOLD] / np.maximum(events, 1.0))
+    good = f1(
+        counts[RIGHT] / np.maximum(counts[ALERTS], 1.0), counts[TOLD] / np.maximum(events, 1.0)
+    )
     if plain:
         return good
     share = (good * events + 1.0) / (events + 2.0)

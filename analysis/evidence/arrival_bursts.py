@@ -35,7 +35,11 @@ def of_all(dispersion: float, counts: int, kept: float) -> float:
 
     Thinning leaves independent arrivals what they are and makes others more like them: 1 + kept x (D - 1). What is 1 but for chance stays as it is.
     """
-    return 1.0 + (dispersion - 1.0) / kept if dispersion - 1.0 > CLEAR * math.sqrt(2.0 / max(counts, 1)) else dispersion
+    return (
+        1.0 + (dispersion - 1.0) / kept
+        if dispersion - 1.0 > CLEAR * math.sqrt(2.0 / max(counts, 1))
+        else dispersion
+    )
 
 
 def dispersion(start_s: FloatArray, from_s: float, to_s: float, width_s: float) -> float | None:
@@ -66,8 +70,16 @@ def arrival_dispersion(case: Case) -> tuple[float | None, float | None]:
     for factor in WIDTHS:
         sides = []
         for start in (now, usual):
-            one = dispersion(start, float(start.min()), float(start.max()), factor * width) if len(start) else None
-            sides.append(None if one is None else of_all(one, int((start.max() - start.min()) / (factor * width)), case.kept))
+            one = (
+                dispersion(start, float(start.min()), float(start.max()), factor * width)
+                if len(start)
+                else None
+            )
+            sides.append(
+                None
+                if one is None
+                else of_all(one, int((start.max() - start.min()) / (factor * width)), case.kept)
+            )
         told.append((sides[0], sides[1]))
     alone = [pair for pair in told if pair[0] is not None]
     of_both = [pair for pair in alone if pair[1] is not None]
@@ -82,7 +94,15 @@ def crowding(case: Case) -> float:
     if len(now) < MIN_BINS * PER_BIN or not len(slow):
         return 1.0
     width = _width_s(now)
-    met = [float((np.searchsorted(now, at, side="right") - np.searchsorted(now, at - width, side="left")).mean()) for at in (slow, now)]
+    met = [
+        float(
+            (
+                np.searchsorted(now, at, side="right")
+                - np.searchsorted(now, at - width, side="left")
+            ).mean()
+        )
+        for at in (slow, now)
+    ]
     return 1.0 + (met[0] / met[1] - 1.0) / case.kept
 
 
@@ -90,7 +110,9 @@ def _asked(case: Case) -> tuple[Calls, Calls | None]:
     """The calls now and before to what the slow requests wait for: their engines, or the one model. Those of other services to others are in nobody's way."""
     if case.slow_calls.has_engine.any():
         return case.served
-    return case.calls.of_kind(model=case.slowest_model), None if case.calls_before is None else case.calls_before.of_kind(model=case.slowest_model)
+    return case.calls.of_kind(
+        model=case.slowest_model
+    ), None if case.calls_before is None else case.calls_before.of_kind(model=case.slowest_model)
 
 
 def _width_s(start_s: FloatArray) -> float:
@@ -102,7 +124,11 @@ def _arrivals(calls: Calls | None) -> FloatArray:
     """When requests came: the first call of each trace that repeats no other one. Retries and steps come in bursts of their own making."""
     if calls is None or not len(calls):
         return np.empty(0)
-    first = calls.frame.filter(~pl.Series(attempts(calls).repeat)).group_by("trace_key").agg(pl.col("start_s").min())
+    first = (
+        calls.frame.filter(~pl.Series(attempts(calls).repeat))
+        .group_by("trace_key")
+        .agg(pl.col("start_s").min())
+    )
     return np.sort(first["start_s"].to_numpy())
 
 

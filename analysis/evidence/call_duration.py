@@ -41,7 +41,12 @@ def whole_calls(before: Calls, now: Calls) -> Whole | None:
 
 def untimed(calls: Calls) -> BoolArray:
     """Return which calls were answered, by a model that writes, whose inside and first token nobody saw, with a count of it."""
-    answered = ~calls.has_engine & (calls.of("error") == 0.0) & (calls.of("output_tokens") > 0.0) & calls.writers
+    answered = (
+        ~calls.has_engine
+        & (calls.of("error") == 0.0)
+        & (calls.of("output_tokens") > 0.0)
+        & calls.writers
+    )
     mask: BoolArray = answered & ~known(calls.of("ttft_ms")) & known(calls.of("e2e_ms"))
     return mask
 
@@ -49,13 +54,15 @@ def untimed(calls: Calls) -> BoolArray:
 def _line(calls: Calls) -> tuple[float, float] | None:
     """Wait and pace from medians of groups of like length, which a stuck call does not bend; neither is negative."""
     tokens, took = calls.of("output_tokens"), calls.of("e2e_ms")
-    if len(calls) < GROUPS * PER_GROUP or np.percentile(tokens, 90.0) < MIN_SPREAD * np.percentile(tokens, 10.0):
+    if len(calls) < GROUPS * PER_GROUP or np.percentile(tokens, 90.0) < MIN_SPREAD * np.percentile(
+        tokens, 10.0
+    ):
         return None
     parts = np.array_split(np.argsort(tokens, kind="stable"), GROUPS)
-    x, y = (np.array([float(np.median(values[part])) for part in parts]) for values in (tokens, took))
+    x, y = (
+        np.array([float(np.median(values[part])) for part in parts]) for values in (tokens, took)
+    )
     pace, wait = np.polyfit(x, y, 1)
     if wait < 0.0 or pace < 0.0:
         return (0.0, float(np.median(y / x))) if wait < 0.0 else (float(np.median(y)), 0.0)
     return float(wait), float(pace)
-
-

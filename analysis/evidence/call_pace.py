@@ -12,7 +12,9 @@ def log_pace(calls: Calls) -> FloatArray:
     cost_in, _ = token_costs(calls)
     token = calls.token_ms
     usual = float(np.median(token[known(token)])) if known(token).any() else 0.0
-    expected = cost_in * np.nan_to_num(calls.new_tokens) + usual * np.maximum(np.nan_to_num(calls.of("output_tokens")) - 1.0, 0.0)
+    expected = cost_in * np.nan_to_num(calls.new_tokens) + usual * np.maximum(
+        np.nan_to_num(calls.of("output_tokens")) - 1.0, 0.0
+    )
     floor = float(np.nanmedian(calls.of("e2e_ms"))) if usual == 0.0 else 1.0
     pace: FloatArray = np.log(np.maximum(calls.of("e2e_ms"), 0.1) / np.maximum(expected, floor))
     return pace

@@ -55,7 +55,9 @@ class Calls:
         """Return the calls that a mask keeps, with what all of these did beside them: `where` counts only those that it keeps."""
         out = self.where(mask)
         if out is not self:
-            out.__dict__.update(running=self.running[mask], prefill_meanwhile=self.prefill_meanwhile[mask])
+            out.__dict__.update(
+                running=self.running[mask], prefill_meanwhile=self.prefill_meanwhile[mask]
+            )
         return out
 
     def of_requests(self, keys: pl.Series) -> Calls:
@@ -78,7 +80,10 @@ class Calls:
 
     def to_models(self, names: Collection[str]) -> Calls:
         """Return the calls to these models and those of which an engine tells; all calls where no model is given, or nothing is left out."""
-        mask = self.has_engine | self.frame["model"].is_in(list(names)).fill_null(value=True).to_numpy()
+        mask = (
+            self.has_engine
+            | self.frame["model"].is_in(list(names)).fill_null(value=True).to_numpy()
+        )
         return self.where(mask) if names and not mask.all() else self
 
     def mean(self, name: str) -> float | None:
@@ -106,12 +111,16 @@ class Calls:
     @functools.cached_property
     def scheduled_s(self) -> FloatArray:
         """When the engine took the call up: its first token minus prefill; where no engine told, when the caller sent it."""
-        return np.where(self.has_engine, self.first_s - self.of("prefill_ms") / 1e3, self.of("start_s"))
+        return np.where(
+            self.has_engine, self.first_s - self.of("prefill_ms") / 1e3, self.of("start_s")
+        )
 
     @functools.cached_property
     def first_s(self) -> FloatArray:
         """When the engine's first token came; the client's where no engine told."""
-        engine = self.of("start_s") + (np.nan_to_num(self.of("queue_ms")) + self.of("prefill_ms")) / 1e3
+        engine = (
+            self.of("start_s") + (np.nan_to_num(self.of("queue_ms")) + self.of("prefill_ms")) / 1e3
+        )
         return np.where(self.has_engine, engine, self.of("start_s") + self.of("ttft_ms") / 1e3)
 
     @functools.cached_property
@@ -124,7 +133,9 @@ class Calls:
         """Input tokens that a cache held, 0 where the caller was told of none. Who gave up was told nothing, and where only an engine tells (its
         caller's span was lost) nothing is known of it: the share of the other calls is taken."""
         cached, n_in = self.of("cached_tokens"), self.of("input_tokens")
-        alone = self.of("engine_alone") if "engine_alone" in self.frame.columns else np.zeros(len(self))
+        alone = (
+            self.of("engine_alone") if "engine_alone" in self.frame.columns else np.zeros(len(self))
+        )
         untold = ((self.of("error") == 1.0) | (alone == 1.0)) & np.isnan(cached)
         whole = float(np.nansum(n_in[~untold]))
         share = float(np.nansum(cached[~untold])) / whole if whole > 0.0 else 0.0
@@ -151,12 +162,22 @@ class Calls:
     @functools.cached_property
     def running(self) -> FloatArray:
         """Mean number of calls in the same engine's batch while this one decoded, itself included; NaN where times are unknown."""
-        return self._while_decoding(lambda chosen: Flow(self.scheduled_s[chosen], self.last_s[chosen], self.last_s[chosen] - self.scheduled_s[chosen]))
+        return self._while_decoding(
+            lambda chosen: Flow(
+                self.scheduled_s[chosen],
+                self.last_s[chosen],
+                self.last_s[chosen] - self.scheduled_s[chosen],
+            )
+        )
 
     @functools.cached_property
     def writers(self) -> BoolArray:
         """Which calls go to models that write: not to those that together write hardly anything (`LEAST_WRITTEN`)."""
-        written = self.frame.group_by("model").agg(pl.col("output_tokens").sum()).sort("output_tokens", "model")
+        written = (
+            self.frame.group_by("model")
+            .agg(pl.col("output_tokens").sum())
+            .sort("output_tokens", "model")
+        )
         below = pl.col("output_tokens").cum_sum() <= LEAST_WRITTEN * pl.col("output_tokens").sum()
         aside = written.filter(below & (pl.col("output_tokens").sum() > 0))["model"]
         return ~self.frame["model"].is_in(aside.implode(), nulls_equal=True).to_numpy()
@@ -165,14 +186,20 @@ class Calls:
     def in_flight(self) -> FloatArray:
         """How many of these calls had begun and not ended when this one began."""
         starts = self.of("start_s")
-        begun = np.searchsorted(np.sort(starts), starts, side="left") - np.searchsorted(np.sort(self.end_s), starts, side="right")
+        begun = np.searchsorted(np.sort(starts), starts, side="left") - np.searchsorted(
+            np.sort(self.end_s), starts, side="right"
+        )
         count: FloatArray = np.maximum(begun, 0).astype(np.float64)
         return count
 
     @functools.cached_property
     def prefill_meanwhile(self) -> FloatArray:
         """New input tokens per second that the same engine prefilled for others while this call decoded."""
-        return self._while_decoding(lambda chosen: Flow(self.scheduled_s[chosen], self.first_s[chosen], self.new_tokens[chosen]))
+        return self._while_decoding(
+            lambda chosen: Flow(
+                self.scheduled_s[chosen], self.first_s[chosen], self.new_tokens[chosen]
+            )
+        )
 
     @functools.cached_property
     def asked_meanwhile(self) -> FloatArray:
@@ -184,12 +211,19 @@ class Calls:
         if not known(token_s).any():
             return np.full(len(self), np.nan)
         seconds = np.maximum(float(np.nanmedian(token_s)) * self.of("output_tokens"), 1e-3)
-        return Flow(begins, begins, np.nan_to_num(self.new_tokens)).between(self.first_s, self.first_s + seconds) / seconds
+        return (
+            Flow(begins, begins, np.nan_to_num(self.new_tokens)).between(
+                self.first_s, self.first_s + seconds
+            )
+            / seconds
+        )
 
     def asked_before(self, seconds: float) -> FloatArray:
         """Return the new input tokens of the other calls that began in so many seconds before this one, shape (n,)."""
         begins = self.of("start_s")
-        return Flow(begins, begins, np.nan_to_num(self.new_tokens)).between(begins - seconds, begins)
+        return Flow(begins, begins, np.nan_to_num(self.new_tokens)).between(
+            begins - seconds, begins
+        )
 
     def _while_decoding(self, flow_of: object) -> FloatArray:
         out = np.full(len(self), np.nan)
@@ -199,7 +233,9 @@ class Calls:
             if len(chosen):
                 flow: Flow = flow_of(chosen)  # type: ignore[operator]
                 seconds = np.maximum(self.last_s[chosen] - self.first_s[chosen], 1e-3)
-                out[chosen] = flow.between(self.first_s[chosen], self.first_s[chosen] + seconds) / seconds
+                out[chosen] = (
+                    flow.between(self.first_s[chosen], self.first_s[chosen] + seconds) / seconds
+                )
         return out
 
 
@@ -214,6 +250,8 @@ def come_together(calls: pl.DataFrame) -> float:
 
     Conversations begin at random (compound Poisson), so counts of requests scatter by that many times what they would if each came by itself.
     """
-    asked = calls.group_by(pl.coalesce("session", pl.col("trace_key").cast(pl.String))).agg(n=pl.col("trace_key").n_unique())
+    asked = calls.group_by(pl.coalesce("session", pl.col("trace_key").cast(pl.String))).agg(
+        n=pl.col("trace_key").n_unique()
+    )
     sizes = asked["n"].cast(pl.Float64).to_numpy()
     return float((sizes**2).sum() / sizes.sum()) if len(sizes) else 1.0

@@ -21,7 +21,15 @@ from overrun.analysis.incident.period import Period
 from overrun.analysis.numbers.budget import Budgets, StageTimes
 from overrun.analysis.numbers.tail import Tail, share_interval
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IndexArray
-from overrun.analysis.words.finding import MIN_BREACHING, MOST_EXEMPLARS, SEED, Diagnosis, NotEnoughData, Severity, say_count
+from overrun.analysis.words.finding import (
+    MIN_BREACHING,
+    MOST_EXEMPLARS,
+    SEED,
+    Diagnosis,
+    NotEnoughData,
+    Severity,
+    say_count,
+)
 from overrun.analysis.words.slo import Slo
 
 # Error budget spent 14.4 times too fast uses 2 % of a 30-day budget in an hour and pages someone (Google SRE
@@ -124,24 +132,47 @@ class Case:
     @functools.cached_property
     def calls_before(self) -> Calls | None:
         """Every model call of the baseline, None without one."""
-        return None if self.baseline is None else Calls(self.lookups.calls(self.baseline, self.origin))
+        return (
+            None if self.baseline is None else Calls(self.lookups.calls(self.baseline, self.origin))
+        )
 
     @functools.cached_property
     def served(self) -> tuple[Calls, Calls | None]:
         """The calls of the period and of the baseline to the models of the engines that slow requests wait for, to those of which any engine tells where
         that is not known, and all calls where none does: what goes to others is no work of theirs."""
         sides = [side for side in (self.calls, self.calls_before) if side is not None]
-        theirs_alone = pl.col("model").is_null() if self.slowest_model is None else pl.col("model") == self.slowest_model
+        theirs_alone = (
+            pl.col("model").is_null()
+            if self.slowest_model is None
+            else pl.col("model") == self.slowest_model
+        )
         asked = [side.where(side.has_engine).frame.filter(theirs_alone) for side in sides]
-        theirs = pl.concat(frame.select("engine_instance") for frame in asked)["engine_instance"].drop_nulls().unique()
+        theirs = (
+            pl.concat(frame.select("engine_instance") for frame in asked)["engine_instance"]
+            .drop_nulls()
+            .unique()
+        )
         if len(theirs):
             there = pl.col("engine_instance").is_in(theirs.implode())
-            models = pl.concat(side.frame.filter(there).select("model") for side in sides)["model"].drop_nulls().unique()
+            models = (
+                pl.concat(side.frame.filter(there).select("model") for side in sides)["model"]
+                .drop_nulls()
+                .unique()
+            )
             untold = pl.col("engine_instance").is_null() & pl.col("model").is_in(models.implode())
-            now, *before = (side.where(side.frame.select((there | untold).fill_null(value=False)).to_series().to_numpy()) for side in sides)
+            now, *before = (
+                side.where(
+                    side.frame.select((there | untold).fill_null(value=False))
+                    .to_series()
+                    .to_numpy()
+                )
+                for side in sides
+            )
             return now, before[0] if before else None
         told = {name for side in sides for name in side.where(side.has_engine).names("model")}
-        return self.calls.to_models(told), None if self.calls_before is None else self.calls_before.to_models(told)
+        return self.calls.to_models(
+            told
+        ), None if self.calls_before is None else self.calls_before.to_models(told)
 
     @functools.cached_property
     def demand(self) -> Demand | None:
@@ -166,7 +197,9 @@ class Case:
     @property
     def when(self) -> str:
         """When or where a figure of the reference requests is from, to stand behind it in a sentence."""
-        return "before" if self.tail.reference == "baseline" else f"in {self.tail.reference} requests"
+        return (
+            "before" if self.tail.reference == "baseline" else f"in {self.tail.reference} requests"
+        )
 
     @functools.cached_property
     def slow_calls(self) -> Calls:
@@ -176,23 +209,45 @@ class Case:
     @functools.cached_property
     def slowest_model(self) -> str | None:
         """The model whose calls took most of the slow requests' time, None where no call names one: the engines of another are no peers of its own."""
-        taken = self.slow_calls.frame.drop_nulls("model").group_by("model").agg(pl.col("e2e_ms").sum()).sort("e2e_ms", "model", descending=[True, False])
+        taken = (
+            self.slow_calls.frame.drop_nulls("model")
+            .group_by("model")
+            .agg(pl.col("e2e_ms").sum())
+            .sort("e2e_ms", "model", descending=[True, False])
+        )
         return str(taken["model"][0]) if taken.height else None
 
     @functools.cached_property
     def own_engines(self) -> float:
         """Part of the slow calls (0..1) of whose models an engine tells, be it of other calls or by its metrics: one whose spans are lost, or in traces
         of their own, is no provider."""
-        told = {name for side in (self.calls, self.calls_before) if side is not None for name in side.where(side.has_engine).names("model")}
-        told |= set(self.points.filter(pl.col("indicator").is_in(_ENGINES_OWN))["model"].drop_nulls().unique().to_list())
-        own = self.slow_calls.has_engine | self.slow_calls.frame["model"].is_in(list(told)).fill_null(value=False).to_numpy()
+        told = {
+            name
+            for side in (self.calls, self.calls_before)
+            if side is not None
+            for name in side.where(side.has_engine).names("model")
+        }
+        told |= set(
+            self.points.filter(pl.col("indicator").is_in(_ENGINES_OWN))["model"]
+            .drop_nulls()
+            .unique()
+            .to_list()
+        )
+        own = (
+            self.slow_calls.has_engine
+            | self.slow_calls.frame["model"].is_in(list(told)).fill_null(value=False).to_numpy()
+        )
         return float(own.mean()) if len(own) else 0.0
 
     @functools.cached_property
     def calls_inside(self) -> Calls:
         """The calls that began when a quarter of the slow ones had: who begins shortly before a fault is slow too, and dates the onset too early."""
         starts = self.slow_calls.of("start_s")
-        return self.calls.some(self.calls.of("start_s") >= np.quantile(starts, INSIDE)) if len(starts) else self.calls
+        return (
+            self.calls.some(self.calls.of("start_s") >= np.quantile(starts, INSIDE))
+            if len(starts)
+            else self.calls
+        )
 
     @functools.cached_property
     def usual_calls(self) -> Calls:
@@ -228,9 +283,16 @@ class Case:
     def about(self, **changes: Any) -> Case:
         """Return the same rows and periods asked about other slow ones (fields as given): what is known of the periods is not read again."""
         other = replace(self, **changes)
-        other.__dict__.update({name: self.__dict__[name] for name in _OF_PERIODS if name in self.__dict__})
-        if any(name in self.__dict__ for name in _OF_ENGINES) and other.slowest_model == self.slowest_model:
-            other.__dict__.update({name: self.__dict__[name] for name in _OF_ENGINES if name in self.__dict__})
+        other.__dict__.update(
+            {name: self.__dict__[name] for name in _OF_PERIODS if name in self.__dict__}
+        )
+        if (
+            any(name in self.__dict__ for name in _OF_ENGINES)
+            and other.slowest_model == self.slowest_model
+        ):
+            other.__dict__.update(
+                {name: self.__dict__[name] for name in _OF_ENGINES if name in self.__dict__}
+            )
         return other
 
     def _tree(self, period: Period, traces: pl.Series | None = None) -> Tree:
@@ -247,7 +309,10 @@ class Case:
         if period is None:
             return self.points.clear()
         low, high = (int(moment.timestamp() * 1e6) for moment in (period.start, period.end))
-        return self.points.filter((pl.col("indicator") == indicator) & pl.col("time_us").is_between(low, high, closed="left"))
+        return self.points.filter(
+            (pl.col("indicator") == indicator)
+            & pl.col("time_us").is_between(low, high, closed="left")
+        )
 
     def excess_ms(self, *stages: str) -> float:
         """Return how much longer these stages take in a slow request than in a reference one, never below 0."""
@@ -278,7 +343,9 @@ class Case:
         """Return trace ids of at most five slow requests (or of `among`), most time in the stage first."""
         index = self.tail.tail_index if among is None or not len(among) else among
         spent = self.spent(stage)[index] if stage in self.times.ms else self.values[index]
-        return self.lookups.trace_ids(self.rows[index[np.argsort(-spent, kind="stable")[:MOST_EXEMPLARS]]])
+        return self.lookups.trace_ids(
+            self.rows[index[np.argsort(-spent, kind="stable")[:MOST_EXEMPLARS]]]
+        )
 
     def severity(self) -> Severity:
         """Return how urgent a main cause is: critical when the error budget burns fast enough to page someone."""
@@ -299,4 +366,6 @@ def too_few_breaches(case: Case) -> NotEnoughData | None:
     if n >= MIN_BREACHING:
         return None
     are = "is" if n == 1 else "are"
-    return NotEnoughData(f"{say_count(n, 'request')} {are} over the limit, a cause needs at least {MIN_BREACHING}: widen the window")
+    return NotEnoughData(
+        f"{say_count(n, 'request')} {are} over the limit, a cause needs at least {MIN_BREACHING}: widen the window"
+    )

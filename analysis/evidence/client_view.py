@@ -54,15 +54,26 @@ def outside(case: Case, *, alone: bool = False) -> Outside | None:
         y1 = y1 - (whole.pace_now_ms - whole.pace_before_ms) * np.nan_to_num(x1, nan=usual)
     keep, counted = known(y1), min(float(known(x).mean()) for x in (x0, x1)) > 0.5
     return Outside(
-        (y1 - cost * (np.nan_to_num(x1, nan=usual) - usual))[keep], (y0 - cost * (np.nan_to_num(x0, nan=usual) - usual))[known(y0)],
-        now.of("start_s")[keep], now.frame["trace_key"].to_numpy()[keep].astype(np.uint64).view(np.float64), seen, counted)
+        (y1 - cost * (np.nan_to_num(x1, nan=usual) - usual))[keep],
+        (y0 - cost * (np.nan_to_num(x0, nan=usual) - usual))[known(y0)],
+        now.of("start_s")[keep],
+        now.frame["trace_key"].to_numpy()[keep].astype(np.uint64).view(np.float64),
+        seen,
+        counted,
+    )
 
 
 def uncounted(found: Outside, what: str) -> NotEnoughData:
     """Say what to record before the far side is blamed for `what` ("7.8 % of the calls are late"): without lengths it may be the caller's own."""
-    own = "a longer prompt, a lost cache or longer thought" if found.first_token else "a longer answer"
-    return NotEnoughData(f"{what}, but whether that is the provider's or {own} cannot be told without token counts: record gen_ai.usage.input_tokens, "
-                         "output_tokens and reasoning.output_tokens (stream_options.include_usage when streaming)")
+    own = (
+        "a longer prompt, a lost cache or longer thought"
+        if found.first_token
+        else "a longer answer"
+    )
+    return NotEnoughData(
+        f"{what}, but whether that is the provider's or {own} cannot be told without token counts: record gen_ai.usage.input_tokens, "
+        "output_tokens and reasoning.output_tokens (stream_options.include_usage when streaming)"
+    )
 
 
 def _time(calls: Calls, seen: bool) -> FloatArray:
@@ -89,4 +100,10 @@ def clustering(start_s: FloatArray, late: BoolArray, kept: float = 1.0) -> float
     n, hits = np.bincount(slot), np.bincount(slot, late.astype(np.float64))
     expected = n * float(late.mean())
     some = expected > 0.0
-    return of_all(float((((hits - expected) ** 2)[some] / expected[some]).sum() / max(int(some.sum()) - 1, 1)), int(some.sum()), kept)
+    return of_all(
+        float(
+            (((hits - expected) ** 2)[some] / expected[some]).sum() / max(int(some.sum()) - 1, 1)
+        ),
+        int(some.sum()),
+        kept,
+    )

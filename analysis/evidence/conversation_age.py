@@ -33,18 +33,40 @@ def turns(before: Calls, now: Calls) -> tuple[FloatArray, FloatArray] | None:
     told = (before.of("turn"), now.of("turn"))
     if all(len(side) and known(side).mean() > 0.5 for side in told):
         return told
-    calls = pl.concat([side.frame.select("session", "trace_key", "start_s", "input_tokens", now=pl.lit(side is now)) for side in (before, now)],
-                      how="vertical_relaxed")
-    asked = calls.drop_nulls("session").sort("start_s").group_by("session", "trace_key", maintain_order=True).first().with_columns(
-        turn=pl.int_range(1, pl.len() + 1).over("session"), pause=pl.col("start_s").diff().over("session", "now"))
+    calls = pl.concat(
+        [
+            side.frame.select(
+                "session", "trace_key", "start_s", "input_tokens", now=pl.lit(side is now)
+            )
+            for side in (before, now)
+        ],
+        how="vertical_relaxed",
+    )
+    asked = (
+        calls.drop_nulls("session")
+        .sort("start_s")
+        .group_by("session", "trace_key", maintain_order=True)
+        .first()
+        .with_columns(
+            turn=pl.int_range(1, pl.len() + 1).over("session"),
+            pause=pl.col("start_s").diff().over("session", "now"),
+        )
+    )
     pauses = asked["pause"].drop_nulls().to_numpy()
     if len(pauses) < MIN_CALLS:
         return None
     pause = float(np.quantile(pauses, PAUSES))
     # What lies between two times that do not meet is not counted.
-    if float(now.of("start_s").min()) - float(before.of("start_s").max()) > pause or not _begin(asked.filter(pl.col("turn") == 1), pause, before):
+    if float(now.of("start_s").min()) - float(before.of("start_s").max()) > pause or not _begin(
+        asked.filter(pl.col("turn") == 1), pause, before
+    ):
         return None
-    keyed = calls.join(asked.select("session", "trace_key", "turn"), on=["session", "trace_key"], how="left", maintain_order="left")
+    keyed = calls.join(
+        asked.select("session", "trace_key", "turn"),
+        on=["session", "trace_key"],
+        how="left",
+        maintain_order="left",
+    )
     turn = keyed["turn"].cast(pl.Float64).fill_null(np.nan).to_numpy()
     return turn[: len(before)], turn[len(before) :]
 
@@ -55,8 +77,14 @@ def _begin(first: pl.DataFrame, pause: float, before: Calls) -> bool:
     later = at >= before.of("start_s").min() + pause
     former = later & (at <= before.of("start_s").max())
     tokens = first["input_tokens"].cast(pl.Float64).fill_null(np.nan).to_numpy()
-    met, begun = (tokens[side & known(tokens)] for side in (~later, former if former.sum() >= MIN_CALLS else later))
-    return min(len(met), len(begun)) >= MIN_CALLS and float((met > np.median(begun)).mean()) <= MOST_LONGER
+    met, begun = (
+        tokens[side & known(tokens)]
+        for side in (~later, former if former.sum() >= MIN_CALLS else later)
+    )
+    return (
+        min(len(met), len(begun)) >= MIN_CALLS
+        and float((met > np.median(begun)).mean()) <= MOST_LONGER
+    )
 
 
 def added_by_age(values: FloatArray, turn: FloatArray, turn_now: FloatArray) -> float:
@@ -67,12 +95,18 @@ def added_by_age(values: FloatArray, turn: FloatArray, turn_now: FloatArray) -> 
     both = known(values, turn)
     now = turn_now[known(turn_now)]
     counts = np.bincount(turn[both].astype(np.int64)) if both.any() else np.zeros(1, np.int64)
-    last = int(np.argmax(counts[1:] < MIN_CALLS)) if (counts[1:] < MIN_CALLS).any() else len(counts) - 1
+    last = (
+        int(np.argmax(counts[1:] < MIN_CALLS))
+        if (counts[1:] < MIN_CALLS).any()
+        else len(counts) - 1
+    )
     if last < 1 or not len(now):
         return 0.0
     at, value = turn[both], values[both]
     means = np.array([value[at == k].mean() for k in range(1, last + 1)])
-    then = means[np.clip(now.astype(np.int64), 1, last) - 1] + _line(at, value, last) * np.maximum(now - last, 0.0)
+    then = means[np.clip(now.astype(np.int64), 1, last) - 1] + _line(at, value, last) * np.maximum(
+        now - last, 0.0
+    )
     return float(then.mean() - value.mean())
 
 

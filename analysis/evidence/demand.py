@@ -87,7 +87,11 @@ class Computing:
     def added(self, then: Means, now: Means) -> dict[str, float]:
         """What each factor added to a call, in ms."""
         lost, longer = lost_and_longer(then.input, then.new, now.input, now.new)
-        return {"input": self.read_ms * longer, "cache": self.read_ms * lost, "output": self.write_ms * (now.output - then.output)}
+        return {
+            "input": self.read_ms * longer,
+            "cache": self.read_ms * lost,
+            "output": self.write_ms * (now.output - then.output),
+        }
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,8 @@ class Holding:
         return {
             "input": longer * (ms + self.read_ms * tokens) + self.own * kept * ms,
             "cache": lost * ((1.0 - self.own) * ms + self.read_ms * tokens),
-            "output": more * (ms / 2.0 + self.write_ms * tokens)}
+            "output": more * (ms / 2.0 + self.write_ms * tokens),
+        }
 
     def _tokens(self, call: Means) -> float:
         return call.new + self.own * (call.input - call.new) + call.output / 2.0
@@ -135,14 +140,20 @@ def demand(case: Case) -> Demand | None:
     hits = hit_ratio(case)
     told = hits if hits is not None and hits.source == "engine metrics" else None
     if told is not None:
-        usual, then, later = (side._replace(new=side.input * (1.0 - hit)) for side, hit in ((usual, told.before), (then, told.before), (later, told.now)))
+        usual, then, later = (
+            side._replace(new=side.input * (1.0 - hit))
+            for side, hit in ((usual, told.before), (then, told.before), (later, told.now))
+        )
     costs = _measure(case, before, now, None if told is None else told.before)
     former, work0, work1 = (costs.of(side) for side in (usual, then, later))
     if min(former, work0) <= 0.0:
         return None
     seconds = [max(float(np.ptp(side.of("start_s"))), 1e-3) for side in (before, now)]
     rates = [len(side) / s for side, s in zip((before, now), seconds, strict=True)]
-    requests = [max(side.frame["trace_key"].n_unique(), 1) / s for side, s in zip((before, now), seconds, strict=True)]
+    requests = [
+        max(side.frame["trace_key"].n_unique(), 1) / s
+        for side, s in zip((before, now), seconds, strict=True)
+    ]
     each = [rates[i] / requests[i] for i in range(2)]
     lost, longer = lost_and_longer(then.input, then.new, later.input, later.new)
     parts = {
@@ -153,9 +164,15 @@ def demand(case: Case) -> Demand | None:
     whole = sum(parts.values())
     shares = {name: part / whole if whole > 0.0 else 0.0 for name, part in parts.items()}
     return Demand(
-        rates[1] * work1 / (rates[0] * former), requests[1] / requests[0], rates[1] / rates[0],
-        later.input / max(then.input, 1.0), later.output / max(then.output, 1.0), **shares,
-        lost_ratio=lost / max(then.new, 1.0), longer_ratio=longer / max(then.new, 1.0))
+        rates[1] * work1 / (rates[0] * former),
+        requests[1] / requests[0],
+        rates[1] / rates[0],
+        later.input / max(then.input, 1.0),
+        later.output / max(then.output, 1.0),
+        **shares,
+        lost_ratio=lost / max(then.new, 1.0),
+        longer_ratio=longer / max(then.new, 1.0),
+    )
 
 
 def _measure(case: Case, before: Calls, now: Calls, hit: float | None) -> Computing | Holding:
@@ -168,7 +185,11 @@ def _measure(case: Case, before: Calls, now: Calls, hit: float | None) -> Comput
         return Computing(read_ms, write_ms)
     own = own_part(case, hit)
     token_ms = before.token_ms[known(before.token_ms)]
-    return Holding(read_ms, float(np.median(token_ms)) if len(token_ms) else write_ms, 1.0 if own is None else own)
+    return Holding(
+        read_ms,
+        float(np.median(token_ms)) if len(token_ms) else write_ms,
+        1.0 if own is None else own,
+    )
 
 
 def has_grown(found: Demand) -> bool:
@@ -203,20 +224,59 @@ def _of_its_kind(before: Calls, now: Calls) -> tuple[Means, Means]:
     """
     names = ("input", "new", "output")
     frames = [
-        pl.DataFrame({"workload": side.frame["workload"], "route": side.frame["route"], "input": side.of("input_tokens"), "new": side.new_tokens,
-                      "output": side.of("output_tokens")}).fill_nan(None) for side in (before, now)]
-    sides = [frame.group_by("workload", "route").agg(pl.col("input").count().alias("n"), *(pl.col(name).mean() for name in names)) for frame in frames]
+        pl.DataFrame(
+            {
+                "workload": side.frame["workload"],
+                "route": side.frame["route"],
+                "input": side.of("input_tokens"),
+                "new": side.new_tokens,
+                "output": side.of("output_tokens"),
+            }
+        ).fill_nan(None)
+        for side in (before, now)
+    ]
+    sides = [
+        frame.group_by("workload", "route").agg(
+            pl.col("input").count().alias("n"), *(pl.col(name).mean() for name in names)
+        )
+        for frame in frames
+    ]
     turn = turns(before, now)
     if turn is not None:
-        older = _older([frame.with_columns(turn=side) for frame, side in zip(frames, turn, strict=True)])
-        sides[0] = sides[0].join(older, on=["workload", "route"], how="left", suffix="_older", nulls_equal=True).with_columns(
-            pl.col(name) + pl.col(f"{name}_older").fill_null(0.0) for name in ("input", "new"))
-    both = sides[1].join(sides[0], on=["workload", "route"], how="left", suffix="_before", nulls_equal=True)
+        older = _older(
+            [frame.with_columns(turn=side) for frame, side in zip(frames, turn, strict=True)]
+        )
+        sides[0] = (
+            sides[0]
+            .join(older, on=["workload", "route"], how="left", suffix="_older", nulls_equal=True)
+            .with_columns(
+                pl.col(name) + pl.col(f"{name}_older").fill_null(0.0) for name in ("input", "new")
+            )
+        )
+    both = sides[1].join(
+        sides[0], on=["workload", "route"], how="left", suffix="_before", nulls_equal=True
+    )
     known_before = pl.col("n_before").fill_null(0) >= MIN_CALLS
-    then = both.select("n", *(pl.when(known_before).then(pl.coalesce(f"{name}_before", name)).otherwise(name).alias(name) for name in names))
+    then = both.select(
+        "n",
+        *(
+            pl.when(known_before)
+            .then(pl.coalesce(f"{name}_before", name))
+            .otherwise(name)
+            .alias(name)
+            for name in names
+        ),
+    )
     former, alike = (
-        side.select(*((pl.col(name) * pl.col("n")).sum() / pl.col("n").filter(pl.col(name).is_not_null()).sum() for name in names)).row(0)
-        for side in (sides[0], then))
+        side.select(
+            *(
+                (pl.col(name) * pl.col("n")).sum()
+                / pl.col("n").filter(pl.col(name).is_not_null()).sum()
+                for name in names
+            )
+        ).row(0)
+        for side in (sides[0], then)
+    )
     return Means(*former), Means(*alike)
 
 
@@ -226,11 +286,23 @@ def _older(frames: list[pl.DataFrame]) -> pl.DataFrame:
     rows = []
     for kind, then in kinds[0].items():
         if kind in kinds[1] and then.height >= MIN_CALLS:
-            n_in, new, turn = (then[name].fill_null(np.nan).to_numpy() for name in ("input", "new", "turn"))
+            n_in, new, turn = (
+                then[name].fill_null(np.nan).to_numpy() for name in ("input", "new", "turn")
+            )
             longer = added_by_age(n_in, turn, kinds[1][kind]["turn"].to_numpy())
             # Of what a history adds, the cache holds what it held of longer prompts: hit or miss varies too much to be followed by the turn.
-            rows.append({"workload": kind[0], "route": kind[1], "input": longer, "new": longer * min(1.0, slope(n_in, new))})
-    return pl.DataFrame(rows, schema={"workload": pl.String, "route": pl.String, "input": pl.Float64, "new": pl.Float64})
+            rows.append(
+                {
+                    "workload": kind[0],
+                    "route": kind[1],
+                    "input": longer,
+                    "new": longer * min(1.0, slope(n_in, new)),
+                }
+            )
+    return pl.DataFrame(
+        rows,
+        schema={"workload": pl.String, "route": pl.String, "input": pl.Float64, "new": pl.Float64},
+    )
 
 
 def _means(calls: Calls) -> Means | None:
@@ -244,7 +316,9 @@ def cost_of(calls: Calls, cost_in: float, cost_out: float) -> FloatArray:
     """Return the engine work of each call in ms of engine time, shape (n,); where none tells its tokens, every call counts as much as any other."""
     if not known(calls.new_tokens).any() and not known(calls.of("output_tokens")).any():
         return np.ones(len(calls))
-    return cost_in * np.nan_to_num(calls.new_tokens) + cost_out * np.nan_to_num(calls.of("output_tokens"))
+    return cost_in * np.nan_to_num(calls.new_tokens) + cost_out * np.nan_to_num(
+        calls.of("output_tokens")
+    )
 
 
 def token_costs(usual: Calls, *others: Calls) -> tuple[float, float]:
@@ -254,7 +328,12 @@ def token_costs(usual: Calls, *others: Calls) -> tuple[float, float]:
     the sides, weighed by how much their prompts differ. Without engine times the two are only weighed: an input token as the slope of TTFT, an
     output token at the client's TPOT.
     """
-    cost_in = slope_within([(side.new_tokens, np.where(side.has_engine, side.of("prefill_ms"), side.of("ttft_ms"))) for side in (usual, *others)])
+    cost_in = slope_within(
+        [
+            (side.new_tokens, np.where(side.has_engine, side.of("prefill_ms"), side.of("ttft_ms")))
+            for side in (usual, *others)
+        ]
+    )
     token, batch = usual.token_ms, usual.running
     both = known(token, batch)
     if both.any():
@@ -280,7 +359,9 @@ def slope_within(sides: Sequence[tuple[FloatArray, FloatArray]]) -> float:
             dx, dy = x[both] - x[both].mean(), y[both] - y[both].mean()
             spread, rise = float((dx**2).sum()), float((dx * dy).sum())
             noise = float((dy**2).sum()) - (rise**2 / spread if spread > 0.0 else 0.0)
-            told.append((spread, rise, rise**2 * (len(dx) - 2) >= CLEAR**2 * spread * max(noise, 0.0)))
+            told.append(
+                (spread, rise, rise**2 * (len(dx) - 2) >= CLEAR**2 * spread * max(noise, 0.0))
+            )
     counted = [side for side in told if side[2]] or told
     spread = sum(side[0] for side in counted)
     return max(0.0, sum(side[1] for side in counted)) / spread if spread > 0.0 else 0.0
@@ -292,7 +373,11 @@ def hit_ratio(case: Case) -> Hits | None:
     if before is not None:
         sides = [cached_part(side) for side in (before, now)]
         # A call without the attribute had nothing in the cache, where other calls say that they had.
-        if sides[0] is not None and sides[1] is not None and max(_told(before), _told(now)) >= MIN_TOLD:
+        if (
+            sides[0] is not None
+            and sides[1] is not None
+            and max(_told(before), _told(now)) >= MIN_TOLD
+        ):
             return Hits(sides[0], sides[1], "cached tokens of the calls")
     gauges = [case.gauge("prefix_cache_hit_rate", before=side) for side in (True, False)]
     if min(len(gauges[0]), len(gauges[1])) >= 2:
@@ -310,4 +395,8 @@ def cached_part(calls: Calls) -> float | None:
     """Return the cached part (0..1) of the input of the calls that tell it, None below 30 of them."""
     counted = known(calls.of("input_tokens"))
     total = float(calls.of("input_tokens")[counted].sum())
-    return float(calls.cached_tokens[counted].sum()) / total if int(counted.sum()) >= MIN_CALLS and total > 0.0 else None
+    return (
+        float(calls.cached_tokens[counted].sum()) / total
+        if int(counted.sum()) >= MIN_CALLS and total > 0.0
+        else None
+    )

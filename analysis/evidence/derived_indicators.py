@@ -27,10 +27,14 @@ def arrivals(start_us: IntArray) -> pl.DataFrame:
     first = int(start_us.min())
     counts = np.bincount((start_us - first) // _STEP_US)
     # The last step is cut by the end of the window.
-    return _points(first + _STEP_US * np.arange(1, len(counts)), 1e6 * counts[:-1] / _STEP_US, "arrivals")
+    return _points(
+        first + _STEP_US * np.arange(1, len(counts)), 1e6 * counts[:-1] / _STEP_US, "arrivals"
+    )
 
 
-def step_times(con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None, model: str | None) -> pl.DataFrame | None:
+def step_times(
+    con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None, model: str | None
+) -> pl.DataFrame | None:
     """Return the mean time of an engine step between scrapes, in seconds: a histogram of tokens per step counts the steps. None without one."""
     made = load(con, start, end, ("batch_tokens",), model).get("batch_tokens")
     if made is None:
@@ -39,16 +43,36 @@ def step_times(con: duckdb.DuckDBPyConnection, start: datetime | None, end: date
     busy = (steps > 0.0) & (length_s > 0.0)
     if not busy.any():
         return None
-    return _points(made.to_us[busy], length_s[busy] / steps[busy], "iteration_time", ", ".join(made.instances))
+    return _points(
+        made.to_us[busy], length_s[busy] / steps[busy], "iteration_time", ", ".join(made.instances)
+    )
 
 
 def deviations(times: pl.DataFrame) -> pl.DataFrame:
     """Return the standard deviation of the step time over the last eight scrapes, in seconds; `times` as of `step_times`."""
-    told = times.group_by("time_us").agg(pl.col("value").mean(), pl.col("instance").first()).sort("time_us")
-    made = told.with_columns(value=pl.col("value").rolling_std(_SCRAPES, min_samples=_LEAST_SCRAPES)).drop_nulls("value")
+    told = (
+        times.group_by("time_us")
+        .agg(pl.col("value").mean(), pl.col("instance").first())
+        .sort("time_us")
+    )
+    made = told.with_columns(
+        value=pl.col("value").rolling_std(_SCRAPES, min_samples=_LEAST_SCRAPES)
+    ).drop_nulls("value")
     return _points(made["time_us"].to_numpy(), made["value"].to_numpy(), "iteration_deviation")
 
 
-def _points(time_us: IntArray, values: np.ndarray[tuple[int], np.dtype[np.float64]], indicator: str, instance: str | None = None) -> pl.DataFrame:
-    return pl.DataFrame({"time_us": time_us, "value": values}, schema={"time_us": pl.Int64, "value": pl.Float64}).select(
-        "time_us", instance=pl.lit(instance, pl.String), model=pl.lit(None, pl.String), indicator=pl.lit(indicator), value="value")
+def _points(
+    time_us: IntArray,
+    values: np.ndarray[tuple[int], np.dtype[np.float64]],
+    indicator: str,
+    instance: str | None = None,
+) -> pl.DataFrame:
+    return pl.DataFrame(
+        {"time_us": time_us, "value": values}, schema={"time_us": pl.Int64, "value": pl.Float64}
+    ).select(
+        "time_us",
+        instance=pl.lit(instance, pl.String),
+        model=pl.lit(None, pl.String),
+        indicator=pl.lit(indicator),
+        value="value",
+    )

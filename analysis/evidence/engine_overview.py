@@ -27,8 +27,21 @@ from overrun.analysis.words.timestamps import from_us
 # As many points as a sparkline has pixels.
 MOST_POINTS: Final = 120
 _SHOWN: Final = (
-    "queue_depth", "running", "kv_cache_usage", "preemptions", "prefix_cache_hit_rate", "spec_accept_rate", "prompt_tokens", "output_tokens", "swapped",
-    "gpu_util", "mem_bw_util", "rejections", "aborts", "up")
+    "queue_depth",
+    "running",
+    "kv_cache_usage",
+    "preemptions",
+    "prefix_cache_hit_rate",
+    "spec_accept_rate",
+    "prompt_tokens",
+    "output_tokens",
+    "swapped",
+    "gpu_util",
+    "mem_bw_util",
+    "rejections",
+    "aborts",
+    "up",
+)
 # A gauge this old no longer says what a request met.
 _STALE_US: Final = 60_000_000
 _SEED: Final = 20_251
@@ -76,7 +89,12 @@ def engine_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> Eng
     frame = load(con, window)
     start, end = frame.start or window.start, frame.end or window.end
     found = read_samples(con, "engine_samples", start, end, window.model, indicators=list(_SHOWN))
-    series = [_series(rows) for _, rows in found.partition_by(["indicator", "instance"], as_dict=True, maintain_order=True).items()]
+    series = [
+        _series(rows)
+        for _, rows in found.partition_by(
+            ["indicator", "instance"], as_dict=True, maintain_order=True
+        ).items()
+    ]
     steps = step_times(con, start, end, window.model)
     series += [_series(steps.with_columns(unit=pl.lit("s")))] if steps is not None else []
     learned, why = indicators(con, frame, slo)
@@ -88,18 +106,33 @@ def engine_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> Eng
         reasons["indicators"] = why
     if not rooms:
         reasons["headroom"] = "no request carries a limited metric"
-    return EngineView(start=start, end=end, series=series, indicators=learned, knees=knees(frame), headroom=rooms, reasons=reasons)
+    return EngineView(
+        start=start,
+        end=end,
+        series=series,
+        indicators=learned,
+        knees=knees(frame),
+        headroom=rooms,
+        reasons=reasons,
+    )
 
 
-def indicators(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> tuple[list[Indicator], str | None]:
+def indicators(
+    con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo
+) -> tuple[list[Indicator], str | None]:
     """Return the indicators learned in a window, best first, or none and why; beside the engines' the rate of arrivals, which may drive them all."""
     rows = frame.rows
     if rows.is_empty():
         return [], "no request in the window"
     origin = int(rows["start_us"].to_numpy().min())
-    found = breaches(rows["start_us"].to_numpy(), judge(rows, slo).bad, 1.0 - slo.goodput_target, origin)
+    found = breaches(
+        rows["start_us"].to_numpy(), judge(rows, slo).bad, 1.0 - slo.goodput_target, origin
+    )
     steps = step_times(con, frame.start, frame.end, frame.window.model)
-    sent = [frame.points.filter(pl.col("indicator").is_in(LEARNED)), *([] if steps is None else [steps, deviations(steps)])]
+    sent = [
+        frame.points.filter(pl.col("indicator").is_in(LEARNED)),
+        *([] if steps is None else [steps, deviations(steps)]),
+    ]
     if not any(part.height for part in sent):
         return learn(sent[0], found, origin)
     return learn(pl.concat([*sent, arrivals(rows["start_us"].to_numpy())]), found, origin)
@@ -107,7 +140,9 @@ def indicators(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) ->
 
 def knees(frame: RequestFrame) -> list[Knee]:
     """Return the knees of TPOT and TTFT against the running requests that a request met when it began."""
-    ok = frame.rows.select("start_us", "end_us", "error", "tpot_ms", "ttft_ms").filter(~pl.col("error"))
+    ok = frame.rows.select("start_us", "end_us", "error", "tpot_ms", "ttft_ms").filter(
+        ~pl.col("error")
+    )
     load_ = _running(frame.points, ok)
     rng = np.random.default_rng(_SEED)
     out = []
@@ -120,10 +155,18 @@ def knees(frame: RequestFrame) -> list[Knee]:
 
 def _running(points: pl.DataFrame, ok: pl.DataFrame) -> FloatArray:
     """Return the running requests per instance at each request's start by the gauge, NaN where none is fresh; without a gauge, requests in flight."""
-    gauge = points.filter(pl.col("indicator") == "running").group_by("time_us").agg(pl.col("value").mean()).sort("time_us")
+    gauge = (
+        points.filter(pl.col("indicator") == "running")
+        .group_by("time_us")
+        .agg(pl.col("value").mean())
+        .sort("time_us")
+    )
     start = ok["start_us"].to_numpy()
     if gauge.is_empty():
-        return (np.searchsorted(np.sort(start), start) - np.searchsorted(np.sort(ok["end_us"].to_numpy()), start)).astype(np.float64)
+        return (
+            np.searchsorted(np.sort(start), start)
+            - np.searchsorted(np.sort(ok["end_us"].to_numpy()), start)
+        ).astype(np.float64)
     times = gauge["time_us"].to_numpy()
     at = np.searchsorted(times, start, side="right") - 1
     fresh = (at >= 0) & (start - times[np.maximum(at, 0)] < _STALE_US)
@@ -132,15 +175,38 @@ def _running(points: pl.DataFrame, ok: pl.DataFrame) -> FloatArray:
 
 def rooms_of(frame: RequestFrame, slo: Slo) -> list[Room]:
     """Return how much more load, prompt or answer the judged metric's limit bears; none where nothing is judged."""
-    metric = judged_metric(judge(frame.rows, slo), frame.rows, slo) if not frame.rows.is_empty() else None
+    metric = (
+        judged_metric(judge(frame.rows, slo), frame.rows, slo)
+        if not frame.rows.is_empty()
+        else None
+    )
     return [] if metric is None else headroom(frame.rows, slo, metric, frame.every)
 
 
 def _series(rows: pl.DataFrame) -> EngineSeries:
     times, values = rows["time_us"].to_numpy(), rows["value"].to_numpy()
-    parts = [part for part in np.array_split(np.arange(len(values)), min(MOST_POINTS, len(values))) if len(part)]
-    points = [EnginePoint(time=from_us(int(times[part[0]])), mean=float(values[part].mean()), max=float(values[part].max())) for part in parts]
+    parts = [
+        part
+        for part in np.array_split(np.arange(len(values)), min(MOST_POINTS, len(values)))
+        if len(part)
+    ]
+    points = [
+        EnginePoint(
+            time=from_us(int(times[part[0]])),
+            mean=float(values[part].mean()),
+            max=float(values[part].max()),
+        )
+        for part in parts
+    ]
     instance = rows["instance"][0]
     return EngineSeries(
-        indicator=str(rows["indicator"][0]), unit=str(rows["unit"][0]), instance=None if instance is None else str(instance), n=len(values),
-        mean=float(values.mean()), p95=float(np.percentile(values, 95.0)), max=float(values.max()), deviation=float(values.std()), points=points)
+        indicator=str(rows["indicator"][0]),
+        unit=str(rows["unit"][0]),
+        instance=None if instance is None else str(instance),
+        n=len(values),
+        mean=float(values.mean()),
+        p95=float(np.percentile(values, 95.0)),
+        max=float(values.max()),
+        deviation=float(values.std()),
+        points=points,
+    )

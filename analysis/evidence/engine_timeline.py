@@ -25,11 +25,23 @@ Combined = Literal["sum", "max", "mean"]
 # In the order of cause to effect as one reads down from the effect: what is full, what waits, what runs, what is saved, what is thrown away. The unit,
 # how servers are put together, and the prior threshold (a value at least this high, held; null: none is known).
 SHOWN: Final[tuple[tuple[str, str, Combined, float | None], ...]] = (
-    ("kv_cache_usage", "ratio", "max", 0.9), ("queue_depth", "requests", "sum", 1.0), ("running", "requests", "sum", None),
-    ("prefix_cache_hit_rate", "ratio", "mean", None), ("preemptions", "1/s", "sum", 1e-9), ("output_tokens", "tokens/s", "sum", None),
-    ("spec_accept_rate", "ratio", "mean", None), ("gpu_util", "ratio", "max", None))
+    ("kv_cache_usage", "ratio", "max", 0.9),
+    ("queue_depth", "requests", "sum", 1.0),
+    ("running", "requests", "sum", None),
+    ("prefix_cache_hit_rate", "ratio", "mean", None),
+    ("preemptions", "1/s", "sum", 1e-9),
+    ("output_tokens", "tokens/s", "sum", None),
+    ("spec_accept_rate", "ratio", "mean", None),
+    ("gpu_util", "ratio", "max", None),
+)
 # What an engine must send for the page to explain anything; the others are named only where they come.
-EXPECTED: Final = ("kv_cache_usage", "queue_depth", "running", "prefix_cache_hit_rate", "preemptions")
+EXPECTED: Final = (
+    "kv_cache_usage",
+    "queue_depth",
+    "running",
+    "prefix_cache_hit_rate",
+    "preemptions",
+)
 # One sample over a threshold is noise; a breach that lasts one step is a blip. Own defaults, as in the page's words.
 HELD_SAMPLES: Final = 4
 HELD_STEPS: Final = 3
@@ -75,7 +87,9 @@ class EngineCourse(msgspec.Struct, kw_only=True):
     reasons: dict[str, str] = {}
 
 
-def engine_course(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str) -> EngineCourse:
+def engine_course(
+    con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str
+) -> EngineCourse:
     """Return the indicators of a window beside a metric (ttft, itl, tpot, e2e).
 
     Raises:
@@ -83,34 +97,71 @@ def engine_course(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metr
     """
     course = series(con, window, slo, metric)
     points = read_samples(
-        con, "metric_points", window.start, window.end + SCRAPE_GRACE if window.end else None, window.model, indicators=[name for name, *_ in SHOWN])
+        con,
+        "metric_points",
+        window.start,
+        window.end + SCRAPE_GRACE if window.end else None,
+        window.model,
+        indicators=[name for name, *_ in SHOWN],
+    )
     found = set(points["indicator"].to_list())
     answer = EngineCourse(
-        metric=course.metric, limit_ms=course.limit_ms, start=None, step_s=course.step_s, effect_p95_ms=[], effect_n=course.n, breach_at=None, indicators=[],
-        missing=[name for name in EXPECTED if name not in found], own_limits=course.own_limits)
+        metric=course.metric,
+        limit_ms=course.limit_ms,
+        start=None,
+        step_s=course.step_s,
+        effect_p95_ms=[],
+        effect_n=course.n,
+        breach_at=None,
+        indicators=[],
+        missing=[name for name in EXPECTED if name not in found],
+        own_limits=course.own_limits,
+    )
     first_us, last_us = _bounds(course, points, window)
     if first_us is None or last_us is None:
         answer.reasons = {"indicators": "neither a request nor an engine metric in the window"}
         return answer
     if not course.points:
-        answer.step_s = step_of(Extent(n=0, start=from_us(first_us), end=from_us(last_us), first=None, last=None), MOST_POINTS)
+        answer.step_s = step_of(
+            Extent(n=0, start=from_us(first_us), end=from_us(last_us), first=None, last=None),
+            MOST_POINTS,
+        )
     step_us = answer.step_s * 1_000_000
     origin = first_us // step_us
     steps = (last_us - 1) // step_us - origin + 1
     answer.start = from_us(origin * step_us)
-    answer.effect_p95_ms = _placed({int(point.start.timestamp()) // answer.step_s - origin: point.p95 for point in course.points}, steps)
+    answer.effect_p95_ms = _placed(
+        {
+            int(point.start.timestamp()) // answer.step_s - origin: point.p95
+            for point in course.points
+        },
+        steps,
+    )
     answer.breach_at = _breach(answer, course)
     answer.indicators = [
-        _indicator(points.filter(pl.col("indicator") == name), (name, unit, combined, threshold), origin, steps, step_us, answer.breach_at)
-        for name, unit, combined, threshold in SHOWN if name in found]
+        _indicator(
+            points.filter(pl.col("indicator") == name),
+            (name, unit, combined, threshold),
+            origin,
+            steps,
+            step_us,
+            answer.breach_at,
+        )
+        for name, unit, combined, threshold in SHOWN
+        if name in found
+    ]
     if not answer.indicators:
-        answer.reasons["indicators"] = "no engine metric in the window: scrape the inference server's /metrics, or send them over OTLP"
+        answer.reasons["indicators"] = (
+            "no engine metric in the window: scrape the inference server's /metrics, or send them over OTLP"
+        )
     return answer
 
 
 def _bounds(course: Series, points: pl.DataFrame, window: Window) -> tuple[int | None, int | None]:
     if course.points:
-        return int(course.points[0].start.timestamp()) * 1_000_000, (int(course.points[-1].start.timestamp()) + course.step_s) * 1_000_000
+        return int(course.points[0].start.timestamp()) * 1_000_000, (
+            int(course.points[-1].start.timestamp()) + course.step_s
+        ) * 1_000_000
     if points.is_empty():
         return None, None
     times = points["time_us"].to_numpy()
@@ -134,26 +185,60 @@ def _breach(answer: EngineCourse, course: Series) -> datetime | None:
         first = point.start if run == 1 else first
         if run == HELD_STEPS:
             return first
-    answer.reasons["breach_at"] = f"{answer.metric.upper()} P95 was never over its limit in {HELD_STEPS} steps in a row"
+    answer.reasons["breach_at"] = (
+        f"{answer.metric.upper()} P95 was never over its limit in {HELD_STEPS} steps in a row"
+    )
     return None
 
 
-def _indicator(points: pl.DataFrame, shown: tuple[str, str, Combined, float | None], origin: int, steps: int, step_us: int,
-               breach_at: datetime | None) -> IndicatorCourse:
+def _indicator(
+    points: pl.DataFrame,
+    shown: tuple[str, str, Combined, float | None],
+    origin: int,
+    steps: int,
+    step_us: int,
+    breach_at: datetime | None,
+) -> IndicatorCourse:
     name, unit, combined, threshold = shown
-    together = {"sum": pl.col("value").sum(), "max": pl.col("value").max(), "mean": pl.col("value").mean()}[combined]
-    stepped = (points.with_columns(step=pl.col("time_us") // step_us - origin).group_by("step", "instance").agg(pl.col("value").mean())
-               .group_by("step").agg(together))
+    together = {
+        "sum": pl.col("value").sum(),
+        "max": pl.col("value").max(),
+        "mean": pl.col("value").mean(),
+    }[combined]
+    stepped = (
+        points.with_columns(step=pl.col("time_us") // step_us - origin)
+        .group_by("step", "instance")
+        .agg(pl.col("value").mean())
+        .group_by("step")
+        .agg(together)
+    )
     values = {int(step): float(value) for step, value in stepped.iter_rows() if value is not None}
     made = IndicatorCourse(
-        indicator=name, unit=unit, combined=combined, instances=points["instance"].n_unique(), samples=points.height, threshold=threshold, learned=False,
-        crossed_at=None, lead_s=None, values=_placed(dict(values), steps))
+        indicator=name,
+        unit=unit,
+        combined=combined,
+        instances=points["instance"].n_unique(),
+        samples=points.height,
+        threshold=threshold,
+        learned=False,
+        crossed_at=None,
+        lead_s=None,
+        values=_placed(dict(values), steps),
+    )
     if threshold is None:
-        made.reasons = dict.fromkeys(("crossed_at", "lead_s"), "no threshold of this indicator is known to warn")
+        made.reasons = dict.fromkeys(
+            ("crossed_at", "lead_s"), "no threshold of this indicator is known to warn"
+        )
         return made
-    crossed = [at for _, part in points.partition_by("instance", as_dict=True).items() if (at := _first_held(part, threshold)) is not None]
+    crossed = [
+        at
+        for _, part in points.partition_by("instance", as_dict=True).items()
+        if (at := _first_held(part, threshold)) is not None
+    ]
     if not crossed:
-        made.reasons = dict.fromkeys(("crossed_at", "lead_s"), f"never at its threshold for {HELD_SAMPLES} samples in a row")
+        made.reasons = dict.fromkeys(
+            ("crossed_at", "lead_s"), f"never at its threshold for {HELD_SAMPLES} samples in a row"
+        )
         return made
     made.crossed_at = from_us(min(crossed))
     if breach_at is None:

@@ -37,12 +37,22 @@ def replicas(calls: Calls, of: str | None = None) -> list[Replica]:
     Expected time = new tokens x cost of one + (output tokens - 1) x cost of one, both fitted over all engines: the pace is free of the work mix.
     """
     model = calls.codes("model")
-    named = (calls.codes("engine_instance") >= 0) & calls.has_engine & known(calls.of("output_tokens"), calls.of("input_tokens"))
+    named = (
+        (calls.codes("engine_instance") >= 0)
+        & calls.has_engine
+        & known(calls.of("output_tokens"), calls.of("input_tokens"))
+    )
     if not named.any():
         return []
     values, counts = np.unique(model[named], return_counts=True)
-    asked = named & (np.zeros(len(calls), np.bool_) if of is None else calls.frame["model"].eq_missing(of).to_numpy())
-    chosen = _one_role(calls, asked if asked.any() else named & (model == values[np.argmax(counts)]))
+    asked = named & (
+        np.zeros(len(calls), np.bool_)
+        if of is None
+        else calls.frame["model"].eq_missing(of).to_numpy()
+    )
+    chosen = _one_role(
+        calls, asked if asked.any() else named & (model == values[np.argmax(counts)])
+    )
     pace, work = _pace(calls, chosen)
     codes, names = calls.codes("engine_instance"), calls.names("engine_instance")
     out = []
@@ -52,20 +62,35 @@ def replicas(calls: Calls, of: str | None = None) -> list[Replica]:
         if int(mine.sum()) < MIN_CALLS:
             continue
         spread = 1.4826 * float(np.median(np.abs(pace[mine] - np.median(pace[mine]))))
-        out.append(Replica(
-            names[code], int(mine.sum()), float(np.median(pace[mine])), max(1.2533 * spread / np.sqrt(mine.sum()), 1e-4),
-            float(work[mine].sum()) / total if total > 0.0 else 0.0, float(np.nanmedian(calls.of("queue_ms")[mine])),
-            float(np.nanmean(calls.of("queue_ms")[mine]))))
+        out.append(
+            Replica(
+                names[code],
+                int(mine.sum()),
+                float(np.median(pace[mine])),
+                max(1.2533 * spread / np.sqrt(mine.sum()), 1e-4),
+                float(work[mine].sum()) / total if total > 0.0 else 0.0,
+                float(np.nanmedian(calls.of("queue_ms")[mine])),
+                float(np.nanmean(calls.of("queue_ms")[mine])),
+            )
+        )
     return out
 
 
 def _one_role(calls: Calls, chosen: BoolArray) -> BoolArray:
     """Return which of these calls the engines of the busier role served: those that write answers, or those that read prompts for them."""
     codes, out = calls.codes("engine_instance"), calls.of("output_tokens")
-    readers = [code for code in np.unique(codes[chosen]) if float(np.median(out[chosen & (codes == code)])) <= 1.0]
+    readers = [
+        code
+        for code in np.unique(codes[chosen])
+        if float(np.median(out[chosen & (codes == code)])) <= 1.0
+    ]
     reads = chosen & np.isin(codes, readers)
     spent = np.nan_to_num(calls.of("prefill_ms")) + np.nan_to_num(calls.of("decode_ms"))
-    return reads if float(spent[reads].sum()) > float(spent[chosen & ~reads].sum()) else chosen & ~reads
+    return (
+        reads
+        if float(spent[reads].sum()) > float(spent[chosen & ~reads].sum())
+        else chosen & ~reads
+    )
 
 
 def _pace(calls: Calls, chosen: BoolArray) -> tuple[FloatArray, FloatArray]:
@@ -74,7 +99,9 @@ def _pace(calls: Calls, chosen: BoolArray) -> tuple[FloatArray, FloatArray]:
     cost_in, _ = token_costs(some)
     token = some.token_ms
     usual = float(np.median(token[known(token)])) if known(token).any() else 1.0
-    expected = cost_in * calls.new_tokens + usual * np.maximum(np.nan_to_num(calls.of("output_tokens")) - 1.0, 0.0)
+    expected = cost_in * calls.new_tokens + usual * np.maximum(
+        np.nan_to_num(calls.of("output_tokens")) - 1.0, 0.0
+    )
     spent = calls.of("prefill_ms") + calls.of("decode_ms")
     with np.errstate(divide="ignore", invalid="ignore"):
         pace = np.log(spent / np.maximum(expected, 1.0))
@@ -85,7 +112,11 @@ def gini(shares: list[float]) -> float:
     """Return the Gini coefficient of load shares: 0 for even, (k - 1)/k where one of k has all."""
     ordered = np.sort(np.asarray(shares, dtype=np.float64))
     k, total = len(ordered), float(ordered.sum())
-    return float((2.0 * np.arange(1, k + 1) - k - 1.0) @ ordered / (k * total)) if k and total > 0.0 else 0.0
+    return (
+        float((2.0 * np.arange(1, k + 1) - k - 1.0) @ ordered / (k * total))
+        if k and total > 0.0
+        else 0.0
+    )
 
 
 def lag_at_equal_batch(calls: Calls, engine: str) -> float | None:
@@ -105,7 +136,11 @@ def lags_in_shared_batches(calls: Calls, engine: str, least: float) -> bool:
 def _batches(calls: Calls, engine: str) -> list[tuple[FloatArray, FloatArray]]:
     """Return batch size and time per token of the calls of an engine's peers of its model, and of its own."""
     mine = (calls.frame["engine_instance"] == engine).fill_null(value=False).to_numpy()
-    told = calls.has_engine & known(calls.running, calls.token_ms) & (calls.of("output_tokens") >= MIN_TOKENS)
+    told = (
+        calls.has_engine
+        & known(calls.running, calls.token_ms)
+        & (calls.of("output_tokens") >= MIN_TOKENS)
+    )
     told &= np.isin(calls.codes("model"), calls.codes("model")[mine & told])
     return [(calls.running[side & told], calls.token_ms[side & told]) for side in (~mine, mine)]
 

@@ -50,18 +50,34 @@ class Clocks(NamedTuple):
         """How many times longer kernels take: no kernel slows down by more than the clock does. 1 without a slower pace, infinite where nothing tells."""
         if not self.lower or (self.pace is not None and self.pace < MIN_SLOWER):
             return 1.0
-        most = 1.0 / (1.0 - self.fell) if self.fell >= MIN_FALL else self.quick if self.quick > 1.0 else math.inf
+        most = (
+            1.0 / (1.0 - self.fell)
+            if self.fell >= MIN_FALL
+            else self.quick
+            if self.quick > 1.0
+            else math.inf
+        )
         return min(most, self.pace or math.inf)
 
 
 def clocks(case: Case) -> Clocks:
     """Compare the GPUs of the judged period with those of the baseline; without one nothing fell."""
     before, now = (_medians(case, period) for period in (case.baseline, case.period))
-    fallen = [(1.0 - now[gpu] / before[gpu], before[gpu], now[gpu]) for gpu in before.keys() & now.keys() if before[gpu] > 0.0]
+    fallen = [
+        (1.0 - now[gpu] / before[gpu], before[gpu], now[gpu])
+        for gpu in before.keys() & now.keys()
+        if before[gpu] > 0.0
+    ]
     fell, was, is_now = max(fallen, default=(0.0, None, None), key=lambda one: one[0])
-    errors = float(case.gauge("gpu_xid").max(initial=0.0)) > float(case.gauge("gpu_xid", before=True).max(initial=0.0))
+    errors = float(case.gauge("gpu_xid").max(initial=0.0)) > float(
+        case.gauge("gpu_xid", before=True).max(initial=0.0)
+    )
     lower = case.calls_before is not None and (fell >= MIN_FALL or errors)
-    pace = same_batch_pace(case.calls_before, case.calls_inside) if lower and case.calls_before is not None else None
+    pace = (
+        same_batch_pace(case.calls_before, case.calls_inside)
+        if lower and case.calls_before is not None
+        else None
+    )
     quick = _quick(case) if not (before or now or errors) else 1.0
     return Clocks(was, is_now, fell, errors, pace if quick == 1.0 else quick, bool(now), quick)
 
@@ -72,13 +88,25 @@ def _quick(case: Case) -> float:
     Nor where calls have clearly more to read: a token of a longer prompt attends to more, and hardly an answer is written without prompts being read beside it.
     """
     work = case.demand
-    if case.calls_before is None or (work is not None and work.longer_ratio + work.lost_ratio > MOST_MORE):
+    if case.calls_before is None or (
+        work is not None and work.longer_ratio + work.lost_ratio > MOST_MORE
+    ):
         return 1.0
     # The quickest calls of all would be those to a small model beside.
-    before, now = (side.of_kind(model=case.slowest_model) for side in (case.calls_before, case.calls_inside))
+    before, now = (
+        side.of_kind(model=case.slowest_model) for side in (case.calls_before, case.calls_inside)
+    )
     models = set(before.names("model")) & set(now.names("model"))
-    found = quick_pace(before.to_models(models), now.to_models(models)) if models or not now.names("model") else None
-    return found[0] if found is not None and found[0] >= MIN_QUICK and found[1] < MOST_UNLIKE * found[0] else 1.0
+    found = (
+        quick_pace(before.to_models(models), now.to_models(models))
+        if models or not now.names("model")
+        else None
+    )
+    return (
+        found[0]
+        if found is not None and found[0] >= MIN_QUICK and found[1] < MOST_UNLIKE * found[0]
+        else 1.0
+    )
 
 
 def _medians(case: Case, period: Period | None) -> dict[str | None, float]:
@@ -86,5 +114,8 @@ def _medians(case: Case, period: Period | None) -> dict[str | None, float]:
     if period is None:
         return {}
     low, high = (int(moment.timestamp() * 1e6) for moment in (period.start, period.end))
-    chosen = case.points.filter((pl.col("indicator") == "gpu_clock") & pl.col("time_us").is_between(low, high, closed="left"))
+    chosen = case.points.filter(
+        (pl.col("indicator") == "gpu_clock")
+        & pl.col("time_us").is_between(low, high, closed="left")
+    )
     return dict(chosen.group_by("instance").agg(pl.col("value").median()).iter_rows())

@@ -24,18 +24,38 @@ def handed_over(case: Case) -> bool:
     An application that is busy itself begins its calls when its own work is done, whatever others do.
     """
     waited = _pauses(case.slow_tree)
-    begun, ends = np.sort(waited["start_s"].to_numpy()), np.sort(case.calls.end_s[known(case.calls.end_s)])
+    begun, ends = (
+        np.sort(waited["start_s"].to_numpy()),
+        np.sort(case.calls.end_s[known(case.calls.end_s)]),
+    )
     if len(begun) < MIN_HELD or len(ends) < MIN_CALLS:
         return False
     last = np.searchsorted(ends, begun + EARLY_S, side="right") - 1
     hits = float(((last >= 0) & (begun - ends[np.maximum(last, 0)] <= HANDOVER_S)).mean())
-    chance = 1.0 - float(np.exp(-(EARLY_S + HANDOVER_S) * len(ends) / max(float(np.ptp(ends)), 1e-3)))
+    chance = 1.0 - float(
+        np.exp(-(EARLY_S + HANDOVER_S) * len(ends) / max(float(np.ptp(ends)), 1e-3))
+    )
     return hits >= max(MIN_HANDED, 3.0 * chance)
 
 
 def _pauses(tree: Tree) -> pl.DataFrame:
     """Time before a model call in which nothing else under its parent ran, one row per call with a pause worth the name."""
-    siblings = tree.frame.filter(pl.col("parent_key").is_not_null()).sort("trace_key", "parent_key", "start_s").with_columns(
-        free_s=pl.col("end_s").cum_max().shift(1).over("trace_key", "parent_key").fill_null(pl.col("parent_start_s")))
-    return siblings.filter((pl.col("role") == "llm") & (pl.col("start_s") - pl.col("free_s") > MIN_PAUSE_MS / 1e3)).select(
-        "trace_key", "start_s", held_ms=(pl.col("start_s") - pl.col("free_s")) * 1e3, name=pl.lit("no place for another call"))
+    siblings = (
+        tree.frame.filter(pl.col("parent_key").is_not_null())
+        .sort("trace_key", "parent_key", "start_s")
+        .with_columns(
+            free_s=pl.col("end_s")
+            .cum_max()
+            .shift(1)
+            .over("trace_key", "parent_key")
+            .fill_null(pl.col("parent_start_s"))
+        )
+    )
+    return siblings.filter(
+        (pl.col("role") == "llm") & (pl.col("start_s") - pl.col("free_s") > MIN_PAUSE_MS / 1e3)
+    ).select(
+        "trace_key",
+        "start_s",
+        held_ms=(pl.col("start_s") - pl.col("free_s")) * 1e3,
+        name=pl.lit("no place for another call"),
+    )

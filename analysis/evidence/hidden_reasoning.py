@@ -43,13 +43,30 @@ def unsaid_thought(case: Case) -> Unsaid | None:
     What the reference writes in as much time after the first token is taken for the answer; the rest of the growth was written before.
     """
     first = "ttft_first_token_ms" if case.times.path == "ttft" else "first_token_ms"
-    sides = [rows.filter((pl.col("output_tokens") > 0) & (pl.col("first_token_ms") > 0) & (pl.col("decode_ms") > 0)) for rows in (case.slow, case.reference)]
+    sides = [
+        rows.filter(
+            (pl.col("output_tokens") > 0)
+            & (pl.col("first_token_ms") > 0)
+            & (pl.col("decode_ms") > 0)
+        )
+        for rows in (case.slow, case.reference)
+    ]
     if min(side.height for side in sides) < MIN_N or max(told(rows) for rows in sides) >= MIN_N:
         return None
-    (n1, d1), (n0, d0) = ((float(side["output_tokens"].to_numpy().mean()), float(side["decode_ms"].to_numpy().mean())) for side in sides)
+    (n1, d1), (n0, d0) = (
+        (float(side["output_tokens"].to_numpy().mean()), float(side["decode_ms"].to_numpy().mean()))
+        for side in sides
+    )
     added = min(n1 - n0, n1 - n0 * d1 / d0)
-    points = [side.select("output_tokens", first).drop_nulls().to_numpy().astype(np.float64) for side in sides]
+    points = [
+        side.select("output_tokens", first).drop_nulls().to_numpy().astype(np.float64)
+        for side in sides
+    ]
     token_ms = slope_within([(side[:, 0], side[:, 1]) for side in points])
-    if d1 < STILL_WRITTEN * d0 or not STILL_WRITTEN * token_ms <= d0 / n0 <= token_ms / PACE or added < MIN_SHARE * n1:
+    if (
+        d1 < STILL_WRITTEN * d0
+        or not STILL_WRITTEN * token_ms <= d0 / n0 <= token_ms / PACE
+        or added < MIN_SHARE * n1
+    ):
         return None
     return Unsaid(n1, n0, added, token_ms)

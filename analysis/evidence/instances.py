@@ -21,8 +21,19 @@ from overrun.analysis.numbers.window import read_samples
 from overrun.analysis.words.finding import printable, say_ms, say_ratio
 
 # What a row shows; the last two are those of engines that embed.
-SHOWN: Final = ("running", "running_limit", "queue_depth", "kv_cache_usage", "output_tokens", "prompt_tokens", "finished", "tpot_mean", "throughput",
-                "embedding_queue_depth", "embedding_running")
+SHOWN: Final = (
+    "running",
+    "running_limit",
+    "queue_depth",
+    "kv_cache_usage",
+    "output_tokens",
+    "prompt_tokens",
+    "finished",
+    "tpot_mean",
+    "throughput",
+    "embedding_queue_depth",
+    "embedding_running",
+)
 _TIMES: Final = ("ttft", "queue", "embedding_queue", "embedding_e2e")
 # Own defaults: so many times the others' P95 is sick, so many times their queue, and of so many requests at least.
 _SLOWER: Final = 2.0
@@ -60,22 +71,47 @@ class InstanceRow(msgspec.Struct, kw_only=True):
 
 
 def instance_rows(
-    con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None, model: str | None, made: Sent, *, from_us: int | None = None,
+    con: duckdb.DuckDBPyConnection,
+    start: datetime | None,
+    end: datetime | None,
+    model: str | None,
+    made: Sent,
+    *,
+    from_us: int | None = None,
     only: set[str] | None = None,
 ) -> list[InstanceRow]:
     """Return a row per instance that sent an engine's indicators, and per target that gives nothing; `from_us` is the onset, `only` the instances meant."""
-    points = read_samples(con, "engine_samples", start, end, model, indicators=list(SHOWN)).with_columns(pl.col("instance").fill_null(""))
+    points = read_samples(
+        con, "engine_samples", start, end, model, indicators=list(SHOWN)
+    ).with_columns(pl.col("instance").fill_null(""))
     times = load_by_instance(con, start, end, _TIMES, model)
     names = sorted({*points["instance"].unique().to_list(), *(instance for instance, _ in times)})
-    rows = [_row(name, points.filter(pl.col("instance") == name), {key: one for (of, key), one in times.items() if of == name}, made, from_us)
-            for name in names if only is None or name in only]
+    rows = [
+        _row(
+            name,
+            points.filter(pl.col("instance") == name),
+            {key: one for (of, key), one in times.items() if of == name},
+            made,
+            from_us,
+        )
+        for name in names
+        if only is None or name in only
+    ]
     for target in made.targets:
-        if target.state in ("down", "unreadable") and not any(is_part(row.instance, target.instance) for row in rows) and only is None:
+        if (
+            target.state in ("down", "unreadable")
+            and not any(is_part(row.instance, target.instance) for row in rows)
+            and only is None
+        ):
             rows.append(_of_target(target))
     _find_sick(rows, points, made)
     for row in rows:
         if row.sick is None:
-            row.reasons["sick"] = "no worse than its peers, as far as is known" if len(rows) > 1 else "there is no other instance to compare it with"
+            row.reasons["sick"] = (
+                "no worse than its peers, as far as is known"
+                if len(rows) > 1
+                else "there is no other instance to compare it with"
+            )
     return sorted(rows, key=lambda row: (row.sick is None, row.instance))
 
 
@@ -95,38 +131,89 @@ def cells(row: InstanceRow) -> tuple[str, ...]:
     """Return a row as texts: instance, state, running, waiting, KV, TTFT P95, queue P95, tokens/s, and what is wrong."""
     running = _number(row.running) + (f" of {row.running_limit:,.0f}" if row.running_limit else "")
     slow = "-" if row.ttft_p95_ms is None else say_ms(row.ttft_p95_ms)
-    return (printable(row.instance, 40), row.state or "-", running, _number(row.waiting), "-" if row.kv_cache_usage is None else say_ratio(row.kv_cache_usage),
-            slow, "-" if row.queue_p95_ms is None else say_ms(row.queue_p95_ms), _number(row.output_tokens), row.sick or "")
+    return (
+        printable(row.instance, 40),
+        row.state or "-",
+        running,
+        _number(row.waiting),
+        "-" if row.kv_cache_usage is None else say_ratio(row.kv_cache_usage),
+        slow,
+        "-" if row.queue_p95_ms is None else say_ms(row.queue_p95_ms),
+        _number(row.output_tokens),
+        row.sick or "",
+    )
 
 
-HEAD: Final = ("instance", "target", "running", "waiting", "KV", "TTFT P95", "queue P95", "tokens/s", "")
+HEAD: Final = (
+    "instance",
+    "target",
+    "running",
+    "waiting",
+    "KV",
+    "TTFT P95",
+    "queue P95",
+    "tokens/s",
+    "",
+)
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}" if value >= 10.0 or value == 0.0 else f"{value:.1f}"
+    return (
+        "-"
+        if value is None
+        else f"{value:,.0f}"
+        if value >= 10.0 or value == 0.0
+        else f"{value:.1f}"
+    )
 
 
-def _row(name: str, points: pl.DataFrame, times: dict[str, Increments], made: Sent, from_us: int | None) -> InstanceRow:
+def _row(
+    name: str, points: pl.DataFrame, times: dict[str, Increments], made: Sent, from_us: int | None
+) -> InstanceRow:
     later = points if from_us is None else points.filter(pl.col("time_us") >= from_us)
     means = dict(later.group_by("indicator").agg(pl.col("value").mean()).iter_rows())
-    waits = later.filter(pl.col("indicator").is_in(["queue_depth", "embedding_queue_depth"]))["value"].to_numpy()
-    ttft, queue = (_p95(times.get(key) or times.get(f"embedding_{key}"), from_us) for key in ("ttft", "queue"))
+    waits = later.filter(pl.col("indicator").is_in(["queue_depth", "embedding_queue_depth"]))[
+        "value"
+    ].to_numpy()
+    ttft, queue = (
+        _p95(times.get(key) or times.get(f"embedding_{key}"), from_us) for key in ("ttft", "queue")
+    )
     last = points["time_us"].max()
     target = next((target for target in made.targets if is_part(name, target.instance)), None)
-    why = {"running": "no gauge of running requests", "waiting": "no gauge of waiting requests", "waiting_ratio": "no gauge of waiting requests",
-           "kv_cache_usage": "no gauge of the KV cache", "output_tokens": "no count of output tokens", "prompt_tokens": "no count of prompt tokens",
-           "ttft_p95_ms": "no TTFT histogram with enough values", "ttft_p95_interval": "no TTFT histogram with enough values",
-           "queue_p95_ms": "no queue histogram with enough values", "tpot_mean_ms": "the engine does not count the time of its tokens",
-           "running_limit": "the engine does not say how many it may run", "state": "not scraped from here", "last": "histograms alone",
-           "service": "no sender is named"}
+    why = {
+        "running": "no gauge of running requests",
+        "waiting": "no gauge of waiting requests",
+        "waiting_ratio": "no gauge of waiting requests",
+        "kv_cache_usage": "no gauge of the KV cache",
+        "output_tokens": "no count of output tokens",
+        "prompt_tokens": "no count of prompt tokens",
+        "ttft_p95_ms": "no TTFT histogram with enough values",
+        "ttft_p95_interval": "no TTFT histogram with enough values",
+        "queue_p95_ms": "no queue histogram with enough values",
+        "tpot_mean_ms": "the engine does not count the time of its tokens",
+        "running_limit": "the engine does not say how many it may run",
+        "state": "not scraped from here",
+        "last": "histograms alone",
+        "service": "no sender is named",
+    }
     row = InstanceRow(
-        instance=name, service=made.services.get(name), models=made.models.get(name, []), state=target.state if target else None,
-        running=means.get("running", means.get("embedding_running")), running_limit=means.get("running_limit"),
-        waiting=means.get("queue_depth", means.get("embedding_queue_depth")), waiting_ratio=float((waits > 0.0).mean()) if len(waits) else None,
-        kv_cache_usage=means.get("kv_cache_usage"), output_tokens=means.get("output_tokens", means.get("throughput")), prompt_tokens=means.get("prompt_tokens"),
-        ttft_p95_ms=ttft[0] if ttft else None, ttft_p95_interval=(ttft[1], ttft[2]) if ttft else None, queue_p95_ms=queue[0] if queue else None,
+        instance=name,
+        service=made.services.get(name),
+        models=made.models.get(name, []),
+        state=target.state if target else None,
+        running=means.get("running", means.get("embedding_running")),
+        running_limit=means.get("running_limit"),
+        waiting=means.get("queue_depth", means.get("embedding_queue_depth")),
+        waiting_ratio=float((waits > 0.0).mean()) if len(waits) else None,
+        kv_cache_usage=means.get("kv_cache_usage"),
+        output_tokens=means.get("output_tokens", means.get("throughput")),
+        prompt_tokens=means.get("prompt_tokens"),
+        ttft_p95_ms=ttft[0] if ttft else None,
+        ttft_p95_interval=(ttft[1], ttft[2]) if ttft else None,
+        queue_p95_ms=queue[0] if queue else None,
         tpot_mean_ms=1000.0 * means["tpot_mean"] if "tpot_mean" in means else None,
-        last=None if last is None else datetime.fromtimestamp(int(str(last)) / 1e6, tz=UTC))
+        last=None if last is None else datetime.fromtimestamp(int(str(last)) / 1e6, tz=UTC),
+    )
     row.reasons = {key: text for key, text in why.items() if getattr(row, key) is None}
     return row
 
@@ -141,22 +228,58 @@ def _p95(made: Increments | None, from_us: int | None) -> tuple[float, float, fl
 
 
 def _of_target(target: Target) -> InstanceRow:
-    nulls = ("running", "running_limit", "waiting", "waiting_ratio", "kv_cache_usage", "output_tokens", "prompt_tokens", "ttft_p95_ms", "ttft_p95_interval",
-             "queue_p95_ms", "tpot_mean_ms", "service", "last")
+    nulls = (
+        "running",
+        "running_limit",
+        "waiting",
+        "waiting_ratio",
+        "kv_cache_usage",
+        "output_tokens",
+        "prompt_tokens",
+        "ttft_p95_ms",
+        "ttft_p95_interval",
+        "queue_p95_ms",
+        "tpot_mean_ms",
+        "service",
+        "last",
+    )
     return InstanceRow(
-        instance=target.instance, service=None, models=[], state=target.state, running=None, running_limit=None, waiting=None, waiting_ratio=None,
-        kv_cache_usage=None, output_tokens=None, prompt_tokens=None, ttft_p95_ms=None, ttft_p95_interval=None, queue_p95_ms=None, tpot_mean_ms=None, last=None,
-        reasons=dict.fromkeys(nulls, f"the target is {target.state}"))
+        instance=target.instance,
+        service=None,
+        models=[],
+        state=target.state,
+        running=None,
+        running_limit=None,
+        waiting=None,
+        waiting_ratio=None,
+        kv_cache_usage=None,
+        output_tokens=None,
+        prompt_tokens=None,
+        ttft_p95_ms=None,
+        ttft_p95_interval=None,
+        queue_p95_ms=None,
+        tpot_mean_ms=None,
+        last=None,
+        reasons=dict.fromkeys(nulls, f"the target is {target.state}"),
+    )
 
 
 def _find_sick(rows: list[InstanceRow], points: pl.DataFrame, made: Sent) -> None:
     """Say of each row why it is sick, if it is. In place."""
     for row in rows:
-        target = next((target for target in made.targets if is_part(row.instance, target.instance)), None)
+        target = next(
+            (target for target in made.targets if is_part(row.instance, target.instance)), None
+        )
         if target is not None and target.state in ("down", "unreadable"):
             row.sick = say_target(target).removeprefix(f"{printable(target.instance)} ")
             continue
-        peers = [other for other in rows if other is not row and sorted(other.models) == sorted(row.models) and other.state not in ("down", "unreadable")]
+        peers = [
+            other
+            for other in rows
+            if other is not row
+            and sorted(other.models) == sorted(row.models)
+            and other.state not in ("down", "unreadable")
+        ]
         if peers:
             row.sick = _stuck(row, peers, points) or _slower(row, peers) or _fuller(row, peers)
 
@@ -165,26 +288,50 @@ def _stuck(row: InstanceRow, peers: list[InstanceRow], points: pl.DataFrame) -> 
     """It holds requests and makes no tokens, while others do."""
     last = {name: _tail(points, row.instance, name) for name in ("running", "output_tokens")}
     held, tokens = last["running"], last["output_tokens"]
-    if held is None or tokens is None or len(tokens) < _LAST or held.min() <= 0.0 or tokens.max() > 0.0:
+    if (
+        held is None
+        or tokens is None
+        or len(tokens) < _LAST
+        or held.min() <= 0.0
+        or tokens.max() > 0.0
+    ):
         return None
-    moving = [peer for peer in peers if (others := _tail(points, peer.instance, "output_tokens")) is not None and others.max() > 0.0]
+    moving = [
+        peer
+        for peer in peers
+        if (others := _tail(points, peer.instance, "output_tokens")) is not None
+        and others.max() > 0.0
+    ]
     return f"holds {held.mean():,.0f} requests and makes no tokens" if moving else None
 
 
-def _tail(points: pl.DataFrame, instance: str, indicator: str) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
-    values = points.filter((pl.col("instance") == instance) & (pl.col("indicator") == indicator)).sort("time_us")["value"].to_numpy()
+def _tail(
+    points: pl.DataFrame, instance: str, indicator: str
+) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
+    values = (
+        points.filter((pl.col("instance") == instance) & (pl.col("indicator") == indicator))
+        .sort("time_us")["value"]
+        .to_numpy()
+    )
     return values[-_LAST:] if len(values) else None
 
 
 def _slower(row: InstanceRow, peers: list[InstanceRow]) -> str | None:
     """Its first tokens come later than the others', by more than bucket edges leave open."""
-    known = [peer for peer in peers if peer.ttft_p95_ms is not None and peer.ttft_p95_interval is not None]
+    known = [
+        peer
+        for peer in peers
+        if peer.ttft_p95_ms is not None and peer.ttft_p95_interval is not None
+    ]
     if row.ttft_p95_ms is None or row.ttft_p95_interval is None or not known:
         return None
     usual = sorted(known, key=lambda peer: peer.ttft_p95_ms or 0.0)[(len(known) - 1) // 2]
     if usual.ttft_p95_ms is None or usual.ttft_p95_interval is None:
         return None
-    if row.ttft_p95_ms < _SLOWER * usual.ttft_p95_ms or row.ttft_p95_interval[0] < usual.ttft_p95_interval[1]:
+    if (
+        row.ttft_p95_ms < _SLOWER * usual.ttft_p95_ms
+        or row.ttft_p95_interval[0] < usual.ttft_p95_interval[1]
+    ):
         return None
     return f"TTFT P95 {say_ms(row.ttft_p95_ms)} where others have {say_ms(usual.ttft_p95_ms)}{_held(row, peers)}"
 
@@ -192,7 +339,12 @@ def _slower(row: InstanceRow, peers: list[InstanceRow]) -> str | None:
 def _fuller(row: InstanceRow, peers: list[InstanceRow]) -> str | None:
     """Requests wait at it and hardly at the others."""
     others = [peer.waiting for peer in peers if peer.waiting is not None]
-    if row.waiting is None or row.waiting < _LEAST_WAITING or not others or row.waiting < _LONGER * max(float(np.median(others)), _LEAST_WAITING / _LONGER):
+    if (
+        row.waiting is None
+        or row.waiting < _LEAST_WAITING
+        or not others
+        or row.waiting < _LONGER * max(float(np.median(others)), _LEAST_WAITING / _LONGER)
+    ):
         return None
     return f"{row.waiting:,.1f} requests wait where {float(np.median(others)):,.1f} wait at others{_held(row, [])}"
 

@@ -45,11 +45,18 @@ def pressure(case: Case) -> Pressure | None:
     ratio, source = capacity_ratio(case)
     before = _per_request(case, case.baseline, case.calls_before, before=True)
     return Pressure(
-        float(np.percentile(usage, 95.0)), float(np.percentile(usage_before, 95.0)) if len(usage_before) else None,
-        _per_request(case, case.period, case.calls, before=False) or 0.0, before, ratio, source)
+        float(np.percentile(usage, 95.0)),
+        float(np.percentile(usage_before, 95.0)) if len(usage_before) else None,
+        _per_request(case, case.period, case.calls, before=False) or 0.0,
+        before,
+        ratio,
+        source,
+    )
 
 
-def _per_request(case: Case, period: Period | None, calls: Calls | None, *, before: bool) -> float | None:
+def _per_request(
+    case: Case, period: Period | None, calls: Calls | None, *, before: bool
+) -> float | None:
     """Preemptions per call: mean rate of the engines that told, times how many they are, over the calls per second; None where none told."""
     rates = case.gauge("preemptions", before=before)
     if period is None or calls is None or not len(rates):
@@ -61,7 +68,9 @@ def _per_request(case: Case, period: Period | None, calls: Calls | None, *, befo
 def blocks_lack(case: Case) -> bool:
     """Say whether KV blocks are what the engines lack: usage at its limit while calls wait or are preempted."""
     usage = case.gauge("kv_cache_usage")
-    lacking = any(bool((case.gauge(indicator) > 0.0).any()) for indicator in ("preemptions", "queue_depth"))
+    lacking = any(
+        bool((case.gauge(indicator) > 0.0).any()) for indicator in ("preemptions", "queue_depth")
+    )
     return lacking and len(usage) > 0 and float(np.percentile(usage, 95.0)) >= KV_FULL
 
 
@@ -77,8 +86,13 @@ def own_part(case: Case, hit: float | None) -> float | None:
     (start, end, whole), (*_, new) = _held([calls])
     if len(whole) != len(new) or len(whole) < MIN_CALLS:
         return None
-    usage = _series(case, "kv_cache_usage").filter(pl.col("at_s").is_between(start.min() + AROUND_S, _ended(start, end) - AROUND_S))
-    at, used = usage["at_s"].to_numpy(), usage["value"].to_numpy() * usage["engines"].to_numpy() * float(np.median(capacity))
+    usage = _series(case, "kv_cache_usage").filter(
+        pl.col("at_s").is_between(start.min() + AROUND_S, _ended(start, end) - AROUND_S)
+    )
+    at, used = (
+        usage["at_s"].to_numpy(),
+        usage["value"].to_numpy() * usage["engines"].to_numpy() * float(np.median(capacity)),
+    )
     if len(at) < LEAST_SAMPLES:
         return None
     all_of, computed = (_around(start, end, tokens, at) / case.kept for tokens in (whole, new))
@@ -104,14 +118,25 @@ def capacity_ratio(case: Case) -> tuple[float | None, str]:
     if told is not None:
         return told, OWN_FIGURE
     sides = [calls for calls in (case.calls_before, case.calls) if calls is not None]
-    usage, preempted = _series(case, "kv_cache_usage"), _series(case, "preemptions").filter(pl.col("value") > 0)
+    usage, preempted = (
+        _series(case, "kv_cache_usage"),
+        _series(case, "preemptions").filter(pl.col("value") > 0),
+    )
     if usage.is_empty() or case.calls_before is None:
         return None, "unknown"
     parted = (case.period.start - case.origin).total_seconds()
-    since = min(parted, float(preempted["at_s"].to_numpy().min())) if not preempted.is_empty() else parted
+    since = (
+        min(parted, float(preempted["at_s"].to_numpy().min()))
+        if not preempted.is_empty()
+        else parted
+    )
     ratios = [_full_at(*held, usage, since) for held in _held(sides)]
     known_ratios = [ratio for ratio in ratios if ratio is not None]
-    return (max(known_ratios), "tokens held over KV usage") if len(known_ratios) == len(ratios) else (None, "unknown")
+    return (
+        (max(known_ratios), "tokens held over KV usage")
+        if len(known_ratios) == len(ratios)
+        else (None, "unknown")
+    )
 
 
 def _told(case: Case) -> float | None:
@@ -119,13 +144,23 @@ def _told(case: Case) -> float | None:
 
     A cache that shrank while it had room to spare shrank before the onset: the batch grows over minutes until the smaller one is full.
     """
-    now, before = ({name: part["value"].to_numpy() for (name,), part in case.sampled("kv_capacity", before=side).sort("time_us").group_by("instance")}
-                   for side in (False, True))
+    now, before = (
+        {
+            name: part["value"].to_numpy()
+            for (name,), part in case.sampled("kv_capacity", before=side)
+            .sort("time_us")
+            .group_by("instance")
+        }
+        for side in (False, True)
+    )
     if not now or not before:
         return None
     same = [name for name in now if name in before]
     if same:
-        had, has = sum(_most(before[name]) for name in same), sum(float(np.median(now[name])) for name in same)
+        had, has = (
+            sum(_most(before[name]) for name in same),
+            sum(float(np.median(now[name])) for name in same),
+        )
     else:  # engines that others replaced
         had, has = (float(np.median(np.concatenate(list(side.values())))) for side in (before, now))
     return has / had if had > 0.0 else None
@@ -135,17 +170,26 @@ def _most(values: FloatArray) -> float:
     """Return the largest median of three samples in a row, so that one alone says nothing; the median of fewer."""
     if len(values) <= LEAST_SAMPLES:
         return float(np.median(values))
-    return float(np.median(np.lib.stride_tricks.sliding_window_view(values, LEAST_SAMPLES), axis=1).max())
+    return float(
+        np.median(np.lib.stride_tricks.sliding_window_view(values, LEAST_SAMPLES), axis=1).max()
+    )
 
 
-def _full_at(start: FloatArray, end: FloatArray, held: FloatArray, usage: pl.DataFrame, since_s: float) -> float | None:
+def _full_at(
+    start: FloatArray, end: FloatArray, held: FloatArray, usage: pl.DataFrame, since_s: float
+) -> float | None:
     """Tokens at which the cache would be full, after a moment over before it; None below 30 calls or 3 samples on either side."""
     if len(start) < MIN_CALLS:
         return None
     at, used = usage["at_s"].to_numpy(), usage["value"].to_numpy() * usage["engines"].to_numpy()
     tokens = _around(start, end, held, at)
-    inside = (at > start.min() + AROUND_S) & (at < _ended(start, end) - AROUND_S) & (used > LEAST_USED)
-    sides = [tokens[chosen] / used[chosen] for chosen in (inside & (at < since_s), inside & (at >= since_s))]
+    inside = (
+        (at > start.min() + AROUND_S) & (at < _ended(start, end) - AROUND_S) & (used > LEAST_USED)
+    )
+    sides = [
+        tokens[chosen] / used[chosen]
+        for chosen in (inside & (at < since_s), inside & (at >= since_s))
+    ]
     if min(len(side) for side in sides) < LEAST_SAMPLES:
         return None
     before, after = (float(np.median(side)) for side in sides)
@@ -154,7 +198,9 @@ def _full_at(start: FloatArray, end: FloatArray, held: FloatArray, usage: pl.Dat
 
 def _around(start: FloatArray, end: FloatArray, held: FloatArray, at: FloatArray) -> FloatArray:
     """Tokens that calls held at these moments, averaged around each."""
-    return Flow(start, end, held * (end - start)).between(at - AROUND_S, at + AROUND_S) / (2.0 * AROUND_S)
+    return Flow(start, end, held * (end - start)).between(at - AROUND_S, at + AROUND_S) / (
+        2.0 * AROUND_S
+    )
 
 
 def _ended(start: FloatArray, end: FloatArray) -> float:
@@ -164,10 +210,16 @@ def _ended(start: FloatArray, end: FloatArray) -> float:
 
 def _held(sides: list[Calls]) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
     """When calls held KV memory and how many tokens of it: all of their input, and only what no cache held."""
-    start, end = (np.concatenate([getattr(calls, name) for calls in sides]) for name in ("scheduled_s", "last_s"))
+    start, end = (
+        np.concatenate([getattr(calls, name) for calls in sides])
+        for name in ("scheduled_s", "last_s")
+    )
     answer = np.concatenate([calls.of("output_tokens") for calls in sides])
     out = []
-    for n_in in (np.concatenate([calls.of("input_tokens") for calls in sides]), np.concatenate([calls.new_tokens for calls in sides])):
+    for n_in in (
+        np.concatenate([calls.of("input_tokens") for calls in sides]),
+        np.concatenate([calls.new_tokens for calls in sides]),
+    ):
         chosen = known(n_in, answer, start, end)
         out.append((start[chosen], end[chosen], (n_in + answer / 2.0)[chosen]))
     return out
@@ -176,6 +228,10 @@ def _held(sides: list[Calls]) -> list[tuple[FloatArray, FloatArray, FloatArray]]
 def _series(case: Case, indicator: str) -> pl.DataFrame:
     """Mean of an indicator over the engines per sample time, and how many told, with the time in seconds after the case's origin."""
     origin_us = int(case.origin.timestamp() * 1e6)
-    chosen = case.points.filter(pl.col("indicator") == indicator).group_by("time_us").agg(
-        pl.col("value").mean(), engines=pl.col("instance").n_unique()).sort("time_us")
+    chosen = (
+        case.points.filter(pl.col("indicator") == indicator)
+        .group_by("time_us")
+        .agg(pl.col("value").mean(), engines=pl.col("instance").n_unique())
+        .sort("time_us")
+    )
     return chosen.with_columns(at_s=(pl.col("time_us") - origin_us) / 1e6)

@@ -14,7 +14,18 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from overrun.analysis.evidence.alert_choice import ALERTS, EARLY, LATE, RIGHT, TOLD, Held, Trials, choose, cuts, hold_out
+from overrun.analysis.evidence.alert_choice import (
+    ALERTS,
+    EARLY,
+    LATE,
+    RIGHT,
+    TOLD,
+    Held,
+    Trials,
+    choose,
+    cuts,
+    hold_out,
+)
 from overrun.analysis.numbers.latency import binomial_tail
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.finding import say_ms, say_ratio
@@ -48,9 +59,16 @@ _QUANTILES: Final = tuple(np.linspace(50.0, 100.0, 61).tolist())
 FALLING: Final = ("prefix_cache_hit_rate", "spec_accept_rate")
 # What is learned from, in words, and the unit of its threshold (ratio and s are said as per cent and milliseconds).
 _WORDS: Final = {
-    "queue_depth": ("waiting requests", ""), "running": ("running requests", ""), "kv_cache_usage": ("KV cache usage", "ratio"),
-    "preemptions": ("preemptions", "/s"), "prefix_cache_hit_rate": ("prefix cache hit rate", "ratio"), "prompt_tokens": ("prompt tokens", "/s"),
-    "arrivals": ("arriving requests", "/s"), "iteration_time": ("time of an engine step", "s"), "iteration_deviation": ("deviation of the step time", "s")}
+    "queue_depth": ("waiting requests", ""),
+    "running": ("running requests", ""),
+    "kv_cache_usage": ("KV cache usage", "ratio"),
+    "preemptions": ("preemptions", "/s"),
+    "prefix_cache_hit_rate": ("prefix cache hit rate", "ratio"),
+    "prompt_tokens": ("prompt tokens", "/s"),
+    "arrivals": ("arriving requests", "/s"),
+    "iteration_time": ("time of an engine step", "s"),
+    "iteration_deviation": ("deviation of the step time", "s"),
+}
 LEARNED: Final = tuple(_WORDS)
 
 
@@ -121,15 +139,25 @@ def breaches(start_us: IntArray, bad: BoolArray, allowed: float, origin_us: int)
     begins, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
     asked, failed = np.concatenate([[0], np.cumsum(n)]), np.concatenate([[0.0], np.cumsum(hits)])
     runs = zip(asked[ends] - asked[begins], failed[ends] - failed[begins], strict=True)
-    real = np.array([binomial_tail(int(n), round(bad), allowed) < _CHANCE for n, bad in runs], np.bool_)
+    real = np.array(
+        [binomial_tail(int(n), round(bad), allowed) < _CHANCE for n, bad in runs], np.bool_
+    )
     begins, ends = begins[real], ends[real]
     # Its step begins up to 10 s before anything is bad, and an alert told in between would count as late; who is bad from the first step on began before.
     failures = np.sort(seconds[bad])
-    onsets = np.where(begins == 0, first, failures[np.searchsorted(failures, first + begins * step)]) if len(failures) else np.zeros(0)
-    return Breaches(np.asarray(onsets, np.float64), np.asarray(first + ends * step, np.float64), first, last)
+    onsets = (
+        np.where(begins == 0, first, failures[np.searchsorted(failures, first + begins * step)])
+        if len(failures)
+        else np.zeros(0)
+    )
+    return Breaches(
+        np.asarray(onsets, np.float64), np.asarray(first + ends * step, np.float64), first, last
+    )
 
 
-def learn(points: pl.DataFrame, found: Breaches, origin_us: int) -> tuple[list[Indicator], str | None]:
+def learn(
+    points: pl.DataFrame, found: Breaches, origin_us: int
+) -> tuple[list[Indicator], str | None]:
     """Return the indicators that were recorded, best first, or none and why.
 
     `points` has time_us, instance, indicator, value; instances are joined by their highest value (lowest where falling warns).
@@ -139,10 +167,15 @@ def learn(points: pl.DataFrame, found: Breaches, origin_us: int) -> tuple[list[I
     onsets = found.onsets[announced]
     if len(onsets) < LEAST_EVENTS:
         count = f"{len(onsets)} breach{'' if len(onsets) == 1 else 'es'}"
-        return [], f"{count} began in the window, at least {LEAST_EVENTS} are needed to learn what comes before them"
+        return (
+            [],
+            f"{count} began in the window, at least {LEAST_EVENTS} are needed to learn what comes before them",
+        )
     edges = cuts(onsets, found.ends[announced], found.first_s, found.last_s)
     tried: dict[str, tuple[Trials, Held, float, FloatArray]] = {}
-    for (name,), rows in points.partition_by("indicator", as_dict=True, maintain_order=True).items():
+    for (name,), rows in points.partition_by(
+        "indicator", as_dict=True, maintain_order=True
+    ).items():
         if name not in LEARNED:
             continue
         seconds, values = joined(rows, str(name), origin_us)
@@ -162,26 +195,49 @@ def said(indicators: list[Indicator]) -> str:
         return ""
     best = indicators[0]
     words, unit = _WORDS[best.indicator]
-    value = (say_ratio(best.threshold) if unit == "ratio" else say_ms(1000.0 * best.threshold) if unit == "s"
-             else f"{best.threshold:,.0f}{unit}" if best.threshold >= 100.0 else f"{best.threshold:.3g}{unit}")
+    value = (
+        say_ratio(best.threshold)
+        if unit == "ratio"
+        else say_ms(1000.0 * best.threshold)
+        if unit == "s"
+        else f"{best.threshold:,.0f}{unit}"
+        if best.threshold >= 100.0
+        else f"{best.threshold:.3g}{unit}"
+    )
     alert = f"{words} {'below' if best.falling else 'over'} {value}"
     if not best.recommended:
-        return f"no alert to rely on: the best is {alert}, and {best.reasons['recommended']}" if "recommended" in best.reasons else \
-            f"no alert to rely on: none of {len(indicators)} indicators rose {LEAST_LEAD_S:.0f} s or more before breaches, and not rather after"
+        return (
+            f"no alert to rely on: the best is {alert}, and {best.reasons['recommended']}"
+            if "recommended" in best.reasons
+            else f"no alert to rely on: none of {len(indicators)} indicators rose {LEAST_LEAD_S:.0f} s or more before breaches, and not rather after"
+        )
     right, told = round((best.precision or 0.0) * best.alerts), round(best.recall * best.events)
-    return (f"{alert}: on data held out {right} of {best.alerts} alerts came before a breach and {told} of {best.events} breaches were told, "
-            f"{best.lead_s_median or 0.0:.0f} s ahead at the median")
+    return (
+        f"{alert}: on data held out {right} of {best.alerts} alerts came before a breach and {told} of {best.events} breaches were told, "
+        f"{best.lead_s_median or 0.0:.0f} s ahead at the median"
+    )
 
 
 def joined(rows: pl.DataFrame, name: str, origin_us: int) -> tuple[FloatArray, FloatArray]:
     """Return one indicator over time (seconds since the origin), instances put together, turned round where falling warns."""
     falling = name in FALLING
-    made = rows.group_by("time_us").agg(pl.col("value").min() if falling else pl.col("value").max()).sort("time_us")
+    made = (
+        rows.group_by("time_us")
+        .agg(pl.col("value").min() if falling else pl.col("value").max())
+        .sort("time_us")
+    )
     values = made["value"].to_numpy()
     return (made["time_us"].to_numpy() - origin_us) / 1e6, -values if falling else values
 
 
-def _tried(seconds: FloatArray, values: FloatArray, least_lead_s: float, onsets: FloatArray, found: Breaches, edges: FloatArray) -> tuple[Trials, FloatArray]:
+def _tried(
+    seconds: FloatArray,
+    values: FloatArray,
+    least_lead_s: float,
+    onsets: FloatArray,
+    found: Breaches,
+    edges: FloatArray,
+) -> tuple[Trials, FloatArray]:
     """Return what each threshold told in each part of the window, and for how many seconds it would be on."""
     levels = np.unique(np.percentile(values, _QUANTILES))
     if len(levels) < 2:
@@ -189,19 +245,32 @@ def _tried(seconds: FloatArray, values: FloatArray, least_lead_s: float, onsets:
     thresholds = (levels[:-1] + levels[1:]) / 2.0
     parts = len(edges) - 1
     part_of = np.clip(np.searchsorted(edges, onsets, side="right") - 1, 0, parts - 1)
-    counts, leads, on_s = np.zeros((5, len(thresholds), parts)), np.zeros((len(thresholds), len(onsets))), np.zeros(len(thresholds))
+    counts, leads, on_s = (
+        np.zeros((5, len(thresholds), parts)),
+        np.zeros((len(thresholds), len(onsets))),
+        np.zeros(len(thresholds)),
+    )
     for row, threshold in enumerate(thresholds):
         told = _tell(seconds[values > threshold], onsets, found)
         at = np.clip(np.searchsorted(edges, told.alerts, side="right") - 1, 0, parts - 1)
         # NaN, a breach that was not told, is not early either.
-        for kind, part, which in ((ALERTS, at, None), (RIGHT, at, told.right), (LATE, at, told.late), (TOLD, part_of, ~np.isnan(told.leads)),
-                                  (EARLY, part_of, told.leads >= least_lead_s)):
+        for kind, part, which in (
+            (ALERTS, at, None),
+            (RIGHT, at, told.right),
+            (LATE, at, told.late),
+            (TOLD, part_of, ~np.isnan(told.leads)),
+            (EARLY, part_of, told.leads >= least_lead_s),
+        ):
             counts[kind, row] = np.bincount(part, weights=which, minlength=parts)
         leads[row], on_s[row] = told.leads, told.on_s
-    return Trials(thresholds, counts, leads, np.bincount(part_of, minlength=parts).astype(np.float64), part_of), on_s
+    return Trials(
+        thresholds, counts, leads, np.bincount(part_of, minlength=parts).astype(np.float64), part_of
+    ), on_s
 
 
-def _ranked(tried: dict[str, tuple[Trials, Held, float, FloatArray]], onsets: FloatArray, found: Breaches) -> list[Indicator]:
+def _ranked(
+    tried: dict[str, tuple[Trials, Held, float, FloatArray]], onsets: FloatArray, found: Breaches
+) -> list[Indicator]:
     """Return the indicators with what they are worth on parts held out; the best one, first, with what choosing it is worth there."""
     names = list(tried)
     parts = len(next(iter(tried.values()))[0].events)
@@ -210,22 +279,57 @@ def _ranked(tried: dict[str, tuple[Trials, Held, float, FloatArray]], onsets: Fl
     out = []
     for at, name in enumerate(names):
         trials, held, interval, on_s = tried[name]
-        picked = [names[k] if k is not None else None for k in without] if at == first else [name] * parts
-        counts = np.array([np.zeros(5) if one is None else tried[one][1].counts[:, k] for k, one in enumerate(picked)]).sum(axis=0)
-        leads = np.array([np.nan if (one := picked[k]) is None else tried[one][0].leads[tried[one][1].rows[k], n] for n, k in enumerate(trials.part_of)])
+        picked = (
+            [names[k] if k is not None else None for k in without]
+            if at == first
+            else [name] * parts
+        )
+        counts = np.array(
+            [
+                np.zeros(5) if one is None else tried[one][1].counts[:, k]
+                for k, one in enumerate(picked)
+            ]
+        ).sum(axis=0)
+        leads = np.array(
+            [
+                np.nan
+                if (one := picked[k]) is None
+                else tried[one][0].leads[tried[one][1].rows[k], n]
+                for n, k in enumerate(trials.part_of)
+            ]
+        )
         whole = trials.counts[:, held.row].sum(axis=-1)
         falling = name in FALLING
-        out.append(Indicator(
-            indicator=name, threshold=float(-trials.thresholds[held.row] if falling else trials.thresholds[held.row]), falling=falling, parts=parts,
-            **_figures(counts, leads, interval), null_precision=null, null_recall=min(1.0, float(on_s[held.row]) / length),
-            lags=bool(whole[LATE] > whole[RIGHT]), learned_precision=float(whole[RIGHT] / whole[ALERTS]) if whole[ALERTS] else None,
-            learned_recall=float(whole[TOLD] / len(onsets))))
+        out.append(
+            Indicator(
+                indicator=name,
+                threshold=float(
+                    -trials.thresholds[held.row] if falling else trials.thresholds[held.row]
+                ),
+                falling=falling,
+                parts=parts,
+                **_figures(counts, leads, interval),
+                null_precision=null,
+                null_recall=min(1.0, float(on_s[held.row]) / length),
+                lags=bool(whole[LATE] > whole[RIGHT]),
+                learned_precision=float(whole[RIGHT] / whole[ALERTS]) if whole[ALERTS] else None,
+                learned_recall=float(whole[TOLD] / len(onsets)),
+            )
+        )
     if first is not None:
         best = out[first]
         why = _doubt(best)
         best.recommended = why is None
         best.reasons |= {} if why is None else {"recommended": why}
-    order = sorted(range(len(out)), key=lambda k: (k != first, not tried[names[k]][1].warns, -tried[names[k]][1].worth, names[k]))
+    order = sorted(
+        range(len(out)),
+        key=lambda k: (
+            k != first,
+            not tried[names[k]][1].warns,
+            -tried[names[k]][1].worth,
+            names[k],
+        ),
+    )
     return [out[k] for k in order]
 
 
@@ -246,11 +350,21 @@ def _figures(counts: FloatArray, leads: FloatArray, interval_s: float) -> _Figur
     if lead is None:
         reasons["lead_s_median"] = "no alert came before a breach"
     elif lead < interval_s:
-        reasons["lead_s_median"], lead = f"shorter than the {interval_s:.0f} s between samples: it cannot be told from none", None
+        reasons["lead_s_median"], lead = (
+            f"shorter than the {interval_s:.0f} s between samples: it cannot be told from none",
+            None,
+        )
     if not counts[ALERTS]:
         reasons["precision"] = "it never rose over the threshold"
-    return _Figures(precision=float(counts[RIGHT] / counts[ALERTS]) if counts[ALERTS] else None, recall=len(known) / max(len(leads), 1), lead_s_median=lead,
-                    events=len(leads), alerts=int(counts[ALERTS]), late=int(counts[LATE]), reasons=reasons)
+    return _Figures(
+        precision=float(counts[RIGHT] / counts[ALERTS]) if counts[ALERTS] else None,
+        recall=len(known) / max(len(leads), 1),
+        lead_s_median=lead,
+        events=len(leads),
+        alerts=int(counts[ALERTS]),
+        late=int(counts[LATE]),
+        reasons=reasons,
+    )
 
 
 def _doubt(best: Indicator) -> str | None:
@@ -270,12 +384,18 @@ def _doubt(best: Indicator) -> str | None:
     return None
 
 
-def score(seconds: FloatArray, values: FloatArray, threshold: float, onsets: FloatArray, found: Breaches) -> Scored:
+def score(
+    seconds: FloatArray, values: FloatArray, threshold: float, onsets: FloatArray, found: Breaches
+) -> Scored:
     """Return what an alert from a threshold on is worth on data that it was not learned on."""
     told = _tell(seconds[values > threshold], onsets, found)
     counts = np.array([len(told.alerts), told.right.sum(), told.late.sum(), 0.0, 0.0], np.float64)
     length = max(found.last_s - found.first_s, 1e-9)
-    return Scored(**_figures(counts, told.leads, 0.0), null_precision=_covered(onsets, found), null_recall=min(1.0, told.on_s / length))
+    return Scored(
+        **_figures(counts, told.leads, 0.0),
+        null_precision=_covered(onsets, found),
+        null_recall=min(1.0, told.on_s / length),
+    )
 
 
 @dataclass(frozen=True)
@@ -294,7 +414,10 @@ def _tell(on: FloatArray, onsets: FloatArray, found: Breaches) -> _Told:
     alerts = _told(on, found)
     after = np.searchsorted(onsets, alerts, side="right")
     following, before = np.append(onsets, np.inf)[after], np.append(-np.inf, onsets)[after]
-    since, until = np.searchsorted(on, onsets - HORIZON_S, side="left"), np.searchsorted(on, onsets, side="left")
+    since, until = (
+        np.searchsorted(on, onsets - HORIZON_S, side="left"),
+        np.searchsorted(on, onsets, side="left"),
+    )
     leads = np.where(until > since, onsets - np.append(on, np.nan)[since], np.nan)
     on_s = float(np.minimum(np.diff(on, append=on[-1:] + HORIZON_S), HORIZON_S).sum())
     return _Told(alerts, following <= alerts + HORIZON_S, before >= alerts - LAG_S, leads, on_s)
@@ -307,7 +430,11 @@ def _told(over: FloatArray, found: Breaches) -> FloatArray:
     middle of a breach it says nothing new, right or wrong, nor does what is left of it within the horizon.
     """
     begun = np.searchsorted(found.onsets + LAG_S, over, side="left") - 1
-    inside = (begun >= 0) & (over < found.ends[np.maximum(begun, 0)]) if len(found.ends) else np.zeros(len(over), np.bool_)
+    inside = (
+        (begun >= 0) & (over < found.ends[np.maximum(begun, 0)])
+        if len(found.ends)
+        else np.zeros(len(over), np.bool_)
+    )
     ahead = np.searchsorted(over, over + HORIZON_S, side="left").tolist()
     told, k = [], 0
     while k < len(over):
@@ -320,4 +447,6 @@ def _told(over: FloatArray, found: Breaches) -> FloatArray:
 def _covered(onsets: FloatArray, found: Breaches) -> float:
     """Return the share of the window in which an alert would be right: within the horizon before a breach."""
     gaps = np.diff(onsets, prepend=onsets[:1] - HORIZON_S)
-    return min(1.0, float(np.minimum(gaps, HORIZON_S).sum()) / max(found.last_s - found.first_s, 1e-9))
+    return min(
+        1.0, float(np.minimum(gaps, HORIZON_S).sum()) / max(found.last_s - found.first_s, 1e-9)
+    )

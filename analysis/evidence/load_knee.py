@@ -49,26 +49,53 @@ class Knee(msgspec.Struct, kw_only=True):
 def knee(load: FloatArray, value_ms: FloatArray, metric: str, rng: np.random.Generator) -> Knee:
     """Fit value = a + b load + c max(0, load - at), c > 0, to paired samples of shape (n,)."""
     n = len(load)
-    out = Knee(metric=metric, n=n, at=None, interval=None, slope_before_ms=None, slope_after_ms=None,
-               load_p95=float(np.percentile(load, 95.0)) if n else None, utilisation=None, spare=None)
+    out = Knee(
+        metric=metric,
+        n=n,
+        at=None,
+        interval=None,
+        slope_before_ms=None,
+        slope_after_ms=None,
+        load_p95=float(np.percentile(load, 95.0)) if n else None,
+        utilisation=None,
+        spare=None,
+    )
     why = _too_little(load)
     if why is None:
         keep = np.arange(n) if n <= 5_000 else rng.choice(n, 5_000, replace=False)
         x, y = load[keep], value_ms[keep]
         grid = np.unique(np.percentile(x, np.linspace(5.0, 95.0, _CANDIDATES)))
         at, before, rise = _fit(x, y, grid)
-        drawn = [_fit(x[i], y[i], grid) for i in (rng.integers(0, len(x), len(x)) for _ in range(_RESAMPLES))]
+        drawn = [
+            _fit(x[i], y[i], grid)
+            for i in (rng.integers(0, len(x), len(x)) for _ in range(_RESAMPLES))
+        ]
         breaks, rises = np.array([d[0] for d in drawn]), np.array([d[2] for d in drawn])
         low, high = (float(v) for v in np.percentile(breaks, [2.5, 97.5]))
         beyond = float((x > high).mean())
-        clear = float(np.percentile(rises, 2.5)) > 0.0 and before + rise > _STEEPER * max(before, 0.0)
+        clear = float(np.percentile(rises, 2.5)) > 0.0 and before + rise > _STEEPER * max(
+            before, 0.0
+        )
         if clear and beyond >= _BEYOND / 2 and float((x > at).mean()) >= _BEYOND:
-            out.at, out.interval, out.slope_before_ms, out.slope_after_ms = at, (low, high), before, before + rise
+            out.at, out.interval, out.slope_before_ms, out.slope_after_ms = (
+                at,
+                (low, high),
+                before,
+                before + rise,
+            )
             out.utilisation = (out.load_p95 or 0.0) / at if at > 0.0 else None
             out.spare = None if out.utilisation is None else max(0.0, 1.0 - out.utilisation)
             return out
         why = f"no break stands out up to a load of {float(x.max()):,.0f}: the load never passed it"
-    nulls = ("at", "interval", "slope_before_ms", "slope_after_ms", "utilisation", "spare", *(() if n else ("load_p95",)))
+    nulls = (
+        "at",
+        "interval",
+        "slope_before_ms",
+        "slope_after_ms",
+        "utilisation",
+        "spare",
+        *(() if n else ("load_p95",)),
+    )
     out.reasons = dict.fromkeys(nulls, why)
     return out
 

@@ -80,7 +80,11 @@ def _as_before(of_all: float, equal: float | None) -> bool:
 def huge_prompts(calls: Calls) -> int:
     """Return how many of the calls have so many new tokens to read that others wait for them."""
     tokens = calls.new_tokens
-    return int((tokens > HUGE * max(float(np.nanmedian(tokens)), 1.0)).sum()) if known(tokens).any() else 0
+    return (
+        int((tokens > HUGE * max(float(np.nanmedian(tokens)), 1.0)).sum())
+        if known(tokens).any()
+        else 0
+    )
 
 
 def unknown_load(case: Case, said: str) -> NotEnoughData | None:
@@ -88,8 +92,10 @@ def unknown_load(case: Case, said: str) -> NotEnoughData | None:
     load = case.own_load
     if load is None or not load.untold:
         return None
-    return NotEnoughData(f"{said}, and more calls are made or huge prompts sent, of which {say_ratio(case.kept)} are stored: whether the far side is slower "
-                         "at equal load cannot be told, keep every trace for some minutes or trace the engine")
+    return NotEnoughData(
+        f"{said}, and more calls are made or huge prompts sent, of which {say_ratio(case.kept)} are stored: whether the far side is slower "
+        "at equal load cannot be told, keep every trace for some minutes or trace the engine"
+    )
 
 
 def own_load(case: Case) -> OwnLoad | None:
@@ -97,16 +103,44 @@ def own_load(case: Case) -> OwnLoad | None:
     if case.calls_before is None or case.calls.has_engine.any():
         return None
     sides = (case.calls_before, case.calls)
-    paces = [_pairs(side, side.running, np.where(side.of("output_tokens") >= MIN_TOKENS, side.token_ms, np.nan)) for side in sides]
-    firsts = [_pairs(side, side.in_flight, first_ms) for side, first_ms in zip(sides, first_tokens(*sides), strict=True)]
+    paces = [
+        _pairs(
+            side,
+            side.running,
+            np.where(side.of("output_tokens") >= MIN_TOKENS, side.token_ms, np.nan),
+        )
+        for side in sides
+    ]
+    firsts = [
+        _pairs(side, side.in_flight, first_ms)
+        for side, first_ms in zip(sides, first_tokens(*sides), strict=True)
+    ]
     wholes = _wholes(*sides)
-    rates = [len(side) / max(float(np.ptp(side.of("start_s"))), 1e-3) if len(side) else 0.0 for side in sides]
+    rates = [
+        len(side) / max(float(np.ptp(side.of("start_s"))), 1e-3) if len(side) else 0.0
+        for side in sides
+    ]
     more = rates[1] >= MORE * rates[0]
     if case.thinned:
-        return OwnLoad(_ratio(paces), None, _ratio(firsts), None, _ratio(wholes), None, untold=more or huge_prompts(case.calls) > 0)
+        return OwnLoad(
+            _ratio(paces),
+            None,
+            _ratio(firsts),
+            None,
+            _ratio(wholes),
+            None,
+            untold=more or huge_prompts(case.calls) > 0,
+        )
     return OwnLoad(
-        _ratio(paces), _equal(paces, more), _ratio(firsts), _equal(firsts, more), _ratio(wholes), _equal(wholes, more), _crowded(case, case.calls_before),
-        moved=_moved(*sides))
+        _ratio(paces),
+        _equal(paces, more),
+        _ratio(firsts),
+        _equal(firsts, more),
+        _ratio(wholes),
+        _equal(wholes, more),
+        _crowded(case, case.calls_before),
+        moved=_moved(*sides),
+    )
 
 
 def first_tokens(before: Calls, now: Calls) -> list[FloatArray]:
@@ -114,11 +148,16 @@ def first_tokens(before: Calls, now: Calls) -> list[FloatArray]:
 
     What a token of a prompt costs is told by the calls before: where calls wait, it is lost in the waiting.
     """
-    tokens = [side.new_tokens[known(side.new_tokens, side.of("ttft_ms")) & side.writers] for side in (before, now)]
+    tokens = [
+        side.new_tokens[known(side.new_tokens, side.of("ttft_ms")) & side.writers]
+        for side in (before, now)
+    ]
     firsts = [side.of("ttft_ms") for side in (before, now)]
     if not all(map(len, tokens)):
         return firsts
-    more_ms = slope_within([(before.new_tokens, firsts[0])]) * float(tokens[1].mean() - tokens[0].mean())
+    more_ms = slope_within([(before.new_tokens, firsts[0])]) * float(
+        tokens[1].mean() - tokens[0].mean()
+    )
     return [firsts[0], np.maximum(firsts[1] - more_ms, 0.0)]
 
 
@@ -133,7 +172,9 @@ def _equal(sides: list[tuple[FloatArray, FloatArray]], more: bool) -> float | No
     if led_back is None:
         return shared
     (load0, value0), (load1, value1) = sides
-    usual = float(np.median(value0)) + slope_within(sides) * float(np.median(load1) - np.median(load0))
+    usual = float(np.median(value0)) + slope_within(sides) * float(
+        np.median(load1) - np.median(load0)
+    )
     return min(led_back, float(np.median(value1)) / max(usual, 1e-3))
 
 
@@ -142,22 +183,41 @@ def _moved(before: Calls, now: Calls) -> bool:
 
     Not the more are in flight now: a call that waits for whatever reason is in flight. True where either cannot be told.
     """
-    began, usual_s = now.of("start_s"), float(np.median(before.of("e2e_ms"))) / 1e3 if len(before) else 0.0
+    began, usual_s = (
+        now.of("start_s"),
+        float(np.median(before.of("e2e_ms"))) / 1e3 if len(before) else 0.0,
+    )
     made = np.sort(began)
-    meanwhile = (np.searchsorted(made, began, side="right") - np.searchsorted(made, began - usual_s)).astype(np.float64)
-    sides = (_pairs(before, before.running, np.where(before.of("output_tokens") >= MIN_TOKENS, before.token_ms, np.nan)),
-             _pairs(now, meanwhile, now.of("ttft_ms")))
+    meanwhile = (
+        np.searchsorted(made, began, side="right") - np.searchsorted(made, began - usual_s)
+    ).astype(np.float64)
+    sides = (
+        _pairs(
+            before,
+            before.running,
+            np.where(before.of("output_tokens") >= MIN_TOKENS, before.token_ms, np.nan),
+        ),
+        _pairs(now, meanwhile, now.of("ttft_ms")),
+    )
     return any(len(load) < MIN_CALLS or _follows(load, value) for load, value in sides)
 
 
 def _follows(load: FloatArray, value: FloatArray) -> bool:
     ranks = pl.DataFrame({"load": load, "value": value})
-    return float(ranks.select(pl.corr("load", "value", method="spearman").fill_nan(0.0)).item()) * math.sqrt(len(load) - 1) > CERTAIN
+    return (
+        float(ranks.select(pl.corr("load", "value", method="spearman").fill_nan(0.0)).item())
+        * math.sqrt(len(load) - 1)
+        > CERTAIN
+    )
 
 
 def _crowded(case: Case, before: Calls) -> float:
     slow = case.calls.frame["trace_key"].is_in(case.slow["trace_key"].implode()).to_numpy()
-    return float((case.calls.in_flight[slow] > np.percentile(before.in_flight, 95.0)).mean()) if slow.any() and len(before) else 0.0
+    return (
+        float((case.calls.in_flight[slow] > np.percentile(before.in_flight, 95.0)).mean())
+        if slow.any() and len(before)
+        else 0.0
+    )
 
 
 def _wholes(before: Calls, now: Calls) -> list[tuple[FloatArray, FloatArray]]:
@@ -167,7 +227,11 @@ def _wholes(before: Calls, now: Calls) -> list[tuple[FloatArray, FloatArray]]:
         return [(np.zeros(0), np.zeros(0))] * 2
     out = []
     for side in (before, now):
-        chosen, begin, seconds = untimed(side), side.of("start_s"), np.maximum(side.of("e2e_ms") / 1e3, 1e-3)
+        chosen, begin, seconds = (
+            untimed(side),
+            side.of("start_s"),
+            np.maximum(side.of("e2e_ms") / 1e3, 1e-3),
+        )
         beside = Flow(begin, begin + seconds, seconds).between(begin, begin + seconds) / seconds
         usual_ms = found.wait_before_ms + found.pace_before_ms * side.of("output_tokens")
         out.append((beside[chosen], (side.of("e2e_ms") / usual_ms)[chosen]))
@@ -182,4 +246,8 @@ def _pairs(calls: Calls, load: FloatArray, value: FloatArray) -> tuple[FloatArra
 def _ratio(sides: list[tuple[FloatArray, FloatArray]]) -> float:
     """Median value now over before, 1 where either side has none."""
     (_, before), (_, now) = sides
-    return float(np.median(now) / max(float(np.median(before)), 1e-3)) if len(before) and len(now) else 1.0
+    return (
+        float(np.median(now) / max(float(np.median(before)), 1e-3))
+        if len(before) and len(now)
+        else 1.0
+    )

@@ -13,7 +13,9 @@ from overrun.analysis.evidence.overlap import Flow
 from overrun.analysis.words.arrays import FloatArray
 
 # Names of the spans of what a new connection takes (otelhttptrace, Netty and their like).
-HANDSHAKE: Final = r"(?i)(?:^|[^a-z])(?:dns|resolve|connect|tls|ssl|handshake|getconn|tcp)(?:$|[^a-z])"
+HANDSHAKE: Final = (
+    r"(?i)(?:^|[^a-z])(?:dns|resolve|connect|tls|ssl|handshake|getconn|tcp)(?:$|[^a-z])"
+)
 # Values most of which lie within this part of their median are one value; own default.
 SAME: Final = 0.1
 # Part of the network's time that must be the way to the engine where only its budget says that it is too long; own default.
@@ -60,8 +62,14 @@ def engine_gaps(case: Case) -> Gaps | None:
             return None
         usual *= meant / spent
     slow, calm = (gap_ms(calls) for calls in (case.slow_calls, case.usual_calls))
-    ratio = float(np.nanmean(slow)) / max(float(np.nanmean(calm)), 0.5) if known(slow).any() and known(calm).any() else 1.0
-    return Gaps(now, middle, usual, middle / max(usual, 0.5), (high - low) / max(middle, 0.5), ratio)
+    ratio = (
+        float(np.nanmean(slow)) / max(float(np.nanmean(calm)), 0.5)
+        if known(slow).any() and known(calm).any()
+        else 1.0
+    )
+    return Gaps(
+        now, middle, usual, middle / max(usual, 0.5), (high - low) / max(middle, 0.5), ratio
+    )
 
 
 def load_correlation(calls: Calls, values: FloatArray) -> float:
@@ -77,4 +85,8 @@ def load_correlation(calls: Calls, values: FloatArray) -> float:
     flying = Flow(start, end, end - start).between(start - 0.5, start + 0.5)[chosen]
     # Equal values share a rank, else their order in time would seem to follow a load that rises.
     ranks = [pl.Series(x).rank().to_numpy() for x in (values[chosen], flying)]
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1]) if ranks[0].std() > 0.0 and ranks[1].std() > 0.0 else 0.0
+    return (
+        float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+        if ranks[0].std() > 0.0 and ranks[1].std() > 0.0
+        else 0.0
+    )

@@ -41,26 +41,52 @@ def newcomer(case: Case) -> Newcomer | None:
         return None
     old, new = _shares(before.frame), _shares(case.calls.frame)
     # A baseline may end a little after the change.
-    fresh = [name for name in new if old.get(name, 0.0) <= ABSENT and new[name] >= MORE * old.get(name, 0.0)]
+    fresh = [
+        name
+        for name in new
+        if old.get(name, 0.0) <= ABSENT and new[name] >= MORE * old.get(name, 0.0)
+    ]
     if not fresh or not old:
         return None
     served = _served(case.slow_calls.frame, fresh)
     name = max(served, key=lambda one: served[one])
     former = max(old, key=lambda one: old[one] - new.get(one, 0.0))
-    theirs, its = before.frame.filter(pl.col("model") == former), case.calls.frame.filter(pl.col("model") == name)
-    return Newcomer(name, former, old, new, theirs, its, served[name], _median(its, "e2e_ms") / max(_median(theirs, "e2e_ms"), 1.0))
+    theirs, its = (
+        before.frame.filter(pl.col("model") == former),
+        case.calls.frame.filter(pl.col("model") == name),
+    )
+    return Newcomer(
+        name,
+        former,
+        old,
+        new,
+        theirs,
+        its,
+        served[name],
+        _median(its, "e2e_ms") / max(_median(theirs, "e2e_ms"), 1.0),
+    )
 
 
 def _shares(calls: pl.DataFrame) -> dict[str, float]:
     """Share of the calls that each model answered."""
     names = calls["model"].drop_nulls()
-    return {str(name): n / len(names) for name, n in names.value_counts().iter_rows()} if len(names) else {}
+    return (
+        {str(name): n / len(names) for name, n in names.value_counts().iter_rows()}
+        if len(names)
+        else {}
+    )
 
 
 def _served(slow: pl.DataFrame, names: list[str]) -> dict[str, float]:
     """Share of the slow requests' time in model calls that each of these models took: a quick check beside each is half of the calls, not of the wait."""
     spent = slow["e2e_ms"].fill_null(0.0).to_numpy()
-    return {name: float(spent[(slow["model"] == name).fill_null(False).to_numpy()].sum() / max(float(spent.sum()), 1e-9)) for name in names}
+    return {
+        name: float(
+            spent[(slow["model"] == name).fill_null(False).to_numpy()].sum()
+            / max(float(spent.sum()), 1e-9)
+        )
+        for name in names
+    }
 
 
 def _median(calls: pl.DataFrame, column: str) -> float:

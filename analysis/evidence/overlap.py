@@ -23,7 +23,9 @@ class Flow:
         order = np.argsort(at, kind="stable")
         self._at = at[order]
         slope = np.cumsum(change[order])
-        self._total: FloatArray = np.r_[0.0, np.cumsum(slope[:-1] * np.diff(self._at))] if len(at) else np.zeros(0)
+        self._total: FloatArray = (
+            np.r_[0.0, np.cumsum(slope[:-1] * np.diff(self._at))] if len(at) else np.zeros(0)
+        )
 
     def until(self, moment_s: Any) -> FloatArray:
         """Return the amount that came before each moment."""

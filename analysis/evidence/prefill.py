@@ -10,7 +10,17 @@ import polars as pl
 
 from overrun.analysis.evidence.call_duration import untimed, whole_calls
 from overrun.analysis.evidence.case import Case
-from overrun.analysis.evidence.demand import MIN_GROWTH, MIN_TOLD, Demand, Hits, cached_part, has_grown, hit_ratio, lost_and_longer, slope
+from overrun.analysis.evidence.demand import (
+    MIN_GROWTH,
+    MIN_TOLD,
+    Demand,
+    Hits,
+    cached_part,
+    has_grown,
+    hit_ratio,
+    lost_and_longer,
+    slope,
+)
 from overrun.analysis.evidence.repeated_calls import attempts
 from overrun.analysis.evidence.token_speed import decode_parts, slowdown
 from overrun.analysis.words.arrays import FloatArray
@@ -48,24 +58,48 @@ def reading(case: Case) -> Reading | None:
     held before and holds no more) [cache] + c x (new tokens that were not there before) [input]; what is left is slower reading.
     """
     stage = case.worst(*STAGES)
-    told = case.tail.tail_ms if case.answered[case.tail.tail_index].all() else case.tail.reference_ms
+    told = (
+        case.tail.tail_ms if case.answered[case.tail.tail_index].all() else case.tail.reference_ms
+    )
     if stage == "first_token" and told.get("prefill", 0.0) > told.get(stage, 0.0):
         # An engine tells how long it reads: what its client counts besides is the way there and back, or calls that it gave up before the engine told.
         stage = "prefill"
     column = f"ttft_{stage}_ms" if case.times.path == "ttft" else f"{stage}_ms"
-    cached = max(rows["cached_tokens"].count() / max(rows.height, 1) for rows in (case.slow, case.reference)) >= MIN_TOLD
-    sides = [_side(rows, column, hits, cached) for rows, hits in zip((case.slow, case.reference), _hits(case), strict=True)]
+    cached = (
+        max(
+            rows["cached_tokens"].count() / max(rows.height, 1)
+            for rows in (case.slow, case.reference)
+        )
+        >= MIN_TOLD
+    )
+    sides = [
+        _side(rows, column, hits, cached)
+        for rows, hits in zip((case.slow, case.reference), _hits(case), strict=True)
+    ]
     if sides[0] is None or sides[1] is None:
         return None
     (n1, h1, x1, all_n1, all_x1), (n0, h0, x0, all_n0, all_x0) = sides[0], sides[1]
     cost = slope(np.r_[all_n1, all_n0], np.r_[all_x1, all_x0])
     cost = min(cost, max(x1 / max(float(all_n1.mean()), 1.0), x0 / max(float(all_n0.mean()), 1.0)))
-    lost, longer = (cost * tokens for tokens in lost_and_longer(n0, n0 * (1.0 - (h0 or 0.0)), n1, n1 * (1.0 - (h1 or 0.0))))
+    lost, longer = (
+        cost * tokens
+        for tokens in lost_and_longer(n0, n0 * (1.0 - (h0 or 0.0)), n1, n1 * (1.0 - (h1 or 0.0)))
+    )
     if longer > 0.0 and _lost_alone(case):
         lost, longer = lost + longer, 0.0
     whole = max(0.0, x1 - x0)
     shrink = min(1.0, whole / (longer + lost)) if longer + lost > 0.0 else 1.0
-    return Reading(stage, longer * shrink, lost * shrink, whole - (longer + lost) * shrink, cost, n1, n0, h1, h0)
+    return Reading(
+        stage,
+        longer * shrink,
+        lost * shrink,
+        whole - (longer + lost) * shrink,
+        cost,
+        n1,
+        n0,
+        h1,
+        h0,
+    )
 
 
 def _lost_alone(case: Case) -> bool:
@@ -83,14 +117,23 @@ def _lost_alone(case: Case) -> bool:
 def _hits(case: Case) -> tuple[float | None, float | None]:
     """Hit ratios by the engine's counters, slow and usual, for requests whose caller is not told of the cache."""
     hits: Hits | None = hit_ratio(case)
-    return (hits.now, hits.before) if hits is not None and hits.source == "engine metrics" else (None, None)
+    return (
+        (hits.now, hits.before)
+        if hits is not None and hits.source == "engine metrics"
+        else (None, None)
+    )
 
 
-def _side(rows: pl.DataFrame, column: str, engine_hits: float | None, told: bool) -> tuple[float, float | None, float, FloatArray, FloatArray] | None:
+def _side(
+    rows: pl.DataFrame, column: str, engine_hits: float | None, told: bool
+) -> tuple[float, float | None, float, FloatArray, FloatArray] | None:
     chosen = rows.filter(rows["input_tokens"] > 0)
     if chosen.height < MIN_N:
         return None
-    n_in, spent = chosen["input_tokens"].cast(pl.Float64).to_numpy(), chosen[column].fill_null(0.0).to_numpy()
+    n_in, spent = (
+        chosen["input_tokens"].cast(pl.Float64).to_numpy(),
+        chosen[column].fill_null(0.0).to_numpy(),
+    )
     if engine_hits is None and told:
         cached = chosen["cached_tokens"].fill_null(0).cast(pl.Float64).to_numpy()
         hit: float | None = float(cached.sum() / n_in.sum())
@@ -112,10 +155,15 @@ def knock_on(case: Case, factor: str) -> dict[str, float]:
     grown, read = has_grown(found), _read_share(found, factor)
     if not grown and (1.0 + found.longer_ratio + found.lost_ratio) * found.calls_ratio < MIN_GROWTH:
         return {}
-    share, stalled = getattr(found, factor) if grown else read if _only_reads_more(found) else 0.0, _stalled(case)
+    share, stalled = (
+        getattr(found, factor) if grown else read if _only_reads_more(found) else 0.0,
+        _stalled(case),
+    )
     if grown and factor == "cache" and asked_again_for_it(case, found):
         share = max(share, read)
-    part = {"queue": share, "decode": stalled * read + (1.0 - stalled) * share} | dict.fromkeys((*STAGES, "generation"), share if grown else read)
+    part = {"queue": share, "decode": stalled * read + (1.0 - stalled) * share} | dict.fromkeys(
+        (*STAGES, "generation"), share if grown else read
+    )
     return {stage: part[stage] * ms for stage, ms in spread(case, 1.0).items() if part[stage] > 0.0}
 
 
@@ -125,12 +173,19 @@ def _read_share(found: Demand, factor: str) -> float:
     each = 1.0 + sum(more.values())
     if not more.get(factor):
         return 0.0
-    return more[factor] / sum(more.values()) * min(1.0, math.log(each) / max(math.log(each * found.calls_ratio), 1e-9))
+    return (
+        more[factor]
+        / sum(more.values())
+        * min(1.0, math.log(each) / max(math.log(each * found.calls_ratio), 1e-9))
+    )
 
 
 def _only_reads_more(found: Demand) -> bool:
     """Say whether engines have to read much more than before while neither more calls come nor answers are longer."""
-    return 1.0 + found.longer_ratio + found.lost_ratio >= MUCH_TO_READ and max(found.calls_ratio, found.output_ratio) < MIN_GROWTH
+    return (
+        1.0 + found.longer_ratio + found.lost_ratio >= MUCH_TO_READ
+        and max(found.calls_ratio, found.output_ratio) < MIN_GROWTH
+    )
 
 
 def asked_again_for_it(case: Case, found: Demand) -> bool:
@@ -139,7 +194,11 @@ def asked_again_for_it(case: Case, found: Demand) -> bool:
     Repeats that fill an engine's memory push what it kept out of it, too, but then they come first.
     """
     now, before = case.served
-    if before is None or found.lost_ratio < MUCH_TO_READ - 1.0 or found.arrivals + found.input + found.output >= MIN_PART:
+    if (
+        before is None
+        or found.lost_ratio < MUCH_TO_READ - 1.0
+        or found.arrivals + found.input + found.output >= MIN_PART
+    ):
         return False
     order = np.argsort(now.of("start_s"), kind="stable")
     soon = np.zeros(len(now), np.bool_)
@@ -167,7 +226,12 @@ def spread(case: Case, share: float) -> dict[str, float]:
         work = case.demand
         more = math.log(max(1.0, work.growth)) if work is not None else 0.0
         share *= more / (more + math.log(lower))
-        parts = {stage: max(0.0, ms - (1.0 - 1.0 / lower) * case.tail.tail_ms.get(stage, 0.0)) if stage != "queue" else ms for stage, ms in parts.items()}
+        parts = {
+            stage: max(0.0, ms - (1.0 - 1.0 / lower) * case.tail.tail_ms.get(stage, 0.0))
+            if stage != "queue"
+            else ms
+            for stage, ms in parts.items()
+        }
     return {stage: share * ms for stage, ms in parts.items() if share * ms > 0.0}
 
 
@@ -178,20 +242,42 @@ def slower(case: Case) -> dict[str, float]:
     parts, read = decode_parts(case), reading(case)
     writes = parts["speed"] if parts is not None else 0.0
     reads = read.speed_ms if read is not None and read.stage == "prefill" else 0.0
-    hidden = read.speed_ms if read is not None and read.stage == "first_token" and not case.calls.has_engine.any() else 0.0
-    return {"queue": case.excess_ms("queue"), "prefill": min(reads, case.excess_ms("prefill")), "decode": min(writes, case.excess_ms("decode")),
-            "first_token": min(hidden, case.excess_ms("first_token")), "generation": _beyond_own(case)}
+    hidden = (
+        read.speed_ms
+        if read is not None and read.stage == "first_token" and not case.calls.has_engine.any()
+        else 0.0
+    )
+    return {
+        "queue": case.excess_ms("queue"),
+        "prefill": min(reads, case.excess_ms("prefill")),
+        "decode": min(writes, case.excess_ms("decode")),
+        "first_token": min(hidden, case.excess_ms("first_token")),
+        "generation": _beyond_own(case),
+    }
 
 
 def _beyond_own(case: Case) -> float:
     """Return what whole calls of slow requests take beyond what as many calls as long as theirs took before, in ms; 0 where an engine tells or nothing can."""
-    if case.calls_before is None or case.excess_ms("generation") <= 0.0 or case.calls.has_engine.any():
+    if (
+        case.calls_before is None
+        or case.excess_ms("generation") <= 0.0
+        or case.calls.has_engine.any()
+    ):
         return 0.0
     found = whole_calls(case.calls_before, case.calls)
     if found is None:
         return 0.0
     usual_ms = []
-    for calls, requests in ((case.slow_calls, case.slow.height), (case.usual_calls, case.reference.height)):
+    for calls, requests in (
+        (case.slow_calls, case.slow.height),
+        (case.usual_calls, case.reference.height),
+    ):
         tokens = calls.of("output_tokens")[untimed(calls)]
-        usual_ms.append((found.wait_before_ms * len(tokens) + found.pace_before_ms * float(tokens.sum())) / max(requests, 1))
-    return min(case.excess_ms("generation"), max(0.0, case.excess_ms("generation") - max(0.0, usual_ms[0] - usual_ms[1])))
+        usual_ms.append(
+            (found.wait_before_ms * len(tokens) + found.pace_before_ms * float(tokens.sum()))
+            / max(requests, 1)
+        )
+    return min(
+        case.excess_ms("generation"),
+        max(0.0, case.excess_ms("generation") - max(0.0, usual_ms[0] - usual_ms[1])),
+    )

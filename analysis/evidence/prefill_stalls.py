@@ -50,7 +50,11 @@ def stall_odds(calls: Calls, met: FloatArray, usual_ms: float) -> Odds | None:
     token, slow_ms = calls.token_ms, calls.of("itl_max_ms")
     chosen = known(token, met) & (calls.of("output_tokens") >= MIN_TOKENS)
     stalled = np.where(known(slow_ms), slow_ms > SPIKE * usual_ms, token > SLOW * usual_ms)
-    low, high = (float(q) for q in np.quantile(met[chosen], [1 / 3, 2 / 3])) if int(chosen.sum()) >= 90 else (0.0, 0.0)
+    low, high = (
+        (float(q) for q in np.quantile(met[chosen], [1 / 3, 2 / 3]))
+        if int(chosen.sum()) >= 90
+        else (0.0, 0.0)
+    )
     much, little = chosen & (met >= high), chosen & (met <= low)
     if min(int(much.sum()), int(little.sum())) < 30 or high <= low:
         return None
@@ -69,12 +73,21 @@ class Pauses(NamedTuple):
     @property
     def clear(self) -> bool:
         """Whether streams stop, as they did not before, and do so for the caller's own prompts: correlated by more than chance would at 5 standard errors."""
-        return self.slow >= SPIKE and self.slow >= LONGER * self.usual and self.follows * math.sqrt(self.n - 1) > CERTAIN
+        return (
+            self.slow >= SPIKE
+            and self.slow >= LONGER * self.usual
+            and self.follows * math.sqrt(self.n - 1) > CERTAIN
+        )
 
 
 def pauses(slow: Calls, usual: Calls, everyone: Calls) -> Pauses | None:
     """Say whether streams pause, from the gaps that a client records; None below 30 streamed calls without engine times, or 5 slow or usual ones."""
-    told = [~side.has_engine & known(side.of("itl_max_ms"), side.token_ms) & (side.of("output_tokens") >= MIN_TOKENS) for side in (slow, usual, everyone)]
+    told = [
+        ~side.has_engine
+        & known(side.of("itl_max_ms"), side.token_ms)
+        & (side.of("output_tokens") >= MIN_TOKENS)
+        for side in (slow, usual, everyone)
+    ]
     if min(int(told[0].sum()), int(told[1].sum())) < MIN_STREAMS:
         return None
     # Of streams of like length: a longer one meets more of everything.
@@ -82,9 +95,13 @@ def pauses(slow: Calls, usual: Calls, everyone: Calls) -> Pauses | None:
     asked = told[2] & alike & known(everyone.asked_meanwhile)
     if int(asked.sum()) < MIN_CALLS:
         return None
-    worst = [float(np.median(side.of("itl_max_ms")[chosen] / np.maximum(side.token_ms[chosen], 1e-3)))
-             for side, chosen in zip((slow, usual), told[:2], strict=True)]
-    ranks = pl.DataFrame({"gap": everyone.of("itl_max_ms")[asked], "prompts": everyone.asked_meanwhile[asked]})
+    worst = [
+        float(np.median(side.of("itl_max_ms")[chosen] / np.maximum(side.token_ms[chosen], 1e-3)))
+        for side, chosen in zip((slow, usual), told[:2], strict=True)
+    ]
+    ranks = pl.DataFrame(
+        {"gap": everyone.of("itl_max_ms")[asked], "prompts": everyone.asked_meanwhile[asked]}
+    )
     follows = ranks.select(pl.corr("gap", "prompts", method="spearman").fill_nan(0.0)).item()
     return Pauses(worst[0], worst[1], float(follows), int(asked.sum()))
 
@@ -112,10 +129,16 @@ def held(calls: Calls, usual_ms: float) -> Held:
         chosen = chosen[np.argsort(calls.scheduled_s[chosen], kind="stable")]
         read_s = np.maximum.accumulate(calls.first_s[chosen])
         last = np.searchsorted(calls.scheduled_s[chosen], came_s[chosen], side="left") - 1
-        left_s[chosen] = np.where(last >= 0, np.maximum(read_s[np.maximum(last, 0)] - came_s[chosen], 0.0), 0.0)
+        left_s[chosen] = np.where(
+            last >= 0, np.maximum(read_s[np.maximum(last, 0)] - came_s[chosen], 0.0), 0.0
+        )
     told = usable & (left_s > SPIKE * usual_ms / 1e3)
     out = np.abs(wait_s[told] / left_s[told] - 1.0) <= WAITED_OUT
-    return Held(np.where(usable, 1e3 * np.minimum(np.nan_to_num(wait_s), left_s), 0.0), float(out.mean()) if len(out) else 0.0, len(out))
+    return Held(
+        np.where(usable, 1e3 * np.minimum(np.nan_to_num(wait_s), left_s), 0.0),
+        float(out.mean()) if len(out) else 0.0,
+        len(out),
+    )
 
 
 def unchunked(before: Held | None, now: Held) -> bool | None:
@@ -127,14 +150,21 @@ def unchunked(before: Held | None, now: Held) -> bool | None:
 
 def odds_ratio(much: FloatArray, little: FloatArray) -> Odds:
     """Return the odds of a 1 among `much` over those among `little`, arrays of 0 and 1."""
-    a, b, c, d = much.sum() + 0.5, len(much) - much.sum() + 0.5, little.sum() + 0.5, len(little) - little.sum() + 0.5
+    a, b, c, d = (
+        much.sum() + 0.5,
+        len(much) - much.sum() + 0.5,
+        little.sum() + 0.5,
+        len(little) - little.sum() + 0.5,
+    )
     log, error = math.log(a * d / (b * c)), math.sqrt(1 / a + 1 / b + 1 / c + 1 / d)
     return Odds(math.exp(log), math.exp(log - 1.96 * error), math.exp(log + 1.96 * error))
 
 
 def waiting(case: Case, found: Slowdown) -> tuple[Held, Held | None]:
     """Return who waits while a prompt is read, now and before (None without a baseline)."""
-    return held(case.calls, found.usual_ms), None if case.calls_before is None else held(case.calls_before, found.before.token_ms)
+    return held(case.calls, found.usual_ms), None if case.calls_before is None else held(
+        case.calls_before, found.before.token_ms
+    )
 
 
 def set_whole(case: Case) -> bool:

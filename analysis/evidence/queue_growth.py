@@ -59,9 +59,13 @@ def wait_growth(rows: pl.DataFrame, service_ms: float, every: int = 1) -> Load |
     rise_ms = float(waits[j] - waits[i])
     ratio = 1.0 + rise_ms / 1000.0 / (t1 - t0) if t1 > t0 else 1.0
     long_ms = MIN_SERVICE_TIMES * service_ms
-    growing = rise_ms >= long_ms and 1000.0 * (t1 - t0) >= long_ms  # however slowly: what is offered and served evens out below capacity
+    growing = (
+        rise_ms >= long_ms and 1000.0 * (t1 - t0) >= long_ms
+    )  # however slowly: what is offered and served evens out below capacity
     quarters = sorted(float(np.median(part)) for part in np.array_split(wait_ms, 4))
-    standing = service_ms > 0.0 and (float(np.percentile(wait_ms, 25.0)) > service_ms or quarters[1] > STANDING * service_ms)
+    standing = service_ms > 0.0 and (
+        float(np.percentile(wait_ms, 25.0)) > service_ms or quarters[1] > STANDING * service_ms
+    )
     return Load(growing, standing, t0, t1, float(waits[i]), float(waits[j]), ratio, *rates)
 
 
@@ -80,7 +84,11 @@ def _rates(
 ) -> tuple[float, float, float, float, float | None]:
     """Return offered and admitted tokens/s and requests/s in [t0, t1), and that arrival rate over the one before."""
     seconds, per_s = max(t1 - t0, 1e-9), every / max(t1 - t0, 1e-9)
-    work = (rows["input_tokens"].fill_null(0) + rows["output_tokens"].fill_null(0)).to_numpy().astype(np.float64)
+    work = (
+        (rows["input_tokens"].fill_null(0) + rows["output_tokens"].fill_null(0))
+        .to_numpy()
+        .astype(np.float64)
+    )
     admitted_s = start_s + wait_ms / 1000.0
     offered, admitted = ((at >= t0) & (at < t1) for at in (start_s, admitted_s))
     before = start_s < t0
@@ -98,5 +106,8 @@ def _rates(
 
 def service_ms(rows: pl.DataFrame) -> float:
     """Return the median time in the engine behind the queue."""
-    spent = sum(rows[f"{stage}_ms"].fill_null(0.0) for stage in ("prefill", "decode", "first_token", "generation"))
+    spent = sum(
+        rows[f"{stage}_ms"].fill_null(0.0)
+        for stage in ("prefill", "decode", "first_token", "generation")
+    )
     return float(np.median(spent.to_numpy())) if isinstance(spent, pl.Series) else 0.0

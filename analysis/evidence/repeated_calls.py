@@ -36,8 +36,21 @@ def attempts(calls: Calls) -> Attempts:
     The count of input tokens stands for the prompt, whose text is not stored: an agent's next step has read more and so has more of them.
     """
     frame = calls.frame.with_row_index("row").select(
-        "row", "trace_key", "session", "model", "input_tokens", "start_s", "e2e_ms", "error", "http_status", "error_type", "engine_alone")
-    frame = frame.with_columns(refused=(pl.col("error") | (pl.col("http_status") >= 400)) & ~impatient())
+        "row",
+        "trace_key",
+        "session",
+        "model",
+        "input_tokens",
+        "start_s",
+        "e2e_ms",
+        "error",
+        "http_status",
+        "error_type",
+        "engine_alone",
+    )
+    frame = frame.with_columns(
+        refused=(pl.col("error") | (pl.col("http_status") >= 400)) & ~impatient()
+    )
     # What an engine tells of a call that its caller gave up is that call's other half, no further attempt.
     if not frame["engine_alone"].all():
         frame = frame.filter(~pl.col("engine_alone"))
@@ -47,10 +60,23 @@ def attempts(calls: Calls) -> Attempts:
     after = np.full(len(calls), np.nan)
     # What only the engine told of a call that failed is no question asked again: it may have run beside the one that answered.
     known = pl.col("input_tokens").is_not_null() & ~pl.col("error").fill_null(False)
-    several = frame.filter(pl.col("trace_key").is_duplicated())  # a call alone in its trace repeats nothing there, and most are
-    for among, keys in ((several, ["trace_key", "model", "input_tokens"]), (frame, ["session", "model", "input_tokens"])):
-        chosen = among.filter(known).drop_nulls(keys[0]).sort("start_s").with_columns(
-            gap=pl.col("start_s").diff().over(keys), lost=pl.col("refused").shift(1).over(keys), ended=pl.col("end_s").shift(1).over(keys))
+    several = frame.filter(
+        pl.col("trace_key").is_duplicated()
+    )  # a call alone in its trace repeats nothing there, and most are
+    for among, keys in (
+        (several, ["trace_key", "model", "input_tokens"]),
+        (frame, ["session", "model", "input_tokens"]),
+    ):
+        chosen = (
+            among.filter(known)
+            .drop_nulls(keys[0])
+            .sort("start_s")
+            .with_columns(
+                gap=pl.col("start_s").diff().over(keys),
+                lost=pl.col("refused").shift(1).over(keys),
+                ended=pl.col("end_s").shift(1).over(keys),
+            )
+        )
         hits = chosen.filter(_again())
         rows = hits["row"].to_numpy()
         repeat[rows] = True
@@ -58,8 +84,11 @@ def attempts(calls: Calls) -> Attempts:
         after[rows] = np.fmin(after[rows], hits["gap"].to_numpy() * 1e3)
     # A call that failed says nothing of its tokens: the next one of the request repeats it.
     chosen = several.sort("start_s").with_columns(
-        gap=pl.col("start_s").diff().over("trace_key"), lost=pl.col("error").shift(1).over("trace_key"), no=pl.col("refused").shift(1).over("trace_key"),
-        ended=pl.col("end_s").shift(1).over("trace_key"))
+        gap=pl.col("start_s").diff().over("trace_key"),
+        lost=pl.col("error").shift(1).over("trace_key"),
+        no=pl.col("refused").shift(1).over("trace_key"),
+        ended=pl.col("end_s").shift(1).over("trace_key"),
+    )
     hits = chosen.filter(pl.col("lost").fill_null(False) & _again())
     rows = hits["row"].to_numpy()
     repeat[rows] = True
@@ -67,15 +96,22 @@ def attempts(calls: Calls) -> Attempts:
     after[rows] = np.fmin(after[rows], hits["gap"].to_numpy() * 1e3)
     inside = _inside(calls)
     tried_again = repeat | (inside > 0.0)
-    refused = failed | (inside > 0.0) & (calls.frame["retry_cause"] == "error").fill_null(False).to_numpy()
+    refused = (
+        failed
+        | (inside > 0.0) & (calls.frame["retry_cause"] == "error").fill_null(False).to_numpy()
+    )
     after = np.fmin(after, np.where(inside > 0.0, calls.of("wasted_ms"), np.nan))
     once = frame.height - int(repeat.sum())
-    return Attempts(tried_again, refused, after, (frame.height + float(inside.sum())) / once if once else 1.0)
+    return Attempts(
+        tried_again, refused, after, (frame.height + float(inside.sum())) / once if once else 1.0
+    )
 
 
 def _again() -> pl.Expr:
     """Say of each call whether it came after the one before, not beside it, and soon enough to be the same question."""
-    return (pl.col("gap") <= AGAIN_WITHIN_S) & ((pl.col("gap") >= BESIDE_S) | (pl.col("start_s") >= pl.col("ended")))
+    return (pl.col("gap") <= AGAIN_WITHIN_S) & (
+        (pl.col("gap") >= BESIDE_S) | (pl.col("start_s") >= pl.col("ended"))
+    )
 
 
 def amplification(case: Case) -> tuple[float, float]:
@@ -83,7 +119,11 @@ def amplification(case: Case) -> tuple[float, float]:
 
     Who asks again when an answer is late does so while it is late: over all of a period such a storm looks smaller than it was while it lasted.
     """
-    before = attempts(case.calls_before.beside(case.usual_calls)).amplification if case.calls_before is not None else 1.0
+    before = (
+        attempts(case.calls_before.beside(case.usual_calls)).amplification
+        if case.calls_before is not None
+        else 1.0
+    )
     return attempts(case.calls.beside(case.slow_calls)).amplification, before
 
 
@@ -95,12 +135,24 @@ def more_attempts(case: Case) -> bool:
 
 def _inside(calls: Calls) -> FloatArray:
     """Further attempts within each call that something told of (spans, HTTP, the sender); what is merely suspected does not count."""
-    told = calls.frame["attempts_source"].is_in(["span", "http", "event", "engine"]).fill_null(False).to_numpy()
-    more: FloatArray = np.where(told, np.maximum(np.nan_to_num(calls.of("attempts"), nan=1.0) - 1.0, 0.0), 0.0)
+    told = (
+        calls.frame["attempts_source"]
+        .is_in(["span", "http", "event", "engine"])
+        .fill_null(False)
+        .to_numpy()
+    )
+    more: FloatArray = np.where(
+        told, np.maximum(np.nan_to_num(calls.of("attempts"), nan=1.0) - 1.0, 0.0), 0.0
+    )
     return more
 
 
 def impatient() -> pl.Expr:
     """Say of each call whether its caller gave it up (timeout, cancellation): that is slowness, no refusal."""
-    kind = pl.col("error_type").fill_null("").str.to_lowercase().str.contains("timeout|timed.?out|cancel|deadline|abort|disconnect")
+    kind = (
+        pl.col("error_type")
+        .fill_null("")
+        .str.to_lowercase()
+        .str.contains("timeout|timed.?out|cancel|deadline|abort|disconnect")
+    )
     return kind | pl.col("http_status").is_in([408, 499, 504]).fill_null(False)

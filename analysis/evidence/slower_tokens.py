@@ -17,5 +17,8 @@ def slower_tokens(case: Case) -> float:
     found = whole_calls(case.calls_before, case.calls) if case.calls_before is not None else None
     if found is None or found.ratio < MIN_RATIO or not case.slow.height:
         return 0.0
-    written = float(case.slow_calls.of("output_tokens")[untimed(case.slow_calls)].sum()) / case.slow.height
+    written = (
+        float(case.slow_calls.of("output_tokens")[untimed(case.slow_calls)].sum())
+        / case.slow.height
+    )
     return (found.pace_now_ms - found.pace_before_ms) * written

@@ -20,11 +20,22 @@ class Tree:
     """Spans of some requests: `frame` has one row per span with `end_s`, and its parent's name, stage, start and end."""
 
     def __init__(self, spans: pl.DataFrame) -> None:
-        frame = spans.unique(["trace_key", "span_key"], maintain_order=True).with_columns(end_s=pl.col("start_s") + pl.col("duration_ms") / 1e3)
+        frame = spans.unique(["trace_key", "span_key"], maintain_order=True).with_columns(
+            end_s=pl.col("start_s") + pl.col("duration_ms") / 1e3
+        )
         parents = frame.select(
-            "trace_key", parent_key="span_key", parent_name="name", parent_stage="stage", parent_start_s="start_s", parent_end_s="end_s",
-            parent_role="role", parent_service="service")
-        self.frame = frame.join(parents, on=["trace_key", "parent_key"], how="left", maintain_order="left")
+            "trace_key",
+            parent_key="span_key",
+            parent_name="name",
+            parent_stage="stage",
+            parent_start_s="start_s",
+            parent_end_s="end_s",
+            parent_role="role",
+            parent_service="service",
+        )
+        self.frame = frame.join(
+            parents, on=["trace_key", "parent_key"], how="left", maintain_order="left"
+        )
 
     def __len__(self) -> int:
         return self.frame.height
@@ -38,12 +49,16 @@ class Tree:
     def per_request(rows: pl.DataFrame, name: str, keys: pl.Series) -> np.ndarray:
         """Return the sum of a column of `rows` (with `trace_key`) per request of `keys`, 0 where there is none."""
         total = rows.group_by("trace_key").agg(pl.col(name).sum().alias("total"))
-        found = pl.DataFrame({"trace_key": keys}).join(total, on="trace_key", how="left", maintain_order="left")
+        found = pl.DataFrame({"trace_key": keys}).join(
+            total, on="trace_key", how="left", maintain_order="left"
+        )
         values: np.ndarray = found["total"].cast(pl.Float64).fill_null(0.0).to_numpy()
         return values
 
 
-def siblings(tree: Tree, stages: tuple[str, ...], *, inside: bool = False, mixed: bool = False) -> pl.DataFrame:
+def siblings(
+    tree: Tree, stages: tuple[str, ...], *, inside: bool = False, mixed: bool = False
+) -> pl.DataFrame:
     """Return groups of two and more siblings of one stage and operation under one parent: per group its sum, longest and span of time, in ms.
 
     Where something else under that parent runs from the end of one to the start of the next (an agent's next model call between its tools), they are two
@@ -57,55 +72,109 @@ def siblings(tree: Tree, stages: tuple[str, ...], *, inside: bool = False, mixed
     """
     frame = _with_remote(tree.frame, stages)
     chosen = frame.filter(
-        pl.col("stage").is_in(stages) & pl.col("parent_key").is_not_null() & ((pl.col("parent_stage") != pl.col("stage")).fill_null(True) | inside))
+        pl.col("stage").is_in(stages)
+        & pl.col("parent_key").is_not_null()
+        & ((pl.col("parent_stage") != pl.col("stage")).fill_null(True) | inside)
+    )
     named = pl.col("name").str.replace(r"[ :/].*$", "")
-    told = chosen.with_columns(kind=named, operation=pl.col("service") + ("" if mixed else "/" + named))
-    told = told.join(_rounds(frame, stages), on=["trace_key", "span_key"], how="left", maintain_order="left")
+    told = chosen.with_columns(
+        kind=named, operation=pl.col("service") + ("" if mixed else "/" + named)
+    )
+    told = told.join(
+        _rounds(frame, stages), on=["trace_key", "span_key"], how="left", maintain_order="left"
+    )
     grouped = told.group_by(
-        "trace_key", "parent_key", "stage", "operation", "round", maintain_order=True).agg(
-            n=pl.len(), kinds=pl.col("kind").unique().sort(), sum_ms=pl.col("duration_ms").sum(), longest_ms=pl.col("duration_ms").max(),
-            whole_ms=(pl.col("end_s").max() - pl.col("start_s").min()) * 1e3, waits=pl.col("depends_on").is_not_null().any(),
-            distinct=pl.col("arguments").drop_nulls().n_unique(), mean_input=pl.col("input_tokens").mean())
+        "trace_key", "parent_key", "stage", "operation", "round", maintain_order=True
+    ).agg(
+        n=pl.len(),
+        kinds=pl.col("kind").unique().sort(),
+        sum_ms=pl.col("duration_ms").sum(),
+        longest_ms=pl.col("duration_ms").max(),
+        whole_ms=(pl.col("end_s").max() - pl.col("start_s").min()) * 1e3,
+        waits=pl.col("depends_on").is_not_null().any(),
+        distinct=pl.col("arguments").drop_nulls().n_unique(),
+        mean_input=pl.col("input_tokens").mean(),
+    )
     if mixed:
-        grouped = grouped.filter(pl.col("kinds").list.len() >= 2).with_columns(operation=pl.col("operation") + "/" + pl.col("kinds").list.join(", "))
-    return grouped.filter(pl.col("n") >= 2).drop("kinds", "round").with_columns(overlap_ms=(pl.col("sum_ms") - pl.col("whole_ms")).clip(0.0))
+        grouped = grouped.filter(pl.col("kinds").list.len() >= 2).with_columns(
+            operation=pl.col("operation") + "/" + pl.col("kinds").list.join(", ")
+        )
+    return (
+        grouped.filter(pl.col("n") >= 2)
+        .drop("kinds", "round")
+        .with_columns(overlap_ms=(pl.col("sum_ms") - pl.col("whole_ms")).clip(0.0))
+    )
 
 
 def _with_remote(frame: pl.DataFrame, stages: tuple[str, ...]) -> pl.DataFrame:
     """The spans, in which one that asks another service for work of these stages, which takes half of its time or more, is such work: its siblings are the
     other requests to that service. Its stage, name and service are those of the longest such span right below the service's own."""
-    entries = frame.filter((pl.col("parent_service") != pl.col("service")) & (pl.col("parent_stage") == "network")).select(
-        "trace_key", parent_key="span_key", caller_key="parent_key", caller_ms=(pl.col("parent_end_s") - pl.col("parent_start_s")) * 1e3)
-    works = frame.filter(pl.col("stage").is_in(stages)).join(entries, on=["trace_key", "parent_key"], how="inner", maintain_order="left")
-    works = works.filter(pl.col("duration_ms") >= 0.5 * pl.col("caller_ms")).sort("duration_ms", descending=True, maintain_order=True)
+    entries = frame.filter(
+        (pl.col("parent_service") != pl.col("service")) & (pl.col("parent_stage") == "network")
+    ).select(
+        "trace_key",
+        parent_key="span_key",
+        caller_key="parent_key",
+        caller_ms=(pl.col("parent_end_s") - pl.col("parent_start_s")) * 1e3,
+    )
+    works = frame.filter(pl.col("stage").is_in(stages)).join(
+        entries, on=["trace_key", "parent_key"], how="inner", maintain_order="left"
+    )
+    works = works.filter(pl.col("duration_ms") >= 0.5 * pl.col("caller_ms")).sort(
+        "duration_ms", descending=True, maintain_order=True
+    )
     asked = works.unique(["trace_key", "caller_key"], keep="first", maintain_order=True).select(
-        "trace_key", span_key="caller_key", work_stage="stage", work_name="name", work_service="service")
+        "trace_key",
+        span_key="caller_key",
+        work_stage="stage",
+        work_name="name",
+        work_service="service",
+    )
     told = frame.join(asked, on=["trace_key", "span_key"], how="left", maintain_order="left")
-    return told.with_columns(pl.coalesce(f"work_{name}", name).alias(name) for name in ("stage", "name", "service")).select(frame.columns)
+    return told.with_columns(
+        pl.coalesce(f"work_{name}", name).alias(name) for name in ("stage", "name", "service")
+    ).select(frame.columns)
 
 
 def _rounds(frame: pl.DataFrame, stages: tuple[str, ...]) -> pl.DataFrame:
     """The number of the round of its parent's children that each span of these stages belongs to: a span of another stage that begins when all before it are
     over, and is over when the next one begins, stands between two rounds. Columns trace_key, span_key, round."""
     family = ["trace_key", "parent_key"]
-    ordered = frame.filter(pl.col("parent_key").is_not_null()).sort(*family, "start_s", "end_s", maintain_order=True)
+    ordered = frame.filter(pl.col("parent_key").is_not_null()).sort(
+        *family, "start_s", "end_s", maintain_order=True
+    )
     over = pl.col("end_s").cum_max().shift(1).over(family)
-    ordered = ordered.with_columns(alone=(pl.col("start_s") >= over - _TOLERANCE_S).fill_null(value=True))
+    ordered = ordered.with_columns(
+        alone=(pl.col("start_s") >= over - _TOLERANCE_S).fill_null(value=True)
+    )
     # It stands by itself where the child after it waits for it, too.
     other = ~pl.col("stage").is_in(stages).fill_null(value=False) & (pl.col("duration_ms") > GAP_MS)
     between = other & pl.col("alone") & pl.col("alone").shift(-1).over(family).fill_null(value=True)
-    return ordered.with_columns(round=between.cast(pl.Int32).cum_sum().over(family)).select("trace_key", "span_key", "round")
+    return ordered.with_columns(round=between.cast(pl.Int32).cum_sum().over(family)).select(
+        "trace_key", "span_key", "round"
+    )
 
 
 def longest_hole(tree: Tree) -> tuple[str, str] | None:
     """Return the operations between which the longest pauses of the root's children lie, None without two children."""
     frame = tree.frame
-    roots = frame.filter(pl.col("root")).select("trace_key", parent_key="span_key", root_start_s="start_s")
-    children = frame.join(roots, on=["trace_key", "parent_key"], how="inner").sort("trace_key", "start_s")
+    roots = frame.filter(pl.col("root")).select(
+        "trace_key", parent_key="span_key", root_start_s="start_s"
+    )
+    children = frame.join(roots, on=["trace_key", "parent_key"], how="inner").sort(
+        "trace_key", "start_s"
+    )
     pauses = children.with_columns(
         after=pl.col("name").shift(1).over("trace_key").fill_null("the start"),
-        pause=pl.col("start_s") - pl.col("end_s").cum_max().shift(1).over("trace_key").fill_null(pl.col("root_start_s")))
+        pause=pl.col("start_s")
+        - pl.col("end_s").cum_max().shift(1).over("trace_key").fill_null(pl.col("root_start_s")),
+    )
     if pauses.is_empty():
         return None
-    top = pauses.filter(pl.col("pause") > 0.0).group_by("after", "name").agg(pl.col("pause").sum()).sort("pause", descending=True)
+    top = (
+        pauses.filter(pl.col("pause") > 0.0)
+        .group_by("after", "name")
+        .agg(pl.col("pause").sum())
+        .sort("pause", descending=True)
+    )
     return (str(top["after"][0]), str(top["name"][0])) if top.height else None

@@ -35,7 +35,9 @@ def share_of(cost_ratio: float) -> float:
 
 def _steps(points: pl.DataFrame) -> float:
     """Steps of sequences a second: as counted, else the output tokens that were not accepted from a draft."""
-    counted, written, accepted = (_mean(points, name) for name in ("spec_drafts", "output_tokens", "spec_accepted_tokens"))
+    counted, written, accepted = (
+        _mean(points, name) for name in ("spec_drafts", "output_tokens", "spec_accepted_tokens")
+    )
     return counted or max(0.0, written - accepted)
 
 

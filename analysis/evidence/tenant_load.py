@@ -28,11 +28,16 @@ class Noisy(NamedTuple):
     part_low: float = 1.0
 
 
-def work_by_tenant(calls: Calls, cost_in: float, cost_out: float, seconds: float) -> dict[str, float]:
+def work_by_tenant(
+    calls: Calls, cost_in: float, cost_out: float, seconds: float
+) -> dict[str, float]:
     """Return engine work per second of each tenant, in ms of engine time."""
     work = cost_of(calls, cost_in, cost_out)
     codes, names = calls.codes("tenant"), calls.names("tenant")
-    return {name: float(work[codes == code].sum()) / max(seconds, 1e-3) for code, name in enumerate(names)}
+    return {
+        name: float(work[codes == code].sum()) / max(seconds, 1e-3)
+        for code, name in enumerate(names)
+    }
 
 
 def noisiest(case: Case) -> Noisy | None:
@@ -41,7 +46,10 @@ def noisiest(case: Case) -> Noisy | None:
     if before is None or case.baseline is None or min(len(case.calls), len(before)) < MIN_CALLS:
         return None
     costs = token_costs(before, case.calls)
-    now, then = work_by_tenant(case.calls, *costs, case.period.seconds), work_by_tenant(before, *costs, case.baseline.seconds)
+    now, then = (
+        work_by_tenant(case.calls, *costs, case.period.seconds),
+        work_by_tenant(before, *costs, case.baseline.seconds),
+    )
     if len(now) < 2:
         return None
     grown = {name: value - then.get(name, 0.0) for name, value in now.items()}
@@ -49,15 +57,30 @@ def noisiest(case: Case) -> Noisy | None:
     name = max(grown, key=lambda one: grown[one])
     if added <= 0.0 or grown[name] <= 0.0:
         return None
-    errors = [_error(side, *costs, name, period.seconds) for side, period in ((case.calls, case.period), (before, case.baseline))]
+    errors = [
+        _error(side, *costs, name, period.seconds)
+        for side, period in ((case.calls, case.period), (before, case.baseline))
+    ]
     error = math.hypot(*errors)
-    return Noisy(name, min(1.0, grown[name] / added), then.get(name, 0.0) / max(sum(then.values()), 1e-9), now[name] / sum(now.values()),
-                 grown[name] > CLEAR * error, grown[name] / max(sum(then.values()), 1e-9), max(0.0, min(1.0, (grown[name] - error) / added)))
+    return Noisy(
+        name,
+        min(1.0, grown[name] / added),
+        then.get(name, 0.0) / max(sum(then.values()), 1e-9),
+        now[name] / sum(now.values()),
+        grown[name] > CLEAR * error,
+        grown[name] / max(sum(then.values()), 1e-9),
+        max(0.0, min(1.0, (grown[name] - error) / added)),
+    )
 
 
 def _error(calls: Calls, cost_in: float, cost_out: float, name: str, seconds: float) -> float:
     """Return the standard error of a tenant's work per second: conversations come at random (compound Poisson), so the sum of their squares is the variance."""
-    work = pl.DataFrame({"ms": cost_of(calls, cost_in, cost_out), "key": calls.frame.select(pl.coalesce("session", pl.col("trace_key").cast(pl.String)))})
+    work = pl.DataFrame(
+        {
+            "ms": cost_of(calls, cost_in, cost_out),
+            "key": calls.frame.select(pl.coalesce("session", pl.col("trace_key").cast(pl.String))),
+        }
+    )
     theirs = work.filter(calls.frame["tenant"] == name).group_by("key").agg(pl.col("ms").sum())
     return math.sqrt(float((theirs["ms"] ** 2).sum())) / max(seconds, 1e-3)
 
@@ -65,4 +88,8 @@ def _error(calls: Calls, cost_in: float, cost_out: float, name: str, seconds: fl
 def one_tenant(case: Case) -> float | None:
     """Return the part of the added work that a single tenant brought, None where that cannot be told."""
     found = noisiest(case)
-    return found.part if found is not None and found.clear and found.share_now > 1.5 * found.share_before else None
+    return (
+        found.part
+        if found is not None and found.clear and found.share_now > 1.5 * found.share_before
+        else None
+    )

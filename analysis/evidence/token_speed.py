@@ -42,8 +42,7 @@ class Line(NamedTuple):
 
 
 class Slowdown(NamedTuple):
-    """Time per token (ms) of usual and slow calls, how much of the difference goes with batch, prefill of others, and neither, and the mean batch of the slow.
-    """
+    """Time per token (ms) of usual and slow calls, how much of the difference goes with batch, prefill of others, and neither, and the mean batch of the slow."""
 
     usual_ms: float
     slow_ms: float
@@ -58,7 +57,11 @@ class Slowdown(NamedTuple):
 def line(calls: Calls) -> Line | None:
     """Fit the line over calls with engine times; None below `MIN_CALLS`."""
     token, running, prefill = calls.token_ms, calls.running, calls.prefill_meanwhile
-    chosen = known(token, running, prefill) & (calls.of("output_tokens") >= MIN_TOKENS) & calls.has_engine
+    chosen = (
+        known(token, running, prefill)
+        & (calls.of("output_tokens") >= MIN_TOKENS)
+        & calls.has_engine
+    )
     if int(chosen.sum()) < MIN_CALLS:
         return None
     low, high = np.quantile(token[chosen], [TRIMMED, 1.0 - TRIMMED])
@@ -88,16 +91,31 @@ def slowdown(case: Case) -> Slowdown | None:
     source = case.calls_before
     now = line(case.calls)
     before = line(source) if source is not None else now
-    slow, usual = (side.where(side.has_engine & (side.of("output_tokens") >= MIN_TOKENS)) for side in (case.slow_calls, case.usual_calls))
+    slow, usual = (
+        side.where(side.has_engine & (side.of("output_tokens") >= MIN_TOKENS))
+        for side in (case.slow_calls, case.usual_calls)
+    )
     if now is None or before is None or not len(slow) or not len(usual):
         return None
     slow_ms, usual_ms = (_pooled(side) for side in (slow, usual))
-    slow_at, usual_at = (_while(side_all, side) for side_all, side in ((case.calls, slow), (source or case.calls, usual)))
+    slow_at, usual_at = (
+        _while(side_all, side)
+        for side_all, side in ((case.calls, slow), (source or case.calls, usual))
+    )
     batch = max(0.0, now.batch_ms * slow_at[0] - before.batch_ms * usual_at[0])
     prefill = max(0.0, now.prefill_ms * slow_at[1] - before.prefill_ms * usual_at[1])
     whole = max(0.0, slow_ms - usual_ms)
     shrink = min(1.0, whole / (batch + prefill)) if batch + prefill > 0.0 else 1.0
-    return Slowdown(usual_ms, slow_ms, batch * shrink, prefill * shrink, whole - (batch + prefill) * shrink, before, now, slow_at[0])
+    return Slowdown(
+        usual_ms,
+        slow_ms,
+        batch * shrink,
+        prefill * shrink,
+        whole - (batch + prefill) * shrink,
+        before,
+        now,
+        slow_at[0],
+    )
 
 
 def _pooled(calls: Calls) -> float:
@@ -113,7 +131,9 @@ def _while(everyone: Calls, some: Calls) -> tuple[float, float]:
     weight = np.maximum(everyone.of("output_tokens")[mask] - 1.0, 0.0)
     if weight.sum() <= 0.0:
         return 0.0, 0.0
-    return float(np.average(everyone.running[mask], weights=weight)), float(np.average(everyone.prefill_meanwhile[mask], weights=weight))
+    return float(np.average(everyone.running[mask], weights=weight)), float(
+        np.average(everyone.prefill_meanwhile[mask], weights=weight)
+    )
 
 
 def decode_parts(case: Case) -> dict[str, float] | None:
@@ -123,16 +143,26 @@ def decode_parts(case: Case) -> dict[str, float] | None:
     """
     first = case.times.path == "ttft"
     column = "ttft_decode_ms" if first else "decode_ms"
-    counts = [_written_before(case, rows, calls) if first else rows["output_tokens"].fill_null(0).to_numpy().astype(np.float64)
-              for rows, calls in ((case.slow, case.slow_calls), (case.reference, case.usual_calls))]
+    counts = [
+        _written_before(case, rows, calls)
+        if first
+        else rows["output_tokens"].fill_null(0).to_numpy().astype(np.float64)
+        for rows, calls in ((case.slow, case.slow_calls), (case.reference, case.usual_calls))
+    ]
     sides = []
     for rows, count in zip((case.slow, case.reference), counts, strict=True):
         told = (rows["output_tokens"] > 0).fill_null(value=False).to_numpy()
         if int(told.sum()) < 5:
             return None
         # Where nobody counted what was written before, the answers stand for it.
-        tokens = count if min(float(side.sum()) for side in counts) > 0.0 else rows["output_tokens"].fill_null(0).to_numpy()
-        sides.append((float(rows[column].fill_null(0.0).to_numpy()[told].mean()), float(tokens[told].mean())))
+        tokens = (
+            count
+            if min(float(side.sum()) for side in counts) > 0.0
+            else rows["output_tokens"].fill_null(0).to_numpy()
+        )
+        sides.append(
+            (float(rows[column].fill_null(0.0).to_numpy()[told].mean()), float(tokens[told].mean()))
+        )
     (x1, n1), (x0, n0) = sides
     if n0 <= 0.0:
         return None
@@ -143,18 +173,44 @@ def decode_parts(case: Case) -> dict[str, float] | None:
 def _written_before(case: Case, rows: pl.DataFrame, calls: Calls) -> FloatArray:
     """Tokens that were written before each request's first visible one, shape (rows,): whole answers of calls that had ended by then, thought of the others."""
     origin_us = case.origin.timestamp() * 1e6
-    moments = rows.select("trace_key", first_s=(pl.col("start_us") - origin_us) / 1e6 + pl.col("ttft_ms") / 1e3)
+    moments = rows.select(
+        "trace_key", first_s=(pl.col("start_us") - origin_us) / 1e6 + pl.col("ttft_ms") / 1e3
+    )
     ended = pl.col("start_s") + pl.col("e2e_ms") / 1e3 <= pl.col("first_s")
-    tokens = pl.when(ended).then(pl.col("output_tokens")).otherwise(pl.col("reasoning_tokens")).fill_null(0)
-    each = calls.frame.join(moments, on="trace_key", how="inner").group_by("trace_key").agg(written=tokens.sum())
-    found: FloatArray = rows.select("trace_key").join(each, on="trace_key", how="left")["written"].fill_null(0).to_numpy().astype(np.float64)
+    tokens = (
+        pl.when(ended)
+        .then(pl.col("output_tokens"))
+        .otherwise(pl.col("reasoning_tokens"))
+        .fill_null(0)
+    )
+    each = (
+        calls.frame.join(moments, on="trace_key", how="inner")
+        .group_by("trace_key")
+        .agg(written=tokens.sum())
+    )
+    found: FloatArray = (
+        rows.select("trace_key")
+        .join(each, on="trace_key", how="left")["written"]
+        .fill_null(0)
+        .to_numpy()
+        .astype(np.float64)
+    )
     return found
 
 
 def same_batch_pace(before: Calls, now: Calls) -> float | None:
     """Return the median time per token now over before within the batch sizes that both had; None where they share too few calls."""
-    return at_equal_load([(side.running[chosen], side.token_ms[chosen]) for side in (before, now) for chosen in [
-        known(side.running, side.token_ms) & side.has_engine & (side.of("output_tokens") >= MIN_TOKENS)]])
+    return at_equal_load(
+        [
+            (side.running[chosen], side.token_ms[chosen])
+            for side in (before, now)
+            for chosen in [
+                known(side.running, side.token_ms)
+                & side.has_engine
+                & (side.of("output_tokens") >= MIN_TOKENS)
+            ]
+        ]
+    )
 
 
 def slower_at_equal_load(case: Case, least: float) -> float | None:
@@ -163,7 +219,9 @@ def slower_at_equal_load(case: Case, least: float) -> float | None:
     before, now = (None if side is None else line(side) for side in (case.calls_before, case.calls))
     if before is None or now is None or case.calls_before is None or case.thinned:
         return None
-    over = now.token_ms / max(before.base_ms + before.batch_ms * now.running + before.prefill_ms * now.prefill, 1e-9)
+    over = now.token_ms / max(
+        before.base_ms + before.batch_ms * now.running + before.prefill_ms * now.prefill, 1e-9
+    )
     pace = same_batch_pace(case.calls_before, case.calls) or over
     return pace if min(pace, over) >= least else None
 
@@ -174,7 +232,13 @@ def worst_batch_pace(before: Calls, now: Calls) -> float | None:
     A router that looks for room takes calls off a slow host: over all replicas its small batches and its peers' large ones are the same pace.
     """
     both = sorted({*before.names("engine_instance")} & {*now.names("engine_instance")})
-    sides = [[side.where((side.frame["engine_instance"] == name).fill_null(value=False).to_numpy()) for side in (before, now)] for name in both]
+    sides = [
+        [
+            side.where((side.frame["engine_instance"] == name).fill_null(value=False).to_numpy())
+            for side in (before, now)
+        ]
+        for name in both
+    ]
     paces = [same_batch_pace(*side) for side in [(before, now), *sides]]
     return max((pace for pace in paces if pace is not None), default=None)
 
@@ -187,7 +251,12 @@ def quick_pace(before: Calls, now: Calls) -> tuple[float, float] | None:
     """
     tokens, prompts = [], []
     for side in (before, now):
-        batch, token, new, read = side.running, side.token_ms, side.new_tokens, side.of("prefill_ms")
+        batch, token, new, read = (
+            side.running,
+            side.token_ms,
+            side.new_tokens,
+            side.of("prefill_ms"),
+        )
         written = known(batch, token) & side.has_engine & (side.of("output_tokens") >= MIN_TOKENS)
         reads = known(new, read) & side.has_engine & (new > 0.0) & (read > 0.0)
         tokens.append((batch[written], token[written]))
@@ -223,10 +292,17 @@ def _of_few(sides: list[tuple[FloatArray, FloatArray]]) -> float | None:
     (load0, value0), (load1, value1) = sides
     bins = load1 // 2.0
     ratios = [
-        value1[bins == one] / usual for one in np.unique(bins)
-        if len(theirs := value0[load0 // 2.0 == one]) >= MIN_SHARED and (usual := float(np.median(theirs))) > 0.0]
+        value1[bins == one] / usual
+        for one in np.unique(bins)
+        if len(theirs := value0[load0 // 2.0 == one]) >= MIN_SHARED
+        and (usual := float(np.median(theirs))) > 0.0
+    ]
     told = np.concatenate(ratios) if ratios else np.empty(0)
-    return float(np.median(told)) if len(told) >= MIN_SHARED and min(len(load0), len(load1)) >= MIN_CALLS else None
+    return (
+        float(np.median(told))
+        if len(told) >= MIN_SHARED and min(len(load0), len(load1)) >= MIN_CALLS
+        else None
+    )
 
 
 def beyond_load(sides: list[tuple[FloatArray, FloatArray]], *, alike: bool = False) -> float | None:
@@ -241,8 +317,20 @@ def beyond_load(sides: list[tuple[FloatArray, FloatArray]], *, alike: bool = Fal
     (load0, value0), (load1, value1) = sides
     shared = at_equal_load(sides)
     shared = _of_few(sides) if shared is None else shared
-    if shared is not None or min(len(load0), len(load1)) < MIN_CALLS or float(np.median(load1)) <= float(np.percentile(load0, 98.0)):
+    if (
+        shared is not None
+        or min(len(load0), len(load1)) < MIN_CALLS
+        or float(np.median(load1)) <= float(np.percentile(load0, 98.0))
+    ):
         return shared
-    more, usual, now = float(np.median(load1) - np.median(load0)), float(np.median(value0)), float(np.median(value1))
+    more, usual, now = (
+        float(np.median(load1) - np.median(load0)),
+        float(np.median(value0)),
+        float(np.median(value1)),
+    )
     led_back = max(0.0, now - slope_within([sides[1]]) * more) / max(usual, 1e-3)
-    return min(led_back, now / max(usual + slope_within([sides[0]]) * more, 1e-3)) if alike else led_back
+    return (
+        min(led_back, now / max(usual + slope_within([sides[0]]) * more, 1e-3))
+        if alike
+        else led_back
+    )

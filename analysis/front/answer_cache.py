@@ -20,7 +20,9 @@ class Kept:
         self._answers: OrderedDict[Hashable, tuple[int, bytes]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable, make: Callable[[], bytes], holds: Callable[[], bool] = lambda: True) -> bytes:
+    def get(
+        self, key: Hashable, make: Callable[[], bytes], holds: Callable[[], bool] = lambda: True
+    ) -> bytes:
         """The kept answer if the store still holds the same, else that of `make`, whose errors are raised and not kept; nor is one of which `holds` is False.
 
         The count is read before the answer is made: one that is made beside a commit is taken for the older of the two and made again.

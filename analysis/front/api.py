@@ -21,7 +21,14 @@ from overrun.analysis.diagnosis.sampled_causes import Background as Seeking
 from overrun.analysis.front import api_views, api_whatif, export, predictor_watch
 from overrun.analysis.front import report as reports
 from overrun.analysis.front.answer_cache import Kept
-from overrun.analysis.front.http_answers import DEFAULT_SINCE, JSON, Handler, asked, error_answer, refused
+from overrun.analysis.front.http_answers import (
+    DEFAULT_SINCE,
+    JSON,
+    Handler,
+    asked,
+    error_answer,
+    refused,
+)
 from overrun.analysis.front.predictor_watch import Lengths
 from overrun.analysis.front.prometheus_metrics import Background, Snapshot
 from overrun.analysis.front.questions import PARAMETERS, Question
@@ -38,7 +45,13 @@ from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.receive import health
 
 
-def routes(pipeline: Pipeline, settings: Settings, worker: Worker, token: str | None = None, watched: Lengths | None = None) -> list[Route]:
+def routes(
+    pipeline: Pipeline,
+    settings: Settings,
+    worker: Worker,
+    token: str | None = None,
+    watched: Lengths | None = None,
+) -> list[Route]:
     """The read side of the server; with a `token`, whoever asks must carry it (health checks excepted). `worker` computes the what-ifs."""
     simulate, sought = Fixes(pipeline.store.reading, worker.ask), Seeking(pipeline.store.reading)
 
@@ -46,20 +59,38 @@ def routes(pipeline: Pipeline, settings: Settings, worker: Worker, token: str | 
     kept = Kept(lambda: pipeline.writer.changes + simulate.made)
 
     def report(parameters: Mapping[str, str]) -> bytes:
-        question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
+        question = Question.read(
+            parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE
+        )
         told: list[reports.Report] = []
 
         def made() -> bytes:
             with pipeline.store.reading() as con:
-                told.append(reports.build(
-                    con, question.window, question.slo, question.budgets, prices=question.prices, simulate=simulate, sought=sought, recent=sought))
+                told.append(
+                    reports.build(
+                        con,
+                        question.window,
+                        question.slo,
+                        question.budgets,
+                        prices=question.prices,
+                        simulate=simulate,
+                        sought=sought,
+                        recent=sought,
+                    )
+                )
             return reports.to_json(told[0])
 
         # Causes that were sought apart are as old as the clock says.
-        return kept.get((question.window, question.slo, tuple(sorted(parameters.items()))), made, holds=lambda: told[0].findings_age_s == 0.0)
+        return kept.get(
+            (question.window, question.slo, tuple(sorted(parameters.items()))),
+            made,
+            holds=lambda: told[0].findings_age_s == 0.0,
+        )
 
     def checkup(parameters: Mapping[str, str]) -> bytes:
-        question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
+        question = Question.read(
+            parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE
+        )
         with pipeline.store.reading() as con:
             return encode(doctor.examine(con, question.window))
 
@@ -74,10 +105,15 @@ def routes(pipeline: Pipeline, settings: Settings, worker: Worker, token: str | 
         *api_views.routes(pipeline, settings),
         *api_whatif.routes(pipeline, settings, worker),
         Route("/api/v1/export/{kind}", _export(pipeline, settings)),
-        Route("/api/v1/predictor", asked(lambda _: encode(watched.state() if watched else None), ())),
+        Route(
+            "/api/v1/predictor", asked(lambda _: encode(watched.state() if watched else None), ())
+        ),
         Route("/metrics", _metrics(pipeline, settings, watched, sought)),
     ]
-    return [*(Route(r.path, _with_token(r.endpoint, token)) for r in private), *health_routes(pipeline)]
+    return [
+        *(Route(r.path, _with_token(r.endpoint, token)) for r in private),
+        *health_routes(pipeline),
+    ]
 
 
 def health_routes(pipeline: Pipeline) -> list[Route]:
@@ -111,13 +147,19 @@ def _export(pipeline: Pipeline, settings: Settings) -> Handler:
         unknown = [name for name in request.query_params if name not in known]
         form = request.query_params.get("format", "parquet")
         if unknown:
-            return error_answer(400, f"unknown parameter {unknown[0][:64]!r}: {nearest(unknown[0], known)}")
+            return error_answer(
+                400, f"unknown parameter {unknown[0][:64]!r}: {nearest(unknown[0], known)}"
+            )
         try:
             export.check(request.path_params["kind"], form)
-            path = await asyncio.to_thread(written, {**request.query_params, **request.path_params}, form)
+            path = await asyncio.to_thread(
+                written, {**request.query_params, **request.path_params}, form
+            )
         except (AnalysisError, CollectorError) as error:
             return refused(error)
-        return FileResponse(path, media_type=export.FORMATS[form], background=BackgroundTask(os.unlink, path))
+        return FileResponse(
+            path, media_type=export.FORMATS[form], background=BackgroundTask(os.unlink, path)
+        )
 
     return endpoint
 
@@ -135,12 +177,22 @@ def _readyz(pipeline: Pipeline) -> Handler:
     return ready
 
 
-def _metrics(pipeline: Pipeline, settings: Settings, watched: Lengths | None, sought: Seeking) -> Handler:
+def _metrics(
+    pipeline: Pipeline, settings: Settings, watched: Lengths | None, sought: Seeking
+) -> Handler:
     def ask() -> Snapshot:
         now = datetime.now(UTC)
         question = Question.read({}, settings, now=now, default_since=DEFAULT_SINCE)
         with pipeline.store.reading() as con:
-            report = reports.build(con, question.window, question.slo, question.budgets, prices=question.prices, sought=sought, recent=sought)
+            report = reports.build(
+                con,
+                question.window,
+                question.slo,
+                question.budgets,
+                prices=question.prices,
+                sought=sought,
+                recent=sought,
+            )
             return Snapshot(report, burn(con, question.window, question.slo, now))
 
     judged = Background(ask)

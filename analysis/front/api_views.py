@@ -28,7 +28,12 @@ from overrun.analysis.numbers.goodput_breakdown import goodput_by
 from overrun.analysis.numbers.heatmap import heatmap
 from overrun.analysis.numbers.history import history
 from overrun.analysis.numbers.quality.checks import quality
-from overrun.analysis.numbers.request_list import DEFAULT_LIMIT, holdings, known_metric, list_requests
+from overrun.analysis.numbers.request_list import (
+    DEFAULT_LIMIT,
+    holdings,
+    known_metric,
+    list_requests,
+)
 from overrun.analysis.numbers.series import series
 from overrun.analysis.words.encoding import encode
 from overrun.analysis.words.errors import AnalysisError
@@ -37,7 +42,9 @@ from overrun.collector.config import Settings
 from overrun.collector.ingest.pipeline import Pipeline
 
 DEFAULT_METRIC: Final = "e2e"
-Answer: TypeAlias = Callable[[duckdb.DuckDBPyConnection, Question, Mapping[str, str]], msgspec.Struct]
+Answer: TypeAlias = Callable[
+    [duckdb.DuckDBPyConnection, Question, Mapping[str, str]], msgspec.Struct
+]
 
 
 def routes(pipeline: Pipeline, settings: Settings) -> list[Route]:
@@ -49,62 +56,170 @@ def routes(pipeline: Pipeline, settings: Settings) -> list[Route]:
         """`keep` is False where the answer depends on the clock beside window and store."""
 
         def encoded(parameters: Mapping[str, str]) -> bytes:
-            question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
+            question = Question.read(
+                parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE
+            )
 
             def made() -> bytes:
                 with pipeline.store.reading() as con:
                     return encode(answer(con, question, parameters))
 
-            return kept.get((answer, question.window, question.slo, tuple(sorted(parameters.items()))), made) if keep else made()
+            return (
+                kept.get(
+                    (answer, question.window, question.slo, tuple(sorted(parameters.items()))), made
+                )
+                if keep
+                else made()
+            )
 
         return encoded
 
     return [
-        Route("/api/v1/series", asked(over(lambda con, q, p: series(con, q.window, q.slo, p.get("metric") or DEFAULT_METRIC)), (*PARAMETERS, "metric"))),
-        Route("/api/v1/heatmap", asked(over(lambda con, q, p: heatmap(con, q.window, q.slo, p.get("metric") or DEFAULT_METRIC)), (*PARAMETERS, "metric"))),
-        Route("/api/v1/engine", asked(over(lambda con, q, p: engine_course(con, q.window, q.slo, p.get("metric") or DEFAULT_METRIC)), (*PARAMETERS, "metric"))),
+        Route(
+            "/api/v1/series",
+            asked(
+                over(
+                    lambda con, q, p: series(
+                        con, q.window, q.slo, p.get("metric") or DEFAULT_METRIC
+                    )
+                ),
+                (*PARAMETERS, "metric"),
+            ),
+        ),
+        Route(
+            "/api/v1/heatmap",
+            asked(
+                over(
+                    lambda con, q, p: heatmap(
+                        con, q.window, q.slo, p.get("metric") or DEFAULT_METRIC
+                    )
+                ),
+                (*PARAMETERS, "metric"),
+            ),
+        ),
+        Route(
+            "/api/v1/engine",
+            asked(
+                over(
+                    lambda con, q, p: engine_course(
+                        con, q.window, q.slo, p.get("metric") or DEFAULT_METRIC
+                    )
+                ),
+                (*PARAMETERS, "metric"),
+            ),
+        ),
         Route("/api/v1/stages", asked(over(_stages), (*PARAMETERS, "metric"))),
-        Route("/api/v1/requests", asked(over(_requests), (*PARAMETERS, "sort", "limit", "metric", "min_ms", "max_ms"))),
-        Route("/api/v1/cohorts", asked(over(_cohorts), (*PARAMETERS, "metric", "min_ms", "max_ms", "box_from", "box_to"))),
-        Route("/api/v1/compare", asked(over(_compare, keep=False), (*PARAMETERS, "before", "after"))),
-        Route("/api/v1/burn", asked(over(lambda con, q, p: burn(con, q.window, q.slo, datetime.now(UTC)), keep=False), PARAMETERS)),
-        Route("/api/v1/quality", asked(over(lambda con, q, p: quality(con, q.window, q.slo)), PARAMETERS)),
-        Route("/api/v1/budget", asked(over(lambda con, q, p: budget_view(con, q.window, q.slo, q.budgets)), PARAMETERS)),
-        Route("/api/v1/indicators", asked(over(lambda con, q, p: engine_view(con, q.window, q.slo)), PARAMETERS)),
-        Route("/api/v1/goodput", asked(over(lambda con, q, p: goodput_by(con, q.window, q.slo)), PARAMETERS)),
-        Route("/api/v1/history", asked(over(lambda con, q, p: history(con, q.window, p.get("metric") or DEFAULT_METRIC)), (*PARAMETERS, "metric"))),
-        Route("/api/v1/holdings", asked(over(lambda con, q, p: holdings(con, q.window)), PARAMETERS)),
+        Route(
+            "/api/v1/requests",
+            asked(over(_requests), (*PARAMETERS, "sort", "limit", "metric", "min_ms", "max_ms")),
+        ),
+        Route(
+            "/api/v1/cohorts",
+            asked(
+                over(_cohorts), (*PARAMETERS, "metric", "min_ms", "max_ms", "box_from", "box_to")
+            ),
+        ),
+        Route(
+            "/api/v1/compare", asked(over(_compare, keep=False), (*PARAMETERS, "before", "after"))
+        ),
+        Route(
+            "/api/v1/burn",
+            asked(
+                over(lambda con, q, p: burn(con, q.window, q.slo, datetime.now(UTC)), keep=False),
+                PARAMETERS,
+            ),
+        ),
+        Route(
+            "/api/v1/quality",
+            asked(over(lambda con, q, p: quality(con, q.window, q.slo)), PARAMETERS),
+        ),
+        Route(
+            "/api/v1/budget",
+            asked(over(lambda con, q, p: budget_view(con, q.window, q.slo, q.budgets)), PARAMETERS),
+        ),
+        Route(
+            "/api/v1/indicators",
+            asked(over(lambda con, q, p: engine_view(con, q.window, q.slo)), PARAMETERS),
+        ),
+        Route(
+            "/api/v1/goodput",
+            asked(over(lambda con, q, p: goodput_by(con, q.window, q.slo)), PARAMETERS),
+        ),
+        Route(
+            "/api/v1/history",
+            asked(
+                over(lambda con, q, p: history(con, q.window, p.get("metric") or DEFAULT_METRIC)),
+                (*PARAMETERS, "metric"),
+            ),
+        ),
+        Route(
+            "/api/v1/holdings", asked(over(lambda con, q, p: holdings(con, q.window)), PARAMETERS)
+        ),
     ]
 
 
-def _stages(con: duckdb.DuckDBPyConnection, question: Question, parameters: Mapping[str, str]) -> Stages:
+def _stages(
+    con: duckdb.DuckDBPyConnection, question: Question, parameters: Mapping[str, str]
+) -> Stages:
     """The stages on the path of the metric that is asked for, else of the one that the report judges."""
-    slo = _only(question.slo, known_metric(parameters["metric"])) if parameters.get("metric") else question.slo
-    return stages_of(reports.build(con, question.window, slo, question.budgets, with_findings=False))
+    slo = (
+        _only(question.slo, known_metric(parameters["metric"]))
+        if parameters.get("metric")
+        else question.slo
+    )
+    return stages_of(
+        reports.build(con, question.window, slo, question.budgets, with_findings=False)
+    )
 
 
-def _cohorts(con: duckdb.DuckDBPyConnection, question: Question, parameters: Mapping[str, str]) -> Cohorts:
-    box = parse_box(parameters.get("box_from"), parameters.get("box_to"), _number(parameters, "min_ms"), _number(parameters, "max_ms"))
-    return cohorts(con, question.window, question.slo, parameters.get("metric") or DEFAULT_METRIC, box)
+def _cohorts(
+    con: duckdb.DuckDBPyConnection, question: Question, parameters: Mapping[str, str]
+) -> Cohorts:
+    box = parse_box(
+        parameters.get("box_from"),
+        parameters.get("box_to"),
+        _number(parameters, "min_ms"),
+        _number(parameters, "max_ms"),
+    )
+    return cohorts(
+        con, question.window, question.slo, parameters.get("metric") or DEFAULT_METRIC, box
+    )
 
 
-def _compare(con: duckdb.DuckDBPyConnection, question: Question, parameters: Mapping[str, str]) -> Comparison:
-    sides = read_sides(question.window, parameters.get("before", ""), parameters.get("after", ""), datetime.now(UTC))
+def _compare(
+    con: duckdb.DuckDBPyConnection, question: Question, parameters: Mapping[str, str]
+) -> Comparison:
+    sides = read_sides(
+        question.window,
+        parameters.get("before", ""),
+        parameters.get("after", ""),
+        datetime.now(UTC),
+    )
     return compare(con, sides, question.slo)
 
 
 def _only(slo: Slo, metric: str) -> Slo:
     limit = slo.limits().get(metric)
     if limit is None:
-        raise AnalysisError(f"the SLO has no {metric} limit: ask for {' or '.join(slo.limits())}, or add one such as {metric}:1000 to slo")
+        raise AnalysisError(
+            f"the SLO has no {metric} limit: ask for {' or '.join(slo.limits())}, or add one such as {metric}:1000 to slo"
+        )
     cleared = dict.fromkeys((f"{name}_ms" for name in slo.limits()), None)
     return msgspec.structs.replace(slo, **(cleared | {f"{metric}_ms": limit}))
 
 
-def _requests(con: duckdb.DuckDBPyConnection, question: Question, parameters: Mapping[str, str]) -> msgspec.Struct:
+def _requests(
+    con: duckdb.DuckDBPyConnection, question: Question, parameters: Mapping[str, str]
+) -> msgspec.Struct:
     return list_requests(
-        con, question.window, sort=parameters.get("sort") or DEFAULT_METRIC, limit=_limit(parameters),
-        metric=parameters.get("metric") or DEFAULT_METRIC, min_ms=_number(parameters, "min_ms"), max_ms=_number(parameters, "max_ms"))
+        con,
+        question.window,
+        sort=parameters.get("sort") or DEFAULT_METRIC,
+        limit=_limit(parameters),
+        metric=parameters.get("metric") or DEFAULT_METRIC,
+        min_ms=_number(parameters, "min_ms"),
+        max_ms=_number(parameters, "max_ms"),
+    )
 
 
 def _limit(parameters: Mapping[str, str]) -> int:
@@ -121,5 +236,7 @@ def _number(parameters: Mapping[str, str], name: str) -> float | None:
     except ValueError:
         value = float("nan")
     if not 0.0 <= value < 1e12:
-        raise AnalysisError(f"{name} {text[:32]!r} is not a number from 0: write for example {name}=500")
+        raise AnalysisError(
+            f"{name} {text[:32]!r} is not a number from 0: write for example {name}=500"
+        )
     return value

@@ -43,9 +43,23 @@ class FixInfo(msgspec.Struct, kw_only=True):
 
 def listed() -> list[FixInfo]:
     """Return every fix with its parameters."""
-    return [FixInfo(fix=fix, question=catalogue.summary(fix), parameters=[
-        ParameterInfo(name=p.name, kind=p.kind.__name__, help=p.help, required=p.required, default=p.default) for p in catalogue.parameters(fix)])
-        for fix in catalogue.fixes()]
+    return [
+        FixInfo(
+            fix=fix,
+            question=catalogue.summary(fix),
+            parameters=[
+                ParameterInfo(
+                    name=p.name,
+                    kind=p.kind.__name__,
+                    help=p.help,
+                    required=p.required,
+                    default=p.default,
+                )
+                for p in catalogue.parameters(fix)
+            ],
+        )
+        for fix in catalogue.fixes()
+    ]
 
 
 def routes(pipeline: Pipeline, settings: Settings, worker: Worker) -> list[Route]:
@@ -55,14 +69,26 @@ def routes(pipeline: Pipeline, settings: Settings, worker: Worker) -> list[Route
         fix = parameters["fix"]
         own = {parameter.name for parameter in catalogue.parameters(fix)}
         known = (*PARAMETERS, "metric", *own)
-        unknown = [name for name in parameters if name.replace("-", "_") not in known and name != "fix"]
+        unknown = [
+            name for name in parameters if name.replace("-", "_") not in known and name != "fix"
+        ]
         if unknown:
-            raise WhatIfError(f"unknown parameter {unknown[0][:64]!r}: {nearest(unknown[0], known)}")
-        given = {name.replace("-", "_"): value for name, value in parameters.items() if name.replace("-", "_") in own}
+            raise WhatIfError(
+                f"unknown parameter {unknown[0][:64]!r}: {nearest(unknown[0], known)}"
+            )
+        given = {
+            name.replace("-", "_"): value
+            for name, value in parameters.items()
+            if name.replace("-", "_") in own
+        }
         catalogue.read(fix, given)
         # A fix may have a parameter of a filter's name (tenant): it is then the fix's.
         question = Question.read(
-            {name: value for name, value in parameters.items() if name not in own}, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
+            {name: value for name, value in parameters.items() if name not in own},
+            settings,
+            now=datetime.now(UTC),
+            default_since=DEFAULT_SINCE,
+        )
         with pipeline.store.reading() as con:
             facts = gather(con, question, parameters.get("metric") or None)
             if getattr(catalogue.find(fix), "NEEDS_SPANS", False):

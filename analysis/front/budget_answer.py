@@ -11,14 +11,26 @@ import polars as pl
 from overrun.analysis.incident import impact
 from overrun.analysis.incident.baseline import choose
 from overrun.analysis.incident.breach import judged_metric
-from overrun.analysis.numbers.budget import Budgets, Configured, StageTimes, budgets_for, path_of, stage_times
+from overrun.analysis.numbers.budget import (
+    Budgets,
+    Configured,
+    StageTimes,
+    budgets_for,
+    path_of,
+    stage_times,
+)
 from overrun.analysis.numbers.budget_replay import lost_ms
 from overrun.analysis.numbers.budget_rows import BudgetRow, budget_rows, held_to
 from overrun.analysis.numbers.goodput import Z_ONE_SIDED, judge, limits_of, wilson, with_own
 from overrun.analysis.numbers.latency import min_n
 from overrun.analysis.numbers.model_time_split import ModelSplit, model_split
 from overrun.analysis.numbers.sampling import assess, evened
-from overrun.analysis.numbers.stage_responsibility import Derived, Responsibility, derive, responsibility
+from overrun.analysis.numbers.stage_responsibility import (
+    Derived,
+    Responsibility,
+    derive,
+    responsibility,
+)
 from overrun.analysis.numbers.stored_names import refuse_unstored
 from overrun.analysis.numbers.tail import attribute
 from overrun.analysis.numbers.window import RequestFrame, Window, load
@@ -56,7 +68,9 @@ class BudgetView(msgspec.Struct, kw_only=True):
     reasons: dict[str, str] = {}
 
 
-def budget_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, configured: Configured | None = None) -> BudgetView:
+def budget_view(
+    con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, configured: Configured | None = None
+) -> BudgetView:
     """Answer for the metric that the report judges.
 
     Raises:
@@ -69,12 +83,36 @@ def budget_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, config
     frame = replace(frame, rows=limited)
     judged = judge(frame.rows, slo)
     metric, sampled = judged_metric(judged, frame.rows, slo), assess(con, frame)
-    out = BudgetView(metric=metric, path=None, limit_ms=None, percentile=slo.percentile, n=0, budget_ms={}, responsibility=None, derived=None,
-                     derived_from=None, model=None, model_reference=None)
+    out = BudgetView(
+        metric=metric,
+        path=None,
+        limit_ms=None,
+        percentile=slo.percentile,
+        n=0,
+        budget_ms={},
+        responsibility=None,
+        derived=None,
+        derived_from=None,
+        model=None,
+        model_reference=None,
+    )
     if metric is None or sampled.refused:
         why = sampled.why if sampled.refused else "no request carries a limited metric"
         out.metric = None
-        out.reasons = dict.fromkeys(("metric", "path", "limit_ms", "budget", "responsibility", "derived", "derived_from", "model", "model_reference"), why)
+        out.reasons = dict.fromkeys(
+            (
+                "metric",
+                "path",
+                "limit_ms",
+                "budget",
+                "responsibility",
+                "derived",
+                "derived_from",
+                "model",
+                "model_reference",
+            ),
+            why,
+        )
         return out
     limit_ms, path = slo.limits()[metric], path_of(metric)
     ok = _with(frame.rows, metric)
@@ -82,50 +120,85 @@ def budget_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, config
     times, limits = stage_times(ok, path, budgets), limits_of(ok, slo, metric)
     limits = limit_ms if limits is None else limits
     out.path, out.limit_ms, out.n, out.budget = path, limit_ms, ok.height, budgets.said(times)
-    out.budget_ms = {group: ms for group in budgets.group_ms if (ms := budgets.mean_ms(group, times)) is not None}
+    out.budget_ms = {
+        group: ms for group in budgets.group_ms if (ms := budgets.mean_ms(group, times)) is not None
+    }
     if metric in ("ttft", "e2e"):
         out.responsibility = responsibility(times, budgets, limits, slo.percentile)
         out.by_budget = _by_budget(times, budgets, limits, slo.percentile)
         lost: dict[str, float] = {}
         if frame.start and frame.end:
-            out.responsibility.recomputed_n, lost = lost_ms(con, ok, times, budgets, slo.percentile, frame.start, frame.end)
+            out.responsibility.recomputed_n, lost = lost_ms(
+                con, ok, times, budgets, slo.percentile, frame.start, frame.end
+            )
         for row in out.responsibility.groups:
-            row.recomputed_ms = max(0.0, row.alone_ms - lost[row.group]) if row.group in lost else None
-            row.reasons = {} if row.group in lost else {"recomputed_ms": "no replayed request spends time in it"}
+            row.recomputed_ms = (
+                max(0.0, row.alone_ms - lost[row.group]) if row.group in lost else None
+            )
+            row.reasons = (
+                {}
+                if row.group in lost
+                else {"recomputed_ms": "no replayed request spends time in it"}
+            )
         healthy, out.derived_from = _healthy(con, frame, slo, metric)
         if healthy is None:
-            out.reasons |= dict.fromkeys(("derived", "derived_from"), "no healthy window to derive budgets from: name one with baseline=FROM..TO")
+            out.reasons |= dict.fromkeys(
+                ("derived", "derived_from"),
+                "no healthy window to derive budgets from: name one with baseline=FROM..TO",
+            )
         else:
             out.derived = derive(stage_times(healthy, path), slo.percentile, limit_ms)
     else:
-        out.reasons |= dict.fromkeys(("responsibility", "derived", "derived_from"), f"{metric.upper()} has no stage budgets")
+        out.reasons |= dict.fromkeys(
+            ("responsibility", "derived", "derived_from"), f"{metric.upper()} has no stage budgets"
+        )
     tail = attribute(ok[f"{metric}_ms"].to_numpy(), times, slo.percentile, limit_ms=limits)
     if tail is None:
         out.reasons |= dict.fromkeys(("model", "model_reference"), "no successful request")
     else:
         index = tail.reference_index
-        out.model, out.model_reference = model_split(ok, times, tail.tail_index, ok[index], times.take(index)), tail.reference
+        out.model, out.model_reference = (
+            model_split(ok, times, tail.tail_index, ok[index], times.take(index)),
+            tail.reference,
+        )
     return out
 
 
-def _by_budget(times: StageTimes, budgets: Budgets, limits: float | FloatArray, percentile: float) -> list[HeldTo]:
+def _by_budget(
+    times: StageTimes, budgets: Budgets, limits: float | FloatArray, percentile: float
+) -> list[HeldTo]:
     responsible = {
-        one.name: responsibility(replace(times.take(mine), whose=None), one, limits if isinstance(limits, float) else limits[mine], percentile)
-        for one, mine in held_to(times, budgets)}
-    return [HeldTo(**msgspec.structs.asdict(row), responsibility=responsible[row.budget])
-            for row in budget_rows(times, budgets, times.total_ms > limits, percentile)]
+        one.name: responsibility(
+            replace(times.take(mine), whose=None),
+            one,
+            limits if isinstance(limits, float) else limits[mine],
+            percentile,
+        )
+        for one, mine in held_to(times, budgets)
+    }
+    return [
+        HeldTo(**msgspec.structs.asdict(row), responsibility=responsible[row.budget])
+        for row in budget_rows(times, budgets, times.total_ms > limits, percentile)
+    ]
 
 
 def _with(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
     """The successful requests that carry the metric, oldest first: in the store's own order the last digit of a sum would depend on when each was assembled."""
-    return rows.filter(~pl.col("error") & pl.col(f"{metric}_ms").is_not_null()).sort("start_us", "trace_key")
+    return rows.filter(~pl.col("error") & pl.col(f"{metric}_ms").is_not_null()).sort(
+        "start_us", "trace_key"
+    )
 
 
-def _healthy(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, metric: str) -> tuple[pl.DataFrame | None, str | None]:
+def _healthy(
+    con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, metric: str
+) -> tuple[pl.DataFrame | None, str | None]:
     """Return requests of a healthy time and which: the baseline, else what came before the onset, else the window itself if it meets the SLO."""
     judged = judge(frame.rows, slo)
     good, bad = int(judged.good.sum()), int(judged.bad.sum())
-    if good + bad >= min_n(slo.percentile) and wilson(good, good + bad, Z_ONE_SIDED)[1] >= slo.goodput_target:
+    if (
+        good + bad >= min_n(slo.percentile)
+        and wilson(good, good + bad, Z_ONE_SIDED)[1] >= slo.goodput_target
+    ):
         return _with(frame.rows, metric), "this window, which meets the SLO"
     chosen = choose(con, replace(frame, window=replace(frame.window)), slo)
     if chosen is not None:

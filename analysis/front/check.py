@@ -50,7 +50,9 @@ class CheckResult(msgspec.Struct, kw_only=True):
     reasons: dict[str, str] = {}
 
 
-def check(report: Report, min_goodput: float | None = None, notes: Sequence[str] = ()) -> CheckResult:
+def check(
+    report: Report, min_goodput: float | None = None, notes: Sequence[str] = ()
+) -> CheckResult:
     """Judge a report: goodput at least `min_goodput` (0..1; default the SLO's target), and no status that outranks latency.
 
     `notes` are what the files' format says of the load (`Imported.notes`); with the data checks that did not pass they are the result's `doubts`.
@@ -67,21 +69,63 @@ def check(report: Report, min_goodput: float | None = None, notes: Sequence[str]
     if report.verdict.scope == "engine_only":
         return _by_metrics(report, notes)
     if good.ratio is None:
-        raise NothingToJudge(f"nothing to judge: {good.reasons.get('ratio', report.verdict.sentence)}")
+        raise NothingToJudge(
+            f"nothing to judge: {good.reasons.get('ratio', report.verdict.sentence)}"
+        )
     n = good.good + good.bad
     seen = f"{say_ratio(good.ratio)} of {say_count(n, 'request')}"
-    gates = [Gate(gate="goodput", passed=good.ratio >= wanted, wanted=f"at least {say_ratio(wanted)}", seen=seen)]
+    gates = [
+        Gate(
+            gate="goodput",
+            passed=good.ratio >= wanted,
+            wanted=f"at least {say_ratio(wanted)}",
+            seen=seen,
+        )
+    ]
     if report.verdict.status in ("failing", "traffic_lost"):
-        gates.append(Gate(gate="status", passed=False, wanted="no failure", seen=report.verdict.status.replace("_", " ")))
+        gates.append(
+            Gate(
+                gate="status",
+                passed=False,
+                wanted="no failure",
+                seen=report.verdict.status.replace("_", " "),
+            )
+        )
     passed = all(gate.passed for gate in gates)
-    limits = ", ".join(f"{name.upper()} {say_ms(limit)}" for name, limit in report.slo.limits().items())
-    failed = "; ".join(f"{gate.gate} is {gate.seen}, wanted {gate.wanted}" for gate in gates if not gate.passed)
+    limits = ", ".join(
+        f"{name.upper()} {say_ms(limit)}" for name, limit in report.slo.limits().items()
+    )
+    failed = "; ".join(
+        f"{gate.gate} is {gate.seen}, wanted {gate.wanted}" for gate in gates if not gate.passed
+    )
     enough = n >= min_n(report.slo.percentile)
-    few = "" if enough else f" Only {say_count(n, 'request')}: P{report.slo.percentile:g} needs {min_n(report.slo.percentile)}."
-    sentence = (f"Passed: {gates[0].seen} meet {limits} at once, wanted {gates[0].wanted}." if passed else f"Failed: {failed} ({limits}).") + few
+    few = (
+        ""
+        if enough
+        else f" Only {say_count(n, 'request')}: P{report.slo.percentile:g} needs {min_n(report.slo.percentile)}."
+    )
+    sentence = (
+        f"Passed: {gates[0].seen} meet {limits} at once, wanted {gates[0].wanted}."
+        if passed
+        else f"Failed: {failed} ({limits})."
+    ) + few
     return CheckResult(
-        passed=passed, sentence=sentence, goodput_ratio=good.ratio, interval=wilson(good.ratio * n, n), requests=n, enough=enough, gates=gates,
-        doubts=[*notes, *(f"{found.check}: {found.detail}" for found in report.data_quality if found.status != "ok" and found.check not in _SAID)])
+        passed=passed,
+        sentence=sentence,
+        goodput_ratio=good.ratio,
+        interval=wilson(good.ratio * n, n),
+        requests=n,
+        enough=enough,
+        gates=gates,
+        doubts=[
+            *notes,
+            *(
+                f"{found.check}: {found.detail}"
+                for found in report.data_quality
+                if found.status != "ok" and found.check not in _SAID
+            ),
+        ],
+    )
 
 
 def _by_metrics(report: Report, notes: Sequence[str]) -> CheckResult:
@@ -95,21 +139,58 @@ def _by_metrics(report: Report, notes: Sequence[str]) -> CheckResult:
         if value is None:
             continue
         n = max(n, stats.n)
-        seen = f"{say_ms(value)}" + (f", between {say_ms(edges[0])} and {say_ms(edges[1])}" if edges else "")
-        over = (verdict.status == "over_budget" and verdict.metric == metric) or bool(edges and edges[0] >= limit)
-        gates.append(Gate(gate=metric, passed=not over, wanted=f"P{report.slo.percentile:g} at most {say_ms(limit)}", seen=seen))
+        seen = f"{say_ms(value)}" + (
+            f", between {say_ms(edges[0])} and {say_ms(edges[1])}" if edges else ""
+        )
+        over = (verdict.status == "over_budget" and verdict.metric == metric) or bool(
+            edges and edges[0] >= limit
+        )
+        gates.append(
+            Gate(
+                gate=metric,
+                passed=not over,
+                wanted=f"P{report.slo.percentile:g} at most {say_ms(limit)}",
+                seen=seen,
+            )
+        )
     if verdict.status == "targets_down":
-        gates.append(Gate(gate="status", passed=False, wanted="targets that answer", seen=verdict.sentence))
+        gates.append(
+            Gate(gate="status", passed=False, wanted="targets that answer", seen=verdict.sentence)
+        )
     elif verdict.status == "over_budget" and all(gate.passed for gate in gates):
-        gates.append(Gate(gate="status", passed=False, wanted="within budget", seen=verdict.sentence))
+        gates.append(
+            Gate(gate="status", passed=False, wanted="within budget", seen=verdict.sentence)
+        )
     elif verdict.status == "not_enough_data" or not gates:
         raise NothingToJudge(f"nothing to judge: {verdict.sentence}")
     passed = all(gate.passed for gate in gates)
-    failed = "; ".join(f"{gate.gate} is {gate.seen.rstrip('.')}, wanted {gate.wanted}" for gate in gates if not gate.passed)
+    failed = "; ".join(
+        f"{gate.gate} is {gate.seen.rstrip('.')}, wanted {gate.wanted}"
+        for gate in gates
+        if not gate.passed
+    )
     held = "; ".join(f"{gate.gate} is {gate.seen}, wanted {gate.wanted}" for gate in gates)
-    sentence = f"Passed by the engines' metrics alone: {held}." if passed else f"Failed by the engines' metrics alone: {failed}."
+    sentence = (
+        f"Passed by the engines' metrics alone: {held}."
+        if passed
+        else f"Failed by the engines' metrics alone: {failed}."
+    )
     why = "each latency is known alone by the engines' metrics, not whether one request met every limit"
     return CheckResult(
-        passed=passed, sentence=sentence, goodput_ratio=None, interval=None, requests=n, enough=n >= needed, gates=gates,
-        doubts=[*notes, *(f"{found.check}: {found.detail}" for found in report.data_quality if found.status != "ok" and found.check not in _SAID)],
-        reasons=dict.fromkeys(("goodput_ratio", "interval"), why))
+        passed=passed,
+        sentence=sentence,
+        goodput_ratio=None,
+        interval=None,
+        requests=n,
+        enough=n >= needed,
+        gates=gates,
+        doubts=[
+            *notes,
+            *(
+                f"{found.check}: {found.detail}"
+                for found in report.data_quality
+                if found.status != "ok" and found.check not in _SAID
+            ),
+        ],
+        reasons=dict.fromkeys(("goodput_ratio", "interval"), why),
+    )

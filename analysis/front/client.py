@@ -75,10 +75,14 @@ class Client:
     def __init__(self, url: str, *, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
         """`url` is the server's address such as http://127.0.0.1:4318; `token` is by default read from OVERRUN_READ_TOKEN."""
         self.url = url.rstrip("/")
-        token = token or next((os.environ[name] for name in TOKEN_VARIABLES if os.environ.get(name)), None)
+        token = token or next(
+            (os.environ[name] for name in TOKEN_VARIABLES if os.environ.get(name)), None
+        )
         headers = {"authorization": f"Bearer {token}"} if token else {}
         # No proxy from the environment: the server is on this machine or named outright.
-        self._http = httpx.Client(headers=headers, timeout=timeout_s, trust_env=False, verify=trusted(self.url))
+        self._http = httpx.Client(
+            headers=headers, timeout=timeout_s, trust_env=False, verify=trusted(self.url)
+        )
 
     def close(self) -> None:
         """Close the connections."""
@@ -96,24 +100,42 @@ class Client:
 
         return self._get("series", {**(parameters or {}), "metric": metric}, Series)
 
-    def heatmap(self, parameters: Mapping[str, str | None] | None = None, *, metric: str) -> Heatmap:
+    def heatmap(
+        self, parameters: Mapping[str, str | None] | None = None, *, metric: str
+    ) -> Heatmap:
         """Counts of one metric per step and log bucket."""
         from overrun.analysis.numbers.heatmap import Heatmap
 
         return self._get("heatmap", {**(parameters or {}), "metric": metric}, Heatmap)
 
-    def stages(self, parameters: Mapping[str, str | None] | None = None, *, metric: str | None = None) -> Stages:
+    def stages(
+        self, parameters: Mapping[str, str | None] | None = None, *, metric: str | None = None
+    ) -> Stages:
         """Stage rows and the waterfall from typical to slow, on the path of the judged metric or of the one given."""
         from overrun.analysis.front.stage_waterfall import Stages
 
         return self._get("stages", {**(parameters or {}), "metric": metric}, Stages)
 
-    def requests(self, parameters: Mapping[str, str | None] | None = None, *, sort: str = "e2e", limit: int = 200, metric: str | None = None,
-                 min_ms: float | None = None, max_ms: float | None = None) -> RequestList:
+    def requests(
+        self,
+        parameters: Mapping[str, str | None] | None = None,
+        *,
+        sort: str = "e2e",
+        limit: int = 200,
+        metric: str | None = None,
+        min_ms: float | None = None,
+        max_ms: float | None = None,
+    ) -> RequestList:
         """Requests, largest first; `min_ms <= metric < max_ms` narrows them."""
         from overrun.analysis.numbers.request_list import RequestList
 
-        more = {"sort": sort, "limit": str(limit), "metric": metric, "min_ms": _text(min_ms), "max_ms": _text(max_ms)}
+        more = {
+            "sort": sort,
+            "limit": str(limit),
+            "metric": metric,
+            "min_ms": _text(min_ms),
+            "max_ms": _text(max_ms),
+        }
         return self._get("requests", {**(parameters or {}), **more}, RequestList)
 
     def holdings(self, parameters: Mapping[str, str | None] | None = None) -> Holdings:
@@ -122,15 +144,31 @@ class Client:
 
         return self._get("holdings", parameters, Holdings)
 
-    def cohorts(self, parameters: Mapping[str, str | None] | None = None, *, metric: str = "e2e", min_ms: float | None = None, max_ms: float | None = None,
-                box_from: str | None = None, box_to: str | None = None) -> Cohorts:
+    def cohorts(
+        self,
+        parameters: Mapping[str, str | None] | None = None,
+        *,
+        metric: str = "e2e",
+        min_ms: float | None = None,
+        max_ms: float | None = None,
+        box_from: str | None = None,
+        box_to: str | None = None,
+    ) -> Cohorts:
         """What slow requests share; with bounds, the requests in that box of time (RFC 3339) and latency."""
         from overrun.analysis.numbers.cohorts import Cohorts
 
-        more = {"metric": metric, "min_ms": _text(min_ms), "max_ms": _text(max_ms), "box_from": box_from, "box_to": box_to}
+        more = {
+            "metric": metric,
+            "min_ms": _text(min_ms),
+            "max_ms": _text(max_ms),
+            "box_from": box_from,
+            "box_to": box_to,
+        }
         return self._get("cohorts", {**(parameters or {}), **more}, Cohorts)
 
-    def engine(self, parameters: Mapping[str, str | None] | None = None, *, metric: str) -> EngineCourse:
+    def engine(
+        self, parameters: Mapping[str, str | None] | None = None, *, metric: str
+    ) -> EngineCourse:
         """What the inference servers said over time, beside one metric."""
         from overrun.analysis.evidence.engine_timeline import EngineCourse
 
@@ -142,18 +180,33 @@ class Client:
 
         return self._get("whatif", None, list[FixInfo])
 
-    def whatif(self, fix: str, parameters: Mapping[str, str | None] | None = None, *, metric: str | None = None) -> Prediction:
+    def whatif(
+        self,
+        fix: str,
+        parameters: Mapping[str, str | None] | None = None,
+        *,
+        metric: str | None = None,
+    ) -> Prediction:
         """What a fix would buy; `parameters` also hold the fix's own."""
         from overrun.analysis.whatif.prediction import Prediction
 
         segment = "".join(c for c in fix if c.isalnum() or c in "_-")[:64] or "-"
-        return self._get(f"whatif/{segment}", {**(parameters or {}), "metric": metric}, Prediction, timeout_s=WHATIF_TIMEOUT_S)
+        return self._get(
+            f"whatif/{segment}",
+            {**(parameters or {}), "metric": metric},
+            Prediction,
+            timeout_s=WHATIF_TIMEOUT_S,
+        )
 
-    def compare(self, parameters: Mapping[str, str | None] | None = None, *, before: str, after: str) -> Comparison:
+    def compare(
+        self, parameters: Mapping[str, str | None] | None = None, *, before: str, after: str
+    ) -> Comparison:
         """Two windows side by side; each side is `FROM..TO` or `version=NAME`."""
         from overrun.analysis.numbers.compare import Comparison
 
-        return self._get("compare", {**(parameters or {}), "before": before, "after": after}, Comparison)
+        return self._get(
+            "compare", {**(parameters or {}), "before": before, "after": after}, Comparison
+        )
 
     def burn(self, parameters: Mapping[str, str | None] | None = None) -> Burn:
         """Burn rates of the error budget at the window's end."""
@@ -184,7 +237,10 @@ class Client:
         from overrun.analysis.numbers.goodput_breakdown import GoodputBy
 
         return self._get("goodput", parameters, GoodputBy)
-    def history(self, parameters: Mapping[str, str | None] | None = None, *, metric: str) -> History:
+
+    def history(
+        self, parameters: Mapping[str, str | None] | None = None, *, metric: str
+    ) -> History:
         """One metric over months, from rollups."""
         from overrun.analysis.numbers.history import History
 
@@ -210,19 +266,32 @@ class Client:
         segment = "".join(c for c in trace_id.strip() if c.isalnum())[:64] or "-"
         return self._get(f"traces/{segment}", None, Trace)
 
-    def _get(self, path: str, parameters: Mapping[str, str | None] | None, kind: type[Struct], *, timeout_s: float | None = None) -> Struct:
+    def _get(
+        self,
+        path: str,
+        parameters: Mapping[str, str | None] | None,
+        kind: type[Struct],
+        *,
+        timeout_s: float | None = None,
+    ) -> Struct:
         asked = {name: value for name, value in (parameters or {}).items() if value}
         try:
-            answer = self._http.get(f"{self.url}/api/v1/{path}", params=asked, timeout=timeout_s or self._http.timeout)
+            answer = self._http.get(
+                f"{self.url}/api/v1/{path}", params=asked, timeout=timeout_s or self._http.timeout
+            )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unreachable(f"no server answers at {self.url} ({_why(error)}): start one with `overrun serve`, or name another with --url") from error
+            raise Unreachable(
+                f"no server answers at {self.url} ({_why(error)}): start one with `overrun serve`, or name another with --url"
+            ) from error
         if answer.status_code != httpx.codes.OK:
             raise _refusal(self.url, path, answer)
         try:
             return decode(answer.content, kind)
         except msgspec.MsgspecError as error:
             remedy = "use the same version of Overrun on both sides"
-            raise TooOld(f"{self.url} answers /api/v1/{path} in a form that is not known here ({error}): {remedy}") from error
+            raise TooOld(
+                f"{self.url} answers /api/v1/{path} in a form that is not known here ({error}): {remedy}"
+            ) from error
 
 
 def _refusal(url: str, path: str, answer: httpx.Response) -> ClientError:
@@ -232,11 +301,16 @@ def _refusal(url: str, path: str, answer: httpx.Response) -> ClientError:
         sentence = None
     status = answer.status_code
     if status in (401, 403):
-        return Refused(f"{url} wants a token: set {TOKEN_VARIABLES[0]} to the server's read token and start again", status)
+        return Refused(
+            f"{url} wants a token: set {TOKEN_VARIABLES[0]} to the server's read token and start again",
+            status,
+        )
     if isinstance(sentence, str):
         return Refused(sentence, status)
     if status == httpx.codes.NOT_FOUND:
-        return TooOld(f"{url} does not know /api/v1/{path}: it is an older Overrun (update the server), or another program")
+        return TooOld(
+            f"{url} does not know /api/v1/{path}: it is an older Overrun (update the server), or another program"
+        )
     return Refused(f"{url} answered {status}: is it an Overrun server?", status)
 
 

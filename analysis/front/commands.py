@@ -67,37 +67,67 @@ def _where(db: Path | None, url: str | None) -> tuple[Path | None, str]:
     if url is not None:
         return None, url.rstrip("/")
     try:
-        httpx.get(f"{DEFAULT_URL}/healthz", timeout=2.0, trust_env=False, verify=trusted(DEFAULT_URL))
+        httpx.get(
+            f"{DEFAULT_URL}/healthz", timeout=2.0, trust_env=False, verify=trusted(DEFAULT_URL)
+        )
     except httpx.HTTPError:
         if Path("overrun.db").exists():
             return Path("overrun.db"), ""
-        raise StoreMissing(f"no server answers at {DEFAULT_URL} and there is no overrun.db here: give --db FILE or --url URL") from None
+        raise StoreMissing(
+            f"no server answers at {DEFAULT_URL} and there is no overrun.db here: give --db FILE or --url URL"
+        ) from None
     return None, DEFAULT_URL
 
 
 def _answer(
-    name: str, parameters: Mapping[str, str | None], settings: Settings, here: Callable[[duckdb.DuckDBPyConnection, Question], msgspec.Struct], *,
-    db: Path | None, url: str | None, fetch: Callable[[str, Mapping[str, str]], bytes] | None = None,
+    name: str,
+    parameters: Mapping[str, str | None],
+    settings: Settings,
+    here: Callable[[duckdb.DuckDBPyConnection, Question], msgspec.Struct],
+    *,
+    db: Path | None,
+    url: str | None,
+    fetch: Callable[[str, Mapping[str, str]], bytes] | None = None,
 ) -> bytes:
     """The answer to a question as JSON: a server's at /api/v1/<name>, read by `fetch`, or what `here` makes of the file; both are the same bytes."""
     path, server = _where(db, url)
     if path is None:
-        return (fetch or _get)(f"{server}/api/v1/{name}", {k: v for k, v in parameters.items() if v})
+        return (fetch or _get)(
+            f"{server}/api/v1/{name}", {k: v for k, v in parameters.items() if v}
+        )
     question = Question.read(parameters, settings, now=datetime.now(UTC))
     with _opened(path, settings) as store, store.reading() as con:
         return encode(here(con, question))
 
 
-def report(parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, output: str, width: int) -> str:
+def report(
+    parameters: Mapping[str, str | None],
+    settings: Settings,
+    *,
+    db: Path | None,
+    url: str | None,
+    output: str,
+    width: int,
+) -> str:
     """The report as text, JSON, HTML or Markdown; `parameters` are the flags (names in question.PARAMETERS).
 
     Raises:
         AnalysisError, CollectorError: bad input, or nobody to ask.
     """
-    def here(con: duckdb.DuckDBPyConnection, question: Question) -> reports.Report:
-        from overrun.analysis.diagnosis.fix_pricing import inline  # compiled kernels: only who asks for findings loads them
 
-        return reports.build(con, question.window, question.slo, question.budgets, prices=question.prices, simulate=inline)
+    def here(con: duckdb.DuckDBPyConnection, question: Question) -> reports.Report:
+        from overrun.analysis.diagnosis.fix_pricing import (
+            inline,
+        )  # compiled kernels: only who asks for findings loads them
+
+        return reports.build(
+            con,
+            question.window,
+            question.slo,
+            question.budgets,
+            prices=question.prices,
+            simulate=inline,
+        )
 
     body = _answer("report", parameters, settings, here, db=db, url=url, fetch=_whole_report)
     made = reports.from_json(body)
@@ -122,7 +152,14 @@ def _whole_report(url: str, parameters: Mapping[str, str]) -> bytes:
     return body
 
 
-def budget(parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, output: str) -> str:
+def budget(
+    parameters: Mapping[str, str | None],
+    settings: Settings,
+    *,
+    db: Path | None,
+    url: str | None,
+    output: str,
+) -> str:
     """What each stage should be allowed for the limit, as text, JSON, or a `[budgets]` table in TOML.
 
     Raises:
@@ -131,14 +168,34 @@ def budget(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
     from overrun.analysis.front import budget_text
     from overrun.analysis.front.budget_answer import BudgetView, budget_view
 
-    body = _answer("budget", parameters, settings, lambda con, asked: budget_view(con, asked.window, asked.slo, asked.budgets), db=db, url=url)
+    body = _answer(
+        "budget",
+        parameters,
+        settings,
+        lambda con, asked: budget_view(con, asked.window, asked.slo, asked.budgets),
+        db=db,
+        url=url,
+    )
     if output == "json":
         return body.decode()
     made = decode(body, BudgetView)
-    return budget_text.to_toml(made, parameters.get("route")) if output == "toml" else budget_text.render(made)
+    return (
+        budget_text.to_toml(made, parameters.get("route"))
+        if output == "toml"
+        else budget_text.render(made)
+    )
 
 
-def compare(parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, before: str, after: str, output: str) -> str:
+def compare(
+    parameters: Mapping[str, str | None],
+    settings: Settings,
+    *,
+    db: Path | None,
+    url: str | None,
+    before: str,
+    after: str,
+    output: str,
+) -> str:
     """Two windows side by side as text or JSON; each side is a RANGE or `version=NAME`.
 
     Raises:
@@ -148,13 +205,30 @@ def compare(parameters: Mapping[str, str | None], settings: Settings, *, db: Pat
     from overrun.analysis.numbers import compare as comparing
 
     def here(con: duckdb.DuckDBPyConnection, question: Question) -> Comparison:
-        return comparing.compare(con, comparing.read_sides(question.window, before, after, datetime.now(UTC)), question.slo)
+        return comparing.compare(
+            con,
+            comparing.read_sides(question.window, before, after, datetime.now(UTC)),
+            question.slo,
+        )
 
-    body = _answer("compare", {**parameters, "before": before, "after": after}, settings, here, db=db, url=url)
-    return body.decode() if output == "json" else compare_text.render(decode(body, comparing.Comparison))
+    body = _answer(
+        "compare", {**parameters, "before": before, "after": after}, settings, here, db=db, url=url
+    )
+    return (
+        body.decode()
+        if output == "json"
+        else compare_text.render(decode(body, comparing.Comparison))
+    )
 
 
-def doctor(parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, output: str) -> str:
+def doctor(
+    parameters: Mapping[str, str | None],
+    settings: Settings,
+    *,
+    db: Path | None,
+    url: str | None,
+    output: str,
+) -> str:
     """What each service sends, what it leaves out and what to switch on, as text or JSON.
 
     Raises:
@@ -162,7 +236,14 @@ def doctor(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
     """
     from overrun.analysis.numbers.quality import doctor as checkup
 
-    body = _answer("doctor", parameters, settings, lambda con, asked: checkup.examine(con, asked.window), db=db, url=url)
+    body = _answer(
+        "doctor",
+        parameters,
+        settings,
+        lambda con, asked: checkup.examine(con, asked.window),
+        db=db,
+        url=url,
+    )
     made = decode(body, checkup.Checkup)
     if made.refused:
         raise AnalysisError(made.refused)
@@ -170,7 +251,13 @@ def doctor(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
 
 
 def check(
-    parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, files: Sequence[Path], min_goodput: float | None
+    parameters: Mapping[str, str | None],
+    settings: Settings,
+    *,
+    db: Path | None,
+    url: str | None,
+    files: Sequence[Path],
+    min_goodput: float | None,
 ) -> CheckResult:
     """Judge a window of a database, a server, or of files that are read into a store of their own and forgotten.
 
@@ -181,7 +268,12 @@ def check(
 
     path, server = (None, "") if files else _where(db, url)
     if server:
-        return gate.check(reports.from_json(_get(f"{server}/api/v1/report", {k: v for k, v in parameters.items() if v})), min_goodput)
+        return gate.check(
+            reports.from_json(
+                _get(f"{server}/api/v1/report", {k: v for k, v in parameters.items() if v})
+            ),
+            min_goodput,
+        )
     with tempfile.TemporaryDirectory(prefix="overrun-check-") as folder:
         notes: list[str] = []
         if path is None:
@@ -192,16 +284,32 @@ def check(
             settings = replace(settings, collector=replace(settings.collector, db=str(path)))
             done = take_in(files, settings, url=None, progress=lambda at, total: None)
             if not done.files:
-                raise ImportFailed(f"none of {', '.join(map(str, files))} is to be judged: expected {EXPECTED}")
+                raise ImportFailed(
+                    f"none of {', '.join(map(str, files))} is to be judged: expected {EXPECTED}"
+                )
             notes = done.notes
         question = Question.read(parameters, settings, now=datetime.now(UTC))
         with _opened(path, settings) as store, store.reading() as con:
-            return gate.check(reports.build(con, question.window, question.slo, question.budgets, with_findings=False), min_goodput, notes)
+            return gate.check(
+                reports.build(
+                    con, question.window, question.slo, question.budgets, with_findings=False
+                ),
+                min_goodput,
+                notes,
+            )
 
 
 def whatif(
-    fix: str, texts: Mapping[str, str | None], parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, output: str,
-    metric: str | None, progress: Callable[[float], None],
+    fix: str,
+    texts: Mapping[str, str | None],
+    parameters: Mapping[str, str | None],
+    settings: Settings,
+    *,
+    db: Path | None,
+    url: str | None,
+    output: str,
+    metric: str | None,
+    progress: Callable[[float], None],
 ) -> str:
     """What one fix would buy, as text or JSON; `texts` are the fix's own flags. `progress` is told the part of a calibration that is done.
 
@@ -227,7 +335,9 @@ def whatif(
     return encode(answer).decode() if output == "json" else render(answer)
 
 
-def trace(trace_id: str, settings: Settings, *, db: Path | None, url: str | None, output: str, width: int) -> str:
+def trace(
+    trace_id: str, settings: Settings, *, db: Path | None, url: str | None, output: str, width: int
+) -> str:
     """One request as a waterfall or as JSON.
 
     Raises:
@@ -245,7 +355,16 @@ def trace(trace_id: str, settings: Settings, *, db: Path | None, url: str | None
     return body.decode() if output == "json" else waterfall(decode(body, Trace), width)
 
 
-def export(parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, kind: str, form: str, out: IO[bytes]) -> None:
+def export(
+    parameters: Mapping[str, str | None],
+    settings: Settings,
+    *,
+    db: Path | None,
+    url: str | None,
+    kind: str,
+    form: str,
+    out: IO[bytes],
+) -> None:
     """Write the rows of a view to `out`; `parameters` may hold since, from and to.
 
     Raises:
@@ -256,7 +375,12 @@ def export(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
     exports.check(kind, form)
     path, server = _where(db, url)
     if path is None:
-        out.write(_get(f"{server}/api/v1/export/{kind}", {**{k: v for k, v in parameters.items() if v}, "format": form}))
+        out.write(
+            _get(
+                f"{server}/api/v1/export/{kind}",
+                {**{k: v for k, v in parameters.items() if v}, "format": form},
+            )
+        )
     else:
         question = Question.read(parameters, settings, now=datetime.now(UTC))
         with _opened(path, settings) as store, store.reading() as con:
@@ -266,9 +390,18 @@ def export(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
 def _get(url: str, parameters: Mapping[str, Any]) -> bytes:
     try:
         headers = bearer(Tokens.from_environment(os.environ).read)
-        answer = httpx.get(url, params=dict(parameters), timeout=TIMEOUT_S, trust_env=False, verify=trusted(url), headers=headers)
+        answer = httpx.get(
+            url,
+            params=dict(parameters),
+            timeout=TIMEOUT_S,
+            trust_env=False,
+            verify=trusted(url),
+            headers=headers,
+        )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ServerError(f"{url} cannot be asked ({error}): start it with `overrun serve`, or give --db FILE") from error
+        raise ServerError(
+            f"{url} cannot be asked ({error}): start it with `overrun serve`, or give --db FILE"
+        ) from error
     if answer.status_code != httpx.codes.OK:
         raise AnalysisError(_sentence(answer))
     return answer.content
@@ -296,9 +429,18 @@ def forget(*, db: Path | None, url: str | None, user: str | None, tenant: str | 
     try:
         headers = bearer(Tokens.from_environment(os.environ).ingest)
         there = f"{str(url).rstrip('/')}/v1/forget"
-        answer = httpx.post(there, json=whom, timeout=TIMEOUT_S, trust_env=False, verify=trusted(there), headers=headers)
+        answer = httpx.post(
+            there,
+            json=whom,
+            timeout=TIMEOUT_S,
+            trust_env=False,
+            verify=trusted(there),
+            headers=headers,
+        )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ServerError(f"{url} cannot be asked ({error}): start it with `overrun serve`, or give --db FILE") from error
+        raise ServerError(
+            f"{url} cannot be asked ({error}): start it with `overrun serve`, or give --db FILE"
+        ) from error
     if answer.status_code != httpx.codes.OK:
         raise ServerError(_sentence(answer))
     return decode(answer.content, Forgotten)

@@ -26,9 +26,23 @@ from overrun.analysis.numbers.window import rfc3339
 from overrun.collector.errors import CollectorError
 
 # The recordings that the demo shows; the first is the incident that the README tells of.
-RECORDINGS = ("vllm-spans", "vllm-joined", "semconv-genai-openai", "semconv-openai-v2", "sglang-spans", "openinference-openai", "openinference-langgraph",
-              "openinference-langgraph-double", "openllmetry", "langfuse", "vercel-ai-sdk", "mlflow", "litellm-sdk", "pydantic-ai-logfire",
-              "vector-db-db-semconv")
+RECORDINGS = (
+    "vllm-spans",
+    "vllm-joined",
+    "semconv-genai-openai",
+    "semconv-openai-v2",
+    "sglang-spans",
+    "openinference-openai",
+    "openinference-langgraph",
+    "openinference-langgraph-double",
+    "openllmetry",
+    "langfuse",
+    "vercel-ai-sdk",
+    "mlflow",
+    "litellm-sdk",
+    "pydantic-ai-logfire",
+    "vector-db-db-semconv",
+)
 # A recording with fewer requests has no percentile (P50 needs 6): it is told in a line.
 _FEW = 6
 # What goes wrong in the live application, and for how many seconds it is under load: with --once it has to end soon.
@@ -67,8 +81,21 @@ class Server:
 @contextmanager
 def private_server(folder: Path) -> Iterator[Server]:
     """`overrun serve` on free ports with a database in `folder`, ended with the block."""
-    command = [sys.executable, "-m", "overrun", "serve", "--db", str(folder / "demo.db"), "--grpc-port", "0", "--http-port", "0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=folder)
+    command = [
+        sys.executable,
+        "-m",
+        "overrun",
+        "serve",
+        "--db",
+        str(folder / "demo.db"),
+        "--grpc-port",
+        "0",
+        "--http-port",
+        "0",
+    ]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=folder
+    )
     # Keeps its standard error flowing.
     reader = threading.Thread(target=lambda: [None for _ in process.stderr or ()], daemon=True)
     try:
@@ -108,9 +135,14 @@ def run(*, once: bool, say: Callable[[str], None], show: Show | None) -> None:
     Raises:
         CollectorError: the server did not start or the recordings could not be sent.
     """
-    with tempfile.TemporaryDirectory(prefix="overrun-demo-") as folder, private_server(Path(folder)) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="overrun-demo-") as folder,
+        private_server(Path(folder)) as server,
+    ):
         base = f"http://{server.http}"
-        print(f"sending {len(RECORDINGS)} recordings to a private server at {base}", file=sys.stderr)
+        print(
+            f"sending {len(RECORDINGS)} recordings to a private server at {base}", file=sys.stderr
+        )
         sent = _send(base)
         sent_at = time.time()
         application = _start_application(base, _ONCE_S if once else _LIVE_S)
@@ -118,7 +150,11 @@ def run(*, once: bool, say: Callable[[str], None], show: Show | None) -> None:
             _settled(base, sent_at)
             for row in sent:
                 _tell(base, row, say)
-            shown = show(base, {"from": sent[0]["from"], "to": sent[0]["to"], "slo": sent[0]["slo"]}) if show else None
+            shown = (
+                show(base, {"from": sent[0]["from"], "to": sent[0]["to"], "slo": sent[0]["slo"]})
+                if show
+                else None
+            )
             try:
                 _finish(base, application, say)
                 if shown:
@@ -135,10 +171,25 @@ def run(*, once: bool, say: Callable[[str], None], show: Show | None) -> None:
 
 def _start_application(base: str, seconds: int) -> Application:
     """The instrumented RAG service of sample_traces, under load, its vector search turning slow half way through."""
-    command = [sys.executable, "-m", "overrun.sample_traces.app.run", "--endpoint", base, "--duration", str(seconds), "--incident", INCIDENT]
-    print(f"starting the demo application for about {seconds} s ({INCIDENT} half way through)", file=sys.stderr)
+    command = [
+        sys.executable,
+        "-m",
+        "overrun.sample_traces.app.run",
+        "--endpoint",
+        base,
+        "--duration",
+        str(seconds),
+        "--incident",
+        INCIDENT,
+    ]
+    print(
+        f"starting the demo application for about {seconds} s ({INCIDENT} half way through)",
+        file=sys.stderr,
+    )
     started = datetime.now(UTC)
-    return Application(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL), started)
+    return Application(
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL), started
+    )
 
 
 def _finish(base: str, application: Application, say: Callable[[str], None]) -> None:
@@ -146,12 +197,33 @@ def _finish(base: str, application: Application, say: Callable[[str], None]) -> 
     if application.process.wait() != 0:
         raise CollectorError("the demo application could not deliver its telemetry")
     _settled(base, time.time())
-    window = {"from": application.started.isoformat(), "to": datetime.now(UTC).isoformat(), "service": "rag-demo"}
-    _tell(base, {"title": f"A live RAG application with {INCIDENT.replace('-', ' ')}", "name": "sample_traces.app", "slo": "chat", **window}, say)
+    window = {
+        "from": application.started.isoformat(),
+        "to": datetime.now(UTC).isoformat(),
+        "service": "rag-demo",
+    }
+    _tell(
+        base,
+        {
+            "title": f"A live RAG application with {INCIDENT.replace('-', ' ')}",
+            "name": "sample_traces.app",
+            "slo": "chat",
+            **window,
+        },
+        say,
+    )
 
 
 def _send(base: str) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "overrun.sample_traces.replay", "--endpoint", base, "--recording", *RECORDINGS]
+    command = [
+        sys.executable,
+        "-m",
+        "overrun.sample_traces.replay",
+        "--endpoint",
+        base,
+        "--recording",
+        *RECORDINGS,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
         raise CollectorError(f"the recordings could not be sent: {done.stderr.strip()[-500:]}")
@@ -177,14 +249,18 @@ def _settled(base: str, until: float) -> None:
 
 
 def _tell(base: str, row: dict[str, Any], say: Callable[[str], None]) -> None:
-    question: dict[str, str] = {name: row[name] for name in ("from", "to", "slo", "service") if name in row}
+    question: dict[str, str] = {
+        name: row[name] for name in ("from", "to", "slo", "service") if name in row
+    }
     answer = httpx.get(f"{base}/api/v1/report", params=question, timeout=60, trust_env=False)
     if answer.status_code != httpx.codes.OK:
         raise CollectorError(f"no report on {row['name']}: {answer.text[:300]}")
     found = reports.from_json(answer.content)
     say(f"== {row['title']} ({row['name']}, judged by {row['slo']})")
     if found.window.requests < _FEW:
-        say(f"requests: {found.window.requests}, model calls: {found.window.llm_calls}, spans: {found.window.spans}. {found.verdict.sentence}")
+        say(
+            f"requests: {found.window.requests}, model calls: {found.window.llm_calls}, spans: {found.window.spans}. {found.verdict.sentence}"
+        )
     else:
         say(report_text.render(found, width=110))
     say("")

@@ -13,8 +13,18 @@ import pyarrow.parquet as pq
 from overrun.analysis.numbers.window import Window, query
 from overrun.analysis.words.errors import AnalysisError, nearest
 
-KINDS = {"requests": "export_requests", "llm-calls": "export_llm_calls", "spans": "export_spans", "metrics": "export_metrics", "prompts": "export_prompts"}
-FORMATS = {"parquet": "application/vnd.apache.parquet", "jsonl": "application/x-ndjson", "csv": "text/csv"}
+KINDS = {
+    "requests": "export_requests",
+    "llm-calls": "export_llm_calls",
+    "spans": "export_spans",
+    "metrics": "export_metrics",
+    "prompts": "export_prompts",
+}
+FORMATS = {
+    "parquet": "application/vnd.apache.parquet",
+    "jsonl": "application/x-ndjson",
+    "csv": "text/csv",
+}
 _BATCH_ROWS = 20_000
 
 
@@ -34,7 +44,9 @@ def check(kind: str, form: str) -> None:
         raise BadExport(f"format {form[:64]!r} is not known: {nearest(form, FORMATS)}")
 
 
-def write(con: duckdb.DuckDBPyConnection, window: Window, kind: str, form: str, out: IO[bytes]) -> int:
+def write(
+    con: duckdb.DuckDBPyConnection, window: Window, kind: str, form: str, out: IO[bytes]
+) -> int:
     """Write the rows of one view whose start (or time) lies in the window; returns how many.
 
     Raises:
@@ -49,7 +61,11 @@ def write(con: duckdb.DuckDBPyConnection, window: Window, kind: str, form: str, 
             writer.write_batch(batch)
         else:
             frame = _flat(batch)
-            _ = frame.write_ndjson(out) if form == "jsonl" else frame.write_csv(out, include_header=rows == 0)
+            _ = (
+                frame.write_ndjson(out)
+                if form == "jsonl"
+                else frame.write_csv(out, include_header=rows == 0)
+            )
         rows += batch.num_rows
     if writer is not None:
         writer.close()
@@ -75,10 +91,21 @@ def _flat(batch: pa.RecordBatch) -> pl.DataFrame:
     """A frame whose nested columns are JSON text: neither CSV nor a line of JSON readers agree on maps."""
     frame = pl.DataFrame(pl.from_arrow(batch))
     nested = [name for name, kind in frame.schema.items() if kind.is_nested()]
-    return frame.with_columns(pl.Series(name, [_json(v) for v in batch.column(name).to_pylist()], dtype=pl.String) for name in nested)
+    return frame.with_columns(
+        pl.Series(name, [_json(v) for v in batch.column(name).to_pylist()], dtype=pl.String)
+        for name in nested
+    )
 
 
 def _json(value: object) -> str | None:
     import json
 
-    return None if value is None else json.dumps(dict(value) if isinstance(value, list) and value and isinstance(value[0], tuple) else value)
+    return (
+        None
+        if value is None
+        else json.dumps(
+            dict(value)
+            if isinstance(value, list) and value and isinstance(value[0], tuple)
+            else value
+        )
+    )

@@ -22,7 +22,13 @@ from overrun.collector.errors import CollectorError, ImportFailed, QueueFull
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.writer import LOGS, METRICS, TRACES, Stored
 from overrun.collector.normalise import log_records
-from overrun.collector.sources.importer import Imported, find_files, is_page, read_bodies, says_its_times
+from overrun.collector.sources.importer import (
+    Imported,
+    find_files,
+    is_page,
+    read_bodies,
+    says_its_times,
+)
 from overrun.collector.sources.page_times import page_times
 from overrun.collector.store.database import open_store
 
@@ -31,7 +37,12 @@ _IN_FLIGHT = 64
 
 
 def import_files(
-    paths: Sequence[Path], settings: Settings, *, url: str | None, progress: Callable[[int, int], None], watched: Lengths | None = None,
+    paths: Sequence[Path],
+    settings: Settings,
+    *,
+    url: str | None,
+    progress: Callable[[int, int], None],
+    watched: Lengths | None = None,
     every_s: float | None = None,
 ) -> str:
     """Take files in, into the settings' database or through a server; returns after assembly with a sentence about what came of it.
@@ -41,11 +52,18 @@ def import_files(
     Raises:
         ImportFailed: nothing to import, or a file that is not OTLP (what came before it is stored). CollectorError: nobody took it.
     """
-    return _told(take_in(paths, settings, url=url, progress=progress, watched=watched, every_s=every_s))
+    return _told(
+        take_in(paths, settings, url=url, progress=progress, watched=watched, every_s=every_s)
+    )
 
 
 def take_in(
-    paths: Sequence[Path], settings: Settings, *, url: str | None, progress: Callable[[int, int], None], watched: Lengths | None = None,
+    paths: Sequence[Path],
+    settings: Settings,
+    *,
+    url: str | None,
+    progress: Callable[[int, int], None],
+    watched: Lengths | None = None,
     every_s: float | None = None,
 ) -> Imported:
     """Take files in as `import_files` does, and return the account of it."""
@@ -56,8 +74,16 @@ def take_in(
     if url is not None:
         _import_over_http(files, named, times, url.rstrip("/"), done, progress)
     else:
-        store = open_store(Path(settings.collector.db), create=True, memory_limit=settings.collector.memory_limit)
-        pipeline = Pipeline(store, settings.collector, settings.privacy, watched.assemble if watched else assemble, settings.words)
+        store = open_store(
+            Path(settings.collector.db), create=True, memory_limit=settings.collector.memory_limit
+        )
+        pipeline = Pipeline(
+            store,
+            settings.collector,
+            settings.privacy,
+            watched.assemble if watched else assemble,
+            settings.words,
+        )
         try:
             _import_here(files, named, times, pipeline, done, progress)
             pipeline.drain()
@@ -66,7 +92,9 @@ def take_in(
     return done
 
 
-def _bodies(path: Path, named: set[Path], times: Mapping[Path, int], done: Imported) -> Iterator[tuple[str, bytes]]:
+def _bodies(
+    path: Path, named: set[Path], times: Mapping[Path, int], done: Imported
+) -> Iterator[tuple[str, bytes]]:
     """The trace and metrics bodies of a file. In a folder, a file that is not OTLP at all is left out and told of; a named one is an error."""
     read = 0
     try:
@@ -85,7 +113,12 @@ def _bodies(path: Path, named: set[Path], times: Mapping[Path, int], done: Impor
 
 
 def _import_here(
-    files: Sequence[Path], named: set[Path], times: Mapping[Path, int], pipeline: Pipeline, done: Imported, progress: Callable[[int, int], None]
+    files: Sequence[Path],
+    named: set[Path],
+    times: Mapping[Path, int],
+    pipeline: Pipeline,
+    done: Imported,
+    progress: Callable[[int, int], None],
 ) -> None:
     waiting: deque[Future[Stored]] = deque()
     for at, path in enumerate(files):
@@ -124,9 +157,16 @@ def _count(done: Imported, stored: Stored) -> None:
 
 
 def _import_over_http(
-    files: Sequence[Path], named: set[Path], times: Mapping[Path, int], server: str, done: Imported, progress: Callable[[int, int], None]
+    files: Sequence[Path],
+    named: set[Path],
+    times: Mapping[Path, int],
+    server: str,
+    done: Imported,
+    progress: Callable[[int, int], None],
 ) -> None:
-    with httpx.Client(base_url=server, timeout=TIMEOUT_S, trust_env=False, verify=trusted(server)) as client:
+    with httpx.Client(
+        base_url=server, timeout=TIMEOUT_S, trust_env=False, verify=trusted(server)
+    ) as client:
         for at, path in enumerate(files):
             progress(at, len(files))
             for signal, body in _bodies(path, named, times, done):
@@ -141,10 +181,15 @@ def _post(client: httpx.Client, signal: str, body: bytes, path: Path) -> None:
     """Send one body, coming again when the server asks for it."""
     for _ in range(60):
         try:
-            headers = {"content-type": "application/x-protobuf", **bearer(Tokens.from_environment(os.environ).ingest)}
+            headers = {
+                "content-type": "application/x-protobuf",
+                **bearer(Tokens.from_environment(os.environ).ingest),
+            }
             answer = client.post(f"/v1/{signal}", content=body, headers=headers)
         except httpx.HTTPError as error:
-            raise ServerError(f"{client.base_url} cannot be reached ({error}): start it with `overrun serve`, or give --db FILE") from error
+            raise ServerError(
+                f"{client.base_url} cannot be reached ({error}): start it with `overrun serve`, or give --db FILE"
+            ) from error
         if answer.status_code == httpx.codes.OK:
             return
         if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
@@ -160,11 +205,17 @@ def _told(done: Imported) -> str:
     if done.duplicates:
         parts.append(f"{done.duplicates} were there already")
     if done.rejected:
-        parts.append(f"{say_count(done.rejected, 'item')} refused (ids missing or of the wrong length)")
+        parts.append(
+            f"{say_count(done.rejected, 'item')} refused (ids missing or of the wrong length)"
+        )
     if done.logs:
-        parts.append(f"{say_count(done.logs, 'log request')} left out (telling of no call; logs are not stored)")
+        parts.append(
+            f"{say_count(done.logs, 'log request')} left out (telling of no call; logs are not stored)"
+        )
     if done.left_out:
         shown = ", ".join(path.name for path in done.left_out[:3])
-        parts.append(f"{say_count(len(done.left_out), 'file')} of the folders left out, not being OTLP ({shown}{', ...' if len(done.left_out) > 3 else ''})")
+        parts.append(
+            f"{say_count(len(done.left_out), 'file')} of the folders left out, not being OTLP ({shown}{', ...' if len(done.left_out) > 3 else ''})"
+        )
     parts += done.notes
     return "; ".join(parts)

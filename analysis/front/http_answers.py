@@ -44,7 +44,9 @@ def asked(answer: Callable[[Mapping[str, str]], bytes], known: tuple[str, ...]) 
             return refused(error)
         except Exception:  # the edge: the caller learns that it failed, the log learns why
             log.exception("answering %s failed", request.url.path)
-            return error_answer(500, "the question could not be answered: the server's log says why")
+            return error_answer(
+                500, "the question could not be answered: the server's log says why"
+            )
         return Response(body, media_type=JSON)
 
     return endpoint
@@ -52,7 +54,9 @@ def asked(answer: Callable[[Mapping[str, str]], bytes], known: tuple[str, ...]) 
 
 def refused(error: AnalysisError | CollectorError) -> Response:
     """Bad input, unless the server cannot answer now: then who asks may come again."""
-    return error_answer(error.http_status if isinstance(error, StoreUnavailable) else 400, str(error))
+    return error_answer(
+        error.http_status if isinstance(error, StoreUnavailable) else 400, str(error)
+    )
 
 
 def error_answer(status: int, sentence: str) -> Response:

@@ -20,7 +20,13 @@ from overrun.collector.store.database import open_store
 
 def warm(settings: Settings) -> None:
     """Compile what arriving telemetry meets, from its bytes to its request row, in a store in memory."""
-    pipeline = Pipeline(open_store(Path(":memory:"), create=True), replace(settings.collector, decoder="fast"), settings.privacy, assemble, settings.words)
+    pipeline = Pipeline(
+        open_store(Path(":memory:"), create=True),
+        replace(settings.collector, decoder="fast"),
+        settings.privacy,
+        assemble,
+        settings.words,
+    )
     try:
         pipeline.writer.submit(TRACES, example_body()).result()
         pipeline.drain()

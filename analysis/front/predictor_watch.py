@@ -44,14 +44,26 @@ class Lengths(Protocol):
 def metric_lines(state: State) -> list[str]:
     """The state in the Prometheus text format; what is not known yet is not there."""
     lines = ["# TYPE overrun_predictor_calls gauge", f"overrun_predictor_calls {state['rows']}"]
-    for name, value in (("p90_coverage", state["p90_coverage"]), ("error_reduction", state["error_reduction"])):
+    for name, value in (
+        ("p90_coverage", state["p90_coverage"]),
+        ("error_reduction", state["error_reduction"]),
+    ):
         if value is not None:
-            lines += [f"# TYPE overrun_predictor_{name}_ratio gauge", f"overrun_predictor_{name}_ratio {value:.6g}"]
-    return [*lines, "# TYPE overrun_predictor_retrain gauge", f"overrun_predictor_retrain {int(state['retrain'] is not None)}"]
+            lines += [
+                f"# TYPE overrun_predictor_{name}_ratio gauge",
+                f"overrun_predictor_{name}_ratio {value:.6g}",
+            ]
+    return [
+        *lines,
+        "# TYPE overrun_predictor_retrain gauge",
+        f"overrun_predictor_retrain {int(state['retrain'] is not None)}",
+    ]
 
 
 def as_metrics(state: State, time_ns: int) -> bytes | None:
     """The state as a body for the collector's own metrics road; None while nothing is known."""
     known = {"p90_coverage": state["p90_coverage"], "error_reduction": state["error_reduction"]}
-    values = {f"overrun.predictor.{name}": value for name, value in known.items() if value is not None}
+    values = {
+        f"overrun.predictor.{name}": value for name, value in known.items() if value is not None
+    }
     return gauges.body(f"predictor {state['artifact']}", values, time_ns) if values else None

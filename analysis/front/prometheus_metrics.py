@@ -48,7 +48,14 @@ class Background:
             if not self._running and (not self._made or time.monotonic() - self._made > EVERY_S):
                 self._running = True
                 threading.Thread(target=self._refresh, name="overrun-metrics", daemon=True).start()
-            age = [] if not self._made else ["# TYPE overrun_report_age_seconds gauge", f"overrun_report_age_seconds {time.monotonic() - self._made:.1f}"]
+            age = (
+                []
+                if not self._made
+                else [
+                    "# TYPE overrun_report_age_seconds gauge",
+                    f"overrun_report_age_seconds {time.monotonic() - self._made:.1f}",
+                ]
+            )
             return [*self._lines, *age]
 
     def _refresh(self) -> None:
@@ -57,7 +64,9 @@ class Background:
             lines = exposition(self._ask())
         except StoreUnavailable:  # the server ends
             log.info("the report behind /metrics was not finished")
-        except Exception:  # the thread's edge: a failed question must not end the metrics of the collector
+        except (
+            Exception
+        ):  # the thread's edge: a failed question must not end the metrics of the collector
             log.exception("the report behind /metrics failed, trying again in %d s", EVERY_S)
         with self._lock:
             self._lines = lines if lines is not None else self._lines
@@ -67,35 +76,89 @@ class Background:
 def exposition(snapshot: Snapshot) -> list[str]:
     """Return the lines of one snapshot. What is not known is left out: a missing series is not a 0."""
     report, lines = snapshot.report, []
-    lines += _gauge("overrun_requests", {(): float(report.window.requests)}, "Complete requests of the last hour")
+    lines += _gauge(
+        "overrun_requests",
+        {(): float(report.window.requests)},
+        "Complete requests of the last hour",
+    )
     if report.goodput.ratio is not None:
-        lines += _gauge("overrun_goodput_ratio", {(): report.goodput.ratio}, "Share of requests that meet every SLO")
+        lines += _gauge(
+            "overrun_goodput_ratio",
+            {(): report.goodput.ratio},
+            "Share of requests that meet every SLO",
+        )
     if report.goodput.rps is not None:
-        lines += _gauge("overrun_goodput_rps", {(): report.goodput.rps}, "Requests per second that meet every SLO")
+        lines += _gauge(
+            "overrun_goodput_rps",
+            {(): report.goodput.rps},
+            "Requests per second that meet every SLO",
+        )
     if report.errors.ratio is not None:
-        lines += _gauge("overrun_error_ratio", {(): report.errors.ratio}, "Share of failed requests")
-    latency: Samples = {(("metric", metric), ("quantile", quantile)): value / 1000.0 for metric in ("ttft", "itl", "tpot", "e2e") for quantile, field in
-               (("0.5", "p50"), ("0.95", "p95"), ("0.99", "p99")) if (value := getattr(getattr(report.latency, f"{metric}_ms"), field)) is not None}
+        lines += _gauge(
+            "overrun_error_ratio", {(): report.errors.ratio}, "Share of failed requests"
+        )
+    latency: Samples = {
+        (("metric", metric), ("quantile", quantile)): value / 1000.0
+        for metric in ("ttft", "itl", "tpot", "e2e")
+        for quantile, field in (("0.5", "p50"), ("0.95", "p95"), ("0.99", "p99"))
+        if (value := getattr(getattr(report.latency, f"{metric}_ms"), field)) is not None
+    }
     lines += _gauge("overrun_latency_seconds", latency, "Latency of successful requests")
-    stages: Samples = {(("stage", row.stage),): row.p95_ms / 1000.0 for row in report.stages if row.stage is not None and row.p95_ms is not None}
-    lines += _gauge("overrun_stage_p95_seconds", stages, "P95 of exclusive time on the critical path")
-    burns: Samples = {(("window", f"{pair.long_s}s"),): pair.long_burn for pair in snapshot.burn.pairs if pair.long_burn is not None}
-    lines += _gauge("overrun_burn_rate", burns, "Error budget spent, in multiples of the allowed rate")
-    firing: Samples = {(("window", f"{pair.long_s}s"),): float(pair.firing) for pair in snapshot.burn.pairs}
-    lines += _gauge("overrun_burn_alert", firing, "1 when the long and the short window of the pair burn too fast")
-    findings: Samples = {(("rule", finding.rule), ("severity", finding.severity), ("stage", finding.stage)): finding.confidence for finding in report.findings}
+    stages: Samples = {
+        (("stage", row.stage),): row.p95_ms / 1000.0
+        for row in report.stages
+        if row.stage is not None and row.p95_ms is not None
+    }
+    lines += _gauge(
+        "overrun_stage_p95_seconds", stages, "P95 of exclusive time on the critical path"
+    )
+    burns: Samples = {
+        (("window", f"{pair.long_s}s"),): pair.long_burn
+        for pair in snapshot.burn.pairs
+        if pair.long_burn is not None
+    }
+    lines += _gauge(
+        "overrun_burn_rate", burns, "Error budget spent, in multiples of the allowed rate"
+    )
+    firing: Samples = {
+        (("window", f"{pair.long_s}s"),): float(pair.firing) for pair in snapshot.burn.pairs
+    }
+    lines += _gauge(
+        "overrun_burn_alert",
+        firing,
+        "1 when the long and the short window of the pair burn too fast",
+    )
+    findings: Samples = {
+        (
+            ("rule", finding.rule),
+            ("severity", finding.severity),
+            ("stage", finding.stage),
+        ): finding.confidence
+        for finding in report.findings
+    }
     lines += _gauge("overrun_finding", findings, "Confidence of an active finding")
-    return lines + _gauge("overrun_verdict", {(("status", report.verdict.status),): 1.0}, "1 for the status of the last hour")
+    return lines + _gauge(
+        "overrun_verdict",
+        {(("status", report.verdict.status),): 1.0},
+        "1 for the status of the last hour",
+    )
 
 
 def _gauge(name: str, samples: Samples, help_: str) -> list[str]:
     if not samples:
         return []
-    return [f"# HELP {name} {help_}", f"# TYPE {name} gauge", *(f"{name}{_labels(labels)} {value!r}" for labels, value in samples.items())]
+    return [
+        f"# HELP {name} {help_}",
+        f"# TYPE {name} gauge",
+        *(f"{name}{_labels(labels)} {value!r}" for labels, value in samples.items()),
+    ]
 
 
 def _labels(labels: tuple[tuple[str, str], ...]) -> str:
     if not labels:
         return ""
-    escaped = (f'{name}="{printable(value, 120)}"'.replace("\\", "\\\\") for name, value in ((n, v.replace('"', "'")) for n, v in labels))
+    escaped = (
+        f'{name}="{printable(value, 120)}"'.replace("\\", "\\\\")
+        for name, value in ((n, v.replace('"', "'")) for n, v in labels)
+    )
     return "{" + ",".join(escaped) + "}"

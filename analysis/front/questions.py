@@ -13,7 +13,18 @@ from overrun.analysis.words.errors import BudgetError
 from overrun.analysis.words.slo import Slo, parse_slo
 from overrun.collector.config import Settings
 
-PARAMETERS = ("since", "from", "to", "baseline", "service", "model", "route", "tenant", "workload", "slo")
+PARAMETERS = (
+    "since",
+    "from",
+    "to",
+    "baseline",
+    "service",
+    "model",
+    "route",
+    "tenant",
+    "workload",
+    "slo",
+)
 DEFAULT_SLO = "chat"
 
 
@@ -27,7 +38,14 @@ class Question:
     prices: Prices | None = None
 
     @classmethod
-    def read(cls, parameters: Mapping[str, str | None], settings: Settings, *, now: datetime, default_since: str | None = None) -> Question:
+    def read(
+        cls,
+        parameters: Mapping[str, str | None],
+        settings: Settings,
+        *,
+        now: datetime,
+        default_since: str | None = None,
+    ) -> Question:
         """From flags or query parameters (names in PARAMETERS), else the settings file, else the defaults.
 
         Raises:
@@ -38,8 +56,17 @@ class Question:
         if since is None and given["from"] is None and given["to"] is None:
             since = default_since
         window = make_window(
-            now=now, since=since, from_=given["from"], to=given["to"], baseline=given["baseline"] or "auto", service=given["service"],
-            model=given["model"], route=given["route"], tenant=given["tenant"], workload=given["workload"])
+            now=now,
+            since=since,
+            from_=given["from"],
+            to=given["to"],
+            baseline=given["baseline"] or "auto",
+            service=given["service"],
+            model=given["model"],
+            route=given["route"],
+            tenant=given["tenant"],
+            workload=given["workload"],
+        )
         slo = parse_slo(given["slo"] or _configured_slo(settings))
         return cls(window, slo, _configured_budgets(settings), read_prices(settings.prices))
 
@@ -66,6 +93,13 @@ def _configured_slo(settings: Settings) -> str:
 def _configured_budgets(settings: Settings) -> Configured | None:
     """The tables `[budgets."NAME"]`, NAME a route, a model or `*`; milliseconds per group or stage."""
     for name, table in settings.budgets.items():
-        if not isinstance(table, dict) or not all(isinstance(v, int | float) and not isinstance(v, bool) for v in table.values()):
-            raise BudgetError(f"[budgets.{name!r}] must be milliseconds per group or stage, such as retrieval = 300")
-    return {name: {key: float(value) for key, value in table.items()} for name, table in settings.budgets.items()} or None
+        if not isinstance(table, dict) or not all(
+            isinstance(v, int | float) and not isinstance(v, bool) for v in table.values()
+        ):
+            raise BudgetError(
+                f"[budgets.{name!r}] must be milliseconds per group or stage, such as retrieval = 300"
+            )
+    return {
+        name: {key: float(value) for key, value in table.items()}
+        for name, table in settings.budgets.items()
+    } or None

@@ -15,7 +15,18 @@ import polars as pl
 from overrun.analysis.diagnosis.checklist import Step, checklist
 from overrun.analysis.diagnosis.diagnose import Diagnosed, Known, diagnose
 from overrun.analysis.diagnosis.engine_only import EngineOnly, engine_only
-from overrun.analysis.diagnosis.sampled_causes import LEAST_LATELY, MOST_AT_ONCE, NO_CAUSES, Background, Causes, Simulate, Sought, crossed, lookups, seek
+from overrun.analysis.diagnosis.sampled_causes import (
+    LEAST_LATELY,
+    MOST_AT_ONCE,
+    NO_CAUSES,
+    Background,
+    Causes,
+    Simulate,
+    Sought,
+    crossed,
+    lookups,
+    seek,
+)
 from overrun.analysis.diagnosis.verdict import Verdict
 from overrun.analysis.evidence.engine_overview import indicators, rooms_of
 from overrun.analysis.evidence.instances import InstanceRow, instance_rows
@@ -31,14 +42,26 @@ from overrun.analysis.numbers.goodput import FailedBy, Goodput, goodput, judge, 
 from overrun.analysis.numbers.headroom import Room
 from overrun.analysis.numbers.latency import Latency, latency, no_latency
 from overrun.analysis.numbers.perceived_latency import Further, further
-from overrun.analysis.numbers.quality.checks import checks, evidence_checks, held_back, without_spoiled
+from overrun.analysis.numbers.quality.checks import (
+    checks,
+    evidence_checks,
+    held_back,
+    without_spoiled,
+)
 from overrun.analysis.numbers.quality.row import Check
 from overrun.analysis.numbers.sampling import Sampling, assess, evened
 from overrun.analysis.numbers.service_edges import Edges
 from overrun.analysis.numbers.stored_names import unstored
 from overrun.analysis.numbers.targets import Sent, Target, UnknownMetrics, sent
 from overrun.analysis.numbers.targets import checks as arrived_checks
-from overrun.analysis.numbers.window import FIRST_TOKEN_PATH, FOR_RULES, RequestFrame, Window, count, load
+from overrun.analysis.numbers.window import (
+    FIRST_TOKEN_PATH,
+    FOR_RULES,
+    RequestFrame,
+    Window,
+    count,
+    load,
+)
 from overrun.analysis.words.encoding import decode, encode
 from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.finding import FINDING_CAUSES, Finding
@@ -48,9 +71,13 @@ from overrun.analysis.words.timestamps import to_us
 SCHEMA: Final = "overrun.report/1"
 # Why a report has no part that only some verdicts have.
 _UNJUDGED: Final[dict[str, str]] = {
-    "within_budget": "latency is within budget", "failing": "requests fail", "traffic_lost": "requests stopped coming", "no_data": "there is no data",
+    "within_budget": "latency is within budget",
+    "failing": "requests fail",
+    "traffic_lost": "requests stopped coming",
+    "no_data": "there is no data",
     "targets_down": "the metrics targets give nothing",
-    "not_enough_data": "there is not enough data for a verdict", "over_budget": "no stage is judged",
+    "not_enough_data": "there is not enough data for a verdict",
+    "over_budget": "no stage is judged",
 }
 _SEEKING: Final = Causes(Known(None, None, None), [], FINDING_CAUSES, None)
 
@@ -141,10 +168,16 @@ def build(
     began = time.monotonic()
     if at_once and recent is not None and requests >= LEAST_LATELY:
         lately = recent.lately(window, slo, budgets, requests)
-        again = None if lately is None else _again(con, window, slo, budgets, prices, simulate, requests, lately)
+        again = (
+            None
+            if lately is None
+            else _again(con, window, slo, budgets, prices, simulate, requests, lately)
+        )
         if again is not None:
             return again
-    frame = load(con, window, without=() if at_once else (*FOR_RULES, *FIRST_TOKEN_PATH), expected=requests)
+    frame = load(
+        con, window, without=() if at_once else (*FOR_RULES, *FIRST_TOKEN_PATH), expected=requests
+    )
     if frame.rows.is_empty():
         refused = unstored(con, window)
         if refused:
@@ -160,9 +193,17 @@ def build(
         return _refused(con, frame, sampled, slo)
     told = sought(con, window, slo, budgets, requests) if with_findings and not at_once else None
     apart = None if at_once or not with_findings else told[1] if told else _SEEKING
-    made, found = _of_requests(con, frame, sampled, slo, budgets, prices, simulate, apart, with_findings=at_once)
+    made, found = _of_requests(
+        con, frame, sampled, slo, budgets, prices, simulate, apart, with_findings=at_once
+    )
     if at_once and recent is not None and requests >= LEAST_LATELY:
-        causes = Causes(found.known or NO_CAUSES, made.indicators, made.reasons.get("indicators"), made.edges, made.headroom)
+        causes = Causes(
+            found.known or NO_CAUSES,
+            made.indicators,
+            made.reasons.get("indicators"),
+            made.edges,
+            made.headroom,
+        )
         recent.remember(window, slo, budgets, causes, time.monotonic() - began)
     made.findings_age_s = 0.0 if at_once else told[0] if told else None
     if made.findings_age_s is None:
@@ -171,7 +212,13 @@ def build(
 
 
 def _again(
-    con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, budgets: Configured | None, prices: Prices | None, simulate: Simulate | None, requests: int,
+    con: duckdb.DuckDBPyConnection,
+    window: Window,
+    slo: Slo,
+    budgets: Configured | None,
+    prices: Prices | None,
+    simulate: Simulate | None,
+    requests: int,
     lately: tuple[float, Causes],
 ) -> Report | None:
     """The numbers of now with the causes found lately; None where those are about another breach, or there is nothing to judge."""
@@ -179,7 +226,9 @@ def _again(
     sampled = assess(con, frame)
     if frame.rows.is_empty() or sampled.refused:
         return None
-    made, found = _of_requests(con, frame, sampled, slo, budgets, prices, simulate, lately[1], with_findings=False)
+    made, found = _of_requests(
+        con, frame, sampled, slo, budgets, prices, simulate, lately[1], with_findings=False
+    )
     made.findings_age_s = lately[0]
     return made if found.why_no_causes is None else None
 
@@ -190,24 +239,57 @@ def seeking(report: Report) -> bool:
 
 
 def _of_requests(
-    con: duckdb.DuckDBPyConnection, whole: RequestFrame, sampled: Sampling, slo: Slo, budgets: Configured | None, prices: Prices | None,
-    simulate: Simulate | None, apart: Causes | None, *, with_findings: bool,
+    con: duckdb.DuckDBPyConnection,
+    whole: RequestFrame,
+    sampled: Sampling,
+    slo: Slo,
+    budgets: Configured | None,
+    prices: Prices | None,
+    simulate: Simulate | None,
+    apart: Causes | None,
+    *,
+    with_findings: bool,
 ) -> tuple[Report, Diagnosed]:
     """The report of requests that stand for all, or can be weighted so that they do; with causes that were sought `apart`, or with findings of its own."""
     chosen = choose(con, whole, slo)
-    doubts = held_back(checks(con, whole, slo, sampled), whole, chosen.frame if chosen is not None else None)
+    doubts = held_back(
+        checks(con, whole, slo, sampled), whole, chosen.frame if chosen is not None else None
+    )
     doubts += evidence_checks(whole) if with_findings or apart else []
     frame, spoiled = without_spoiled(whole, doubts)
     even = evened(frame)
     found = diagnose(
-        even, slo, lookups(con, frame, slo, simulate), baseline=chosen, budgets=budgets, with_findings=with_findings,
-        coverage=sampled.of_engines, known=apart.known if apart else None)
-    learned, why_none = (apart.indicators, apart.why_no_indicators) if apart else indicators(con, frame, slo) if with_findings else ([], "not asked for")
-    between = apart.edges if apart else crossed(con, frame, found.verdict.onset, frame.rows.height) if with_findings else None
+        even,
+        slo,
+        lookups(con, frame, slo, simulate),
+        baseline=chosen,
+        budgets=budgets,
+        with_findings=with_findings,
+        coverage=sampled.of_engines,
+        known=apart.known if apart else None,
+    )
+    learned, why_none = (
+        (apart.indicators, apart.why_no_indicators)
+        if apart
+        else indicators(con, frame, slo)
+        if with_findings
+        else ([], "not asked for")
+    )
+    between = (
+        apart.edges
+        if apart
+        else crossed(con, frame, found.verdict.onset, frame.rows.height)
+        if with_findings
+        else None
+    )
     times = latency(frame.rows, weights=sampled.weights)
     for metric, why in spoiled.items():
         setattr(times, f"{metric}_ms", no_latency(why, whole.rows.height).ttft_ms)
-    judged = found.goodput if even is frame else goodput(judge(frame.rows, slo), frame.seconds, sampled.weights)
+    judged = (
+        found.goodput
+        if even is frame
+        else goodput(judge(frame.rows, slo), frame.seconds, sampled.weights)
+    )
     judged.own_limits = own_limits(frame.rows)
     arrived = sent(con, frame.start, frame.end)
     onset = found.verdict.onset
@@ -225,8 +307,16 @@ def _of_requests(
         findings=found.findings,
         indicators=learned,
         data_quality=[*doubts, *arrived_checks(arrived, with_requests=True)],
-        instances=instance_rows(con, frame.start, frame.end, frame.window.model, arrived, from_us=None if onset is None else to_us(onset))
-        if arrived.indicators or arrived.targets else [],
+        instances=instance_rows(
+            con,
+            frame.start,
+            frame.end,
+            frame.window.model,
+            arrived,
+            from_us=None if onset is None else to_us(onset),
+        )
+        if arrived.indicators or arrived.targets
+        else [],
         targets=arrived.targets,
         unknown_metrics=arrived.unknown,
         cost=cost(con, frame, prices),
@@ -246,11 +336,17 @@ def _price(made: Report, prices: Prices | None) -> None:
     if prices is None or made.cost is None or not made.window.requests:
         return
     schema = {"model": pl.String, "input_tokens": pl.Int64, "output_tokens": pl.Int64}
-    calls = pl.DataFrame([(one.model, one.input_tokens, one.output_tokens) for one in made.cost.models], schema=schema, orient="row")
+    calls = pl.DataFrame(
+        [(one.model, one.input_tokens, one.output_tokens) for one in made.cost.models],
+        schema=schema,
+        orient="row",
+    )
     for at, finding in enumerate(made.findings):
         if finding.fix is not None and finding.fix.predicted is not None:
             predicted = priced(finding.fix.predicted, calls, made.window.requests, prices)
-            made.findings[at] = msgspec.structs.replace(finding, fix=msgspec.structs.replace(finding.fix, predicted=predicted))
+            made.findings[at] = msgspec.structs.replace(
+                finding, fix=msgspec.structs.replace(finding.fix, predicted=predicted)
+            )
 
 
 def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo, arrived: Sent) -> Report:
@@ -261,51 +357,147 @@ def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo, arrived: Sent)
         facts.start, facts.end = engine.start, engine.end
         facts.reasons = {} if engine.start and engine.end else facts.reasons
     return Report(
-        window=facts, baseline=None, slo=slo, latency=engine.latency,
-        goodput=Goodput(ratio=None, rps=None, good=0, bad=0, unmeasurable=0, failed_by=FailedBy(), reasons=dict.fromkeys(("ratio", "rps"), none)),
-        stages=[], errors=_no_errors("no spans"), retries=_no_retries("no spans"),
-        checklist=checklist(frame, slo, None, engine.latency), verdict=engine.verdict, findings=[], indicators=[], data_quality=engine.checks,
-        instances=engine.instances, targets=arrived.targets, unknown_metrics=arrived.unknown,
-        reasons=dict.fromkeys(("baseline", "findings", "findings_age_s", "stages", "cost", "edges"), "metrics alone: no request has spans"))
+        window=facts,
+        baseline=None,
+        slo=slo,
+        latency=engine.latency,
+        goodput=Goodput(
+            ratio=None,
+            rps=None,
+            good=0,
+            bad=0,
+            unmeasurable=0,
+            failed_by=FailedBy(),
+            reasons=dict.fromkeys(("ratio", "rps"), none),
+        ),
+        stages=[],
+        errors=_no_errors("no spans"),
+        retries=_no_retries("no spans"),
+        checklist=checklist(frame, slo, None, engine.latency),
+        verdict=engine.verdict,
+        findings=[],
+        indicators=[],
+        data_quality=engine.checks,
+        instances=engine.instances,
+        targets=arrived.targets,
+        unknown_metrics=arrived.unknown,
+        reasons=dict.fromkeys(
+            ("baseline", "findings", "findings_age_s", "stages", "cost", "edges"),
+            "metrics alone: no request has spans",
+        ),
+    )
 
 
 def _of_nothing(frame: RequestFrame, refused: str, slo: Slo, budgets: Configured | None) -> Report:
     """The report of a filter that names nothing that is stored: no other data stands in."""
     budgets_for(slo, next(iter(slo.limits())), budgets)
-    nulls = ("metric", "stage", "cause", "onset", "trend", "affected", "owner", "mitigation", "rollback", "recheck_after_s")
+    nulls = (
+        "metric",
+        "stage",
+        "cause",
+        "onset",
+        "trend",
+        "affected",
+        "owner",
+        "mitigation",
+        "rollback",
+        "recheck_after_s",
+    )
     why = "a filter names nothing that is stored"
     return Report(
-        window=_window_facts(frame), baseline=None, slo=slo, latency=no_latency(why),
-        goodput=Goodput(ratio=None, rps=None, good=0, bad=0, unmeasurable=0, failed_by=FailedBy(), reasons=dict.fromkeys(("ratio", "rps"), why)),
-        stages=[], errors=_no_errors(why), retries=_no_retries(why), checklist=checklist(frame, slo, None),
-        verdict=Verdict(status="no_data", sentence=f"No data: {refused}.", reasons=dict.fromkeys(nulls, why)), findings=[], indicators=[], data_quality=[],
-        refused=refused, reasons=dict.fromkeys(("baseline", "findings", "findings_age_s", "stages", "cost", "edges"), why))
+        window=_window_facts(frame),
+        baseline=None,
+        slo=slo,
+        latency=no_latency(why),
+        goodput=Goodput(
+            ratio=None,
+            rps=None,
+            good=0,
+            bad=0,
+            unmeasurable=0,
+            failed_by=FailedBy(),
+            reasons=dict.fromkeys(("ratio", "rps"), why),
+        ),
+        stages=[],
+        errors=_no_errors(why),
+        retries=_no_retries(why),
+        checklist=checklist(frame, slo, None),
+        verdict=Verdict(
+            status="no_data", sentence=f"No data: {refused}.", reasons=dict.fromkeys(nulls, why)
+        ),
+        findings=[],
+        indicators=[],
+        data_quality=[],
+        refused=refused,
+        reasons=dict.fromkeys(
+            ("baseline", "findings", "findings_age_s", "stages", "cost", "edges"), why
+        ),
+    )
 
 
-def _refused(con: duckdb.DuckDBPyConnection, frame: RequestFrame, sampled: Sampling, slo: Slo) -> Report:
+def _refused(
+    con: duckdb.DuckDBPyConnection, frame: RequestFrame, sampled: Sampling, slo: Slo
+) -> Report:
     """The report of requests that do not stand for all: what is in the store, and no percentile, share or rate."""
     why = sampled.why
     judged = goodput(judge(frame.rows, slo), frame.seconds)
     judged.ratio = judged.rps = None
     judged.reasons = dict.fromkeys(("ratio", "rps"), why)
-    nulls = ("metric", "stage", "cause", "onset", "trend", "affected", "owner", "mitigation", "rollback", "recheck_after_s")
-    sentence = (f"Not enough data to judge: {sampled.detail}. Percentiles, goodput and rates of such a selection would be fiction: "
-                "keep every trace, or sample by probability.")
+    nulls = (
+        "metric",
+        "stage",
+        "cause",
+        "onset",
+        "trend",
+        "affected",
+        "owner",
+        "mitigation",
+        "rollback",
+        "recheck_after_s",
+    )
+    sentence = (
+        f"Not enough data to judge: {sampled.detail}. Percentiles, goodput and rates of such a selection would be fiction: "
+        "keep every trace, or sample by probability."
+    )
     return Report(
-        window=_window_facts(frame), baseline=None, slo=slo, latency=no_latency(why, frame.rows.height), goodput=judged, stages=[], errors=_no_errors(why),
-        retries=_no_retries(why), checklist=checklist(frame, slo, None),
-        verdict=Verdict(status="not_enough_data", sentence=sentence, reasons=dict.fromkeys(nulls, why)), findings=[], indicators=[],
-        data_quality=checks(con, frame, slo, sampled), reasons=dict.fromkeys(("baseline", "findings", "findings_age_s", "stages", "cost", "edges"), why))
+        window=_window_facts(frame),
+        baseline=None,
+        slo=slo,
+        latency=no_latency(why, frame.rows.height),
+        goodput=judged,
+        stages=[],
+        errors=_no_errors(why),
+        retries=_no_retries(why),
+        checklist=checklist(frame, slo, None),
+        verdict=Verdict(
+            status="not_enough_data", sentence=sentence, reasons=dict.fromkeys(nulls, why)
+        ),
+        findings=[],
+        indicators=[],
+        data_quality=checks(con, frame, slo, sampled),
+        reasons=dict.fromkeys(
+            ("baseline", "findings", "findings_age_s", "stages", "cost", "edges"), why
+        ),
+    )
 
 
 def _no_errors(why: str) -> Errors:
     nulls = ("ratio", "abandoned_ratio", "truncated_ratio", "abandoned_after_ms")
-    return Errors(ratio=None, abandoned_ratio=None, truncated_ratio=None, reasons=dict.fromkeys(nulls, why))
+    return Errors(
+        ratio=None, abandoned_ratio=None, truncated_ratio=None, reasons=dict.fromkeys(nulls, why)
+    )
 
 
 def _no_retries(why: str) -> Retries:
     nulls = ("attempts", "wasted_ms", "wasted_tokens", "on_slow", "on_error")
-    return Retries(attempts=None, wasted_ms=None, wasted_tokens=None, on_slow=None, on_error=None, reasons=dict.fromkeys(nulls, why))
+    return Retries(
+        attempts=None,
+        wasted_ms=None,
+        wasted_tokens=None,
+        on_slow=None,
+        on_error=None,
+        reasons=dict.fromkeys(nulls, why),
+    )
 
 
 def to_json(report: Report) -> bytes:
@@ -322,7 +514,9 @@ def from_json(data: bytes) -> Report:
     try:
         return decode(data, Report)
     except msgspec.MsgspecError as error:
-        raise AnalysisError(f"not a report of schema {SCHEMA}: {error}; use the same version on both sides") from error
+        raise AnalysisError(
+            f"not a report of schema {SCHEMA}: {error}; use the same version on both sides"
+        ) from error
 
 
 def _window_facts(frame: RequestFrame) -> WindowFacts:
@@ -334,11 +528,15 @@ def _window_facts(frame: RequestFrame) -> WindowFacts:
         llm_calls=int(rows["llm_calls"].sum()),
         spans=int(rows["spans"].sum()),
         incomplete=frame.incomplete,
-        reasons={} if frame.start and frame.end else dict.fromkeys(("start", "end"), "no request and no bound given"),
+        reasons={}
+        if frame.start and frame.end
+        else dict.fromkeys(("start", "end"), "no request and no bound given"),
     )
 
 
-def _reasons(frame: RequestFrame, found: Diagnosed, why_none: str | None, between: Edges | None) -> dict[str, str]:
+def _reasons(
+    frame: RequestFrame, found: Diagnosed, why_none: str | None, between: Edges | None
+) -> dict[str, str]:
     reasons = {} if why_none is None else {"indicators": why_none}
     if found.baseline is None:
         asked = frame.window.baseline
@@ -350,7 +548,9 @@ def _reasons(frame: RequestFrame, found: Diagnosed, why_none: str | None, betwee
             else "the baseline holds no request, or a selection that does not stand for all"
         )
     if found.verdict.status != "over_budget" and not found.findings:
-        reasons["findings"] = f"{_UNJUDGED[found.verdict.status]}: causes are sought for latency over budget"
+        reasons["findings"] = (
+            f"{_UNJUDGED[found.verdict.status]}: causes are sought for latency over budget"
+        )
     elif found.why_no_causes is not None:
         reasons["findings"] = found.why_no_causes
     if between is None:

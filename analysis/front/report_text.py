@@ -54,8 +54,14 @@ def render(report: Report, *, width: int = 100) -> str:
     parts = [
         [_head(report), *_wrap(report.verdict.sentence, width)],
         _latency(report, width),
-        [*_wrap(_goodput(report), width), *_wrap(say_cost(report.cost), width), *_wrap(_context(report), width), *_wrap(_now(report), width),
-         *_wrap(_room(report), width, "", "  "), *_wrap(_warning(report), width, "", "  ")],
+        [
+            *_wrap(_goodput(report), width),
+            *_wrap(say_cost(report.cost), width),
+            *_wrap(_context(report), width),
+            *_wrap(_now(report), width),
+            *_wrap(_room(report), width, "", "  "),
+            *_wrap(_warning(report), width, "", "  "),
+        ],
         _stages(report, width),
         _budgets(report),
         _instances(report, width),
@@ -106,13 +112,21 @@ def _latency(report: Report, width: int) -> list[str]:
 
 
 def _quantiles(stats: Percentiles) -> tuple[str, ...]:
-    return (f"{stats.n:,}", _time(stats.p50), _time(stats.p90), _with_interval(stats.p95, stats.p95_interval), _with_interval(stats.p99, stats.p99_interval),
-            _time(stats.max))
+    return (
+        f"{stats.n:,}",
+        _time(stats.p50),
+        _time(stats.p90),
+        _with_interval(stats.p95, stats.p95_interval),
+        _with_interval(stats.p99, stats.p99_interval),
+        _time(stats.max),
+    )
 
 
 def _goodput(report: Report) -> str:
     good, slo = report.goodput, report.slo
-    limits = ", ".join(f"{metric.upper()} {say_ms(limit)}" for metric, limit in slo.limits().items())
+    limits = ", ".join(
+        f"{metric.upper()} {say_ms(limit)}" for metric, limit in slo.limits().items()
+    )
     if good.ratio is None:
         return f"GOODPUT unknown: {good.reasons.get('ratio', 'nothing to judge')} (limits {limits})"
     failed = ", ".join(
@@ -125,25 +139,42 @@ def _goodput(report: Report) -> str:
         f"GOODPUT {say_ratio(good.ratio)} of {good.good + good.bad:,} requests meet {limits} at once "
         f"(target {say_ratio(slo.goodput_target)}); {rate}missed: {failed}, errors {good.failed_by.error:,}; "
         f"unmeasurable {good.unmeasurable:,}"
-        + (f"; {good.own_limits:,} judged by limits of their own (x-slo headers)" if good.own_limits else "")
+        + (
+            f"; {good.own_limits:,} judged by limits of their own (x-slo headers)"
+            if good.own_limits
+            else ""
+        )
     )
 
 
 def _context(report: Report) -> str:
     verdict, parts = report.verdict, []
     if verdict.onset is not None:
-        parts.append(f"since {_moment(verdict.onset, report)}" + (f", {verdict.trend}" if verdict.trend else ""))
+        parts.append(
+            f"since {_moment(verdict.onset, report)}"
+            + (f", {verdict.trend}" if verdict.trend else "")
+        )
     if verdict.affected is not None and verdict.affected.per_minute is not None:
         rate = verdict.affected.per_minute
-        parts.append(f"{rate:,.0f} bad requests/min" if rate >= 10.0 else f"{rate:.2g} bad requests/min")
+        parts.append(
+            f"{rate:,.0f} bad requests/min" if rate >= 10.0 else f"{rate:.2g} bad requests/min"
+        )
         # Of thousands of routes with a few bad requests each, none tells who is affected.
-        many = [share for share in verdict.affected.routes if share.requests >= _LEAST_AFFECTED * verdict.affected.requests]
+        many = [
+            share
+            for share in verdict.affected.routes
+            if share.requests >= _LEAST_AFFECTED * verdict.affected.requests
+        ]
         parts += [f"route {share.name} {say_ratio(share.ratio)} bad" for share in many[:2]]
     parts += [_change(change, report) for change in verdict.changed[:2]]
     if report.baseline is not None:
-        parts.append(f"baseline {say_count(report.baseline.requests, 'request')} ({report.baseline.choice.removeprefix('auto: ')})")
+        parts.append(
+            f"baseline {say_count(report.baseline.requests, 'request')} ({report.baseline.choice.removeprefix('auto: ')})"
+        )
     if any(check.check == "client_only" for check in report.data_quality):
-        parts.append("seen from clients alone, so no figures of engines, and gains are exact, resampled or estimated")
+        parts.append(
+            "seen from clients alone, so no figures of engines, and gains are exact, resampled or estimated"
+        )
     if verdict.status == "over_budget" and (lost := say_culprit(report.edges)):
         parts.append(lost)
     parts += [f"not {out.what} ({out.figure})" for out in verdict.ruled_out[:_MOST_RULED_OUT]]
@@ -153,22 +184,36 @@ def _context(report: Report) -> str:
 def _moment(time: datetime, report: Report) -> str:
     """A time of the window: without its date where the first line has said it."""
     start = report.window.start
-    return f"{time:%H:%M:%S} UTC" if start is not None and time.date() == start.date() else rfc3339(time)
+    return (
+        f"{time:%H:%M:%S} UTC"
+        if start is not None and time.date() == start.date()
+        else rfc3339(time)
+    )
 
 
 def _change(change: Changed, report: Report) -> str:
     at = "" if change.at == report.verdict.onset else f" at {_moment(change.at, report)}"
-    return f"{change.what} {change.before[0]} -> {change.after}{at}" if len(change.before) == 1 else f"{change.what} {change.after} new{at}"
+    return (
+        f"{change.what} {change.before[0]} -> {change.after}{at}"
+        if len(change.before) == 1
+        else f"{change.what} {change.after} new{at}"
+    )
 
 
 def _warning(report: Report) -> str:
     """Which indicator warned before breaches, and how far it may be relied on."""
-    return f"EARLY WARNING {leading_indicators.said(report.indicators)}." if report.indicators else ""
+    return (
+        f"EARLY WARNING {leading_indicators.said(report.indicators)}." if report.indicators else ""
+    )
 
 
 def _room(report: Report) -> str:
     """How far a service within its budget is from breaking it."""
-    return f"HEADROOM {headroom.said(report.headroom)}." if report.verdict.status == "within_budget" and report.headroom else ""
+    return (
+        f"HEADROOM {headroom.said(report.headroom)}."
+        if report.verdict.status == "within_budget" and report.headroom
+        else ""
+    )
 
 
 def _now(report: Report) -> str:
@@ -177,7 +222,11 @@ def _now(report: Report) -> str:
     if verdict.mitigation is None:
         return ""
     undo = f" Undo: {verdict.rollback}" if verdict.rollback else ""
-    again = f" Look again after {verdict.recheck_after_s / 60:.0f} min." if verdict.recheck_after_s else ""
+    again = (
+        f" Look again after {verdict.recheck_after_s / 60:.0f} min."
+        if verdict.recheck_after_s
+        else ""
+    )
     owner = f" Owner of the fix: {verdict.owner}." if verdict.owner else ""
     return f"NOW {verdict.mitigation}{undo}{again}{owner}"
 
@@ -194,11 +243,22 @@ def _stages(report: Report, width: int) -> list[str]:
     for row, name in _told(report.stages, slowest):
         share = say_ratio(row.breach_share) if row.breach_share is not None else "-"
         times = (row.budget_ms, row.typical_ms, row.tail_ms, row.p50_ms, row.p95_ms, row.p99_ms)
-        rows.append((name, *(_time(value) for value in times), share, "amber" if row.amber else "OVER" if row.over else ""))
+        rows.append(
+            (
+                name,
+                *(_time(value) for value in times),
+                share,
+                "amber" if row.amber else "OVER" if row.over else "",
+            )
+        )
     whole = "to the first token" if metric == "TTFT" else "of the whole request"
     low, high = report.slo.percentile - TAIL_POINTS, min(100.0, report.slo.percentile + TAIL_POINTS)
     note = f"path {whole}; {metric} means: typical P40-P60, near {percentile} P{low:g}-P{high:g}"
-    note += "; amber: over its part while requests are within the SLO" if any(row.amber for row in report.stages) else ""
+    note += (
+        "; amber: over its part while requests are within the SLO"
+        if any(row.amber for row in report.stages)
+        else ""
+    )
     named = next((row.budget for row in report.stages if row.budget is not None), None)
     note += f"; budget: {printable(named, 60)}" if named is not None else ""
     return [*_table(rows, "<>>>>>>><"), *_wrap(note, width, "  ", "  ")]
@@ -213,7 +273,10 @@ def _budgets(report: Report) -> list[str]:
         whose, *cells = said(row, name)
         rows.append((f"  {whose}", *cells))
     left = len(report.budgets) - _MOST_BUDGETS
-    return [*_table(rows, "<>>><"), *([f"  and {left} more: --output json has them"] if left > 0 else [])]
+    return [
+        *_table(rows, "<>>><"),
+        *([f"  and {left} more: --output json has them"] if left > 0 else []),
+    ]
 
 
 def _instances(report: Report, width: int) -> list[str]:
@@ -224,9 +287,20 @@ def _instances(report: Report, width: int) -> list[str]:
     head = ("INSTANCES" + (" since the onset" if since else ""), *instances.HEAD[1:])
     shown = report.instances[:_MOST_INSTANCES]
     left = len(report.instances) - len(shown)
-    rows = [(f"  {name}", *cells, "SICK" if sick else "") for name, *cells, sick in map(instances.cells, shown)]
-    why = instances.say_sick(report.instances, most=4) if report.verdict.scope != "engine_only" else ""
-    return [*_table([head, *rows], "<<>>>>>><"), *([f"  and {left} more: --output json has them"] if left > 0 else []), *_wrap(why, width, "  ", "    ")]
+    rows = [
+        (f"  {name}", *cells, "SICK" if sick else "")
+        for name, *cells, sick in map(instances.cells, shown)
+    ]
+    why = (
+        instances.say_sick(report.instances, most=4)
+        if report.verdict.scope != "engine_only"
+        else ""
+    )
+    return [
+        *_table([head, *rows], "<<>>>>>><"),
+        *([f"  and {left} more: --output json has them"] if left > 0 else []),
+        *_wrap(why, width, "  ", "    "),
+    ]
 
 
 def _told(stages: list[StageRow], slowest_ms: float) -> list[tuple[StageRow, str]]:
@@ -242,10 +316,15 @@ def _told(stages: list[StageRow], slowest_ms: float) -> list[tuple[StageRow, str
             told.append((row, f"    {row.stage} (after it)"))
         elif row.stage is None:
             only = mine[0].stage if len(mine) == 1 else None
-            told.append((row, f"  {row.group}" + (f": {only}" if only not in (None, row.group) else "")))
+            told.append(
+                (row, f"  {row.group}" + (f": {only}" if only not in (None, row.group) else ""))
+            )
         elif len(mine) > 1 or row.budget_ms is not None:
             told.append((row, f"    {row.stage}"))
-    least = sorted((pair[0] for pair in told if pair[0].stage is not None and not pair[0].over), key=lambda row: row.tail_ms or 0.0)
+    least = sorted(
+        (pair[0] for pair in told if pair[0].stage is not None and not pair[0].over),
+        key=lambda row: row.tail_ms or 0.0,
+    )
     left_out = [id(row) for row in least[: max(0, len(told) - _MOST_STAGES)]]
     return [pair for pair in told if id(pair[0]) not in left_out]
 
@@ -257,7 +336,9 @@ def _worth_a_line(row: StageRow, slowest_ms: float) -> bool:
 def _findings(report: Report, width: int) -> list[str]:
     if not report.findings:
         return [f"FINDINGS  {FINDING_CAUSES}"] if seeking(report) else []
-    lines = [f"FINDINGS, {report.findings_age_s:,.0f} s old" if report.findings_age_s else "FINDINGS"]
+    lines = [
+        f"FINDINGS, {report.findings_age_s:,.0f} s old" if report.findings_age_s else "FINDINGS"
+    ]
     for rank, finding in enumerate(report.findings[:_MOST_FINDINGS], start=1):
         lines += _finding(rank, finding, width, told=finding.rule == report.verdict.cause)
     more = len(report.findings) - _MOST_FINDINGS
@@ -266,18 +347,28 @@ def _findings(report: Report, width: int) -> list[str]:
 
 def _finding(rank: int, finding: Finding, width: int, *, told: bool) -> list[str]:
     """A finding, its fix, what that gains and where to look; on what the gain rests is not said again where the verdict's sentence has `told` it."""
-    head = (
-        f"{rank}. {finding.rule} ({finding.severity}, confidence {say_ratio(finding.confidence)}): {finding.headline}"
-    )
+    head = f"{rank}. {finding.rule} ({finding.severity}, confidence {say_ratio(finding.confidence)}): {finding.headline}"
     head += f" ({say_sample(finding)})."
     lines = _wrap(head, width, "  ", "     ")
     fix, gain = finding.fix, ""
     if fix is not None and fix.predicted is not None:
         gain = _gain(fix, fix.predicted, told=told, brief=finding.severity == "info")
-    if finding.severity == "info":  # an opportunity, not what is wrong: two lines of it are enough here
-        return [*lines, *_wrap(f"FIX {fix.title}. {gain}" if fix is not None else "", width, "     ", "     ")]
-    traces = f"TRACES {', '.join(printable(trace, 32) for trace in finding.exemplars[:2])}" if finding.exemplars else ""
-    for text in (f"FIX {fix.title}. {fix.detail}" if fix is not None else "", " ".join(part for part in (gain, traces) if part)):
+    if (
+        finding.severity == "info"
+    ):  # an opportunity, not what is wrong: two lines of it are enough here
+        return [
+            *lines,
+            *_wrap(f"FIX {fix.title}. {gain}" if fix is not None else "", width, "     ", "     "),
+        ]
+    traces = (
+        f"TRACES {', '.join(printable(trace, 32) for trace in finding.exemplars[:2])}"
+        if finding.exemplars
+        else ""
+    )
+    for text in (
+        f"FIX {fix.title}. {fix.detail}" if fix is not None else "",
+        " ".join(part for part in (gain, traces) if part),
+    ):
         lines += _wrap(text, width, "     ", "     ")
     return lines
 
@@ -299,7 +390,10 @@ def _quality(report: Report, width: int) -> list[str]:
     head = f"DATA QUALITY {len(report.data_quality) - len(bad)} checks passed"
     if len(said) < 2:
         return _wrap("; ".join([head, *said]), width, "", "  ")
-    return [f"{head}, {len(bad)} to look at", *(line for text in said for line in _wrap(text, width, "  ", "       "))]
+    return [
+        f"{head}, {len(bad)} to look at",
+        *(line for text in said for line in _wrap(text, width, "  ", "       ")),
+    ]
 
 
 def _time(value_ms: float | None) -> str:
@@ -316,7 +410,9 @@ def _table(rows: list[tuple[str, ...]], align: str) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(align))]
     lines = []
     for row in rows:
-        cells = [f"{cell:{side}{size}}" for cell, side, size in zip(row, align, widths, strict=True)]
+        cells = [
+            f"{cell:{side}{size}}" for cell, side, size in zip(row, align, widths, strict=True)
+        ]
         lines.append("  ".join(cells).rstrip())
     return lines
 
@@ -326,9 +422,15 @@ def _wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
         return []
     # A number stays on one line with its unit: textwrap does not break at no-break spaces.
     # The settings file's tables keep their brackets.
-    shown = re.sub(r"\((metrics|attributes|stages|scrape)\) in overrun\.toml", r"[\1] in overrun.toml", printable(text, 2000))
+    shown = re.sub(
+        r"\((metrics|attributes|stages|scrape)\) in overrun\.toml",
+        r"[\1] in overrun.toml",
+        printable(text, 2000),
+    )
     whole = re.sub(r"(?<=\d) (?=(?:ms|s|min)\b)", "\N{NO-BREAK SPACE}", shown)
-    lines = textwrap.wrap(whole, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    lines = textwrap.wrap(
+        whole, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
+    )
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 

@@ -24,14 +24,24 @@ def page(name: str, module: ModuleType) -> str:
             parts += [f"## {heading}", textwrap.dedent(text).strip()]
         else:
             parts.append(textwrap.dedent(block).strip())
-    return "\n\n".join(parts) + f"\n\nWritten from the docstring of `analysis/diagnosis/rules/{name}.py` by `make pages`.\n"
+    return (
+        "\n\n".join(parts)
+        + f"\n\nWritten from the docstring of `analysis/diagnosis/rules/{name}.py` by `make pages`.\n"
+    )
 
 
 def pages() -> dict[str, str]:
     """Return every file of the folder by its name: one page per rule, and README.md with a line for each."""
     out = {f"{name}.md": page(name, module) for name, module in rules().items()}
-    lines = [f"- [{name}]({name}.md): {(module.__doc__ or '').partition(': ')[2].partition(chr(10))[0]}" for name, module in rules().items()]
-    return out | {"README.md": "# Diagnoses\n\n" + "\n".join(lines) + "\n\nHow they are ranked and what each was checked with: [DIAGNOSIS](../DIAGNOSIS.md).\n"}
+    lines = [
+        f"- [{name}]({name}.md): {(module.__doc__ or '').partition(': ')[2].partition(chr(10))[0]}"
+        for name, module in rules().items()
+    ]
+    return out | {
+        "README.md": "# Diagnoses\n\n"
+        + "\n".join(lines)
+        + "\n\nHow they are ranked and what each was checked with: [DIAGNOSIS](../DIAGNOSIS.md).\n"
+    }
 
 
 def write(folder: Path) -> None:

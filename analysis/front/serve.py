@@ -72,8 +72,13 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(settings: Settings, on_ready: Callable[[Addresses, bool], None], stop: asyncio.Event | None = None, scrape_urls: Sequence[str] = (),
-                watched: Lengths | None = None) -> None:
+async def serve(
+    settings: Settings,
+    on_ready: Callable[[Addresses, bool], None],
+    stop: asyncio.Event | None = None,
+    scrape_urls: Sequence[str] = (),
+    watched: Lengths | None = None,
+) -> None:
     """Run until SIGINT or SIGTERM (or `stop`); then answer what was sent, assemble what is pending and close the store.
 
     The metrics pages at `scrape_urls` are read beside those of the settings (collector/sources/scrape.py). `watched` predicts the calls as they are assembled.
@@ -87,7 +92,10 @@ async def serve(settings: Settings, on_ready: Callable[[Addresses, bool], None],
     stop = stop or asyncio.Event()
     collector = settings.collector
     tokens = Tokens.find(os.environ, collector.token_file, collector.host, Path(collector.db))
-    tokens.check_hosts(collector.host, collector.api_host if collector.api_port >= 0 and collector.api_host else collector.host)
+    tokens.check_hosts(
+        collector.host,
+        collector.api_host if collector.api_port >= 0 and collector.api_host else collector.host,
+    )
     certificates = Certificates.of(collector)
     # Refused before anything is opened.
     size_bytes(settings.retention.db_max_size)
@@ -97,7 +105,13 @@ async def serve(settings: Settings, on_ready: Callable[[Addresses, bool], None],
         raise ConfigError(str(error)) from error
     scraped = scrape.targets(settings.scrape, scrape_urls)
     store = open_store(Path(collector.db), create=True, memory_limit=collector.memory_limit)
-    pipeline = Pipeline(store, collector, settings.privacy, watched.assemble if watched else assemble, settings.words)
+    pipeline = Pipeline(
+        store,
+        collector,
+        settings.privacy,
+        watched.assemble if watched else assemble,
+        settings.words,
+    )
     threading.Thread(target=_warm, args=(settings,), name="overrun-warm", daemon=True).start()
     try:
         with _signals(stop), Retention(store, pipeline.writer, settings.retention).running():
@@ -141,29 +155,54 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def _run(pipeline: Pipeline, settings: Settings, tokens: Tokens, certificates: Certificates | None,
-               on_ready: Callable[[Addresses, bool], None], stop: asyncio.Event, scraped: Sequence[scrape.Target], watched: Lengths | None) -> None:
+async def _run(
+    pipeline: Pipeline,
+    settings: Settings,
+    tokens: Tokens,
+    certificates: Certificates | None,
+    on_ready: Callable[[Addresses, bool], None],
+    stop: asyncio.Event,
+    scraped: Sequence[scrape.Target],
+    watched: Lengths | None,
+) -> None:
     collector = settings.collector
     grpc_server = otlp_grpc.server(pipeline.writer, collector.max_body_mib << 20, tokens.ingest)
     grpc_port = _bind_grpc(grpc_server, collector.host, collector.grpc_port, certificates)
     http_socket = _bind_http(collector.host, collector.http_port, "HTTP", "--http-port")
     if grpc_port is None and http_socket is None:
-        raise CollectorError(f"neither port is free on {collector.host}: choose others with --grpc-port and --http-port (0 picks a free one)")
+        raise CollectorError(
+            f"neither port is free on {collector.host}: choose others with --grpc-port and --http-port (0 picks a free one)"
+        )
     apart = collector.api_port >= 0
-    api_socket = _bind_http(collector.api_host or collector.host, collector.api_port, "API", "--api-port") if apart else None
-    send = [erase_http.route(pipeline, tokens.ingest), *otlp_http.Receiver(pipeline.writer, collector, tokens.ingest).routes()]
+    api_socket = (
+        _bind_http(collector.api_host or collector.host, collector.api_port, "API", "--api-port")
+        if apart
+        else None
+    )
+    send = [
+        erase_http.route(pipeline, tokens.ingest),
+        *otlp_http.Receiver(pipeline.writer, collector, tokens.ingest).routes(),
+    ]
     worker = Worker()
     read = api.routes(pipeline, settings, worker, tokens.read, watched)
-    apps = [(http_socket, [*send, *(api.health_routes(pipeline) if apart else read)]), (api_socket, read)]
+    apps = [
+        (http_socket, [*send, *(api.health_routes(pipeline) if apart else read)]),
+        (api_socket, read),
+    ]
     if grpc_port is not None:
         await grpc_server.start()
-    running = [_web_server(routes, certificates, bound) for bound, routes in apps if bound is not None]
+    running = [
+        _web_server(routes, certificates, bound) for bound, routes in apps if bound is not None
+    ]
     serving = [task for _, task in running]
     while not all(server.started or task.done() for server, task in running):
         await asyncio.sleep(0.01)
     addresses = Addresses(
-        None if grpc_port is None else _host_port(collector.host, grpc_port), None if http_socket is None else _address(http_socket),
-        None if api_socket is None else _address(api_socket), "https" if certificates else "http")
+        None if grpc_port is None else _host_port(collector.host, grpc_port),
+        None if http_socket is None else _address(http_socket),
+        None if api_socket is None else _address(api_socket),
+        "https" if certificates else "http",
+    )
     asked_at = addresses.api if apart else addresses.http
     if asked_at:
         pipeline.store.announce(f"{addresses.scheme}://{asked_at}")
@@ -171,7 +210,9 @@ async def _run(pipeline: Pipeline, settings: Settings, tokens: Tokens, certifica
     empty = pipeline.writer.last_batch == 0
     on_ready(addresses, empty)
     if not empty:
-        threading.Thread(target=rehearse, args=(pipeline,), name="overrun-rehearse", daemon=True).start()
+        threading.Thread(
+            target=rehearse, args=(pipeline,), name="overrun-rehearse", daemon=True
+        ).start()
     scraper = scrape.Scraper(scraped, pipeline.writer)
     beside = [asyncio.create_task(_fold(pipeline))]
     if watched is not None:
@@ -183,17 +224,33 @@ async def _run(pipeline: Pipeline, settings: Settings, tokens: Tokens, certifica
     for server, _ in running:
         server.should_exit = True
     # Answers that take minutes are not waited for: whoever asked is told to ask again.
-    await asyncio.gather(grpc_server.stop(_GRACE_S), asyncio.to_thread(worker.close), asyncio.to_thread(pipeline.store.end_reading))
+    await asyncio.gather(
+        grpc_server.stop(_GRACE_S),
+        asyncio.to_thread(worker.close),
+        asyncio.to_thread(pipeline.store.end_reading),
+    )
     for task in serving:
         await task
     await asyncio.to_thread(end_tracing)
 
 
-def _web_server(routes: Sequence[BaseRoute], certificates: Certificates | None, bound: socket.socket) -> tuple[_Server, asyncio.Task[None]]:
+def _web_server(
+    routes: Sequence[BaseRoute], certificates: Certificates | None, bound: socket.socket
+) -> tuple[_Server, asyncio.Task[None]]:
     app = Starlette(routes=routes, exception_handlers={404: otlp_http.not_found})
     app.router.redirect_slashes = False
-    config = uvicorn.Config(app, loop="none", http=GuardedProtocol, ws="none", lifespan="off", log_config=None, access_log=False,
-                            server_header=False, timeout_graceful_shutdown=_GRACE_S, **(certificates.for_uvicorn() if certificates else {}))
+    config = uvicorn.Config(
+        app,
+        loop="none",
+        http=GuardedProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_S,
+        **(certificates.for_uvicorn() if certificates else {}),
+    )
     server = _Server(config)
     return server, asyncio.create_task(server.serve(sockets=[bound]))
 
@@ -214,7 +271,11 @@ def rehearse(pipeline: Pipeline) -> bool:
         with pipeline.store.reading() as con:
             newest = holdings(con, Window(start=datetime.now(UTC))).newest
             if newest is not None:
-                build(con, Window(start=newest - timedelta(minutes=1), end=newest + timedelta(seconds=1)), parse_slo("chat"))
+                build(
+                    con,
+                    Window(start=newest - timedelta(minutes=1), end=newest + timedelta(seconds=1)),
+                    parse_slo("chat"),
+                )
             return newest is not None
     except Exception as error:  # the edge of a thread: nobody waits for this answer
         log.info("the rehearsal was cut short: %s", error)
@@ -227,13 +288,18 @@ async def _fold(pipeline: Pipeline) -> None:
         try:
             while await _fold_once(pipeline, Claims()):
                 pass
-        except (CollectorError, duckdb.Error) as error:  # disk full or shutting down: the requests are still there, and it is tried again
+        except (
+            CollectorError,
+            duckdb.Error,
+        ) as error:  # disk full or shutting down: the requests are still there, and it is tried again
             log.warning("minutes were not folded into rollups, trying again: %s", error)
         await asyncio.sleep(_FOLD_S)
 
 
 async def _fold_once(pipeline: Pipeline, claims: Claims) -> bool:
-    return await asyncio.wrap_future(pipeline.writer.call(lambda connection: roll_up(connection, time.time_ns(), claims), claims))
+    return await asyncio.wrap_future(
+        pipeline.writer.call(lambda connection: roll_up(connection, time.time_ns(), claims), claims)
+    )
 
 
 async def _tell(pipeline: Pipeline, watched: Lengths) -> None:
@@ -264,9 +330,13 @@ def _host_port(host: str, port: int) -> str:
 
 def _bind_http(host: str, port: int, what: str, flag: str) -> socket.socket | None:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        )[0]
     except socket.gaierror as error:
-        raise ConfigError(f"--host {host!r} is not an address of this machine: {error.strerror}") from error
+        raise ConfigError(
+            f"--host {host!r} is not an address of this machine: {error.strerror}"
+        ) from error
     bound = socket.socket(family, kind, protocol)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -282,7 +352,9 @@ def _bind_http(host: str, port: int, what: str, flag: str) -> socket.socket | No
 
 def _bind_grpc(server: Any, host: str, port: int, certificates: Certificates | None) -> int | None:
     # grpc prints its own refusal; asking the socket first gives the same answer in our words.
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
+    with socket.socket(
+        socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM
+    ) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -291,7 +363,11 @@ def _bind_grpc(server: Any, host: str, port: int, certificates: Certificates | N
             return None
     try:
         at = _host_port(host, port)
-        return int(server.add_secure_port(at, certificates.for_grpc()) if certificates else server.add_insecure_port(at))
+        return int(
+            server.add_secure_port(at, certificates.for_grpc())
+            if certificates
+            else server.add_insecure_port(at)
+        )
     except RuntimeError as error:
         _busy("gRPC", host, port, "--grpc-port", str(error))
         return None

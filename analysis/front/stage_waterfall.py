@@ -46,15 +46,36 @@ class Stages(msgspec.Struct, kw_only=True):
 def stages_of(report: Report) -> Stages:
     """Arrange a report's stage rows as a waterfall from a typical to a slow request."""
     metric = report.verdict.metric if report.stages and report.verdict.metric != "errors" else None
-    rows = [row for row in report.stages if row.stage is not None and row.typical_ms is not None and row.tail_ms is not None]
+    rows = [
+        row
+        for row in report.stages
+        if row.stage is not None and row.typical_ms is not None and row.tail_ms is not None
+    ]
     parts = [
-        Part(stage=row.stage or "", typical_ms=row.typical_ms or 0.0, slow_ms=row.tail_ms or 0.0, added_ms=(row.tail_ms or 0.0) - (row.typical_ms or 0.0))
-        for row in rows]
+        Part(
+            stage=row.stage or "",
+            typical_ms=row.typical_ms or 0.0,
+            slow_ms=row.tail_ms or 0.0,
+            added_ms=(row.tail_ms or 0.0) - (row.typical_ms or 0.0),
+        )
+        for row in rows
+    ]
     n = getattr(report.latency, f"{metric}_ms").n if metric else 0
     values, percentile = np.zeros(n), report.slo.percentile
     return Stages(
-        metric=metric, path=path_of(metric) if metric else None, percentile=percentile, limit_ms=report.slo.limits().get(metric or ""), n=n,
+        metric=metric,
+        path=path_of(metric) if metric else None,
+        percentile=percentile,
+        limit_ms=report.slo.limits().get(metric or ""),
+        n=n,
         typical_n=len(band(values, *TYPICAL)) if parts else 0,
-        slow_n=len(band(values, percentile - TAIL_POINTS, percentile + TAIL_POINTS)) if parts else 0,
-        typical_ms=sum(part.typical_ms for part in parts) if parts else None, slow_ms=sum(part.slow_ms for part in parts) if parts else None,
-        stages=report.stages, parts=parts, budgets=report.budgets, reasons={} if parts else {"parts": report.reasons.get("stages", report.verdict.sentence)})
+        slow_n=len(band(values, percentile - TAIL_POINTS, percentile + TAIL_POINTS))
+        if parts
+        else 0,
+        typical_ms=sum(part.typical_ms for part in parts) if parts else None,
+        slow_ms=sum(part.slow_ms for part in parts) if parts else None,
+        stages=report.stages,
+        parts=parts,
+        budgets=report.budgets,
+        reasons={} if parts else {"parts": report.reasons.get("stages", report.verdict.sentence)},
+    )

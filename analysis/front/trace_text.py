@@ -25,7 +25,11 @@ def render(trace: Trace, width: int = 100) -> str:
     lines = [
         f"trace {trace.trace_id}  {printable(trace.service)}  {printable(trace.route or '')}",
         f"start {trace.start}  E2E {_ms(trace.e2e_ms)}  {ttft}  {len(trace.spans)} spans",
-        "critical path: " + ", ".join(f"{stage} {_ms(ms)} ({say_ratio(round(ms / max(trace.e2e_ms, 1e-9), 2))})" for stage, ms in _largest(trace.stages)),
+        "critical path: "
+        + ", ".join(
+            f"{stage} {_ms(ms)} ({say_ratio(round(ms / max(trace.e2e_ms, 1e-9), 2))})"
+            for stage, ms in _largest(trace.stages)
+        ),
         "",
         f"{'span':<{label}}{'':<{bar}}{'stage':>12}{'on path':>12}",
     ]
@@ -33,7 +37,10 @@ def render(trace: Trace, width: int = 100) -> str:
     if len(rows) < len(trace.spans):
         lines.append(f"{len(trace.spans) - len(rows)} shorter spans off the path are not shown")
     first_token = "" if trace.ttft_ms is None else "   ▏ first token"
-    lines += ["", f"{_INK} on the critical path   {_FADED} running, but not what the request waited for{first_token}"]
+    lines += [
+        "",
+        f"{_INK} on the critical path   {_FADED} running, but not what the request waited for{first_token}",
+    ]
     return "\n".join(lines)
 
 
@@ -52,7 +59,12 @@ def _row(span: TraceSpan, trace: Trace, label: int, bar: int, scale: float) -> s
     indent = "  " * min(span.depth, 8)
     name = _fit(f"{indent}{'! ' if span.error else ''}{printable(span.name)}", label - 1)
     cells = [" "] * bar
-    inked = {i for p in trace.path if p.span_id == span.span_id for i in _cells(p.from_ms, p.to_ms, scale, bar)}
+    inked = {
+        i
+        for p in trace.path
+        if p.span_id == span.span_id
+        for i in _cells(p.from_ms, p.to_ms, scale, bar)
+    }
     for i in _cells(span.start_ms, span.start_ms + span.duration_ms, scale, bar):
         cells[i] = _FADED
     for i in inked:

@@ -26,7 +26,9 @@ def gather(con: duckdb.DuckDBPyConnection, question: Question, metric: str | Non
     """
     if metric is not None and metric not in METRICS:
         raise WhatIfError(f"metric {metric[:64]!r} cannot be predicted: {nearest(metric, METRICS)}")
-    facts = load_facts(con, question.window, question.slo, metric or DEFAULT_METRIC, budgets=question.budgets)
+    facts = load_facts(
+        con, question.window, question.slo, metric or DEFAULT_METRIC, budgets=question.budgets
+    )
     if not len(facts):
         refuse_unstored(con, question.window)
     if metric is None and len(facts):
@@ -38,6 +40,8 @@ def gather(con: duckdb.DuckDBPyConnection, question: Question, metric: str | Non
 def in_money(answer: Prediction, facts: Facts, prices: Prices | None) -> Prediction:
     """Return the answer with `cost.saved_per_1000_requests` (or `added_`) where a fix saves tokens (or sends calls twice) and the models have prices."""
     if prices is not None and answer.predicted is not None:
-        answer.predicted = priced(answer.predicted, facts.calls.filter(facts.calls["request"] >= 0), len(facts), prices)
+        answer.predicted = priced(
+            answer.predicted, facts.calls.filter(facts.calls["request"] >= 0), len(facts), prices
+        )
         answer.cost = answer.predicted.cost
     return answer

@@ -41,14 +41,24 @@ def command(name: str, common: Mapping[str, Any], ask: Ask) -> Any | None:
         return None
     own = catalogue.parameters(fix)
     # A flag of the fix's own goes before a filter of the same name.
-    shared = {key: hint for key, hint in common.items() if key not in {parameter.name for parameter in own}}
+    shared = {
+        key: hint
+        for key, hint in common.items()
+        if key not in {parameter.name for parameter in own}
+    }
 
     def run(**given: Any) -> None:
         texts = {p.name: None if given[p.name] is None else str(given[p.name]) for p in own}
         ask(fix, texts, {key: given.get(key) for key in common})
 
-    signature = [inspect.Parameter(p.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_hint(p)) for p in own]
-    signature += [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint) for key, hint in shared.items()]
+    signature = [
+        inspect.Parameter(p.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_hint(p))
+        for p in own
+    ]
+    signature += [
+        inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+        for key, hint in shared.items()
+    ]
     run.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in signature}
     run.__doc__ = (catalogue.find(fix).__doc__ or "").strip()
@@ -58,7 +68,16 @@ def command(name: str, common: Mapping[str, Any], ask: Ask) -> Any | None:
 
 
 def _hint(parameter: catalogue.Parameter) -> Any:
-    default = "" if parameter.default is None or parameter.required else f" (default {parameter.default})"
+    default = (
+        "" if parameter.default is None or parameter.required else f" (default {parameter.default})"
+    )
     text = f"{parameter.help}{default}{' [required]' if parameter.required else ''}"
     # Values are read as texts and judged by the fix, so that a bad one is refused in its words, here as over HTTP.
-    return Annotated[str | None, typer.Option(f"--{parameter.name.replace('_', '-')}", help=text, metavar=parameter.kind.__name__.upper())]
+    return Annotated[
+        str | None,
+        typer.Option(
+            f"--{parameter.name.replace('_', '-')}",
+            help=text,
+            metavar=parameter.kind.__name__.upper(),
+        ),
+    ]

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from overrun.analysis.whatif.prediction import Effect, Fitted, Prediction
-from overrun.analysis.words.finding import printable, say_costs, say_count, say_ms, say_over, say_ratio
+from overrun.analysis.words.finding import (
+    printable,
+    say_costs,
+    say_count,
+    say_ms,
+    say_over,
+    say_ratio,
+)
 
 _NAMES: Final = {"ttft": "TTFT", "e2e": "E2E", "tpot": "TPOT"}
 _METHODS: Final = {
@@ -24,19 +31,35 @@ def render(answer: Prediction) -> str:
     if gain is None:
         lines += [f"No answer: {answer.reasons.get('predicted', 'nothing to predict')}."]
         return "\n".join(lines + _engines(answer))
-    band = f" (90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])})" if gain.interval else ""
-    lines.append(f"{_NAMES.get(gain.metric, gain.metric)} P{100 * gain.quantile:g}: {say_ms(gain.before)} -> {say_ms(gain.after)}{band}, "
-                 f"{say_ratio(gain.touched_ratio)} of {answer.requests:,} requests touched{f', {over}' if (over := say_over(gain)) else ''}.")
+    band = (
+        f" (90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])})"
+        if gain.interval
+        else ""
+    )
+    lines.append(
+        f"{_NAMES.get(gain.metric, gain.metric)} P{100 * gain.quantile:g}: {say_ms(gain.before)} -> {say_ms(gain.after)}{band}, "
+        f"{say_ratio(gain.touched_ratio)} of {answer.requests:,} requests touched{f', {over}' if (over := say_over(gain)) else ''}."
+    )
     if answer.goodput_before is not None and answer.goodput_after is not None:
-        lines.append(f"Successful requests within the SLO: {say_ratio(answer.goodput_before)} -> {say_ratio(answer.goodput_after)}.")
+        lines.append(
+            f"Successful requests within the SLO: {say_ratio(answer.goodput_before)} -> {say_ratio(answer.goodput_after)}."
+        )
     lines += ["", f"{'':14}{'before':>12}{'after':>12}   90 % interval"]
     lines += [_row(effect) for effect in answer.effects]
-    how = _METHODS["client_only" if "client_only" in answer.reasons and not answer.bound else answer.method]
-    lines += ["", f"How: {how}{', a bound' if answer.bound else ''}.", f"Holds if {answer.assumption}."]
+    how = _METHODS[
+        "client_only" if "client_only" in answer.reasons and not answer.bound else answer.method
+    ]
+    lines += [
+        "",
+        f"How: {how}{', a bound' if answer.bound else ''}.",
+        f"Holds if {answer.assumption}.",
+    ]
     if gain.cost:
         lines.append(f"Cost: {say_costs(gain)}.")
     if gain.backtest_error_ratio is not None:
-        lines.append(f"Back-test: on calls that calibration had not seen, P{100 * gain.quantile:g} was {say_ratio(gain.backtest_error_ratio)} off.")
+        lines.append(
+            f"Back-test: on calls that calibration had not seen, P{100 * gain.quantile:g} was {say_ratio(gain.backtest_error_ratio)} off."
+        )
     lines += [f"Note: {why}." for name, why in answer.reasons.items() if name != "predicted"]
     return "\n".join(lines + _engines(answer))
 
@@ -46,7 +69,9 @@ def _row(effect: Effect) -> str:
     if effect.before is None or effect.after is None:
         known = "-" if effect.before is None else say_ms(effect.before)
         return f"{name:14}{known:>12}{'-':>12}   {next(iter(effect.reasons.values()), '')}"
-    band = f"{say_ms(effect.interval[0])} to {say_ms(effect.interval[1])}" if effect.interval else "-"
+    band = (
+        f"{say_ms(effect.interval[0])} to {say_ms(effect.interval[1])}" if effect.interval else "-"
+    )
     return f"{name:14}{say_ms(effect.before):>12}{say_ms(effect.after):>12}   {band}"
 
 
@@ -59,5 +84,7 @@ def _engine(one: Fitted) -> str:
     seen = max(one.identity_error.values())
     name = f"Engine {printable(one.model)}" if one.model else "Engine"
     guessed = ", guessed and not measured" if one.guessed else ""
-    return (f"{name}{guessed}: {one.replicas} x {one.scheduler}, {one.token_budget:,} tokens a step, {one.max_sequences:,} seats, {kv}; fitted to "
-            f"{say_count(one.calls, 'call')} in {one.seconds:.1f} s, replays their quantiles within {say_ratio(seen)}.")
+    return (
+        f"{name}{guessed}: {one.replicas} x {one.scheduler}, {one.token_budget:,} tokens a step, {one.max_sequences:,} seats, {kv}; fitted to "
+        f"{say_count(one.calls, 'call')} in {one.seconds:.1f} s, replays their quantiles within {say_ratio(seen)}."
+    )

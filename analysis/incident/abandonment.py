@@ -49,22 +49,37 @@ def _sides(rows: pl.DataFrame, slo: Slo) -> tuple[BoolArray, BoolArray]:
     none = np.zeros(len(gone), np.bool_)
     if not gone.any():
         return none, none
-    limits = {metric: _each(limits_of(rows, slo, metric), len(gone)) for metric in ("ttft", "tpot", "itl", "e2e")}
-    values = {metric: rows[f"{metric}_ms"].cast(pl.Float64).fill_null(np.nan).to_numpy() for metric in limits if f"{metric}_ms" in rows.columns}
+    limits = {
+        metric: _each(limits_of(rows, slo, metric), len(gone))
+        for metric in ("ttft", "tpot", "itl", "e2e")
+    }
+    values = {
+        metric: rows[f"{metric}_ms"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+        for metric in limits
+        if f"{metric}_ms" in rows.columns
+    }
     values = {metric: values.get(metric, np.full(len(gone), np.nan)) for metric in limits}
     early = gone & ~(values["e2e"] > limits["e2e"])
     seen = ~np.isnan(values["ttft"])
-    late = np.logical_or.reduce([values[metric] > limits[metric] for metric in ("ttft", "tpot", "itl")])
+    late = np.logical_or.reduce(
+        [values[metric] > limits[metric] for metric in ("ttft", "tpot", "itl")]
+    )
     unknown = early & ~seen
     unknown[unknown] = _plausible(rows, unknown, values["ttft"], values["e2e"], limits["ttft"])
     return unknown, early & seen & ~late
 
 
 def _each(limit: float | FloatArray | None, n: int) -> FloatArray:
-    return np.full(n, np.inf if limit is None else limit) if limit is None or isinstance(limit, float) else limit
+    return (
+        np.full(n, np.inf if limit is None else limit)
+        if limit is None or isinstance(limit, float)
+        else limit
+    )
 
 
-def _plausible(rows: pl.DataFrame, left: BoolArray, ttft: FloatArray, e2e: FloatArray, limit: FloatArray) -> BoolArray:
+def _plausible(
+    rows: pl.DataFrame, left: BoolArray, ttft: FloatArray, e2e: FloatArray, limit: FloatArray
+) -> BoolArray:
     """Per left request (of `left`): whether answered ones of its moment took longer than it waited, and had first tokens in time where its limit had passed."""
     error, start = rows["error"].to_numpy().astype(np.bool_), rows["start_us"].to_numpy()
     answered = np.flatnonzero(~error)
@@ -73,14 +88,18 @@ def _plausible(rows: pl.DataFrame, left: BoolArray, ttft: FloatArray, e2e: Float
         return np.zeros(int(left.sum()), np.bool_)
     who, parts = np.flatnonzero(left), []
     for block in np.split(who, range(BLOCK, len(who), BLOCK)):
-        near = np.searchsorted(start[answered], start[block])[:, None] + np.arange(-NEAREST, NEAREST)
+        near = np.searchsorted(start[answered], start[block])[:, None] + np.arange(
+            -NEAREST, NEAREST
+        )
         inside = (near >= 0) & (near < len(answered))
         others = answered[np.clip(near, 0, len(answered) - 1)]
         inside &= np.abs(start[others] - start[block][:, None]) <= MOMENT_US
         n = inside.sum(axis=1)
         longer = (inside & (e2e[others] > e2e[block][:, None])).sum(axis=1) > RARELY * n
         known = inside & ~np.isnan(ttft[others])
-        in_time_too = 2 * (known & (ttft[others] <= limit[block][:, None])).sum(axis=1) >= known.sum(axis=1)
+        in_time_too = 2 * (known & (ttft[others] <= limit[block][:, None])).sum(
+            axis=1
+        ) >= known.sum(axis=1)
         parts.append((n >= MIN_NEAR) & longer & (in_time_too | (e2e[block] <= limit[block])))
     return np.concatenate(parts)
 
@@ -90,7 +109,9 @@ def _risen(left: BoolArray, usual: BoolArray | None) -> BoolArray:
     n = len(left)
     edges = [0, *splits(left), n]
     pieces = list(itertools.pairwise(edges))
-    reference = (int(left[: edges[1]].sum()), edges[1]) if usual is None else (int(usual.sum()), len(usual))
+    reference = (
+        (int(left[: edges[1]].sum()), edges[1]) if usual is None else (int(usual.sum()), len(usual))
+    )
     most = wilson(*reference, Z_RISE)[1]
     out = np.zeros(n, np.bool_)
     for first, last in pieces:

@@ -54,22 +54,40 @@ def _choose(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> Ch
     asked, start, end = frame.window.baseline, frame.start, frame.end
     if not isinstance(asked, str):
         return Chosen(_load(con, frame, *asked), "as asked")
-    if asked == "none" or start is None or end is None or end <= start:  # a window without length has no equal span before it
+    if (
+        asked == "none" or start is None or end is None or end <= start
+    ):  # a window without length has no equal span before it
         return None
     if asked == "previous":
-        return Chosen(_load(con, frame, start - (end - start), start), "previous: the equal span just before")
+        return Chosen(
+            _load(con, frame, start - (end - start), start), "previous: the equal span just before"
+        )
     oldest = con.execute(query("oldest_before"), {"start": start}).fetchall()[0][0]
     if oldest is None:
         return None
-    for days in DAYS_BACK if end - start <= _DAY else ():  # a window longer than a day has no same hours
+    for days in (
+        DAYS_BACK if end - start <= _DAY else ()
+    ):  # a window longer than a day has no same hours
         first, last = start - days * _DAY, end - days * _DAY
-        if first >= oldest - (end - start) / 2 and _healthy(con, replace(frame.window, start=first, end=last), slo):
-            return Chosen(_load(con, frame, max(first, oldest), last), f"auto: the same hours {days} {'day' if days == 1 else 'days'} before, healthy")
-    return _span_before(con, frame, slo, start, end - start, oldest) or _lesser(con, frame, slo, start, end - start, oldest)
+        if first >= oldest - (end - start) / 2 and _healthy(
+            con, replace(frame.window, start=first, end=last), slo
+        ):
+            return Chosen(
+                _load(con, frame, max(first, oldest), last),
+                f"auto: the same hours {days} {'day' if days == 1 else 'days'} before, healthy",
+            )
+    return _span_before(con, frame, slo, start, end - start, oldest) or _lesser(
+        con, frame, slo, start, end - start, oldest
+    )
 
 
 def _span_before(
-    con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, start: datetime, length: timedelta, oldest: datetime
+    con: duckdb.DuckDBPyConnection,
+    frame: RequestFrame,
+    slo: Slo,
+    start: datetime,
+    length: timedelta,
+    oldest: datetime,
 ) -> Chosen | None:
     """Return the nearest equal span before the window that is healthy, or its part before an onset in it."""
     for spans in SPANS_BACK:
@@ -81,11 +99,22 @@ def _span_before(
             what = "the equal span just before" if spans == 1 else f"the equal span {spans} before"
             onset = None if healthy_until == last else healthy_until
             until = "healthy" if onset is None else f"healthy until {onset:%H:%M:%S} UTC"
-            return Chosen(_load(con, frame, max(first, oldest), healthy_until), f"auto: {what}, {until}", onset)
+            return Chosen(
+                _load(con, frame, max(first, oldest), healthy_until),
+                f"auto: {what}, {until}",
+                onset,
+            )
     return None
 
 
-def _lesser(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, start: datetime, length: timedelta, oldest: datetime) -> Chosen | None:
+def _lesser(
+    con: duckdb.DuckDBPyConnection,
+    frame: RequestFrame,
+    slo: Slo,
+    start: datetime,
+    length: timedelta,
+    oldest: datetime,
+) -> Chosen | None:
     """Return the equal span just before a window that is broken throughout, or its part before an onset, where it misses the target far less."""
     first, allowed = start - length, 1.0 - slo.goodput_target
     if first < oldest - length / 2:
@@ -102,7 +131,9 @@ def _lesser(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, start
         return None
     until = start if onset is None else from_us(onset)
     choice = f"auto: the equal span just before, over the target as well ({say_ratio(missed / n)} miss it, {say_ratio(float(now))} now)"
-    return Chosen(_load(con, frame, max(first, oldest), until), choice, None if onset is None else until)
+    return Chosen(
+        _load(con, frame, max(first, oldest), until), choice, None if onset is None else until
+    )
 
 
 def _healthy_until(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> datetime | None:
@@ -121,7 +152,9 @@ def _healthy(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> bool:
     return _meets(*_judged(con, window, slo)[1:], slo)
 
 
-def _judged(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> tuple[IntArray, BoolArray, BoolArray]:
+def _judged(
+    con: duckdb.DuckDBPyConnection, window: Window, slo: Slo
+) -> tuple[IntArray, BoolArray, BoolArray]:
     """Starts of a window's requests, which met every limit (whom the client left by choice counts here as well), and which did not."""
     rows = load_judged(con, window, query("before"))
     good, bad = _sides(judge(rows, slo))
@@ -142,6 +175,13 @@ def _meets(good: BoolArray, bad: BoolArray, slo: Slo) -> bool:
     return n >= min_n(slo.percentile) and wilson(met, n, Z_ONE_SIDED)[1] >= slo.goodput_target
 
 
-def _load(con: duckdb.DuckDBPyConnection, frame: RequestFrame, start: datetime, end: datetime) -> RequestFrame:
+def _load(
+    con: duckdb.DuckDBPyConnection, frame: RequestFrame, start: datetime, end: datetime
+) -> RequestFrame:
     """The requests of another time, with the columns that the frame was read with."""
-    return load(con, replace(frame.window, start=start, end=end, baseline="none"), without=frame.without, every=frame.every)
+    return load(
+        con,
+        replace(frame.window, start=start, end=end, baseline="none"),
+        without=frame.without,
+        every=frame.every,
+    )

@@ -15,10 +15,28 @@ from overrun.analysis.incident.no_baseline import FIGURES
 from overrun.analysis.incident.onset import departure
 from overrun.analysis.incident.period import Period
 from overrun.analysis.numbers import change_points
-from overrun.analysis.numbers.budget import GROUPS, OTHER, STAGES, Budgets, Configured, StageTimes, budgets_for, overrun_shares, path_of, stage_times
+from overrun.analysis.numbers.budget import (
+    GROUPS,
+    OTHER,
+    STAGES,
+    Budgets,
+    Configured,
+    StageTimes,
+    budgets_for,
+    overrun_shares,
+    path_of,
+    stage_times,
+)
 from overrun.analysis.numbers.change_points import in_time
 from overrun.analysis.numbers.failures import overdue
-from overrun.analysis.numbers.goodput import Z_ONE_SIDED, Goodput, Judged, clearly_below, limits_of, wilson
+from overrun.analysis.numbers.goodput import (
+    Z_ONE_SIDED,
+    Goodput,
+    Judged,
+    clearly_below,
+    limits_of,
+    wilson,
+)
 from overrun.analysis.numbers.latency import min_n, quantile
 from overrun.analysis.numbers.tail import Tail, attribute, attribute_slow
 from overrun.analysis.numbers.window import RequestFrame
@@ -91,7 +109,9 @@ class Breach:
     def bad(self) -> BoolArray:
         """Requests that miss the SLO; where none carries every limited metric, those that miss the judged one."""
         return (
-            self.judged.bad if self.goodput.ratio is not None else self.judged.error | self.judged.misses[self.metric]
+            self.judged.bad
+            if self.goodput.ratio is not None
+            else self.judged.error | self.judged.misses[self.metric]
         )
 
     @property
@@ -102,20 +122,33 @@ class Breach:
     def against(self) -> str:
         """The limit in words, with those that requests came with."""
         name = f"slo_{self.metric}_ms"
-        given = self.frame.rows[name].drop_nulls().to_numpy() if name in self.frame.rows.columns else np.empty(0)
+        given = (
+            self.frame.rows[name].drop_nulls().to_numpy()
+            if name in self.frame.rows.columns
+            else np.empty(0)
+        )
         own = given[np.isfinite(given)]
         if not len(own):
             return f"a limit of {say_ms(self.limit_ms)}"
         theirs = f"their own in {say_count(len(own), 'request')} ({say_ms(float(np.median(own)))} at the median)"
-        return f"limits of {theirs}" if len(own) < len(given) else f"a limit of {say_ms(self.limit_ms)}, or {theirs}"
+        return (
+            f"limits of {theirs}"
+            if len(own) < len(given)
+            else f"a limit of {say_ms(self.limit_ms)}, or {theirs}"
+        )
 
     @functools.cached_property
     def over(self) -> bool:
         """Whether the SLO is broken: jointly or in one metric, by more than chance."""
         target = self.slo.goodput_target
         judged, order = self.judged, self.frame.order
-        sides = [((judged.good | judged.bad) & ~self.left, judged.good), *((judged.known[m], ~judged.misses[m]) for m in judged.known)]
-        ordered = (met[known] if order is None else met[order][known[order]] for known, met in sides)
+        sides = [
+            ((judged.good | judged.bad) & ~self.left, judged.good),
+            *((judged.known[m], ~judged.misses[m]) for m in judged.known),
+        ]
+        ordered = (
+            met[known] if order is None else met[order][known[order]] for known, met in sides
+        )
         return any(clearly_below(met, target) for met in ordered) or over_since(self)
 
     @functools.cached_property
@@ -139,7 +172,10 @@ def judged_metric(judged: Judged, rows: pl.DataFrame, slo: Slo) -> str | None:
         values = rows[f"{metric}_ms"].filter(~rows["error"]).drop_nulls().to_numpy()
         if len(values):
             overrun = quantile(values, slo.percentile / 100.0) / limit_ms
-            scores[metric] = (int(judged.misses[metric].sum() + overdue(rows, slo, metric).sum()), overrun)
+            scores[metric] = (
+                int(judged.misses[metric].sum() + overdue(rows, slo, metric).sum()),
+                overrun,
+            )
     return max(scores, key=lambda metric: scores[metric]) if scores else None
 
 
@@ -167,7 +203,13 @@ def breach_of(
     if budgets.own:
         wanted = sorted({*wanted, "route", "model"})
     frame = frame.having(wanted)
-    ok = judgeable(frame.rows.select(name for name in frame.rows.columns if name in {*wanted, f"slo_{metric}_ms"}), slo, metric)
+    ok = judgeable(
+        frame.rows.select(
+            name for name in frame.rows.columns if name in {*wanted, f"slo_{metric}_ms"}
+        ),
+        slo,
+        metric,
+    )
     limits_ms = limits_of(ok, slo, metric)
     limits_ms = limit_ms if limits_ms is None else limits_ms
     values, times = ok[f"{metric}_ms"].to_numpy(), stage_times(ok, path_of(metric), budgets)
@@ -178,13 +220,33 @@ def breach_of(
     if lesser is not None:  # it ends where that little is reached again
         onset, allowed = lesser, WORSE_PART * allowed
     starts = ok["start_us"].to_numpy()
-    departed = departure(starts, values, to_us(onset) if onset is not None else int(starts.max()) + 1, shared=metric in PACES)
-    if departed is not None and (onset is not None or _within_until(departed, starts, values > limits_ms, 1.0 - slo.goodput_target)):
+    departed = departure(
+        starts,
+        values,
+        to_us(onset) if onset is not None else int(starts.max()) + 1,
+        shared=metric in PACES,
+    )
+    if departed is not None and (
+        onset is not None
+        or _within_until(departed, starts, values > limits_ms, 1.0 - slo.goodput_target)
+    ):
         onset = from_us(departed)
     base, chosen = _baseline_rows(frame, ok, baseline, onset, metric, slo)
-    until = None if onset is None and base is None else impact.end(frame, bad, onset or EPOCH, allowed)
+    until = (
+        None if onset is None and base is None else impact.end(frame, bad, onset or EPOCH, allowed)
+    )
     # What came before the onset, or after all was well again, is no part of what went wrong.
-    tail, excess = tails(values, times, limits_ms, during(starts, onset, until), base, metric, slo, budgets, ~ok["error"].to_numpy())
+    tail, excess = tails(
+        values,
+        times,
+        limits_ms,
+        during(starts, onset, until),
+        base,
+        metric,
+        slo,
+        budgets,
+        ~ok["error"].to_numpy(),
+    )
     return Breach(
         frame,
         slo,
@@ -215,38 +277,73 @@ def during(starts: IntArray, onset: datetime | None, until: datetime | None) -> 
 
 
 def tails(
-    values: FloatArray, times: StageTimes, limits_ms: FloatArray | float, since: BoolArray, base: pl.DataFrame | None, metric: str, slo: Slo, budgets: Budgets,
+    values: FloatArray,
+    times: StageTimes,
+    limits_ms: FloatArray | float,
+    since: BoolArray,
+    base: pl.DataFrame | None,
+    metric: str,
+    slo: Slo,
+    budgets: Budgets,
     answered: BoolArray,
 ) -> tuple[Tail, Tail]:
     """Return what the requests around the SLO percentile (of those `answered`), and those over the limit since the onset, spent beyond the baseline's."""
-    against = None if base is None else (base[f"{metric}_ms"].to_numpy(), stage_times(base, path_of(metric)))
+    against = (
+        None
+        if base is None
+        else (base[f"{metric}_ms"].to_numpy(), stage_times(base, path_of(metric)))
+    )
     ordered = np.sort(values)
     carries = base is not None and base.height >= min_n(slo.percentile)
-    tail = _around(values, times, limits_ms, slo.percentile, against if carries else None, ordered, answered)
+    tail = _around(
+        values, times, limits_ms, slo.percentile, against if carries else None, ordered, answered
+    )
     slow = np.flatnonzero((values > limits_ms) & since)
     if not len(slow):
         return tail, tail
-    return tail, attribute_slow(values, times, slow, int(since.sum()), limit_ms=limits_ms, baseline=against, ordered=ordered, noise=tail.noise_z,
-                                budgets=budgets)
+    return tail, attribute_slow(
+        values,
+        times,
+        slow,
+        int(since.sum()),
+        limit_ms=limits_ms,
+        baseline=against,
+        ordered=ordered,
+        noise=tail.noise_z,
+        budgets=budgets,
+    )
 
 
 def _around(
-    values: FloatArray, times: StageTimes, limits_ms: FloatArray | float, percentile: float, against: tuple[FloatArray, StageTimes] | None, ordered: FloatArray,
+    values: FloatArray,
+    times: StageTimes,
+    limits_ms: FloatArray | float,
+    percentile: float,
+    against: tuple[FloatArray, StageTimes] | None,
+    ordered: FloatArray,
     answered: BoolArray,
 ) -> Tail:
     """What the answered requests around a percentile spent; its indices are of all `values`."""
     some = np.flatnonzero(answered)
     if len(some) == len(values):
-        tail = attribute(values, times, percentile, limit_ms=limits_ms, baseline=against, ordered=ordered)
+        tail = attribute(
+            values, times, percentile, limit_ms=limits_ms, baseline=against, ordered=ordered
+        )
     else:
         limits_ms = np.broadcast_to(limits_ms, len(values))[some]
-        tail = attribute(values[some], times.take(some), percentile, limit_ms=limits_ms, baseline=against)
+        tail = attribute(
+            values[some], times.take(some), percentile, limit_ms=limits_ms, baseline=against
+        )
     if tail is None:
         raise AssertionError("a metric is judged only where requests carry it")
     if len(some) == len(values):
         return tail
     of_base = tail.reference == "baseline"
-    return replace(tail, tail_index=some[tail.tail_index], reference_index=tail.reference_index if of_base else some[tail.reference_index])
+    return replace(
+        tail,
+        tail_index=some[tail.tail_index],
+        reference_index=tail.reference_index if of_base else some[tail.reference_index],
+    )
 
 
 def _within_until(moment_us: int, starts: IntArray, slow: BoolArray, allowed: float) -> bool:
@@ -268,21 +365,52 @@ def judgeable(rows: pl.DataFrame, slo: Slo, metric: str) -> pl.DataFrame:
     if metric != "ttft" or not late.any():
         return rows
     endless = pl.col("ttft_ms").is_null()
-    whole = {"ttft_ms": pl.col("e2e_ms"), **{f"ttft_{stage}_ms": pl.col(f"{stage}_ms") for stage in STAGES}}
+    whole = {
+        "ttft_ms": pl.col("e2e_ms"),
+        **{f"ttft_{stage}_ms": pl.col(f"{stage}_ms") for stage in STAGES},
+    }
     # A call that gave no token was waited for as for its first.
-    whole |= {"ttft_first_token_ms": pl.sum_horizontal("first_token_ms", "generation_ms"), "ttft_generation_ms": pl.lit(0.0)}
-    return rows.with_columns(**{name: pl.when(endless).then(value).otherwise(pl.col(name)) for name, value in whole.items()})
+    whole |= {
+        "ttft_first_token_ms": pl.sum_horizontal("first_token_ms", "generation_ms"),
+        "ttft_generation_ms": pl.lit(0.0),
+    }
+    return rows.with_columns(
+        **{
+            name: pl.when(endless).then(value).otherwise(pl.col(name))
+            for name, value in whole.items()
+        }
+    )
 
 
 def _numbers(metric: str) -> list[str]:
     """The columns of requests that the verdict without findings rests on: a report of a million requests copies no others."""
     paths = {path_of(metric), "e2e"}
-    columns = {"start_us", "error", "error_type", "service", "output_tokens", f"{metric}_ms", *(f"{path}_ms" for path in paths)}
-    return sorted(columns | {f"ttft_{stage}_ms" if path == "ttft" else f"{stage}_ms" for path in paths for stage in STAGES})
+    columns = {
+        "start_us",
+        "error",
+        "error_type",
+        "service",
+        "output_tokens",
+        f"{metric}_ms",
+        *(f"{path}_ms" for path in paths),
+    }
+    return sorted(
+        columns
+        | {
+            f"ttft_{stage}_ms" if path == "ttft" else f"{stage}_ms"
+            for path in paths
+            for stage in STAGES
+        }
+    )
 
 
 def _baseline_rows(
-    frame: RequestFrame, ok: pl.DataFrame, baseline: Chosen | None, onset: datetime | None, metric: str, slo: Slo
+    frame: RequestFrame,
+    ok: pl.DataFrame,
+    baseline: Chosen | None,
+    onset: datetime | None,
+    metric: str,
+    slo: Slo,
 ) -> tuple[pl.DataFrame | None, Baseline | None]:
     """Return the baseline's requests (see `judgeable`) and how it was chosen; `ok` are those of the window.
 
@@ -309,7 +437,12 @@ def named_baseline(chosen: Chosen | None) -> Baseline | None:
     """Return a chosen window as the report names it, None where there is none or nothing in it."""
     if chosen is None or chosen.frame.start is None or chosen.frame.end is None:
         return None
-    return Baseline(choice=chosen.choice, start=chosen.frame.start, end=chosen.frame.end, requests=chosen.frame.rows.height)
+    return Baseline(
+        choice=chosen.choice,
+        start=chosen.frame.start,
+        end=chosen.frame.end,
+        requests=chosen.frame.rows.height,
+    )
 
 
 def over_since(breach: Breach) -> bool:
@@ -319,13 +452,25 @@ def over_since(breach: Breach) -> bool:
     lasted = period(breach).seconds >= LASTING_S
     # An incident that has ended counts only where it left the whole window below the target.
     below = breach.goodput.ratio is None or breach.goodput.ratio < breach.slo.goodput_target
-    since = during(breach.frame.rows["start_us"].to_numpy(), breach.onset, breach.until if lasted and below else None)
+    since = during(
+        breach.frame.rows["start_us"].to_numpy(),
+        breach.onset,
+        breach.until if lasted and below else None,
+    )
     joint = (breach.judged.good | breach.judged.bad) & ~breach.left
-    known = since & (joint if breach.goodput.ratio is not None else breach.judged.known[breach.metric] | breach.judged.error)
+    known = since & (
+        joint
+        if breach.goodput.ratio is not None
+        else breach.judged.known[breach.metric] | breach.judged.error
+    )
     n, bad = int(known.sum()), int((known & breach.bad).sum())
     # What brought all of the window below its target is no moment either, however few of its requests came since then.
     missed = breach.goodput.ratio is not None and below
-    least = 0.0 if missed else max(min_n(breach.slo.percentile), 0.0 if lasted else MIN_SINCE * len(since))
+    least = (
+        0.0
+        if missed
+        else max(min_n(breach.slo.percentile), 0.0 if lasted else MIN_SINCE * len(since))
+    )
     if bad < MIN_BREACHING or n < least or since_onset(breach).seconds < MIN_SINCE_S:
         return False
     met = in_time(breach.frame.rows["start_us"].to_numpy()[known], ~breach.bad[known])[1]
@@ -340,12 +485,17 @@ def worse(breach: Breach) -> bool:
         return False
     since = breach.ok["start_us"].to_numpy() >= to_us(breach.onset or EPOCH)
     before = over_before(breach, breach.base)
-    usual = max(wilson(int(before.sum()), len(before), Z_ONE_SIDED)[1], WORSE_PART * (1.0 - breach.slo.goodput_target))
+    usual = max(
+        wilson(int(before.sum()), len(before), Z_ONE_SIDED)[1],
+        WORSE_PART * (1.0 - breach.slo.goodput_target),
+    )
     if since_onset(breach).seconds < MIN_SINCE_S:
         return False
     for some in (since, breach.during):  # while it lasted, where it is over
         slow, n = int((breach.breaching & some).sum()), int(some.sum())
-        enough = slow >= MIN_BREACHING and n >= max(min_n(breach.slo.percentile), MIN_SINCE * len(some))
+        enough = slow >= MIN_BREACHING and n >= max(
+            min_n(breach.slo.percentile), MIN_SINCE * len(some)
+        )
         if enough and wilson(slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0] > usual:
             return True
     return False
@@ -355,17 +505,25 @@ def at_limit(breach: Breach) -> bool:
     """Say whether more requests miss the limits than chance explains if each came for itself, though they may share their fate in a few stretches."""
     judged = (breach.judged.good | breach.judged.bad) & ~breach.left
     enough = int((breach.breaching & breach.during).sum()) >= MIN_BREACHING
-    return enough and wilson(int(breach.judged.good[judged].sum()), int(judged.sum()), Z_ONE_SIDED)[1] < breach.slo.goodput_target
+    return (
+        enough
+        and wilson(int(breach.judged.good[judged].sum()), int(judged.sum()), Z_ONE_SIDED)[1]
+        < breach.slo.goodput_target
+    )
 
 
 def over_before(breach: Breach, base: pl.DataFrame) -> BoolArray:
     """Which requests of the baseline were over the judged limit, each over its own."""
     limits = limits_of(base, breach.slo, breach.metric)
-    over: BoolArray = base[f"{breach.metric}_ms"].to_numpy() > (breach.limit_ms if limits is None else limits)
+    over: BoolArray = base[f"{breach.metric}_ms"].to_numpy() > (
+        breach.limit_ms if limits is None else limits
+    )
     return over
 
 
-def overrun_stage(metric: str, breaching: StageTimes, budgets: Budgets, tail: Tail, limit_ms: float) -> str:
+def overrun_stage(
+    metric: str, breaching: StageTimes, budgets: Budgets, tail: Tail, limit_ms: float
+) -> str:
     """Return the stage that broke the budget: of the most overrun group, the member that grew most over the reference.
 
     With a baseline the group is the one that grew most over it: what was over its share of the budget before is no news.
@@ -377,7 +535,10 @@ def overrun_stage(metric: str, breaching: StageTimes, budgets: Budgets, tail: Ta
         return max(("decode", "generation"), key=lambda stage: tail.tail_ms.get(stage, 0.0))
     shares = overrun_shares(breaching, budgets) or {}
     if tail.reference == "baseline":
-        grown = {group: sum(tail.excess_ms.get(stage, 0.0) for stage in stages) for group, stages in GROUPS.items()}
+        grown = {
+            group: sum(tail.excess_ms.get(stage, 0.0) for stage in stages)
+            for group, stages in GROUPS.items()
+        }
         shares = {group: max(0.0, ms) for group, ms in grown.items()}
     named = {group: share for group, share in shares.items() if group != OTHER and share > 0.0}
     # Where the usual request breaks the limit itself, and none is healthy, what takes the time overran and not what varies.
@@ -399,7 +560,9 @@ def period(breach: Breach) -> Period:
 
 def since_onset(breach: Breach) -> Period:
     """The recorded part of the window from the onset to its end; all of it where there is no onset."""
-    return recorded(breach.onset or breach.frame.start or EPOCH, breach.frame.end or EPOCH, breach.frame.rows)
+    return recorded(
+        breach.onset or breach.frame.start or EPOCH, breach.frame.end or EPOCH, breach.frame.rows
+    )
 
 
 def recorded(start: datetime, end: datetime, rows: pl.DataFrame) -> Period:
@@ -411,8 +574,15 @@ def after_first_token(breach: Breach) -> StageTimes | None:
     """Return the time behind the first token per stage and answered request, None when another metric than TTFT is judged."""
     if breach.metric != "ttft":
         return None
-    whole, first = (times.take(breach.answered) for times in (stage_times(breach.ok, "e2e"), breach.times))
+    whole, first = (
+        times.take(breach.answered) for times in (stage_times(breach.ok, "e2e"), breach.times)
+    )
     none = np.zeros(len(first.total_ms))
-    rest = {stage: np.maximum(value - first.ms.get(stage, none), 0.0) for stage, value in whole.ms.items()}
+    rest = {
+        stage: np.maximum(value - first.ms.get(stage, none), 0.0)
+        for stage, value in whole.ms.items()
+    }
     kept = {stage: np.where(value > 1e-6, value, 0.0) for stage, value in rest.items()}
-    return StageTimes("e2e", whole.total_ms, {stage: value for stage, value in kept.items() if value.any()})
+    return StageTimes(
+        "e2e", whole.total_ms, {stage: value for stage, value in kept.items() if value.any()}
+    )

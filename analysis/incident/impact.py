@@ -56,13 +56,23 @@ class Affected(msgspec.Struct, kw_only=True):
 def onset(frame: RequestFrame, bad: BoolArray, allowed: float) -> datetime | None:
     """Return `find_onset` over the rows of a frame as a time in UTC."""
     starts = frame.rows["start_us"].to_numpy()
-    found = find_onset(starts, bad, allowed) if frame.order is None else find_onset(starts[frame.order], bad[frame.order], allowed)
+    found = (
+        find_onset(starts, bad, allowed)
+        if frame.order is None
+        else find_onset(starts[frame.order], bad[frame.order], allowed)
+    )
     return None if found is None else from_us(found)
 
 
 def end(frame: RequestFrame, bad: BoolArray, since: datetime, allowed: float) -> datetime | None:
     """Return `find_end` over the rows of a frame as a time in UTC."""
-    found = find_end(frame.rows["start_us"].to_numpy(), bad, frame.rows["e2e_ms"].fill_null(0.0).to_numpy(), to_us(since), allowed)
+    found = find_end(
+        frame.rows["start_us"].to_numpy(),
+        bad,
+        frame.rows["e2e_ms"].fill_null(0.0).to_numpy(),
+        to_us(since),
+        allowed,
+    )
     return None if found is None else from_us(found)
 
 
@@ -74,31 +84,58 @@ def trend(ok: pl.DataFrame, metric: str, since: datetime | None) -> Trend | None
     values = values[int(np.searchsorted(start, to_us(since))) :]
     if len(values) < 2 * MIN_ONSET_SIDE:
         return None
-    first, second = float(np.median(values[: len(values) // 2])), float(np.median(values[len(values) // 2 :]))
+    first, second = (
+        float(np.median(values[: len(values) // 2])),
+        float(np.median(values[len(values) // 2 :])),
+    )
     if second > TREND_RATIO * first:
         return "worsening"
     return "improving" if second * TREND_RATIO < first else "steady"
 
 
-def affected(frame: RequestFrame, bad: BoolArray, good_ratio: float | None, since: datetime | None, until: datetime | None = None) -> Affected:
+def affected(
+    frame: RequestFrame,
+    bad: BoolArray,
+    good_ratio: float | None,
+    since: datetime | None,
+    until: datetime | None = None,
+) -> Affected:
     """Return who is affected: the requests marked in `bad`, how many a minute they and those that they stand for are from the onset on (`since`, None: in the
     window) and before its end, and where most of them are."""
     rows = frame.rows.select("route", "model", "tenant").with_columns(bad=pl.Series(bad))
     start, end = since or frame.start, until or frame.end
     seconds = (end - start).total_seconds() if start is not None and end is not None else 0.0
     began = frame.rows["start_us"].to_numpy()
-    inside = bad if seconds <= 0.0 or start is None or end is None else bad & (began >= to_us(start)) & (began < to_us(end))
+    inside = (
+        bad
+        if seconds <= 0.0 or start is None or end is None
+        else bad & (began >= to_us(start)) & (began < to_us(end))
+    )
     standing = float(frame.rows["sample_weight"].to_numpy()[inside].sum())
     return Affected(
-        requests=int(bad.sum()), ratio=float(bad.mean()) if good_ratio is None else 1.0 - good_ratio,
+        requests=int(bad.sum()),
+        ratio=float(bad.mean()) if good_ratio is None else 1.0 - good_ratio,
         per_minute=60.0 * standing / seconds if seconds > 0.0 else None,
-        routes=_shares(rows, "route"), models=_shares(rows, "model"), tenants=_shares(rows, "tenant"),
-        reasons={} if seconds > 0.0 else {"per_minute": "the window has no length"})
+        routes=_shares(rows, "route"),
+        models=_shares(rows, "model"),
+        tenants=_shares(rows, "tenant"),
+        reasons={} if seconds > 0.0 else {"per_minute": "the window has no length"},
+    )
 
 
 def _shares(rows: pl.DataFrame, column: str) -> list[Share]:
-    hit = rows[column].filter(rows["bad"]).drop_nulls().value_counts(name="hits").sort("hits", column, descending=[True, False]).head(_MOST_LISTED)
-    return [Share(name=printable(name), requests=hits, ratio=hits / int((rows[column] == name).sum())) for name, hits in hit.iter_rows()]
+    hit = (
+        rows[column]
+        .filter(rows["bad"])
+        .drop_nulls()
+        .value_counts(name="hits")
+        .sort("hits", column, descending=[True, False])
+        .head(_MOST_LISTED)
+    )
+    return [
+        Share(name=printable(name), requests=hits, ratio=hits / int((rows[column] == name).sum()))
+        for name, hits in hit.iter_rows()
+    ]
 
 
 class Lost(msgspec.Struct, kw_only=True, frozen=True):
@@ -110,27 +147,50 @@ class Lost(msgspec.Struct, kw_only=True, frozen=True):
     against: str
 
 
-def traffic_lost(frame: RequestFrame, baseline: RequestFrame | None, together: float = 1.0) -> Lost | None:
+def traffic_lost(
+    frame: RequestFrame, baseline: RequestFrame | None, together: float = 1.0
+) -> Lost | None:
     """Return how many completions are missing, None when they are not below half of what was usual (against a baseline: clearly).
 
     `together` is how many requests come at a time, as a conversation's do: mean of the squares over the mean (see `evidence.calls.come_together`).
     Against a baseline window: the rates of both. Without one: the end of the window against equal stretches before it in the same window, each of
     which must have held at least twice as many, so that traffic which swings by itself is not called lost.
     """
-    if baseline is not None and baseline.rows.height >= MIN_ONSET_SIDE // 2 and baseline.seconds > 0.0 and frame.seconds > 0.0:
+    if (
+        baseline is not None
+        and baseline.rows.height >= MIN_ONSET_SIDE // 2
+        and baseline.seconds > 0.0
+        and frame.seconds > 0.0
+    ):
         # A sampled request stands for many, and their number scatters as much more: (sum w^2 / sum w) for each.
         before, now = (part.rows["sample_weight"].to_numpy() for part in (baseline, frame))
         expected, n = float(before.sum()) / baseline.seconds * frame.seconds, float(now.sum())
-        scatter = together * max([1.0, *(float((w**2).sum() / w.sum()) for w in (before, now) if len(w))])
+        scatter = together * max(
+            [1.0, *(float((w**2).sum() / w.sum()) for w in (before, now) if len(w))]
+        )
         # Both counts scatter: where half of the users have gone home, chance alone puts the count below half as often as above.
-        chance = Z_ONE_SIDED * (scatter * (n + LOST_BELOW**2 * expected * frame.seconds / baseline.seconds)) ** 0.5
-        lost = n + chance < LOST_BELOW * expected and n < expected - LOST_DEVIATIONS * (expected * scatter) ** 0.5
-        return Lost(seen=round(n), expected=expected, since=frame.start, against="the baseline's rate") if lost else None
+        chance = (
+            Z_ONE_SIDED
+            * (scatter * (n + LOST_BELOW**2 * expected * frame.seconds / baseline.seconds)) ** 0.5
+        )
+        lost = (
+            n + chance < LOST_BELOW * expected
+            and n < expected - LOST_DEVIATIONS * (expected * scatter) ** 0.5
+        )
+        return (
+            Lost(seen=round(n), expected=expected, since=frame.start, against="the baseline's rate")
+            if lost
+            else None
+        )
     return _lost_at_the_end(frame)
 
 
 def _lost_at_the_end(frame: RequestFrame) -> Lost | None:
-    if frame.start is None or frame.end is None or frame.rows.height < _LOST_LEAST * _LOST_STRETCHES:
+    if (
+        frame.start is None
+        or frame.end is None
+        or frame.rows.height < _LOST_LEAST * _LOST_STRETCHES
+    ):
         return None
     # Where the window was cut at its end, completions count. Where it ends with the data, they fade as the last requests finish: starts count.
     cut = frame.window.end is not None
@@ -147,7 +207,12 @@ def _lost_at_the_end(frame: RequestFrame) -> Lost | None:
         expected = float(np.median(before))
         lost = seen < LOST_BELOW * float(before.min()) and expected >= _LOST_LEAST
         if lost and (found is None or seen / expected < found.seen / found.expected):
-            found = Lost(seen=seen, expected=expected, since=from_us(_fell(times, edges[2], last)), against="the stretches before it in the same window")
+            found = Lost(
+                seen=seen,
+                expected=expected,
+                since=from_us(_fell(times, edges[2], last)),
+                against="the stretches before it in the same window",
+            )
         stretch /= 2.0
     return found
 
@@ -160,16 +225,21 @@ def _fell(times: IntArray, first: float, last: float) -> int:
         return int(first)
     left, right = np.maximum(inside - first, 1.0), np.maximum(last - inside, 1.0)
     later = n - k
-    gain = k * np.log(k / left) + np.where(later > 0.0, later * np.log(np.maximum(later, 1.0) / right), 0.0)
+    gain = k * np.log(k / left) + np.where(
+        later > 0.0, later * np.log(np.maximum(later, 1.0) / right), 0.0
+    )
     gain[later / right > k / left] = -np.inf
     return int(inside[int(np.argmax(gain))])
 
 
 def say_lost(lost: Lost) -> str:
     """Return the sentence of a `traffic_lost` verdict."""
-    since = f" since {lost.since:%H:%M:%S} UTC" if lost.since is not None and lost.against != "the baseline's rate" else ""
+    since = (
+        f" since {lost.since:%H:%M:%S} UTC"
+        if lost.since is not None and lost.against != "the baseline's rate"
+        else ""
+    )
     return (
         f"Traffic is lost{since}: {lost.seen:,} requests completed where {lost.against} {'gives' if 'rate' in lost.against else 'give'} {lost.expected:,.0f}. "
-        "A hang sends no spans: look at the load balancer, crashed or stuck workers, and requests still running.")
-
-
+        "A hang sends no spans: look at the load balancer, crashed or stuck workers, and requests still running."
+    )

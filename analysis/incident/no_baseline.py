@@ -14,7 +14,9 @@ from overrun.analysis.words.finding import say_ms
 # The columns of requests whose figures are told.
 FIGURES: Final = ("input_tokens", "output_tokens", "tpot_ms")
 # Rules whose findings are opportunities: never the cause, and what they lack is no reason for none.
-WORTH_ANYWAY: Final = frozenset({"no_response_cache", "one_model_for_all", "static_batching", "no_timeout_fallback"})
+WORTH_ANYWAY: Final = frozenset(
+    {"no_response_cache", "one_model_for_all", "static_batching", "no_timeout_fallback"}
+)
 # As many reasons as a sentence bears; all stand among the report's reasons.
 MOST_UNSEEN: Final = 3
 _WRITING: Final = ("decode", "generation")
@@ -24,26 +26,44 @@ _READING: Final = ("prefill", "first_token")
 def without_before(slow: pl.DataFrame, tail: Tail, stage: str) -> str:
     """Return what a baseline would tell of a stage, with figures of the slow requests (columns `FIGURES`), and what to do."""
     if stage in _WRITING:
-        told = _figures([("a token takes {}", slow["tpot_ms"], True), ("an answer has {} tokens", slow["output_tokens"], False)])
+        told = _figures(
+            [
+                ("a token takes {}", slow["tpot_ms"], True),
+                ("an answer has {} tokens", slow["output_tokens"], False),
+            ]
+        )
         asked = "tokens came faster before, or answers were shorter"
     elif stage in _READING:
-        told, asked = _figures([("a prompt has {} tokens", slow["input_tokens"], False)]), "prompts were shorter before, found in a cache, or read faster"
+        told, asked = (
+            _figures([("a prompt has {} tokens", slow["input_tokens"], False)]),
+            "prompts were shorter before, found in a cache, or read faster",
+        )
     elif stage == "queue":
         told, asked = "", "fewer requests came before, or each asked for less"
     else:
         told, asked = f" ({say_ms(tail.tail_ms.get(stage, 0.0))} now)", f"{stage} took less before"
-    return (f"Whether {asked}{told} cannot be known, for nothing older is stored: keep recording until a healthy stretch is, or name one as the baseline, and "
-            "compare model, version and settings with those of when it was fast.")
+    return (
+        f"Whether {asked}{told} cannot be known, for nothing older is stored: keep recording until a healthy stretch is, or name one as the baseline, and "
+        "compare model, version and settings with those of when it was fast."
+    )
 
 
 def unseen(lacking: Mapping[str, str]) -> str:
     """Return which causes could not be looked at, with what to record; empty where each was. What is worth doing whatever the cause is left out."""
     told = [f"{rule}: {why}" for rule, why in lacking.items() if rule not in WORTH_ANYWAY]
-    return f" It may be one that the data cannot tell: {'; '.join(told[:MOST_UNSEEN])}." if told else ""
+    return (
+        f" It may be one that the data cannot tell: {'; '.join(told[:MOST_UNSEEN])}."
+        if told
+        else ""
+    )
 
 
 def _figures(what: list[tuple[str, pl.Series, bool]]) -> str:
     """Medians of what is known, in brackets; nothing where nothing is."""
     known = [(text, values.drop_nulls().to_numpy(), is_time) for text, values, is_time in what]
-    said = [text.format(say_ms(float(np.median(values))) if is_time else f"{np.median(values):,.0f}") for text, values, is_time in known if len(values)]
+    said = [
+        text.format(say_ms(float(np.median(values))) if is_time else f"{np.median(values):,.0f}")
+        for text, values, is_time in known
+        if len(values)
+    ]
     return f" ({', '.join(said)} in slow requests now)" if said else ""

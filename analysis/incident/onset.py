@@ -24,7 +24,9 @@ MIN_FIRST: Final = 60
 MIN_ODDS: Final = 3.0
 
 
-def departure(start_us: IntArray, values: FloatArray, onset_us: int, *, shared: bool = False) -> int | None:
+def departure(
+    start_us: IntArray, values: FloatArray, onset_us: int, *, shared: bool = False
+) -> int | None:
     """Return when the metric left its former distribution (microseconds since 1970), at the latest at the onset; None if only at the onset.
 
     For each level the share of requests above it, up to a little behind the onset, is split where two shares explain it best (likelihood ratio
@@ -52,5 +54,8 @@ def _split(over: npt.NDArray[np.bool_], first: int, shared: bool) -> int | None:
     if shared and split(hits, max(design_effect(side) for side in (over[:at], over[at:]))) is None:
         return None
     # Half a request is added on both sides (Haldane), so that none is no division by zero.
-    before, after = ((hit + 0.5) / (n - hit + 0.5) for hit, n in ((hits[at], at), (hits[-1] - hits[at], len(over) - at)))
+    before, after = (
+        (hit + 0.5) / (n - hit + 0.5)
+        for hit, n in ((hits[at], at), (hits[-1] - hits[at], len(over) - at))
+    )
     return at if after >= MIN_ODDS * before else None

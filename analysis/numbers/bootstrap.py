@@ -25,7 +25,9 @@ class Blocks:
     upper: FloatArray
     counts: FloatArray
 
-    def quantiles(self, p: FloatArray, rng: np.random.Generator, resamples: int = RESAMPLES) -> FloatArray:
+    def quantiles(
+        self, p: FloatArray, rng: np.random.Generator, resamples: int = RESAMPLES
+    ) -> FloatArray:
         """Return bootstrap replicates of the quantiles `p` (0..1), shape (resamples, len(p)): whole blocks are drawn with replacement."""
         drawn = _draw(len(self.counts), rng, resamples)
         # Up to each bin, by bisection: counting every bin of every replicate takes four times as long.
@@ -46,10 +48,18 @@ class Blocks:
 def blocks(values: FloatArray, start_us: IntArray, weights: FloatArray | None = None) -> Blocks:
     """Count values (shape (n,), n >= 1) per block of time; exact up to 4,096 distinct values, else in as many bins of equal rank."""
     ordered = np.sort(values)
-    upper = np.unique(ordered[np.unique(np.linspace(0, len(ordered) - 1, min(_BINS, len(ordered))).round().astype(np.int64))])
+    upper = np.unique(
+        ordered[
+            np.unique(
+                np.linspace(0, len(ordered) - 1, min(_BINS, len(ordered))).round().astype(np.int64)
+            )
+        ]
+    )
     column = np.minimum(np.searchsorted(upper, values), len(upper) - 1)
     row = block_of(start_us)
-    flat = np.bincount(row * len(upper) + column, weights=weights, minlength=(int(row.max()) + 1) * len(upper))
+    flat = np.bincount(
+        row * len(upper) + column, weights=weights, minlength=(int(row.max()) + 1) * len(upper)
+    )
     return Blocks(upper, flat.reshape(-1, len(upper)).astype(np.float64))
 
 
@@ -63,13 +73,19 @@ def block_of(start_us: IntArray) -> IntArray:
 
 
 def shares(
-    hits: npt.NDArray[np.bool_], start_us: IntArray, rng: np.random.Generator, resamples: int = RESAMPLES, weights: FloatArray | None = None
+    hits: npt.NDArray[np.bool_],
+    start_us: IntArray,
+    rng: np.random.Generator,
+    resamples: int = RESAMPLES,
+    weights: FloatArray | None = None,
 ) -> FloatArray:
     """Return bootstrap replicates of the (weighted) share of hits, shape (resamples,)."""
     row = block_of(start_us)
     drawn = _draw(int(row.max()) + 1, rng, resamples)
     w = np.ones(len(hits)) if weights is None else weights
-    share: FloatArray = (drawn @ np.bincount(row, weights=w * hits)) / np.maximum(drawn @ np.bincount(row, weights=w), 1e-300)
+    share: FloatArray = (drawn @ np.bincount(row, weights=w * hits)) / np.maximum(
+        drawn @ np.bincount(row, weights=w), 1e-300
+    )
     return share
 
 
@@ -77,4 +93,6 @@ def _draw(n: int, rng: np.random.Generator, resamples: int) -> FloatArray:
     """Return how often each of n blocks is drawn, shape (resamples, n)."""
     # Four times as fast as multinomial counts.
     cells = rng.integers(0, n, (resamples, n)) + np.arange(resamples)[:, None] * n
-    return np.bincount(cells.ravel(), minlength=resamples * n).reshape(resamples, n).astype(np.float64)
+    return (
+        np.bincount(cells.ravel(), minlength=resamples * n).reshape(resamples, n).astype(np.float64)
+    )

@@ -29,7 +29,9 @@ GROUPS: Final = {
     "model": ("queue", "kv_transfer", "prefill", "first_token", "decode", "generation"),
     "tool+post": ("tool", "post"),
 }
-GROUP_OF: Final = {stage: group for group, stages in GROUPS.items() for stage in stages} | {OTHER: OTHER}
+GROUP_OF: Final = {stage: group for group, stages in GROUPS.items() for stage in stages} | {
+    OTHER: OTHER
+}
 STAGES: Final = tuple(GROUP_OF)
 
 # Names of the budgets that are no route's and no model's: the settings' table for all others, and the split below.
@@ -66,7 +68,12 @@ class StageTimes:
     def take(self, index: IndexArray | BoolArray) -> "StageTimes":
         """Return the same stages for some of the requests."""
         whose = None if self.whose is None else self.whose[index]
-        return StageTimes(self.path, self.total_ms[index], {stage: times[index] for stage, times in self.ms.items()}, whose)
+        return StageTimes(
+            self.path,
+            self.total_ms[index],
+            {stage: times[index] for stage, times in self.ms.items()},
+            whose,
+        )
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,9 @@ class Budgets:
             return alone[0]
         return np.array([np.inf if ms is None else ms for ms in alone])[times.whose]
 
-    def held_ms(self, stage: str, whose: IndexArray | None, usual_ms: Mapping[str, float]) -> float | FloatArray:
+    def held_ms(
+        self, stage: str, whose: IndexArray | None, usual_ms: Mapping[str, float]
+    ) -> float | FloatArray:
         """Return what a stage may take: its own budget, else what its group's leaves beside the other members' `usual_ms`; one number, or one per request.
 
         Where that is nothing, or no budget exists (TPOT or ITL judged, time without a span), it is the stage's own usual time.
@@ -112,7 +121,9 @@ class Budgets:
         group = GROUP_OF[stage]
         if stage in known:
             return known[stage]
-        left_ms = known.get(group, 0.0) - sum(usual_ms.get(other, 0.0) for other in GROUPS.get(group, ()) if other != stage)
+        left_ms = known.get(group, 0.0) - sum(
+            usual_ms.get(other, 0.0) for other in GROUPS.get(group, ()) if other != stage
+        )
         return left_ms if left_ms > 0.0 else usual_ms.get(stage, 0.0)
 
     def mean_ms(self, name: str, times: StageTimes) -> float | None:
@@ -182,12 +193,20 @@ def budgets_for(slo: Slo, metric: str, configured: Configured | None = None) -> 
     if limit_ms is not None and split is not None:
         scale = limit_ms / sum(split.values())
         groups = {group: share_ms * scale for group, share_ms in split.items()}
-    own = tuple(_budgets(metric, groups, table, name) for name, table in (configured or {}).items() if name != EVERYONE)
+    own = tuple(
+        _budgets(metric, groups, table, name)
+        for name, table in (configured or {}).items()
+        if name != EVERYONE
+    )
     common = (configured or {}).get(EVERYONE)
-    return replace(_budgets(metric, groups, common or {}, PUBLISHED if common is None else EVERYONE), own=own)
+    return replace(
+        _budgets(metric, groups, common or {}, PUBLISHED if common is None else EVERYONE), own=own
+    )
 
 
-def _budgets(metric: str, split: Mapping[str, float], table: Mapping[str, float], of: str) -> Budgets:
+def _budgets(
+    metric: str, split: Mapping[str, float], table: Mapping[str, float], of: str
+) -> Budgets:
     groups, stages = dict(split), {}
     for name, value_ms in table.items():
         if not 0.0 < value_ms < float("inf"):
@@ -198,7 +217,9 @@ def _budgets(metric: str, split: Mapping[str, float], table: Mapping[str, float]
             stages[name] = float(value_ms)
         else:
             known = [*GROUPS, *(stage for stage in STAGES if stage != OTHER)]
-            raise BudgetError(f"budget for {name!r}, which is no stage and no group: {nearest(name, known)}")
+            raise BudgetError(
+                f"budget for {name!r}, which is no stage and no group: {nearest(name, known)}"
+            )
     return Budgets(metric, groups, stages, of)
 
 
@@ -210,7 +231,10 @@ def stage_times(rows: pl.DataFrame, path: str, budgets: Budgets | None = None) -
     prefix = "ttft_" if path == "ttft" else ""
     total = rows[f"{path}_ms"].to_numpy()
     columns = {stage: rows[f"{prefix}{stage}_ms"] for stage in STAGES}
-    given = {stage: (column.fill_null(0.0) if column.null_count() else column).to_numpy() for stage, column in columns.items()}
+    given = {
+        stage: (column.fill_null(0.0) if column.null_count() else column).to_numpy()
+        for stage, column in columns.items()
+    }
     ms = {stage: values for stage, values in given.items() if values.any()}
     rest = total - _sum(ms, len(total))
     # Sums of stored nanoseconds agree within rounding of the milliseconds; only a real gap is unattributed time.
@@ -227,7 +251,9 @@ def overrun_shares(times: StageTimes, budgets: Budgets) -> dict[str, float] | No
     overrun. None when no request overran any budget.
     """
     found = _shares(times, budgets)
-    return None if found is None else {group: float(share.mean()) for group, share in found[1].items()}
+    return (
+        None if found is None else {group: float(share.mean()) for group, share in found[1].items()}
+    )
 
 
 def stage_shares(times: StageTimes, budgets: Budgets) -> dict[str, float] | None:
@@ -253,7 +279,11 @@ def _shares(times: StageTimes, budgets: Budgets) -> tuple[BoolArray, dict[str, F
     over = _overruns(times, budgets)
     total = _sum(over, len(times.total_ms))
     some = total > 0.0
-    return (some, {group: value[some] / total[some] for group, value in over.items()}) if some.any() else None
+    return (
+        (some, {group: value[some] / total[some] for group, value in over.items()})
+        if some.any()
+        else None
+    )
 
 
 def _overruns(times: StageTimes, budgets: Budgets) -> dict[str, FloatArray]:
@@ -269,7 +299,11 @@ def _overruns(times: StageTimes, budgets: Budgets) -> dict[str, FloatArray]:
 def group_time(times: StageTimes, group: str) -> FloatArray:
     """Return the time of a whole group per request, shape (n,); that of its only stage is not copied."""
     members = [stage for stage in GROUPS.get(group, (group,)) if stage in times.ms]
-    return times.ms[members[0]] if len(members) == 1 else _sum({stage: times.ms[stage] for stage in members}, len(times.total_ms))
+    return (
+        times.ms[members[0]]
+        if len(members) == 1
+        else _sum({stage: times.ms[stage] for stage in members}, len(times.total_ms))
+    )
 
 
 def stage_rows(
@@ -295,13 +329,26 @@ def stage_rows(
         budget_ms = budgets.mean_ms(group, near)
         if not members and budget_ms is None:
             continue
-        means = [sum(part.get(stage, 0.0) for stage in members) if part else None for part in (typical_ms, tail_ms)]
+        means = [
+            sum(part.get(stage, 0.0) for stage in members) if part else None
+            for part in (typical_ms, tail_ms)
+        ]
         ordered = np.sort(group_time(times, group))
         rows.append(_row(None, group, ordered, budget_ms, said, means, group_shares.get(group)))
         for stage in members:
             means = [part.get(stage) for part in (typical_ms, tail_ms)]
             own = ordered if len(members) == 1 else np.sort(times.ms[stage])
-            rows.append(_row(stage, group, own, budgets.mean_ms(stage, near) if stage not in GROUPS else None, said, means, shares.get(stage)))
+            rows.append(
+                _row(
+                    stage,
+                    group,
+                    own,
+                    budgets.mean_ms(stage, near) if stage not in GROUPS else None,
+                    said,
+                    means,
+                    shares.get(stage),
+                )
+            )
     for stage, value in (after.ms if after is not None else {}).items():
         rows.append(_row(stage, LATER, np.sort(value), None, said, [None, None], None))
     return rows
@@ -319,10 +366,19 @@ def _row(
     n = len(ordered)
     quantiles: dict[str, Any] = {}
     reasons: dict[str, str] = {}
-    for percentile, name in ((50.0, "p50_ms"), (90.0, "p90_ms"), (95.0, "p95_ms"), (99.0, "p99_ms")):
-        quantiles[name] = sorted_quantile(ordered, percentile / 100.0) if n >= MIN_N[percentile] else None
+    for percentile, name in (
+        (50.0, "p50_ms"),
+        (90.0, "p90_ms"),
+        (95.0, "p95_ms"),
+        (99.0, "p99_ms"),
+    ):
+        quantiles[name] = (
+            sorted_quantile(ordered, percentile / 100.0) if n >= MIN_N[percentile] else None
+        )
         if quantiles[name] is None:
-            reasons[name] = f"P{percentile:g} needs at least {MIN_N[percentile]} requests, there are {n}"
+            reasons[name] = (
+                f"P{percentile:g} needs at least {MIN_N[percentile]} requests, there are {n}"
+            )
     typical, tail = means
     if budget_ms is None:
         reasons["budget_ms"] = reasons["budget"] = _why_no_budget(stage, group)

@@ -25,7 +25,13 @@ MOST: Final = 2_000
 
 
 def lost_ms(
-    con: duckdb.DuckDBPyConnection, rows: pl.DataFrame, times: StageTimes, budgets: Budgets, percentile: float, start: datetime, end: datetime
+    con: duckdb.DuckDBPyConnection,
+    rows: pl.DataFrame,
+    times: StageTimes,
+    budgets: Budgets,
+    percentile: float,
+    start: datetime,
+    end: datetime,
 ) -> tuple[int, dict[str, float]]:
     """Return (n, group -> ms): how much less holding each group alone takes off the percentile (0..100) of the total than its time over the budget would.
 
@@ -40,12 +46,19 @@ def lost_ms(
     keys, some = rows["trace_key"].gather(chosen).to_list(), times.take(chosen)
     out = {}
     for group in budgets.group_ms:
-        spent, limit_ms = group_time(some, group), np.broadcast_to(np.asarray(budgets.limit_ms(group, some)), len(chosen))
+        spent, limit_ms = (
+            group_time(some, group),
+            np.broadcast_to(np.asarray(budgets.limit_ms(group, some)), len(chosen)),
+        )
         after, taken = some.total_ms.copy(), some.total_ms - np.maximum(spent - limit_ms, 0.0)
         for at in np.flatnonzero(spent > limit_ms):
             spans = of_trace[keys[at]]
-            path = spans if times.path == "e2e" else until_first_token(spans, float(some.total_ms[at]))
-            after[at] -= saved_ms(path, group, float(limit_ms[at] / spent[at]), float(spent[at] - limit_ms[at]))
+            path = (
+                spans if times.path == "e2e" else until_first_token(spans, float(some.total_ms[at]))
+            )
+            after[at] -= saved_ms(
+                path, group, float(limit_ms[at] / spent[at]), float(spent[at] - limit_ms[at])
+            )
         if bool((spent > 0.0).any()):
             out[group] = quantile(after, percentile / 100.0) - quantile(taken, percentile / 100.0)
     return len(chosen), out
@@ -59,13 +72,22 @@ def until_first_token(spans: pl.DataFrame, ttft_ms: float) -> pl.DataFrame:
     began = (spans["start_us"] - int(spans["start_us"].min() or 0)).to_numpy() / 1000.0  # type: ignore[arg-type]
     ended = began + spans["duration_ms"].to_numpy()
     roles, ids, parents = (spans[name].to_list() for name in ("role", "span_id", "parent_span_id"))
-    running = [at for at in range(len(ids)) if began[at] <= ttft_ms + TOLERANCE_MS and ended[at] >= ttft_ms - TOLERANCE_MS]
+    running = [
+        at
+        for at in range(len(ids))
+        if began[at] <= ttft_ms + TOLERANCE_MS and ended[at] >= ttft_ms - TOLERANCE_MS
+    ]
     calls = [at for at in running if roles[at] in ("llm", "engine")]
     if not calls:
         return spans.clear()
     # The call whose own first token came then; of calls that do not tell, the one that began last.
-    away = np.abs(began + spans["ttft_ms"].cast(pl.Float64).fill_null(math.inf).to_numpy() - ttft_ms)
-    place, last = {span: at for at, span in enumerate(ids)}, min(calls, key=lambda at: (float(away[at]), -began[at]))
+    away = np.abs(
+        began + spans["ttft_ms"].cast(pl.Float64).fill_null(math.inf).to_numpy() - ttft_ms
+    )
+    place, last = (
+        {span: at for at, span in enumerate(ids)},
+        min(calls, key=lambda at: (float(away[at]), -began[at])),
+    )
     of = {last, *(at for at in calls if parents[at] == ids[last])}
     while parents[last] in place and place[parents[last]] not in of:
         last = place[parents[last]]
@@ -80,7 +102,12 @@ def saved_ms(spans: pl.DataFrame, group: str, factor: float, most_ms: float) -> 
 
     `spans` are one trace's rows of sql/path_spans.sql.
     """
-    tree = Tree(spans["span_id"].to_list(), spans["parent_span_id"].to_list(), spans["start_us"].to_list(), spans["duration_ms"].to_list())
+    tree = Tree(
+        spans["span_id"].to_list(),
+        spans["parent_span_id"].to_list(),
+        spans["start_us"].to_list(),
+        spans["duration_ms"].to_list(),
+    )
     if not tree.depth_fits():
         return 0.0
     _, end = tree.replay(scaled=_scaled(tree, spans, group, factor))
@@ -90,6 +117,10 @@ def saved_ms(spans: pl.DataFrame, group: str, factor: float, most_ms: float) -> 
 def _scaled(tree: Tree, spans: pl.DataFrame, group: str, factor: float) -> Mapping[int, float]:
     """The rows whose own time belongs to the group. A model call's own time around its engine's is the way there and back."""
     roles = spans["role"].to_list()
-    stages = ["network" if role == "llm" and any(roles[child] == "engine" for child in tree.children[at]) else stage
-              for at, (stage, role) in enumerate(zip(spans["stage"].to_list(), roles, strict=True))]
+    stages = [
+        "network"
+        if role == "llm" and any(roles[child] == "engine" for child in tree.children[at])
+        else stage
+        for at, (stage, role) in enumerate(zip(spans["stage"].to_list(), roles, strict=True))
+    ]
     return {at: factor for at, stage in enumerate(stages) if stage in GROUPS[group]}

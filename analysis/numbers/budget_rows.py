@@ -33,21 +33,40 @@ class BudgetRow(msgspec.Struct, kw_only=True):
     reasons: dict[str, str] = {}
 
 
-def budget_rows(times: StageTimes, budgets: Budgets, breaching: BoolArray, percentile: float) -> list[BudgetRow]:
+def budget_rows(
+    times: StageTimes, budgets: Budgets, breaching: BoolArray, percentile: float
+) -> list[BudgetRow]:
     """Return a row for every budget that a request is held to, most breaching requests first; none where the metric has no stage budgets."""
     parts = [(one, mine) for one, mine in held_to(times, budgets) if one.group_ms and len(mine)]
-    rows = [_row(one, replace(times.take(mine), whose=None), breaching[mine], percentile) for one, mine in parts]
+    rows = [
+        _row(one, replace(times.take(mine), whose=None), breaching[mine], percentile)
+        for one, mine in parts
+    ]
     return sorted(rows, key=lambda row: -row.breaching)
 
 
 def said(row: BudgetRow, name: str) -> tuple[str, ...]:
     """Return a budget's row as texts: whose, requests, those over the limit, the percentile `name`, and what is over its budget."""
-    over = ", ".join(f"{group} {say_ms(row.tail_ms[group])} of {say_ms(row.budget_ms[group])}" for group in row.over) or "nothing"
+    over = (
+        ", ".join(
+            f"{group} {say_ms(row.tail_ms[group])} of {say_ms(row.budget_ms[group])}"
+            for group in row.over
+        )
+        or "nothing"
+    )
     percentile = f"{name} -" if row.percentile_ms is None else f"{name} {say_ms(row.percentile_ms)}"
-    return printable(row.budget, 60), f"{row.n:,}", f"{row.breaching:,} ({say_ratio(row.breaching / row.n)})", percentile, over
+    return (
+        printable(row.budget, 60),
+        f"{row.n:,}",
+        f"{row.breaching:,} ({say_ratio(row.breaching / row.n)})",
+        percentile,
+        over,
+    )
 
 
-def held_to(times: StageTimes, budgets: Budgets) -> list[tuple[Budgets, np.ndarray[tuple[int], np.dtype[np.intp]]]]:
+def held_to(
+    times: StageTimes, budgets: Budgets
+) -> list[tuple[Budgets, np.ndarray[tuple[int], np.dtype[np.intp]]]]:
     """Return each budget by itself with the indices of the requests that are held to it."""
     alone = replace(budgets, own=())
     if times.whose is None:
@@ -62,10 +81,23 @@ def _row(budgets: Budgets, times: StageTimes, breaching: BoolArray, percentile: 
     excess = {group: tail_ms[group] - ms for group, ms in budgets.group_ms.items()}
     shares = overrun_shares(times.take(breaching), budgets)
     if n < needed:
-        reasons["percentile_ms"] = f"P{percentile:g} needs at least {needed} requests, there are {n}"
+        reasons["percentile_ms"] = (
+            f"P{percentile:g} needs at least {needed} requests, there are {n}"
+        )
     if shares is None:
         reasons["breach_share"] = "no breaching request overran a budget"
     return BudgetRow(
-        budget=budgets.name, n=n, breaching=int(breaching.sum()),
-        percentile_ms=sorted_quantile(np.sort(times.total_ms), percentile / 100.0) if n >= needed else None, budget_ms=dict(budgets.group_ms), tail_ms=tail_ms,
-        over=sorted((group for group, ms in excess.items() if ms > 0.0), key=lambda group: -excess[group]), breach_share=shares, reasons=reasons)
+        budget=budgets.name,
+        n=n,
+        breaching=int(breaching.sum()),
+        percentile_ms=sorted_quantile(np.sort(times.total_ms), percentile / 100.0)
+        if n >= needed
+        else None,
+        budget_ms=dict(budgets.group_ms),
+        tail_ms=tail_ms,
+        over=sorted(
+            (group for group, ms in excess.items() if ms > 0.0), key=lambda group: -excess[group]
+        ),
+        breach_share=shares,
+        reasons=reasons,
+    )

@@ -55,7 +55,9 @@ class Burn(msgspec.Struct, kw_only=True):
 def burn(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, now: datetime) -> Burn:
     """Return the burn rates that end at the window's end (`now` without one), over the requests that pass its filter."""
     at = window.end or now
-    rows = load_judged(con, replace(window, start=at - timedelta(seconds=PAIRS[-1][0]), end=at), query("series"))
+    rows = load_judged(
+        con, replace(window, start=at - timedelta(seconds=PAIRS[-1][0]), end=at), query("series")
+    )
     judged = judge(rows, slo)
     age_s = at.timestamp() - rows["start_us"].to_numpy() / 1e6
     allowed = max(1.0 - slo.goodput_target, 1e-6)
@@ -66,18 +68,40 @@ def burn(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, now: datetime
     def share(seconds: int) -> tuple[int, int, float | None]:
         inside = age_s <= seconds
         bad, known = judged.bad & inside, (judged.bad | judged.good) & inside
-        ratio = float(weight[bad].sum() / weight[known].sum()) if known.any() and biased is None else None
+        ratio = (
+            float(weight[bad].sum() / weight[known].sum())
+            if known.any() and biased is None
+            else None
+        )
         return int(bad.sum()), int(known.sum()), ratio
 
     pairs = []
     for long_s, short_s, threshold, budget in PAIRS:
         (bad, n, ratio), (_, _, short_ratio) = share(long_s), share(short_s)
         pair = BurnPair(
-            long_s=long_s, short_s=short_s, threshold=threshold, budget_ratio=budget, long_burn=None if ratio is None else ratio / allowed,
-            short_burn=None if short_ratio is None else short_ratio / allowed, requests=n, bad=bad, firing=False)
-        nulls = [name for name, value in (("long_burn", pair.long_burn), ("short_burn", pair.short_burn)) if value is None]
+            long_s=long_s,
+            short_s=short_s,
+            threshold=threshold,
+            budget_ratio=budget,
+            long_burn=None if ratio is None else ratio / allowed,
+            short_burn=None if short_ratio is None else short_ratio / allowed,
+            requests=n,
+            bad=bad,
+            firing=False,
+        )
+        nulls = [
+            name
+            for name, value in (("long_burn", pair.long_burn), ("short_burn", pair.short_burn))
+            if value is None
+        ]
         pair.reasons = dict.fromkeys(nulls, biased or "no request could be judged")
         enough = bad >= LEAST_BAD and n >= _LEAST_N / threshold
-        pair.firing = enough and (pair.long_burn or 0.0) >= threshold and (pair.short_burn or 0.0) >= threshold
+        pair.firing = (
+            enough
+            and (pair.long_burn or 0.0) >= threshold
+            and (pair.short_burn or 0.0) >= threshold
+        )
         pairs.append(pair)
-    return Burn(at=at, target=slo.goodput_target, pairs=pairs, firing=any(pair.firing for pair in pairs))
+    return Burn(
+        at=at, target=slo.goodput_target, pairs=pairs, firing=any(pair.firing for pair in pairs)
+    )

@@ -47,7 +47,11 @@ def find_onset(start_us: IntArray, bad: BoolArray, allowed: float) -> int | None
             k = last
             (before, n_before), (after, n_after) = shares[k - 1], shares[k]
             most = 2 * sum(in_bad[k:]) >= sum(in_bad)
-            well = wilson(before, n_before)[1] <= FAR_LESS * after / n_after if far_less else not bad_pieces[k - 1]
+            well = (
+                wilson(before, n_before)[1] <= FAR_LESS * after / n_after
+                if far_less
+                else not bad_pieces[k - 1]
+            )
             if most and bad_pieces[k] and well and after / n_after > before / n_before:
                 # A fault that builds up (a queue that fills, retries that feed on themselves) began where the share first left what it was.
                 while k > 1 and wilson(*shares[k - 1])[0] > wilson(*shares[k - 2])[1]:
@@ -56,7 +60,9 @@ def find_onset(start_us: IntArray, bad: BoolArray, allowed: float) -> int | None
     return None
 
 
-def find_end(start_us: IntArray, bad: BoolArray, took_ms: FloatArray, onset_us: int, allowed: float) -> int | None:
+def find_end(
+    start_us: IntArray, bad: BoolArray, took_ms: FloatArray, onset_us: int, allowed: float
+) -> int | None:
     """Return when requests that went bad from `onset_us` on went well again (microseconds since 1970), None where they still go bad.
 
     The share of bad requests is cut as in `find_onset`; the last pieces must not be clearly above `allowed`, clearly below the share before them, and
@@ -72,14 +78,20 @@ def find_end(start_us: IntArray, bad: BoolArray, took_ms: FloatArray, onset_us: 
     start, hits = start[inside], hits[inside]
     edges = [0, *splits(hits), len(hits)]
     calm = len(edges) - 1
-    while calm > 0 and wilson(int(hits[edges[calm - 1] : edges[calm]].sum()), edges[calm] - edges[calm - 1])[0] <= allowed:
+    while (
+        calm > 0
+        and wilson(int(hits[edges[calm - 1] : edges[calm]].sum()), edges[calm] - edges[calm - 1])[0]
+        <= allowed
+    ):
         calm -= 1
     at = edges[calm]
     if at in (0, len(hits)):
         return None
     went = start[:at][hits[:at]]
     paused_us = float(np.diff(went, prepend=onset_us).max(initial=0.0))
-    if float(np.ptp(went)) < MIN_LASTED_S * 1e6 or float(start[-1] - start[at]) < max(MIN_CALM_S * 1e6, LONGER_CALM * paused_us):
+    if float(np.ptp(went)) < MIN_LASTED_S * 1e6 or float(start[-1] - start[at]) < max(
+        MIN_CALM_S * 1e6, LONGER_CALM * paused_us
+    ):
         return None
     before, after = (wilson(int(part.sum()), len(part)) for part in (hits[:at], hits[at:]))
     return int(start[at]) if after[1] < before[0] else None
@@ -149,6 +161,9 @@ def _log_likelihood(hits: FloatArray, n: Any) -> FloatArray:
     """Return the maximised Bernoulli log likelihood of `hits` out of `n`, elementwise; 0 log 0 counts as 0."""
     total = np.asarray(n, dtype=np.float64)
     misses = total - hits
-    parts = [np.where(part > 0.0, part * np.log(np.where(part > 0.0, part, 1.0) / total), 0.0) for part in (hits, misses)]
+    parts = [
+        np.where(part > 0.0, part * np.log(np.where(part > 0.0, part, 1.0) / total), 0.0)
+        for part in (hits, misses)
+    ]
     value: FloatArray = parts[0] + parts[1]
     return value

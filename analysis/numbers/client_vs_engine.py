@@ -38,6 +38,13 @@ def sides(con: duckdb.DuckDBPyConnection, window: Window) -> list[Sides]:
         if both.is_empty():
             continue
         client, engine = both["client"].to_numpy(), both["engine"].to_numpy()
-        out.append(Sides(metric=metric, n=both.height, client_ms=percentiles(client, source=_CLIENT), engine_ms=percentiles(engine, source=_ENGINE),
-                         gap_ms=percentiles(client - engine, source=_GAP)))
+        out.append(
+            Sides(
+                metric=metric,
+                n=both.height,
+                client_ms=percentiles(client, source=_CLIENT),
+                engine_ms=percentiles(engine, source=_ENGINE),
+                gap_ms=percentiles(client - engine, source=_GAP),
+            )
+        )
     return out

@@ -22,14 +22,43 @@ from overrun.analysis.numbers.goodput import limits_of
 from overrun.analysis.numbers.latency import Percentiles, percentiles, quantile, worth
 from overrun.analysis.numbers.request_list import extent, known_metric
 from overrun.analysis.numbers.sampling import Kind, assess
-from overrun.analysis.numbers.window import RequestFrame, Window, load_judged, query, rfc3339, with_share
+from overrun.analysis.numbers.window import (
+    RequestFrame,
+    Window,
+    load_judged,
+    query,
+    rfc3339,
+    with_share,
+)
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.finding import printable, say_ms, say_ratio
 from overrun.analysis.words.slo import Slo
 
-TEXTS: Final = ("service", "instance", "route", "model", "provider", "tenant", "version", "session", "user_hash", "finish", "error_type", "calls_of")
-NUMBERS: Final = ("input_tokens", "output_tokens", "cached_ratio", "reasoning_tokens", "max_tokens", "llm_calls", "tool_calls", "attempts")
+TEXTS: Final = (
+    "service",
+    "instance",
+    "route",
+    "model",
+    "provider",
+    "tenant",
+    "version",
+    "session",
+    "user_hash",
+    "finish",
+    "error_type",
+    "calls_of",
+)
+NUMBERS: Final = (
+    "input_tokens",
+    "output_tokens",
+    "cached_ratio",
+    "reasoning_tokens",
+    "max_tokens",
+    "llm_calls",
+    "tool_calls",
+    "attempts",
+)
 # A value must be in at least 5 slow requests and a fifth of them; an attribute with more values than half the requests is an identifier. Own defaults.
 LEAST_HITS: Final = 5
 LEAST_COVERAGE: Final = 0.2
@@ -105,7 +134,9 @@ class Box:
     def inverted(self) -> bool:
         """Whether a side lies behind its opposite, so that nothing can be inside."""
         ends = self.start is not None and self.end is not None and self.start >= self.end
-        return ends or (self.min_ms is not None and self.max_ms is not None and self.min_ms >= self.max_ms)
+        return ends or (
+            self.min_ms is not None and self.max_ms is not None and self.min_ms >= self.max_ms
+        )
 
 
 @dataclass
@@ -128,7 +159,9 @@ class _Sides:
 
     def ratios(self, has: BoolArray) -> tuple[float, float]:
         """The share of what the slow and the other requests stand for that has something."""
-        return float(self.weights[has & self.slow].sum()) / self.weight_slow, float(self.weights[has & ~self.slow].sum()) / self.weight_rest
+        return float(self.weights[has & self.slow].sum()) / self.weight_slow, float(
+            self.weights[has & ~self.slow].sum()
+        ) / self.weight_rest
 
     def lift(self, has: BoolArray) -> float:
         """How many times as common it is among the slow ones; infinite where no other request has it."""
@@ -139,10 +172,17 @@ class _Sides:
         """Fisher's exact test that the slow ones have it more often."""
         slow, rest = self.ratios(has)
         hits = round(slow * self.worth_slow)
-        return fisher_greater(hits, hits + round(rest * self.worth_rest), self.worth_slow, self.worth_slow + self.worth_rest)
+        return fisher_greater(
+            hits,
+            hits + round(rest * self.worth_rest),
+            self.worth_slow,
+            self.worth_slow + self.worth_rest,
+        )
 
 
-def cohorts(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str, box: Box | None = None) -> Cohorts:
+def cohorts(
+    con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str, box: Box | None = None
+) -> Cohorts:
     """Return what the slow requests of a window (or those in a box) share; failed requests take part where no latency is asked of the box.
 
     Raises:
@@ -150,32 +190,56 @@ def cohorts(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: st
     """
     metric = known_metric(metric)
     if box is not None and box.inverted:
-        raise AnalysisError("the box is empty: its start must lie before its end and min_ms below max_ms")
+        raise AnalysisError(
+            "the box is empty: its start must lie before its end and min_ms below max_ms"
+        )
     covered = extent(con, window)
     rows = with_share(con, load_judged(con, window, query("cohorts")), covered.start, covered.end)
     sampled = assess(con, RequestFrame(window, rows, pl.DataFrame(), 0, covered.start, covered.end))
     rows = rows.filter(pl.col(f"{metric}_ms").is_not_null() & ~pl.col("error")).with_columns(
         # Who tells of cached tokens leaves them out where there are none; of who never does nothing is known.
-        cached_ratio=pl.when(pl.col("tells_cached").any().over("service", "model")).then("cached_ratio"))
+        cached_ratio=pl.when(pl.col("tells_cached").any().over("service", "model")).then(
+            "cached_ratio"
+        )
+    )
     values, weights = rows[f"{metric}_ms"].to_numpy(), rows["sample_weight"].to_numpy()
     slow, selection = _select(rows, values, weights, slo, metric, box)
     sides = _Sides(slow, weights)
-    answer = Cohorts(metric=metric, selection=selection, n_slow=sides.n_slow, n_rest=sides.n_rest, cohorts=[], skipped={}, sampling=sampled.kind)
+    answer = Cohorts(
+        metric=metric,
+        selection=selection,
+        n_slow=sides.n_slow,
+        n_rest=sides.n_rest,
+        cohorts=[],
+        skipped={},
+        sampling=sampled.kind,
+    )
     if sampled.refused:
         answer.reasons = {"cohorts": sampled.why}
         return answer
     if min(sides.n_slow, sides.n_rest) < LEAST_SLOW:
-        answer.reasons = {"cohorts": f"{sides.n_slow} selected and {sides.n_rest} other requests: at least {LEAST_SLOW} of each are needed"}
+        answer.reasons = {
+            "cohorts": f"{sides.n_slow} selected and {sides.n_rest} other requests: at least {LEAST_SLOW} of each are needed"
+        }
         return answer
     found = [c for name in TEXTS for c in _of_text(rows, name, sides, answer.skipped)]
     found += [c for name in NUMBERS for c in _of_number(rows, name, sides, answer.skipped)]
     kept = [(c, q) for c, q in _significant(found) if sides.lift(c.has) >= LEAST_LIFT]
     whole = percentiles(values, weights=weights)
-    answer.cohorts = [_cohort(c, q, sides, values, whole, same) for c, q, same in _merged(kept)[:MOST_LISTED]]
+    answer.cohorts = [
+        _cohort(c, q, sides, values, whole, same) for c, q, same in _merged(kept)[:MOST_LISTED]
+    ]
     return answer
 
 
-def _select(rows: pl.DataFrame, values: FloatArray, weights: FloatArray, slo: Slo, metric: str, box: Box | None) -> tuple[BoolArray, str]:
+def _select(
+    rows: pl.DataFrame,
+    values: FloatArray,
+    weights: FloatArray,
+    slo: Slo,
+    metric: str,
+    box: Box | None,
+) -> tuple[BoolArray, str]:
     if box is not None and not box.empty:
         start = rows["start_us"].to_numpy()
         inside = np.ones(len(values), np.bool_)
@@ -195,15 +259,24 @@ def _select(rows: pl.DataFrame, values: FloatArray, weights: FloatArray, slo: Sl
         return inside, "requests " + ", ".join(said)
     limit = limits_of(rows, slo, metric)
     if limit is not None and int((values > limit).sum()) >= FEW_BREACHES:
-        over = say_ms(limit) if isinstance(limit, float) else "the limit that they came with, or the common one"
+        over = (
+            say_ms(limit)
+            if isinstance(limit, float)
+            else "the limit that they came with, or the common one"
+        )
         return values > limit, f"requests whose {metric.upper()} is over {over}"
     if not len(values):
         return np.zeros(0, np.bool_), "no request"
     edge = quantile(values, SLOWEST / 100.0, weights)
-    return values > edge, f"the slowest {say_ratio(1.0 - SLOWEST / 100.0)} by {metric.upper()} (over {say_ms(edge)})"
+    return (
+        values > edge,
+        f"the slowest {say_ratio(1.0 - SLOWEST / 100.0)} by {metric.upper()} (over {say_ms(edge)})",
+    )
 
 
-def _of_text(rows: pl.DataFrame, name: str, sides: _Sides, skipped: dict[str, str]) -> list[_Candidate]:
+def _of_text(
+    rows: pl.DataFrame, name: str, sides: _Sides, skipped: dict[str, str]
+) -> list[_Candidate]:
     column = rows[name]
     known = len(column) - column.null_count()
     if known == 0:
@@ -227,7 +300,9 @@ def _of_text(rows: pl.DataFrame, name: str, sides: _Sides, skipped: dict[str, st
     return found
 
 
-def _of_number(rows: pl.DataFrame, name: str, sides: _Sides, skipped: dict[str, str]) -> list[_Candidate]:
+def _of_number(
+    rows: pl.DataFrame, name: str, sides: _Sides, skipped: dict[str, str]
+) -> list[_Candidate]:
     """Return the range above (or below) the point where the distributions of slow and other requests differ most."""
     column = rows[name].cast(pl.Float64)
     known = column.is_not_null().to_numpy()
@@ -240,14 +315,23 @@ def _of_number(rows: pl.DataFrame, name: str, sides: _Sides, skipped: dict[str, 
         skipped[name] = "recorded in too few requests"
         return []
     points = np.unique(values[known])
-    gap = _reached(values[rest], sides.weights[rest], points) - _reached(values[slow], sides.weights[slow], points)
+    gap = _reached(values[rest], sides.weights[rest], points) - _reached(
+        values[slow], sides.weights[slow], points
+    )
     at = int(np.argmax(np.abs(gap)))
     above = gap[at] > 0.0
     has = known & ((values > points[at]) if above else (values <= points[at]))
     if int((has & sides.slow).sum()) < max(LEAST_HITS, LEAST_COVERAGE * sides.n_slow):
         return []
     said = f"{'>' if above else '<='} {points[at]:,.4g}"
-    return [_Candidate(name, said, has, kolmogorov(abs(float(gap[at])), worth(sides.weights[slow]), worth(sides.weights[rest])))]
+    return [
+        _Candidate(
+            name,
+            said,
+            has,
+            kolmogorov(abs(float(gap[at])), worth(sides.weights[slow]), worth(sides.weights[rest])),
+        )
+    ]
 
 
 def _reached(values: FloatArray, weights: FloatArray, points: FloatArray) -> FloatArray:
@@ -265,7 +349,9 @@ def fisher_greater(hits: int, marked: int, slow: int, n: int) -> float:
         return 1.0
     k = np.arange(hits, most + 1, dtype=np.float64)
     first = _log_choose(marked, hits) + _log_choose(n - marked, slow - hits) - _log_choose(n, slow)
-    steps = np.log((marked - k[:-1]) * (slow - k[:-1]) / ((k[:-1] + 1.0) * (n - marked - slow + k[:-1] + 1.0)))
+    steps = np.log(
+        (marked - k[:-1]) * (slow - k[:-1]) / ((k[:-1] + 1.0) * (n - marked - slow + k[:-1] + 1.0))
+    )
     return float(min(1.0, np.exp(first + np.concatenate([[0.0], np.cumsum(steps)])).sum()))
 
 
@@ -279,7 +365,16 @@ def kolmogorov(distance: float, n: float, m: float) -> float:
     x = (root + 0.12 + 0.11 / root) * distance
     if x < 0.2:
         return 1.0
-    return float(min(1.0, max(0.0, 2.0 * sum((-1.0) ** (j - 1) * math.exp(-2.0 * j * j * x * x) for j in range(1, 101)))))
+    return float(
+        min(
+            1.0,
+            max(
+                0.0,
+                2.0
+                * sum((-1.0) ** (j - 1) * math.exp(-2.0 * j * j * x * x) for j in range(1, 101)),
+            ),
+        )
+    )
 
 
 def _significant(found: list[_Candidate]) -> list[tuple[_Candidate, float]]:
@@ -312,22 +407,46 @@ def cramers_v(a: BoolArray, b: BoolArray) -> float:
     return abs(both - p * q) / spread if spread > 0.0 else 0.0
 
 
-def _cohort(c: _Candidate, q: float, sides: _Sides, values: FloatArray, whole: Percentiles, same: list[str]) -> Cohort:
+def _cohort(
+    c: _Candidate, q: float, sides: _Sides, values: FloatArray, whole: Percentiles, same: list[str]
+) -> Cohort:
     slow, rest = sides.ratios(c.has)
     hits, others = slow * sides.worth_slow, rest * sides.worth_rest
-    odds = math.log((hits + 0.5) * (sides.worth_rest - others + 0.5) / ((sides.worth_slow - hits + 0.5) * (others + 0.5)))
+    odds = math.log(
+        (hits + 0.5)
+        * (sides.worth_rest - others + 0.5)
+        / ((sides.worth_slow - hits + 0.5) * (others + 0.5))
+    )
     lift = sides.lift(c.has)
     without = percentiles(values[~c.has], weights=sides.weights[~c.has])
-    reasons = {name: part.reasons["p99"] for name, part in (("p99_ms", whole), ("p99_without_ms", without)) if part.p99 is None}
+    reasons = {
+        name: part.reasons["p99"]
+        for name, part in (("p99_ms", whole), ("p99_without_ms", without))
+        if part.p99 is None
+    }
     if math.isinf(lift):
         reasons["lift"] = "no other request has it"
     return Cohort(
-        attribute=c.attribute, value=printable(c.value, 120), slow=int((c.has & sides.slow).sum()), rest=int((c.has & ~sides.slow).sum()),
-        slow_ratio=slow, rest_ratio=rest, lift=None if math.isinf(lift) else lift, log_odds=odds, p_value=c.p_value, q_value=q,
-        p99_ms=whole.p99, p99_without_ms=without.p99, same_as=same, reasons=reasons)
+        attribute=c.attribute,
+        value=printable(c.value, 120),
+        slow=int((c.has & sides.slow).sum()),
+        rest=int((c.has & ~sides.slow).sum()),
+        slow_ratio=slow,
+        rest_ratio=rest,
+        lift=None if math.isinf(lift) else lift,
+        log_odds=odds,
+        p_value=c.p_value,
+        q_value=q,
+        p99_ms=whole.p99,
+        p99_without_ms=without.p99,
+        same_as=same,
+        reasons=reasons,
+    )
 
 
-def parse_box(start: str | None, end: str | None, min_ms: float | None, max_ms: float | None) -> Box:
+def parse_box(
+    start: str | None, end: str | None, min_ms: float | None, max_ms: float | None
+) -> Box:
     """Return the box of query parameters (times in RFC 3339).
 
     Raises:
@@ -336,4 +455,9 @@ def parse_box(start: str | None, end: str | None, min_ms: float | None, max_ms: 
     from overrun.analysis.numbers.window import parse_time
 
     now = datetime.now(UTC)
-    return Box(parse_time(start, now) if start else None, parse_time(end, now) if end else None, min_ms, max_ms)
+    return Box(
+        parse_time(start, now) if start else None,
+        parse_time(end, now) if end else None,
+        min_ms,
+        max_ms,
+    )

@@ -47,7 +47,15 @@ _COHORTS: Final = ("route", "model", "tenant", "version", "service", "instance",
 _MOST_LISTED: Final = 20
 _SEED: Final = 20_251
 _ADJUSTED: Final = ("mix_ms", "adjusted_ms", "adjusted_interval", "adjusted_significant")
-_VALUES: Final = ("before_ms", "after_ms", "difference_ms", "ratio", "interval", "significant", *_ADJUSTED)
+_VALUES: Final = (
+    "before_ms",
+    "after_ms",
+    "difference_ms",
+    "ratio",
+    "interval",
+    "significant",
+    *_ADJUSTED,
+)
 
 
 class Side(msgspec.Struct, kw_only=True):
@@ -181,7 +189,9 @@ def read_sides(base: Window, before: str, after: str, now: datetime) -> Sides:
         if is_version:
             windows.append(replace(base, baseline="none"))
         elif ".." not in text:
-            raise WindowError(f"{text[:64]!r} is nothing to compare: write a range such as -2h..-1h, or version=NAME")
+            raise WindowError(
+                f"{text[:64]!r} is nothing to compare: write a range such as -2h..-1h, or version=NAME"
+            )
         else:
             start, end = parse_range(text, now)
             windows.append(replace(base, start=start, end=end, baseline="none"))
@@ -194,10 +204,15 @@ def compare(con: duckdb.DuckDBPyConnection, sides: Sides, slo: Slo) -> Compariso
     Raises:
         WindowError: neither holds a request, for a filter names what is stored nowhere.
     """
-    frames = [_reduced(load(con, window, points=False), version) for window, version in zip((sides.before, sides.after), sides.versions, strict=True)]
+    frames = [
+        _reduced(load(con, window, points=False), version)
+        for window, version in zip((sides.before, sides.after), sides.versions, strict=True)
+    ]
     if all(frame.rows.is_empty() for frame in frames):
         refuse_unstored(con, sides.before)
-    refused = [sampled.why for sampled in (assess(con, frame) for frame in frames) if sampled.refused]
+    refused = [
+        sampled.why for sampled in (assess(con, frame) for frame in frames) if sampled.refused
+    ]
     if refused:
         return _refused(frames, refused[0], sides.asked, slo)
     return compare_frames(evened(frames[0]), evened(frames[1]), sides.asked, slo)
@@ -213,43 +228,97 @@ def _refused(frames: list[RequestFrame], why: str, asked: tuple[str, str], slo: 
     return found
 
 
-def compare_frames(before: RequestFrame, after: RequestFrame, asked: tuple[str, str], slo: Slo) -> Comparison:
+def compare_frames(
+    before: RequestFrame, after: RequestFrame, asked: tuple[str, str], slo: Slo
+) -> Comparison:
     """Compare two loaded windows."""
     ok = [frame.rows.filter(~pl.col("error")) for frame in (before, after)]
-    adjusted = mix(ok[0], ok[1]) if min(part.height for part in ok) >= MIN_N[95.0] else Mix(None, 0.0, [], {"mix": _few(ok)})
+    adjusted = (
+        mix(ok[0], ok[1])
+        if min(part.height for part in ok) >= MIN_N[95.0]
+        else Mix(None, 0.0, [], {"mix": _few(ok)})
+    )
     metrics = [_metric(metric, ok[0], ok[1], adjusted) for metric in METRICS]
-    _decide(metrics, max(1, sum(int(block_of(part["start_us"].to_numpy()).max()) for part in ok if part.height)))
+    _decide(
+        metrics,
+        max(1, sum(int(block_of(part["start_us"].to_numpy()).max()) for part in ok if part.height)),
+    )
     judged = [judge(frame.rows, slo) for frame in (before, after)]
     known = [part.good | part.bad for part in judged]
     good = _ratio(
         [part.good[k] for part, k in zip(judged, known, strict=True)],
-        [frame.rows["start_us"].to_numpy()[k] for frame, k in zip((before, after), known, strict=True)], "no request could be judged")
+        [
+            frame.rows["start_us"].to_numpy()[k]
+            for frame, k in zip((before, after), known, strict=True)
+        ],
+        "no request could be judged",
+    )
     if adjusted.weights is not None and good.difference is not None:
-        _adjust(good, [part.good[~part.error] for part in judged], [k[~part.error] for part, k in zip(judged, known, strict=True)], ok, adjusted.weights)
+        _adjust(
+            good,
+            [part.good[~part.error] for part in judged],
+            [k[~part.error] for part, k in zip(judged, known, strict=True)],
+            ok,
+            adjusted.weights,
+        )
     else:
-        good.reasons |= dict.fromkeys(("adjusted", "adjusted_interval"), adjusted.reasons.get("mix", "the mix was not adjusted"))
-    failed = _ratio([part.error for part in judged], [frame.rows["start_us"].to_numpy() for frame in (before, after)], "no request")
-    failed.reasons |= dict.fromkeys(("adjusted", "adjusted_interval"), "errors are not adjusted: a failed request has no length")
+        good.reasons |= dict.fromkeys(
+            ("adjusted", "adjusted_interval"),
+            adjusted.reasons.get("mix", "the mix was not adjusted"),
+        )
+    failed = _ratio(
+        [part.error for part in judged],
+        [frame.rows["start_us"].to_numpy() for frame in (before, after)],
+        "no request",
+    )
+    failed.reasons |= dict.fromkeys(
+        ("adjusted", "adjusted_interval"), "errors are not adjusted: a failed request has no length"
+    )
     outcome, sentence, main = _outcome(metrics, good, failed, ok)
-    if main is not None and main[1].adjusted_ms is None and min(part.height for part in ok) >= MIN_N[95.0]:
+    if (
+        main is not None
+        and main[1].adjusted_ms is None
+        and min(part.height for part in ok) >= MIN_N[95.0]
+    ):
         sentence = f"{sentence.removesuffix('.')}. How much of it is other traffic is not known: {adjusted.reasons.get('mix', 'too few requests are alike')}."
-    missing = [text.removeprefix("version=") for text, frame in zip(asked, (before, after), strict=True)
-               if text.startswith("version=") and frame.rows.is_empty()]
+    missing = [
+        text.removeprefix("version=")
+        for text, frame in zip(asked, (before, after), strict=True)
+        if text.startswith("version=") and frame.rows.is_empty()
+    ]
     if missing:
         sentence = f"Not enough data: no request of version {printable(missing[0])} in the window."
     at, what = _when(before.rows, after.rows, main)
     reasons = dict(adjusted.reasons)
     if at is None:
         moved = any(q.significant for metric in metrics for q in metric.quantiles)
-        reasons["change_at"] = ("no single moment separates the two" if main is not None
-                                else "with the same traffic no metric changed by more than chance" if moved else "no metric changed by more than chance")
+        reasons["change_at"] = (
+            "no single moment separates the two"
+            if main is not None
+            else "with the same traffic no metric changed by more than chance"
+            if moved
+            else "no metric changed by more than chance"
+        )
     if adjusted.weights is None:
         reasons.setdefault("effective_n", adjusted.reasons.get("mix", "the mix was not adjusted"))
     return Comparison(
-        outcome=outcome, sentence=sentence, before=_side(before, asked[0], slo), after=_side(after, asked[1], slo), slo=slo, metrics=metrics,
-        goodput=good, errors=failed, stages=_stages(ok, slo), appeared=_only_in(after.rows, before.rows), vanished=_only_in(before.rows, after.rows),
-        change_at=at, changed=what, adjusted_for=adjusted.adjusted_for if adjusted.weights is not None else [],
-        effective_n=adjusted.effective_n if adjusted.weights is not None else None, reasons=reasons)
+        outcome=outcome,
+        sentence=sentence,
+        before=_side(before, asked[0], slo),
+        after=_side(after, asked[1], slo),
+        slo=slo,
+        metrics=metrics,
+        goodput=good,
+        errors=failed,
+        stages=_stages(ok, slo),
+        appeared=_only_in(after.rows, before.rows),
+        vanished=_only_in(before.rows, after.rows),
+        change_at=at,
+        changed=what,
+        adjusted_for=adjusted.adjusted_for if adjusted.weights is not None else [],
+        effective_n=adjusted.effective_n if adjusted.weights is not None else None,
+        reasons=reasons,
+    )
 
 
 def _reduced(frame: RequestFrame, version: str | None) -> RequestFrame:
@@ -259,7 +328,12 @@ def _reduced(frame: RequestFrame, version: str | None) -> RequestFrame:
     if rows.is_empty():
         return replace(frame, rows=rows)
     # A version's own time: the rate of its requests counts from its first to its last.
-    return replace(frame, rows=rows, start=from_us(int(rows["start_us"].to_numpy().min())), end=from_us(int(rows["end_us"].to_numpy().max())))
+    return replace(
+        frame,
+        rows=rows,
+        start=from_us(int(rows["start_us"].to_numpy().min())),
+        end=from_us(int(rows["end_us"].to_numpy().max())),
+    )
 
 
 def _few(ok: list[pl.DataFrame]) -> str:
@@ -271,7 +345,13 @@ def _metric(metric: str, before: pl.DataFrame, after: pl.DataFrame, adjusted: Mi
     has = [part[column].is_not_null() for part in (before, after)]
     rows = [part.filter(mask) for part, mask in zip((before, after), has, strict=True)]
     values = [part[column].to_numpy() for part in rows]
-    out = MetricChange(metric=metric, n_before=len(values[0]), n_after=len(values[1]), cliffs_delta=None, quantiles=[])
+    out = MetricChange(
+        metric=metric,
+        n_before=len(values[0]),
+        n_after=len(values[1]),
+        cliffs_delta=None,
+        quantiles=[],
+    )
     if min(map(len, values)) == 0:
         out.reasons = {"cliffs_delta": f"not both windows carry {metric.upper()}"}
         return out
@@ -281,18 +361,36 @@ def _metric(metric: str, before: pl.DataFrame, after: pl.DataFrame, adjusted: Mi
     p = np.array(QUANTILES) / 100.0
     rng = np.random.default_rng(_SEED)
     first, second = (blocks(v, s).quantiles(p, rng) for v, s in zip(values, starts, strict=True))
-    again = None if weights is None else blocks(values[0], starts[0], weights).quantiles(p, np.random.default_rng(_SEED + 1))
+    again = (
+        None
+        if weights is None
+        else blocks(values[0], starts[0], weights).quantiles(p, np.random.default_rng(_SEED + 1))
+    )
     ordered = [np.sort(v) for v in values]
     for i, quantile in enumerate(QUANTILES):
         needed = MIN_N[quantile]
         if min(map(len, values)) < needed:
             why = f"P{quantile:g} needs at least {needed} requests, there are {len(values[0])} and {len(values[1])}"
-            out.quantiles.append(QuantileChange(quantile=quantile, **dict.fromkeys(_VALUES), reasons=dict.fromkeys(_VALUES, why)))
+            out.quantiles.append(
+                QuantileChange(
+                    quantile=quantile, **dict.fromkeys(_VALUES), reasons=dict.fromkeys(_VALUES, why)
+                )
+            )
             continue
         b, a = (sorted_quantile(values, quantile / 100.0) for values in ordered)
         change = QuantileChange(
-            quantile=quantile, before_ms=b, after_ms=a, difference_ms=a - b, ratio=a / b if b > 0.0 else None, interval=_interval(second[:, i] - first[:, i]),
-            significant=False, mix_ms=None, adjusted_ms=None, adjusted_interval=None, adjusted_significant=None)
+            quantile=quantile,
+            before_ms=b,
+            after_ms=a,
+            difference_ms=a - b,
+            ratio=a / b if b > 0.0 else None,
+            interval=_interval(second[:, i] - first[:, i]),
+            significant=False,
+            mix_ms=None,
+            adjusted_ms=None,
+            adjusted_interval=None,
+            adjusted_significant=None,
+        )
         if change.ratio is None:
             change.reasons["ratio"] = "the first window's value is 0"
         enough = weights is not None and float(weights.sum() ** 2 / (weights**2).sum()) >= needed
@@ -322,7 +420,9 @@ def weighted_quantile(values: FloatArray, weights: FloatArray, p: float) -> floa
     ordered, w = values[order], weights[order]
     middle = np.cumsum(w) - 0.5 * w
     span = middle[-1] - middle[0]
-    return float(np.interp(middle[0] + p * span, middle, ordered)) if span > 0.0 else float(ordered[0])
+    return (
+        float(np.interp(middle[0] + p * span, middle, ordered)) if span > 0.0 else float(ordered[0])
+    )
 
 
 def _interval(differences: FloatArray) -> tuple[float, float]:
@@ -339,14 +439,20 @@ def _decide(metrics: list[MetricChange], freedom: int) -> None:
     asked = [q for m in metrics for q in m.quantiles if q.interval is not None]
     z = _z(RATE / max(1, len(asked)))
     # Cornish-Fisher: t = z + (z^3 + z) / 4v + ...; Abramowitz and Stegun 26.7.5.
-    wider = (z + (z**3 + z) / (4.0 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96.0 * freedom**2)) / 1.96
+    wider = (
+        z + (z**3 + z) / (4.0 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96.0 * freedom**2)
+    ) / 1.96
     for q in asked:
         q.significant = _clear(q.difference_ms, q.interval, q.before_ms, wider)
         if q.adjusted_interval is not None and q.mix_ms is not None and q.before_ms is not None:
-            q.adjusted_significant = _clear(q.adjusted_ms, q.adjusted_interval, q.before_ms + q.mix_ms, wider)
+            q.adjusted_significant = _clear(
+                q.adjusted_ms, q.adjusted_interval, q.before_ms + q.mix_ms, wider
+            )
 
 
-def _clear(difference: float | None, interval: tuple[float, float] | None, base: float | None, wider: float) -> bool:
+def _clear(
+    difference: float | None, interval: tuple[float, float] | None, base: float | None, wider: float
+) -> bool:
     if difference is None or interval is None or base is None:
         return False
     half = 0.5 * (interval[1] - interval[0]) * wider
@@ -365,40 +471,80 @@ def _z(alpha: float) -> float:
 def _ratio(hits: list[BoolArray], starts: list[IntArray], empty: str) -> RatioChange:
     if min(map(len, hits)) == 0:
         nulls = ("before", "after", "difference", "interval", "significant")
-        known = {name: float(part.mean()) if len(part) else None for name, part in zip(("before", "after"), hits, strict=True)}
-        return RatioChange(**(dict.fromkeys(nulls) | known), reasons={n: f"{empty} in one of the windows" for n in nulls if known.get(n) is None})
+        known = {
+            name: float(part.mean()) if len(part) else None
+            for name, part in zip(("before", "after"), hits, strict=True)
+        }
+        return RatioChange(
+            **(dict.fromkeys(nulls) | known),
+            reasons={n: f"{empty} in one of the windows" for n in nulls if known.get(n) is None},
+        )
     b, a = (float(part.mean()) for part in hits)
     rng = np.random.default_rng(_SEED)
     first, second = (shares(part, start, rng) for part, start in zip(hits, starts, strict=True))
     low, high = _interval(second - first)
-    return RatioChange(before=b, after=a, difference=a - b, interval=(low, high), significant=not low <= 0.0 <= high and abs(a - b) >= LEAST_POINTS)
+    return RatioChange(
+        before=b,
+        after=a,
+        difference=a - b,
+        interval=(low, high),
+        significant=not low <= 0.0 <= high and abs(a - b) >= LEAST_POINTS,
+    )
 
 
-def _adjust(change: RatioChange, good: list[BoolArray], known: list[BoolArray], ok: list[pl.DataFrame], weights: FloatArray) -> None:
+def _adjust(
+    change: RatioChange,
+    good: list[BoolArray],
+    known: list[BoolArray],
+    ok: list[pl.DataFrame],
+    weights: FloatArray,
+) -> None:
     """Fill in what remains of a goodput difference when the first window's requests weigh as in the second one's mix. In place."""
     if min(int(k.sum()) for k in known) == 0:
-        change.reasons |= dict.fromkeys(("adjusted", "adjusted_interval"), "no successful request could be judged")
+        change.reasons |= dict.fromkeys(
+            ("adjusted", "adjusted_interval"), "no successful request could be judged"
+        )
         return
     rng = np.random.default_rng(_SEED)
     starts = [part["start_us"].to_numpy()[k] for part, k in zip(ok, known, strict=True)]
     first = shares(good[0][known[0]], starts[0], rng, weights=weights[known[0]])
     second = shares(good[1][known[1]], starts[1], rng)
-    change.adjusted = float(good[1][known[1]].mean() - np.average(good[0][known[0]], weights=weights[known[0]]))
+    change.adjusted = float(
+        good[1][known[1]].mean() - np.average(good[0][known[0]], weights=weights[known[0]])
+    )
     change.adjusted_interval = _interval(second - first)
     low, high = change.adjusted_interval
-    change.significant = bool(change.significant) and not low <= 0.0 <= high and abs(change.adjusted) >= LEAST_POINTS
+    change.significant = (
+        bool(change.significant) and not low <= 0.0 <= high and abs(change.adjusted) >= LEAST_POINTS
+    )
 
 
 def _stages(ok: list[pl.DataFrame], slo: Slo) -> list[StageChange]:
     if min(part.height for part in ok) == 0:
         return []
     times = [stage_times(part, path_of("e2e")) for part in ok]
-    tails = [band(part.total_ms, slo.percentile - TAIL_POINTS, slo.percentile + TAIL_POINTS) for part in times]
+    tails = [
+        band(part.total_ms, slo.percentile - TAIL_POINTS, slo.percentile + TAIL_POINTS)
+        for part in times
+    ]
     rows = []
     for stage in dict.fromkeys([*times[0].ms, *times[1].ms]):
         spent = [part.ms.get(stage, np.zeros(len(part.total_ms))) for part in times]
-        (b, a), (tb, ta) = (float(s.mean()) for s in spent), (float(s[index].mean()) for s, index in zip(spent, tails, strict=True))
-        rows.append(StageChange(stage=stage, before_ms=b, after_ms=a, difference_ms=a - b, tail_before_ms=tb, tail_after_ms=ta, tail_difference_ms=ta - tb))
+        (b, a), (tb, ta) = (
+            (float(s.mean()) for s in spent),
+            (float(s[index].mean()) for s, index in zip(spent, tails, strict=True)),
+        )
+        rows.append(
+            StageChange(
+                stage=stage,
+                before_ms=b,
+                after_ms=a,
+                difference_ms=a - b,
+                tail_before_ms=tb,
+                tail_after_ms=ta,
+                tail_difference_ms=ta - tb,
+            )
+        )
     return sorted(rows, key=lambda row: -abs(row.tail_difference_ms))
 
 
@@ -408,7 +554,11 @@ def _only_in(rows: pl.DataFrame, other: pl.DataFrame) -> list[CohortChange]:
         there = set(other[column].drop_nulls().unique().to_list())
         for value, n in rows[column].drop_nulls().value_counts(sort=True).iter_rows():
             if value not in there and n >= max(2, LEAST_COHORT * rows.height):
-                found.append(CohortChange(attribute=column, value=printable(value), requests=n, ratio=n / rows.height))
+                found.append(
+                    CohortChange(
+                        attribute=column, value=printable(value), requests=n, ratio=n / rows.height
+                    )
+                )
     return sorted(found, key=lambda c: -c.requests)[:_MOST_LISTED]
 
 
@@ -417,13 +567,29 @@ def _outcome(
 ) -> tuple[Outcome, str, tuple[str, QuantileChange] | None]:
     asked = [(m.metric, q) for m in metrics for q in m.quantiles if q.difference_ms is not None]
     if not asked and not good.significant and not failed.significant:
-        return "not_enough_data", (
-            f"Not enough data: {ok[0].height:,} and {say_count(ok[1].height, 'successful request')}; P50 needs {MIN_N[50.0]} on both sides."), None
+        return (
+            "not_enough_data",
+            (
+                f"Not enough data: {ok[0].height:,} and {say_count(ok[1].height, 'successful request')}; P50 needs {MIN_N[50.0]} on both sides."
+            ),
+            None,
+        )
     moved = [(name, q) for name, q in asked if _remains(q)]
-    worse, better = [c for c in moved if _change(c[1]) > 0.0], [c for c in moved if _change(c[1]) < 0.0]
+    worse, better = (
+        [c for c in moved if _change(c[1]) > 0.0],
+        [c for c in moved if _change(c[1]) < 0.0],
+    )
     shares = [("goodput", good, -1.0), ("errors", failed, 1.0)]
-    bad = [f"{name} {_moved(r)}" for name, r, sign in shares if r.significant and (r.difference or 0.0) * sign > 0.0]
-    fine = [f"{name} {_moved(r)}" for name, r, sign in shares if r.significant and (r.difference or 0.0) * sign < 0.0]
+    bad = [
+        f"{name} {_moved(r)}"
+        for name, r, sign in shares
+        if r.significant and (r.difference or 0.0) * sign > 0.0
+    ]
+    fine = [
+        f"{name} {_moved(r)}"
+        for name, r, sign in shares
+        if r.significant and (r.difference or 0.0) * sign < 0.0
+    ]
     outcome: Outcome = "unchanged"
     if (worse or bad) and (better or fine):
         outcome = "mixed"
@@ -432,12 +598,20 @@ def _outcome(
     elif better or fine:
         outcome = "improved"
     main = max(moved, key=_size, default=None)
-    traffic = max([(name, q) for name, q in asked if q.significant and not _remains(q)], key=_size, default=None)
+    traffic = max(
+        [(name, q) for name, q in asked if q.significant and not _remains(q)],
+        key=_size,
+        default=None,
+    )
     parts = [*([_said(main)] if main else []), *bad, *fine]
     if main is None and traffic is not None:
         return outcome, f"{outcome.capitalize()}: {'; '.join([*parts, _said(traffic)])}.", None
     if not parts:
-        return outcome, f"No difference beyond chance and 5 %: {ok[0].height:,} and {say_count(ok[1].height, 'successful request')} compared.", None
+        return (
+            outcome,
+            f"No difference beyond chance and 5 %: {ok[0].height:,} and {say_count(ok[1].height, 'successful request')} compared.",
+            None,
+        )
     return outcome, f"{outcome.capitalize()}: {'; '.join(parts)}.", main
 
 
@@ -471,12 +645,16 @@ def _size(changed: tuple[str, QuantileChange]) -> float:
     return abs(_change(changed[1])) / max(changed[1].before_ms or 0.0, 1e-9)
 
 
-def _when(before: pl.DataFrame, after: pl.DataFrame, main: tuple[str, QuantileChange] | None) -> tuple[datetime | None, list[Changed]]:
+def _when(
+    before: pl.DataFrame, after: pl.DataFrame, main: tuple[str, QuantileChange] | None
+) -> tuple[datetime | None, list[Changed]]:
     """Return when the judged metric began to differ from the first window's usual, and what else changed then."""
     if main is None:
         return None, []
     metric, q = main
-    rows = pl.concat([before, after]).filter(pl.col(f"{metric}_ms").is_not_null() & ~pl.col("error"))
+    rows = pl.concat([before, after]).filter(
+        pl.col(f"{metric}_ms").is_not_null() & ~pl.col("error")
+    )
     rows = rows.unique(["start_us", "end_us"], maintain_order=True).sort("start_us")
     values, usual = rows[f"{metric}_ms"].to_numpy(), before[f"{metric}_ms"].drop_nulls().to_numpy()
     slower = _change(q) > 0.0
@@ -490,7 +668,11 @@ def _when(before: pl.DataFrame, after: pl.DataFrame, main: tuple[str, QuantileCh
 def _side(frame: RequestFrame, asked: str, slo: Slo) -> Side:
     judged = judge(frame.rows, slo)
     good = goodput(judged, frame.seconds)
-    n, seconds, standing = frame.rows.height, frame.seconds, float(frame.rows["sample_weight"].to_numpy().sum())
+    n, seconds, standing = (
+        frame.rows.height,
+        frame.seconds,
+        float(frame.rows["sample_weight"].to_numpy().sum()),
+    )
     reasons = {}
     if good.ratio is None:
         reasons["goodput_ratio"] = good.reasons["ratio"]
@@ -501,5 +683,12 @@ def _side(frame: RequestFrame, asked: str, slo: Slo) -> Side:
     if frame.start is None or frame.end is None:
         reasons |= dict.fromkeys(("start", "end"), "no request and no bound given")
     return Side(
-        asked=asked, start=frame.start, end=frame.end, requests=n, rps=None if "rps" in reasons else standing / seconds,
-        error_ratio=float(judged.error.mean()) if n else None, goodput_ratio=good.ratio, reasons=reasons)
+        asked=asked,
+        start=frame.start,
+        end=frame.end,
+        requests=n,
+        rps=None if "rps" in reasons else standing / seconds,
+        error_ratio=float(judged.error.mean()) if n else None,
+        goodput_ratio=good.ratio,
+        reasons=reasons,
+    )

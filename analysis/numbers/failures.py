@@ -17,13 +17,22 @@ from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.slo import Slo
 
 # How the clients' cancellations are named by the frameworks that record them, lower case; `v_requests` names a status 499 without a type so.
-ABANDONED: Final = re.compile(r"cancel|abort|disconnect|client closed|generatorexit|brokenpipe|broken pipe|econnreset|connection reset")
+ABANDONED: Final = re.compile(
+    r"cancel|abort|disconnect|client closed|generatorexit|brokenpipe|broken pipe|econnreset|connection reset"
+)
 # How a client's own time limit is named, lower case: openai's APITimeoutError, httpx's ReadTimeout, gRPC's DEADLINE_EXCEEDED, the statuses of HTTP.
 TIMED_OUT: Final = re.compile(r"time_?out|timed.?out|deadline|^(?:408|504)$")
 # What is known (ms) of a metric's latency where a time limit ended the request: without a first token it was waited for until then.
 WAITED: Final = {"ttft": pl.coalesce("ttft_ms", "e2e_ms"), "e2e": pl.col("e2e_ms")}
 
-_NOTHING_LOST: Final = {"wasted": 0, "wasted_ms": 0.0, "wasted_tokens": 0, "tokens_unknown": 0, "on_slow": 0, "on_error": 0}
+_NOTHING_LOST: Final = {
+    "wasted": 0,
+    "wasted_ms": 0.0,
+    "wasted_tokens": 0,
+    "tokens_unknown": 0,
+    "on_slow": 0,
+    "on_error": 0,
+}
 
 
 class Errors(msgspec.Struct, kw_only=True):
@@ -72,7 +81,9 @@ def overdue(rows: pl.DataFrame, slo: Slo, metric: str) -> BoolArray:
     if limit_ms is None:
         return np.zeros(rows.height, np.bool_)
     waited = (_named(rows, TIMED_OUT) & ~_named(rows, ABANDONED)).to_numpy()
-    late: BoolArray = waited & (rows.select(WAITED[metric].fill_null(0.0)).to_series().to_numpy() > limit_ms)
+    late: BoolArray = waited & (
+        rows.select(WAITED[metric].fill_null(0.0)).to_series().to_numpy() > limit_ms
+    )
     return late
 
 
@@ -100,14 +111,20 @@ def errors(rows: pl.DataFrame, weights: FloatArray | None = None) -> Errors:
         reasons |= dict.fromkeys(("ratio", "abandoned_ratio"), "no request in the window")
     elif unnamed * 2 > failed.height:
         ratio = None
-        reasons["abandoned_ratio"] = f"{unnamed:,} of {failed.height:,} failed requests carry no error type: record error.type"
+        reasons["abandoned_ratio"] = (
+            f"{unnamed:,} of {failed.height:,} failed requests carry no error type: record error.type"
+        )
     if gone.is_empty():
         reasons["abandoned_after_ms"] = "no request is known to be abandoned by its client"
     kinds = failed.drop_nulls("error_type")["error_type"].value_counts(sort=True)
     return Errors(
-        ratio=_ratio(rows["error"], weights), abandoned_ratio=ratio, truncated_ratio=_ratio(rows["truncated"], weights),
+        ratio=_ratio(rows["error"], weights),
+        abandoned_ratio=ratio,
+        truncated_ratio=_ratio(rows["truncated"], weights),
         abandoned_after_ms=float(np.median(gone["e2e_ms"].to_numpy())) if gone.height else None,
-        error_types={str(name)[:128]: int(count) for name, count in kinds.head(10).iter_rows()}, reasons=reasons)
+        error_types={str(name)[:128]: int(count) for name, count in kinds.head(10).iter_rows()},
+        reasons=reasons,
+    )
 
 
 def _ratio(marks: pl.Series, weights: FloatArray | None) -> float | None:
@@ -115,7 +132,11 @@ def _ratio(marks: pl.Series, weights: FloatArray | None) -> float | None:
     known = marks.is_not_null().to_numpy()
     if not known.any():
         return None
-    return float(np.average(marks.drop_nulls().to_numpy(), weights=None if weights is None else weights[known]))
+    return float(
+        np.average(
+            marks.drop_nulls().to_numpy(), weights=None if weights is None else weights[known]
+        )
+    )
 
 
 def retries(con: duckdb.DuckDBPyConnection, window: Window) -> Retries:
@@ -123,23 +144,43 @@ def retries(con: duckdb.DuckDBPyConnection, window: Window) -> Retries:
     counts = answers(con, "attempts", filter_of(window))[0]
     fields = ("wasted_ms", "wasted_tokens", "on_slow", "on_error")
     if counts["calls"] == 0:
-        return Retries(attempts=None, wasted_ms=None, wasted_tokens=None, on_slow=None, on_error=None,
-                       reasons=dict.fromkeys(("attempts", *fields), "no model call in the window"))
+        return Retries(
+            attempts=None,
+            wasted_ms=None,
+            wasted_tokens=None,
+            on_slow=None,
+            on_error=None,
+            reasons=dict.fromkeys(("attempts", *fields), "no model call in the window"),
+        )
     # Without a failed call nothing was replaced by another call, and the look at whole traces is spared.
     replaced = answers(con, "retries", filter_of(window))[0] if counts["failed"] else _NOTHING_LOST
     inside = {
-        "wasted": counts["inside"], "wasted_ms": counts["inside_ms"], "wasted_tokens": counts["inside_tokens"], "tokens_unknown": counts["inside_unknown"],
-        "on_slow": counts["inside_slow"], "on_error": counts["inside"] - counts["inside_slow"]}
+        "wasted": counts["inside"],
+        "wasted_ms": counts["inside_ms"],
+        "wasted_tokens": counts["inside_tokens"],
+        "tokens_unknown": counts["inside_unknown"],
+        "on_slow": counts["inside_slow"],
+        "on_error": counts["inside"] - counts["inside_slow"],
+    }
     lost = {name: value + inside[name] for name, value in replaced.items()}
     reasons = {}
     if counts["counted"] == 0:
         reasons["attempts"] = "attempts are not recorded: retries inside a client are hidden"
         if lost["wasted"] == 0:
-            reasons |= dict.fromkeys(fields, "attempts are not recorded, and no failed call was replaced by another one")
+            reasons |= dict.fromkeys(
+                fields, "attempts are not recorded, and no failed call was replaced by another one"
+            )
     elif counts["further"] > 0:
         why = f"{counts['further']:,} further attempts are counted by their clients, without times and tokens of their own"
         reasons |= dict.fromkeys(fields, why)
-    if "wasted_tokens" not in reasons and lost["wasted"] and lost["tokens_unknown"] == lost["wasted"]:
+    if (
+        "wasted_tokens" not in reasons
+        and lost["wasted"]
+        and lost["tokens_unknown"] == lost["wasted"]
+    ):
         reasons["wasted_tokens"] = "no wasted attempt carries token counts"
-    known = {name: None if name in reasons else value for name, value in (lost | {"attempts": counts["attempts"]}).items()}
+    known = {
+        name: None if name in reasons else value
+        for name, value in (lost | {"attempts": counts["attempts"]}).items()
+    }
     return Retries(**{name: known[name] for name in ("attempts", *fields)}, reasons=reasons)

@@ -82,7 +82,14 @@ def judge(rows: pl.DataFrame, slo: Slo) -> Judged:
         misses[metric] = (values > limit_ms) & ~passes_anyway & ~error
     measurable = np.logical_and.reduce([*known.values(), ~error])
     missed = np.logical_or.reduce([*misses.values(), np.zeros(len(error), np.bool_)])
-    return Judged(measurable & ~missed, error | (measurable & missed), ~error & ~measurable, error, misses, known)
+    return Judged(
+        measurable & ~missed,
+        error | (measurable & missed),
+        ~error & ~measurable,
+        error,
+        misses,
+        known,
+    )
 
 
 def limits_of(rows: pl.DataFrame, slo: Slo, metric: str) -> float | FloatArray | None:
@@ -90,7 +97,9 @@ def limits_of(rows: pl.DataFrame, slo: Slo, metric: str) -> float | FloatArray |
     common = slo.limits().get(metric)
     if f"slo_{metric}_ms" not in rows.columns:
         return common
-    own: FloatArray = rows[f"slo_{metric}_ms"].fill_null(math.inf if common is None else common).to_numpy()
+    own: FloatArray = (
+        rows[f"slo_{metric}_ms"].fill_null(math.inf if common is None else common).to_numpy()
+    )
     return own if common is not None or bool(np.isfinite(own).any()) else None
 
 
@@ -98,17 +107,28 @@ def with_own(rows: pl.DataFrame, slo: Slo) -> tuple[pl.DataFrame, Slo]:
     """Return rows and an SLO that also names what only requests limit for themselves, at the median of those limits; the others stay unlimited in it."""
     for metric in METRICS:
         name = f"slo_{metric}_ms"
-        if metric in slo.limits() or name not in rows.columns or rows[name].null_count() == rows.height:
+        if (
+            metric in slo.limits()
+            or name not in rows.columns
+            or rows[name].null_count() == rows.height
+        ):
             continue
         middle = float(np.median(rows[name].drop_nulls().to_numpy()))
-        rows, slo = rows.with_columns(pl.col(name).fill_null(math.inf)), msgspec.structs.replace(slo, **{f"{metric}_ms": middle})
+        rows, slo = (
+            rows.with_columns(pl.col(name).fill_null(math.inf)),
+            msgspec.structs.replace(slo, **{f"{metric}_ms": middle}),
+        )
     return rows, slo
 
 
 def own_limits(rows: pl.DataFrame) -> int:
     """How many requests came with a limit of their own."""
     columns = [name for metric in METRICS if (name := f"slo_{metric}_ms") in rows.columns]
-    return rows.filter(pl.any_horizontal(pl.col(name).is_not_null() for name in columns)).height if columns else 0
+    return (
+        rows.filter(pl.any_horizontal(pl.col(name).is_not_null() for name in columns)).height
+        if columns
+        else 0
+    )
 
 
 def weights_of(rows: pl.DataFrame) -> FloatArray | None:
@@ -122,12 +142,26 @@ def goodput(judged: Judged, seconds: float, weights: FloatArray | None = None) -
 
     Counts are of stored requests, ratio and rps of those that they stand for; null with their reason where nothing could be judged.
     """
-    good, bad, unmeasurable = (int(part.sum()) for part in (judged.good, judged.bad, judged.unmeasurable))
-    met, missed = (float(part.sum() if weights is None else weights[part].sum()) for part in (judged.good, judged.bad))
+    good, bad, unmeasurable = (
+        int(part.sum()) for part in (judged.good, judged.bad, judged.unmeasurable)
+    )
+    met, missed = (
+        float(part.sum() if weights is None else weights[part].sum())
+        for part in (judged.good, judged.bad)
+    )
     measurable = judged.good | judged.bad
-    failed = {metric: int((judged.misses[metric] & measurable).sum()) for metric in METRICS if metric in judged.misses}
-    counts = sum((part.astype(np.int8) for part in judged.misses.values()), np.zeros(len(judged.error), np.int8))
-    alone = {metric: int((judged.misses[metric] & measurable & (counts == 1)).sum()) for metric in failed}
+    failed = {
+        metric: int((judged.misses[metric] & measurable).sum())
+        for metric in METRICS
+        if metric in judged.misses
+    }
+    counts = sum(
+        (part.astype(np.int8) for part in judged.misses.values()),
+        np.zeros(len(judged.error), np.int8),
+    )
+    alone = {
+        metric: int((judged.misses[metric] & measurable & (counts == 1)).sum()) for metric in failed
+    }
     reasons = {}
     if good + bad == 0:
         missing = [metric for metric, known in judged.known.items() if not known.any()]

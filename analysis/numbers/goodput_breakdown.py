@@ -52,18 +52,34 @@ def goodput_by(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> Good
     for attribute in ATTRIBUTES:
         found = []
         # Of thousands of tenants most are never told: only those that are get a goodput of their own.
-        counted = marked.group_by(attribute, maintain_order=True).agg(pl.col("bad").sum(), n=pl.len()).sort("bad", "n", descending=True, maintain_order=True)
+        counted = (
+            marked.group_by(attribute, maintain_order=True)
+            .agg(pl.col("bad").sum(), n=pl.len())
+            .sort("bad", "n", descending=True, maintain_order=True)
+        )
         told = marked.join(counted.head(MOST_VALUES), on=attribute, how="semi", nulls_equal=True)
-        for (value,), mine in told.partition_by(attribute, as_dict=True, maintain_order=True).items():
+        for (value,), mine in told.partition_by(
+            attribute, as_dict=True, maintain_order=True
+        ).items():
             good = goodput(judge(mine, slo), seconds, weights_of(mine))
-            part = GoodputOf(attribute=attribute, value=None if value is None else printable(str(value), 120), requests=mine.height, goodput=good,
-                             lost_ratio=good.bad / whole.bad if whole.bad else None)
+            part = GoodputOf(
+                attribute=attribute,
+                value=None if value is None else printable(str(value), 120),
+                requests=mine.height,
+                goodput=good,
+                lost_ratio=good.bad / whole.bad if whole.bad else None,
+            )
             if part.lost_ratio is None:
                 part.reasons["lost_ratio"] = "no request is bad"
             if value is None:
                 part.reasons["value"] = f"these requests carry no {attribute}"
             found.append(part)
         known = [part for part in found if part.value is not None]
-        parts += sorted(found, key=lambda part: (-part.goodput.bad, -part.requests)) if known else []
-    return GoodputBy(whole=whole, parts=parts, reasons={} if parts else {"parts": "no request carries a route, a model or a tenant"})
-
+        parts += (
+            sorted(found, key=lambda part: (-part.goodput.bad, -part.requests)) if known else []
+        )
+    return GoodputBy(
+        whole=whole,
+        parts=parts,
+        reasons={} if parts else {"parts": "no request carries a route, a model or a tenant"},
+    )

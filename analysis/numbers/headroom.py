@@ -56,8 +56,15 @@ def headroom(rows: pl.DataFrame, slo: Slo, metric: str, every: int = 1) -> list[
     ok = rows.filter(~pl.col("error") & pl.col(f"{metric}_ms").is_not_null())
     times, limits = stage_times(ok, path_of(metric)), limits_of(ok, slo, metric)
     parts = ok[f"{metric}_ms"].to_numpy() / (slo.limits()[metric] if limits is None else limits)
-    own = np.zeros(ok.height, np.bool_) if f"slo_{metric}_ms" not in ok.columns else ok[f"slo_{metric}_ms"].is_not_null().to_numpy()
-    return [_room(name, _of(ok, rows, name, every), parts, own, times, slo, metric) for name in ("load", "input_tokens", "output_tokens")]
+    own = (
+        np.zeros(ok.height, np.bool_)
+        if f"slo_{metric}_ms" not in ok.columns
+        else ok[f"slo_{metric}_ms"].is_not_null().to_numpy()
+    )
+    return [
+        _room(name, _of(ok, rows, name, every), parts, own, times, slo, metric)
+        for name in ("load", "input_tokens", "output_tokens")
+    ]
 
 
 def said(rooms: list[Room]) -> str:
@@ -65,20 +72,47 @@ def said(rooms: list[Room]) -> str:
     broken, others = [], []
     for room in rooms:
         if room.breaks_between is None:
-            others.append(f"{room.quantity.replace('_', ' ')}: {next(iter(room.reasons.values()), 'not known')}")
+            others.append(
+                f"{room.quantity.replace('_', ' ')}: {next(iter(room.reasons.values()), 'not known')}"
+            )
             continue
         low, high = (f"{edge:,.4g}" for edge in room.breaks_between)
-        where = f"a load of {low} to {high} {room.unit}" if room.quantity == "load" else f"{low} to {high} {room.quantity.replace('_', ' ')}"
-        usual = "" if room.usual is None or room.spare is None else f" (usual {room.usual:,.4g}, {say_ratio(room.spare)} spare)"
-        broken.append(f"at {where}{usual}" + (f", {room.first_stage} first" if room.first_stage else ""))
+        where = (
+            f"a load of {low} to {high} {room.unit}"
+            if room.quantity == "load"
+            else f"{low} to {high} {room.quantity.replace('_', ' ')}"
+        )
+        usual = (
+            ""
+            if room.usual is None or room.spare is None
+            else f" (usual {room.usual:,.4g}, {say_ratio(room.spare)} spare)"
+        )
+        broken.append(
+            f"at {where}{usual}" + (f", {room.first_stage} first" if room.first_stage else "")
+        )
     limit = limit_of(rooms[0]) if rooms else ""
-    return "; ".join([f"{limit} breaks {'; '.join(broken)}" if broken else f"where {limit} breaks is not known", *others]) if rooms else ""
+    return (
+        "; ".join(
+            [
+                f"{limit} breaks {'; '.join(broken)}"
+                if broken
+                else f"where {limit} breaks is not known",
+                *others,
+            ]
+        )
+        if rooms
+        else ""
+    )
 
 
 def limit_of(room: Room) -> str:
     """Return in words the limit that would be broken."""
     name = f"{room.metric.upper()} P{room.percentile:g}"
-    return f"{name} of {say_ms(room.limit_ms)}" if not room.own_limits else f"{name} against {say_own(room.own_limits)}"
+    return (
+        f"{name} of {say_ms(room.limit_ms)}"
+        if not room.own_limits
+        else f"{name} against {say_own(room.own_limits)}"
+    )
 
 
 def say_own(own_limits: int) -> str:
@@ -94,48 +128,83 @@ def _of(ok: pl.DataFrame, rows: pl.DataFrame, name: str, every: int) -> FloatArr
     arrived, start = np.sort(rows["start_us"].to_numpy()), ok["start_us"].to_numpy()
     if not len(arrived):
         return np.zeros(0)
-    rate = (np.searchsorted(arrived, start, side="right") - np.searchsorted(arrived, start - LOAD_S * 1e6)) / LOAD_S
+    rate = (
+        np.searchsorted(arrived, start, side="right")
+        - np.searchsorted(arrived, start - LOAD_S * 1e6)
+    ) / LOAD_S
     # Rows that are a part of all, drawn here or by a sampler, stand for as many more.
     stands_for = every * float(rows["sample_weight"].to_numpy().mean())
     return np.where(start < arrived[0] + LOAD_S * 1e6, np.nan, stands_for * rate)
 
 
-def _room(name: str, x: FloatArray, used: FloatArray, own: BoolArray, times: StageTimes, slo: Slo, metric: str) -> Room:
+def _room(
+    name: str,
+    x: FloatArray,
+    used: FloatArray,
+    own: BoolArray,
+    times: StageTimes,
+    slo: Slo,
+    metric: str,
+) -> Room:
     """`used` is each request's time as a part of its limit."""
     known = np.flatnonzero(~np.isnan(x))
     needed = min_n(slo.percentile)
     out = Room(
-        quantity=name, unit=UNITS[name], metric=metric, percentile=slo.percentile, limit_ms=slo.limits()[metric], n=len(known),
+        quantity=name,
+        unit=UNITS[name],
+        metric=metric,
+        percentile=slo.percentile,
+        limit_ms=slo.limits()[metric],
+        n=len(known),
         own_limits=int(own[known].sum()),
-        usual=float(np.median(x[known])) if len(known) else None, seen_up_to=float(x[known].max()) if len(known) else None,
-        breaks_between=None, spare=None, first_stage=None)
+        usual=float(np.median(x[known])) if len(known) else None,
+        seen_up_to=float(x[known].max()) if len(known) else None,
+        breaks_between=None,
+        spare=None,
+        first_stage=None,
+    )
     nulls = ["breaks_between", "spare", "first_stage"]
     groups = min(_GROUPS, len(known) // needed)
     if not len(known):
         nulls += ["usual", "seen_up_to"]
     if groups < _LEAST_GROUPS:
-        out.reasons = dict.fromkeys(nulls, f"{len(known)} requests carry it, {_LEAST_GROUPS * needed} are needed")
+        out.reasons = dict.fromkeys(
+            nulls, f"{len(known)} requests carry it, {_LEAST_GROUPS * needed} are needed"
+        )
         return out
     parts = np.array_split(known[np.argsort(x[known], kind="stable")], groups)
     levels = np.array([float(np.median(x[part])) for part in parts])
-    over = np.array([sorted_quantile(np.sort(used[part]), slo.percentile / 100.0) > 1.0 for part in parts])
+    over = np.array(
+        [sorted_quantile(np.sort(used[part]), slo.percentile / 100.0) > 1.0 for part in parts]
+    )
     if not over[-1]:
-        out.reasons = dict.fromkeys(nulls, f"P{slo.percentile:g} stays within the limit up to {levels[-1]:,.4g} {out.unit}, the most that was recorded")
+        out.reasons = dict.fromkeys(
+            nulls,
+            f"P{slo.percentile:g} stays within the limit up to {levels[-1]:,.4g} {out.unit}, the most that was recorded",
+        )
         return out
     # The last group within the limit: beyond it every one is over.
     last = int(np.flatnonzero(~over)[-1]) if not over.all() else -1
     if last < 0 or over[: last + 1].mean() > 1.0 / 3.0:
-        why = "the limit is passed at every level" if over.all() else "the limit is passed at low levels as often as at high ones"
+        why = (
+            "the limit is passed at every level"
+            if over.all()
+            else "the limit is passed at low levels as often as at high ones"
+        )
         out.reasons = dict.fromkeys(nulls, f"{why}: this quantity does not decide")
         return out
     if levels[last + 1] <= levels[last]:
-        out.reasons = dict.fromkeys(nulls, "its values do not differ between requests within and over the limit")
+        out.reasons = dict.fromkeys(
+            nulls, "its values do not differ between requests within and over the limit"
+        )
         return out
     out.breaks_between = (levels[last], levels[last + 1])
     middle = 0.5 * (levels[last] + levels[last + 1])
     out.spare = max(0.0, 1.0 - (out.usual or 0.0) / middle)
     calm, broken = parts[min(last, groups // 2)], parts[last + 1]
-    growth = {stage: float(spent[broken].mean() - spent[calm].mean()) for stage, spent in times.ms.items()}
+    growth = {
+        stage: float(spent[broken].mean() - spent[calm].mean()) for stage, spent in times.ms.items()
+    }
     out.first_stage = max(growth, key=lambda stage: growth[stage], default=None)
     if out.first_stage is None:
         out.reasons["first_stage"] = "no stage took any time"

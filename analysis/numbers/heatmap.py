@@ -22,7 +22,18 @@ from overrun.analysis.words.slo import Slo
 PER_DECADE: Final = 12
 BASE_MS: Final = 50.0
 # The latency axis of the published buckets; labels outside of it appear only where there are values.
-LABELS_MS: Final = (50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0, 20_000.0, 30_000.0)
+LABELS_MS: Final = (
+    50.0,
+    100.0,
+    200.0,
+    500.0,
+    1_000.0,
+    2_000.0,
+    5_000.0,
+    10_000.0,
+    20_000.0,
+    30_000.0,
+)
 _OUTER_LABELS_MS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 60_000.0, 120_000.0, 300_000.0, 600_000.0)
 # 1 ms to 10 min. Faster and slower values count in the outermost rows.
 _FIRST: Final = math.floor(math.log10(1.0 / BASE_MS) * PER_DECADE)
@@ -62,18 +73,39 @@ def heatmap(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: st
     metric = known_metric(metric)
     covered = extent(con, window)
     answer = Heatmap(
-        metric=metric, start=None, step_s=STEPS_S[0], n=0, limit_ms=slo.limits().get(metric), edges_ms=[], labels_ms=[], counts=[],
-        reasons={"counts": f"no successful request in the window carries {metric.upper()}"})
+        metric=metric,
+        start=None,
+        step_s=STEPS_S[0],
+        n=0,
+        limit_ms=slo.limits().get(metric),
+        edges_ms=[],
+        labels_ms=[],
+        counts=[],
+        reasons={"counts": f"no successful request in the window carries {metric.upper()}"},
+    )
     if covered.start is None or covered.end is None or covered.n == 0:
         return answer
     sampled = assess_window(con, window, covered.start, covered.end)
     answer.sampling = sampled.kind
     seconds = (covered.end - covered.start).total_seconds()
-    step = next((step for step in STEPS_S if seconds / step <= MOST_COLUMNS), -(-int(seconds / MOST_COLUMNS) // STEPS_S[-1]) * STEPS_S[-1])
+    step = next(
+        (step for step in STEPS_S if seconds / step <= MOST_COLUMNS),
+        -(-int(seconds / MOST_COLUMNS) // STEPS_S[-1]) * STEPS_S[-1],
+    )
     origin = int(covered.start.timestamp()) // step * step
-    cells = con.sql(query("heatmap"), params=filter_of(window) | {
-        "metric": metric, "origin_us": origin * 1_000_000, "step_us": step * 1_000_000, "base_ms": BASE_MS,
-        "per_decade": float(PER_DECADE), "first": _FIRST, "last": _LAST}).fetchall()
+    cells = con.sql(
+        query("heatmap"),
+        params=filter_of(window)
+        | {
+            "metric": metric,
+            "origin_us": origin * 1_000_000,
+            "step_us": step * 1_000_000,
+            "base_ms": BASE_MS,
+            "per_decade": float(PER_DECADE),
+            "first": _FIRST,
+            "last": _LAST,
+        },
+    ).fetchall()
     if not cells:
         return answer
     first, last = _rows([cell[1] for cell in cells], usual=metric in ("ttft", "e2e"))
@@ -85,9 +117,17 @@ def heatmap(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: st
     answer.start, answer.step_s, answer.counts = datetime.fromtimestamp(origin, UTC), step, counts
     answer.n = sum(cell[2] for cell in cells)
     answer.stands_for = weights if sampled.kind == "weighted" else None
-    answer.reasons = {} if answer.stands_for else {"stands_for": sampled.why if sampled.refused else "each request stands for itself"}
+    answer.reasons = (
+        {}
+        if answer.stands_for
+        else {"stands_for": sampled.why if sampled.refused else "each request stands for itself"}
+    )
     answer.edges_ms = [BASE_MS * 10 ** (row / PER_DECADE) for row in range(first, last + 2)]
-    answer.labels_ms = [ms for ms in sorted((*LABELS_MS, *_OUTER_LABELS_MS)) if answer.edges_ms[0] * 0.999 <= ms <= answer.edges_ms[-1]]
+    answer.labels_ms = [
+        ms
+        for ms in sorted((*LABELS_MS, *_OUTER_LABELS_MS))
+        if answer.edges_ms[0] * 0.999 <= ms <= answer.edges_ms[-1]
+    ]
     return answer
 
 

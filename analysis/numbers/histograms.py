@@ -72,25 +72,40 @@ class Increments:
 
     def over(self, limit: float) -> tuple[IntArray, IntArray, IntArray]:
         """Return per interval (certainly over the limit, possibly over it, all), as whole numbers of values."""
-        sure = int(np.searchsorted(self.edges, limit, side="left"))  # buckets above the first edge at or above the limit
+        sure = int(
+            np.searchsorted(self.edges, limit, side="left")
+        )  # buckets above the first edge at or above the limit
         maybe = int(np.searchsorted(self.edges, limit, side="right"))
-        parts = self.counts[:, sure + 1 :].sum(axis=1), self.counts[:, maybe:].sum(axis=1), self.counts.sum(axis=1)
+        parts = (
+            self.counts[:, sure + 1 :].sum(axis=1),
+            self.counts[:, maybe:].sum(axis=1),
+            self.counts.sum(axis=1),
+        )
         return tuple(np.rint(part).astype(np.int64) for part in parts)  # type: ignore[return-value]
 
 
 def load(
-    con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None, indicators: Sequence[str], model: str | None = None,
-    *, since_start: bool = False,
+    con: duckdb.DuckDBPyConnection,
+    start: datetime | None,
+    end: datetime | None,
+    indicators: Sequence[str],
+    model: str | None = None,
+    *,
+    since_start: bool = False,
 ) -> dict[str, Increments]:
     """Return the increments of each indicator that a histogram told of in [start, end]; indicators without one are missing.
 
     `since_start` takes a series that came once for all that it counted since its start time. That may be hours before anything else in the window,
     so it is for metrics alone, not for what is laid beside spans.
     """
-    found = read_samples(con, "histograms", start, end, model, grace=GRACE_S, indicators=list(indicators))
+    found = read_samples(
+        con, "histograms", start, end, model, grace=GRACE_S, indicators=list(indicators)
+    )
     start_us = None if start is None else int(start.timestamp() * _US)
     out = {}
-    for (indicator,), rows in found.partition_by("indicator", as_dict=True, maintain_order=True).items():
+    for (indicator,), rows in found.partition_by(
+        "indicator", as_dict=True, maintain_order=True
+    ).items():
         made = _increments(str(indicator), rows, start_us, since_start=since_start)
         if made is not None:
             out[str(indicator)] = made
@@ -98,13 +113,26 @@ def load(
 
 
 def load_by_instance(
-    con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None, indicators: Sequence[str], model: str | None = None,
+    con: duckdb.DuckDBPyConnection,
+    start: datetime | None,
+    end: datetime | None,
+    indicators: Sequence[str],
+    model: str | None = None,
 ) -> dict[tuple[str, str], Increments]:
     """Return the increments of each (instance, indicator) that a histogram told of in [start, end], as `load` does for all together."""
-    found = read_samples(con, "histograms", start, end, model, grace=GRACE_S, indicators=list(indicators))
+    found = read_samples(
+        con, "histograms", start, end, model, grace=GRACE_S, indicators=list(indicators)
+    )
     start_us = None if start is None else int(start.timestamp() * _US)
-    parts = found.with_columns(pl.col("instance").fill_null("")).partition_by(["instance", "indicator"], as_dict=True, maintain_order=True)
-    made = {(str(instance), str(indicator)): _increments(str(indicator), rows, start_us, since_start=True) for (instance, indicator), rows in parts.items()}
+    parts = found.with_columns(pl.col("instance").fill_null("")).partition_by(
+        ["instance", "indicator"], as_dict=True, maintain_order=True
+    )
+    made = {
+        (str(instance), str(indicator)): _increments(
+            str(indicator), rows, start_us, since_start=True
+        )
+        for (instance, indicator), rows in parts.items()
+    }
     return {key: one for key, one in made.items() if one is not None and one.n > 0}
 
 
@@ -118,22 +146,46 @@ def merged(parts: Sequence[Increments]) -> Increments:
     if not len(shared):
         raise ValueError("no bucket edge is in every histogram")
     return Increments(
-        parts[0].indicator, shared, np.vstack([_coarsened(part.edges, part.counts, shared) for part in parts]),
-        np.concatenate([part.from_us for part in parts]), np.concatenate([part.to_us for part in parts]), float(np.sum([part.total for part in parts])),
-        *(tuple(sorted({name for part in parts for name in getattr(part, key)})) for key in ("names", "instances")))
+        parts[0].indicator,
+        shared,
+        np.vstack([_coarsened(part.edges, part.counts, shared) for part in parts]),
+        np.concatenate([part.from_us for part in parts]),
+        np.concatenate([part.to_us for part in parts]),
+        float(np.sum([part.total for part in parts])),
+        *(
+            tuple(sorted({name for part in parts for name in getattr(part, key)}))
+            for key in ("names", "instances")
+        ),
+    )
 
 
 def since(made: Increments, from_us: int) -> Increments:
     """Return what was counted after a moment."""
     kept = made.to_us > from_us
-    return Increments(made.indicator, made.edges, made.counts[kept], made.from_us[kept], made.to_us[kept], np.nan, made.names, made.instances)
+    return Increments(
+        made.indicator,
+        made.edges,
+        made.counts[kept],
+        made.from_us[kept],
+        made.to_us[kept],
+        np.nan,
+        made.names,
+        made.instances,
+    )
 
 
-def _increments(indicator: str, rows: pl.DataFrame, start_us: int | None, *, since_start: bool) -> Increments | None:
+def _increments(
+    indicator: str, rows: pl.DataFrame, start_us: int | None, *, since_start: bool
+) -> Increments | None:
     """Difference each series, and bring series with other edges to the edges that all have."""
-    goes_on = (pl.col("series") == pl.col("series").shift()) & (pl.col("edges") == pl.col("edges").shift())
+    goes_on = (pl.col("series") == pl.col("series").shift()) & (
+        pl.col("edges") == pl.col("edges").shift()
+    )
     ordered = rows.with_columns(again=goes_on.fill_null(value=False))
-    pieces = [_added(part, start_us, since_start=since_start) for part in ordered.partition_by("edges", maintain_order=True)]
+    pieces = [
+        _added(part, start_us, since_start=since_start)
+        for part in ordered.partition_by("edges", maintain_order=True)
+    ]
     pieces = [piece for piece in pieces if len(piece.counts)]
     if not pieces:
         return None
@@ -141,16 +193,36 @@ def _increments(indicator: str, rows: pl.DataFrame, start_us: int | None, *, sin
     if not len(shared):
         return None
     counts = np.vstack([_coarsened(piece.edges, piece.counts, shared) for piece in pieces])
-    from_us, to_us = np.concatenate([piece.from_us for piece in pieces]), np.concatenate([piece.to_us for piece in pieces])
-    names, instances = (tuple(sorted(rows[key].drop_nulls().unique().to_list())) for key in ("raw_name", "instance"))
-    return Increments(indicator, shared, counts, from_us, to_us, float(np.sum([piece.total for piece in pieces])), names, instances)
+    from_us, to_us = (
+        np.concatenate([piece.from_us for piece in pieces]),
+        np.concatenate([piece.to_us for piece in pieces]),
+    )
+    names, instances = (
+        tuple(sorted(rows[key].drop_nulls().unique().to_list())) for key in ("raw_name", "instance")
+    )
+    return Increments(
+        indicator,
+        shared,
+        counts,
+        from_us,
+        to_us,
+        float(np.sum([piece.total for piece in pieces])),
+        names,
+        instances,
+    )
 
 
 def unusable(
-    con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None, indicators: Sequence[str], model: str | None = None
+    con: duckdb.DuckDBPyConnection,
+    start: datetime | None,
+    end: datetime | None,
+    indicators: Sequence[str],
+    model: str | None = None,
 ) -> list[str]:
     """Return the raw metrics that came as one cumulative sample that tells nothing of the window: without the time it began to count, or from before it."""
-    found = read_samples(con, "histograms", start, end, model, grace=GRACE_S, indicators=list(indicators))
+    found = read_samples(
+        con, "histograms", start, end, model, grace=GRACE_S, indicators=list(indicators)
+    )
     return sorted(_came_once(found)["raw_name"].unique().to_list())
 
 
@@ -175,8 +247,13 @@ def _added(rows: pl.DataFrame, start_us: int | None, *, since_start: bool) -> _A
     `again` says of a row whether the row before it is that one. With `since_start` the only sample of a series added all that it counts.
     """
     edges = rows["bounds"][0].to_numpy().astype(np.float64)
-    counts = rows["counts"].explode().to_numpy().reshape(rows.height, len(edges) + 1).astype(np.float64)
-    totals, to_us = rows["sum"].cast(pl.Float64).fill_null(np.nan).to_numpy(), rows["time_us"].to_numpy()
+    counts = (
+        rows["counts"].explode().to_numpy().reshape(rows.height, len(edges) + 1).astype(np.float64)
+    )
+    totals, to_us = (
+        rows["sum"].cast(pl.Float64).fill_null(np.nan).to_numpy(),
+        rows["time_us"].to_numpy(),
+    )
     delta, again = (rows["temporality"] == "delta").to_numpy(), rows["again"].to_numpy()
     before = np.vstack([np.zeros((1, counts.shape[1])), counts[:-1]])
     goes_on = again & ~delta & ~(counts < before).any(axis=1)
@@ -185,8 +262,19 @@ def _added(rows: pl.DataFrame, start_us: int | None, *, since_start: bool) -> _A
     total = np.where(goes_on, totals - np.roll(totals, 1), totals)
     kept = delta | again
     if since_start:
-        alone = rows.select((pl.len().over("series") == 1) & (pl.col("temporality") != "delta") & pl.col("start_us").is_not_null()).to_series().to_numpy()
-        kept, from_us = kept | alone, np.where(alone, rows["start_us"].fill_null(0).to_numpy(), from_us)
+        alone = (
+            rows.select(
+                (pl.len().over("series") == 1)
+                & (pl.col("temporality") != "delta")
+                & pl.col("start_us").is_not_null()
+            )
+            .to_series()
+            .to_numpy()
+        )
+        kept, from_us = (
+            kept | alone,
+            np.where(alone, rows["start_us"].fill_null(0).to_numpy(), from_us),
+        )
     if start_us is not None:
         kept &= from_us >= start_us
     return _Added(edges, made[kept], from_us[kept], to_us[kept], float(total[kept].sum()))
@@ -197,4 +285,6 @@ def _coarsened(edges: FloatArray, counts: FloatArray, shared: FloatArray) -> Flo
     if len(edges) == len(shared):
         return counts
     into = np.searchsorted(shared, np.append(edges, np.inf))
-    return np.stack([counts[:, into == bucket].sum(axis=1) for bucket in range(len(shared) + 1)], axis=1)
+    return np.stack(
+        [counts[:, into == bucket].sum(axis=1) for bucket in range(len(shared) + 1)], axis=1
+    )

@@ -82,35 +82,91 @@ def history(con: duckdb.DuckDBPyConnection, window: Window, metric: str) -> Hist
     asked = filter_of(window) | {"split": split}
     first, last = con.sql(query("history_extent"), params=asked).fetchall()[0]
     start, end = window.start or _utc(first), window.end or _utc(last)
-    out = History(metric=metric, start=start, end=end, step_s=60, n=0, requests=0, errors=0, p50=None, p95=None, p99=None, error_bound=ERROR_BOUND,
-                  rolled_up_until=split if through_ns else None, points=[], reasons={} if through_ns else {"rolled_up_until": "no minute is folded yet"})
+    out = History(
+        metric=metric,
+        start=start,
+        end=end,
+        step_s=60,
+        n=0,
+        requests=0,
+        errors=0,
+        p50=None,
+        p95=None,
+        p99=None,
+        error_bound=ERROR_BOUND,
+        rolled_up_until=split if through_ns else None,
+        points=[],
+        reasons={} if through_ns else {"rolled_up_until": "no minute is folded yet"},
+    )
     if start is None or end is None or first is None:
-        nulls = ("p50", "p95", "p99", "error_ratio", *(name for name, value in (("start", start), ("end", end)) if value is None))
+        nulls = (
+            "p50",
+            "p95",
+            "p99",
+            "error_ratio",
+            *(name for name, value in (("start", start), ("end", end)) if value is None),
+        )
         out.reasons |= dict.fromkeys(nulls, "no request in the window")
         return out
     seconds = (end - start).total_seconds()
-    out.step_s = next((step for step in STEPS_S if step >= 60 and seconds / step <= MOST_POINTS), -(-int(seconds / MOST_POINTS) // STEPS_S[-1]) * STEPS_S[-1])
+    out.step_s = next(
+        (step for step in STEPS_S if step >= 60 and seconds / step <= MOST_POINTS),
+        -(-int(seconds / MOST_POINTS) // STEPS_S[-1]) * STEPS_S[-1],
+    )
     more = {"metric": metric, "step_s": out.step_s}
     buckets = con.sql(query("history"), params=asked | more).pl()
-    counts = {row["step"]: row for row in con.sql(query("history_counts"), params=asked | {"step_s": out.step_s}).pl().to_dicts()}
-    parts = {int(at): part for (at,), part in buckets.partition_by("step", as_dict=True, maintain_order=True).items()}
+    counts = {
+        row["step"]: row
+        for row in con.sql(query("history_counts"), params=asked | {"step_s": out.step_s})
+        .pl()
+        .to_dicts()
+    }
+    parts = {
+        int(at): part
+        for (at,), part in buckets.partition_by("step", as_dict=True, maintain_order=True).items()
+    }
     still = extent(con, window)
     stored = assess_window(con, window, still.start, still.end)
     # Steps from here on have requests that are not to be trusted; before it only what their samplers said is left.
-    doubted = still.first.timestamp() - out.step_s if stored.refused and still.first is not None else math.inf
+    doubted = (
+        still.first.timestamp() - out.step_s
+        if stored.refused and still.first is not None
+        else math.inf
+    )
     for at in sorted(counts):
-        out.points.append(_point(at, parts.get(at, buckets.clear()), counts[at], told=not counts[at]["biased"] and at <= doubted))
+        out.points.append(
+            _point(
+                at,
+                parts.get(at, buckets.clear()),
+                counts[at],
+                told=not counts[at]["biased"] and at <= doubted,
+            )
+        )
     return _whole(out, buckets, list(counts.values()), stored)
 
 
-def _whole(out: History, buckets: pl.DataFrame, counts: list[dict[str, Any]], stored: Sampling) -> History:
+def _whole(
+    out: History, buckets: pl.DataFrame, counts: list[dict[str, Any]], stored: Sampling
+) -> History:
     """Add what is said of the whole window."""
-    out.requests, out.errors, biased = (sum(row[name] for row in counts) for name in ("requests", "errors", "biased"))
-    rows = buckets.group_by("value_ms").agg(pl.col("n", "weight", "weight_squared").sum()).sort("value_ms")
+    out.requests, out.errors, biased = (
+        sum(row[name] for row in counts) for name in ("requests", "errors", "biased")
+    )
+    rows = (
+        buckets.group_by("value_ms")
+        .agg(pl.col("n", "weight", "weight_squared").sum())
+        .sort("value_ms")
+    )
     out.n = int(rows["n"].sum())
     if biased or stored.refused:
         out.sampling = stored.kind if stored.refused else "biased"
-        why = stored.why if stored.refused else not_for_all(f"{biased:,} of {out.requests:,} come from a sampler that chooses by what happened")
+        why = (
+            stored.why
+            if stored.refused
+            else not_for_all(
+                f"{biased:,} of {out.requests:,} come from a sampler that chooses by what happened"
+            )
+        )
         out.reasons |= dict.fromkeys(("p50", "p95", "p99", "error_ratio"), why)
         return out
     weight = sum(row["weight"] for row in counts)
@@ -119,16 +175,29 @@ def _whole(out: History, buckets: pl.DataFrame, counts: list[dict[str, Any]], st
     worth, out.p50, out.p95, out.p99 = _percentiles(rows)
     for name, percentile in (("p50", 50.0), ("p95", 95.0), ("p99", 99.0)):
         if getattr(out, name) is None:
-            sampled = f", the {out.n} sampled ones are worth {worth}" if worth != out.n else f", there are {out.n}"
-            out.reasons[name] = f"P{percentile:g} needs at least {MIN_N[percentile]} requests{sampled}"
+            sampled = (
+                f", the {out.n} sampled ones are worth {worth}"
+                if worth != out.n
+                else f", there are {out.n}"
+            )
+            out.reasons[name] = (
+                f"P{percentile:g} needs at least {MIN_N[percentile]} requests{sampled}"
+            )
     return out
 
 
 def _point(at: int, rows: pl.DataFrame, counted: dict[str, Any], *, told: bool) -> HistoryPoint:
     p50, p95, p99 = _percentiles(rows)[1:] if told else (None, None, None)
     return HistoryPoint(
-        start=datetime.fromtimestamp(at, UTC), n=int(rows["n"].sum()), p50=p50, p95=p95, p99=p99, requests=counted["requests"], errors=counted["errors"],
-        error_ratio=counted["error_weight"] / counted["weight"] if told else None)
+        start=datetime.fromtimestamp(at, UTC),
+        n=int(rows["n"].sum()),
+        p50=p50,
+        p95=p95,
+        p99=p99,
+        requests=counted["requests"],
+        errors=counted["errors"],
+        error_ratio=counted["error_weight"] / counted["weight"] if told else None,
+    )
 
 
 def _percentiles(rows: pl.DataFrame) -> tuple[int, float | None, float | None, float | None]:
@@ -138,7 +207,10 @@ def _percentiles(rows: pl.DataFrame) -> tuple[int, float | None, float | None, f
     weight = float(rows["weight"].sum())
     worth = round(weight**2 / float(rows["weight_squared"].sum()))
     values, counts = rows["value_ms"].to_numpy(), rows["weight"].to_numpy() * (worth / weight)
-    p50, p95, p99 = (bucket_quantile(values, counts, p / 100.0) if worth >= MIN_N[p] else None for p in (50.0, 95.0, 99.0))
+    p50, p95, p99 = (
+        bucket_quantile(values, counts, p / 100.0) if worth >= MIN_N[p] else None
+        for p in (50.0, 95.0, 99.0)
+    )
     return worth, p50, p95, p99
 
 
@@ -148,7 +220,16 @@ def bucket_quantile(values: FloatArray, counts: FloatArray, p: float) -> float:
     at = p * (float(reached[-1]) - 1.0)
     # Sums of scaled weights miss whole numbers by rounding.
     whole = float(np.floor(at + 1e-6))
-    low, high = (float(values[min(int(np.searchsorted(reached, whole + rank - 1e-6, side="left")), len(values) - 1)]) for rank in (1.0, 2.0))
+    low, high = (
+        float(
+            values[
+                min(
+                    int(np.searchsorted(reached, whole + rank - 1e-6, side="left")), len(values) - 1
+                )
+            ]
+        )
+        for rank in (1.0, 2.0)
+    )
     return low + max(0.0, at - whole) * (high - low)
 
 

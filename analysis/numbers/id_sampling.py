@@ -37,7 +37,9 @@ _NUMBERS: Final[dict[str, Callable[[Sequence[int], Sequence[int]], FloatArray]]]
     "Python, Go, Rust": lambda hi, lo: np.array([one / _WHOLE for one in lo]),
     "Java": lambda hi, lo: _signed(np.array([one / _WHOLE for one in lo])),
     ".NET": lambda hi, lo: _signed(np.array([one / _WHOLE for one in hi])),
-    "JavaScript": lambda hi, lo: np.array([((a >> 32) ^ a ^ (b >> 32) ^ b) % 2**32 / 2.0**32 for a, b in zip(hi, lo, strict=True)]),
+    "JavaScript": lambda hi, lo: np.array(
+        [((a >> 32) ^ a ^ (b >> 32) ^ b) % 2**32 / 2.0**32 for a, b in zip(hi, lo, strict=True)]
+    ),
     "consistent probability": lambda hi, lo: np.array([1.0 - one % 2**56 / 2.0**56 for one in lo]),
 }
 
@@ -47,7 +49,11 @@ def share_kept(trace_ids: Sequence[str]) -> float | None:
     if len(trace_ids) < LEAST:
         return None
     hi, lo = [int(one[:16], 16) for one in trace_ids], [int(one[16:], 16) for one in trace_ids]
-    shares = [share for share in (_room(number(hi, lo)) for number in _NUMBERS.values()) if share is not None]
+    shares = [
+        share
+        for share in (_room(number(hi, lo)) for number in _NUMBERS.values())
+        if share is not None
+    ]
     return float(f"{min(shares):.2g}") if shares else None
 
 

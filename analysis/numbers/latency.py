@@ -30,7 +30,9 @@ _WHY_EMPTY: Final = {
     "tpot": "no successful request carries a first token and at least 2 output tokens",
     "e2e": "no successful request in the window",
 }
-_CUT: Final = "events_dropped"  # the source of a first token that was in events which the sender dropped
+_CUT: Final = (
+    "events_dropped"  # the source of a first token that was in events which the sender dropped
+)
 _WHY_CUT: Final = "events_dropped: no first token is known, and of {cut} the sender dropped the events that would tell (OTEL_SPAN_EVENT_COUNT_LIMIT)"
 
 
@@ -80,20 +82,36 @@ def latency(rows: pl.DataFrame, *, raw: bool = False, weights: FloatArray | None
     for metric, empty in _WHY_EMPTY.items():
         column = ok[f"{metric}_ms"]
         values = column.drop_nulls().to_numpy()
-        cut = ok.filter((pl.col("ttft_source") == _CUT).fill_null(False)).height if metric in ("ttft", "tpot") else 0
+        cut = (
+            ok.filter((pl.col("ttft_source") == _CUT).fill_null(False)).height
+            if metric in ("ttft", "tpot")
+            else 0
+        )
         why = _WHY_CUT.format(cut=say_count(cut, "request")) if cut else empty
         mine = None if weights is None else weights[column.is_not_null().to_numpy()]
-        parts[f"{metric}_ms"] = percentiles(values, source=_source(ok, metric, len(values)), empty=why, raw=raw, weights=mine)
+        parts[f"{metric}_ms"] = percentiles(
+            values, source=_source(ok, metric, len(values)), empty=why, raw=raw, weights=mine
+        )
     return Latency(**parts)
 
 
 def no_latency(why: str, n: int = 0) -> Latency:
     """Return four latencies that are null for one reason."""
-    return Latency(**{f"{metric}_ms": Percentiles(n=n, reasons=dict.fromkeys(_NULLS, why)) for metric in _WHY_EMPTY})
+    return Latency(
+        **{
+            f"{metric}_ms": Percentiles(n=n, reasons=dict.fromkeys(_NULLS, why))
+            for metric in _WHY_EMPTY
+        }
+    )
 
 
 def percentiles(
-    values: FloatArray, *, source: str | None = None, empty: str = "no sample", raw: bool = False, weights: FloatArray | None = None
+    values: FloatArray,
+    *,
+    source: str | None = None,
+    empty: str = "no sample",
+    raw: bool = False,
+    weights: FloatArray | None = None,
 ) -> Percentiles:
     """Return percentiles and intervals of a 1-d array of finite milliseconds, in any order.
 
@@ -122,7 +140,9 @@ def percentiles(
         if n >= needed:
             setattr(stats, name, quantile_interval(ordered, percentile / 100.0))
         else:
-            stats.reasons[name] = f"a 95 % interval of P{percentile:g} needs at least {needed} requests, there are {n}"
+            stats.reasons[name] = (
+                f"a 95 % interval of P{percentile:g} needs at least {needed} requests, there are {n}"
+            )
     return stats
 
 
@@ -139,7 +159,9 @@ def _weighted(values: FloatArray, weights: FloatArray, source: str | None) -> Pe
     for percentile, name in _FIELDS.items():
         p = percentile / 100.0
         if effective < MIN_N[percentile]:
-            stats.reasons[name] = f"P{percentile:g} needs at least {MIN_N[percentile]} requests, the {len(values)} sampled ones are worth {effective:.0f}"
+            stats.reasons[name] = (
+                f"P{percentile:g} needs at least {MIN_N[percentile]} requests, the {len(values)} sampled ones are worth {effective:.0f}"
+            )
         else:
             setattr(stats, name, at(p))
         if percentile in MIN_N_INTERVAL:
@@ -147,7 +169,9 @@ def _weighted(values: FloatArray, weights: FloatArray, source: str | None) -> Pe
             if effective >= MIN_N_INTERVAL[percentile] and p + half < 1.0:
                 setattr(stats, f"{name}_interval", (at(p - half), at(p + half)))
             else:
-                stats.reasons[f"{name}_interval"] = f"the {len(values)} sampled requests are worth {effective:.0f}, too few for an interval of P{percentile:g}"
+                stats.reasons[f"{name}_interval"] = (
+                    f"the {len(values)} sampled requests are worth {effective:.0f}, too few for an interval of P{percentile:g}"
+                )
     return stats
 
 
@@ -178,7 +202,10 @@ def quantile(values: FloatArray, p: float, weights: FloatArray | None = None) ->
     position = p * (n - 1)
     low = math.floor(position)
     parted = np.partition(values, low)
-    return sorted_quantile(np.array([parted[low], parted[low + 1 :].min() if low + 1 < n else parted[low]]), position - low)
+    return sorted_quantile(
+        np.array([parted[low], parted[low + 1 :].min() if low + 1 < n else parted[low]]),
+        position - low,
+    )
 
 
 def _middles(weights: FloatArray) -> FloatArray:
@@ -278,7 +305,11 @@ def _source(rows: pl.DataFrame, metric: str, n: int) -> str | None:
     if n == 0:
         return None
     if metric != "ttft":
-        return {"itl": "chunk events", "tpot": "(e2e - ttft) / (output tokens - 1)", "e2e": "request spans"}[metric]
+        return {
+            "itl": "chunk events",
+            "tpot": "(e2e - ttft) / (output tokens - 1)",
+            "e2e": "request spans",
+        }[metric]
     kinds = (
         rows.filter(pl.col("ttft_ms").is_not_null())
         .group_by("ttft_source")
@@ -287,4 +318,6 @@ def _source(rows: pl.DataFrame, metric: str, n: int) -> str | None:
     )
     if kinds.height == 1:
         return str(kinds["ttft_source"][0])
-    return ", ".join(f"{source} {say_ratio(round(count / n, 2))}" for source, count in kinds.iter_rows())
+    return ", ".join(
+        f"{source} {say_ratio(round(count / n, 2))}" for source, count in kinds.iter_rows()
+    )

@@ -34,12 +34,28 @@ class ModelSplit(msgspec.Struct, kw_only=True):
     reasons: dict[str, str] = {}
 
 
-def model_split(rows: pl.DataFrame, times: StageTimes, slow: IndexArray, reference_rows: pl.DataFrame, reference_times: StageTimes) -> ModelSplit:
+def model_split(
+    rows: pl.DataFrame,
+    times: StageTimes,
+    slow: IndexArray,
+    reference_rows: pl.DataFrame,
+    reference_times: StageTimes,
+) -> ModelSplit:
     """Split the difference of means between slow rows (indices into `rows` and `times`) and reference rows; pairs are (reference, slow)."""
-    means = {stage: (_mean(reference_times, stage, None), _mean(times, stage, slow)) for stage in GROUPS["model"]}
+    means = {
+        stage: (_mean(reference_times, stage, None), _mean(times, stage, slow))
+        for stage in GROUPS["model"]
+    }
     parts = {stage: after - before for stage, (before, after) in means.items() if before or after}
     out = ModelSplit(
-        n_slow=len(slow), n_reference=reference_rows.height, total_ms=0.0, parts=parts, output_tokens=None, token_ms=None, uncached_tokens=None)
+        n_slow=len(slow),
+        n_reference=reference_rows.height,
+        total_ms=0.0,
+        parts=parts,
+        output_tokens=None,
+        token_ms=None,
+        uncached_tokens=None,
+    )
     tokens = _pair(reference_rows, rows[slow], _gaps)
     if tokens is not None and "decode" in parts and min(tokens) > 0.0:
         speed = (means["decode"][0] / tokens[0], means["decode"][1] / tokens[1])
@@ -47,7 +63,10 @@ def model_split(rows: pl.DataFrame, times: StageTimes, slow: IndexArray, referen
         parts["speed"] = parts.pop("decode") - parts["length"]
         out.output_tokens, out.token_ms = (tokens[0] + 1.0, tokens[1] + 1.0), speed
     else:
-        out.reasons |= dict.fromkeys(("output_tokens", "token_ms"), "not all requests carry output tokens, or none has a decode time")
+        out.reasons |= dict.fromkeys(
+            ("output_tokens", "token_ms"),
+            "not all requests carry output tokens, or none has a decode time",
+        )
     uncached = _pair(reference_rows, rows[slow], _uncached)
     if uncached is not None and "prefill" in parts and min(uncached) > 0.0:
         rate = (means["prefill"][0] / uncached[0], means["prefill"][1] / uncached[1])
@@ -55,7 +74,9 @@ def model_split(rows: pl.DataFrame, times: StageTimes, slow: IndexArray, referen
         parts["prefill_speed"] = parts.pop("prefill") - parts["prompt"]
         out.uncached_tokens = uncached
     else:
-        out.reasons["uncached_tokens"] = "not all requests carry input tokens, or none has a prefill time"
+        out.reasons["uncached_tokens"] = (
+            "not all requests carry input tokens, or none has a prefill time"
+        )
     out.total_ms = math.fsum(parts.values())
     return out
 
@@ -70,12 +91,20 @@ def _mean(times: StageTimes, stage: str, index: IndexArray | None) -> float:
 
 def _pair(reference: pl.DataFrame, slow: pl.DataFrame, of: object) -> tuple[float, float] | None:
     values = [of(part) for part in (reference, slow)]  # type: ignore[operator]
-    return None if any(v is None or not len(v) for v in values) else (float(values[0].mean()), float(values[1].mean()))
+    return (
+        None
+        if any(v is None or not len(v) for v in values)
+        else (float(values[0].mean()), float(values[1].mean()))
+    )
 
 
 def _gaps(rows: pl.DataFrame) -> FloatArray | None:
     """Output tokens after the first."""
-    return None if rows["output_tokens"].null_count() else np.maximum(rows["output_tokens"].to_numpy().astype(np.float64) - 1.0, 0.0)
+    return (
+        None
+        if rows["output_tokens"].null_count()
+        else np.maximum(rows["output_tokens"].to_numpy().astype(np.float64) - 1.0, 0.0)
+    )
 
 
 def _uncached(rows: pl.DataFrame) -> FloatArray | None:

@@ -25,12 +25,37 @@ class Further(msgspec.Struct, kw_only=True):
 # Each with the column it is of, the metric whose doubts are its own, and what it is.
 _KINDS: Final = (
     ("itl_worst", "itl_max_ms", "itl", "worst gap between tokens of a request", "chunk events"),
-    ("itl_token", "itl_ms", "itl", "gap before a token, each request counted once a token", "chunk events"),
-    ("usable_answer", "usable_ms", "e2e", "until the answer is usable, as the application marks it", "overrun.usable_answer"),
-    ("first_model_token", "first_model_token_ms", "ttft", "first token of any model call, where that of the answer is not told apart", "model calls"))
+    (
+        "itl_token",
+        "itl_ms",
+        "itl",
+        "gap before a token, each request counted once a token",
+        "chunk events",
+    ),
+    (
+        "usable_answer",
+        "usable_ms",
+        "e2e",
+        "until the answer is usable, as the application marks it",
+        "overrun.usable_answer",
+    ),
+    (
+        "first_model_token",
+        "first_model_token_ms",
+        "ttft",
+        "first token of any model call, where that of the answer is not told apart",
+        "model calls",
+    ),
+)
 
 
-def further(con: duckdb.DuckDBPyConnection, window: Window, *, weighted: bool = False, spoiled: Collection[str] = ()) -> list[Further]:
+def further(
+    con: duckdb.DuckDBPyConnection,
+    window: Window,
+    *,
+    weighted: bool = False,
+    spoiled: Collection[str] = (),
+) -> list[Further]:
     """Return those that any request of the window carries; with `weighted` each request stands for as many as its sampler says.
 
     Left out is what rests on a `spoiled` metric.
@@ -43,5 +68,13 @@ def further(con: duckdb.DuckDBPyConnection, window: Window, *, weighted: bool = 
         weights = sampled * (rows["later_tokens"].to_numpy() if name == "itl_token" else 1.0)
         known &= weights > 0.0
         if known.any() and rests_on not in spoiled:
-            out.append(Further(metric=name, what=what, ms=percentiles(rows[column].to_numpy()[known], source=source, weights=weights[known])))
+            out.append(
+                Further(
+                    metric=name,
+                    what=what,
+                    ms=percentiles(
+                        rows[column].to_numpy()[known], source=source, weights=weights[known]
+                    ),
+                )
+            )
     return out

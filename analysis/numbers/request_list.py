@@ -114,11 +114,18 @@ def list_requests(
     if sort not in SORTS:
         raise ListError(f"sort {sort!r} is unknown: {nearest(sort, SORTS)}")
     if not 1 <= limit <= MOST_LISTED:
-        raise ListError(f"limit {limit} must be from 1 to {MOST_LISTED}: narrow the window or the filters instead")
+        raise ListError(
+            f"limit {limit} must be from 1 to {MOST_LISTED}: narrow the window or the filters instead"
+        )
     metric = known_metric(metric)
     more = {"sort": sort, "limit": limit, "metric": metric, "min_ms": min_ms, "max_ms": max_ms}
     rows = con.sql(query("request_list"), params=filter_of(window) | more).pl().to_dicts()
-    return RequestList(sort=sort, limit=limit, total=rows[0]["total"] if rows else 0, rows=[_row(row) for row in rows])
+    return RequestList(
+        sort=sort,
+        limit=limit,
+        total=rows[0]["total"] if rows else 0,
+        rows=[_row(row) for row in rows],
+    )
 
 
 def known_metric(metric: str) -> str:
@@ -138,9 +145,18 @@ def holdings(con: duckdb.DuckDBPyConnection, window: Window) -> Holdings:
     spans = n == 0 and bool(con.sql(query("any_span")).fetchall())
     newest_metric = con.sql(query("newest_metric")).fetchall()[0][0] if n == 0 else None
     values: dict[str, list[Value]] = {"service": [], "model": [], "route": [], "tenant": []}
-    for kind, name, requests in con.sql(query("request_values"), params=filter_of(window) | {"most": MOST_VALUES}).fetchall():
+    for kind, name, requests in con.sql(
+        query("request_values"), params=filter_of(window) | {"most": MOST_VALUES}
+    ).fetchall():
         values[kind].append(Value(name=name, requests=requests))
-    return Holdings(oldest=_utc(oldest), newest=_utc(newest), requests=n, spans=spans, newest_metric=_utc(newest_metric), values=values)
+    return Holdings(
+        oldest=_utc(oldest),
+        newest=_utc(newest),
+        requests=n,
+        spans=spans,
+        newest_metric=_utc(newest_metric),
+        values=values,
+    )
 
 
 def extent(con: duckdb.DuckDBPyConnection, window: Window) -> Extent:
@@ -156,10 +172,23 @@ def _row(row: dict[str, Any]) -> RequestRow:
     stages = {stage: float(row[f"{stage}_ms"]) for stage in STAGES if row[f"{stage}_ms"]}
     slowest = max(stages, key=stages.__getitem__, default=None)
     return RequestRow(
-        trace_id=row["trace_id"], start=row["start"].astimezone(UTC), service=row["service"], route=row["route"], model=row["model"],
-        status=row["status"], error_type=row["error_type"], e2e_ms=row["e2e_ms"], ttft_ms=row["ttft_ms"], output_tokens=row["output_tokens"],
-        slowest_stage=slowest, slowest_stage_ms=stages[slowest] if slowest else None, stages=stages,
-        ttft_stages={} if row["ttft_ms"] is None else {stage: float(row[f"ttft_{stage}_ms"]) for stage in STAGES if row[f"ttft_{stage}_ms"]})
+        trace_id=row["trace_id"],
+        start=row["start"].astimezone(UTC),
+        service=row["service"],
+        route=row["route"],
+        model=row["model"],
+        status=row["status"],
+        error_type=row["error_type"],
+        e2e_ms=row["e2e_ms"],
+        ttft_ms=row["ttft_ms"],
+        output_tokens=row["output_tokens"],
+        slowest_stage=slowest,
+        slowest_stage_ms=stages[slowest] if slowest else None,
+        stages=stages,
+        ttft_stages={}
+        if row["ttft_ms"] is None
+        else {stage: float(row[f"ttft_{stage}_ms"]) for stage in STAGES if row[f"ttft_{stage}_ms"]},
+    )
 
 
 def _utc(time: datetime | None) -> datetime | None:

@@ -84,10 +84,14 @@ def load_trace(con: duckdb.DuckDBPyConnection, trace_id: str) -> Trace:
     wanted = trace_id.strip().lower()
     # Digits only: int() would also take a sign, `0x` and underscores.
     if not re.fullmatch(r"[0-9a-f]{32}", wanted):
-        raise BadTraceId(f"trace id {trace_id[:64]!r} is not 32 hexadecimal digits: copy it from a report's exemplars")
+        raise BadTraceId(
+            f"trace id {trace_id[:64]!r} is not 32 hexadecimal digits: copy it from a report's exemplars"
+        )
     spans = trace_spans(con, wanted)
     if not spans.num_rows:
-        raise UnknownTrace(f"no span of trace {wanted} is stored: it may have expired, or another --db holds it")
+        raise UnknownTrace(
+            f"no span of trace {wanted} is stored: it may have expired, or another --db holds it"
+        )
     return _view(wanted, spans)
 
 
@@ -98,7 +102,11 @@ def _view(trace_id: str, spans: pa.Table) -> Trace:
     rows, paths = walk_trace(spans)
     k = _request_of(trace_id, rows, paths)
     made = assemble(spans).requests
-    mine = [r for r in made.to_pylist() if r["root_span_id"] == rows.column("span_id")[int(paths.root[k])].as_py()]
+    mine = [
+        r
+        for r in made.to_pylist()
+        if r["root_span_id"] == rows.column("span_id")[int(paths.root[k])].as_py()
+    ]
     row: Mapping[str, Any] = mine[0] if mine else {}
     origin = int(paths.start[paths.root[k]])
     first, last = _bounds(rows, paths, k)
@@ -106,8 +114,19 @@ def _view(trace_id: str, spans: pa.Table) -> Trace:
     on_path = np.zeros(len(paths.parent))
     np.add.at(on_path, paths.piece_row, paths.piece_to - paths.piece_from)
     pieces = [
-        PathPiece(span_id=_hex(texts[r - first]["span_id"]), stage=STAGE_NAMES[s], from_ms=(f - origin) / 1e6, to_ms=(t - origin) / 1e6)
-        for r, s, f, t in zip(*(a.tolist() for a in (paths.piece_row, paths.piece_stage, paths.piece_from, paths.piece_to)), strict=True)
+        PathPiece(
+            span_id=_hex(texts[r - first]["span_id"]),
+            stage=STAGE_NAMES[s],
+            from_ms=(f - origin) / 1e6,
+            to_ms=(t - origin) / 1e6,
+        )
+        for r, s, f, t in zip(
+            *(
+                a.tolist()
+                for a in (paths.piece_row, paths.piece_stage, paths.piece_from, paths.piece_to)
+            ),
+            strict=True,
+        )
         if first <= r < last
     ]
     stages: dict[str, float] = {}
@@ -116,9 +135,17 @@ def _view(trace_id: str, spans: pa.Table) -> Trace:
     wait = stages.pop("wait_user", 0.0)
     root = texts[int(paths.root[k]) - first]
     return Trace(
-        trace_id=trace_id, service=root["service"] or "unknown_service", route=row.get("route") or root["name"],
-        start=str(np.datetime64(origin, "ns")) + "Z", e2e_ms=sum(stages.values()), ttft_ms=_ms(row.get("ttft_ns")), wait_user_ms=wait,
-        stages=stages, spans=_tree(texts, paths, first, last, origin, on_path), path=sorted(pieces, key=lambda p: p.from_ms))
+        trace_id=trace_id,
+        service=root["service"] or "unknown_service",
+        route=row.get("route") or root["name"],
+        start=str(np.datetime64(origin, "ns")) + "Z",
+        e2e_ms=sum(stages.values()),
+        ttft_ms=_ms(row.get("ttft_ns")),
+        wait_user_ms=wait,
+        stages=stages,
+        spans=_tree(texts, paths, first, last, origin, on_path),
+        path=sorted(pieces, key=lambda p: p.from_ms),
+    )
 
 
 def _request_of(trace_id: str, rows: pa.Table, paths: Paths) -> int:
@@ -139,7 +166,14 @@ def _bounds(rows: pa.Table, paths: Paths, k: int) -> tuple[int, int]:
     return int(mine[0]), int(mine[-1]) + 1
 
 
-def _tree(texts: list[dict[str, Any]], paths: Paths, first: int, last: int, origin: int, on_path: np.ndarray[Any, np.dtype[np.float64]]) -> list[TraceSpan]:
+def _tree(
+    texts: list[dict[str, Any]],
+    paths: Paths,
+    first: int,
+    last: int,
+    origin: int,
+    on_path: np.ndarray[Any, np.dtype[np.float64]],
+) -> list[TraceSpan]:
     """Spans depth first, siblings by start."""
     children: dict[int, list[int]] = {}
     for i in range(first, last):
@@ -148,22 +182,49 @@ def _tree(texts: list[dict[str, Any]], paths: Paths, first: int, last: int, orig
     stack = [(i, 0) for i in children.get(-1, [])]
     while stack:
         i, depth = stack.pop()
-        out.append(_span(texts[i - first], paths, i, depth, origin, float(on_path[i]), texts, first))
-        stack.extend((c, depth + 1) for c in sorted(children.get(i, []), key=lambda c: (-int(paths.start[c]), c)))
+        out.append(
+            _span(texts[i - first], paths, i, depth, origin, float(on_path[i]), texts, first)
+        )
+        stack.extend(
+            (c, depth + 1)
+            for c in sorted(children.get(i, []), key=lambda c: (-int(paths.start[c]), c))
+        )
     return out
 
 
-def _span(text: dict[str, Any], paths: Paths, i: int, depth: int, origin: int, on_path_ns: float, texts: list[dict[str, Any]], first: int) -> TraceSpan:
+def _span(
+    text: dict[str, Any],
+    paths: Paths,
+    i: int,
+    depth: int,
+    origin: int,
+    on_path_ns: float,
+    texts: list[dict[str, Any]],
+    first: int,
+) -> TraceSpan:
     role = int(paths.role[i])
     stage = "model" if ROLES[role] in ("llm", "engine") else STAGE_NAMES[int(paths.stage[i])]
     parent = int(paths.parent[i])
     return TraceSpan(
-        span_id=_hex(text["span_id"]), parent_span_id=_hex(texts[parent - first]["span_id"]) if parent >= 0 else None, depth=depth,
-        service=text["service"] or "unknown_service", instance=text["instance"], name=text["name"], stage=stage,
+        span_id=_hex(text["span_id"]),
+        parent_span_id=_hex(texts[parent - first]["span_id"]) if parent >= 0 else None,
+        depth=depth,
+        service=text["service"] or "unknown_service",
+        instance=text["instance"],
+        name=text["name"],
+        stage=stage,
         role="folded" if paths.skipped[i] else ROLES[role],
-        start_ms=(int(paths.start[i]) - origin) / 1e6, duration_ms=int(paths.end[i] - paths.start[i]) / 1e6, path_ms=on_path_ns / 1e6,
-        error=text["status"] == 2, model=text["model"], input_tokens=text["input_tokens"], output_tokens=text["output_tokens"],
-        ttft_ms=_ms(text["ttft_ns"]), inferred_parent=bool(paths.inferred[i]), clock_shifted=bool(paths.shifted[i]))
+        start_ms=(int(paths.start[i]) - origin) / 1e6,
+        duration_ms=int(paths.end[i] - paths.start[i]) / 1e6,
+        path_ms=on_path_ns / 1e6,
+        error=text["status"] == 2,
+        model=text["model"],
+        input_tokens=text["input_tokens"],
+        output_tokens=text["output_tokens"],
+        ttft_ms=_ms(text["ttft_ns"]),
+        inferred_parent=bool(paths.inferred[i]),
+        clock_shifted=bool(paths.shifted[i]),
+    )
 
 
 def _hex(span_id: int) -> str:

@@ -19,7 +19,14 @@ import polars as pl
 from overrun.analysis.numbers.goodput import weights_of
 from overrun.analysis.numbers.histograms import Increments, load
 from overrun.analysis.numbers.latency import worth
-from overrun.analysis.numbers.window import SCRAPE_GRACE, RequestFrame, Window, filter_of, query, with_share
+from overrun.analysis.numbers.window import (
+    SCRAPE_GRACE,
+    RequestFrame,
+    Window,
+    filter_of,
+    query,
+    with_share,
+)
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import printable, say_count, say_ms, say_ratio
 from overrun.analysis.words.timestamps import from_us
@@ -73,7 +80,11 @@ class Sampling:
     def of_engines(self) -> float | None:
         """The share (0..1) of the engines' requests that are stored, whatever they stand for; None where no engine counts and no sampler tells."""
         mean_weight = 1.0 if self.weights is None else float(self.weights.mean())
-        counted = [c.ratio for c in self.coverage if c.source.startswith(ENGINES) and c.from_ms is None and c.to_ms is None]
+        counted = [
+            c.ratio
+            for c in self.coverage
+            if c.source.startswith(ENGINES) and c.from_ms is None and c.to_ms is None
+        ]
         if not counted and self.weights is None:
             return None
         return min(1.0, (counted[0] if counted else 1.0) / mean_weight)
@@ -95,19 +106,38 @@ def assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> Sampling:
     mean_weight = float(weights.mean()) if weights is not None else 1.0
     coverage = _coverage(con, frame, mean_weight)
     drawn = 0.0 if weights is None else float((weights**2).sum() / weights.sum()) - 1.0
-    short = [c for c in coverage if c.from_ms is None and c.to_ms is None and c.ratio + _by_chance(c, drawn, rows.height, mean_weight) < LEAST_COVERAGE]
+    short = [
+        c
+        for c in coverage
+        if c.from_ms is None
+        and c.to_ms is None
+        and c.ratio + _by_chance(c, drawn, rows.height, mean_weight) < LEAST_COVERAGE
+    ]
     if short:
         uneven = _uneven(coverage, short[0], drawn)
         what = f"{short[0].stored:,.0f} of the {short[0].counted:,} requests that {short[0].source} counted have spans ({say_ratio(short[0].ratio)})"
-        return Sampling("biased" if uneven else "unknown", what + (f", {uneven}" if uneven else ""), None, coverage)
+        return Sampling(
+            "biased" if uneven else "unknown",
+            what + (f", {uneven}" if uneven else ""),
+            None,
+            coverage,
+        )
     if weights is not None:
         low, high = 1.0 / weights.max(), 1.0 / weights.min()
         share = say_ratio(low) if low == high else f"{say_ratio(low)} to {say_ratio(high)}"
         detail = f"{say_count(rows.height, 'request')} kept with a known probability of {share}, counted for {weights.sum():,.0f}"
-        detail += "" if low == high else f"; the verdict is judged on a draw of {_worth(weights):,} in which each counts the same"
+        detail += (
+            ""
+            if low == high
+            else f"; the verdict is judged on a draw of {_worth(weights):,} in which each counts the same"
+        )
         return Sampling("weighted", detail, weights, coverage)
     seen = next((c for c in coverage if c.from_ms is None and c.to_ms is None), None)
-    known = f"; {say_ratio(min(1.0, seen.ratio))} of the {seen.counted:,} requests that {seen.source} counted have spans" if seen else ""
+    known = (
+        f"; {say_ratio(min(1.0, seen.ratio))} of the {seen.counted:,} requests that {seen.source} counted have spans"
+        if seen
+        else ""
+    )
     return Sampling("all", f"no sign of sampling in the traces{known}", None, coverage)
 
 
@@ -118,9 +148,13 @@ def _by_chance(seen: Coverage, drawn: float, requests: int, weight: float) -> fl
     return CHANCE * float(np.sqrt(drawn * each / seen.counted))
 
 
-def assess_window(con: duckdb.DuckDBPyConnection, window: Window, start: datetime | None, end: datetime | None) -> Sampling:
+def assess_window(
+    con: duckdb.DuckDBPyConnection, window: Window, start: datetime | None, end: datetime | None
+) -> Sampling:
     """Say how the requests of a window were sampled, for answers that read none of their rows; `start` and `end` are what the window covers."""
-    rows = with_share(con, con.sql(query("sampling"), params=filter_of(window)).pl(), window.start, window.end)
+    rows = with_share(
+        con, con.sql(query("sampling"), params=filter_of(window)).pl(), window.start, window.end
+    )
     return assess(con, RequestFrame(window, rows, pl.DataFrame(), 0, start, end))
 
 
@@ -146,13 +180,23 @@ def evened(frame: RequestFrame) -> RequestFrame:
     n = _worth(weights)
     order = np.lexsort((frame.rows["e2e_ms"].to_numpy(), frame.rows["error"].to_numpy()))
     each = float(weights.sum()) / n
-    drawn = np.sort(order[np.searchsorted(np.cumsum(weights[order]), (np.arange(n) + 0.5) * each).clip(max=len(order) - 1)])
+    drawn = np.sort(
+        order[
+            np.searchsorted(np.cumsum(weights[order]), (np.arange(n) + 0.5) * each).clip(
+                max=len(order) - 1
+            )
+        ]
+    )
     more = frame.read_more
 
     def read_more(columns: Collection[str]) -> pl.DataFrame:
         return more(columns)[drawn] if more is not None else frame.rows[drawn].select(columns)
 
-    return replace(frame, rows=frame.rows[drawn].with_columns(sample_weight=pl.lit(each)), read_more=None if more is None else read_more)
+    return replace(
+        frame,
+        rows=frame.rows[drawn].with_columns(sample_weight=pl.lit(each)),
+        read_more=None if more is None else read_more,
+    )
 
 
 def _worth(weights: FloatArray) -> int:
@@ -175,8 +219,14 @@ def _coverage(con: duckdb.DuckDBPyConnection, frame: RequestFrame, weight: float
         calls = con.sql(query("finished_calls"), params=asked).pl()
         if name == "e2e":
             times = calls["engine_e2e_ms"].drop_nulls()
-            if weight * len(times) < LEAST_COVERAGE * made.n:  # a client that gives up and asks again leaves the engine's spans of no call behind
-                times = max(times, con.sql(query("engine_spans"), params=asked).pl()["engine_e2e_ms"], key=len)
+            if (
+                weight * len(times) < LEAST_COVERAGE * made.n
+            ):  # a client that gives up and asks again leaves the engine's spans of no call behind
+                times = max(
+                    times,
+                    con.sql(query("engine_spans"), params=asked).pl()["engine_e2e_ms"],
+                    key=len,
+                )
             out += _by_bucket(times.to_numpy(), made, weight)
         else:
             out.append(_whole("its clients", made, weight * calls.height))
@@ -184,7 +234,14 @@ def _coverage(con: duckdb.DuckDBPyConnection, frame: RequestFrame, weight: float
 
 
 def _whole(source: str, made: Increments, stored: float) -> Coverage:
-    return Coverage(source=source, from_ms=None, to_ms=None, counted=made.n, stored=stored, ratio=stored / made.n)
+    return Coverage(
+        source=source,
+        from_ms=None,
+        to_ms=None,
+        counted=made.n,
+        stored=stored,
+        ratio=stored / made.n,
+    )
 
 
 def _by_bucket(times: FloatArray, made: Increments, weight: float) -> list[Coverage]:
@@ -193,13 +250,27 @@ def _by_bucket(times: FloatArray, made: Increments, weight: float) -> list[Cover
         return []
     source = f"{ENGINES} ({', '.join(made.names)[:80]})"
     edges_ms = 1000.0 * made.edges
-    stored = weight * np.bincount(np.searchsorted(edges_ms, times, side="left"), minlength=len(edges_ms) + 1)
+    stored = weight * np.bincount(
+        np.searchsorted(edges_ms, times, side="left"), minlength=len(edges_ms) + 1
+    )
     counted = made.counts.sum(axis=0)
     out = [_whole(source, made, float(stored.sum()))]
     for i, n in enumerate(counted):
         if n >= _LEAST_IN_BUCKET:
-            low, high = float(edges_ms[i - 1]) if i else 0.0, float(edges_ms[i]) if i < len(edges_ms) else None
-            out.append(Coverage(source=source, from_ms=low, to_ms=high, counted=round(float(n)), stored=float(stored[i]), ratio=float(stored[i] / n)))
+            low, high = (
+                float(edges_ms[i - 1]) if i else 0.0,
+                float(edges_ms[i]) if i < len(edges_ms) else None,
+            )
+            out.append(
+                Coverage(
+                    source=source,
+                    from_ms=low,
+                    to_ms=high,
+                    counted=round(float(n)),
+                    stored=float(stored[i]),
+                    ratio=float(stored[i] / n),
+                )
+            )
     return out
 
 

@@ -23,7 +23,26 @@ from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.slo import Slo
 
 # Steps that people read on a clock, in seconds: 1 s to 1 day.
-STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
+STEPS_S: Final = (
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1800,
+    3600,
+    7200,
+    14_400,
+    21_600,
+    43_200,
+    86_400,
+)
 # About as many points as a sparkline has pixels, and few enough to send for every metric.
 MOST_POINTS: Final = 120
 # A line of fewer points shows no course: then rather a point without a P95.
@@ -79,28 +98,45 @@ def series(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str
     metric = known_metric(metric)
     covered = extent(con, window)
     answer = Series(
-        metric=metric, start=covered.start, end=covered.end, step_s=step_of(covered), n=0, limit_ms=slo.limits().get(metric),
-        min_n={"p50": MIN_N[50.0], "p95": MIN_N[95.0], "p99": MIN_N[99.0]}, points=[])
+        metric=metric,
+        start=covered.start,
+        end=covered.end,
+        step_s=step_of(covered),
+        n=0,
+        limit_ms=slo.limits().get(metric),
+        min_n={"p50": MIN_N[50.0], "p95": MIN_N[95.0], "p99": MIN_N[99.0]},
+        points=[],
+    )
     if covered.start is None or covered.end is None or covered.n == 0:
         answer.reasons = {"points": "no request in the window"}
         return answer
     rows = load_judged(con, window, query("series"))
     answer.own_limits = own_limits(rows)
     limits = limits_of(rows, slo, metric)
-    judged, sampled = judge(rows, slo), assess(con, RequestFrame(window, rows, pl.DataFrame(), 0, covered.start, covered.end))
+    judged, sampled = (
+        judge(rows, slo),
+        assess(con, RequestFrame(window, rows, pl.DataFrame(), 0, covered.start, covered.end)),
+    )
     if sampled.refused:
         answer.reasons = dict.fromkeys(("p50", "p95", "p99", "goodput_ratio"), sampled.why)
     step_us = answer.step_s * 1_000_000
     origin = int(covered.start.timestamp() * 1e6) // step_us
     last = (int(covered.end.timestamp() * 1e6) - 1) // step_us
     marked = rows.select(
-        at=pl.col("start_us") // step_us - origin, error="error",
+        at=pl.col("start_us") // step_us - origin,
+        error="error",
         value=pl.when(~pl.col("error")).then(pl.col(f"{metric}_ms")),
         limit=pl.Series(np.broadcast_to(math.nan if limits is None else limits, rows.height)),
-        good=pl.Series(judged.good), bad=pl.Series(judged.bad), weight="sample_weight")
+        good=pl.Series(judged.good),
+        bad=pl.Series(judged.bad),
+        weight="sample_weight",
+    )
     groups = {int(at): part for (at,), part in marked.partition_by("at", as_dict=True).items()}
     empty = marked.clear()
-    answer.points = [_point(groups.get(i, empty), (origin + i) * answer.step_s, refused=sampled.refused) for i in range(last - origin + 1)]
+    answer.points = [
+        _point(groups.get(i, empty), (origin + i) * answer.step_s, refused=sampled.refused)
+        for i in range(last - origin + 1)
+    ]
     answer.n = sum(point.n for point in answer.points)
     return answer
 
@@ -113,7 +149,9 @@ def step_of(covered: Extent, most: int = MOST_POINTS) -> int:
     if covered.first is not None and covered.last is not None and covered.n > 1:
         occupied = (covered.last - covered.first).total_seconds()
         wanted = max(wanted, min(_WANTED_N * occupied / covered.n, occupied / _LEAST_POINTS))
-    return next((step for step in STEPS_S if step >= wanted), -(-int(wanted) // STEPS_S[-1]) * STEPS_S[-1])
+    return next(
+        (step for step in STEPS_S if step >= wanted), -(-int(wanted) // STEPS_S[-1]) * STEPS_S[-1]
+    )
 
 
 def _point(rows: pl.DataFrame, start_s: int, *, refused: bool) -> SeriesPoint:
@@ -122,11 +160,20 @@ def _point(rows: pl.DataFrame, start_s: int, *, refused: bool) -> SeriesPoint:
     stats = percentiles(measured["value"].to_numpy(), weights=measured["weight"].to_numpy())
     limit = measured["limit"].to_numpy()
     if measured["limit"].n_unique() > 1:
-        used = percentiles(measured["value"].to_numpy() / limit, weights=measured["weight"].to_numpy()).p95
+        used = percentiles(
+            measured["value"].to_numpy() / limit, weights=measured["weight"].to_numpy()
+        ).p95
     else:
         used = None if stats.p95 is None or math.isnan(limit[0]) else stats.p95 / float(limit[0])
     good, bad = (float(weights[rows[name].to_numpy()].sum()) for name in ("good", "bad"))
     return SeriesPoint(
-        start=datetime.fromtimestamp(start_s, UTC), requests=rows.height, n=stats.n, errors=int(rows["error"].sum()),
-        p50=None if refused else stats.p50, p95=None if refused else stats.p95, p99=None if refused else stats.p99,
-        p95_over=None if refused or used is None else used > 1.0, goodput_ratio=good / (good + bad) if good + bad > 0.0 and not refused else None)
+        start=datetime.fromtimestamp(start_s, UTC),
+        requests=rows.height,
+        n=stats.n,
+        errors=int(rows["error"].sum()),
+        p50=None if refused else stats.p50,
+        p95=None if refused else stats.p95,
+        p99=None if refused else stats.p99,
+        p95_over=None if refused or used is None else used > 1.0,
+        goodput_ratio=good / (good + bad) if good + bad > 0.0 and not refused else None,
+    )

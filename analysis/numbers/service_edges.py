@@ -57,31 +57,61 @@ class Edges(msgspec.Struct, kw_only=True):
     reasons: dict[str, str] = {}
 
 
-def edges(con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, onset: datetime | None, requests: int) -> Edges:
+def edges(
+    con: duckdb.DuckDBPyConnection,
+    start: datetime,
+    end: datetime,
+    onset: datetime | None,
+    requests: int,
+) -> Edges:
     """Return the edges of [onset, end) against [start, onset); without an onset those of the whole window against each other."""
     every = max(1, math.ceil(requests / MOST_SPAN_REQUESTS))
-    found = con.execute(query("edges"), {"start": start, "end": end, "onset": onset or start, "every": every}).fetchall()
-    rows = {(caller, callee, now): (n, gap) for caller, callee, now, n, gap in found if n >= LEAST_ON_EDGE}
+    found = con.execute(
+        query("edges"), {"start": start, "end": end, "onset": onset or start, "every": every}
+    ).fetchall()
+    rows = {
+        (caller, callee, now): (n, gap)
+        for caller, callee, now, n, gap in found
+        if n >= LEAST_ON_EDGE
+    }
     now = {key[:2]: value for key, value in rows.items() if key[2]}
     before = {key[:2]: value[1] for key, value in rows.items() if not key[2] and key[:2] in now}
     if onset is not None:
         now = {key: value for key, value in now.items() if key in before}
     if not now:
-        why = f"no caller and callee share {LEAST_ON_EDGE} calls that both recorded" + (", before the onset and since" if onset else "")
+        why = f"no caller and callee share {LEAST_ON_EDGE} calls that both recorded" + (
+            ", before the onset and since" if onset else ""
+        )
         return Edges(edges=[], culprit=None, reasons={"culprit": why, "edges": why})
     usual = float(np.median([gap for _, gap in now.values()]))
-    made = [Edge(caller=printable(key[0]), callee=printable(key[1]), n=n, gap_ms=gap, before_ms=before.get(key), delta_ms=gap - before.get(key, usual),
-                 reasons={} if key in before else {"before_ms": "no onset to compare with what was before it"})
-            for key, (n, gap) in now.items()]
+    made = [
+        Edge(
+            caller=printable(key[0]),
+            callee=printable(key[1]),
+            n=n,
+            gap_ms=gap,
+            before_ms=before.get(key),
+            delta_ms=gap - before.get(key, usual),
+            reasons={}
+            if key in before
+            else {"before_ms": "no onset to compare with what was before it"},
+        )
+        for key, (n, gap) in now.items()
+    ]
     named = culprit({(edge.caller, edge.callee): (edge.delta_ms, edge.n) for edge in made})
     reasons = {} if named else {"culprit": "no caller, callee or edge stands out from the others"}
-    return Edges(edges=sorted(made, key=lambda edge: -edge.delta_ms)[:_MOST], culprit=named, reasons=reasons)
+    return Edges(
+        edges=sorted(made, key=lambda edge: -edge.delta_ms)[:_MOST], culprit=named, reasons=reasons
+    )
 
 
 def culprit(table: Mapping[tuple[str, str], tuple[float, int]]) -> Culprit | None:
     """Return who stands out in a table of (caller, callee) -> (delta in ms, calls): a side with two or more edges, else a single edge."""
     overall, callers, callees = median_polish({key: delta for key, (delta, _) in table.items()})
-    rest = {key: delta - overall - callers[key[0]] - callees[key[1]] for key, (delta, _) in table.items()}
+    rest = {
+        key: delta - overall - callers[key[0]] - callees[key[1]]
+        for key, (delta, _) in table.items()
+    }
     needed = max(LEAST_MS, OVER_NOISE * float(np.median(np.abs(list(rest.values())))))
     choices = []
     for side, effects, at in (("caller", callers, 0), ("callee", callees, 1)):
@@ -91,16 +121,25 @@ def culprit(table: Mapping[tuple[str, str], tuple[float, int]]) -> Culprit | Non
                 choices.append((effect, side, name, sum(table[key][1] for key in mine)))
     if len(callers) == 1 or len(callees) == 1:
         # One side is the same on every edge: the other side and the edge are one thing.
-        choices += [(delta - overall, "edge", " -> ".join(key), n) for key, (delta, n) in table.items()] if len(table) > 1 else [
-            (delta, "edge", " -> ".join(key), n) for key, (delta, n) in table.items()]
+        choices += (
+            [(delta - overall, "edge", " -> ".join(key), n) for key, (delta, n) in table.items()]
+            if len(table) > 1
+            else [(delta, "edge", " -> ".join(key), n) for key, (delta, n) in table.items()]
+        )
     else:
         choices += [(left, "edge", " -> ".join(key), table[key][1]) for key, left in rest.items()]
     effect, side, name, n = max(choices, key=lambda choice: choice[0])
-    sides: dict[str, Literal["caller", "callee", "edge"]] = {"caller": "caller", "callee": "callee", "edge": "edge"}
+    sides: dict[str, Literal["caller", "callee", "edge"]] = {
+        "caller": "caller",
+        "callee": "callee",
+        "edge": "edge",
+    }
     return Culprit(side=sides[side], name=name, effect_ms=effect, n=n) if effect >= needed else None
 
 
-def median_polish(table: Mapping[tuple[str, str], float]) -> tuple[float, dict[str, float], dict[str, float]]:
+def median_polish(
+    table: Mapping[tuple[str, str], float],
+) -> tuple[float, dict[str, float], dict[str, float]]:
     """Return (overall, row effects, column effects) of a non-empty two-way table that may have holes; medians of both kinds of effects are 0."""
     rows, columns = (dict.fromkeys(sorted({pair[at] for pair in table}), 0.0) for at in (0, 1))
     overall, left = 0.0, dict(table)

@@ -22,7 +22,13 @@ _AS_IT_WAS: Final[Mapping[int, float]] = MappingProxyType({})
 class Tree:
     """The spans of one trace: times in ms after the root's start, children in order of start. Rows are positions in the trace."""
 
-    def __init__(self, ids: Sequence[str], parents: Sequence[str | None], start_us: Sequence[int], duration_ms: Sequence[float]) -> None:
+    def __init__(
+        self,
+        ids: Sequence[str],
+        parents: Sequence[str | None],
+        start_us: Sequence[int],
+        duration_ms: Sequence[float],
+    ) -> None:
         place = {span: at for at, span in enumerate(ids)}
         self.parent = [place.get(parent or "", -1) for parent in parents]
         roots = [at for at, parent in enumerate(self.parent) if parent < 0]
@@ -46,7 +52,10 @@ class Tree:
         return False
 
     def replay(
-        self, gone: Iterable[int] = (), together: Iterable[Sequence[int]] = (), scaled: Mapping[int, float] = _AS_IT_WAS
+        self,
+        gone: Iterable[int] = (),
+        together: Iterable[Sequence[int]] = (),
+        scaled: Mapping[int, float] = _AS_IT_WAS,
     ) -> tuple[list[float], list[float]]:
         """Return new (start, end) of every span without the time of `gone` ones, and with each group of siblings in `together` starting at once.
 
@@ -58,7 +67,14 @@ class Tree:
         return start, end
 
     def _place(
-        self, at: int, begin: float, skipped: set[int], leader: dict[int, int], scaled: Mapping[int, float], start: list[float], end: list[float]
+        self,
+        at: int,
+        begin: float,
+        skipped: set[int],
+        leader: dict[int, int],
+        scaled: Mapping[int, float],
+        start: list[float],
+        end: list[float],
     ) -> None:
         start[at], own = begin, scaled.get(at, 1.0)
         if at in skipped:
@@ -67,23 +83,38 @@ class Tree:
         waited, latest, before = 0.0, None, -1.0
         for child in self.children[at]:
             model = leader.get(child, child)
-            past = [other for other in self.children[at] if other != model and self.end[other] <= self.start[model] + TOLERANCE_MS]
+            past = [
+                other
+                for other in self.children[at]
+                if other != model and self.end[other] <= self.start[model] + TOLERANCE_MS
+            ]
             last = max(past, key=lambda other: self.end[other], default=None)
             if last is None:
                 begins = begin + own * (self.start[model] - self.start[at])
             else:
                 # It waited for all that had ended: when the one that ended last is gone or shorter, the next of them is what holds it up.
-                begins = max(end[other] for other in past) + own * max(0.0, self.start[model] - self.end[last])
+                begins = max(end[other] for other in past) + own * max(
+                    0.0, self.start[model] - self.end[last]
+                )
             self._place(child, begins, skipped, leader, scaled, start, end)
             if self.end[child] <= self.end[at] + TOLERANCE_MS:
                 waited, before = max(waited, end[child]), max(before, self.end[child])
                 latest = child
-        end[at] = begin + own * (self.end[at] - self.start[at]) if latest is None else waited + own * max(0.0, self.end[at] - before)
+        end[at] = (
+            begin + own * (self.end[at] - self.start[at])
+            if latest is None
+            else waited + own * max(0.0, self.end[at] - before)
+        )
 
 
 def trees(spans: pl.DataFrame) -> Iterable[tuple[str, pl.DataFrame, Tree]]:
     """Yield each trace with its rows and its tree (columns of sql/whatif_spans.sql)."""
     for (trace,), rows in spans.group_by("trace_id", maintain_order=True):
-        tree = Tree(rows["span_id"].to_list(), rows["parent_span_id"].to_list(), rows["start_us"].to_list(), rows["duration_ms"].to_list())
+        tree = Tree(
+            rows["span_id"].to_list(),
+            rows["parent_span_id"].to_list(),
+            rows["start_us"].to_list(),
+            rows["duration_ms"].to_list(),
+        )
         if tree.depth_fits():
             yield str(trace), rows, tree

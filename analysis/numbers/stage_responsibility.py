@@ -59,13 +59,17 @@ class Responsibility(msgspec.Struct, kw_only=True):
     reasons: dict[str, str] = {}
 
 
-def responsibility(times: StageTimes, budgets: Budgets, limit_ms: float | FloatArray, percentile: float) -> Responsibility:
+def responsibility(
+    times: StageTimes, budgets: Budgets, limit_ms: float | FloatArray, percentile: float
+) -> Responsibility:
     """Return each budgeted group's responsibility; unattributed time has no budget and is nobody's. Every request is held to its own budgets and limit."""
     n = len(times.total_ms)
     players = [group for group in budgets.group_ms if group_time(times, group).any()][:MOST_PLAYERS]
     limits = np.broadcast_to(limit_ms, n)
     breaching = times.total_ms > limits
-    out = Responsibility(n=n, breaching=int(breaching.sum()), before_ms=None, all_held_ms=None, groups=[])
+    out = Responsibility(
+        n=n, breaching=int(breaching.sum()), before_ms=None, all_held_ms=None, groups=[]
+    )
     if n == 0 or not players:
         why = "no request" if n == 0 else "the judged metric has no stage budgets"
         out.reasons = dict.fromkeys(("before_ms", "all_held_ms", "groups"), why)
@@ -73,14 +77,28 @@ def responsibility(times: StageTimes, budgets: Budgets, limit_ms: float | FloatA
     held_ms = {group: np.asarray(budgets.limit_ms(group, times)) for group in players}
     saved = {group: np.maximum(group_time(times, group) - ms, 0.0) for group, ms in held_ms.items()}
     everything = sum(saved.values(), np.zeros(n))
-    keep = np.arange(n) if n <= _MOST_ROWS else np.argsort(times.total_ms, kind="stable")[np.linspace(0, n - 1, _MOST_ROWS).round().astype(np.int64)]
-    total, most, parts = times.total_ms[keep], limits[keep], {group: value[keep] for group, value in saved.items()}
+    keep = (
+        np.arange(n)
+        if n <= _MOST_ROWS
+        else np.argsort(times.total_ms, kind="stable")[
+            np.linspace(0, n - 1, _MOST_ROWS).round().astype(np.int64)
+        ]
+    )
+    total, most, parts = (
+        times.total_ms[keep],
+        limits[keep],
+        {group: value[keep] for group, value in saved.items()},
+    )
 
     def after(held: frozenset[str]) -> FloatArray:
         return total - sum((parts[group] for group in held), np.zeros(len(total)))
 
     def gained_ms(held: frozenset[str]) -> float:
-        return out.before_ms - sorted_quantile(np.sort(after(held)), percentile / 100.0) if out.before_ms is not None else 0.0
+        return (
+            out.before_ms - sorted_quantile(np.sort(after(held)), percentile / 100.0)
+            if out.before_ms is not None
+            else 0.0
+        )
 
     out.before_ms = sorted_quantile(np.sort(total), percentile / 100.0)
     share = float((total > most).mean())
@@ -90,10 +108,17 @@ def responsibility(times: StageTimes, budgets: Budgets, limit_ms: float | FloatA
     for group in players:
         alone = times.total_ms - saved[group]
         others = times.total_ms - (everything - saved[group])
-        out.groups.append(Responsible(
-            group=group, budget_ms=float(held_ms[group].mean()), necessary=int((breaching & (alone <= limits)).sum()),
-            sufficient=int((breaching & (others > limits)).sum()), alone_ms=gained_ms(frozenset([group])), shapley_ms=by_ms[group],
-            shapley_breaches=by_breach[group]))
+        out.groups.append(
+            Responsible(
+                group=group,
+                budget_ms=float(held_ms[group].mean()),
+                necessary=int((breaching & (alone <= limits)).sum()),
+                sufficient=int((breaching & (others > limits)).sum()),
+                alone_ms=gained_ms(frozenset([group])),
+                shapley_ms=by_ms[group],
+                shapley_breaches=by_breach[group],
+            )
+        )
     out.groups.sort(key=lambda row: -row.shapley_ms)
     return out
 
@@ -104,12 +129,20 @@ def shapley(players: list[str], value: Callable[[frozenset[str]], float]) -> dic
     L. S. Shapley, "A value for n-person games", 1953. 2^n evaluations.
     """
     n = len(players)
-    worth = {frozenset(held): value(frozenset(held)) for size in range(n + 1) for held in itertools.combinations(players, size)}
+    worth = {
+        frozenset(held): value(frozenset(held))
+        for size in range(n + 1)
+        for held in itertools.combinations(players, size)
+    }
     out = dict.fromkeys(players, 0.0)
     for held, v in worth.items():
         for player in players:
             if player not in held:
-                weight = math.factorial(len(held)) * math.factorial(n - len(held) - 1) / math.factorial(n)
+                weight = (
+                    math.factorial(len(held))
+                    * math.factorial(n - len(held) - 1)
+                    / math.factorial(n)
+                )
                 out[player] += weight * (worth[held | {player}] - v)
     return out
 
@@ -134,16 +167,25 @@ class Derived(msgspec.Struct, kw_only=True):
 def derive(times: StageTimes, percentile: float, target_ms: float) -> Derived:
     """Allocate a target among the stages of healthy requests (Euler allocation: B_s = E[x_s | total near its percentile] x target / percentile)."""
     total = times.total_ms
-    out = Derived(target_ms=target_ms, observed_ms=None, method=None, n_band=0, stage_ms={}, achievable=None)
+    out = Derived(
+        target_ms=target_ms, observed_ms=None, method=None, n_band=0, stage_ms={}, achievable=None
+    )
     if not len(total):
-        out.reasons = dict.fromkeys(("observed_ms", "method", "achievable", "median_ms"), "no healthy request to derive from")
+        out.reasons = dict.fromkeys(
+            ("observed_ms", "method", "achievable", "median_ms"),
+            "no healthy request to derive from",
+        )
         return out
     index = band(total, percentile - TAIL_POINTS, percentile + TAIL_POINTS)
     out.observed_ms, out.n_band = sorted_quantile(np.sort(total), percentile / 100.0), len(index)
     medians = {stage: float(np.median(spent)) for stage, spent in times.ms.items()}
     out.median_ms = math.fsum(medians.values())
     out.achievable = out.median_ms <= target_ms
-    means = {stage: float(spent[index].mean()) for stage, spent in times.ms.items()} if len(index) >= LEAST_IN_BAND else medians
+    means = (
+        {stage: float(spent[index].mean()) for stage, spent in times.ms.items()}
+        if len(index) >= LEAST_IN_BAND
+        else medians
+    )
     out.method = "euler" if len(index) >= LEAST_IN_BAND else "medians"
     out.stage_ms = _scaled(means, target_ms)
     return out
@@ -152,6 +194,6 @@ def derive(times: StageTimes, percentile: float, target_ms: float) -> Derived:
 def _scaled(parts: Mapping[str, float], target_ms: float) -> dict[str, float]:
     """Scale the parts so that they sum to the target; unattributed time keeps its share, which says what to instrument."""
     whole = math.fsum(parts.values())
-    return {stage: value * target_ms / whole for stage, value in parts.items()} if whole > 0.0 else {}
-
-
+    return (
+        {stage: value * target_ms / whole for stage, value in parts.items()} if whole > 0.0 else {}
+    )

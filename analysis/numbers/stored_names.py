@@ -17,7 +17,12 @@ def unstored(con: duckdb.DuckDBPyConnection, window: Window) -> str:
 
     Asked for where a window holds no request, since it reads every name.
     """
-    asked = {name: value for name in FILTERS if (value := getattr(window, name)) is not None and not (name == "workload" and value == "all")}
+    asked = {
+        name: value
+        for name in FILTERS
+        if (value := getattr(window, name)) is not None
+        and not (name == "workload" and value == "all")
+    }
     if not asked:
         return ""
     stored: dict[str, list[str]] = {}

@@ -99,7 +99,10 @@ def attribute(
     if len(values) == 0:
         return None
     ordered = np.sort(values) if ordered is None else ordered
-    tail_index, middle = _ranks(values, ordered, percentile - TAIL_POINTS, percentile + TAIL_POINTS), _ranks(values, ordered, *TYPICAL)
+    tail_index, middle = (
+        _ranks(values, ordered, percentile - TAIL_POINTS, percentile + TAIL_POINTS),
+        _ranks(values, ordered, *TYPICAL),
+    )
     typical, tail = _means(times, middle), _means(times, tail_index)
     reference, index, means, noise = "typical", middle, typical, None
     if baseline is not None and len(baseline[0]):
@@ -156,7 +159,11 @@ def attribute_slow(
     if baseline is not None and len(baseline[0]):
         least = min(100.0, 100.0 * MIN_HEALTHY / len(baseline[0]))
         index = band(baseline[0], 100.0 - max(share, least), 100.0)
-        reference, means, noise = "baseline", _means(baseline[1], index), _noise(times, baseline[1]) if noise is None else noise
+        reference, means, noise = (
+            "baseline",
+            _means(baseline[1], index),
+            _noise(times, baseline[1]) if noise is None else noise,
+        )
     elif _mostly(values > limit_ms) and int((values <= limit_ms).sum()) >= MIN_HEALTHY:
         index = np.flatnonzero(values <= limit_ms)
         reference, means = "healthy", _means(times, index)
@@ -164,11 +171,26 @@ def attribute_slow(
         means = means | {QUEUE: min(means[QUEUE], float(np.percentile(times.ms[QUEUE], UNWAITED)))}
     stages = list(dict.fromkeys([*tail, *means]))
     filled = [{stage: part.get(stage, 0.0) for stage in stages} for part in (typical, tail, means)]
-    usual = filled[2] if reference == "baseline" or budgets is None else _as_budgeted(filled[2], budgets, times.take(slow))
+    usual = (
+        filled[2]
+        if reference == "baseline" or budgets is None
+        else _as_budgeted(filled[2], budgets, times.take(slow))
+    )
     excess = {stage: filled[1][stage] - usual[stage] for stage in stages}
     gap_ms = math.fsum(filled[1].values()) - math.fsum(filled[0].values())
     return Tail(
-        100.0 - share / 2.0, slow, reference, filled[0], filled[1], filled[2], gap_ms, excess, math.fsum(excess.values()), noise, index)
+        100.0 - share / 2.0,
+        slow,
+        reference,
+        filled[0],
+        filled[1],
+        filled[2],
+        gap_ms,
+        excess,
+        math.fsum(excess.values()),
+        noise,
+        index,
+    )
 
 
 def _as_budgeted(means: dict[str, float], budgets: Budgets, slow: StageTimes) -> dict[str, float]:
@@ -187,7 +209,9 @@ def _as_budgeted(means: dict[str, float], budgets: Budgets, slow: StageTimes) ->
     return cut
 
 
-def share_interval(tail: Tail, times: StageTimes, stage: str, rng: np.random.Generator) -> tuple[float, float] | None:
+def share_interval(
+    tail: Tail, times: StageTimes, stage: str, rng: np.random.Generator
+) -> tuple[float, float] | None:
     """Return a 95 % percentile-bootstrap interval of `tail.share(stage)` over the slow requests, None below 2 of them.
 
     The reference is kept fixed: it rests on far more requests than the tail.
@@ -209,7 +233,11 @@ def _baseline_band(values: FloatArray, percentile: float) -> IndexArray:
     2 points either side, 5 where that holds too few for a mean.
     """
     index = band(values, percentile - TAIL_POINTS, percentile + TAIL_POINTS)
-    return index if len(index) >= MIN_HEALTHY else band(values, percentile - WIDE_POINTS, percentile + WIDE_POINTS)
+    return (
+        index
+        if len(index) >= MIN_HEALTHY
+        else band(values, percentile - WIDE_POINTS, percentile + WIDE_POINTS)
+    )
 
 
 def _ranks(values: FloatArray, ordered: FloatArray, low: float, high: float) -> IndexArray:
@@ -221,11 +249,17 @@ def _ranks(values: FloatArray, ordered: FloatArray, low: float, high: float) -> 
     last = min(n, max(first + 1, math.ceil(high / 100.0 * n)))
     least, most = ordered[first], ordered[last - 1]
     index = np.flatnonzero((values >= least) & (values <= most))
-    earlier, later = first - int(np.searchsorted(ordered, least, "left")), int(np.searchsorted(ordered, most, "right")) - last
+    earlier, later = (
+        first - int(np.searchsorted(ordered, least, "left")),
+        int(np.searchsorted(ordered, most, "right")) - last,
+    )
     if earlier or later:
         found = values[index]
         ends = np.flatnonzero(found == most)
-        index = np.delete(index, np.concatenate([np.flatnonzero(found == least)[:earlier], ends[len(ends) - later :]]))
+        index = np.delete(
+            index,
+            np.concatenate([np.flatnonzero(found == least)[:earlier], ends[len(ends) - later :]]),
+        )
     return index
 
 
@@ -246,5 +280,7 @@ def _noise(times: StageTimes, baseline: StageTimes) -> dict[str, float]:
     for stage in times.ms.keys() & baseline.ms.keys():
         deviation = float(baseline.ms[stage].std())
         if deviation > 0.0:
-            scores[stage] = (float(times.ms[stage].mean()) - float(baseline.ms[stage].mean())) / deviation
+            scores[stage] = (
+                float(times.ms[stage].mean()) - float(baseline.ms[stage].mean())
+            ) / deviation
     return scores

@@ -73,8 +73,15 @@ def sent(con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime |
             made.services.setdefault(instance, str(row["service"]))
             _add(made.indicators, instance, row["indicator"])
             _add(made.models, instance, row["model"])
-    strangers = {str(row["instance"] or "") for row in names if not row["known"]} - made.indicators.keys()
-    made.targets = [_target(row, made, strangers) for row in answers(con, "targets", {"start": None if start is None else start - _LATELY, "end": end})]
+    strangers = {
+        str(row["instance"] or "") for row in names if not row["known"]
+    } - made.indicators.keys()
+    made.targets = [
+        _target(row, made, strangers)
+        for row in answers(
+            con, "targets", {"start": None if start is None else start - _LATELY, "end": end}
+        )
+    ]
     return made
 
 
@@ -89,10 +96,24 @@ def _target(row: dict[str, Any], made: Sent, strangers: set[str]) -> Target:
     understood = any(is_part(name, instance) for name in made.indicators)
     if state == "up" and not understood and instance in strangers:
         state, reason = "unknown names", "no table knows its metrics"
-    elif state == "up" and row["took"] is not None and row["interval"] is not None and row["took"] > _SLOW * row["interval"]:
+    elif (
+        state == "up"
+        and row["took"] is not None
+        and row["interval"] is not None
+        and row["took"] > _SLOW * row["interval"]
+    ):
         state, reason = "slow", f"its page takes {row['took']:.1f} s of {row['interval']:g} s"
-    return Target(instance=instance, state=state, reason=reason, since=row["since"], last=row["last"], attempts=row["attempts"], answered=row["answered"],
-                  took_s=row["took"], reasons={} if row["took"] is not None else {"took_s": "who reads it does not say"})
+    return Target(
+        instance=instance,
+        state=state,
+        reason=reason,
+        since=row["since"],
+        last=row["last"],
+        attempts=row["attempts"],
+        answered=row["answered"],
+        took_s=row["took"],
+        reasons={} if row["took"] is not None else {"took_s": "who reads it does not say"},
+    )
 
 
 def is_part(instance: str, target: str) -> bool:
@@ -107,16 +128,22 @@ def _unknown(names: list[dict[str, Any]]) -> UnknownMetrics:
     for row in strange:
         by_name[row["name"]] = by_name.get(row["name"], 0) + row["points"]
     return UnknownMetrics(
-        points=sum(by_name.values()), metrics=len(by_name), names=sorted(by_name, key=lambda name: (-by_name[name], name)),
-        instances=sorted({str(row["instance"] or "") for row in strange}), scraped=any(row["scraped"] for row in strange))
+        points=sum(by_name.values()),
+        metrics=len(by_name),
+        names=sorted(by_name, key=lambda name: (-by_name[name], name)),
+        instances=sorted({str(row["instance"] or "") for row in strange}),
+        scraped=any(row["scraped"] for row in strange),
+    )
 
 
 def say_unknown(unknown: UnknownMetrics) -> str:
     """Return what to know of the names that no table knows, and what to do."""
     shown = ", ".join(printable(name) for name in unknown.names[:_MOST_NAMES])
     more = f" and {unknown.metrics - _MOST_NAMES} more" if unknown.metrics > _MOST_NAMES else ""
-    return (f"{say_count(unknown.points, 'point')} of {say_count(unknown.metrics, 'metric')} came that no table knows: {shown}{more}; "
-            "name them under [metrics] in overrun.toml")
+    return (
+        f"{say_count(unknown.points, 'point')} of {say_count(unknown.metrics, 'metric')} came that no table knows: {shown}{more}; "
+        "name them under [metrics] in overrun.toml"
+    )
 
 
 def say_target(target: Target) -> str:
@@ -136,13 +163,26 @@ def checks(made: Sent, *, with_requests: bool) -> list[Check]:
     found = []
     if made.targets:
         wrong = [target for target in made.targets if target.state != "up"]
-        detail = "; ".join(say_target(target) for target in wrong[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
+        detail = "; ".join(say_target(target) for target in wrong[:3]) + (
+            f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        )
         gone = silent(made.targets)
-        found.append(Check(
-            check="targets", status="fail" if gone else "warn" if wrong else "ok",
-            detail=f"{len(wrong)} of {say_count(len(made.targets), 'target')} not well: {detail}" if wrong
-            else f"{say_count(len(made.targets), 'target')} answered until the end"))
+        found.append(
+            Check(
+                check="targets",
+                status="fail" if gone else "warn" if wrong else "ok",
+                detail=f"{len(wrong)} of {say_count(len(made.targets), 'target')} not well: {detail}"
+                if wrong
+                else f"{say_count(len(made.targets), 'target')} answered until the end",
+            )
+        )
     if made.unknown.metrics:
         aside = with_requests and not made.unknown.scraped
-        found.append(Check(check="unknown_metrics", status="ok" if aside else "warn", detail=say_unknown(made.unknown)))
+        found.append(
+            Check(
+                check="unknown_metrics",
+                status="ok" if aside else "warn",
+                detail=say_unknown(made.unknown),
+            )
+        )
     return found

@@ -47,31 +47,48 @@ def mix(before: pl.DataFrame, after: pl.DataFrame) -> Mix:
             columns[name.replace("_", " ")] = pair
     columns["load"] = (_load(before), _load(after))
     columns = {name: pair for name, pair in columns.items() if _overlaps(name, pair, reasons)}
-    terms = {name: _with_square(pair) for name, pair in columns.items() if np.std(np.concatenate(pair)) > 0.0}
+    terms = {
+        name: _with_square(pair)
+        for name, pair in columns.items()
+        if np.std(np.concatenate(pair)) > 0.0
+    }
     for name in ("route", "model"):
         made = _levels(before, after, name, reasons)
         if made is not None:
             terms[name] = made
     if not terms:
-        reasons.setdefault("mix", "nothing to adjust for: lengths, route and model are not recorded or do not vary")
+        reasons.setdefault(
+            "mix", "nothing to adjust for: lengths, route and model are not recorded or do not vary"
+        )
         return Mix(None, float(before.height), [], reasons)
-    x = np.concatenate([np.vstack([t[0] for t in terms.values()]), np.vstack([t[1] for t in terms.values()])], axis=1)
+    x = np.concatenate(
+        [np.vstack([t[0] for t in terms.values()]), np.vstack([t[1] for t in terms.values()])],
+        axis=1,
+    )
     x = (x - x.mean(axis=1, keepdims=True)) / np.maximum(x.std(axis=1, keepdims=True), 1e-12)
     y = np.r_[np.zeros(before.height), np.ones(after.height)]
     weights = np.exp(np.clip(_logistic(x, y)[: before.height], -12.0, 12.0))
     weights *= before.height / weights.sum()
-    off = np.abs((x[:, : before.height] * weights).mean(axis=1) - x[:, before.height :].mean(axis=1)).max()
+    off = np.abs(
+        (x[:, : before.height] * weights).mean(axis=1) - x[:, before.height :].mean(axis=1)
+    ).max()
     effective = float(weights.sum() ** 2 / (weights**2).sum())
     if off > BALANCED:
-        reasons["mix"] = f"the two windows hold too different traffic to be made alike (largest difference left {off:.2f} standard deviations)"
+        reasons["mix"] = (
+            f"the two windows hold too different traffic to be made alike (largest difference left {off:.2f} standard deviations)"
+        )
         return Mix(None, effective, list(terms), reasons)
     return Mix(weights, effective, list(terms), reasons)
 
 
-def _numeric(before: pl.DataFrame, after: pl.DataFrame, name: str) -> tuple[FloatArray, FloatArray] | None:
+def _numeric(
+    before: pl.DataFrame, after: pl.DataFrame, name: str
+) -> tuple[FloatArray, FloatArray] | None:
     if name not in before.columns or before[name].null_count() or after[name].null_count():
         return None
-    return np.log1p(before[name].to_numpy().astype(np.float64)), np.log1p(after[name].to_numpy().astype(np.float64))
+    return np.log1p(before[name].to_numpy().astype(np.float64)), np.log1p(
+        after[name].to_numpy().astype(np.float64)
+    )
 
 
 def _load(rows: pl.DataFrame) -> FloatArray:
@@ -92,7 +109,9 @@ def _overlaps(name: str, pair: tuple[FloatArray, FloatArray], reasons: dict[str,
     inside = ((a >= min(low, np.median(b))) & (a <= high)).mean()
     if inside >= 0.02 or np.std(np.concatenate(pair)) == 0.0:
         return True
-    reasons[name] = f"{name} of the two windows do not overlap, so their effect cannot be told from the change's"
+    reasons[name] = (
+        f"{name} of the two windows do not overlap, so their effect cannot be told from the change's"
+    )
     return False
 
 
@@ -101,14 +120,36 @@ def _with_square(pair: tuple[FloatArray, FloatArray]) -> tuple[FloatArray, Float
     return tuple(np.vstack([part, (part - middle) ** 2]) for part in pair)  # type: ignore[return-value]
 
 
-def _levels(before: pl.DataFrame, after: pl.DataFrame, name: str, reasons: dict[str, str]) -> tuple[FloatArray, FloatArray] | None:
-    known = pl.concat([before[name], after[name]]).drop_nulls().value_counts(sort=True)[name].head(_MOST_VALUES).to_list()
+def _levels(
+    before: pl.DataFrame, after: pl.DataFrame, name: str, reasons: dict[str, str]
+) -> tuple[FloatArray, FloatArray] | None:
+    known = (
+        pl.concat([before[name], after[name]])
+        .drop_nulls()
+        .value_counts(sort=True)[name]
+        .head(_MOST_VALUES)
+        .to_list()
+    )
     if len(known) < 2:
         return None
-    pair = [np.vstack([(rows[name] == value).fill_null(False).to_numpy().astype(np.float64) for value in known]) for rows in (before, after)]
-    one_sided = [value for value, a, b in zip(known, pair[0].mean(axis=1), pair[1].mean(axis=1), strict=True) if a == 0.0 or b == 0.0]
+    pair = [
+        np.vstack(
+            [
+                (rows[name] == value).fill_null(False).to_numpy().astype(np.float64)
+                for value in known
+            ]
+        )
+        for rows in (before, after)
+    ]
+    one_sided = [
+        value
+        for value, a, b in zip(known, pair[0].mean(axis=1), pair[1].mean(axis=1), strict=True)
+        if a == 0.0 or b == 0.0
+    ]
     if one_sided:
-        reasons[name] = f"some {name} is in one window only, so the windows cannot be made alike in it"
+        reasons[name] = (
+            f"some {name} is in one window only, so the windows cannot be made alike in it"
+        )
         return None
     return pair[0], pair[1]
 

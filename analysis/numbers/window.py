@@ -26,18 +26,63 @@ from overrun.analysis.words.errors import WindowError
 UNATTENDED_WORKLOADS: Final = ("batch", "eval")
 # Indicators that the numbers and rules of this package read; others stay in the store.
 INDICATORS: Final = (
-    "queue_depth", "running", "kv_cache_usage", "preemptions", "prompt_tokens", "output_tokens", "kv_capacity", "prefix_cache_hit_rate",
-    "spec_accept_rate", "spec_accept_length", "spec_accepted_tokens", "gpu_util", "gpu_clock", "gpu_power", "gpu_temperature", "gpu_xid",
+    "queue_depth",
+    "running",
+    "kv_cache_usage",
+    "preemptions",
+    "prompt_tokens",
+    "output_tokens",
+    "kv_capacity",
+    "prefix_cache_hit_rate",
+    "spec_accept_rate",
+    "spec_accept_length",
+    "spec_accepted_tokens",
+    "gpu_util",
+    "gpu_clock",
+    "gpu_power",
+    "gpu_temperature",
+    "gpu_xid",
 )
 # What only the rules look at; the numbers of a report do without, and every column of a million requests takes 10 ms to read.
-FOR_RULES: Final = ("instance", "provider", "cached_tokens", "reasoning_tokens", "tool_calls", "trace_key")
+FOR_RULES: Final = (
+    "instance",
+    "provider",
+    "cached_tokens",
+    "reasoning_tokens",
+    "tool_calls",
+    "trace_key",
+)
 # Stage times up to the first token, read once that is what is judged.
 FIRST_TOKEN_PATH: Final = tuple(
     f"ttft_{stage}_ms"
-    for stage in ("network", "gateway", "retrieval", "prompt", "guardrail", "queue", "kv_transfer", "prefill", "decode", "tool", "post", "other",
-                  "first_token", "generation"))
+    for stage in (
+        "network",
+        "gateway",
+        "retrieval",
+        "prompt",
+        "guardrail",
+        "queue",
+        "kv_transfer",
+        "prefill",
+        "decode",
+        "tool",
+        "post",
+        "other",
+        "first_token",
+        "generation",
+    )
+)
 # Texts of which many requests have the same few combinations.
-TEXTS: Final = ("service", "route", "model", "tenant", "version", "error_type", "ttft_source", "sampling")
+TEXTS: Final = (
+    "service",
+    "route",
+    "model",
+    "tenant",
+    "version",
+    "error_type",
+    "ttft_source",
+    "sampling",
+)
 # From so many requests on, combinations of texts are read once each: to copy the texts of a million takes as much CPU as all numbers, below this it is 40 ms.
 MANY: Final = 100_000
 # Spans of this many requests tell what spans can tell; above it every k-th trace is read. 20,000 requests are about 200,000 spans, a second.
@@ -54,15 +99,36 @@ SCRAPE_GRACE: Final = timedelta(seconds=60)
 MOST_SAMPLES: Final = 200_000
 BASELINES: Final = ("auto", "previous", "none")
 
-_POINTS: Final = {"time_us": pl.Int64, "instance": pl.String, "model": pl.String, "indicator": pl.String, "value": pl.Float64}
-_PROMPTS: Final = {"trace_key": pl.UInt64, "start_s": pl.Float64, "duration_ms": pl.Float64, "prompt_hash": pl.String}
+_POINTS: Final = {
+    "time_us": pl.Int64,
+    "instance": pl.String,
+    "model": pl.String,
+    "indicator": pl.String,
+    "value": pl.Float64,
+}
+_PROMPTS: Final = {
+    "trace_key": pl.UInt64,
+    "start_s": pl.Float64,
+    "duration_ms": pl.Float64,
+    "prompt_hash": pl.String,
+}
 # A text is worth reading once where so many requests share it with all others of their kind.
 _FEW_KINDS: Final = 8
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_UNITS: Final = {
+    "ms": 0.001,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+    "w": 604800.0,
+}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|min|s|m|h|d|w)")
 # Spans from after 2200 are set aside, and none is from before 1970.
 _YEARS: Final = (1970, 2200)
-_RFC3339: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})$", re.IGNORECASE)
+_RFC3339: Final = re.compile(
+    r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})$", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -122,12 +188,18 @@ class RequestFrame:
     def order(self) -> npt.NDArray[np.intp] | None:
         """The rows' indices in order of start; None where they stand so."""
         starts = self.rows["start_us"].to_numpy()
-        return None if bool((starts[1:] >= starts[:-1]).all()) else np.argsort(starts, kind="stable")
+        return (
+            None if bool((starts[1:] >= starts[:-1]).all()) else np.argsort(starts, kind="stable")
+        )
 
     @property
     def seconds(self) -> float:
         """Length of the window in seconds; 0 when it has no bounds and no request."""
-        return (self.end - self.start).total_seconds() if self.start is not None and self.end is not None else 0.0
+        return (
+            (self.end - self.start).total_seconds()
+            if self.start is not None and self.end is not None
+            else 0.0
+        )
 
 
 def make_window(
@@ -149,7 +221,9 @@ def make_window(
         WindowError: a text that cannot be read, `since` together with from/to, or an empty range.
     """
     if since is not None and (from_ is not None or to is not None):
-        raise WindowError(f"since {since!r} was given together with from/to: give one of the two forms")
+        raise WindowError(
+            f"since {since!r} was given together with from/to: give one of the two forms"
+        )
     start = now - parse_duration(since) if since is not None else _optional_time(from_, now)
     end = now if since is not None else _optional_time(to, now)
     chosen = baseline if baseline in BASELINES else parse_range(baseline, now)
@@ -165,7 +239,9 @@ def parse_duration(text: str) -> timedelta:
     cleaned = text.strip().lower()
     parts = _DURATION.findall(cleaned)
     if not parts or "".join(number + unit for number, unit in parts) != cleaned:
-        raise WindowError(f"{text!r} is no duration: write a number and a unit such as 90s, 15m, 1h30m or 7d")
+        raise WindowError(
+            f"{text!r} is no duration: write a number and a unit such as 90s, 15m, 1h30m or 7d"
+        )
     try:
         duration = timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
     except OverflowError:
@@ -214,7 +290,9 @@ def parse_range(text: str, now: datetime) -> tuple[datetime, datetime]:
         )
     start, end = parse_time(left, now), parse_time(right or "now", now)
     if start >= end:
-        raise WindowError(f"range {text!r} is empty: its start {rfc3339(start)} is not before its end {rfc3339(end)}")
+        raise WindowError(
+            f"range {text!r} is empty: its start {rfc3339(start)} is not before its end {rfc3339(end)}"
+        )
     return start, end
 
 
@@ -225,12 +303,20 @@ def rfc3339(time: datetime) -> str:
 
 def count(con: duckdb.DuckDBPyConnection, window: Window) -> int:
     """Return how many requests the window holds, incomplete ones too: what a question about them will cost."""
-    rows = con.execute(f"select count(*) from ({query('request_times')})", filter_of(window)).fetchall()
+    rows = con.execute(
+        f"select count(*) from ({query('request_times')})", filter_of(window)
+    ).fetchall()
     return int(rows[0][0])
 
 
 def load(
-    con: duckdb.DuckDBPyConnection, window: Window, *, without: Collection[str] = (), every: int = 1, points: bool = True, expected: int = 0,
+    con: duckdb.DuckDBPyConnection,
+    window: Window,
+    *,
+    without: Collection[str] = (),
+    every: int = 1,
+    points: bool = True,
+    expected: int = 0,
 ) -> RequestFrame:
     """Fetch the window's requests and engine indicators; incomplete requests are counted and left out, and so are the columns `without`.
 
@@ -239,7 +325,11 @@ def load(
 
     What is left out can be read later, as long as the cursor is in the transaction it is in now: one snapshot gives the same rows in the same order.
     """
-    sql = query("requests") if every == 1 else f"select * from ({query('requests')}) where trace_key % {every:d}::ubigint = 0"
+    sql = (
+        query("requests")
+        if every == 1
+        else f"select * from ({query('requests')}) where trace_key % {every:d}::ubigint = 0"
+    )
     wanted = [name for name in _columns(con, query("requests")) if name not in without]
     times = query("request_times")
     narrow = every == 1 and set(wanted) <= set(_columns(con, times))
@@ -259,34 +349,75 @@ def load(
         end = end or _from_us(int(complete["end_us"].to_numpy().max()))
     told = pl.DataFrame(schema=_POINTS)
     if points:
-        told = read_samples(con, "metric_points", start, end + SCRAPE_GRACE if end else None, window.model, indicators=list(INDICATORS))
-    return RequestFrame(window, complete.drop("complete"), told, rows.height - complete.height, start, end, without, read_more, every)
+        told = read_samples(
+            con,
+            "metric_points",
+            start,
+            end + SCRAPE_GRACE if end else None,
+            window.model,
+            indicators=list(INDICATORS),
+        )
+    return RequestFrame(
+        window,
+        complete.drop("complete"),
+        told,
+        rows.height - complete.height,
+        start,
+        end,
+        without,
+        read_more,
+        every,
+    )
 
 
-def with_share(con: duckdb.DuckDBPyConnection, rows: pl.DataFrame, start: datetime | None, end: datetime | None) -> pl.DataFrame:
+def with_share(
+    con: duckdb.DuckDBPyConnection, rows: pl.DataFrame, start: datetime | None, end: datetime | None
+) -> pl.DataFrame:
     """Return requests with `sampling` and `sample_weight` as a sampler by id implies them (see `overrun.analysis.numbers.id_sampling`),
     where no sampler left a mark of its own."""
-    if rows.is_empty() or not {"sampling", "sample_weight"} <= set(rows.columns) or rows["sampling"].null_count() < rows.height:
+    if (
+        rows.is_empty()
+        or not {"sampling", "sample_weight"} <= set(rows.columns)
+        or rows["sampling"].null_count() < rows.height
+    ):
         return rows
     share = share_kept(_some_ids(con, start, end))
     if share is None:
         return rows
-    from overrun.collector.normalise import samplers  # with the decoders, for which who asks a server does not wait
+    from overrun.collector.normalise import (
+        samplers,
+    )  # with the decoders, for which who asks a server does not wait
 
-    return rows.with_columns(sampling=pl.lit(samplers.threshold(share)), sample_weight=pl.lit(1.0 / share))
+    return rows.with_columns(
+        sampling=pl.lit(samplers.threshold(share)), sample_weight=pl.lit(1.0 / share)
+    )
 
 
-def _some_ids(con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None) -> list[str]:
+def _some_ids(
+    con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None
+) -> list[str]:
     """Ids of the requests of a stretch of time; where these are too few to tell how they were chosen, of whatever is stored before its end."""
     found: list[str] = []
     for since in (start, None):
-        found = [row[0] for row in con.execute(query("window_trace_ids"), {"start": since, "end": end, "most": MOST}).fetchall()]
+        found = [
+            row[0]
+            for row in con.execute(
+                query("window_trace_ids"), {"start": since, "end": end, "most": MOST}
+            ).fetchall()
+        ]
         if len(found) >= LEAST:
             break
     return found
 
 
-def read_samples(con: duckdb.DuckDBPyConnection, name: str, start: datetime | None, end: datetime | None, model: str | None, **more: object) -> pl.DataFrame:
+def read_samples(
+    con: duckdb.DuckDBPyConnection,
+    name: str,
+    start: datetime | None,
+    end: datetime | None,
+    model: str | None,
+    **more: object,
+) -> pl.DataFrame:
     """Return what the query `name` finds in the engines' samples of [start, end], either side open if None; `more` are its further parameters.
 
     Of more than MOST_SAMPLES only those of every so many minutes are read: a day of eight instances is a million, and no answer should wait for what no
@@ -297,7 +428,10 @@ def read_samples(con: duckdb.DuckDBPyConnection, name: str, start: datetime | No
     held = int(con.execute(query("metric_samples"), window).fetchall()[0][0])
     if not held and name in _NO_SAMPLES:
         return _NO_SAMPLES[name]
-    found: pl.DataFrame = con.sql(query(name), params={**window, "model": model, "every": max(1, -(-held // MOST_SAMPLES)), **more}).pl()
+    found: pl.DataFrame = con.sql(
+        query(name),
+        params={**window, "model": model, "every": max(1, -(-held // MOST_SAMPLES)), **more},
+    ).pl()
     if name not in _NO_SAMPLES:
         _NO_SAMPLES[name] = found.clear()
     return found
@@ -307,7 +441,14 @@ def read_samples(con: duckdb.DuckDBPyConnection, name: str, start: datetime | No
 _NO_SAMPLES: dict[str, pl.DataFrame] = {}
 
 
-def _read(con: duckdb.DuckDBPyConnection, window: Window, sql: str, columns: Collection[str], *, of_kinds: bool = False) -> pl.DataFrame:
+def _read(
+    con: duckdb.DuckDBPyConnection,
+    window: Window,
+    sql: str,
+    columns: Collection[str],
+    *,
+    of_kinds: bool = False,
+) -> pl.DataFrame:
     """Return columns of a query over the window; as one statement, since projecting a relation plans a view this wide twice (3 ms).
 
     Rows come in the order in which they are stored: DuckDB's threads hand over row groups in any, and columns read apart would not belong together.
@@ -317,27 +458,44 @@ def _read(con: duckdb.DuckDBPyConnection, window: Window, sql: str, columns: Col
     texts = [name for name in columns if name in TEXTS] if of_kinds else []
     if texts:
         numbers = [name for name in columns if name not in texts]
-        found = _read(con, window, f"select *, hash({', '.join(texts)}) as kind from ({sql})", [*numbers, "kind", "row_key as one"])
+        found = _read(
+            con,
+            window,
+            f"select *, hash({', '.join(texts)}) as kind from ({sql})",
+            [*numbers, "kind", "row_key as one"],
+        )
         kinds = found.group_by("kind").agg(pl.col("one").first())
         if kinds.height * _FEW_KINDS > found.height:  # every user a tenant, say
             return found.select(numbers).hstack(_read(con, window, sql, texts)).select(columns)
-        one = con.sql(f"select row_key as one, {', '.join(texts)} from ({sql}) where row_key in (select unnest($ones::bigint[]))",
-                      params=filter_of(window) | {"ones": kinds["one"].to_list()}).pl()
-        return found.drop("one").join(kinds.join(one, on="one"), on="kind", how="left", maintain_order="left").select(columns)
-    found = con.sql(f"select {', '.join([*columns, 'row_key'])} from ({sql})", params=filter_of(window)).pl()
+        one = con.sql(
+            f"select row_key as one, {', '.join(texts)} from ({sql}) where row_key in (select unnest($ones::bigint[]))",
+            params=filter_of(window) | {"ones": kinds["one"].to_list()},
+        ).pl()
+        return (
+            found.drop("one")
+            .join(kinds.join(one, on="one"), on="kind", how="left", maintain_order="left")
+            .select(columns)
+        )
+    found = con.sql(
+        f"select {', '.join([*columns, 'row_key'])} from ({sql})", params=filter_of(window)
+    ).pl()
     keys = found.drop_in_place("row_key").to_numpy()
     if not bool((keys[1:] > keys[:-1]).all()):
         found = _in_order(found, np.argsort(keys, kind="stable"))
     if found.n_chunks() > 1:
         pieces = (found.drop_in_place(name) for name in found.columns)
-        return pl.DataFrame([piece.rechunk() if piece.dtype.is_numeric() else piece for piece in pieces])
+        return pl.DataFrame(
+            [piece.rechunk() if piece.dtype.is_numeric() else piece for piece in pieces]
+        )
     return found
 
 
 def _in_order(rows: pl.DataFrame, order: npt.NDArray[np.intp]) -> pl.DataFrame:
     """Return `rows` in the given order, put together from the runs that keep theirs: row groups, which cost nothing to move."""
     starts = np.concatenate([[0], np.flatnonzero(np.diff(order) != 1) + 1, [len(order)]])
-    return pl.concat([rows.slice(int(order[at]), int(end - at)) for at, end in pairwise(starts)], rechunk=False)
+    return pl.concat(
+        [rows.slice(int(order[at]), int(end - at)) for at, end in pairwise(starts)], rechunk=False
+    )
 
 
 _KNOWN_COLUMNS: dict[str, list[str]] = {}
@@ -346,29 +504,42 @@ _KNOWN_COLUMNS: dict[str, list[str]] = {}
 def _columns(con: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
     """The columns of a query over a window, asked for once."""
     if sql not in _KNOWN_COLUMNS:
-        _KNOWN_COLUMNS[sql] = [name for name in con.sql(sql, params=filter_of(Window())).columns if name != "row_key"]
+        _KNOWN_COLUMNS[sql] = [
+            name for name in con.sql(sql, params=filter_of(Window())).columns if name != "row_key"
+        ]
     return _KNOWN_COLUMNS[sql]
 
 
 def load_judged(con: duckdb.DuckDBPyConnection, window: Window, sql: str) -> pl.DataFrame:
     """Return what judging takes of every complete request of a window: columns of the query `sql` and, where there are any, limits of their own."""
-    return _with_own_limits(con, window, sql, _read(con, window, sql, [name for name in _columns(con, sql) if name != "trace_key"]))
+    return _with_own_limits(
+        con,
+        window,
+        sql,
+        _read(con, window, sql, [name for name in _columns(con, sql) if name != "trace_key"]),
+    )
 
 
-def _with_own_limits(con: duckdb.DuckDBPyConnection, window: Window, sql: str, rows: pl.DataFrame) -> pl.DataFrame:
+def _with_own_limits(
+    con: duckdb.DuckDBPyConnection, window: Window, sql: str, rows: pl.DataFrame
+) -> pl.DataFrame:
     """Return `rows` of the query `sql` with the limits that some came with as `slo_<metric>_ms`, as they are where none did."""
     own = header_limits(con, window)
     if own is None or rows.is_empty():
         return rows
     keys = _read(con, window, sql, ["trace_key"])
-    return rows.hstack(keys.join(own, on="trace_key", how="left", maintain_order="left").drop("trace_key"))
+    return rows.hstack(
+        keys.join(own, on="trace_key", how="left", maintain_order="left").drop("trace_key")
+    )
 
 
 def header_limits(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFrame | None:
     """Return the limits that requests of a window came with: one row per `trace_key`, `slo_<metric>_ms`; None where none did."""
     if not con.execute(query("any_slo_header")).fetchall():
         return None
-    own: pl.DataFrame = con.sql(query("slo_headers"), params={"start": window.start, "end": window.end}).pl()
+    own: pl.DataFrame = con.sql(
+        query("slo_headers"), params={"start": window.start, "end": window.end}
+    ).pl()
     return None if own.is_empty() else own
 
 
@@ -378,14 +549,24 @@ def load_llm_calls(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFra
     return calls
 
 
-def load_evidence_calls(con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, origin: datetime) -> pl.DataFrame:
+def load_evidence_calls(
+    con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, origin: datetime
+) -> pl.DataFrame:
     """Return all model calls that start in [start, end), whoever made them; `start_s` counts from `origin`."""
-    calls: pl.DataFrame = con.sql(query("evidence_calls"), params={"start": start, "end": end, "most": MOST_CALLS}).pl()
+    calls: pl.DataFrame = con.sql(
+        query("evidence_calls"), params={"start": start, "end": end, "most": MOST_CALLS}
+    ).pl()
     return calls.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
 
 
 def load_evidence_spans(
-    con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, origin: datetime, requests: int, of: int = 1, traces: pl.Series | None = None
+    con: duckdb.DuckDBPyConnection,
+    start: datetime,
+    end: datetime,
+    origin: datetime,
+    requests: int,
+    of: int = 1,
+    traces: pl.Series | None = None,
 ) -> pl.DataFrame:
     """Return the spans that start in [start, end), of every k-th trace where there are more than `MOST_SPAN_REQUESTS` requests.
 
@@ -393,15 +574,27 @@ def load_evidence_spans(
     """
     every = _every(requests, of)
     keys = None if traces is None else traces.filter(traces % every == 0).to_list()
-    spans: pl.DataFrame = con.sql(query("evidence_spans"), params={"start": start, "end": end, "every": every, "traces": keys}).pl()
+    spans: pl.DataFrame = con.sql(
+        query("evidence_spans"), params={"start": start, "end": end, "every": every, "traces": keys}
+    ).pl()
     return spans.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
 
 
-def load_evidence_prompts(con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, origin: datetime, requests: int, of: int = 1) -> pl.DataFrame:
+def load_evidence_prompts(
+    con: duckdb.DuckDBPyConnection,
+    start: datetime,
+    end: datetime,
+    origin: datetime,
+    requests: int,
+    of: int = 1,
+) -> pl.DataFrame:
     """Return the model calls with a hash of their prompt among the spans that `load_evidence_spans` reads: trace_key, start_s, duration_ms, prompt_hash."""
     if not con.execute(query("any_prompt_hash")).fetchall():
         return pl.DataFrame(schema=_PROMPTS)
-    prompts: pl.DataFrame = con.sql(query("evidence_prompts"), params={"start": start, "end": end, "every": _every(requests, of)}).pl()
+    prompts: pl.DataFrame = con.sql(
+        query("evidence_prompts"),
+        params={"start": start, "end": end, "every": _every(requests, of)},
+    ).pl()
     return prompts.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
 
 
@@ -421,12 +614,16 @@ def load_trace_ids(con: duckdb.DuckDBPyConnection, rows: pl.DataFrame) -> list[s
     return [ids[key] for key in rows.select("start_us", "e2e_ms").iter_rows() if key in ids]
 
 
-def load_stage_spans(con: duckdb.DuckDBPyConnection, trace_ids: list[str], stage: str) -> list[dict[str, Any]]:
+def load_stage_spans(
+    con: duckdb.DuckDBPyConnection, trace_ids: list[str], stage: str
+) -> list[dict[str, Any]]:
     """Return service, name, n and total_ms of one stage's spans in a few traces, most time first."""
     return answers(con, "stage_spans", {"trace_ids": trace_ids, "stage": stage})
 
 
-def answers(con: duckdb.DuckDBPyConnection, name: str, parameters: Mapping[str, object]) -> list[dict[str, Any]]:
+def answers(
+    con: duckdb.DuckDBPyConnection, name: str, parameters: Mapping[str, object]
+) -> list[dict[str, Any]]:
     """Return the few rows that the query `name` finds, by column; of many, ask for a frame.
 
     A relation is planned twice, to say its columns and to run: 4 to 10 ms of a question over our widest views.
@@ -439,7 +636,11 @@ def answers(con: duckdb.DuckDBPyConnection, name: str, parameters: Mapping[str, 
 @functools.cache
 def query(name: str) -> str:
     """Return the text of `analysis/<room>/sql/<name>.sql`; a name stands in one room only."""
-    [found] = (path for room in resources.files("overrun.analysis").iterdir() if (path := room / "sql" / f"{name}.sql").is_file())
+    [found] = (
+        path
+        for room in resources.files("overrun.analysis").iterdir()
+        if (path := room / "sql" / f"{name}.sql").is_file()
+    )
     return found.read_text(encoding="utf-8")
 
 

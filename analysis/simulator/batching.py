@@ -149,17 +149,45 @@ def at_rest(asked: Asked, law: Law) -> State:
 
     places = (replicas, law.seats)
     return State(
-        child=per_call(-1), sibling=per_call(-1), behind=per_call(-1), left=per_call(), hit=per_call(), to_come=asked.outputs.copy(), need=per_call(),
+        child=per_call(-1),
+        sibling=per_call(-1),
+        behind=per_call(-1),
+        left=per_call(),
+        hit=per_call(),
+        to_come=asked.outputs.copy(),
+        need=per_call(),
         context=per_call(),
-        joined=per_call(), end_step=per_call(), number=per_call(), dropped=np.zeros(n),
-        status=per_call(), kept=np.zeros(n), older=per_call(-1), newer=per_call(-1),
-        head=per_replica(-1), tail=per_replica(-1), reading=np.empty(places, dtype=np.int64), reading_n=per_replica(),
-        decoding=np.empty(places, dtype=np.int64), decoding_n=per_replica(), steps=per_replica(), next_end=per_replica(_NO_END),
-        kv_mem=np.zeros(replicas), kv_read=np.zeros(replicas), written=np.zeros(replicas),
-        kv_kept=np.zeros(replicas), oldest=per_replica(-1), newest=per_replica(-1),
-        busy_until=np.full(replicas, np.inf), decodes=np.zeros(replicas, dtype=np.bool_),
-        load=np.zeros(replicas), turn=per_replica(),
-        later=np.empty(n), later_row=per_call(), held=per_call(), counts=np.zeros(5, dtype=np.int64))
+        joined=per_call(),
+        end_step=per_call(),
+        number=per_call(),
+        dropped=np.zeros(n),
+        status=per_call(),
+        kept=np.zeros(n),
+        older=per_call(-1),
+        newer=per_call(-1),
+        head=per_replica(-1),
+        tail=per_replica(-1),
+        reading=np.empty(places, dtype=np.int64),
+        reading_n=per_replica(),
+        decoding=np.empty(places, dtype=np.int64),
+        decoding_n=per_replica(),
+        steps=per_replica(),
+        next_end=per_replica(_NO_END),
+        kv_mem=np.zeros(replicas),
+        kv_read=np.zeros(replicas),
+        written=np.zeros(replicas),
+        kv_kept=np.zeros(replicas),
+        oldest=per_replica(-1),
+        newest=per_replica(-1),
+        busy_until=np.full(replicas, np.inf),
+        decodes=np.zeros(replicas, dtype=np.bool_),
+        load=np.zeros(replicas),
+        turn=per_replica(),
+        later=np.empty(n),
+        later_row=per_call(),
+        held=per_call(),
+        counts=np.zeros(5, dtype=np.int64),
+    )
 
 
 @lean
@@ -194,7 +222,13 @@ def run(asked, law, s, fate):
         _start(r, t, preempted, asked, law, s, fate)
         t_order = asked.arrival[order[at]] if at < len(order) else np.inf
         t_later = s.later[0] if s.counts[LATER] > 0 else np.inf
-        _coast(r, min(t_order, t_later, np.inf if apart else _others_end(r, s.busy_until)), preempted, law, s)
+        _coast(
+            r,
+            min(t_order, t_later, np.inf if apart else _others_end(r, s.busy_until)),
+            preempted,
+            law,
+            s,
+        )
 
 
 @inlined
@@ -288,7 +322,9 @@ def _route(i, t, asked, law, s):
         if law.born[r] > t:
             continue
         if law.router == ROUND_ROBIN:
-            s.turn[a] += k  # who is not there yet is passed over, and its turns go to all of the others
+            s.turn[a] += (
+                k  # who is not there yet is passed over, and its turns go to all of the others
+            )
             return r
         if best < 0 or s.load[r] < s.load[best]:
             best = r
@@ -299,7 +335,12 @@ def _route(i, t, asked, law, s):
 def _arrive(i, t, asked, law, s, fate):
     """Put a call into the line of a replica; returns that one, or -1 where the answer before it is not there yet, or the gate holds it or turns it away."""
     before = asked.follows[i]
-    if s.status[i] == NOWHERE and asked.after[i] < 0 and before >= 0 and _to_answer(before, asked, s, fate):
+    if (
+        s.status[i] == NOWHERE
+        and asked.after[i] < 0
+        and before >= 0
+        and _to_answer(before, asked, s, fate)
+    ):
         s.status[i] = HELD_UP
         s.sibling[i] = s.child[before]
         s.child[before] = i
@@ -338,7 +379,11 @@ def _to_answer(j, asked, s, fate):
         j = asked.after[j]
         if s.status[j] == DONE:
             return not np.isnan(fate.ended[j])
-    return s.status[j] == HELD_UP or s.status[j] == PRESENT or (s.status[j] == NOWHERE and asked.arrival[j] < np.inf)
+    return (
+        s.status[j] == HELD_UP
+        or s.status[j] == PRESENT
+        or (s.status[j] == NOWHERE and asked.arrival[j] < np.inf)
+    )
 
 
 @inlined
@@ -350,7 +395,16 @@ def _decoded(r, t, asked, law, s, fate):
     s.kv_read[r] += grown
     s.written[r] += grown
     if law.cache_tokens > 0 and s.kv_kept[r] + s.kv_mem[r] > law.cache_tokens:
-        _evict(r, law.cache_tokens - s.kv_mem[r], s.kept, s.older, s.newer, s.oldest, s.newest, s.kv_kept)
+        _evict(
+            r,
+            law.cache_tokens - s.kv_mem[r],
+            s.kept,
+            s.older,
+            s.newer,
+            s.oldest,
+            s.newest,
+            s.kv_kept,
+        )
     if s.steps[r] < s.next_end[r]:
         return
     kept, soonest = 0, _NO_END
@@ -402,13 +456,34 @@ def _leave(i, r, t, asked, law, s, fate):
     s.load[r] -= asked.weight[i]
     s.status[i] = DONE
     if law.cache_tokens > 0 and asked.head[i] >= 0:
-        _keep(i, r, max(0.0, float(asked.prompt[i] + asked.outputs[i] - asked.head[i])), s.kept, s.older, s.newer, s.oldest, s.newest, s.kv_kept)
+        _keep(
+            i,
+            r,
+            max(0.0, float(asked.prompt[i] + asked.outputs[i] - asked.head[i])),
+            s.kept,
+            s.older,
+            s.newer,
+            s.oldest,
+            s.newest,
+            s.kv_kept,
+        )
         if s.kv_kept[r] + s.kv_mem[r] > law.cache_tokens:
-            _evict(r, law.cache_tokens - s.kv_mem[r], s.kept, s.older, s.newer, s.oldest, s.newest, s.kv_kept)
+            _evict(
+                r,
+                law.cache_tokens - s.kv_mem[r],
+                s.kept,
+                s.older,
+                s.newer,
+                s.oldest,
+                s.newest,
+                s.kv_kept,
+            )
     if asked.gated[i] and law.gate_limit > 0:
         s.counts[INSIDE] -= 1
         if s.counts[HELD_HEAD] < s.counts[HELD_TAIL]:
-            s.counts[LATER] = _push(s.later, s.later_row, s.counts[LATER], t, s.held[s.counts[HELD_HEAD]])
+            s.counts[LATER] = _push(
+                s.later, s.later_row, s.counts[LATER], t, s.held[s.counts[HELD_HEAD]]
+            )
             s.counts[HELD_HEAD] += 1
     _release(i, t, True, asked, s)
 
@@ -419,7 +494,13 @@ def _release(i, t, answered, asked, s):
     c = s.child[i]
     while c >= 0:
         if answered or asked.after[c] < 0:
-            s.counts[LATER] = _push(s.later, s.later_row, s.counts[LATER], t + (asked.arrival[c] if asked.after[c] >= 0 else asked.lag[c]), c)
+            s.counts[LATER] = _push(
+                s.later,
+                s.later_row,
+                s.counts[LATER],
+                t + (asked.arrival[c] if asked.after[c] >= 0 else asked.lag[c]),
+                c,
+            )
         c = s.sibling[c]
 
 
@@ -428,7 +509,9 @@ def _place(i, cached, asked, s):
     """What a call has to read, and the KV that it takes for itself: all but the head of its prompt, which others hold as well."""
     s.hit[i] = cached
     s.left[i] = max(1, asked.prompt[i] - cached)
-    s.need[i] = max(1, asked.prompt[i] - (cached if asked.head[i] < 0 else min(cached, asked.head[i])))
+    s.need[i] = max(
+        1, asked.prompt[i] - (cached if asked.head[i] < 0 else min(cached, asked.head[i]))
+    )
 
 
 @inlined
@@ -444,7 +527,12 @@ def _look_up(i, r, asked, s, fate):
     fate.found[i] = 0 if j < 0 else min(asked.reach[i], int(s.kept[j]))
     if asked.usual[i] >= 0:
         least = min(asked.cached[i], asked.head[i])
-        _place(i, min(max(asked.cached[i] + fate.found[i] - asked.usual[i], least), asked.prompt[i] - 1), asked, s)
+        _place(
+            i,
+            min(max(asked.cached[i] + fate.found[i] - asked.usual[i], least), asked.prompt[i] - 1),
+            asked,
+            s,
+        )
     return j if fate.found[i] > 0 else -1
 
 
@@ -497,12 +585,19 @@ def _preempt(r, law, s, fate):
     any_one = False
     while True:
         batch, taken = s.decoding_n[r], s.decoding_n[r] + s.reading_n[r]
-        wanted = batch * law.tokens_per_step + (0 if law.reserve == WHOLE else _next_chunks(r, law, s))
+        wanted = batch * law.tokens_per_step + (
+            0 if law.reserve == WHOLE else _next_chunks(r, law, s)
+        )
         if s.kv_mem[r] + wanted + taken * law.block * 0.5 <= law.kv_tokens or taken <= 1:
             return any_one
         any_one = True
-        decoding, reading = _newest(s.decoding, batch, r, s.number), _newest(s.reading, s.reading_n[r], r, s.number)
-        if reading >= 0 and (decoding < 0 or s.number[s.reading[r, reading]] > s.number[s.decoding[r, decoding]]):
+        decoding, reading = (
+            _newest(s.decoding, batch, r, s.number),
+            _newest(s.reading, s.reading_n[r], r, s.number),
+        )
+        if reading >= 0 and (
+            decoding < 0 or s.number[s.reading[r, reading]] > s.number[s.decoding[r, decoding]]
+        ):
             i = _drop_reading(r, reading, law, s)
         else:
             i = _drop_decoding(r, decoding, law, s)
@@ -519,7 +614,11 @@ def _preempt(r, law, s, fate):
 @inlined
 def _next_chunks(r, law, s):
     """Tokens of the prompts being read that the next step takes."""
-    room = law.token_budget if law.prefill_first else law.token_budget - int(s.decoding_n[r] * law.checked)
+    room = (
+        law.token_budget
+        if law.prefill_first
+        else law.token_budget - int(s.decoding_n[r] * law.checked)
+    )
     tokens = 0
     for k in range(s.reading_n[r]):
         tokens += s.left[s.reading[r, k]]
@@ -589,15 +688,30 @@ def _start(r, t, preempted, asked, law, s, fate):
         s.kv_mem[r] += 0 if law.reserve == WHOLE else chunk
         tokens += chunk
         budget -= chunk
-    while not preempted and s.head[r] >= 0 and budget > 0 and s.decoding_n[r] + s.reading_n[r] < law.seats:
+    while (
+        not preempted
+        and s.head[r] >= 0
+        and budget > 0
+        and s.decoding_n[r] + s.reading_n[r] < law.seats
+    ):
         i = s.head[r]
         taken = s.decoding_n[r] + s.reading_n[r]
-        source = _look_up(i, r, asked, s, fate) if law.cache_tokens > 0 and fate.preempted[i] == 0 else -1
+        source = (
+            _look_up(i, r, asked, s, fate)
+            if law.cache_tokens > 0 and fate.preempted[i] == 0
+            else -1
+        )
         if law.resumes and fate.preempted[i] > 0:
             _resume(i, r, s)
         chunk = s.left[i] if law.prefill_first else min(s.left[i], budget)
         held = s.need[i] if law.reserve == WHOLE else s.need[i] - s.left[i] + chunk
-        if s.kv_mem[r] + (held if law.reserve == CHUNK else s.need[i]) + (taken + 1) * law.block * 0.5 > law.kv_tokens and taken > 0:
+        if (
+            s.kv_mem[r]
+            + (held if law.reserve == CHUNK else s.need[i])
+            + (taken + 1) * law.block * 0.5
+            > law.kv_tokens
+            and taken > 0
+        ):
             break
         if law.prefill_first and tokens > 0 and s.left[i] > budget:
             break
@@ -605,7 +719,16 @@ def _start(r, t, preempted, asked, law, s, fate):
             _forget(source, r, s.kept, s.older, s.newer, s.oldest, s.newest, s.kv_kept)
         _admit(i, r, t, held, s, fate)
         if law.cache_tokens > 0 and s.kv_kept[r] + s.kv_mem[r] > law.cache_tokens:
-            _evict(r, law.cache_tokens - s.kv_mem[r], s.kept, s.older, s.newer, s.oldest, s.newest, s.kv_kept)
+            _evict(
+                r,
+                law.cache_tokens - s.kv_mem[r],
+                s.kept,
+                s.older,
+                s.newer,
+                s.oldest,
+                s.newest,
+                s.kv_kept,
+            )
         work += _attended(i, chunk, s)
         s.left[i] -= chunk
         tokens += chunk
@@ -634,11 +757,21 @@ def _coast(r, until, preempted, law, s):
         return
     if s.head[r] >= 0 and batch < law.seats and (preempted or law.resumes):
         return
-    grown, kv_mem, kv_read, written = batch * law.tokens_per_step, s.kv_mem[r], s.kv_read[r], s.written[r]
+    grown, kv_mem, kv_read, written = (
+        batch * law.tokens_per_step,
+        s.kv_mem[r],
+        s.kv_read[r],
+        s.written[r],
+    )
     most = law.kv_tokens - grown - batch * law.block * 0.5 if batch > 1 else np.inf
     if law.cache_tokens > 0:
         most = min(most, law.cache_tokens - s.kv_kept[r])
-    compute, host, pace, ending = law.prefill_token * (batch * law.checked), _host(batch, 0, law), law.speed[r], s.next_end[r]
+    compute, host, pace, ending = (
+        law.prefill_token * (batch * law.checked),
+        _host(batch, 0, law),
+        law.speed[r],
+        s.next_end[r],
+    )
     while t < until and steps + 1 < ending and kv_mem + grown <= most:
         steps += 1
         kv_mem += grown
@@ -646,7 +779,13 @@ def _coast(r, until, preempted, law, s):
         written += grown
         memory = _memory(kv_read, law)
         t += pace * (max(compute, memory) + law.overlap * min(compute, memory) + host)
-    s.busy_until[r], s.steps[r], s.kv_mem[r], s.kv_read[r], s.written[r] = t, steps, kv_mem, kv_read, written
+    s.busy_until[r], s.steps[r], s.kv_mem[r], s.kv_read[r], s.written[r] = (
+        t,
+        steps,
+        kv_mem,
+        kv_read,
+        written,
+    )
 
 
 @inlined
@@ -658,7 +797,11 @@ def _memory(kv_read, law):
 @inlined
 def _host(batch, reading, law):
     """Seconds of a step that no other work hides."""
-    return law.step * law.draft_share + law.sequence * (batch + reading) + (law.knee_s if batch > law.knee else 0.0)
+    return (
+        law.step * law.draft_share
+        + law.sequence * (batch + reading)
+        + (law.knee_s if batch > law.knee else 0.0)
+    )
 
 
 @inlined

@@ -176,7 +176,11 @@ def fit(
     whole, inside = inside, inside[~cold[inside]]
     search = _Search(part, inside, effort)
     known = setup is not None
-    setup, at = (setup, search.from_starts(Replay(part, inside), setup, FIRST)[0]) if setup is not None else search.settings(progress)
+    setup, at = (
+        (setup, search.from_starts(Replay(part, inside), setup, FIRST)[0])
+        if setup is not None
+        else search.settings(progress)
+    )
     for _ in range(2):
         setup = replace(setup, speed=_speeds(part, setup, costs_of(at), ~cold))
         at, _ = search.minimise(Replay(part, inside), setup, at, 0.25, LAST)
@@ -189,30 +193,58 @@ def fit(
     bend = None
     if not known:
         setup, at, bend = search.bent(setup, at)
-    across = None if earlier is None or known else search.across(_Earlier(earlier, setup, at, effort), setup, at)
+    across = (
+        None
+        if earlier is None or known
+        else search.across(_Earlier(earlier, setup, at, effort), setup, at)
+    )
     calm, setup, at, bend = across or (None, setup, at, bend)
     if part is not pool:
-        at, _ = search.minimise(_beside(Replay(pool, every[~_joined(pool)[every]]), calm), setup, at, 0.1, POLISH)
+        at, _ = search.minimise(
+            _beside(Replay(pool, every[~_joined(pool)[every]]), calm), setup, at, 0.1, POLISH
+        )
     if cold.any():
         setup = _warming(part, whole[cold[whole]], setup, costs_of(at))
     if _gate(errors(pool, simulate(pool.calls, setup, costs_of(at)), every), _E2E + _TTFT):
         at = search.insist(setup, at)
     progress(0.6)
     seen, unseen = _parted(part, inside)
-    trained = _Search(part, seen, effort).from_starts(_beside(Replay(part, seen), calm), setup, HOLDOUT)[0]
+    trained = _Search(part, seen, effort).from_starts(
+        _beside(Replay(part, seen), calm), setup, HOLDOUT
+    )[0]
     holdout = errors(part, simulate(part.calls, setup, costs_of(trained)), unseen)
     progress(0.7)
     others = []
     refits = max(3, round(refits * effort))
     for k in range(refits):
-        others.append(costs_of(search.otherwise(_beside(Replay(part, _resampled(part, inside, rng)), calm), setup, at, _SPLIT if k % 2 else -_SPLIT)))
+        others.append(
+            costs_of(
+                search.otherwise(
+                    _beside(Replay(part, _resampled(part, inside, rng)), calm),
+                    setup,
+                    at,
+                    _SPLIT if k % 2 else -_SPLIT,
+                )
+            )
+        )
         progress(0.7 + 0.3 * (k + 1) / refits)
     calls, setup = remembered(pool.drawn().calls, setup, costs_of(at), every)
     pool = replace(pool, calls=calls)
     identity = simulate(pool.calls, setup, costs_of(at))
     error = errors(pool, identity, every)
-    return Engine(pool, setup, costs_of(at), tuple(others), identity, error, holdout, _gate(error, _E2E), _gate(error, _TTFT), time.perf_counter() - begun,
-                  knee=bend)
+    return Engine(
+        pool,
+        setup,
+        costs_of(at),
+        tuple(others),
+        identity,
+        error,
+        holdout,
+        _gate(error, _E2E),
+        _gate(error, _TTFT),
+        time.perf_counter() - begun,
+        knee=bend,
+    )
 
 
 class _Earlier:
@@ -230,8 +262,18 @@ class _Earlier:
         self.seen = (self.pool, self._rows)
         own = with_limits(pool, pool.setup())
         own = replace(own, max_sequences=min(own.max_sequences, pool.most_running))
-        self._setup = replace(own, prefill_first=setup.prefill_first, token_budget=setup.token_budget)
-        self._setup = replace(self._setup, speed=_speeds(self.pool, _bent_as(self._setup, setup), costs_of(at), np.ones(len(self.pool), np.bool_)))
+        self._setup = replace(
+            own, prefill_first=setup.prefill_first, token_budget=setup.token_budget
+        )
+        self._setup = replace(
+            self._setup,
+            speed=_speeds(
+                self.pool,
+                _bent_as(self._setup, setup),
+                costs_of(at),
+                np.ones(len(self.pool), np.bool_),
+            ),
+        )
 
     def error(self, setup: Setup, costs: Costs) -> float:
         """Of a replay by an engine with these costs and the knee of `setup`."""
@@ -247,12 +289,17 @@ class _Earlier:
 
     def off(self, setup: Setup, costs: Costs) -> float:
         """How far such a replay is off at E2E P50 or P95, or half as far as at TTFT P50, which may err twice as much: the greatest."""
-        error = errors(self.pool, simulate(self.pool.calls, _bent_as(self._setup, setup), costs), self._rows)
+        error = errors(
+            self.pool, simulate(self.pool.calls, _bent_as(self._setup, setup), costs), self._rows
+        )
         return max(error["e2e_p50"], error["e2e_p95"], error["ttft_p50"] * E2E_GATE / TTFT_GATE)
 
     def scaled(self, setup: Setup, costs: Costs) -> float:
         """The least error of engines like that whose steps all take some factor longer."""
-        return min(self.error(setup, costs.scaled(float(factor))) for factor in np.exp(np.linspace(-0.8, 0.8, 17)))
+        return min(
+            self.error(setup, costs.scaled(float(factor)))
+            for factor in np.exp(np.linspace(-0.8, 0.8, 17))
+        )
 
 
 def _bent_as(setup: Setup, other: Setup) -> Setup:
@@ -274,14 +321,18 @@ def _beside(window: Replay, calm: _Earlier | None) -> Replay | _Both:
     return window if calm is None else _Both(window, calm)
 
 
-def trial(pool: Pool, rows: IntArray) -> Callable[[Setup, int, FloatArray | None], tuple[FloatArray, float]]:
+def trial(
+    pool: Pool, rows: IntArray
+) -> Callable[[Setup, int, FloatArray | None], tuple[FloatArray, float]]:
     """Return what tries settings on the calls `rows` (a stretch of `STRETCH` of them): the coefficients and the least error of a replay that so many
     evaluations find, from given coefficients on or from those that the recording suggests."""
     pool, rows = _stretch(pool, rows)
     search, replay = _Search(pool, rows), Replay(pool, rows)
 
     def tried(setup: Setup, evaluations: int, at: FloatArray | None) -> tuple[FloatArray, float]:
-        start, width = (search.scaled(replay, setup, search.start), 0.4) if at is None else (at, 0.3)
+        start, width = (
+            (search.scaled(replay, setup, search.start), 0.4) if at is None else (at, 0.3)
+        )
         return search.minimise(replay, setup, start, width, evaluations)
 
     return tried
@@ -299,9 +350,16 @@ def parted(engine: Engine) -> Engine:
     found = dict[float, tuple[FloatArray, float]]()
     for part, near in _PARTS:
         starts = [_log(engine.costs), search.start] if near is None else [found[near][0]]
-        found[part] = min((search.pinned(replay, engine.setup, start, part) for start in starts), key=lambda one: one[1])
+        found[part] = min(
+            (search.pinned(replay, engine.setup, start, part) for start in starts),
+            key=lambda one: one[1],
+        )
     least = min(error for _, error in found.values())
-    kept = {part: costs_of(at) for part, (at, error) in found.items() if error <= _WORSE * max(least, _CLOSE)}
+    kept = {
+        part: costs_of(at)
+        for part, (at, error) in found.items()
+        if error <= _WORSE * max(least, _CLOSE)
+    }
     usual = _PARTS[0][0]
 
     def unlikely(part: float) -> float:
@@ -315,22 +373,29 @@ def errors(pool: Pool, run: Run, rows: IntArray) -> dict[str, float]:
     out = {}
     for name, ours, true in (("e2e", run.e2e_s, pool.e2e_s), ("ttft", run.ttft_s, pool.ttft_s)):
         for percentile in (50, 95, 99):
-            got, wanted = np.nanpercentile(ours[rows], percentile), np.percentile(true[rows], percentile)
+            got, wanted = (
+                np.nanpercentile(ours[rows], percentile),
+                np.percentile(true[rows], percentile),
+            )
             out[f"{name}_p{percentile}"] = float(abs(got / max(wanted, _LEAST_S) - 1.0))
     return out
 
 
 def costs_of(at: FloatArray) -> Costs:
     """The coefficients at a point of the search, whose axes are their logarithms, and the overlap as it is."""
-    return Costs(*np.append(np.exp(np.clip(at[:_TOLD], -40.0, 5.0)), np.clip(at[_TOLD], 0.0, 1.0)).tolist())
+    return Costs(
+        *np.append(np.exp(np.clip(at[:_TOLD], -40.0, 5.0)), np.clip(at[_TOLD], 0.0, 1.0)).tolist()
+    )
 
 
 def _gate(error: dict[str, float], gates: tuple[tuple[str, float], ...]) -> str | None:
     for name, most in gates:
         if not error[name] <= most:
             metric, percentile = name.upper().split("_")
-            return (f"the calibrated engine replays the recording's {metric} {percentile} {100.0 * error[name]:.0f} % off (at most {100.0 * most:.0f} % is "
-                    "accepted): something that the simulator does not know shapes these times")
+            return (
+                f"the calibrated engine replays the recording's {metric} {percentile} {100.0 * error[name]:.0f} % off (at most {100.0 * most:.0f} % is "
+                "accepted): something that the simulator does not know shapes these times"
+            )
     return None
 
 
@@ -356,11 +421,18 @@ class _Search:
         self._effort = effort
         self._replay = Replay(pool, rows)
         # What is held out tells nothing, not even a place to start from; that it was in the batches of the others is known to the engine's gauges.
-        self._told = pool if len(np.unique(rows)) == int(pool.told.sum()) else pool.take(_with_guessed(pool, np.unique(rows)))
+        self._told = (
+            pool
+            if len(np.unique(rows)) == int(pool.told.sum())
+            else pool.take(_with_guessed(pool, np.unique(rows)))
+        )
         read = regression(pool, np.unique(rows))
         moments = _moments(self._told)
         # A coefficient that the regression puts at zero would be a place to come back from only by chance.
-        self._starts = [moments, *([] if read is None else [np.maximum(_log(read), moments - np.log(10.0))])]
+        self._starts = [
+            moments,
+            *([] if read is None else [np.maximum(_log(read), moments - np.log(10.0))]),
+        ]
 
     @property
     def start(self) -> FloatArray:
@@ -368,15 +440,31 @@ class _Search:
         first: FloatArray = self._starts[0]
         return first
 
-    def minimise(self, replay: Replay | _Both | _Earlier, setup: Setup, at: FloatArray, width: float, evaluations: int) -> tuple[FloatArray, float]:
+    def minimise(
+        self,
+        replay: Replay | _Both | _Earlier,
+        setup: Setup,
+        at: FloatArray,
+        width: float,
+        evaluations: int,
+    ) -> tuple[FloatArray, float]:
         """Nelder and Mead from `at`, with a weak pull to the last start."""
+
         def value(point: FloatArray) -> float:
             return replay.error(setup, costs_of(point)) + self._pull(point)
 
-        return minimise(value, at, np.full(len(at), width), max(LEAST_EVALUATIONS, round(evaluations * self._effort)))
+        return minimise(
+            value,
+            at,
+            np.full(len(at), width),
+            max(LEAST_EVALUATIONS, round(evaluations * self._effort)),
+        )
 
-    def pinned(self, replay: Replay, setup: Setup, at: FloatArray, part: float) -> tuple[FloatArray, float]:
+    def pinned(
+        self, replay: Replay, setup: Setup, at: FloatArray, part: float
+    ) -> tuple[FloatArray, float]:
         """The coefficients that suit a given part of a step's lesser bound, searched for from others on, and the error of the replay."""
+
         def value(point: FloatArray) -> float:
             return replay.error(setup, costs_of(np.append(point, part))) + self._pull(point)
 
@@ -388,9 +476,14 @@ class _Search:
         """What is added to the error for coefficients that are far from the last start."""
         return _PRIOR * float((((point[:_TOLD] - self._starts[-1][:_TOLD]) / 2.0) ** 2).sum())
 
-    def from_starts(self, replay: Replay | _Both, setup: Setup, evaluations: int) -> tuple[FloatArray, float]:
+    def from_starts(
+        self, replay: Replay | _Both, setup: Setup, evaluations: int
+    ) -> tuple[FloatArray, float]:
         """The better of the two searches, looked at once more with a fresh simplex (one that has shrunk early does not come back)."""
-        found = [self.minimise(replay, setup, self.scaled(replay, setup, start), 0.4, evaluations) for start in self._starts]
+        found = [
+            self.minimise(replay, setup, self.scaled(replay, setup, start), 0.4, evaluations)
+            for start in self._starts
+        ]
         return self.minimise(replay, setup, min(found, key=lambda one: one[1])[0], 0.3, evaluations)
 
     def insist(self, setup: Setup, at: FloatArray) -> FloatArray:
@@ -399,13 +492,17 @@ class _Search:
         found = [self.minimise(replay, setup, near, 0.3, LAST) for near in (at, *self._starts)]
         return self.minimise(replay, setup, min(found, key=lambda one: one[1])[0], 0.15, LAST)[0]
 
-    def otherwise(self, replay: Replay | _Both, setup: Setup, at: FloatArray, split: float) -> FloatArray:
+    def otherwise(
+        self, replay: Replay | _Both, setup: Setup, at: FloatArray, split: float
+    ) -> FloatArray:
         """Other coefficients that suit these calls about as well: with another part of a step that every batch takes, where the recording leaves that open."""
         near, least = self.minimise(replay, setup, at, 0.15, REFIT)
         moved = [near + split * _STEP_ALONE for _ in _SHARES]
         lost = np.exp(near[2]) * (1.0 - np.exp(split)) / self._batch(setup)
         for point, share in zip(moved, _SHARES, strict=True):
-            point[4] = np.log(max(_LEAST_LEFT * np.exp(near[4]), np.exp(near[4]) + share * lost, _NEARLY_NONE_S))
+            point[4] = np.log(
+                max(_LEAST_LEFT * np.exp(near[4]), np.exp(near[4]) + share * lost, _NEARLY_NONE_S)
+            )
         start = min(moved, key=lambda point: replay.error(setup, costs_of(point)))
         other, worth = self.minimise(replay, setup, start, 0.15, REFIT)
         return other if worth <= _AS_GOOD * max(least, _CLOSE) else near
@@ -414,7 +511,13 @@ class _Search:
         """Sequences that decode together at a usual time, per replica."""
         pool, rows = self._pool, self._rows
         seconds = float(pool.ended_s[rows].max() - pool.arrived_s[rows].min()) * setup.replicas
-        return float(np.clip((pool.e2e_s - pool.ttft_s)[rows].sum() / max(seconds, _LEAST_S), 1.0, setup.max_sequences))
+        return float(
+            np.clip(
+                (pool.e2e_s - pool.ttft_s)[rows].sum() / max(seconds, _LEAST_S),
+                1.0,
+                setup.max_sequences,
+            )
+        )
 
     def scaled(self, replay: Replay | _Both, setup: Setup, start: FloatArray) -> FloatArray:
         """The start with all step times multiplied by the factor that suits best: near capacity everything hangs on it."""
@@ -443,15 +546,31 @@ class _Search:
             # Costs that suit chunks are no place to begin from where decoding stands still.
             another = other.prefill_first and not default.setup.prefill_first
             at = default.at if another else min([default, *tried], key=_worth).at
-            tried.append(_Tried(other, *(self.from_starts(self._replay, other, ALTERNATIVE) if another
-                                         else self.minimise(self._replay, other, at, 0.4, ALTERNATIVE))))
-        near = [one for one in sorted(tried, key=_worth)[:_RIVALS] if one.worth < default.worth / BETTER]
+            tried.append(
+                _Tried(
+                    other,
+                    *(
+                        self.from_starts(self._replay, other, ALTERNATIVE)
+                        if another
+                        else self.minimise(self._replay, other, at, 0.4, ALTERNATIVE)
+                    ),
+                )
+            )
+        near = [
+            one for one in sorted(tried, key=_worth)[:_RIVALS] if one.worth < default.worth / BETTER
+        ]
         best = min([self.again(one) for one in near], key=_worth, default=default)
         found = best if near and best.worth < BETTER * self.again(default).worth else default
         for limit in limits:
-            setup = replace(found.setup, max_sequences=limit.max_sequences, kv_tokens=limit.kv_tokens)
+            setup = replace(
+                found.setup, max_sequences=limit.max_sequences, kv_tokens=limit.kv_tokens
+            )
             if setup != found.setup:
-                found = min(found, _Tried(setup, *self.minimise(self._replay, setup, found.at, 0.4, LAST)), key=_worth)
+                found = min(
+                    found,
+                    _Tried(setup, *self.minimise(self._replay, setup, found.at, 0.4, LAST)),
+                    key=_worth,
+                )
         found = self.reserved(self.sized(found, free))
         progress(0.5)
         return found.setup, found.at
@@ -460,7 +579,15 @@ class _Search:
         """The best of these settings: by a whole search where there is one, else by a short one each and a longer one from the best."""
         if len(setups) == 1:
             return _Tried(setups[0], *self.from_starts(self._replay, setups[0], FIRST))
-        return self.again(min((_Tried(setup, *self.from_starts(self._replay, setup, ALTERNATIVE)) for setup in setups), key=_worth))
+        return self.again(
+            min(
+                (
+                    _Tried(setup, *self.from_starts(self._replay, setup, ALTERNATIVE))
+                    for setup in setups
+                ),
+                key=_worth,
+            )
+        )
 
     def paced(self, limits: list[Setup]) -> _Tried | None:
         """The best of these settings where recorded rates tell one replica that is much slower or quicker than the others, with its pace; None where none is.
@@ -477,14 +604,26 @@ class _Search:
             speed[replica] = np.exp(point[-1])
             return replace(limit, speed=tuple((speed / np.median(speed)).tolist()))
 
-        def searched(limit: Setup, start: FloatArray, evaluations: int) -> tuple[float, FloatArray, Setup]:
+        def searched(
+            limit: Setup, start: FloatArray, evaluations: int
+        ) -> tuple[float, FloatArray, Setup]:
             most = max(LEAST_EVALUATIONS, round(evaluations * self._effort))
-            point, error = minimise(lambda point: self._replay.error(setup_of(limit, point), costs_of(point[:-1])), start, np.full(len(start), 0.3), most)
+            point, error = minimise(
+                lambda point: self._replay.error(setup_of(limit, point), costs_of(point[:-1])),
+                start,
+                np.full(len(start), 0.3),
+                most,
+            )
             return error, point, limit
 
         start = np.maximum(_log(costs), self._starts[0] - np.log(10.0))
-        starts = [np.append(start, np.log(pace) + np.sign(np.log(pace)) * np.log(part)) for part in _PACES]
-        _, point, limit = min((searched(limit, point, 2 * ALTERNATIVE) for limit in limits for point in starts), key=lambda one: one[0])
+        starts = [
+            np.append(start, np.log(pace) + np.sign(np.log(pace)) * np.log(part)) for part in _PACES
+        ]
+        _, point, limit = min(
+            (searched(limit, point, 2 * ALTERNATIVE) for limit in limits for point in starts),
+            key=lambda one: one[0],
+        )
         error, point, limit = searched(limit, point, FIRST)
         return _Tried(setup_of(limit, point), point[:-1], error)
 
@@ -492,21 +631,41 @@ class _Search:
         """The settings with the KV capacity that replays best, of those around one that waits suggest: a hundredth more or less preempts other calls."""
         if found.setup.kv_tokens == free.kv_tokens:
             return found
-        sizes = [replace(found.setup, kv_tokens=round(part * found.setup.kv_tokens)) for part in _AROUND_KV]
-        near = sorted(sizes, key=lambda setup: self._replay.error(setup, costs_of(found.at)))[:_LIKELY]
-        found = min([found, *(_Tried(setup, *self.minimise(self._replay, setup, found.at, 0.3, ALTERNATIVE)) for setup in near)], key=_worth)
+        sizes = [
+            replace(found.setup, kv_tokens=round(part * found.setup.kv_tokens))
+            for part in _AROUND_KV
+        ]
+        near = sorted(sizes, key=lambda setup: self._replay.error(setup, costs_of(found.at)))[
+            :_LIKELY
+        ]
+        found = min(
+            [
+                found,
+                *(
+                    _Tried(setup, *self.minimise(self._replay, setup, found.at, 0.3, ALTERNATIVE))
+                    for setup in near
+                ),
+            ],
+            key=_worth,
+        )
         return self.again(found)
 
     def reserved(self, found: _Tried) -> _Tried:
         """The settings with the way to reserve KV that replays best, if clearly."""
-        others = (_Tried(other, *self.minimise(self._replay, other, found.at, 0.3, ALTERNATIVE))
-                  for other in _reserved(self._pool, found.setup, costs_of(found.at)))
+        others = (
+            _Tried(other, *self.minimise(self._replay, other, found.at, 0.3, ALTERNATIVE))
+            for other in _reserved(self._pool, found.setup, costs_of(found.at))
+        )
         best = min(others, key=_worth, default=found)
         return best if best.worth < BETTER * found.worth else found
 
     def again(self, one: _Tried) -> _Tried:
         """The same settings after a further search with a fresh simplex."""
-        return min(one, _Tried(one.setup, *self.minimise(self._replay, one.setup, one.at, 0.3, FIRST)), key=_worth)
+        return min(
+            one,
+            _Tried(one.setup, *self.minimise(self._replay, one.setup, one.at, 0.3, FIRST)),
+            key=_worth,
+        )
 
     def hidden(self, setup: Setup, at: FloatArray) -> FloatArray:
         """The coefficients with more or with less of a step's lesser bound beside the greater, where others that suit it lower the error."""
@@ -526,12 +685,16 @@ class _Search:
         uneven = max(setup.speed) >= UNEVEN * min(setup.speed)
         worth, setup, at, bend = self._bent(setup, at, seen)
         if uneven:
-            other = self._bent(replace(setup, speed=(1.0,) * len(setup.speed), knee=NO_KNEE, knee_s=0.0), at, seen)
+            other = self._bent(
+                replace(setup, speed=(1.0,) * len(setup.speed), knee=NO_KNEE, knee_s=0.0), at, seen
+            )
             if other[-1] is not None and other[0] < BETTER * worth:
                 _, setup, at, bend = other
         return setup, at, bend
 
-    def _bent(self, setup: Setup, at: FloatArray, seen: Knee) -> tuple[float, Setup, FloatArray, Knee | None]:
+    def _bent(
+        self, setup: Setup, at: FloatArray, seen: Knee
+    ) -> tuple[float, Setup, FloatArray, Knee | None]:
         """The least error, with the knee where that lowers it clearly, and what has it."""
         setup_of = self._kneed(setup)
         start = np.maximum(_log(seen.costs), self._starts[0] - np.log(10.0))
@@ -546,7 +709,9 @@ class _Search:
             return best[0], setup_of(best[2], best[1]), best[2][:-1], seen
         return plain[0], setup, plain[1], None
 
-    def across(self, calm: _Earlier, setup: Setup, at: FloatArray) -> tuple[_Earlier, Setup, FloatArray, Knee | None] | None:
+    def across(
+        self, calm: _Earlier, setup: Setup, at: FloatArray
+    ) -> tuple[_Earlier, Setup, FloatArray, Knee | None] | None:
         """What ran before the window, and the setup and the coefficients of one engine that replays both; None without one that does so well.
 
         It may have a knee between the batches of before and those of now.
@@ -562,7 +727,10 @@ class _Search:
                 calm, own, least = other, near, error
         window, alone = self._shorter(), self._replay.error(setup, costs_of(at))
         both = _Both(window, calm)
-        plain, worth = min((self.minimise(both, smooth, start, 0.3, ALTERNATIVE) for start in (at, own)), key=lambda one: one[1])
+        plain, worth = min(
+            (self.minimise(both, smooth, start, 0.3, ALTERNATIVE) for start in (at, own)),
+            key=lambda one: one[1],
+        )
         plain, worth = self.minimise(both, smooth, plain, 0.2, LAST)
         changed = window.error(setup, costs_of(at)) + calm.scaled(setup, costs_of(at))
         found = straight = (worth, NO_KNEE, np.append(plain, -np.inf))
@@ -573,41 +741,103 @@ class _Search:
             return None
         if seen is not None:
             _, size, point = self._climbed(both, setup_of, found)
-            found = min((self._knee(both, setup_of, size, point, LAST) for size in sorted({size, seen.size})), key=_error)
+            found = min(
+                (
+                    self._knee(both, setup_of, size, point, LAST)
+                    for size in sorted({size, seen.size})
+                ),
+                key=_error,
+            )
             found = found if found[0] < BETTER * worth else straight
         bent, near = setup_of(found[2], found[1]), found[2][:-1]
-        told = self._replay.error(bent, costs_of(near)) <= _WORSE * max(alone, _CLOSE) and calm.off(bent, costs_of(near)) <= E2E_GATE
-        told = told and _gate(errors(self._pool, simulate(self._pool.calls, bent, costs_of(near)), self._rows), _E2E + _TTFT) is None
-        return (calm, bent, near, None if found[1] == NO_KNEE else seen) if told and both.error(bent, costs_of(near)) < BETTER * changed else None
+        told = (
+            self._replay.error(bent, costs_of(near)) <= _WORSE * max(alone, _CLOSE)
+            and calm.off(bent, costs_of(near)) <= E2E_GATE
+        )
+        told = (
+            told
+            and _gate(
+                errors(self._pool, simulate(self._pool.calls, bent, costs_of(near)), self._rows),
+                _E2E + _TTFT,
+            )
+            is None
+        )
+        return (
+            (calm, bent, near, None if found[1] == NO_KNEE else seen)
+            if told and both.error(bent, costs_of(near)) < BETTER * changed
+            else None
+        )
 
     def _glanced(
-        self, replay: Replay | _Both, setup_of: Callable[[FloatArray, int], Setup], seen: Knee, starts: tuple[FloatArray, ...]
+        self,
+        replay: Replay | _Both,
+        setup_of: Callable[[FloatArray, int], Setup],
+        seen: Knee,
+        starts: tuple[FloatArray, ...],
     ) -> tuple[float, int, FloatArray]:
         """The best knee around the one that recorded rates tell, from these coefficients on."""
         points = [np.append(start, np.log(seen.jump_s)) for start in starts]
-        glances = [(replay.error(setup_of(point, size), costs_of(point[:-1])), size, point) for size in _around(seen) for point in points]
-        return min((self._knee(replay, setup_of, size, point, ALTERNATIVE) for _, size, point in sorted(glances, key=_error)[:_GLANCES]), key=_error)
+        glances = [
+            (replay.error(setup_of(point, size), costs_of(point[:-1])), size, point)
+            for size in _around(seen)
+            for point in points
+        ]
+        return min(
+            (
+                self._knee(replay, setup_of, size, point, ALTERNATIVE)
+                for _, size, point in sorted(glances, key=_error)[:_GLANCES]
+            ),
+            key=_error,
+        )
 
     def _climbed(
-        self, replay: Replay | _Both, setup_of: Callable[[FloatArray, int], Setup], best: tuple[float, int, FloatArray]
+        self,
+        replay: Replay | _Both,
+        setup_of: Callable[[FloatArray, int], Setup],
+        best: tuple[float, int, FloatArray],
     ) -> tuple[float, int, FloatArray]:
         for step in _CLIMB:
-            best = min([best, *(self._knee(replay, setup_of, max(1, best[1] + way * step), best[2], ALTERNATIVE) for way in (-1, 1))], key=_error)
+            best = min(
+                [
+                    best,
+                    *(
+                        self._knee(
+                            replay, setup_of, max(1, best[1] + way * step), best[2], ALTERNATIVE
+                        )
+                        for way in (-1, 1)
+                    ),
+                ],
+                key=_error,
+            )
         return best
 
     def _shorter(self) -> Replay:
-        return self._replay if len(self._rows) <= JOINT else Replay(*_stretch(self._pool, np.unique(self._rows), JOINT))
+        return (
+            self._replay
+            if len(self._rows) <= JOINT
+            else Replay(*_stretch(self._pool, np.unique(self._rows), JOINT))
+        )
 
     @staticmethod
     def _kneed(setup: Setup) -> Callable[[FloatArray, int], Setup]:
         return lambda point, size: replace(setup, knee=size, knee_s=float(np.exp(point[-1])))
 
     def _knee(
-        self, replay: Replay | _Both, setup_of: Callable[[FloatArray, int], Setup], size: int, start: FloatArray, evaluations: int
+        self,
+        replay: Replay | _Both,
+        setup_of: Callable[[FloatArray, int], Setup],
+        size: int,
+        start: FloatArray,
+        evaluations: int,
     ) -> tuple[float, int, FloatArray]:
         """The coefficients and the jump for a knee of this size: the error of the replay, the size and the point."""
         most = max(LEAST_EVALUATIONS, round(evaluations * self._effort))
-        point, error = minimise(lambda point: replay.error(setup_of(point, size), costs_of(point[:-1])), start, np.full(len(start), 0.25), most)
+        point, error = minimise(
+            lambda point: replay.error(setup_of(point, size), costs_of(point[:-1])),
+            start,
+            np.full(len(start), 0.25),
+            most,
+        )
         return error, size, point
 
     def _plain(self, setup: Setup, at: FloatArray) -> tuple[float, FloatArray]:
@@ -645,18 +875,39 @@ def _moments(pool: Pool) -> FloatArray:
     """Log coefficients to begin with: a step from the quickest tenth of token times, a prompt token from calls that did not wait."""
     tokens = pool.calls.output_tokens
     decoding = tokens > 1
-    token_s = (pool.e2e_s - pool.ttft_s)[decoding] * pool.accepted / (tokens[decoding] - 1) if decoding.any() else np.array([0.01])
+    token_s = (
+        (pool.e2e_s - pool.ttft_s)[decoding] * pool.accepted / (tokens[decoding] - 1)
+        if decoding.any()
+        else np.array([0.01])
+    )
     step = max(_LEAST_S, float(np.quantile(token_s, 0.1)) * 0.8)
     fresh = np.maximum(1, pool.calls.prompt_tokens - pool.calls.cached_tokens)
     reading = np.maximum(pool.ttft_s - pool.queue_s, _LEAST_S)
     prefill = max(1e-8, float(np.quantile(reading / fresh, 0.3)))
     context = float(pool.calls.prompt_tokens.mean()) + 1.0
     batch = max(1.0, pool.most_running / 2.0)
-    return _log(Costs(prefill, 0.1 * prefill / context, step, 0.2 * step / (batch * context), 0.05 * step / batch, 0.3 * step, _PART))
+    return _log(
+        Costs(
+            prefill,
+            0.1 * prefill / context,
+            step,
+            0.2 * step / (batch * context),
+            0.05 * step / batch,
+            0.3 * step,
+            _PART,
+        )
+    )
 
 
 def _log(costs: Costs) -> FloatArray:
-    told = [costs.prefill_token, costs.attention, costs.step, costs.kv_token, costs.sequence, costs.call]
+    told = [
+        costs.prefill_token,
+        costs.attention,
+        costs.step,
+        costs.kv_token,
+        costs.sequence,
+        costs.call,
+    ]
     at: FloatArray = np.append(np.log(np.array(told)), costs.overlap)
     return at
 
@@ -675,7 +926,11 @@ def _joined(pool: Pool) -> BoolArray:
         mine = np.flatnonzero(writes & (replica == r))
         first[mine[np.argsort(pool.arrived_s[mine], kind="stable")[:_EARLY]]] = True
     others = writes & ~new
-    if int(first.sum()) < _EARLY or int(others.sum()) < _OTHERS or not np.median(token_s[first]) > UNEVEN * np.median(token_s[others]):
+    if (
+        int(first.sum()) < _EARLY
+        or int(others.sum()) < _OTHERS
+        or not np.median(token_s[first]) > UNEVEN * np.median(token_s[others])
+    ):
         return none
     return new
 
@@ -689,7 +944,11 @@ def _warming(pool: Pool, rows: IntArray, setup: Setup, costs: Costs) -> Setup:
 
     starts = [np.log(np.array([factor, seconds])) for factor in _COLD for seconds in _WARM_S]
     start = min(starts, key=lambda point: replay.error(made(point), costs))
-    return made(minimise(lambda point: replay.error(made(point), costs), start, np.array([0.4, 0.4]), _WARMING)[0])
+    return made(
+        minimise(
+            lambda point: replay.error(made(point), costs), start, np.array([0.4, 0.4]), _WARMING
+        )[0]
+    )
 
 
 def _speeds(pool: Pool, setup: Setup, costs: Costs, among: BoolArray) -> tuple[float, ...]:
@@ -715,9 +974,17 @@ def _stretch(pool: Pool, rows: IntArray, most: int = STRETCH) -> tuple[Pool, Int
         return pool, rows
     begun = pool.arrived_s[rows]
     order = np.argsort(begun, kind="stable")
-    in_flight = np.searchsorted(np.sort(pool.arrived_s), begun[order]) - np.searchsorted(np.sort(pool.ended_s), begun[order])
-    starts = [int(block[np.argmin(in_flight[block])]) for block in np.array_split(np.arange(len(rows) - most + 1), 8) if len(block)]
-    first = max(starts, key=lambda at: float(pool.queue_s[rows[order[at : at + most]]].mean()) + 1e-9 * at)
+    in_flight = np.searchsorted(np.sort(pool.arrived_s), begun[order]) - np.searchsorted(
+        np.sort(pool.ended_s), begun[order]
+    )
+    starts = [
+        int(block[np.argmin(in_flight[block])])
+        for block in np.array_split(np.arange(len(rows) - most + 1), 8)
+        if len(block)
+    ]
+    first = max(
+        starts, key=lambda at: float(pool.queue_s[rows[order[at : at + most]]].mean()) + 1e-9 * at
+    )
     chosen = np.sort(rows[order[first : first + most]])
     every = _with_guessed(pool, chosen)
     return pool.take(every), np.searchsorted(every, chosen)
@@ -726,7 +993,9 @@ def _stretch(pool: Pool, rows: IntArray, most: int = STRETCH) -> tuple[Pool, Int
 def _with_guessed(pool: Pool, rows: IntArray) -> IntArray:
     """The rows, and those of the calls without an engine's span that came among them."""
     at = pool.arrived_s
-    every: IntArray = np.union1d(rows, np.flatnonzero(~pool.told & (at >= at[rows].min()) & (at <= at[rows].max())))
+    every: IntArray = np.union1d(
+        rows, np.flatnonzero(~pool.told & (at >= at[rows].min()) & (at <= at[rows].max()))
+    )
     return every
 
 

@@ -28,14 +28,29 @@ def way_there_ms(calls: pl.DataFrame, *, earlier: pl.DataFrame | None = None) ->
     """
     told = _ways(calls)
     known = told if earlier is None else pl.concat([told, _ways(earlier)])
-    both = known.filter(~pl.col("alone") & ~pl.col("error") & (pl.col("way") >= 0.0) & pl.col("ahead").is_not_null())
+    both = known.filter(
+        ~pl.col("alone") & ~pl.col("error") & (pl.col("way") >= 0.0) & pl.col("ahead").is_not_null()
+    )
     shortest = both.filter(pl.col("way") <= pl.col("way").quantile(_SHORTEST).over(_SIDES))
     off = shortest.group_by(_SIDES).agg(off=(pl.col("ahead") - 0.5 * pl.col("way")).median())
-    of_engine = shortest.group_by("engine_instance").agg(usual=(pl.col("ahead") - 0.5 * pl.col("way")).median())
+    of_engine = shortest.group_by("engine_instance").agg(
+        usual=(pl.col("ahead") - 0.5 * pl.col("way")).median()
+    )
     found = told.join(off, on=list(_SIDES), how="left", maintain_order="left", nulls_equal=True)
-    found = found.join(of_engine, left_on="engine", right_on="engine_instance", how="left", maintain_order="left", nulls_equal=True)
+    found = found.join(
+        of_engine,
+        left_on="engine",
+        right_on="engine_instance",
+        how="left",
+        maintain_order="left",
+        nulls_equal=True,
+    )
     way = pl.col("way").clip(0.0)
-    there = pl.when("alone").then(-pl.col("usual").fill_null(0.0)).otherwise((pl.col("ahead") - pl.col("off")).clip(0.0, way).fill_null(0.5 * way))
+    there = (
+        pl.when("alone")
+        .then(-pl.col("usual").fill_null(0.0))
+        .otherwise((pl.col("ahead") - pl.col("off")).clip(0.0, way).fill_null(0.5 * way))
+    )
     ms: FloatArray = found.select(there.fill_null(np.nan)).to_series().to_numpy()
     return ms
 
@@ -43,5 +58,10 @@ def way_there_ms(calls: pl.DataFrame, *, earlier: pl.DataFrame | None = None) ->
 def _ways(calls: pl.DataFrame) -> pl.DataFrame:
     """Both sides of each call, its whole way, and by how much its engine's span begins later than its client's, each by its own clock; ms."""
     return calls.select(
-        *_SIDES, engine=pl.coalesce("engine_instance", "instance"), alone=pl.col("engine_alone").fill_null(False), error=pl.col("error").fill_null(False),
-        way=pl.col("e2e_ms").cast(pl.Float64) - pl.col("engine_e2e_ms"), ahead=(pl.col("engine_start_us") - pl.col("start_us")) / 1000.0)
+        *_SIDES,
+        engine=pl.coalesce("engine_instance", "instance"),
+        alone=pl.col("engine_alone").fill_null(False),
+        error=pl.col("error").fill_null(False),
+        way=pl.col("e2e_ms").cast(pl.Float64) - pl.col("engine_e2e_ms"),
+        ahead=(pl.col("engine_start_us") - pl.col("start_us")) / 1000.0,
+    )

@@ -40,7 +40,9 @@ def suggested(pool: Pool, setup: Setup) -> list[Setup]:
     """
     decoding = pool.calls.output_tokens > 1
     token_s = (pool.e2e_s - pool.ttft_s)[decoding] / (pool.calls.output_tokens[decoding] - 1)
-    waits = pool.told & (pool.queue_s > _STEPS * max(1e-3, float(np.median(token_s)) if len(token_s) else 0.0))
+    waits = pool.told & (
+        pool.queue_s > _STEPS * max(1e-3, float(np.median(token_s)) if len(token_s) else 0.0)
+    )
     if int(waits.sum()) < _LEAST_WAITS:
         return []
     running, held = np.zeros(len(pool)), np.zeros(len(pool))
@@ -54,18 +56,30 @@ def suggested(pool: Pool, setup: Setup) -> list[Setup]:
         begin, end = (pool.arrived_s + pool.queue_s)[counted], pool.ended_s[counted]
         output = share * pool.calls.output_tokens[counted]
         running[mine] = _inside(begin, end, share, at)
-        grown = ramp((pool.arrived_s + pool.ttft_s)[counted], end, output, at) - _since(end, output, at)
-        held[mine] = _inside(begin, end, share * wanted[counted], at) + grown + 0.5 * setup.block * running[mine]
+        grown = ramp((pool.arrived_s + pool.ttft_s)[counted], end, output, at) - _since(
+            end, output, at
+        )
+        held[mine] = (
+            _inside(begin, end, share * wanted[counted], at)
+            + grown
+            + 0.5 * setup.block * running[mine]
+        )
     # The longest quarter, weighted by the time waited: many short turns in the budget must not hide a few long waits for a limit.
     waits &= pool.queue_s >= np.quantile(pool.queue_s[waits], 0.75)
     weight = pool.queue_s[waits] / pool.queue_s[waits].sum()
-    if pool.kv_tokens is not None and float(weight[(held + wanted)[waits] >= _NEAR_TOLD * pool.kv_tokens].sum()) >= _PART:
+    if (
+        pool.kv_tokens is not None
+        and float(weight[(held + wanted)[waits] >= _NEAR_TOLD * pool.kv_tokens].sum()) >= _PART
+    ):
         return []
     found = []
     seats = _weighted(running[waits], weight, 0.5)
     # Clocks and halved ways put an odd call into its neighbour's seat: a fiftieth of the calls may see more than there are, and others one more.
     most = float(np.quantile(running[pool.told], 0.98))
-    if seats >= min(_NEAR_SEATS * most, most - 1.0) and float(weight[np.abs(running[waits] - seats) <= max(1.0, 0.03 * seats)].sum()) >= _PART:
+    if (
+        seats >= min(_NEAR_SEATS * most, most - 1.0)
+        and float(weight[np.abs(running[waits] - seats) <= max(1.0, 0.03 * seats)].sum()) >= _PART
+    ):
         found.append(replace(setup, max_sequences=round(seats)))
     capacity = _weighted(held[waits], weight, 0.95)
     if pool.kv_tokens is None and float(weight[held[waits] >= _NEAR_KV * capacity].sum()) >= _PART:
@@ -76,7 +90,9 @@ def suggested(pool: Pool, setup: Setup) -> list[Setup]:
 def _weighted(values: FloatArray, weight: FloatArray, q: float) -> float:
     """The q-quantile of values with weights that sum to 1."""
     order = np.argsort(values, kind="stable")
-    return float(values[order][min(len(order) - 1, int(np.searchsorted(np.cumsum(weight[order]), q)))])
+    return float(
+        values[order][min(len(order) - 1, int(np.searchsorted(np.cumsum(weight[order]), q)))]
+    )
 
 
 def _inside(begin: FloatArray, end: FloatArray, amount: FloatArray, at: FloatArray) -> FloatArray:
@@ -87,5 +103,7 @@ def _inside(begin: FloatArray, end: FloatArray, amount: FloatArray, at: FloatArr
 def _since(begin: FloatArray, amount: FloatArray, at: FloatArray) -> FloatArray:
     """Sum of `amount` over what began by each time."""
     order = np.argsort(begin, kind="stable")
-    total: FloatArray = np.concatenate([[0.0], np.cumsum(amount[order])])[np.searchsorted(begin[order], at, side="right")]
+    total: FloatArray = np.concatenate([[0.0], np.cumsum(amount[order])])[
+        np.searchsorted(begin[order], at, side="right")
+    ]
     return total

@@ -55,7 +55,13 @@ def before(conversation: IntArray, arrived_s: FloatArray, ended_s: FloatArray) -
     return out
 
 
-def linked(calls: Calls, conversation: IntArray, start_s: FloatArray, arrived_s: FloatArray, ended_s: FloatArray) -> Calls:
+def linked(
+    calls: Calls,
+    conversation: IntArray,
+    start_s: FloatArray,
+    arrived_s: FloatArray,
+    ended_s: FloatArray,
+) -> Calls:
     """Return the calls with what they follow, the head of their prompts and what they can find of the turn before.
 
     `start_s` is when each one's request began, `conversation` its number (-1: none); arrays of shape (calls,), seconds.
@@ -67,11 +73,20 @@ def linked(calls: Calls, conversation: IntArray, start_s: FloatArray, arrived_s:
     shared = int(np.median(heads[heads > 0])) if (heads > 0).any() else 0
     head = np.where(own, np.minimum(shared, calls.prompt_tokens - 1), -1)
     whole = np.maximum(calls.prompt_tokens + calls.output_tokens - head, 0)
-    left = np.where(follows >= 0, np.minimum(whole[follows], calls.prompt_tokens - 1 - head), 0).astype(np.float64)
+    left = np.where(
+        follows >= 0, np.minimum(whole[follows], calls.prompt_tokens - 1 - head), 0
+    ).astype(np.float64)
     left *= _part_found(calls, left, head)
     left[_cut(calls, follows, head, left, arrived_s)] = 0.0
     lag_s = np.maximum(arrived_s - start_s, 0.0)
-    return replace(calls, follows=follows, lag_s=lag_s, head=head, reach=np.maximum(left, 0.0).astype(np.int64), usual=np.full(len(calls), -1, dtype=np.int64))
+    return replace(
+        calls,
+        follows=follows,
+        lag_s=lag_s,
+        head=head,
+        reach=np.maximum(left, 0.0).astype(np.int64),
+        usual=np.full(len(calls), -1, dtype=np.int64),
+    )
 
 
 class Meant(NamedTuple):
@@ -85,7 +100,14 @@ class Meant(NamedTuple):
         return Meant(self.at_s[:, rows], self.lag_s[rows])
 
 
-def meant(calls: Calls, conversation: IntArray, start_s: FloatArray, end_s: FloatArray, arrived_s: FloatArray, ended_s: FloatArray) -> Meant:
+def meant(
+    calls: Calls,
+    conversation: IntArray,
+    start_s: FloatArray,
+    end_s: FloatArray,
+    arrived_s: FloatArray,
+    ended_s: FloatArray,
+) -> Meant:
     """Return when calls would come; `start_s` and `end_s` are those of their requests, arrays of shape (calls,), seconds.
 
     A turn that begins as the request before it ends had been waiting for that. Its own time is drawn from the times between two turns where the first one was
@@ -96,7 +118,11 @@ def meant(calls: Calls, conversation: IntArray, start_s: FloatArray, end_s: Floa
     gap = start_s[behind] - end_s[calls.follows[behind]]
     waited = behind[gap < NO_THOUGHT_S]
     took = (end_s - start_s)[calls.follows[behind]]
-    if len(waited) <= _FEW * len(behind) and _overlapping(conversation, start_s, arrived_s, ended_s) <= _FEW * len(behind) and _puts_off(gap, took):
+    if (
+        len(waited) <= _FEW * len(behind)
+        and _overlapping(conversation, start_s, arrived_s, ended_s) <= _FEW * len(behind)
+        and _puts_off(gap, took)
+    ):
         return _after_thought(calls, behind, arrived_s, ended_s)
     if not len(waited):
         return Meant(arrived_s[None, :], calls.lag_s)
@@ -110,15 +136,23 @@ def meant(calls: Calls, conversation: IntArray, start_s: FloatArray, end_s: Floa
     for i in waited[np.argsort(arrived_s[waited], kind="stable")]:
         since = drawn[:, calls.follows[i]]
         fits = np.searchsorted(between, arrived_s[i] - since)
-        drawn[:, i] = np.where(fits > 0, since + between[rng.integers(np.maximum(fits, 1))], arrived_s[i])
+        drawn[:, i] = np.where(
+            fits > 0, since + between[rng.integers(np.maximum(fits, 1))], arrived_s[i]
+        )
     return Meant(drawn, calls.lag_s)
 
 
-def _overlapping(conversation: IntArray, start_s: FloatArray, arrived_s: FloatArray, ended_s: FloatArray) -> int:
+def _overlapping(
+    conversation: IntArray, start_s: FloatArray, arrived_s: FloatArray, ended_s: FloatArray
+) -> int:
     """How many turns begin while another request of their conversation is not answered."""
     order = np.lexsort((arrived_s, conversation))
     one, other = order[:-1], order[1:]
-    same = (conversation[one] == conversation[other]) & (conversation[one] >= 0) & (start_s[one] != start_s[other])
+    same = (
+        (conversation[one] == conversation[other])
+        & (conversation[one] >= 0)
+        & (start_s[one] != start_s[other])
+    )
     return int((same & (arrived_s[other] < ended_s[one])).sum())
 
 
@@ -126,12 +160,17 @@ def _puts_off(gap: FloatArray, took: FloatArray) -> bool:
     """Whether the time between two turns grows with the first one's, and more surely than the pause between them shrinks with it; by ranks."""
     if len(gap) < MIN_TURNS:
         return False
-    ranks = [np.argsort(np.argsort(values, kind="stable"), kind="stable").astype(np.float64) for values in (gap, gap + took, took)]
+    ranks = [
+        np.argsort(np.argsort(values, kind="stable"), kind="stable").astype(np.float64)
+        for values in (gap, gap + took, took)
+    ]
     pause, between = (float(np.corrcoef(values, ranks[2])[0, 1]) for values in ranks[:2])
     return between > _SURE / np.sqrt(len(gap)) and between > abs(pause)
 
 
-def _after_thought(calls: Calls, behind: IntArray, arrived_s: FloatArray, ended_s: FloatArray) -> Meant:
+def _after_thought(
+    calls: Calls, behind: IntArray, arrived_s: FloatArray, ended_s: FloatArray
+) -> Meant:
     """Turns that come as soon as the one before them, were it not for its answer and what they came after that."""
     at, lag = arrived_s.copy(), calls.lag_s.copy()
     for i in behind[np.argsort(arrived_s[behind], kind="stable")]:
@@ -141,7 +180,9 @@ def _after_thought(calls: Calls, behind: IntArray, arrived_s: FloatArray, ended_
     return Meant(at[None, :], lag)
 
 
-def _cut(calls: Calls, follows: IntArray, head: IntArray, left: FloatArray, arrived_s: FloatArray) -> BoolArray:
+def _cut(
+    calls: Calls, follows: IntArray, head: IntArray, left: FloatArray, arrived_s: FloatArray
+) -> BoolArray:
     """Turns whose history was cut at its head, so that they find nothing behind what all share: those shorter than one before them, and all that follow.
 
     Only where the recording agrees: who goes back to an earlier turn is shorter, too, and finds all of it.
@@ -162,16 +203,28 @@ def _cut(calls: Calls, follows: IntArray, head: IntArray, left: FloatArray, arri
 def _part_found(calls: Calls, left: FloatArray, head: IntArray) -> float:
     """Part of what a turn leaves that the next one finds where it finds anything (a template changes, blocks are whole); 1 where that is not seen."""
     seen = (left > 0.0) & (calls.cached_tokens > head)
-    return min(1.0, float(np.median((calls.cached_tokens[seen] - head[seen]) / left[seen]))) if int(seen.sum()) >= MIN_TURNS else 1.0
+    return (
+        min(1.0, float(np.median((calls.cached_tokens[seen] - head[seen]) / left[seen])))
+        if int(seen.sum()) >= MIN_TURNS
+        else 1.0
+    )
 
 
 def shortened(calls: Calls, prompt: IntArray) -> Calls:
     """Return the calls with prompts cut to `prompt` tokens behind what the cache holds of them."""
     head = np.where(calls.head >= 0, np.minimum(calls.head, prompt - 1), -1)
     left = np.maximum((prompt + calls.output_tokens)[calls.follows] - head, 0)
-    reach = np.minimum(calls.reach, np.where(calls.follows >= 0, np.minimum(left, prompt - 1 - head), 0))
-    return replace(calls, prompt_tokens=prompt, cached_tokens=np.minimum(calls.cached_tokens, prompt - 1), head=head, reach=reach,
-                   usual=np.minimum(calls.usual, reach))
+    reach = np.minimum(
+        calls.reach, np.where(calls.follows >= 0, np.minimum(left, prompt - 1 - head), 0)
+    )
+    return replace(
+        calls,
+        prompt_tokens=prompt,
+        cached_tokens=np.minimum(calls.cached_tokens, prompt - 1),
+        head=head,
+        reach=reach,
+        usual=np.minimum(calls.usual, reach),
+    )
 
 
 def answered(calls: Calls, output: IntArray) -> Calls:
@@ -190,8 +243,13 @@ def answered(calls: Calls, output: IntArray) -> Calls:
     lacks = np.minimum(lacks, np.maximum(calls.prompt_tokens - calls.head - 1, 0))
     found = np.maximum(calls.cached_tokens - np.maximum(calls.head, 0), 0)
     reach = np.maximum(calls.reach - lacks, 0)
-    return replace(calls, prompt_tokens=calls.prompt_tokens - lacks, cached_tokens=calls.cached_tokens - np.minimum(lacks, found), reach=reach,
-                   usual=np.minimum(calls.usual, reach))
+    return replace(
+        calls,
+        prompt_tokens=calls.prompt_tokens - lacks,
+        cached_tokens=calls.cached_tokens - np.minimum(lacks, found),
+        reach=reach,
+        usual=np.minimum(calls.usual, reach),
+    )
 
 
 def _carried(grown: FloatArray, before: FloatArray) -> bool:
@@ -228,7 +286,11 @@ def remembered(calls: Calls, setup: Setup, costs: Costs, rows: IntArray) -> tupl
     room = min(float(setup.kv_tokens), every)
     hits = kept(room)
     if abs(lacking(hits)) > _NEAR:
-        low, high = (_LEAST_ROOM * room, room) if lacking(hits) < 0.0 else (room, min(every, _MOST_ROOM * room))
+        low, high = (
+            (_LEAST_ROOM * room, room)
+            if lacking(hits) < 0.0
+            else (room, min(every, _MOST_ROOM * room))
+        )
         for _ in range(_STEPS):
             middle = float(np.sqrt(low * high))
             tried = kept(middle)
@@ -246,7 +308,9 @@ def remembered(calls: Calls, setup: Setup, costs: Costs, rows: IntArray) -> tupl
     hits = simulate(kept_on, replace(setup, cache_tokens=int(room)), costs).found
     turns = met & (kept_on.reach > 0)
     found = every_found[turns].astype(np.float64)
-    if int(turns.sum()) < MIN_TURNS or not _agree(hits[turns], found, float(kept_on.reach[turns].sum())):
+    if int(turns.sum()) < MIN_TURNS or not _agree(
+        hits[turns], found, float(kept_on.reach[turns].sum())
+    ):
         return calls, setup
     return _with_cache(kept_on, setup, room, hits)
 
@@ -265,8 +329,12 @@ def _begun_anew(calls: Calls, hits: IntArray) -> BoolArray:
 def _agree(hits: IntArray, found: FloatArray, reach: float) -> bool:
     """Whether a cache finds about what was found, turn by turn, and not only as much of all that there was (`reach`)."""
     share = float(found.sum()) / reach
-    return float(np.abs(hits - found).sum()) / reach <= _AGREES * 2.0 * share * (1.0 - share) + _NEAR
+    return (
+        float(np.abs(hits - found).sum()) / reach <= _AGREES * 2.0 * share * (1.0 - share) + _NEAR
+    )
 
 
 def _with_cache(calls: Calls, setup: Setup, room: float, hits: IntArray) -> tuple[Calls, Setup]:
-    return replace(calls, usual=np.where(calls.reach > 0, np.minimum(hits, calls.reach), -1)), replace(setup, cache_tokens=int(room))
+    return replace(
+        calls, usual=np.where(calls.reach > 0, np.minimum(hits, calls.reach), -1)
+    ), replace(setup, cache_tokens=int(room))

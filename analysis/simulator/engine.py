@@ -71,7 +71,13 @@ class Calls:
 def apart(n: int) -> dict[str, Any]:
     """Return the fields of `n` calls that belong to no conversation."""
     none = np.full(n, -1, dtype=np.int64)
-    return {"follows": none, "lag_s": np.zeros(n), "head": none, "reach": np.zeros(n, dtype=np.int64), "usual": none}
+    return {
+        "follows": none,
+        "lag_s": np.zeros(n),
+        "head": none,
+        "reach": np.zeros(n, dtype=np.int64),
+        "usual": none,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +136,14 @@ class Costs:
 
     def scaled(self, factor: float) -> Costs:
         """The same engine with every step taking `factor` times as long."""
-        return replace(self, prefill_token=self.prefill_token * factor, attention=self.attention * factor, step=self.step * factor,
-                       kv_token=self.kv_token * factor, sequence=self.sequence * factor)
+        return replace(
+            self,
+            prefill_token=self.prefill_token * factor,
+            attention=self.attention * factor,
+            step=self.step * factor,
+            kv_token=self.kv_token * factor,
+            sequence=self.sequence * factor,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,20 +186,99 @@ def simulate(calls: Calls, setup: Setup, costs: Costs) -> Run:
     born = np.full(setup.replicas, -np.inf)
     born[: len(setup.born_s)] = setup.born_s[: setup.replicas]
     kv_tokens = setup.kv_tokens - setup.shared_tokens
-    told = (calls.weight, calls.gated, calls.follows, calls.lag_s, calls.head, calls.reach, calls.usual)
-    asked = Asked(*map(read_only, (order, calls.arrival_s, calls.after, calls.prompt_tokens, calls.cached_tokens, calls.output_tokens, calls.replica,
-                                   calls.pool_from, calls.pool_to, *told)))
-    law = Law(setup.prefill_first, max(1, setup.token_budget), min(max(1, setup.max_sequences), n), kv_tokens, setup.cache_tokens, setup.block,
-              setup.reserve, setup.resumes, setup.router, setup.gate_limit, setup.gate_rejects, float(setup.tokens_per_step), setup.checked,
-              float(setup.draft_share), costs.prefill_token, costs.attention, costs.step, costs.kv_token, costs.sequence, float(costs.overlap), setup.knee,
-              setup.knee_s, speed, born, setup.cold, setup.warm_s)
+    told = (
+        calls.weight,
+        calls.gated,
+        calls.follows,
+        calls.lag_s,
+        calls.head,
+        calls.reach,
+        calls.usual,
+    )
+    asked = Asked(
+        *map(
+            read_only,
+            (
+                order,
+                calls.arrival_s,
+                calls.after,
+                calls.prompt_tokens,
+                calls.cached_tokens,
+                calls.output_tokens,
+                calls.replica,
+                calls.pool_from,
+                calls.pool_to,
+                *told,
+            ),
+        )
+    )
+    law = Law(
+        setup.prefill_first,
+        max(1, setup.token_budget),
+        min(max(1, setup.max_sequences), n),
+        kv_tokens,
+        setup.cache_tokens,
+        setup.block,
+        setup.reserve,
+        setup.resumes,
+        setup.router,
+        setup.gate_limit,
+        setup.gate_rejects,
+        float(setup.tokens_per_step),
+        setup.checked,
+        float(setup.draft_share),
+        costs.prefill_token,
+        costs.attention,
+        costs.step,
+        costs.kv_token,
+        costs.sequence,
+        float(costs.overlap),
+        setup.knee,
+        setup.knee_s,
+        speed,
+        born,
+        setup.cold,
+        setup.warm_s,
+    )
     times = np.full((4, n), np.nan)
-    fate = Fate(times[0], times[1], times[2], times[3], np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64))
+    fate = Fate(
+        times[0],
+        times[1],
+        times[2],
+        times[3],
+        np.full(n, -1, dtype=np.int64),
+        np.zeros(n, dtype=np.int64),
+        np.zeros(n, dtype=np.int64),
+    )
     run(asked, law, at_rest(asked, law), fate)
-    return Run(fate.arrived, fate.scheduled, fate.first + costs.call, fate.ended + costs.call, fate.replica, fate.preempted, fate.found)
+    return Run(
+        fate.arrived,
+        fate.scheduled,
+        fate.first + costs.call,
+        fate.ended + costs.call,
+        fate.replica,
+        fate.preempted,
+        fate.found,
+    )
 
 
 def warm() -> None:
     """Compile the kernels (some seconds, once per machine and version; then they come from the cache)."""
     one, zero = np.ones(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
-    simulate(Calls(np.zeros(1), -one, one, zero, one, -one, zero, one, np.ones(1), np.zeros(1, np.bool_), **apart(1)), Setup(), Costs(1.0, 1.0, 1.0, 1.0, 1.0))
+    simulate(
+        Calls(
+            np.zeros(1),
+            -one,
+            one,
+            zero,
+            one,
+            -one,
+            zero,
+            one,
+            np.ones(1),
+            np.zeros(1, np.bool_),
+            **apart(1),
+        ),
+        Setup(),
+        Costs(1.0, 1.0, 1.0, 1.0, 1.0),
+    )

@@ -16,7 +16,14 @@ import polars as pl
 
 from overrun.analysis.simulator.batching import LEAST_LOAD
 from overrun.analysis.simulator.engine import Setup
-from overrun.analysis.simulator.pool import DEFAULT_SEQUENCES, MIN_CALLS, MIN_COVERAGE, UNLIMITED_KV, Pool, made
+from overrun.analysis.simulator.pool import (
+    DEFAULT_SEQUENCES,
+    MIN_CALLS,
+    MIN_COVERAGE,
+    UNLIMITED_KV,
+    Pool,
+    made,
+)
 from overrun.analysis.simulator.recording import Recording
 from overrun.analysis.words.arrays import FloatArray, IntArray
 
@@ -45,7 +52,12 @@ class Found(NamedTuple):
 
 def pools(facts: Recording) -> list[Pool]:
     """Return the calls of each model as their clients timed them: those with at least `MIN_CALLS` calls of which 90 % carry a first token and token counts."""
-    usable = (pl.col("input_tokens") > 0) & (pl.col("output_tokens") > 0) & pl.col("ttft_ms").is_not_null() & ~pl.col("error").fill_null(False)
+    usable = (
+        (pl.col("input_tokens") > 0)
+        & (pl.col("output_tokens") > 0)
+        & pl.col("ttft_ms").is_not_null()
+        & ~pl.col("error").fill_null(False)
+    )
     calls = facts.calls.with_row_index("row").with_columns(usable=usable.fill_null(False))
     found = []
     for (model,), group in calls.group_by("model", maintain_order=True):
@@ -57,7 +69,12 @@ def pools(facts: Recording) -> list[Pool]:
     return found
 
 
-def guess(pool: Pool, rows: IntArray, effort: float = 1.0, progress: Callable[[float], None] = lambda share: None) -> Setup | None:
+def guess(
+    pool: Pool,
+    rows: IntArray,
+    effort: float = 1.0,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Setup | None:
     """Return the settings that replay the calls `rows` best, None where those of engines that never share a step do nearly as well.
 
     `progress` is told the share done.
@@ -67,7 +84,13 @@ def guess(pool: Pool, rows: IntArray, effort: float = 1.0, progress: Callable[[f
     tried = trial(pool, rows)
 
     def setup(replicas: int, seats: int = DEFAULT_SEQUENCES) -> Setup:
-        return Setup(replicas=replicas, kv_tokens=UNLIMITED_KV, max_sequences=seats, router=LEAST_LOAD, speed=(1.0,) * replicas)
+        return Setup(
+            replicas=replicas,
+            kv_tokens=UNLIMITED_KV,
+            max_sequences=seats,
+            router=LEAST_LOAD,
+            speed=(1.0,) * replicas,
+        )
 
     def found(one: Setup, evaluations: int = EVALUATIONS, at: FloatArray | None = None) -> Found:
         point, error = tried(one, round(evaluations * max(effort, LEAST_EFFORT)), at)
@@ -76,7 +99,12 @@ def guess(pool: Pool, rows: IntArray, effort: float = 1.0, progress: Callable[[f
     def may_bind(seats: int) -> bool:
         return seats <= MOST_SPARE * pool.most_running
 
-    grid = [setup(k, seats) for k in REPLICAS for seats in SEATS if seats == DEFAULT_SEQUENCES or may_bind(k * seats)]
+    grid = [
+        setup(k, seats)
+        for k in REPLICAS
+        for seats in SEATS
+        if seats == DEFAULT_SEQUENCES or may_bind(k * seats)
+    ]
     glanced = []
     for one in grid:
         glanced.append(found(one, GLANCE))
@@ -98,19 +126,43 @@ def guess(pool: Pool, rows: IntArray, effort: float = 1.0, progress: Callable[[f
 
 def _beside(now: Setup, held: float) -> list[Setup]:
     """Settings that differ in one thing from those: seats, KV (the most tokens that were asked for at once are `held`), the tokens of a step."""
-    seats = {round(part * now.max_sequences) for part in _STEPS} if now.max_sequences < DEFAULT_SEQUENCES else set()
-    full = {int(part * now.kv_tokens) for part in _STEPS} if now.kv_tokens < UNLIMITED_KV else {int(part * held / now.replicas) for part in _FULL}
+    seats = (
+        {round(part * now.max_sequences) for part in _STEPS}
+        if now.max_sequences < DEFAULT_SEQUENCES
+        else set()
+    )
+    full = (
+        {int(part * now.kv_tokens) for part in _STEPS}
+        if now.kv_tokens < UNLIMITED_KV
+        else {int(part * held / now.replicas) for part in _FULL}
+    )
     budgets = {2 * now.token_budget, now.token_budget // 2}
-    return [*(replace(now, max_sequences=most) for most in sorted(seats)), *(replace(now, kv_tokens=most) for most in sorted(full)),
-            *(replace(now, token_budget=budget) for budget in sorted(budgets)),
-            *([replace(now, max_sequences=DEFAULT_SEQUENCES, kv_tokens=int(part * held / now.replicas)) for part in _FULL] if seats else [])]
+    return [
+        *(replace(now, max_sequences=most) for most in sorted(seats)),
+        *(replace(now, kv_tokens=most) for most in sorted(full)),
+        *(replace(now, token_budget=budget) for budget in sorted(budgets)),
+        *(
+            [
+                replace(
+                    now, max_sequences=DEFAULT_SEQUENCES, kv_tokens=int(part * held / now.replicas)
+                )
+                for part in _FULL
+            ]
+            if seats
+            else []
+        ),
+    ]
 
 
 def _most_held(pool: Pool) -> float:
     """The most KV tokens that the calls under way would hold at once, waiting or not: a cache that fills has less room."""
     calls = pool.calls
-    tokens = (calls.prompt_tokens - calls.cached_tokens + calls.output_tokens / 2.0).astype(np.float64)
-    change = np.concatenate([tokens, -tokens])[np.argsort(np.concatenate([pool.arrived_s, pool.ended_s]), kind="stable")]
+    tokens = (calls.prompt_tokens - calls.cached_tokens + calls.output_tokens / 2.0).astype(
+        np.float64
+    )
+    change = np.concatenate([tokens, -tokens])[
+        np.argsort(np.concatenate([pool.arrived_s, pool.ended_s]), kind="stable")
+    ]
     return float(np.cumsum(change).max(initial=0.0))
 
 

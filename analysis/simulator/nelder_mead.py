@@ -14,9 +14,13 @@ _REFLECT, _EXPAND, _CONTRACT, _SHRINK = 1.0, 2.0, 0.5, 0.5
 _TOLERANCE: Final = 1e-4
 
 
-def minimise(value: Callable[[FloatArray], float], start: FloatArray, step: FloatArray, evaluations: int) -> tuple[FloatArray, float]:
+def minimise(
+    value: Callable[[FloatArray], float], start: FloatArray, step: FloatArray, evaluations: int
+) -> tuple[FloatArray, float]:
     """Return the best point found within so many evaluations and the value there; ends early when all corners are worth the same (1e-4)."""
-    points = [start.astype(np.float64)] + [start + step[i] * (np.arange(len(start)) == i) for i in range(len(start))]
+    points = [start.astype(np.float64)] + [
+        start + step[i] * (np.arange(len(start)) == i) for i in range(len(start))
+    ]
     worth = [value(point) for point in points]
     used = len(points)
     while used < evaluations:
@@ -32,17 +36,23 @@ def minimise(value: Callable[[FloatArray], float], start: FloatArray, step: Floa
             expanded = centre + _EXPAND * (centre - points[-1])
             at_expanded = value(expanded)
             used += 1
-            points[-1], worth[-1] = (expanded, at_expanded) if at_expanded < at_reflected else (reflected, at_reflected)
+            points[-1], worth[-1] = (
+                (expanded, at_expanded) if at_expanded < at_reflected else (reflected, at_reflected)
+            )
         elif at_reflected < worth[-2]:
             points[-1], worth[-1] = reflected, at_reflected
         else:
-            nearer = centre + _CONTRACT * ((reflected if at_reflected < worth[-1] else points[-1]) - centre)
+            nearer = centre + _CONTRACT * (
+                (reflected if at_reflected < worth[-1] else points[-1]) - centre
+            )
             at_nearer = value(nearer)
             used += 1
             if at_nearer < min(at_reflected, worth[-1]):
                 points[-1], worth[-1] = nearer, at_nearer
             else:
-                points = [points[0]] + [points[0] + _SHRINK * (point - points[0]) for point in points[1:]]
+                points = [points[0]] + [
+                    points[0] + _SHRINK * (point - points[0]) for point in points[1:]
+                ]
                 worth = [worth[0]] + [value(point) for point in points[1:]]
                 used += len(points) - 1
     best = int(np.argmin(worth))

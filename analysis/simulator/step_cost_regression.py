@@ -75,10 +75,21 @@ def odd_one(pool: Pool, among: IntArray) -> tuple[int, float, Costs] | None:
 
     even, alike = fitted(-1, 1.0)
     off = np.log(y / np.maximum(x @ alike, _LEAST))
-    likely = sorted(np.unique(ran_on[ran_on >= 0]).tolist(), key=lambda replica: -abs(float(np.median(off[ran_on == replica]))))[:_LIKELY]
-    tried = [(*fitted(replica, factor), replica, factor) for replica in likely for factor in _PACES.tolist()]
+    likely = sorted(
+        np.unique(ran_on[ran_on >= 0]).tolist(),
+        key=lambda replica: -abs(float(np.median(off[ran_on == replica]))),
+    )[:_LIKELY]
+    tried = [
+        (*fitted(replica, factor), replica, factor)
+        for replica in likely
+        for factor in _PACES.tolist()
+    ]
     error, (step, prefill, sequence, kv_token), replica, factor = min(tried, key=lambda one: one[0])
-    return (replica, factor, _costs(pool, step, prefill, sequence, kv_token)) if error < _EVEN * even else None
+    return (
+        (replica, factor, _costs(pool, step, prefill, sequence, kv_token))
+        if error < _EVEN * even
+        else None
+    )
 
 
 def knee(*seen: tuple[Pool, IntArray]) -> Knee | None:
@@ -88,21 +99,35 @@ def knee(*seen: tuple[Pool, IntArray]) -> Knee | None:
     linear in b on either side of a size, for the size that leaves least error. The batches are those that were recorded; a replay that comes to large ones a
     moment late is wrong about all that follows, and takes another size for the knee.
     """
-    decoded = [(*decoding, _beside(pool, among)) for pool, among in seen if (decoding := _decoding(pool, among)) is not None]
+    decoded = [
+        (*decoding, _beside(pool, among))
+        for pool, among in seen
+        if (decoding := _decoding(pool, among)) is not None
+    ]
     if not decoded:
         return None
-    x, y, beside_s = np.concatenate([x for x, _, _ in decoded]), np.concatenate([y for _, y, _ in decoded]), _stacked([beside_s for _, _, beside_s in decoded])
+    x, y, beside_s = (
+        np.concatenate([x for x, _, _ in decoded]),
+        np.concatenate([y for _, y, _ in decoded]),
+        _stacked([beside_s for _, _, beside_s in decoded]),
+    )
     found = _broken(x[:, 0], x[:, 1], beside_s)
     if found is None:
         return None
     size, least, most, above = found
-    step, prefill, sequence, kv_token, jump = _least_squares(np.column_stack([x, above]) / y[:, None], np.ones(len(y)))
+    step, prefill, sequence, kv_token, jump = _least_squares(
+        np.column_stack([x, above]) / y[:, None], np.ones(len(y))
+    )
     if jump < _LEAST_JUMP * max(step, 1e-3):
         return None
-    return Knee(size, least, most, float(jump), _costs(seen[0][0], step, prefill, sequence, kv_token))
+    return Knee(
+        size, least, most, float(jump), _costs(seen[0][0], step, prefill, sequence, kv_token)
+    )
 
 
-def _broken(steps: FloatArray, read: FloatArray, beside_s: FloatArray) -> tuple[int, int, int, FloatArray] | None:
+def _broken(
+    steps: FloatArray, read: FloatArray, beside_s: FloatArray
+) -> tuple[int, int, int, FloatArray] | None:
     """The size at which token rates break, the least and the most that do nearly as well, and each call's steps in batches above it."""
     batch = np.arange(beside_s.shape[1], dtype=np.float64)
     passed = np.cumsum(beside_s.sum(axis=0)) / beside_s.sum()
@@ -110,7 +135,10 @@ def _broken(steps: FloatArray, read: FloatArray, beside_s: FloatArray) -> tuple[
     weight = 1.0 / np.sqrt(steps)
     tried = []
     for size in np.flatnonzero((passed >= _LEAST_SIDE) & (passed <= 1.0 - _LEAST_SIDE)).tolist():
-        below, above = (time_s[:, size], batch_s[:, size]), (time_s[:, -1] - time_s[:, size], batch_s[:, -1] - batch_s[:, size])
+        below, above = (
+            (time_s[:, size], batch_s[:, size]),
+            (time_s[:, -1] - time_s[:, size], batch_s[:, -1] - batch_s[:, size]),
+        )
         columns = np.column_stack([*below, *above, -read]) * weight[:, None]
         rates = np.linalg.lstsq(columns, steps * weight, rcond=None)[0]
         tried.append((float(((columns @ rates - steps * weight) ** 2).sum()), size, rates))
@@ -123,8 +151,14 @@ def _broken(steps: FloatArray, read: FloatArray, beside_s: FloatArray) -> tuple[
 
 
 def _costs(pool: Pool, step: float, prefill: float, sequence: float, kv_token: float) -> Costs:
-    return Costs(max(prefill, _LEAST), max(0.05 * prefill / max(1.0, float(pool.calls.prompt_tokens.mean())), _LEAST), max(step, _LEAST),
-                 max(kv_token, _LEAST), max(sequence, _LEAST), 0.3 * max(step, 1e-3))
+    return Costs(
+        max(prefill, _LEAST),
+        max(0.05 * prefill / max(1.0, float(pool.calls.prompt_tokens.mean())), _LEAST),
+        max(step, _LEAST),
+        max(kv_token, _LEAST),
+        max(sequence, _LEAST),
+        0.3 * max(step, 1e-3),
+    )
 
 
 def _by_replica(pool: Pool, among: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
@@ -138,7 +172,9 @@ def _by_replica(pool: Pool, among: IntArray) -> Iterator[tuple[IntArray, IntArra
 def _decoding(pool: Pool, among: IntArray) -> tuple[FloatArray, FloatArray] | None:
     """Steps, prompt tokens read meanwhile, steps x mean batch and steps x mean KV of each call that decodes (rows), and its decode time in seconds."""
     calls, parts = pool.calls, list(_by_replica(pool, among))
-    if sum(len(rows) for _, rows in parts) < 30 or (calls.replica < 0).all():  # who shared a batch with whom is not known
+    if (
+        sum(len(rows) for _, rows in parts) < 30 or (calls.replica < 0).all()
+    ):  # who shared a batch with whom is not known
         return None
     columns, target = [], []
     for mine, rows in parts:
@@ -147,7 +183,9 @@ def _decoding(pool: Pool, among: IntArray) -> tuple[FloatArray, FloatArray] | No
         fresh = (calls.prompt_tokens - calls.cached_tokens).astype(np.float64)
         held = calls.prompt_tokens + calls.output_tokens / 2.0
         took = (end - first)[rows]
-        read = ramp(scheduled[mine], first[mine], fresh[mine], end[rows]) - ramp(scheduled[mine], first[mine], fresh[mine], first[rows])
+        read = ramp(scheduled[mine], first[mine], fresh[mine], end[rows]) - ramp(
+            scheduled[mine], first[mine], fresh[mine], first[rows]
+        )
         batch = _area(first[mine], end[mine], np.ones(len(mine)), first[rows], end[rows]) / took
         kv = _area(first[mine], end[mine], held[mine], first[rows], end[rows]) / took
         steps = (calls.output_tokens[rows] - 1.0) / pool.accepted
@@ -193,8 +231,11 @@ def _ramps(begin: FloatArray, slope: FloatArray, at: FloatArray) -> FloatArray:
     return total
 
 
-def _area(begin: FloatArray, end: FloatArray, height: FloatArray, start: FloatArray, stop: FloatArray) -> FloatArray:
+def _area(
+    begin: FloatArray, end: FloatArray, height: FloatArray, start: FloatArray, stop: FloatArray
+) -> FloatArray:
     """Area under the sum of boxes (height over [begin, end]) between start and stop."""
+
     def upto(at: FloatArray) -> FloatArray:
         return _ramps(begin, height, at) - _ramps(end, height, at)
 

@@ -39,7 +39,10 @@ class Parameter:
 def fixes() -> dict[str, ModuleType]:
     """Return every fix by its id, in alphabetical order."""
     folder = importlib.import_module("overrun.analysis.whatif.fixes")
-    modules = {name: importlib.import_module(f"{folder.__name__}.{name}") for _, name, _ in pkgutil.iter_modules(folder.__path__)}
+    modules = {
+        name: importlib.import_module(f"{folder.__name__}.{name}")
+        for _, name, _ in pkgutil.iter_modules(folder.__path__)
+    }
     return {name: module for name, module in modules.items() if hasattr(module, "predict")}
 
 
@@ -66,9 +69,20 @@ def parameters(fix: str) -> list[Parameter]:
     hints = typing.get_type_hints(find(fix).predict, include_extras=True)
     found = []
     for name, given in list(signature.parameters.items())[1:]:
-        meta = next((m for m in getattr(hints[name], "__metadata__", ()) if isinstance(m, msgspec.Meta)), msgspec.Meta())
+        meta = next(
+            (m for m in getattr(hints[name], "__metadata__", ()) if isinstance(m, msgspec.Meta)),
+            msgspec.Meta(),
+        )
         required = given.default is inspect.Parameter.empty
-        found.append(Parameter(name, _plain(hints[name]), meta.description or "", None if required else given.default, required))
+        found.append(
+            Parameter(
+                name,
+                _plain(hints[name]),
+                meta.description or "",
+                None if required else given.default,
+                required,
+            )
+        )
     return found
 
 
@@ -89,7 +103,11 @@ def _struct(fix: str) -> type[msgspec.Struct]:
     hints = typing.get_type_hints(predict, include_extras=True)
     fields: list[Any] = []
     for name, given in list(inspect.signature(predict).parameters.items())[1:]:
-        fields.append((name, hints[name]) if given.default is inspect.Parameter.empty else (name, hints[name], given.default))
+        fields.append(
+            (name, hints[name])
+            if given.default is inspect.Parameter.empty
+            else (name, hints[name], given.default)
+        )
     return msgspec.defstruct(f"{fix}_parameters", fields, kw_only=True, forbid_unknown_fields=True)
 
 
@@ -104,7 +122,10 @@ def read(fix: str, texts: Mapping[str, str | None]) -> dict[str, Any]:
     given = {name.replace("-", "_"): text for name, text in texts.items() if text not in (None, "")}
     for name in given:
         if name not in known:
-            raise WhatIfError(f"{fix} has no parameter {name[:64]!r}: " + (nearest(name, known) if known else "it takes none"))
+            raise WhatIfError(
+                f"{fix} has no parameter {name[:64]!r}: "
+                + (nearest(name, known) if known else "it takes none")
+            )
     missing = [p for p in known.values() if p.required and p.name not in given]
     if missing:
         raise WhatIfError(f"{fix} needs {missing[0].name}: {missing[0].help}")
@@ -114,7 +135,9 @@ def read(fix: str, texts: Mapping[str, str | None]) -> dict[str, Any]:
         message = str(error)
         name = message.rpartition("$.")[2].strip("`") if "$." in message else ""
         shown = f"{name} {str(given.get(name))[:32]!r}" if name in given else "a parameter"
-        raise WhatIfError(f"{fix}: {shown} is refused ({message.partition(' - ')[0]}): {known[name].help if name in known else ''}".strip()) from None
+        raise WhatIfError(
+            f"{fix}: {shown} is refused ({message.partition(' - ')[0]}): {known[name].help if name in known else ''}".strip()
+        ) from None
     return {name: getattr(values, name) for name in known}
 
 

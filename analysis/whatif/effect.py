@@ -39,8 +39,16 @@ def effect(
         cost=cost,
         over_before_ratio=None if limits_ms is None else float((before_ms > limits_ms).mean()),
         over_after_ratio=None if limits_ms is None else float((after_ms > limits_ms).mean()),
-        reasons={"backtest_error_ratio": "arithmetic on the recorded requests: there is no model to test back"}
-        | (dict.fromkeys(("over_before_ratio", "over_after_ratio"), f"nothing limits {metric.upper()}") if limits_ms is None else {}),
+        reasons={
+            "backtest_error_ratio": "arithmetic on the recorded requests: there is no model to test back"
+        }
+        | (
+            dict.fromkeys(
+                ("over_before_ratio", "over_after_ratio"), f"nothing limits {metric.upper()}"
+            )
+            if limits_ms is None
+            else {}
+        ),
     )
 
 
@@ -57,6 +65,8 @@ def resampled_quantiles(ordered: FloatArray, p: float, rng: np.random.Generator)
     first = rng.beta(k, n + 1 - k, RESAMPLES)
     step = rng.beta(1, n - k, RESAMPLES) if k < n else np.zeros(RESAMPLES)
     second = first + (1.0 - first) * step
-    low, high = (ordered[np.clip(np.ceil(n * u).astype(np.intp) - 1, 0, n - 1)] for u in (first, second))
+    low, high = (
+        ordered[np.clip(np.ceil(n * u).astype(np.intp) - 1, 0, n - 1)] for u in (first, second)
+    )
     values: FloatArray = low + (high - low) * (position - int(position))
     return values

@@ -54,10 +54,21 @@ SHAKE: Final = 0.006
 # Log units of extra width where the engine was guessed from what its clients saw; as measured.
 UNSEEN: Final = {"e2e": 0.07, "tpot": 0.07, "ttft": 0.12}
 # Said with an answer whose engines nobody tells of.
-CLIENT_ONLY: Final = ("no engine tells of itself, so answers are exact, resampled or estimated; this is an estimate, by engines guessed from the clients' own "
-                      "times")
+CLIENT_ONLY: Final = (
+    "no engine tells of itself, so answers are exact, resampled or estimated; this is an estimate, by engines guessed from the clients' own "
+    "times"
+)
 # What may be changed of an engine that nobody sees into: how many there are, what is let through to them, and how many tokens a step yields.
-_OUTSIDE: Final = ("replicas", "speed", "born_s", "gate_limit", "gate_rejects", "tokens_per_step", "drafted", "draft_share")
+_OUTSIDE: Final = (
+    "replicas",
+    "speed",
+    "born_s",
+    "gate_limit",
+    "gate_rejects",
+    "tokens_per_step",
+    "drafted",
+    "draft_share",
+)
 # Part of the draws that must be off the fitted engine's replay by more than its gate for them to be of another regime; own default.
 MOST: Final = 0.5
 # A draw that is off by this factor is of another regime by itself: an engine past its knee is full, or it is not; own default.
@@ -104,59 +115,134 @@ def predict_simulated(
     what the fix needs to know of an engine beyond its calibration.
     """
     engines, why = facts.engines
-    if why is None and needs_kv and all(engine.setup.kv_tokens >= UNLIMITED_KV for engine in engines):
-        why = ("the KV capacity is not known and never filled: scrape the engines' metrics (cache usage, or vllm:cache_config_info), "
-               "or nothing waits for KV here")
+    if (
+        why is None
+        and needs_kv
+        and all(engine.setup.kv_tokens >= UNLIMITED_KV for engine in engines)
+    ):
+        why = (
+            "the KV capacity is not known and never filled: scrape the engines' metrics (cache usage, or vllm:cache_config_info), "
+            "or nothing waits for KV here"
+        )
     if why is not None:
         return _bounded(facts, fix, bound, cost, engines, why)
     changes = [change(engine) for engine in engines]
     unseen = [engine for engine in engines if engine.unseen]
-    if any(engine.unseen and replace(one.setup, **{name: getattr(engine.setup, name) for name in _OUTSIDE}) != engine.setup
-           for engine, one in zip(engines, changes, strict=True)):
-        return _bounded(facts, fix, bound, cost, engines, "no engine tells of its settings, and its clients' times do not tell what others would do")
+    if any(
+        engine.unseen
+        and replace(one.setup, **{name: getattr(engine.setup, name) for name in _OUTSIDE})
+        != engine.setup
+        for engine, one in zip(engines, changes, strict=True)
+    ):
+        return _bounded(
+            facts,
+            fix,
+            bound,
+            cost,
+            engines,
+            "no engine tells of its settings, and its clients' times do not tell what others would do",
+        )
     engines = [told(engine) for engine in engines]
     before = _seen(facts, engines)
     identity, after = _identity(facts, engines, before), _replayed(facts, engines, before, changes)
     draws = []
     for k in range(min(len(engine.refits) for engine in engines)):
         drawn = [replace(engine, pool=engine.pool.drawn(k)) for engine in engines]
-        draws.append((_replayed(facts, drawn, before, None, k), _replayed(facts, drawn, before, [change(engine) for engine in drawn], k)))
-    others = [_replayed(facts, engines, before, [other(engine) for engine in engines]) for other in also]
-    shaken = [_replayed(facts, engines, before, changes, scale=scale) for scale in (1.0 - shake, 1.0 + shake)]
+        draws.append(
+            (
+                _replayed(facts, drawn, before, None, k),
+                _replayed(facts, drawn, before, [change(engine) for engine in drawn], k),
+            )
+        )
+    others = [
+        _replayed(facts, engines, before, [other(engine) for engine in engines]) for other in also
+    ]
+    shaken = [
+        _replayed(facts, engines, before, changes, scale=scale)
+        for scale in (1.0 - shake, 1.0 + shake)
+    ]
     percentiles = sorted({*PERCENTILES, facts.percentile})
     wider = worse if isinstance(worse, Mapping) else dict.fromkeys(METRICS, worse)
-    effects = [_effect(engines, recorded(facts), before, identity, after, draws, shaken, others, metric, p,
-                       float(np.hypot(wider.get(metric, 0.0), UNSEEN[metric] if unseen else 0.0)))
-               for metric in METRICS for p in percentiles]
+    effects = [
+        _effect(
+            engines,
+            recorded(facts),
+            before,
+            identity,
+            after,
+            draws,
+            shaken,
+            others,
+            metric,
+            p,
+            float(np.hypot(wider.get(metric, 0.0), UNSEEN[metric] if unseen else 0.0)),
+        )
+        for metric in METRICS
+        for p in percentiles
+    ]
     same, corrected = _corrected(before, identity, identity), _corrected(before, identity, after)
     rejected = (np.isnan(after.e2e) & ~np.isnan(before.e2e))[~np.isnan(before.e2e)]
-    spent = dict(cost or {}) | _cost(engines, changes) | ({"rejected_ratio": float(rejected.mean())} if rejected.any() else {})
+    spent = (
+        dict(cost or {})
+        | _cost(engines, changes)
+        | ({"rejected_ratio": float(rejected.mean())} if rejected.any() else {})
+    )
     answer = Prediction(
-        fix=fix.id, title=fix.title, method="estimate" if unseen else "simulated", assumption=fix.assumption, parameters=dict(fix.parameters),
-        requests=len(facts), effects=effects,
-        curves=curves(before, corrected), cost=spent, goodput_before=goodput_ratio(facts, recorded(facts)),
-        goodput_after=_good_after(facts, same, corrected, rejected))
+        fix=fix.id,
+        title=fix.title,
+        method="estimate" if unseen else "simulated",
+        assumption=fix.assumption,
+        parameters=dict(fix.parameters),
+        requests=len(facts),
+        effects=effects,
+        curves=curves(before, corrected),
+        cost=spent,
+        goodput_before=goodput_ratio(facts, recorded(facts)),
+        goodput_after=_good_after(facts, same, corrected, rejected),
+    )
     if unseen:
         guessed = " and ".join(say_count(engine.setup.replicas, "replica") for engine in unseen)
         answer.assumption += f", and if what answers is {guessed} that serve nobody else, as these clients' own times suggest"
         answer.reasons["client_only"] = CLIENT_ONLY
     missing = int(np.isnan(before.e2e).sum())
     if missing:
-        answer.reasons["unseen"] = f"{missing} of {len(facts)} requests have a model call without engine times and are left out of the figures after the fix"
+        answer.reasons["unseen"] = (
+            f"{missing} of {len(facts)} requests have a model call without engine times and are left out of the figures after the fix"
+        )
     _with_engines(answer, engines)
-    set_headline(answer, facts, _touched(identity, after), _backtest(engines, facts), "the hold-out has no such quantile",
-                 (over_ratio(facts, recorded(facts)), _added(*(over_ratio(facts, times) for times in (recorded(facts), same, corrected)))))
+    set_headline(
+        answer,
+        facts,
+        _touched(identity, after),
+        _backtest(engines, facts),
+        "the hold-out has no such quantile",
+        (
+            over_ratio(facts, recorded(facts)),
+            _added(*(over_ratio(facts, times) for times in (recorded(facts), same, corrected))),
+        ),
+    )
     return answer
 
 
-def _bounded(facts: Facts, fix: Fix, bound: Callable[[], Prediction] | None, cost: Mapping[str, float] | None, engines: list[Engine], why: str) -> Prediction:
+def _bounded(
+    facts: Facts,
+    fix: Fix,
+    bound: Callable[[], Prediction] | None,
+    cost: Mapping[str, float] | None,
+    engines: list[Engine],
+    why: str,
+) -> Prediction:
     """The exact bound, or the refusal, where the engine cannot be simulated."""
     if bound is None:
-        return _with_engines(refuse(facts, fix, "simulated", f"what-if not available: {why}"), engines)
+        return _with_engines(
+            refuse(facts, fix, "simulated", f"what-if not available: {why}"), engines
+        )
     answer = bound()
     answer.cost |= dict(cost or {})
     answer.bound = True
-    answer.reasons["simulated"] = f"not simulated, so this is a bound that leaves the load as it was: {why}"
+    answer.reasons["simulated"] = (
+        f"not simulated, so this is a bound that leaves the load as it was: {why}"
+    )
     _opened(facts, answer)
     return _with_engines(answer, engines)
 
@@ -168,9 +254,20 @@ def _opened(facts: Facts, answer: Prediction) -> None:
     idle = Times(np.maximum(old.ttft + ttft, 0.0), np.maximum(old.e2e + e2e, 0.0), old.tpot)
     for effect in answer.effects:
         if effect.interval is not None and effect.metric != "tpot":
-            share = min(1.0, _quantile(idle, effect.metric, effect.quantile) / _quantile(old, effect.metric, effect.quantile))
+            share = min(
+                1.0,
+                _quantile(idle, effect.metric, effect.quantile)
+                / _quantile(old, effect.metric, effect.quantile),
+            )
             effect.interval = (effect.interval[0] * share, effect.interval[1])
-    chosen = next((e for e in answer.effects if e.metric == facts.metric and abs(e.quantile - facts.percentile / 100.0) < 1e-9), None)
+    chosen = next(
+        (
+            e
+            for e in answer.effects
+            if e.metric == facts.metric and abs(e.quantile - facts.percentile / 100.0) < 1e-9
+        ),
+        None,
+    )
     if answer.predicted is not None and chosen is not None and chosen.interval is not None:
         answer.predicted.interval = chosen.interval
 
@@ -181,7 +278,12 @@ def _seen(facts: Facts, engines: list[Engine]) -> Times:
     for engine in engines:
         replayed[engine.pool.rows[engine.pool.told]] = True
     models = [engine.pool.model for engine in engines]
-    theirs = facts.calls["model"].is_in([model for model in models if model is not None]).fill_null(None in models).to_numpy()
+    theirs = (
+        facts.calls["model"]
+        .is_in([model for model in models if model is not None])
+        .fill_null(None in models)
+        .to_numpy()
+    )
     failed = facts.calls["error"].fill_null(False).to_numpy()
     blind = facts.request_of[theirs & ~replayed & ~failed & facts.on_path]
     told = np.ones(len(facts), np.bool_)
@@ -197,7 +299,11 @@ def _good_after(facts: Facts, same: Times, corrected: Times, rejected: BoolArray
 
 def _added(now: float | None, without: float | None, fixed: float | None) -> float | None:
     """A recorded share and what the fix adds to it between two replays."""
-    return None if now is None or without is None or fixed is None else min(1.0, max(0.0, now + fixed - without))
+    return (
+        None
+        if now is None or without is None or fixed is None
+        else min(1.0, max(0.0, now + fixed - without))
+    )
 
 
 def _identity(facts: Facts, engines: list[Engine], old: Times) -> Times:
@@ -205,6 +311,7 @@ def _identity(facts: Facts, engines: list[Engine], old: Times) -> Times:
 
     Engines past their knee stay full or never become so, which hangs on a call or two.
     """
+
     def off(times: Times) -> float:
         if np.isnan(old.e2e).all() or np.isnan(times.e2e).all():
             return float(np.inf)
@@ -212,13 +319,21 @@ def _identity(facts: Facts, engines: list[Engine], old: Times) -> Times:
         return abs(float(np.log(given / told)))
 
     identity = _replayed(facts, engines, old, None)
-    if off(identity) > np.log(1.0 + E2E_GATE) and any(routed(engine, engine.setup) != engine.setup for engine in engines):
+    if off(identity) > np.log(1.0 + E2E_GATE) and any(
+        routed(engine, engine.setup) != engine.setup for engine in engines
+    ):
         identity = min(identity, _replayed(facts, engines, old, None, as_sent=True), key=off)
     return identity
 
 
 def _replayed(
-    facts: Facts, engines: list[Engine], old: Times, changes: list[Change] | None, draw: int | None = None, scale: float = 1.0, as_sent: bool = False
+    facts: Facts,
+    engines: list[Engine],
+    old: Times,
+    changes: list[Change] | None,
+    draw: int | None = None,
+    scale: float = 1.0,
+    as_sent: bool = False,
 ) -> Times:
     """The requests' recorded times (`old`) with simulated calls in place of the recorded ones; the recording's own settings where there is no change.
 
@@ -231,7 +346,9 @@ def _replayed(
     for at, engine in enumerate(engines):
         change = Change(engine.pool.calls, engine.setup) if changes is None else changes[at]
         costs = change.costs(engine.costs if draw is None else engine.refits[draw]).scaled(scale)
-        run = simulate(change.calls, change.setup if as_sent else routed(engine, change.setup), costs)
+        run = simulate(
+            change.calls, change.setup if as_sent else routed(engine, change.setup), costs
+        )
         pool, rows = engine.pool, engine.pool.rows
         spent = pool.e2e_s if change.spent_s is None else change.spent_s
         whole[rows] = 1000.0 * (run.e2e_s - spent)
@@ -239,17 +356,23 @@ def _replayed(
         first[rows] = 1000.0 * (run.ttft_s - pool.ttft_s - (spent - pool.e2e_s))
         tokens = change.calls.output_tokens
         with np.errstate(divide="ignore", invalid="ignore"):
-            token_ms[rows] = np.where(tokens > 1, 1000.0 * (run.end_s - run.first_s) / (tokens - 1), np.nan)
+            token_ms[rows] = np.where(
+                tokens > 1, 1000.0 * (run.end_s - run.first_s) / (tokens - 1), np.nan
+            )
         gone = np.isnan(run.end_s)
         if change.removed is not None:
-            whole[rows[change.removed]] = first[rows[change.removed]] = -1000.0 * spent[change.removed]
+            whole[rows[change.removed]] = first[rows[change.removed]] = (
+                -1000.0 * spent[change.removed]
+            )
             gone &= ~change.removed
         requests = facts.request_of[rows[gone]]
         lost[requests[requests >= 0]] = True
     ttft_delta, e2e_delta = facts.per_request(whole, first)
     answering = facts.answering
     tpot = np.where((answering >= 0) & ~np.isnan(old.tpot), token_ms[answering], np.nan)
-    times = Times(np.maximum(old.ttft + ttft_delta, 0.0), np.maximum(old.e2e + e2e_delta, 0.0), tpot)
+    times = Times(
+        np.maximum(old.ttft + ttft_delta, 0.0), np.maximum(old.e2e + e2e_delta, 0.0), tpot
+    )
     for metric in METRICS:
         times.of(metric)[lost] = np.nan
     for answered in (change.answered for change in changes or () if change.answered is not None):
@@ -260,7 +383,11 @@ def _replayed(
 
 def routed(engine: Engine, setup: Setup) -> Setup:
     """Return the setup with the recording's own router, where calls would now choose as it did."""
-    return replace(setup, router=LEAST_LOAD) if setup.router == RECORDED and engine.pool.router == LEAST_LOAD else setup
+    return (
+        replace(setup, router=LEAST_LOAD)
+        if setup.router == RECORDED and engine.pool.router == LEAST_LOAD
+        else setup
+    )
 
 
 def _quantile(times: Times, metric: str, q: float) -> float:
@@ -269,32 +396,72 @@ def _quantile(times: Times, metric: str, q: float) -> float:
 
 
 def _effect(
-    engines: list[Engine], told: Times, before: Times, identity: Times, after: Times, draws: list[tuple[Times, Times]], shaken: list[Times],
-    others: list[Times], metric: str, percentile: float, worse: float,
+    engines: list[Engine],
+    told: Times,
+    before: Times,
+    identity: Times,
+    after: Times,
+    draws: list[tuple[Times, Times]],
+    shaken: list[Times],
+    others: list[Times],
+    metric: str,
+    percentile: float,
+    worse: float,
 ) -> Effect:
     """One quantile: before of all requests (`told`), after from those that were seen."""
-    effect = blank(metric, percentile, *(int((~np.isnan(times.of(metric))).sum()) for times in (before, after)))
+    effect = blank(
+        metric, percentile, *(int((~np.isnan(times.of(metric))).sum()) for times in (before, after))
+    )
     if effect.reasons:
         return effect
     q = percentile / 100.0
-    refused = next((engine.ttft_gate for engine in engines if engine.ttft_gate), None) if metric == "ttft" else None
+    refused = (
+        next((engine.ttft_gate for engine in engines if engine.ttft_gate), None)
+        if metric == "ttft"
+        else None
+    )
     if refused is not None:
-        effect.before, effect.reasons = _quantile(told, metric, q), {"after": f"not available: {refused}"}
+        effect.before, effect.reasons = (
+            _quantile(told, metric, q),
+            {"after": f"not available: {refused}"},
+        )
         return effect
     old, same, new = (_quantile(times, metric, q) for times in (before, identity, after))
     best = new * float(_correction(old, same, new))
-    drawn = np.array([[_quantile(times, metric, q) for times in draw] for draw in draws]).reshape(-1, 2)
+    drawn = np.array([[_quantile(times, metric, q) for times in draw] for draw in draws]).reshape(
+        -1, 2
+    )
     moved = _moved(same, drawn, TTFT_GATE if metric == "ttft" else E2E_GATE)
     spread = float(np.std(moved - np.log(new / same))) if len(moved) else 0.0
     if any(len(engine.pool.meant.at_s) > 1 for engine in engines):
         # One draw of when turns would have come is as good as another one.
         best *= float(same / new * np.exp(moved.mean()))
-    holdout = max(engine.holdout_error.get(f"{'e2e' if metric == 'tpot' else metric}_p{_nearest(percentile)}", 0.0) for engine in engines)
+    holdout = max(
+        engine.holdout_error.get(
+            f"{'e2e' if metric == 'tpot' else metric}_p{_nearest(percentile)}", 0.0
+        )
+        for engine in engines
+    )
     low, high = (_quantile(times, metric, q) for times in shaken)
     near = 0.5 * abs(float(np.log(high / low)))
-    sd = float(np.sqrt(spread**2 + near**2 + (HOLDOUT_SHARE * holdout / Z90) ** 2 + (EFFECT_SHARE * np.log(new / same)) ** 2 + LEAST[metric] ** 2 + worse**2))
+    sd = float(
+        np.sqrt(
+            spread**2
+            + near**2
+            + (HOLDOUT_SHARE * holdout / Z90) ** 2
+            + (EFFECT_SHARE * np.log(new / same)) ** 2
+            + LEAST[metric] ** 2
+            + worse**2
+        )
+    )
     effect.before, effect.after = _quantile(told, metric, q), best
-    ways = [best, *(float(way * _correction(old, same, way)) for way in (_quantile(times, metric, q) for times in others))]
+    ways = [
+        best,
+        *(
+            float(way * _correction(old, same, way))
+            for way in (_quantile(times, metric, q) for times in others)
+        ),
+    ]
     effect.interval = (min(ways) * float(np.exp(-Z90 * sd)), max(ways) * float(np.exp(Z90 * sd)))
     return effect
 
@@ -307,7 +474,9 @@ def _moved(same: float, draws: FloatArray, gate: float) -> FloatArray:
     """
     without, fixed = np.log(draws).T
     off = np.abs(without - np.log(same)) > np.log(1.0 + gate)
-    elsewhere = off & (int(off.sum()) > MOST * len(off)) | (np.abs(without - np.log(same)) > np.log(ANOTHER))
+    elsewhere = off & (int(off.sum()) > MOST * len(off)) | (
+        np.abs(without - np.log(same)) > np.log(ANOTHER)
+    )
     moved: FloatArray = fixed - np.where(elsewhere, np.log(same), without)
     return moved
 
@@ -316,7 +485,9 @@ def _nearest(percentile: float) -> int:
     return min((50, 95, 99), key=lambda known: abs(known - percentile))
 
 
-def _correction(old: FloatArray | float, same: FloatArray | float, new: FloatArray | float) -> FloatArray:
+def _correction(
+    old: FloatArray | float, same: FloatArray | float, new: FloatArray | float
+) -> FloatArray:
     """How far the identity replay is off, as a factor on the prediction; it fades as the fix leads away from what was recorded.
 
     A replay that is a tenth off in a queue of a minute says nothing about a queue that is gone.
@@ -332,11 +503,16 @@ def _corrected(before: Times, identity: Times, after: Times) -> Times:
     for metric in METRICS:
         new = after.of(metric).copy()
         known = ~np.isnan(new)
-        old, same = (np.sort(times.of(metric)[~np.isnan(times.of(metric))]) for times in (before, identity))
+        old, same = (
+            np.sort(times.of(metric)[~np.isnan(times.of(metric))]) for times in (before, identity)
+        )
         if len(old) and known.any():
             rank = (np.argsort(np.argsort(new[known], kind="stable")) + 0.5) / known.sum()
             # np.quantile with as many ranks as values takes seconds.
-            was, is_ = (np.interp(rank * (len(values) - 1), np.arange(len(values)), values) for values in (old, same))
+            was, is_ = (
+                np.interp(rank * (len(values) - 1), np.arange(len(values)), values)
+                for values in (old, same)
+            )
             new[known] *= _correction(was, is_, new[known])
         out.append(new)
     return Times(*out)
@@ -364,7 +540,11 @@ def _cost(engines: list[Engine], changes: list[Change]) -> dict[str, float]:
 
 def _backtest(engines: list[Engine], facts: Facts) -> float | None:
     metric = "e2e" if facts.metric == "tpot" else facts.metric
-    found = [engine.holdout_error[f"{metric}_p{_nearest(facts.percentile)}"] for engine in engines if metric in ("e2e", "ttft")]
+    found = [
+        engine.holdout_error[f"{metric}_p{_nearest(facts.percentile)}"]
+        for engine in engines
+        if metric in ("e2e", "ttft")
+    ]
     return max(found) if found else None
 
 
@@ -376,9 +556,18 @@ def _with_engines(answer: Prediction, engines: list[Engine]) -> Prediction:
 def _fitted(engine: Engine) -> Fitted:
     setup = engine.setup
     return Fitted(
-        model=engine.pool.model, replicas=setup.replicas, calls=len(engine.pool), scheduler="prefill first" if setup.prefill_first else "chunked prefill",
-        token_budget=setup.token_budget, max_sequences=setup.max_sequences, kv_tokens=setup.kv_tokens if setup.kv_tokens < UNLIMITED_KV else None,
-        identity_error=engine.identity_error, holdout_error=engine.holdout_error, seconds=engine.seconds, guessed=engine.unseen)
+        model=engine.pool.model,
+        replicas=setup.replicas,
+        calls=len(engine.pool),
+        scheduler="prefill first" if setup.prefill_first else "chunked prefill",
+        token_budget=setup.token_budget,
+        max_sequences=setup.max_sequences,
+        kv_tokens=setup.kv_tokens if setup.kv_tokens < UNLIMITED_KV else None,
+        identity_error=engine.identity_error,
+        holdout_error=engine.holdout_error,
+        seconds=engine.seconds,
+        guessed=engine.unseen,
+    )
 
 
 def without(calls: Calls, removed: BoolArray) -> Calls:
@@ -392,4 +581,6 @@ def without(calls: Calls, removed: BoolArray) -> Calls:
     for i in np.flatnonzero(removed[np.maximum(follows, 0)] & (follows >= 0)):
         while follows[i] >= 0 and removed[follows[i]]:
             follows[i] = follows[follows[i]]
-    return replace(calls, arrival_s=np.where(removed, np.inf, arrival), after=after, follows=follows)
+    return replace(
+        calls, arrival_s=np.where(removed, np.inf, arrival), after=after, follows=follows
+    )

@@ -35,8 +35,20 @@ LEAD: Final = timedelta(seconds=60)
 # What ran so long before the window tells what a step costs in other batches, where the engines are still the same; the latest calls of it.
 EARLIER: Final = timedelta(seconds=600)
 MOST_EARLIER: Final = 3000
-INDICATORS: Final = ("queue_depth", "running", "kv_cache_usage", "preemptions", "prompt_tokens", "output_tokens", "kv_capacity", "spec_accept_length",
-                     "spec_accept_rate", "spec_accepted_tokens", "spec_draft_tokens", "spec_drafts")
+INDICATORS: Final = (
+    "queue_depth",
+    "running",
+    "kv_cache_usage",
+    "preemptions",
+    "prompt_tokens",
+    "output_tokens",
+    "kv_capacity",
+    "spec_accept_length",
+    "spec_accept_rate",
+    "spec_accepted_tokens",
+    "spec_draft_tokens",
+    "spec_drafts",
+)
 # Names that an answer about an unknown one looks among: telemetry may carry any number.
 _MOST_NAMES: Final = 50
 _SHOWN: Final = 5
@@ -92,7 +104,9 @@ class Facts:
     def answering(self) -> IntArray:
         """Row of the call that gave each request its first token: the last one on the path that started before it; -1 without one."""
         rows = np.full(len(self), -1, dtype=np.int64)
-        first_us = self.requests["start_us"].to_numpy() + 1000.0 * np.nan_to_num(self.ms("ttft_ms"), nan=0.0)
+        first_us = self.requests["start_us"].to_numpy() + 1000.0 * np.nan_to_num(
+            self.ms("ttft_ms"), nan=0.0
+        )
         start, on_path, request = self.calls["start_us"].to_numpy(), self.on_path, self.request_of
         usable = np.flatnonzero(on_path & (request >= 0))
         usable = usable[start[usable] <= first_us[request[usable]] + 1.0]
@@ -102,11 +116,21 @@ class Facts:
 
     def known(self, column: str, name: str) -> str:
         """Which values of a text column of the calls are near `name`, for people; the most frequent ones where none is."""
-        frequent = self.calls[column].drop_nulls().value_counts(sort=True).head(_MOST_NAMES)[column].to_list()
+        frequent = (
+            self.calls[column]
+            .drop_nulls()
+            .value_counts(sort=True)
+            .head(_MOST_NAMES)[column]
+            .to_list()
+        )
         if not frequent:
             return f"no call names a {column}"
         near = nearest(name, [printable(value) for value in frequent])
-        return near if near.startswith("nearest") else "known are " + ", ".join(printable(value) for value in frequent[:_SHOWN])
+        return (
+            near
+            if near.startswith("nearest")
+            else "known are " + ", ".join(printable(value) for value in frequent[:_SHOWN])
+        )
 
     @cached_property
     def on_path(self) -> BoolArray:
@@ -118,7 +142,11 @@ class Facts:
         """Whether each request has a model call on its path of which the client's or the engine's span was lost: its model's other calls have both."""
         alone = self.calls["engine_alone"].fill_null(False)
         traced = self.calls.filter(pl.col("engine_e2e_ms").is_not_null() & ~alone)["model"].unique()
-        theirs = self.calls["model"].is_in(traced.drop_nulls().to_list()).fill_null(traced.null_count() > 0)
+        theirs = (
+            self.calls["model"]
+            .is_in(traced.drop_nulls().to_list())
+            .fill_null(traced.null_count() > 0)
+        )
         # An engine's span by itself may name no model.
         halves = alone & (len(traced) > 0) | theirs & self.calls["engine_e2e_ms"].is_null()
         lost = (halves & ~self.calls["error"].fill_null(False)).to_numpy()
@@ -129,7 +157,9 @@ class Facts:
     @cached_property
     def way_there_ms(self) -> FloatArray:
         """How long each call was on its way to the engine, NaN where nobody tells."""
-        return way_there_ms(self.calls, earlier=self.before.calls if self.before is not None else None)
+        return way_there_ms(
+            self.calls, earlier=self.before.calls if self.before is not None else None
+        )
 
     @cached_property
     def spans(self) -> pl.DataFrame:
@@ -146,9 +176,15 @@ class Facts:
         found, lacking = pools(self)
         blind = not found and not self.calls["engine_e2e_ms"].count()
         found = guessed_engine.pools(self) if blind else found
-        earlier = {pool.model: pool for pool in pools(self.before)[0]} if self.before is not None and not blind else {}
+        earlier = (
+            {pool.model: pool for pool in pools(self.before)[0]}
+            if self.before is not None and not blind
+            else {}
+        )
         # What came before the window fills the engine at its beginning; it may have met other settings, or an engine that worked for calls without a span.
-        begun = self.calls["start_us"].to_numpy() >= (self.requests["start_us"].min() if len(self) else 0)
+        begun = self.calls["start_us"].to_numpy() >= (
+            self.requests["start_us"].min() if len(self) else 0
+        )
         fitted = []
         for nth, pool in enumerate(found):
             rows = np.flatnonzero(begun[pool.rows] & pool.told)
@@ -157,16 +193,28 @@ class Facts:
             def done(share: float, nth: int = nth) -> None:
                 self.progress((nth + share) / len(found))
 
-            setup = guessed_engine.guess(pool, rows, self.effort, lambda share: done(0.5 * share)) if blind else None
+            setup = (
+                guessed_engine.guess(pool, rows, self.effort, lambda share: done(0.5 * share))
+                if blind
+                else None
+            )
             if setup is None and blind:
                 return [], lacking
-            engine = fit(pool, rows=rows, setup=setup, earlier=earlier.get(pool.model), effort=self.effort,
-                         progress=(lambda share: done(0.5 + 0.5 * share)) if blind else done)
+            engine = fit(
+                pool,
+                rows=rows,
+                setup=setup,
+                earlier=earlier.get(pool.model),
+                effort=self.effort,
+                progress=(lambda share: done(0.5 + 0.5 * share)) if blind else done,
+            )
             fitted.append(replace(engine, unseen=blind))
         lacking = None if blind and fitted else lacking
         return fitted, lacking or next((engine.gate for engine in fitted if engine.gate), None)
 
-    def per_request(self, call_delta_ms: FloatArray, ttft_delta_ms: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
+    def per_request(
+        self, call_delta_ms: FloatArray, ttft_delta_ms: FloatArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
         """Return what changes of the calls' E2E and TTFT (ms, shape of the calls) do to each request's (TTFT, E2E), shape (n,) each.
 
         Calls on the critical path count, each with its own change: what stands beside the path is taken to stay beside it. Before the first
@@ -186,7 +234,13 @@ class Facts:
 
 
 def load_facts(
-    con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str, *, most: int = MOST_REQUESTS, budgets: Configured | None = None
+    con: duckdb.DuckDBPyConnection,
+    window: Window,
+    slo: Slo,
+    metric: str,
+    *,
+    most: int = MOST_REQUESTS,
+    budgets: Configured | None = None,
 ) -> Facts:
     """Read what a what-if over this window needs; `metric` (ttft, e2e, tpot) is the one that its headline is about.
 
@@ -195,33 +249,60 @@ def load_facts(
     rows = con.sql(query("whatif_requests"), params=filter_of(window) | {"most": most + 1}).pl()
     left_out = max(0, rows.height - most)
     rows, own = rows.head(most).reverse(), header_limits(con, window)
-    rows = (rows if own is None else rows.join(own, on="trace_key", how="left", maintain_order="left")).drop("trace_key")
+    rows = (
+        rows if own is None else rows.join(own, on="trace_key", how="left", maintain_order="left")
+    ).drop("trace_key")
     rows, slo = with_own(rows, slo)
     ok = rows.filter(~pl.col("error")).with_columns(pl.int_range(pl.len()).alias("request"))
     span = _extent(rows)
     calls = con.sql(query("whatif_calls"), params={"start": span[0] - EARLIER, "end": span[1]}).pl()
     before = _before(con, calls, span[0], slo, metric)
     calls = calls.filter(pl.col("start_us") >= _us(span[0] - LEAD))
-    calls = calls.join(ok.select("trace_id", "request"), on="trace_id", how="left", maintain_order="left").with_columns(pl.col("request").fill_null(-1))
+    calls = calls.join(
+        ok.select("trace_id", "request"), on="trace_id", how="left", maintain_order="left"
+    ).with_columns(pl.col("request").fill_null(-1))
     calls = _with_prompts(con, calls, span[0] - LEAD, span[1])
-    points = read_samples(con, "metric_points", span[0], span[1] + LEAD, None, indicators=list(INDICATORS))
+    points = read_samples(
+        con, "metric_points", span[0], span[1] + LEAD, None, indicators=list(INDICATORS)
+    )
     ids = ok.select("trace_id")
     # The connection may be closed when a fix asks for spans: they are then loaded through a cursor of their own.
     cursor = con.cursor()
 
     def spans() -> pl.DataFrame:
-        found: pl.DataFrame = cursor.sql(query("whatif_spans"), params={"start": span[0] - LEAD, "end": span[1]}).pl()
+        found: pl.DataFrame = cursor.sql(
+            query("whatif_spans"), params={"start": span[0] - LEAD, "end": span[1]}
+        ).pl()
         return found.join(ids, on="trace_id", how="semi", maintain_order="left")
 
-    return Facts(ok.drop("request"), calls, points, slo, metric, rows.height - ok.height, left_out, budgets=budgets, before=before, load_spans=spans)
+    return Facts(
+        ok.drop("request"),
+        calls,
+        points,
+        slo,
+        metric,
+        rows.height - ok.height,
+        left_out,
+        budgets=budgets,
+        before=before,
+        load_spans=spans,
+    )
 
 
-def _before(con: duckdb.DuckDBPyConnection, calls: pl.DataFrame, start: datetime, slo: Slo, metric: str) -> Facts | None:
+def _before(
+    con: duckdb.DuckDBPyConnection, calls: pl.DataFrame, start: datetime, slo: Slo, metric: str
+) -> Facts | None:
     """What is known of the minutes before `start`, None where no call ran then."""
-    earlier = calls.filter(pl.col("start_us") < _us(start)).tail(MOST_EARLIER).with_columns(request=pl.lit(-1, pl.Int64))
+    earlier = (
+        calls.filter(pl.col("start_us") < _us(start))
+        .tail(MOST_EARLIER)
+        .with_columns(request=pl.lit(-1, pl.Int64))
+    )
     if earlier.is_empty():
         return None
-    points = read_samples(con, "metric_points", start - EARLIER, start, None, indicators=list(INDICATORS))
+    points = read_samples(
+        con, "metric_points", start - EARLIER, start, None, indicators=list(INDICATORS)
+    )
     none = pl.DataFrame(schema={"start_us": pl.Int64, "e2e_ms": pl.Float64})
     return Facts(none, earlier, points, slo, metric)
 
@@ -230,11 +311,17 @@ def _us(at: datetime) -> int:
     return round(at.timestamp() * 1e6)
 
 
-def _with_prompts(con: duckdb.DuckDBPyConnection, calls: pl.DataFrame, start: datetime, end: datetime) -> pl.DataFrame:
+def _with_prompts(
+    con: duckdb.DuckDBPyConnection, calls: pl.DataFrame, start: datetime, end: datetime
+) -> pl.DataFrame:
     """The calls with the hashes of their prompts, null where a call has none; read only where any span carries one."""
     if not con.execute(query("any_prompt_hash")).fetchall():
         return calls.with_columns(prompt_hash=pl.lit(None, pl.String))
-    hashes = con.sql(query("whatif_prompts"), params={"start": start, "end": end}).pl().unique(["trace_id", "span_id"], keep="first", maintain_order=True)
+    hashes = (
+        con.sql(query("whatif_prompts"), params={"start": start, "end": end})
+        .pl()
+        .unique(["trace_id", "span_id"], keep="first", maintain_order=True)
+    )
     return calls.join(hashes, on=["trace_id", "span_id"], how="left", maintain_order="left")
 
 
@@ -243,6 +330,7 @@ def _extent(rows: pl.DataFrame) -> tuple[datetime, datetime]:
     if rows.is_empty():
         now = datetime(1970, 1, 1, tzinfo=UTC)
         return now, now
-    first, last = int(rows["start_us"].min()), int((rows["start_us"] + (rows["e2e_ms"] * 1000.0).cast(pl.Int64)).max())  # type: ignore[arg-type]
+    end_us = rows["start_us"] + (rows["e2e_ms"] * 1000.0).cast(pl.Int64)
+    first, last = int(rows["start_us"].to_numpy().min()), int(end_us.to_numpy().max())
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     return epoch + timedelta(microseconds=first), epoch + timedelta(microseconds=last + 1)

@@ -19,7 +19,9 @@ _QUICK: Final = 0.1
 
 def behind_thought(facts: Facts) -> BoolArray:
     """Return for each call whether its client's first token came behind thought: what follows it then tells nothing of how many tokens came before."""
-    by_client = (facts.calls["ttft_source"].fill_null("none") != "engine").to_numpy() & ~np.isnan(facts.call("ttft_ms"))
+    by_client = (facts.calls["ttft_source"].fill_null("none") != "engine").to_numpy() & ~np.isnan(
+        facts.call("ttft_ms")
+    )
     thought: BoolArray = by_client & (np.nan_to_num(facts.call("reasoning_tokens")) > 0.0)
     return thought
 
@@ -46,11 +48,19 @@ def input_saved_ms(facts: Facts, kept_tokens: FloatArray) -> FloatArray:
 
     The engine's prefill time where it is known, else the slope of TTFT over input tokens among its model's calls (what does not depend on length stays).
     """
-    tokens, prefill, ttft = facts.call("input_tokens"), facts.call("prefill_ms"), facts.call("ttft_ms")
+    tokens, prefill, ttft = (
+        facts.call("input_tokens"),
+        facts.call("prefill_ms"),
+        facts.call("ttft_ms"),
+    )
     fresh = np.maximum(tokens - np.nan_to_num(facts.call("cached_tokens")), 1.0)
     gone = np.maximum(fresh - np.maximum(kept_tokens, 0.0), 0.0)
     slope, _ = _lines(facts, fresh, ttft)
-    own = np.where(np.isnan(prefill), np.minimum(gone * slope, 0.9 * np.nan_to_num(ttft)), gone * prefill / fresh)
+    own = np.where(
+        np.isnan(prefill),
+        np.minimum(gone * slope, 0.9 * np.nan_to_num(ttft)),
+        gone * prefill / fresh,
+    )
     saved: FloatArray = np.nan_to_num(own)
     return saved
 
@@ -63,25 +73,49 @@ def idle_ms(facts: Facts) -> tuple[FloatArray, FloatArray]:
     with np.errstate(divide="ignore", invalid="ignore"):
         pace = np.where(tokens > 1, (e2e - wait) / (tokens - 1), np.nan)
     size = pl.col("input_tokens").fill_null(1).clip(1).log(2).round()
-    told = facts.calls.select("model", size=size, wait=pl.Series(wait).fill_nan(None), pace=pl.Series(pace).fill_nan(None))
-    quick = told.select(pl.col("wait").quantile(_QUICK).over("model", "size"), pl.col("pace").quantile(_QUICK).over("model"))
+    told = facts.calls.select(
+        "model", size=size, wait=pl.Series(wait).fill_nan(None), pace=pl.Series(pace).fill_nan(None)
+    )
+    quick = told.select(
+        pl.col("wait").quantile(_QUICK).over("model", "size"),
+        pl.col("pace").quantile(_QUICK).over("model"),
+    )
     first = -np.nan_to_num(np.maximum(wait - quick["wait"].fill_null(np.nan).to_numpy(), 0.0))
-    later = -np.nan_to_num(np.maximum(pace - quick["pace"].fill_null(np.nan).to_numpy(), 0.0) * np.maximum(tokens - 1.0, 0.0))
+    later = -np.nan_to_num(
+        np.maximum(pace - quick["pace"].fill_null(np.nan).to_numpy(), 0.0)
+        * np.maximum(tokens - 1.0, 0.0)
+    )
     return np.where(np.isnan(ttft), 0.0, first), first + later
 
 
 def _lines(facts: Facts, tokens: FloatArray, ms: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return for each call the least-squares line of time over tokens of its model's calls: its slope in ms per token, never below 0 and 0 where lengths do
     not vary, and what it has at no token, never below 0. A small model that checks prompts is quick because it is small, not because they are short."""
-    told = facts.calls.select("model", x=pl.Series(tokens).fill_nan(None), y=pl.Series(ms).fill_nan(None)).with_row_index()
+    told = facts.calls.select(
+        "model", x=pl.Series(tokens).fill_nan(None), y=pl.Series(ms).fill_nan(None)
+    ).with_row_index()
     both = pl.col("x").is_not_null() & pl.col("y").is_not_null()
     x, y = (pl.when(both).then(pl.col(name)) for name in ("x", "y"))
     lines = told.group_by("model").agg(
-        mean_x=x.mean(), mean_y=y.mean(), spread=((x - x.mean()) ** 2).sum(), together=((x - x.mean()) * (y - y.mean())).sum())
-    slope = pl.when(pl.col("spread") > 0.0).then((pl.col("together") / pl.col("spread")).clip(0.0)).otherwise(0.0)
+        mean_x=x.mean(),
+        mean_y=y.mean(),
+        spread=((x - x.mean()) ** 2).sum(),
+        together=((x - x.mean()) * (y - y.mean())).sum(),
+    )
+    slope = (
+        pl.when(pl.col("spread") > 0.0)
+        .then((pl.col("together") / pl.col("spread")).clip(0.0))
+        .otherwise(0.0)
+    )
     # Where all are as long as each other, nothing tells the wait apart.
-    rest_ms = pl.when(pl.col("spread") > 0.0).then((pl.col("mean_y") - pl.col("slope") * pl.col("mean_x")).clip(0.0)).otherwise(0.0)
+    rest_ms = (
+        pl.when(pl.col("spread") > 0.0)
+        .then((pl.col("mean_y") - pl.col("slope") * pl.col("mean_x")).clip(0.0))
+        .otherwise(0.0)
+    )
     lines = lines.with_columns(slope=slope).with_columns(rest=rest_ms)
-    own = told.select("index", "model").join(lines, on="model", how="left", nulls_equal=True, maintain_order="left")
+    own = told.select("index", "model").join(
+        lines, on="model", how="left", nulls_equal=True, maintain_order="left"
+    )
     slopes, rest = (own[name].fill_null(0.0).to_numpy() for name in ("slope", "rest"))
     return slopes, rest

@@ -20,12 +20,16 @@ from overrun.analysis.words.finding import SEED, Method, Predicted
 METRICS: Final = ("ttft", "e2e", "tpot")
 PERCENTILES: Final = (50.0, 95.0, 99.0)
 # Quantiles of a curve: every fortieth of the body, then evenly in the logarithm of the share that exceeds, where an exceedance plot has its room.
-_LEVELS: Final = np.unique(np.concatenate([np.arange(0.0, 0.9, 0.025), 1.0 - np.geomspace(0.1, 1e-4, 37)]).round(6))
+_LEVELS: Final = np.unique(
+    np.concatenate([np.arange(0.0, 0.9, 0.025), 1.0 - np.geomspace(0.1, 1e-4, 37)]).round(6)
+)
 # Log units that a quantile moves because calls that come sooner or later meet other batches, also where the fix is arithmetic; as measured.
 BATCHES: Final = 0.01
 # Why nothing is predicted where the filters leave nothing.
-NO_REQUEST: Final = ("no successful request of this service, model, route, tenant and workload is in the window: look for another spelling, or widen the "
-                     "window")
+NO_REQUEST: Final = (
+    "no successful request of this service, model, route, tenant and workload is in the window: look for another spelling, or widen the "
+    "window"
+)
 # Two-sided 90 % of a normal distribution.
 Z90: Final = 1.645
 
@@ -139,8 +143,15 @@ def recorded(facts: Facts) -> Times:
 def refuse(facts: Facts, fix: Fix, method: Method, why: str) -> Prediction:
     """Return the answer that there is none, and why: without a request that nothing was recorded, whatever else the fix lacks."""
     why = why if len(facts) else NO_REQUEST
-    return Prediction(fix=fix.id, title=fix.title, method=method, assumption=fix.assumption, parameters=dict(fix.parameters), requests=len(facts),
-                      reasons={"predicted": why})
+    return Prediction(
+        fix=fix.id,
+        title=fix.title,
+        method=method,
+        assumption=fix.assumption,
+        parameters=dict(fix.parameters),
+        requests=len(facts),
+        reasons={"predicted": why},
+    )
 
 
 def predict_times(
@@ -162,40 +173,94 @@ def predict_times(
     `before` replaces the recorded times where the user met others than those. `batches` is what calls that come sooner meet (see `moved.batches`).
     """
     before = before or recorded(facts)
-    effects = [_effect(facts, before, after, draws, metric, percentile, batches) for metric in METRICS for percentile in _percentiles(facts)]
+    effects = [
+        _effect(facts, before, after, draws, metric, percentile, batches)
+        for metric in METRICS
+        for percentile in _percentiles(facts)
+    ]
     touched = _touched(before, after)
     answer = Prediction(
-        fix=fix.id, title=fix.title, method=method, assumption=fix.assumption, parameters=dict(fix.parameters), requests=len(facts), effects=effects,
-        curves=curves(before, after), cost=dict(cost or {}), goodput_before=goodput_ratio(facts, before), goodput_after=goodput_ratio(facts, after),
-        bound=bound, reasons=dict(reasons or {}))
+        fix=fix.id,
+        title=fix.title,
+        method=method,
+        assumption=fix.assumption,
+        parameters=dict(fix.parameters),
+        requests=len(facts),
+        effects=effects,
+        curves=curves(before, after),
+        cost=dict(cost or {}),
+        goodput_before=goodput_ratio(facts, before),
+        goodput_after=goodput_ratio(facts, after),
+        bound=bound,
+        reasons=dict(reasons or {}),
+    )
     if batches is not None:
-        answer.reasons["batches"] = "calls that come sooner meet other batches: that part is simulated, the rest is arithmetic"
-    set_headline(answer, facts, touched, None, "arithmetic on the recorded requests: there is no model to test back" if method == "exact"
-                 else "drawn from the recorded requests: there is no model to test back", (over_ratio(facts, before), over_ratio(facts, after)))
+        answer.reasons["batches"] = (
+            "calls that come sooner meet other batches: that part is simulated, the rest is arithmetic"
+        )
+    set_headline(
+        answer,
+        facts,
+        touched,
+        None,
+        "arithmetic on the recorded requests: there is no model to test back"
+        if method == "exact"
+        else "drawn from the recorded requests: there is no model to test back",
+        (over_ratio(facts, before), over_ratio(facts, after)),
+    )
     return answer
 
 
 def set_headline(
-    answer: Prediction, facts: Facts, touched: float, backtest: float | None, why_no_backtest: str, over: tuple[float | None, float | None]
+    answer: Prediction,
+    facts: Facts,
+    touched: float,
+    backtest: float | None,
+    why_no_backtest: str,
+    over: tuple[float | None, float | None],
 ) -> None:
     """Put the judged quantile into `predicted`, or the reason why there is none."""
     if touched == 0.0 and len(facts):
-        answer.reasons["touched"] = "the fix changes no request of this window, so it buys nothing here"
+        answer.reasons["touched"] = (
+            "the fix changes no request of this window, so it buys nothing here"
+        )
     if not len(facts):
         answer.reasons["predicted"] = NO_REQUEST
         return
     quantile = facts.percentile / 100.0
-    chosen = next((e for e in answer.effects if e.metric == facts.metric and abs(e.quantile - quantile) < 1e-9), None)
+    chosen = next(
+        (
+            e
+            for e in answer.effects
+            if e.metric == facts.metric and abs(e.quantile - quantile) < 1e-9
+        ),
+        None,
+    )
     if chosen is None or chosen.before is None or chosen.after is None:
-        answer.reasons["predicted"] = (next(iter(chosen.reasons.values()), None) if chosen else None) or f"{facts.metric} is not predicted"
+        answer.reasons["predicted"] = (
+            next(iter(chosen.reasons.values()), None) if chosen else None
+        ) or f"{facts.metric} is not predicted"
         return
     reasons = {} if backtest is not None else {"backtest_error_ratio": why_no_backtest}
     unlimited = f"nothing limits {facts.metric.upper()}"
-    reasons |= {name: unlimited for name, share in zip(("over_before_ratio", "over_after_ratio"), over, strict=True) if share is None}
+    reasons |= {
+        name: unlimited
+        for name, share in zip(("over_before_ratio", "over_after_ratio"), over, strict=True)
+        if share is None
+    }
     answer.predicted = Predicted(
-        metric=facts.metric, quantile=quantile, before=chosen.before, after=chosen.after, interval=chosen.interval, touched_ratio=touched,
-        cost=answer.cost, backtest_error_ratio=backtest, over_before_ratio=over[0], over_after_ratio=over[1],
-        reasons=reasons)
+        metric=facts.metric,
+        quantile=quantile,
+        before=chosen.before,
+        after=chosen.after,
+        interval=chosen.interval,
+        touched_ratio=touched,
+        cost=answer.cost,
+        backtest_error_ratio=backtest,
+        over_before_ratio=over[0],
+        over_after_ratio=over[1],
+        reasons=reasons,
+    )
 
 
 def _percentiles(facts: Facts) -> list[float]:
@@ -203,7 +268,13 @@ def _percentiles(facts: Facts) -> list[float]:
 
 
 def _effect(
-    facts: Facts, before: Times, after: Times, draws: Sequence[Times], metric: str, percentile: float, batches: Batches | None
+    facts: Facts,
+    before: Times,
+    after: Times,
+    draws: Sequence[Times],
+    metric: str,
+    percentile: float,
+    batches: Batches | None,
 ) -> Effect:
     old, new = (_sorted(times.of(metric)) for times in (before, after))
     effect = blank(metric, percentile, len(old), len(new))
@@ -212,12 +283,18 @@ def _effect(
     q = percentile / 100.0
     effect.before, effect.after = sorted_quantile(old, q), sorted_quantile(new, q)
     sampled = [resampled_quantiles(new, q, np.random.default_rng(SEED))]
-    sampled += [resampled_quantiles(_sorted(draw.of(metric)), q, np.random.default_rng(SEED)) for draw in draws]
+    sampled += [
+        resampled_quantiles(_sorted(draw.of(metric)), q, np.random.default_rng(SEED))
+        for draw in draws
+    ]
     low, high = np.percentile(np.concatenate(sampled), [5.0, 95.0])
     moved, met = (0.0, 0.0) if batches is None else batches(metric, q)
     spread = float(np.hypot(met, BATCHES if facts.calls.height else 0.0))
     best = max(1e-3, effect.after)
-    below, above = (np.hypot(max(0.0, np.log(wide)), Z90 * spread) for wide in (best / max(1e-3, low), high / best))
+    below, above = (
+        np.hypot(max(0.0, np.log(wide)), Z90 * spread)
+        for wide in (best / max(1e-3, low), high / best)
+    )
     effect.after *= float(np.exp(moved))
     effect.interval = (effect.after * float(np.exp(-below)), effect.after * float(np.exp(above)))
     return effect
@@ -225,10 +302,19 @@ def _effect(
 
 def blank(metric: str, percentile: float, n_before: int, n_after: int) -> Effect:
     """Return an effect without figures; its reasons say whether so many requests support the percentile."""
-    effect = Effect(metric=metric, quantile=percentile / 100.0, before=None, after=None, interval=None, reasons={})
+    effect = Effect(
+        metric=metric,
+        quantile=percentile / 100.0,
+        before=None,
+        after=None,
+        interval=None,
+        reasons={},
+    )
     n = min(n_before, n_after)
     if n < min_n(percentile):
-        effect.reasons = {"before": f"P{percentile:g} needs at least {min_n(percentile)} requests with {metric.upper()}, there are {n}"}
+        effect.reasons = {
+            "before": f"P{percentile:g} needs at least {min_n(percentile)} requests with {metric.upper()}, there are {n}"
+        }
     return effect
 
 
@@ -241,7 +327,9 @@ def _touched(before: Times, after: Times) -> float:
     changed = np.zeros(len(before.e2e), np.bool_)
     for metric in METRICS:
         old, new = before.of(metric), after.of(metric)
-        changed |= (np.isnan(old) != np.isnan(new)) | (np.abs(np.nan_to_num(new) - np.nan_to_num(old)) > 1e-6)
+        changed |= (np.isnan(old) != np.isnan(new)) | (
+            np.abs(np.nan_to_num(new) - np.nan_to_num(old)) > 1e-6
+        )
     return float(changed.mean()) if len(changed) else 0.0
 
 
@@ -254,8 +342,15 @@ def curves(before: Times, after: Times) -> list[Curve]:
         if n < min_n(50.0):
             continue
         levels = _LEVELS[1.0 - 1.0 / n >= _LEVELS]
-        found.append(Curve(metric=metric, n=n, exceeded=(1.0 - levels).round(6).tolist(),
-                           before_ms=np.quantile(old, levels).tolist(), after_ms=np.quantile(new, levels).tolist()))
+        found.append(
+            Curve(
+                metric=metric,
+                n=n,
+                exceeded=(1.0 - levels).round(6).tolist(),
+                before_ms=np.quantile(old, levels).tolist(),
+                after_ms=np.quantile(new, levels).tolist(),
+            )
+        )
     return found
 
 
@@ -271,7 +366,11 @@ def goodput_ratio(facts: Facts, times: Times) -> float | None:
 
     None with an ITL limit or where a metric is missing for all.
     """
-    limits = {metric: limit for metric in (*METRICS, "itl") if (limit := limits_of(facts.requests, facts.slo, metric)) is not None}
+    limits = {
+        metric: limit
+        for metric in (*METRICS, "itl")
+        if (limit := limits_of(facts.requests, facts.slo, metric)) is not None
+    }
     if "itl" in limits or not limits or not len(facts):
         return None
     one_token = np.nan_to_num(facts.ms("output_tokens"), nan=2.0) <= 1.0

@@ -9,7 +9,14 @@ from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_t
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 
 
-def multiplied(facts: Facts, fix: Fix, first: float, later: float | None = None, *, which: BoolArray | None = None) -> Prediction:
+def multiplied(
+    facts: Facts,
+    fix: Fix,
+    first: float,
+    later: float | None = None,
+    *,
+    which: BoolArray | None = None,
+) -> Prediction:
     """Return the answer where the time to the first token (queue apart where it is known) is multiplied by `first` and the rest by `later`."""
     ttft_delta, e2e_delta = scaled_ms(facts, first, first if later is None else later)
     if which is not None:
@@ -17,7 +24,9 @@ def multiplied(facts: Facts, fix: Fix, first: float, later: float | None = None,
     ttft, e2e = facts.per_request(e2e_delta, ttft_delta)
     old = recorded(facts)
     touched = np.zeros(len(facts), np.bool_)
-    chosen = facts.answering >= 0 if which is None else (facts.answering >= 0) & which[facts.answering]
+    chosen = (
+        facts.answering >= 0 if which is None else (facts.answering >= 0) & which[facts.answering]
+    )
     touched[chosen] = True
     tpot = np.where(touched, old.tpot * (first if later is None else later), old.tpot)
     return predict_times(facts, fix, Times(old.ttft + ttft, old.e2e + e2e, tpot), method="estimate")

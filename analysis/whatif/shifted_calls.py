@@ -39,16 +39,27 @@ def batches(facts: Facts, after: Times, sooner_ms: FloatArray) -> Batches | None
     engines, why = facts.engines
     if why is not None or not engines or any(engine.unseen for engine in engines):
         return None
-    sides = [(_with(facts, after, engines, None, draw), _with(facts, after, engines, sooner_ms, draw)) for draw in (None, *range(len(engines[0].refits)))]
+    sides = [
+        (_with(facts, after, engines, None, draw), _with(facts, after, engines, sooner_ms, draw))
+        for draw in (None, *range(len(engines[0].refits)))
+    ]
 
     def factor(metric: str, quantile: float) -> tuple[float, float]:
-        told, olds, news = after.of(metric), [old.of(metric) for old, _ in sides], [new.of(metric) for _, new in sides]
+        told, olds, news = (
+            after.of(metric),
+            [old.of(metric) for old, _ in sides],
+            [new.of(metric) for _, new in sides],
+        )
         redrawn = _sampled(olds[0], news[0], quantile)
-        spread = float(np.std([_log_ratio(old, new, quantile) for old, new in zip(olds, news, strict=True)]))
+        spread = float(
+            np.std([_log_ratio(old, new, quantile) for old, new in zip(olds, news, strict=True)])
+        )
         unknown = float(np.hypot(_sampled(told, olds[0], quantile), spread))
         # By how much the replay of the recorded calls is off counts as far as that is no chance (James and Stein).
         off = float(np.mean([_log_ratio(told, old, quantile) for old in olds]))
-        moved = float(np.mean([_log_ratio(told, new, quantile) for new in news])) - (off * max(0.0, 1.0 - (unknown / off) ** 2) if off else 0.0)
+        moved = float(np.mean([_log_ratio(told, new, quantile) for new in news])) - (
+            off * max(0.0, 1.0 - (unknown / off) ** 2) if off else 0.0
+        )
         # The mean of what arithmetic and the replay say, weighed by what each does not know: what other batches do, and the replay's own error.
         meets = max(moved**2, redrawn**2)
         share = meets / max(meets + unknown**2, 1e-12)
@@ -80,16 +91,31 @@ def sooner_ms(facts: Facts, before_ms: FloatArray, whole_ms: FloatArray) -> Floa
     """
     row, start = facts.request_of, facts.calls["start_us"].to_numpy() / 1000.0
     mine, at = row >= 0, np.maximum(row, 0)
-    begun, end = facts.requests["start_us"].to_numpy() / 1000.0, facts.requests["start_us"].to_numpy() / 1000.0 + facts.ms("e2e_ms")
+    begun, end = (
+        facts.requests["start_us"].to_numpy() / 1000.0,
+        facts.requests["start_us"].to_numpy() / 1000.0 + facts.ms("e2e_ms"),
+    )
     known, answers = facts.answering >= 0, end.copy()
     answers[known] = start[facts.answering[known]]
-    ahead = np.where(start >= answers[at], 1.0, np.clip((start - begun[at]) / np.maximum(answers - begun, 1e-3)[at], 0.0, 1.0))
+    ahead = np.where(
+        start >= answers[at],
+        1.0,
+        np.clip((start - begun[at]) / np.maximum(answers - begun, 1e-3)[at], 0.0, 1.0),
+    )
     behind = np.clip((start - answers[at]) / np.maximum(end - answers, 1e-3)[at], 0.0, 1.0)
-    sooner: FloatArray = np.where(mine, ahead * before_ms[at] + behind * np.maximum(whole_ms - before_ms, 0.0)[at], 0.0)
+    sooner: FloatArray = np.where(
+        mine, ahead * before_ms[at] + behind * np.maximum(whole_ms - before_ms, 0.0)[at], 0.0
+    )
     return sooner
 
 
-def _with(facts: Facts, after: Times, engines: list[Engine], sooner_ms: FloatArray | None, draw: int | None) -> Times:
+def _with(
+    facts: Facts,
+    after: Times,
+    engines: list[Engine],
+    sooner_ms: FloatArray | None,
+    draw: int | None,
+) -> Times:
     """The requests' times after the fix with the calls' own times as the engines replay them: as they came, or sooner."""
     whole, first = np.zeros(facts.calls.height), np.zeros(facts.calls.height)
     for engine in engines:
@@ -98,11 +124,18 @@ def _with(facts: Facts, after: Times, engines: list[Engine], sooner_ms: FloatArr
         if sooner_ms is not None:
             shift, chained = sooner_ms[pool.rows] / 1000.0, calls.after >= 0
             # What follows another call comes sooner by what its own pause got shorter.
-            gap = calls.arrival_s - np.where(chained, shift - shift[np.maximum(calls.after, 0)], shift)
+            gap = calls.arrival_s - np.where(
+                chained, shift - shift[np.maximum(calls.after, 0)], shift
+            )
             calls = replace(calls, arrival_s=np.where(chained, np.maximum(gap, 0.0), gap))
         costs: Costs = engine.costs if draw is None else engine.refits[draw]
-        run = simulate(calls, replace(setup, router=LEAST_LOAD) if pool.router == LEAST_LOAD else setup, costs)
-        whole[pool.rows], first[pool.rows] = 1000.0 * (run.e2e_s - pool.e2e_s), 1000.0 * (run.ttft_s - pool.ttft_s)
+        run = simulate(
+            calls, replace(setup, router=LEAST_LOAD) if pool.router == LEAST_LOAD else setup, costs
+        )
+        whole[pool.rows], first[pool.rows] = (
+            1000.0 * (run.e2e_s - pool.e2e_s),
+            1000.0 * (run.ttft_s - pool.ttft_s),
+        )
     ttft, e2e = facts.per_request(whole, first)
     return Times(np.maximum(after.ttft + ttft, 0.0), np.maximum(after.e2e + e2e, 0.0), after.tpot)
 

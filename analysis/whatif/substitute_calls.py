@@ -19,7 +19,11 @@ class Neighbours:
 
     def __init__(self, facts: Facts, among: BoolArray, *, same_model: bool = True) -> None:
         self._minute = facts.calls["start_us"].to_numpy() // _MINUTE_US
-        names = facts.calls["model"].fill_null("").to_list() if same_model else [""] * facts.calls.height
+        names = (
+            facts.calls["model"].fill_null("").to_list()
+            if same_model
+            else [""] * facts.calls.height
+        )
         self._model = np.array(names, dtype=object)
         self._among = among
         self._pools: dict[tuple[str, int], IntArray] = {}

@@ -10,7 +10,14 @@ import polars as pl
 
 from overrun.analysis.numbers.span_replay import Tree, trees
 from overrun.analysis.whatif.facts import Facts
-from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from overrun.analysis.whatif.prediction import (
+    Fix,
+    Prediction,
+    Times,
+    predict_times,
+    recorded,
+    refuse,
+)
 from overrun.analysis.whatif.shifted_calls import batches
 from overrun.analysis.words.arrays import BoolArray
 
@@ -22,7 +29,13 @@ _USUAL: Final = 0.8
 
 
 def predict_replayed(
-    facts: Facts, fix: Fix, choose: Callable[[pl.DataFrame, Tree], Choice], *, why_none: str, cost_name: str, torn: BoolArray | None = None
+    facts: Facts,
+    fix: Fix,
+    choose: Callable[[pl.DataFrame, Tree], Choice],
+    *,
+    why_none: str,
+    cost_name: str,
+    torn: BoolArray | None = None,
 ) -> Prediction:
     """Return the answer where `choose` names, per trace, the spans that go and the groups that run side by side.
 
@@ -34,7 +47,10 @@ def predict_replayed(
     span_of = facts.calls["span_id"].to_list()
     old = recorded(facts)
     ttft, e2e, hit = old.ttft.copy(), old.e2e.copy(), np.zeros(len(facts), np.bool_)
-    row_of, sooner = {span: row for row, span in enumerate(span_of) if facts.request_of[row] >= 0}, np.zeros(len(span_of))
+    row_of, sooner = (
+        {span: row for row, span in enumerate(span_of) if facts.request_of[row] >= 0},
+        np.zeros(len(span_of)),
+    )
     for trace, rows, tree in trees(facts.spans):
         at = place.get(trace)
         if at is None:
@@ -44,7 +60,12 @@ def predict_replayed(
             continue
         start, end = tree.replay(gone, together)
         hit[at] = True
-        e2e[at] = max(0.0, old.e2e[at] + (end[tree.root] - start[tree.root]) - (tree.end[tree.root] - tree.start[tree.root]))
+        e2e[at] = max(
+            0.0,
+            old.e2e[at]
+            + (end[tree.root] - start[tree.root])
+            - (tree.end[tree.root] - tree.start[tree.root]),
+        )
         ids = rows["span_id"].to_list()
         for moved, span in enumerate(ids):
             if span in row_of and facts.request_of[row_of[span]] == at:
@@ -58,16 +79,35 @@ def predict_replayed(
     reasons = {}
     if torn is not None and torn.any():
         ttft[torn] = e2e[torn] = np.nan
-        reasons["unseen"] = f"{int(torn.sum())} of {len(facts)} requests lack a span that all others of their route have and are left out of the figures after"
+        reasons["unseen"] = (
+            f"{int(torn.sum())} of {len(facts)} requests lack a span that all others of their route have and are left out of the figures after"
+        )
     after = Times(ttft, e2e, old.tpot)
-    return predict_times(facts, fix, after, method="exact", cost={cost_name: float(hit.mean())}, reasons=reasons, batches=batches(facts, after, sooner))
+    return predict_times(
+        facts,
+        fix,
+        after,
+        method="exact",
+        cost={cost_name: float(hit.mean())},
+        reasons=reasons,
+        batches=batches(facts, after, sooner),
+    )
 
 
 def torn(facts: Facts, stage: str) -> BoolArray:
     """Return which requests have fewer spans of a stage than nearly all of their route: some of theirs were lost, and what is left tells too little."""
     counts = facts.spans.filter(pl.col("stage") == stage).group_by("trace_id").agg(spans=pl.len())
-    each = facts.requests.select("trace_id", "route").join(counts, on="trace_id", how="left", maintain_order="left").with_columns(pl.col("spans").fill_null(0))
+    each = (
+        facts.requests.select("trace_id", "route")
+        .join(counts, on="trace_id", how="left", maintain_order="left")
+        .with_columns(pl.col("spans").fill_null(0))
+    )
     usual = pl.col("spans").mode().max().over("route")
     same = (pl.col("spans") == usual).mean().over("route")
-    out: BoolArray = each.select((pl.col("spans") < usual) & (same >= _USUAL)).to_series().fill_null(False).to_numpy()
+    out: BoolArray = (
+        each.select((pl.col("spans") < usual) & (same >= _USUAL))
+        .to_series()
+        .fill_null(False)
+        .to_numpy()
+    )
     return out

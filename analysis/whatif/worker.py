@@ -55,7 +55,9 @@ class Worker:
         catalogue.read(fix, texts)  # a bad parameter is refused before anything is sent
         with self._count:
             if self._waiting >= MOST_WAITING:
-                raise WhatIfError(f"{self._waiting} what-ifs are waiting already: ask again in a minute")
+                raise WhatIfError(
+                    f"{self._waiting} what-ifs are waiting already: ask again in a minute"
+                )
             self._waiting += 1
         try:
             with self._turn:
@@ -68,7 +70,9 @@ class Worker:
         """Start the process, which makes itself ready for the first question, unless it runs: a second or two that nobody then waits for."""
         if self._turn.acquire(blocking=False):
             try:
-                with contextlib.suppress(OSError, StoreUnavailable):  # the question itself will say so
+                with contextlib.suppress(
+                    OSError, StoreUnavailable
+                ):  # the question itself will say so
                     self._open()
             finally:
                 self._turn.release()
@@ -86,8 +90,21 @@ class Worker:
 
     def _asked(self, facts: Facts, fix: str, texts: Mapping[str, str | None]) -> Prediction:
         spans = facts.spans if getattr(catalogue.find(fix), "NEEDS_SPANS", False) else None
-        sent = (facts.requests, facts.calls, facts.points, facts.slo, facts.metric, facts.failed, facts.left_out, facts.effort, facts.budgets,
-                _frames(facts.before), spans, fix, dict(texts))
+        sent = (
+            facts.requests,
+            facts.calls,
+            facts.points,
+            facts.slo,
+            facts.metric,
+            facts.failed,
+            facts.left_out,
+            facts.effort,
+            facts.budgets,
+            _frames(facts.before),
+            spans,
+            fix,
+            dict(texts),
+        )
         try:
             pipe = self._open()
             pipe.send(sent)
@@ -96,7 +113,9 @@ class Worker:
             if self._closing:
                 raise StoreUnavailable(_CLOSING) from error
             self._end()
-            raise WhatIfError("the what-if's process ended (out of memory?): ask for a shorter window") from error
+            raise WhatIfError(
+                "the what-if's process ended (out of memory?): ask for a shorter window"
+            ) from error
         if isinstance(answer, Prediction):
             return answer
         raise WhatIfError(str(answer))
@@ -107,7 +126,9 @@ class Worker:
         if self._process is None or not self._process.is_alive() or self._pipe is None:
             context = multiprocessing.get_context("spawn")
             self._pipe, theirs = context.Pipe()
-            self._process = context.Process(target=_serve, args=(theirs,), name="overrun-whatif", daemon=True)
+            self._process = context.Process(
+                target=_serve, args=(theirs,), name="overrun-whatif", daemon=True
+            )
             self._process.start()
             theirs.close()
         return self._pipe
@@ -122,11 +143,36 @@ def _serve(pipe: Connection) -> None:
     engines: OrderedDict[Any, Any] = OrderedDict()
     while True:
         try:
-            requests, calls, points, slo, metric, failed, left_out, effort, budgets, before, spans, fix, texts = pipe.recv()
+            (
+                requests,
+                calls,
+                points,
+                slo,
+                metric,
+                failed,
+                left_out,
+                effort,
+                budgets,
+                before,
+                spans,
+                fix,
+                texts,
+            ) = pipe.recv()
         except (EOFError, OSError):
             return
-        facts = Facts(requests, calls, points, slo, metric, failed, left_out, effort, budgets, _earlier(before, slo, metric),
-                      load_spans=partial(_given, spans))
+        facts = Facts(
+            requests,
+            calls,
+            points,
+            slo,
+            metric,
+            failed,
+            left_out,
+            effort,
+            budgets,
+            _earlier(before, slo, metric),
+            load_spans=partial(_given, spans),
+        )
         pipe.send(_answer(engines, facts, fix, texts))
 
 
@@ -134,7 +180,9 @@ def _frames(before: Facts | None) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFr
     return None if before is None else (before.requests, before.calls, before.points)
 
 
-def _earlier(frames: tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame] | None, slo: Slo, metric: str) -> Facts | None:
+def _earlier(
+    frames: tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame] | None, slo: Slo, metric: str
+) -> Facts | None:
     return None if frames is None else Facts(frames[0], frames[1], frames[2], slo, metric)
 
 
@@ -142,7 +190,9 @@ def _given(spans: pl.DataFrame | None) -> pl.DataFrame:
     return pl.DataFrame() if spans is None else spans
 
 
-def _answer(engines: OrderedDict[Any, Any], facts: Facts, fix: str, texts: dict[str, str | None]) -> Prediction | str:
+def _answer(
+    engines: OrderedDict[Any, Any], facts: Facts, fix: str, texts: dict[str, str | None]
+) -> Prediction | str:
     key = (*_key(facts.calls), facts.effort)
     if key in engines:
         facts.__dict__["engines"] = engines[key]
@@ -161,4 +211,8 @@ def _answer(engines: OrderedDict[Any, Any], facts: Facts, fix: str, texts: dict[
 
 def _key(calls: pl.DataFrame) -> tuple[int, int]:
     """Tells one set of calls from another."""
-    return calls.height, int(calls.select("start_us", "e2e_ms", "input_tokens", "output_tokens", "request").hash_rows().sum())
+    return calls.height, int(
+        calls.select("start_us", "e2e_ms", "input_tokens", "output_tokens", "request")
+        .hash_rows()
+        .sum()
+    )

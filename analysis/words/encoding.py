@@ -53,7 +53,9 @@ def _plain(value: Any) -> Any:
 
 Answer = TypeVar("Answer")
 # In UTF-8: U+0080-009F, 061C, 200B-200F, 2028-202E, 2060-206F, FEFF. Outside of strings JSON has no such bytes.
-_STEERS = re.compile(rb"\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]|\xef\xbb\xbf")
+_STEERS = re.compile(
+    rb"\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]|\xef\xbb\xbf"
+)
 _LEARNING = threading.Lock()
 _DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)

@@ -75,7 +75,10 @@ class Fix(msgspec.Struct, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.whatif is None and "whatif" not in self.reasons:
-            self.reasons = {**self.reasons, "whatif": "no what-if stands for it with what is known here"}
+            self.reasons = {
+                **self.reasons,
+                "whatif": "no what-if stands for it with what is known here",
+            }
 
 
 class Finding(msgspec.Struct, kw_only=True):
@@ -149,7 +152,11 @@ def say_ms(value_ms: float) -> str:
 
 def say_s(seconds: float) -> str:
     """Return a length of time in the unit that people use for its size: `150 s`, `60 min`, `24 h`, `4 d`."""
-    for least, unit_s, unit in ((259_200.0, 86_400.0, "d"), (10_800.0, 3_600.0, "h"), (600.0, 60.0, "min")):
+    for least, unit_s, unit in (
+        (259_200.0, 86_400.0, "d"),
+        (10_800.0, 3_600.0, "h"),
+        (600.0, 60.0, "min"),
+    ):
         if seconds >= least:
             return f"{seconds / unit_s:.3g} {unit}"
     return f"{seconds:,.0f} s"
@@ -157,7 +164,10 @@ def say_s(seconds: float) -> str:
 
 def say_rate(per_s: float, what: str) -> str:
     """Return a rate over the unit of time in which it can be counted: `6.28 requests/s`, `18.9 requests/min`, `3.6 requests/h`."""
-    rate, unit = next((each for each in ((per_s, "s"), (60.0 * per_s, "min")) if each[0] >= 0.1 or not per_s), (3_600.0 * per_s, "h"))
+    rate, unit = next(
+        (each for each in ((per_s, "s"), (60.0 * per_s, "min")) if each[0] >= 0.1 or not per_s),
+        (3_600.0 * per_s, "h"),
+    )
     return f"{rate:,.0f} {what}/{unit}" if rate >= 100.0 else f"{rate:.3g} {what}/{unit}"
 
 
@@ -178,7 +188,9 @@ def say_over(predicted: Predicted) -> str:
 
 def say_costs(predicted: Predicted) -> str:
     """Return what a fix costs: `truncated 5.5 %, replicas factor 1.5, network floor 2.3 ms, saved 0.80 USD per 1,000 requests`."""
-    return ", ".join(_say_price(name, value, predicted.currency) for name, value in predicted.cost.items())
+    return ", ".join(
+        _say_price(name, value, predicted.currency) for name, value in predicted.cost.items()
+    )
 
 
 def say_money(amount: float) -> str:
@@ -193,7 +205,10 @@ def _say_price(name: str, value: float, currency: str | None) -> str:
     if unit == "ms":
         return f"{words.replace('_', ' ')} {say_ms(value)}"
     if name.endswith("_per_1000_requests"):
-        return f"{words.removesuffix('_per_1000')} {say_money(value)} {currency or ''}".rstrip() + " per 1,000 requests"
+        return (
+            f"{words.removesuffix('_per_1000')} {say_money(value)} {currency or ''}".rstrip()
+            + " per 1,000 requests"
+        )
     return f"{name.replace('_', ' ')} {value:,.6g}"
 
 
@@ -211,11 +226,18 @@ def say_sample(finding: Finding) -> str:
     """Return what a finding rests on, of a cause with its stage's part and 95 % interval: `n 2,655, 185 slow; decode is 96 % of the excess (94 % to 98 %)`."""
     evidence = finding.evidence
     counted = f"n {evidence.get('n', 0):,}, {evidence.get('n_tail', 0):,} slow"
-    share, interval = evidence.get("stage_share_of_excess"), evidence.get("stage_share_of_excess_interval")
+    share, interval = (
+        evidence.get("stage_share_of_excess"),
+        evidence.get("stage_share_of_excess_interval"),
+    )
     if share is None or not interval:
         return counted
     low, high = map(say_ratio, interval)
-    return counted if low == high or not evidence.get("claims_ms") else f"{counted}; {finding.stage} is {say_ratio(share)} of the excess ({low} to {high})"
+    return (
+        counted
+        if low == high or not evidence.get("claims_ms")
+        else f"{counted}; {finding.stage} is {say_ratio(share)} of the excess ({low} to {high})"
+    )
 
 
 def say_count(n: int, what: str) -> str:
@@ -242,7 +264,9 @@ def printable(text: str | None, most: int = 60) -> str:
 def _printable(text: str, most: int) -> str:
     kept = "".join(" " if char.isspace() else char for char in text)
     kept = "".join(
-        char for char in kept if unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+        char
+        for char in kept
+        if unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
     )
     kept = " ".join(kept.replace("[", "(").replace("]", ")").split())
     return (kept if len(kept) <= most else kept[: most - 3].rstrip() + "...") or "unnamed"

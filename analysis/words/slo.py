@@ -27,7 +27,12 @@ class Slo(msgspec.Struct, frozen=True, kw_only=True):
 
     def limits(self) -> dict[str, float]:
         """Return the limits that are set, by metric (`ttft`, `itl`, `tpot`, `e2e`), in milliseconds."""
-        values = {"ttft": self.ttft_ms, "itl": self.itl_ms, "tpot": self.tpot_ms, "e2e": self.e2e_ms}
+        values = {
+            "ttft": self.ttft_ms,
+            "itl": self.itl_ms,
+            "tpot": self.tpot_ms,
+            "e2e": self.e2e_ms,
+        }
         return {metric: value for metric, value in values.items() if value is not None}
 
 
@@ -85,11 +90,15 @@ def parse_slo(text: str) -> Slo:
         SloError: unknown key (named with the nearest known one), value out of range, unclear unit, or no limit at all.
     """
     if len(text) > _LONGEST_TEXT:
-        raise SloError(f"SLO text has {len(text)} characters, at most {_LONGEST_TEXT} are read: shorten it")
+        raise SloError(
+            f"SLO text has {len(text)} characters, at most {_LONGEST_TEXT} are read: shorten it"
+        )
     words, pairs = _split(text)
     if len(words) > 1 or (words and words[0] not in PRESETS):
         word = words[1] if len(words) > 1 else words[0]
-        raise SloError(f"SLO text has {word!r}, which is no preset and no key:value pair: {nearest(word, PRESETS)}")
+        raise SloError(
+            f"SLO text has {word!r}, which is no preset and no key:value pair: {nearest(word, PRESETS)}"
+        )
     limits: list[_Limit] = []
     settings: dict[str, float] = {}
     for key, value in pairs:
@@ -116,13 +125,17 @@ def _split(text: str) -> tuple[list[str], list[tuple[str, str]]]:
 
 def _limit(key: str, value: str) -> _Limit:
     if key == "ntpot":
-        raise SloError("ntpot (end-to-end time per output token) is not judged here: use tpot, or request_latency")
+        raise SloError(
+            "ntpot (end-to-end time per output token) is not judged here: use tpot, or request_latency"
+        )
     if key not in _KEYS:
         raise SloError(f"SLO key {key!r} is unknown: {nearest(key, [*_KEYS, *_SETTINGS])}")
     match = _VALUE.match(value)
     number = float(match["number"]) if match else math.nan
     if match is None or not 0 < number < math.inf:
-        raise SloError(f"SLO {key}:{value} is not a time above 0: write {key}:500, {key}:500ms or {key}:0.5s")
+        raise SloError(
+            f"SLO {key}:{value} is not a time above 0: write {key}:500, {key}:500ms or {key}:0.5s"
+        )
     return _Limit(key, _KEYS[key][0], number, match["unit"])
 
 

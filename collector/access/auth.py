@@ -35,7 +35,10 @@ class Tokens:
     def from_environment(cls, environment: Mapping[str, str]) -> Tokens:
         """OVERRUN_INGEST_TOKEN and OVERRUN_READ_TOKEN; OVERRUN_TOKEN sets both. Never from the command line: others can read that."""
         both = environment.get("OVERRUN_TOKEN") or None
-        return cls(environment.get("OVERRUN_INGEST_TOKEN") or both, environment.get("OVERRUN_READ_TOKEN") or both)
+        return cls(
+            environment.get("OVERRUN_INGEST_TOKEN") or both,
+            environment.get("OVERRUN_READ_TOKEN") or both,
+        )
 
     @classmethod
     def from_file(cls, path: Path) -> Tokens:
@@ -45,18 +48,26 @@ class Tokens:
             ConfigError: the file cannot be read or has no token.
         """
         try:
-            lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip() and not line.startswith("#")]
+            lines = [
+                line.strip()
+                for line in path.read_text(encoding="utf-8").splitlines()
+                if line.strip() and not line.startswith("#")
+            ]
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"the token file {path} cannot be read: {error}") from error
         named = dict(line.split("=", 1) for line in lines if line.startswith(("ingest=", "read=")))
         both = next((line for line in lines if not line.startswith(("ingest=", "read="))), None)
         found = cls(named.get("ingest") or both, named.get("read") or both)
         if found == cls():
-            raise ConfigError(f"the token file {path} is empty: write `ingest=TOKEN` and `read=TOKEN`, or one token for both")
+            raise ConfigError(
+                f"the token file {path} is empty: write `ingest=TOKEN` and `read=TOKEN`, or one token for both"
+            )
         return found
 
     @classmethod
-    def find(cls, environment: Mapping[str, str], token_file: str, host: str, beside: Path) -> Tokens:
+    def find(
+        cls, environment: Mapping[str, str], token_file: str, host: str, beside: Path
+    ) -> Tokens:
         """The tokens to ask for: of the file, else of the environment; in a container that listens beyond itself, made at the first start.
 
         Raises:
@@ -77,15 +88,21 @@ class Tokens:
         Raises:
             ConfigError: `host` (of ingest) or `api_host` (of reading) is not loopback and its token is missing.
         """
-        for at, token, name in ((host, self.ingest, "OVERRUN_INGEST_TOKEN"), (api_host, self.read, "OVERRUN_READ_TOKEN")):
+        for at, token, name in (
+            (host, self.ingest, "OVERRUN_INGEST_TOKEN"),
+            (api_host, self.read, "OVERRUN_READ_TOKEN"),
+        ):
             if token is None and not is_loopback(at):
-                raise ConfigError(f"--host {at} lets other machines in: set OVERRUN_TOKEN (or {name}), name a --token-file, or use 127.0.0.1")
+                raise ConfigError(
+                    f"--host {at} lets other machines in: set OVERRUN_TOKEN (or {name}), name a --token-file, or use 127.0.0.1"
+                )
 
 
 def in_container(environment: Mapping[str, str]) -> bool:
     """Whether this process runs in a container, as far as it can tell."""
     return bool(environment.get("KUBERNETES_SERVICE_HOST") or environment.get("container")) or any(
-        Path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv"))
+        Path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv")
+    )
 
 
 def _make_file(path: Path) -> None:
@@ -94,7 +111,9 @@ def _make_file(path: Path) -> None:
         with os.fdopen(handle, "w", encoding="utf-8") as out:
             out.write(f"ingest={secrets.token_urlsafe(32)}\nread={secrets.token_urlsafe(32)}\n")
     except OSError as error:
-        raise ConfigError(f"no token is set and {path} cannot be written ({error.strerror}): set OVERRUN_TOKEN or name a --token-file") from error
+        raise ConfigError(
+            f"no token is set and {path} cannot be written ({error.strerror}): set OVERRUN_TOKEN or name a --token-file"
+        ) from error
 
 
 def is_loopback(host: str) -> bool:
@@ -115,4 +134,6 @@ def check(authorization: str | None, token: str | None) -> None:
         return
     kind, _, given = (authorization or "").partition(" ")
     if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), token.encode()):
-        raise Unauthorized("a bearer token is needed: send the header `authorization: Bearer TOKEN`")
+        raise Unauthorized(
+            "a bearer token is needed: send the header `authorization: Bearer TOKEN`"
+        )

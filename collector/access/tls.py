@@ -31,12 +31,16 @@ class Certificates:
         if not (settings.tls_cert or settings.tls_key or settings.tls_client_ca):
             return None
         if not (settings.tls_cert and settings.tls_key):
-            raise ConfigError("TLS wants both tls_cert and tls_key (and tls_client_ca only beside them): name two PEM files")
+            raise ConfigError(
+                "TLS wants both tls_cert and tls_key (and tls_client_ca only beside them): name two PEM files"
+            )
         made = cls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
         try:
             made._context()
         except OSError as error:  # ssl.SSLError is one
-            raise ConfigError(f"the TLS files {made.cert}, {made.key} {made.client_ca} cannot be used: {error.strerror or error}") from error
+            raise ConfigError(
+                f"the TLS files {made.cert}, {made.key} {made.client_ca} cannot be used: {error.strerror or error}"
+            ) from error
         return made
 
     def _context(self) -> ssl.SSLContext:
@@ -50,9 +54,15 @@ class Certificates:
         """gRPC server credentials."""
         authority = Path(self.client_ca).read_bytes() if self.client_ca else None
         pair = (Path(self.key).read_bytes(), Path(self.cert).read_bytes())
-        return grpc.ssl_server_credentials([pair], root_certificates=authority, require_client_auth=authority is not None)
+        return grpc.ssl_server_credentials(
+            [pair], root_certificates=authority, require_client_auth=authority is not None
+        )
 
     def for_uvicorn(self) -> dict[str, Any]:
         """Arguments of `uvicorn.Config`."""
         made: dict[str, Any] = {"ssl_certfile": self.cert, "ssl_keyfile": self.key}
-        return made | ({"ssl_ca_certs": self.client_ca, "ssl_cert_reqs": int(ssl.CERT_REQUIRED)} if self.client_ca else {})
+        return made | (
+            {"ssl_ca_certs": self.client_ca, "ssl_cert_reqs": int(ssl.CERT_REQUIRED)}
+            if self.client_ca
+            else {}
+        )

@@ -18,7 +18,9 @@ def trusted(url: str, environment: Mapping[str, str] = os.environ) -> ssl.SSLCon
     """
     if not url.startswith("https:"):
         return False
-    authority, cert, key = (environment.get(f"OVERRUN_TLS_{name}") for name in ("CA", "CLIENT_CERT", "CLIENT_KEY"))
+    authority, cert, key = (
+        environment.get(f"OVERRUN_TLS_{name}") for name in ("CA", "CLIENT_CERT", "CLIENT_KEY")
+    )
     context = ssl.create_default_context()
     try:
         if authority:
@@ -26,5 +28,7 @@ def trusted(url: str, environment: Mapping[str, str] = os.environ) -> ssl.SSLCon
         if cert:
             context.load_cert_chain(cert, key)
     except OSError as error:
-        raise ConfigError(f"OVERRUN_TLS_CA, OVERRUN_TLS_CLIENT_CERT or _KEY cannot be used: {error.strerror or error}") from error
+        raise ConfigError(
+            f"OVERRUN_TLS_CA, OVERRUN_TLS_CLIENT_CERT or _KEY cannot be used: {error.strerror or error}"
+        ) from error
     return context

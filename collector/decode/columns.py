@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValueList
+from opentelemetry.proto.common.v1.common_pb2 import (
+    AnyValue,
+    ArrayValue,
+    InstrumentationScope,
+    KeyValueList,
+)
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from overrun.collector.errors import BadPayload
@@ -19,10 +24,16 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 # Deeper nesting than this in an attribute value is cut to null, whatever the settings allow (normalise/limits.py): Python's own recursion has to hold.
 MAX_VALUE_DEPTH = 24
-BROKEN_VALUE = "a value inside an array or map is broken, not UTF-8, or nested more than a hundred deep"
+BROKEN_VALUE = (
+    "a value inside an array or map is broken, not UTF-8, or nested more than a hundred deep"
+)
 NOT_A_REQUEST = "the body is not an OTLP trace export request in protobuf"
 # Under which keys the counts of what a sender's limits took are stored, of attributes, events and links: OpenTelemetry's own for formats without such fields.
-DROPPED_KEYS = ("otel.dropped_attributes_count", "otel.dropped_events_count", "otel.dropped_links_count")
+DROPPED_KEYS = (
+    "otel.dropped_attributes_count",
+    "otel.dropped_events_count",
+    "otel.dropped_links_count",
+)
 ARRAY, MAP, BLOB = 5, 6, 7  # field numbers of AnyValue: what `Attributes.others` holds
 
 
@@ -123,11 +134,15 @@ class RawSpans:
         return len(self.body)
 
 
-def source(resource: Resource, resource_url: str, scope: InstrumentationScope, scope_url: str) -> Source:
+def source(
+    resource: Resource, resource_url: str, scope: InstrumentationScope, scope_url: str
+) -> Source:
     """A resource and a scope of it as plain values."""
     of_resource, of_scope = (
-        tuple((a.key, any_value(a.value)) for a in owner.attributes) + (((DROPPED_KEYS[0], n),) if (n := owner.dropped_attributes_count) else ())
-        for owner in (resource, scope))
+        tuple((a.key, any_value(a.value)) for a in owner.attributes)
+        + (((DROPPED_KEYS[0], n),) if (n := owner.dropped_attributes_count) else ())
+        for owner in (resource, scope)
+    )
     return Source(of_resource, scope.name, scope.version, of_scope, resource_url, scope_url)
 
 

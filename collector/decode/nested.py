@@ -28,7 +28,9 @@ def check(raw: RawSpans) -> None:
 
 
 def _check(attributes: Attributes) -> None:
-    for member, item in set(zip(attributes.other_member.tolist(), attributes.others.to_pylist(), strict=True)):
+    for member, item in set(
+        zip(attributes.other_member.tolist(), attributes.others.to_pylist(), strict=True)
+    ):
         if member != BLOB:
             kind = KeyValueList if member == MAP else ArrayValue
             _parse(kind, item) if len(item) <= _REMEMBERED_BYTES else kind.FromString(item)

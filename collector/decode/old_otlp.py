@@ -70,8 +70,19 @@ def modernize(document: dict[str, Any]) -> None:
     """The same for a request of OTLP/JSON, in place."""
     for item in _ITEMS:
         for resources, old, today, library in (
-            (f"resource{item}", f"instrumentationLibrary{item}", f"scope{item}", "instrumentationLibrary"),
-            (f"resource_{item.lower()}", f"instrumentation_library_{item.lower()}", f"scope_{item.lower()}", "instrumentation_library")):
+            (
+                f"resource{item}",
+                f"instrumentationLibrary{item}",
+                f"scope{item}",
+                "instrumentationLibrary",
+            ),
+            (
+                f"resource_{item.lower()}",
+                f"instrumentation_library_{item.lower()}",
+                f"scope_{item.lower()}",
+                "instrumentation_library",
+            ),
+        ):
             listed = document.get(resources)
             for resource in listed if isinstance(listed, list) else ():
                 if not isinstance(resource, dict) or old not in resource:
@@ -79,5 +90,9 @@ def modernize(document: dict[str, Any]) -> None:
                 scopes = resource.pop(old)
                 if resource.get(today) or not isinstance(scopes, list):
                     continue
-                resource[today] = [{"scope" if key == library else key: value for key, value in scope.items()} if isinstance(scope, dict) else scope
-                                   for scope in scopes]
+                resource[today] = [
+                    {"scope" if key == library else key: value for key, value in scope.items()}
+                    if isinstance(scope, dict)
+                    else scope
+                    for scope in scopes
+                ]

@@ -19,7 +19,10 @@ from overrun.collector.errors import BadPayload
 _ID_KEYS = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
 _MAX_DEPTH = 100  # messages in messages: as many as protobuf's own parsers take
 REQUESTS: dict[str, Callable[[], Message]] = {
-    "traces": ExportTraceServiceRequest, "metrics": ExportMetricsServiceRequest, "logs": ExportLogsServiceRequest}
+    "traces": ExportTraceServiceRequest,
+    "metrics": ExportMetricsServiceRequest,
+    "logs": ExportLogsServiceRequest,
+}
 
 
 def to_protobuf(signal: str, body: bytes) -> bytes:
@@ -50,7 +53,9 @@ def from_document(signal: str, document: Any) -> bytes:
         ParseDict(document, message, ignore_unknown_fields=True, max_recursion_depth=_MAX_DEPTH)
         return bytes(message.SerializeToString())
     except (ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise BadPayload(f"the body is not an OTLP/JSON {signal} request: {str(error)[:300]}") from error
+        raise BadPayload(
+            f"the body is not an OTLP/JSON {signal} request: {str(error)[:300]}"
+        ) from error
 
 
 def _id_holders(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -61,7 +66,11 @@ def _id_holders(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if isinstance(item, dict):
             if any(key in item for key in _ID_KEYS):
                 yield item
-            stack.extend(value for key, value in item.items() if key not in ("attributes", "body") and isinstance(value, dict | list))
+            stack.extend(
+                value
+                for key, value in item.items()
+                if key not in ("attributes", "body") and isinstance(value, dict | list)
+            )
         elif isinstance(item, list):
             stack.extend(item)
 

@@ -18,7 +18,18 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from overrun.collector.decode import wire
-from overrun.collector.decode.columns import NOT_A_REQUEST, Attributes, Bools, Events, Ints, Links, RawSpans, Source, source, to_ns
+from overrun.collector.decode.columns import (
+    NOT_A_REQUEST,
+    Attributes,
+    Bools,
+    Events,
+    Ints,
+    Links,
+    RawSpans,
+    Source,
+    source,
+    to_ns,
+)
 from overrun.collector.decode.otlp_spans_upb import decode_spans as slowly
 from overrun.collector.errors import BadPayload
 
@@ -82,10 +93,16 @@ def _read(bodies: Sequence[bytes]) -> RawSpans | None:
     data = _tables.joined(bodies, int(bounds[-1]))
     counts = np.zeros(3, dtype=np.int64)
     nothing = np.empty((0, 2), dtype=np.int64)
-    if wire.index(data, bounds, nothing, nothing[:, 0], nothing[:, 0], nothing, counts) != wire.GOOD:
+    if (
+        wire.index(data, bounds, nothing, nothing[:, 0], nothing[:, 0], nothing, counts)
+        != wire.GOOD
+    ):
         return None
     n, n_sources, lone = counts.tolist()
-    extents, places = np.empty((max(n, 1), 2), dtype=np.int64), np.empty((n_sources + lone, 8), dtype=np.int64)
+    extents, places = (
+        np.empty((max(n, 1), 2), dtype=np.int64),
+        np.empty((n_sources + lone, 8), dtype=np.int64),
+    )
     body, source = np.empty(max(n, 1), dtype=np.int64), np.empty(max(n, 1), dtype=np.int64)
     wire.index(data, bounds, extents, body, source, places, counts)
     extents, body, source = extents[:n], body[:n], source[:n]
@@ -93,11 +110,17 @@ def _read(bodies: Sequence[bytes]) -> RawSpans | None:
     # An attribute has 2 bytes at least; in practice it has 20, and few of them are an event's.
     for bytes_each, share, n_keys in ((16, 8, 4_096), (2, 1, 1 << len(data).bit_length())):
         room = len(data) // bytes_each + 64
-        of_spans, of_events, of_links = (_tables.pairs(f"{owner} attributes", size, n_keys)
-                                         for owner, size in (("span", room), ("event", room // share), ("link", room // share)))
-        events, links = (_tables.get(name, wire.DROPPED + 1, room // share) for name in ("events", "links"))
+        of_spans, of_events, of_links = (
+            _tables.pairs(f"{owner} attributes", size, n_keys)
+            for owner, size in (("span", room), ("event", room // share), ("link", room // share))
+        )
+        events, links = (
+            _tables.get(name, wire.DROPPED + 1, room // share) for name in ("events", "links")
+        )
         seen[:] = 0
-        outcome = wire.fill(data, extents, spans, *of_spans, events, *of_events, links, *of_links, seen)
+        outcome = wire.fill(
+            data, extents, spans, *of_spans, events, *of_events, links, *of_links, seen
+        )
         if outcome != wire.FULL:
             break
     sources = _sources(data, places)
@@ -108,41 +131,89 @@ def _read(bodies: Sequence[bytes]) -> RawSpans | None:
     ids = spans[: wire.START].view(np.uint64).copy()
     words, linked = spans.view(np.uint64), links.view(np.uint64)
     return RawSpans(
-        body, source, sources[:n_sources],
-        ids[wire.TRACE_HI], ids[wire.TRACE_LO], ids[wire.SPAN], ids[wire.PARENT], words[wire.START], words[wire.STOP],
-        spans[wire.SPAN_KIND], spans[wire.STATUS], spans[wire.FLAGS],
-        _texts(data, spans[wire.NAME], spans[wire.NAME_END]), _texts(data, spans[wire.STATE], spans[wire.STATE_END]), _attributes(data, *of_spans),
-        Events(events[wire.OWNER], to_ns(events[wire.TIME].view(np.uint64)), _texts(data, events[wire.FIRST], events[wire.END]), _attributes(data, *of_events),
-               events[wire.DROPPED]),
-        Links(links[wire.OWNER], linked[wire.LINKED_HI], linked[wire.LINKED_LO], linked[wire.LINKED_SPAN], links[wire.WHOLE] != 0,
-              _attributes(data, *of_links), links[wire.DROPPED]),
-        spans[wire.DROPPED_ATTRIBUTES :])
+        body,
+        source,
+        sources[:n_sources],
+        ids[wire.TRACE_HI],
+        ids[wire.TRACE_LO],
+        ids[wire.SPAN],
+        ids[wire.PARENT],
+        words[wire.START],
+        words[wire.STOP],
+        spans[wire.SPAN_KIND],
+        spans[wire.STATUS],
+        spans[wire.FLAGS],
+        _texts(data, spans[wire.NAME], spans[wire.NAME_END]),
+        _texts(data, spans[wire.STATE], spans[wire.STATE_END]),
+        _attributes(data, *of_spans),
+        Events(
+            events[wire.OWNER],
+            to_ns(events[wire.TIME].view(np.uint64)),
+            _texts(data, events[wire.FIRST], events[wire.END]),
+            _attributes(data, *of_events),
+            events[wire.DROPPED],
+        ),
+        Links(
+            links[wire.OWNER],
+            linked[wire.LINKED_HI],
+            linked[wire.LINKED_LO],
+            linked[wire.LINKED_SPAN],
+            links[wire.WHOLE] != 0,
+            _attributes(data, *of_links),
+            links[wire.DROPPED],
+        ),
+        spans[wire.DROPPED_ATTRIBUTES :],
+    )
 
 
 def _texts(data: Any, first: Ints, end: Ints, valid: Bools | None = None) -> pa.StringArray:
-    ends, joined = wire.gather(data, first, end, np.ones(len(first), dtype=np.bool_) if valid is None else valid)
+    ends, joined = wire.gather(
+        data, first, end, np.ones(len(first), dtype=np.bool_) if valid is None else valid
+    )
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.StringArray.from_buffers(len(first), pa.py_buffer(ends), pa.py_buffer(joined), bitmap)
 
 
 def _attributes(data: Any, items: Ints, keys: Ints, count: Ints) -> Attributes:
     n, n_keys = int(count[wire.ITEMS]), int(count[wire.KEYS])
-    names = [data[a:b].tobytes().decode() for a, b in keys[[wire.KEY, wire.KEY_END], :n_keys].T.tolist()]
+    names = [
+        data[a:b].tobytes().decode() for a, b in keys[[wire.KEY, wire.KEY_END], :n_keys].T.tolist()
+    ]
     items = items[:, :n]
     kind = items[wire.KIND].astype(np.uint8)
     others = np.flatnonzero(kind == wire.OTHER)
-    ends, joined = wire.gather(data, items[wire.FIRST][others], items[wire.END][others], np.ones(len(others), dtype=np.bool_))
-    raw = pa.BinaryArray.from_buffers(pa.binary(), len(others), [None, pa.py_buffer(ends), pa.py_buffer(joined)])
+    ends, joined = wire.gather(
+        data,
+        items[wire.FIRST][others],
+        items[wire.END][others],
+        np.ones(len(others), dtype=np.bool_),
+    )
+    raw = pa.BinaryArray.from_buffers(
+        pa.binary(), len(others), [None, pa.py_buffer(ends), pa.py_buffer(joined)]
+    )
     number = items[wire.NUMBER].copy()
-    return Attributes(items[wire.OWNER].copy(), names, items[wire.CODE].copy(), kind, _texts(data, items[wire.FIRST], items[wire.END], kind == wire.STRING),
-                      number, number.view(np.float64), others, items[wire.MEMBER][others].astype(np.uint8), raw)
+    return Attributes(
+        items[wire.OWNER].copy(),
+        names,
+        items[wire.CODE].copy(),
+        kind,
+        _texts(data, items[wire.FIRST], items[wire.END], kind == wire.STRING),
+        number,
+        number.view(np.float64),
+        others,
+        items[wire.MEMBER][others].astype(np.uint8),
+        raw,
+    )
 
 
 def _sources(data: Any, places: Ints) -> list[Source] | None:
     """The source of each scope; None if one is broken."""
     out = []
     for place in places.tolist():
-        parts = [b"" if first < 0 else data[first:end].tobytes() for first, end in zip(place[::2], place[1::2], strict=True)]
+        parts = [
+            b"" if first < 0 else data[first:end].tobytes()
+            for first, end in zip(place[::2], place[1::2], strict=True)
+        ]
         try:
             read = _source if sum(map(len, parts)) <= _REMEMBERED_BYTES else _source.__wrapped__
             out.append(read(*parts))
@@ -153,6 +224,9 @@ def _sources(data: Any, places: Ints) -> list[Source] | None:
 
 @functools.lru_cache(maxsize=1_024)
 def _source(resource: bytes, resource_url: bytes, scope: bytes, scope_url: bytes) -> Source:
-    return source(Resource.FromString(resource), resource_url.decode(), InstrumentationScope.FromString(scope), scope_url.decode())
-
-
+    return source(
+        Resource.FromString(resource),
+        resource_url.decode(),
+        InstrumentationScope.FromString(scope),
+        scope_url.decode(),
+    )

@@ -17,7 +17,18 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from overrun.collector.decode import wire
-from overrun.collector.decode.columns import ARRAY, BLOB, MAP, NOT_A_REQUEST, Attributes, Events, Links, RawSpans, Source, source
+from overrun.collector.decode.columns import (
+    ARRAY,
+    BLOB,
+    MAP,
+    NOT_A_REQUEST,
+    Attributes,
+    Events,
+    Links,
+    RawSpans,
+    Source,
+    source,
+)
 from overrun.collector.errors import BadPayload
 
 _MEMBERS = {"array_value": ARRAY, "kvlist_value": MAP, "bytes_value": BLOB}
@@ -44,19 +55,44 @@ class _Flat:
             value, member = attribute.value, attribute.value.WhichOneof("value")
             if member in _MEMBERS:
                 content = getattr(value, member)
-                self.others.append((len(self.kind), _MEMBERS[member], content if member == "bytes_value" else content.SerializeToString()))
-            kinds = {"string_value": wire.STRING, "int_value": wire.INT, "double_value": wire.DOUBLE, "bool_value": wire.BOOL}
-            self.kind.append(wire.OTHER if member in _MEMBERS else kinds.get(member or "", wire.NOTHING))
+                self.others.append(
+                    (
+                        len(self.kind),
+                        _MEMBERS[member],
+                        content if member == "bytes_value" else content.SerializeToString(),
+                    )
+                )
+            kinds = {
+                "string_value": wire.STRING,
+                "int_value": wire.INT,
+                "double_value": wire.DOUBLE,
+                "bool_value": wire.BOOL,
+            }
+            self.kind.append(
+                wire.OTHER if member in _MEMBERS else kinds.get(member or "", wire.NOTHING)
+            )
             self.text.append(value.string_value if member == "string_value" else None)
-            self.number.append(value.int_value if member == "int_value" else int(member == "bool_value" and value.bool_value))
+            self.number.append(
+                value.int_value
+                if member == "int_value"
+                else int(member == "bool_value" and value.bool_value)
+            )
             self.fraction.append(value.double_value if member == "double_value" else 0.0)
 
     def columns(self) -> Attributes:
         at, member, raw = ([item[i] for item in self.others] for i in range(3))
         return Attributes(
-            np.array(self.owner, np.int64), list(self.codes), np.array(self.code, np.int64), np.array(self.kind, np.uint8),
-            pa.array(self.text, pa.string()), np.array(self.number, np.int64), np.array(self.fraction, np.float64),
-            np.array(at, np.int64), np.array(member, np.uint8), pa.array(raw, pa.binary()))
+            np.array(self.owner, np.int64),
+            list(self.codes),
+            np.array(self.code, np.int64),
+            np.array(self.kind, np.uint8),
+            pa.array(self.text, pa.string()),
+            np.array(self.number, np.int64),
+            np.array(self.fraction, np.float64),
+            np.array(at, np.int64),
+            np.array(member, np.uint8),
+            pa.array(raw, pa.binary()),
+        )
 
 
 def decode_spans(bodies: Sequence[bytes]) -> RawSpans:
@@ -71,7 +107,14 @@ def decode_spans(bodies: Sequence[bytes]) -> RawSpans:
     for body, data in enumerate(bodies):
         for resource_spans in _request(data).resource_spans:
             for scope_spans in resource_spans.scope_spans:
-                sources.append(source(resource_spans.resource, resource_spans.schema_url, scope_spans.scope, scope_spans.schema_url))
+                sources.append(
+                    source(
+                        resource_spans.resource,
+                        resource_spans.schema_url,
+                        scope_spans.scope,
+                        scope_spans.schema_url,
+                    )
+                )
                 for span in scope_spans.spans:
                     body_of.append(body)
                     source_of.append(len(sources) - 1)
@@ -80,14 +123,36 @@ def decode_spans(bodies: Sequence[bytes]) -> RawSpans:
     for row, span in enumerate(spans):
         attributes.add(row, span.attributes)
     ids = [_ids(span.trace_id, span.span_id, span.parent_span_id) for span in spans]
-    trace_hi, trace_lo, span_id, parent_id = (np.array([words[i] for words in ids], np.uint64) for i in range(4))
+    trace_hi, trace_lo, span_id, parent_id = (
+        np.array([words[i] for words in ids], np.uint64) for i in range(4)
+    )
     return RawSpans(
-        np.array(body_of, np.int64), np.array(source_of, np.int64), sources, trace_hi, trace_lo, span_id, parent_id,
-        np.array([span.start_time_unix_nano for span in spans], np.uint64), np.array([span.end_time_unix_nano for span in spans], np.uint64),
-        np.array([span.kind for span in spans], np.int64), np.array([span.status.code for span in spans], np.int64),
-        np.array([span.flags for span in spans], np.int64), pa.array([span.name for span in spans], pa.string()),
-        pa.array([span.trace_state for span in spans], pa.string()), attributes.columns(), _events(spans), _links(spans),
-        np.array([[s.dropped_attributes_count for s in spans], [s.dropped_events_count for s in spans], [s.dropped_links_count for s in spans]], np.int64))
+        np.array(body_of, np.int64),
+        np.array(source_of, np.int64),
+        sources,
+        trace_hi,
+        trace_lo,
+        span_id,
+        parent_id,
+        np.array([span.start_time_unix_nano for span in spans], np.uint64),
+        np.array([span.end_time_unix_nano for span in spans], np.uint64),
+        np.array([span.kind for span in spans], np.int64),
+        np.array([span.status.code for span in spans], np.int64),
+        np.array([span.flags for span in spans], np.int64),
+        pa.array([span.name for span in spans], pa.string()),
+        pa.array([span.trace_state for span in spans], pa.string()),
+        attributes.columns(),
+        _events(spans),
+        _links(spans),
+        np.array(
+            [
+                [s.dropped_attributes_count for s in spans],
+                [s.dropped_events_count for s in spans],
+                [s.dropped_links_count for s in spans],
+            ],
+            np.int64,
+        ),
+    )
 
 
 def _request(data: bytes) -> ExportTraceServiceRequest:
@@ -102,7 +167,9 @@ def _request(data: bytes) -> ExportTraceServiceRequest:
 def _ids(trace: bytes, span: bytes, parent: bytes) -> tuple[int, int, int, int]:
     """Both halves of the trace id, the span id and the parent's; 0 where a width is wrong."""
     whole = int.from_bytes(trace, "big") if len(trace) == 16 else 0
-    span_id, parent_id = (int.from_bytes(raw, "big") if len(raw) == 8 else 0 for raw in (span, parent))
+    span_id, parent_id = (
+        int.from_bytes(raw, "big") if len(raw) == 8 else 0 for raw in (span, parent)
+    )
     return whole >> 64, whole & (2**64 - 1), span_id, parent_id
 
 
@@ -115,8 +182,16 @@ def _events(spans: Sequence[Span]) -> Events:
             owner.append(row)
             time_ns.append(min(event.time_unix_nano, _MAX_NS))
             name.append(event.name)
-    dropped = np.array([event.dropped_attributes_count for span in spans for event in span.events], np.int64)
-    return Events(np.array(owner, np.int64), np.array(time_ns, np.int64), pa.array(name, pa.string()), attributes.columns(), dropped)
+    dropped = np.array(
+        [event.dropped_attributes_count for span in spans for event in span.events], np.int64
+    )
+    return Events(
+        np.array(owner, np.int64),
+        np.array(time_ns, np.int64),
+        pa.array(name, pa.string()),
+        attributes.columns(),
+        dropped,
+    )
 
 
 def _links(spans: Sequence[Span]) -> Links:
@@ -129,5 +204,15 @@ def _links(spans: Sequence[Span]) -> Links:
             whole.append(len(link.trace_id) == 16 and len(link.span_id) == 8)
             ids.append(_ids(link.trace_id, link.span_id, b"") if whole[-1] else (0, 0, 0, 0))
     hi, lo, span_id = (np.array([words[i] for words in ids], np.uint64) for i in range(3))
-    dropped = np.array([link.dropped_attributes_count for span in spans for link in span.links], np.int64)
-    return Links(np.array(owner, np.int64), hi, lo, span_id, np.array(whole, np.bool_), attributes.columns(), dropped)
+    dropped = np.array(
+        [link.dropped_attributes_count for span in spans for link in span.links], np.int64
+    )
+    return Links(
+        np.array(owner, np.int64),
+        hi,
+        lo,
+        span_id,
+        np.array(whole, np.bool_),
+        attributes.columns(),
+        dropped,
+    )

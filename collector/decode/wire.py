@@ -12,18 +12,36 @@ from overrun.collector.process.compiled import inlined, lean, njit
 
 GOOD, UNUSUAL, FULL = range(3)
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
-NOTHING, STRING, INT, DOUBLE, BOOL, OTHER = range(6)  # which member of an AnyValue is set; OTHER: an array, a map or bytes
+NOTHING, STRING, INT, DOUBLE, BOOL, OTHER = range(
+    6
+)  # which member of an AnyValue is set; OTHER: an array, a map or bytes
 _PROBES = 64  # places looked at for a key; more only happens to keys that were made to collide
 _NONE = np.uint64(0)
 # Rows of the tables that the loops fill, one column per item: plain two-dimensional arrays, because tuples of arrays cost ten times as much to hand on.
 # Times, ids and fractions are the same 64 bits as sent; FIRST and END say where a text (or array, map, bytes) stands in the input.
 OWNER, CODE, KIND, NUMBER, FIRST, END, MEMBER = range(7)  # of attributes
-TRACE_HI, TRACE_LO, SPAN, PARENT, START, STOP, SPAN_KIND, STATUS, FLAGS, NAME, NAME_END, STATE, STATE_END = range(13)  # of spans
+(
+    TRACE_HI,
+    TRACE_LO,
+    SPAN,
+    PARENT,
+    START,
+    STOP,
+    SPAN_KIND,
+    STATUS,
+    FLAGS,
+    NAME,
+    NAME_END,
+    STATE,
+    STATE_END,
+) = range(13)  # of spans
 # How many attributes, events and links a span lost to its sender's limits; of events and links, how many attributes (DROPPED).
 DROPPED_ATTRIBUTES, DROPPED_EVENTS, DROPPED_LINKS = range(13, 16)
 TIME, DROPPED = 1, 6  # of events, beside OWNER, FIRST and END of the name
 LINKED_HI, LINKED_LO, LINKED_SPAN, WHOLE = range(1, 5)  # of links, beside OWNER
-SLOT, KEY, KEY_END, GUESS = range(4)  # of keys: a hash table of their numbers; where each stands; which came last time after it
+SLOT, KEY, KEY_END, GUESS = range(
+    4
+)  # of keys: a hash table of their numbers; where each stands; which came last time after it
 ITEMS, KEYS, BEFORE = range(3)  # how many attributes and keys there are, and which key was the last
 
 
@@ -397,7 +415,25 @@ def link(data, at, end, owner, links, items, keys, count, seen):
 
 
 @inlined()
-def one_span(data, at, end, row, spans, items, keys, count, events, of_events, event_keys, event_count, links, of_links, link_keys, link_count, seen):
+def one_span(
+    data,
+    at,
+    end,
+    row,
+    spans,
+    items,
+    keys,
+    count,
+    events,
+    of_events,
+    event_keys,
+    event_count,
+    links,
+    of_links,
+    link_keys,
+    link_count,
+    seen,
+):
     """One Span into row `row`. An id of another width than its own is 0, as no id is."""
     for column in range(spans.shape[0]):
         spans[column, row] = 0
@@ -418,14 +454,18 @@ def one_span(data, at, end, row, spans, items, keys, count, events, of_events, e
                 spans[TRACE_HI, row] = np.int64(identity(data, first)) if whole else 0
                 spans[TRACE_LO, row] = np.int64(identity(data, first + 8)) if whole else 0
             elif field == 2 or field == 4:
-                spans[SPAN if field == 2 else PARENT, row] = np.int64(identity(data, first)) if at - first == 8 else 0
+                spans[SPAN if field == 2 else PARENT, row] = (
+                    np.int64(identity(data, first)) if at - first == 8 else 0
+                )
             elif field == 3 or field == 5:
                 if not is_utf8(data, first, at):
                     return UNUSUAL
                 place = NAME if field == 5 else STATE
                 spans[place, row], spans[place + 1, row] = first, at
             elif field == 11:
-                found = event(data, first, at, row, events, of_events, event_keys, event_count, seen)
+                found = event(
+                    data, first, at, row, events, of_events, event_keys, event_count, seen
+                )
             elif field == 13:
                 found = link(data, first, at, row, links, of_links, link_keys, link_count, seen)
             elif field == 15:
@@ -468,12 +508,45 @@ def one_span(data, at, end, row, spans, items, keys, count, events, of_events, e
 
 
 @lean()
-def fill(data, extents, spans, items, keys, count, events, of_events, event_keys, event_count, links, of_links, link_keys, link_count, seen):
+def fill(
+    data,
+    extents,
+    spans,
+    items,
+    keys,
+    count,
+    events,
+    of_events,
+    event_keys,
+    event_count,
+    links,
+    of_links,
+    link_keys,
+    link_count,
+    seen,
+):
     """All spans that stand at `extents` (first, end), with their attributes (`items`), events and links; `seen` counts the last two."""
     for row in range(len(extents)):
         count[BEFORE] = 0
-        found = one_span(data, extents[row, 0], extents[row, 1], row, spans, items, keys, count, events, of_events, event_keys, event_count,
-                         links, of_links, link_keys, link_count, seen)
+        found = one_span(
+            data,
+            extents[row, 0],
+            extents[row, 1],
+            row,
+            spans,
+            items,
+            keys,
+            count,
+            events,
+            of_events,
+            event_keys,
+            event_count,
+            links,
+            of_links,
+            link_keys,
+            link_count,
+            seen,
+        )
         if found != GOOD:
             return found
     return GOOD
@@ -519,7 +592,12 @@ def one_scope(data, first, end, of_body, spans_seen, sources_seen, extents, body
         else:
             scope, scope_end = begin, at
     if room:
-        places[sources_seen, 4], places[sources_seen, 5], places[sources_seen, 6], places[sources_seen, 7] = scope, scope_end, url, url_end
+        (
+            places[sources_seen, 4],
+            places[sources_seen, 5],
+            places[sources_seen, 6],
+            places[sources_seen, 7],
+        ) = scope, scope_end, url, url_end
     return spans_seen if field == 0 else -1
 
 
@@ -545,7 +623,18 @@ def index(data, bounds, extents, body, source, places, counts):
                 if field <= 0:
                     break
                 if field == 2:
-                    spans_seen = one_scope(data, first, inner, b, spans_seen, sources_seen, extents, body, source, places)
+                    spans_seen = one_scope(
+                        data,
+                        first,
+                        inner,
+                        b,
+                        spans_seen,
+                        sources_seen,
+                        extents,
+                        body,
+                        source,
+                        places,
+                    )
                     if spans_seen < 0:
                         return UNUSUAL
                     sources_seen += 1
@@ -565,7 +654,12 @@ def index(data, bounds, extents, body, source, places, counts):
                     places[begin, 4:] = -1
             if room:
                 for s in range(begin, after):
-                    places[s, 0], places[s, 1], places[s, 2], places[s, 3] = resource, resource_end, url, url_end
+                    places[s, 0], places[s, 1], places[s, 2], places[s, 3] = (
+                        resource,
+                        resource_end,
+                        url,
+                        url_end,
+                    )
         if field < 0:
             return UNUSUAL
     counts[0], counts[1], counts[2] = spans_seen, sources_seen, lone

@@ -16,13 +16,36 @@ from dataclasses import dataclass
 # path; `duration` carries its unit, as Rust prints it; `moment` is an ISO time, taken from the span's start on; `present` is true if the attribute
 # is there, `streams` if its value says so; `resends` is one attempt more than the number says; `ended` is the word
 # with which OpenAI's Responses API ends an answer; `chat_id` is a request's UUID as the id of a chat's answer, `given` a text other than `null`.
-READERS = ("text", "int", "float", "bool", "seconds", "millis", "duration", "moment", "first", "status", "path", "present", "streams", "resends", "ended",
-           "chat_id", "given")
+READERS = (
+    "text",
+    "int",
+    "float",
+    "bool",
+    "seconds",
+    "millis",
+    "duration",
+    "moment",
+    "first",
+    "status",
+    "path",
+    "present",
+    "streams",
+    "resends",
+    "ended",
+    "chat_id",
+    "given",
+)
 
 
 # Where the answers of the providers' own interfaces say why they ended: OpenAI's chat, Anthropic, Bedrock, Gemini in both spellings, OpenAI's Responses.
-ENDINGS: tuple[tuple[str, ...], ...] = (("choices", "0", "finish_reason"), ("stop_reason",), ("stopReason",), ("candidates", "0", "finish_reason"),
-                                        ("candidates", "0", "finishReason"), ("incomplete_details", "reason"))
+ENDINGS: tuple[tuple[str, ...], ...] = (
+    ("choices", "0", "finish_reason"),
+    ("stop_reason",),
+    ("stopReason",),
+    ("candidates", "0", "finish_reason"),
+    ("candidates", "0", "finishReason"),
+    ("incomplete_details", "reason"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +168,19 @@ class Dialect:
 def llama_index(scope: str) -> tuple[SpanName, ...]:
     """What LlamaIndex does in spans of this instrumentation that name its classes: engines retrieve and ask models, whatever their name; what puts a prompt
     together has the kind of a model call, and what collects the tools' results calls none."""
-    return (SpanName(r"\w+(?:Query|Chat)Engine\.\w+", "container", "other", scope),
-            SpanName(r"(?:\w+\.)?aggregate_tool_results(?:\.\w+)?", "container", "other", scope),
-            SpanName(r"\w+\._a?prepare_\w+", "plain", "prompt", scope, strong=True))
+    return (
+        SpanName(r"\w+(?:Query|Chat)Engine\.\w+", "container", "other", scope),
+        SpanName(r"(?:\w+\.)?aggregate_tool_results(?:\.\w+)?", "container", "other", scope),
+        SpanName(r"\w+\._a?prepare_\w+", "plain", "prompt", scope, strong=True),
+    )
 
 
 def load() -> tuple[Dialect, ...]:
     """Every dialect of this folder, in the order of precedence (`ORDER`, default 100, in its file; then by name)."""
-    modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
-    return tuple(m.DIALECT for m in sorted(modules, key=lambda m: (getattr(m, "ORDER", 100), m.__name__)))
+    modules = [
+        importlib.import_module(f"{__name__}.{info.name}")
+        for info in pkgutil.iter_modules(__path__)
+    ]
+    return tuple(
+        m.DIALECT for m in sorted(modules, key=lambda m: (getattr(m, "ORDER", 100), m.__name__))
+    )

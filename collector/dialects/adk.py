@@ -14,12 +14,30 @@ DIALECT = Dialect(
     fields=(
         Field("session", f"{_SCOPE}.session_id", rank=10),
         # What versions 1.x leave in the answer: thoughts are beside its output tokens, and in their sum.
-        *(Field(column, f"{_SCOPE}.llm_response", "int", rank=20, path=("usage_metadata", f"{name}_token_count"))
-          for column, name in (("cached_tokens", "cached_content"), ("reasoning_tokens", "thoughts"), ("total_tokens", "total"))),
+        *(
+            Field(
+                column,
+                f"{_SCOPE}.llm_response",
+                "int",
+                rank=20,
+                path=("usage_metadata", f"{name}_token_count"),
+            )
+            for column, name in (
+                ("cached_tokens", "cached_content"),
+                ("reasoning_tokens", "thoughts"),
+                ("total_tokens", "total"),
+            )
+        ),
     ),
     names=(
-        *(SpanName("call_llm", "llm", "generation", scope) for scope in (_SCOPE, "openinference.instrumentation.google_adk")),
+        *(
+            SpanName("call_llm", "llm", "generation", scope)
+            for scope in (_SCOPE, "openinference.instrumentation.google_adk")
+        ),
         SpanName("invocation|agent_run .*", "container", "other", _SCOPE),
     ),
-    text_keys=tuple(f"{_SCOPE}.{name}" for name in ("llm_request", "llm_response", "tool_call_args", "tool_response", "data")),
+    text_keys=tuple(
+        f"{_SCOPE}.{name}"
+        for name in ("llm_request", "llm_response", "tool_call_args", "tool_response", "data")
+    ),
 )

@@ -12,6 +12,9 @@ DIALECT = Dialect(
     prefixes=("ag2.",),
     scopes=("opentelemetry.instrumentation.ag2",),
     fields=(Field("reasoning_tokens", "gen_ai.usage.thinking_tokens", "int", rank=20),),
-    marks=(Mark(_KIND, "folded", "other", frozenset({"usage"})), Mark(_KIND, "plain", "wait_user", frozenset({"human_input"}))),
+    marks=(
+        Mark(_KIND, "folded", "other", frozenset({"usage"})),
+        Mark(_KIND, "plain", "wait_user", frozenset({"human_input"})),
+    ),
     text_keys=("ag2.human_input.prompt", "ag2.human_input.response"),
 )

@@ -20,6 +20,19 @@ DIALECT = Dialect(
         Mark("gen_ai.request.type", "plain", "retrieval", frozenset({"embedding", "embeddings"})),
     ),
     first_token_events=("first_token_received",),
-    text_keys=tuple(f"agentops.{kind}.{side}" for kind in ("entity", "task", "tool", "operation", "agent", "workflow", "session", "chain", "guardrail")
-                    for side in ("input", "output")),
+    text_keys=tuple(
+        f"agentops.{kind}.{side}"
+        for kind in (
+            "entity",
+            "task",
+            "tool",
+            "operation",
+            "agent",
+            "workflow",
+            "session",
+            "chain",
+            "guardrail",
+        )
+        for side in ("input", "output")
+    ),
 )

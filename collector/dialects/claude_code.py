@@ -15,9 +15,16 @@ DIALECT = Dialect(
     scopes=(_SCOPE,),
     fields=(
         Field("operation", _TYPE, rank=20, beside=_CALL),
-        *(Field(column, key, "int", rank=20, beside=_CALL) for column, key in (
-            ("input_tokens", "input_tokens"), ("output_tokens", "output_tokens"), ("cached_tokens", "cache_read_tokens"),
-            ("cache_write_tokens", "cache_creation_tokens"), ("attempts", "attempt"))),
+        *(
+            Field(column, key, "int", rank=20, beside=_CALL)
+            for column, key in (
+                ("input_tokens", "input_tokens"),
+                ("output_tokens", "output_tokens"),
+                ("cached_tokens", "cache_read_tokens"),
+                ("cache_write_tokens", "cache_creation_tokens"),
+                ("attempts", "attempt"),
+            )
+        ),
         Field("ttft_ns", "ttft_ms", "millis", rank=20, beside=_CALL),
         # Every request of it streams, and says so where an answer came.
         Field("streaming", "ttft_ms", "present", rank=20, beside=_CALL),
@@ -27,12 +34,22 @@ DIALECT = Dialect(
         Mark(_TYPE, "llm", "generation", frozenset({"llm_request"})),
         Mark(_TYPE, "plain", "tool", frozenset({"tool.execution", "bash.subprocess", "mcp.rpc"})),
         Mark(_TYPE, "plain", "wait_user", frozenset({"tool.blocked_on_user"})),
-        Mark(_TYPE, "container", "other", frozenset({"interaction", "hook", "subagent.spawn", "compaction"})),
+        Mark(
+            _TYPE,
+            "container",
+            "other",
+            frozenset({"interaction", "hook", "subagent.spawn", "compaction"}),
+        ),
     ),
     attempt_events=("gen_ai.request.attempt",),
     cached_apart=(_SCOPE,),
     text_keys=("new_context", "hook_definitions", "full_command"),
     hints=(("ttft", "CLAUDE_CODE_ENHANCED_TELEMETRY_BETA=1 and OTEL_TRACES_EXPORTER=otlp"),),
-    metrics=(*(Metric(_TOKENS, "client_input_tokens", where=(("type", name),), adds=True) for name in ("input", "cacheRead", "cacheCreation")),
-             Metric(_TOKENS, "client_output_tokens", where=(("type", "output"),), adds=True)),
+    metrics=(
+        *(
+            Metric(_TOKENS, "client_input_tokens", where=(("type", name),), adds=True)
+            for name in ("input", "cacheRead", "cacheCreation")
+        ),
+        Metric(_TOKENS, "client_output_tokens", where=(("type", "output"),), adds=True),
+    ),
 )

@@ -13,7 +13,10 @@ DIALECT = Dialect(
     fields=(
         Field("operation", "gen_ai.span.kind", rank=20),
         Field("model", _PARAMETERS, rank=20, path=("model",)),
-        *(Field("max_tokens", _PARAMETERS, "int", rank=20, path=(name,)) for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")),
+        *(
+            Field("max_tokens", _PARAMETERS, "int", rank=20, path=(name,))
+            for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")
+        ),
         Field("temperature", _PARAMETERS, "float", rank=20, path=("temperature",)),
         Field("streaming", _PARAMETERS, "bool", rank=20, path=("stream",)),
     ),

@@ -17,13 +17,46 @@ DIALECT = Dialect(
         Field("operation", _KIND, rank=20),
         *(Field("model", _ANSWERED, rank=20, path=(*raw, "model")) for raw in _RAW),
         Field("model", "genkit:name", rank=21, beside="genkit:metadata:subtype"),
-        *(Field(column, _ANSWERED, "int", rank=20, path=("usage", name)) for column, name in (
-            ("input_tokens", "inputTokens"), ("output_tokens", "outputTokens"), ("total_tokens", "totalTokens"), ("cached_tokens", "cachedContentTokens"),
-            ("reasoning_tokens", "thoughtsTokens"))),
-        *(Field("cached_tokens", _ANSWERED, "int", rank=21, path=(*raw, "usage", "prompt_tokens_details", "cached_tokens")) for raw in _RAW),
-        *(Field("reasoning_tokens", _ANSWERED, "int", rank=21, path=(*raw, "usage", "completion_tokens_details", "reasoning_tokens")) for raw in _RAW),
-        *(Field("response_id", _ANSWERED, rank=20, path=(*raw, name)) for raw in _RAW for name in ("id", "responseId")),
-        *(Field("finish_reason", _ANSWERED, rank=20 + i, path=(*raw, *path)) for raw in _RAW for i, path in enumerate(ENDINGS)),
+        *(
+            Field(column, _ANSWERED, "int", rank=20, path=("usage", name))
+            for column, name in (
+                ("input_tokens", "inputTokens"),
+                ("output_tokens", "outputTokens"),
+                ("total_tokens", "totalTokens"),
+                ("cached_tokens", "cachedContentTokens"),
+                ("reasoning_tokens", "thoughtsTokens"),
+            )
+        ),
+        *(
+            Field(
+                "cached_tokens",
+                _ANSWERED,
+                "int",
+                rank=21,
+                path=(*raw, "usage", "prompt_tokens_details", "cached_tokens"),
+            )
+            for raw in _RAW
+        ),
+        *(
+            Field(
+                "reasoning_tokens",
+                _ANSWERED,
+                "int",
+                rank=21,
+                path=(*raw, "usage", "completion_tokens_details", "reasoning_tokens"),
+            )
+            for raw in _RAW
+        ),
+        *(
+            Field("response_id", _ANSWERED, rank=20, path=(*raw, name))
+            for raw in _RAW
+            for name in ("id", "responseId")
+        ),
+        *(
+            Field("finish_reason", _ANSWERED, rank=20 + i, path=(*raw, *path))
+            for raw in _RAW
+            for i, path in enumerate(ENDINGS)
+        ),
         Field("finish_reason", _ANSWERED, rank=40, path=("finishReason",)),
         Field("max_tokens", _ASKED, "int", rank=20, path=("config", "maxOutputTokens")),
         Field("temperature", _ASKED, "float", rank=20, path=("config", "temperature")),
@@ -40,6 +73,11 @@ DIALECT = Dialect(
         Mark(_KIND, "container", "other", frozenset({"flow", "agent"})),
         Mark("genkit:type", "container", "other", frozenset({"util", "helper"})),
     ),
-    hints=(("ttft", "nothing at Genkit, which records no first token: the engine's own spans, or an instrumentation of the provider's client"),),
+    hints=(
+        (
+            "ttft",
+            "nothing at Genkit, which records no first token: the engine's own spans, or an instrumentation of the provider's client",
+        ),
+    ),
     text_keys=(_ASKED, _ANSWERED),
 )

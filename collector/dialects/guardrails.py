@@ -10,11 +10,28 @@ DIALECT = Dialect(
     name="guardrails",
     scopes=("guardrails-ai",),
     marks=(
-        Mark("type", "container", "other", frozenset({"guardrails/guard", "guardrails/guard/step"}), strong=True),
+        Mark(
+            "type",
+            "container",
+            "other",
+            frozenset({"guardrails/guard", "guardrails/guard/step"}),
+            strong=True,
+        ),
         # What is given to check has a span of a call, too, without parameters.
         Mark("llm.invocation_parameters", "llm", "generation", beside="guard.name", strong=True),
         Mark("type", "container", "other", frozenset({"guardrails/guard/step/call"})),
-        Mark("type", "plain", "guardrail", frozenset({"guardrails/guard/step/validator"}), strong=True),
+        Mark(
+            "type",
+            "plain",
+            "guardrail",
+            frozenset({"guardrails/guard/step/validator"}),
+            strong=True,
+        ),
     ),
-    hints=(("output_tokens", "an instrumentation of the client that the guard calls (openinference-instrumentation-openai and its kin)"),),
+    hints=(
+        (
+            "output_tokens",
+            "an instrumentation of the client that the guard calls (openinference-instrumentation-openai and its kin)",
+        ),
+    ),
 )

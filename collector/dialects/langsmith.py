@@ -11,7 +11,11 @@ _KIND = "langsmith.span.kind"
 # LangChain's result: what the provider said of the first answer.
 _ANSWER, _MESSAGE = "gen_ai.completion", ("generations", "0", "0", "message", "kwargs")
 _TOLD = (*_MESSAGE, "response_metadata")
-_DETAILS = (("cached_tokens", "input", "cache_read"), ("cache_write_tokens", "input", "cache_creation"), ("reasoning_tokens", "output", "reasoning"))
+_DETAILS = (
+    ("cached_tokens", "input", "cache_read"),
+    ("cache_write_tokens", "input", "cache_creation"),
+    ("reasoning_tokens", "output", "reasoning"),
+)
 DIALECT = Dialect(
     name="langsmith",
     prefixes=("langsmith.",),
@@ -23,11 +27,40 @@ DIALECT = Dialect(
         Field("provider", "langsmith.metadata.ls_provider", rank=-1),
         Field("max_tokens", "langsmith.metadata.ls_max_tokens", "int", rank=10),
         Field("temperature", "langsmith.metadata.ls_temperature", "float", rank=10),
-        *(Field(column, f"gen_ai.usage.{side}_token_details", "int", rank=10, path=(name,)) for column, side, name in _DETAILS),
-        *(Field(column, "langsmith.metadata.usage_metadata", "int", rank=11, path=(f"{side}_token_details", name)) for column, side, name in _DETAILS),
-        *(Field(column, _ANSWER, "int", rank=12, path=(*_MESSAGE, "usage_metadata", f"{side}_token_details", name)) for column, side, name in _DETAILS),
-        *(Field("finish_reason", _ANSWER, rank=10, path=(*_TOLD, name)) for name in ("finish_reason", "stop_reason")),
-        Field("finish_reason", _ANSWER, rank=11, path=("generations", "0", "0", "generation_info", "finish_reason")),
+        *(
+            Field(column, f"gen_ai.usage.{side}_token_details", "int", rank=10, path=(name,))
+            for column, side, name in _DETAILS
+        ),
+        *(
+            Field(
+                column,
+                "langsmith.metadata.usage_metadata",
+                "int",
+                rank=11,
+                path=(f"{side}_token_details", name),
+            )
+            for column, side, name in _DETAILS
+        ),
+        *(
+            Field(
+                column,
+                _ANSWER,
+                "int",
+                rank=12,
+                path=(*_MESSAGE, "usage_metadata", f"{side}_token_details", name),
+            )
+            for column, side, name in _DETAILS
+        ),
+        *(
+            Field("finish_reason", _ANSWER, rank=10, path=(*_TOLD, name))
+            for name in ("finish_reason", "stop_reason")
+        ),
+        Field(
+            "finish_reason",
+            _ANSWER,
+            rank=11,
+            path=("generations", "0", "0", "generation_info", "finish_reason"),
+        ),
         Field("finish_reason", _ANSWER, rank=12, path=(*_TOLD, "incomplete_details", "reason")),
         Field("finish_reason", _ANSWER, "ended", rank=13, path=(*_TOLD, "status")),
         Field("response_id", _ANSWER, rank=10, path=(*_TOLD, "id")),
@@ -45,7 +78,9 @@ DIALECT = Dialect(
         Mark(_KIND, "llm", "generation", frozenset({"llm"})),
         Mark(_KIND, "plain", "tool", frozenset({"tool"})),
         Mark(_KIND, "plain", "retrieval", frozenset({"retriever", "embedding"})),
-        Mark(_KIND, "plain", "prompt", frozenset({"prompt"}), strong=True),  # its operation is `chat`
+        Mark(
+            _KIND, "plain", "prompt", frozenset({"prompt"}), strong=True
+        ),  # its operation is `chat`
         Mark(_KIND, "plain", "post", frozenset({"parser"})),
         Mark(_KIND, "container", "other", frozenset({"chain"}), weak=True),
     ),
@@ -53,6 +88,19 @@ DIALECT = Dialect(
     # Every run's status is OK before it has ended, and OpenTelemetry lets nobody take that back.
     exceptions_fail=True,
     # LangChain's cache of answers costs nothing.
-    stored_answers=((("gen_ai.completion", ("generations", "0", "0", "message", "kwargs", "usage_metadata", "total_cost"), 0),),),
-    hints=(("ttft", "nothing at LangSmith, whose exporter sends no first token: pass traceparent on to the engine"),),
+    stored_answers=(
+        (
+            (
+                "gen_ai.completion",
+                ("generations", "0", "0", "message", "kwargs", "usage_metadata", "total_cost"),
+                0,
+            ),
+        ),
+    ),
+    hints=(
+        (
+            "ttft",
+            "nothing at LangSmith, whose exporter sends no first token: pass traceparent on to the engine",
+        ),
+    ),
 )

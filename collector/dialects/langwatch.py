@@ -14,7 +14,10 @@ DIALECT = Dialect(
     scopes=("langwatch",),
     fields=(
         Field("operation", _TYPE, rank=20),
-        *(Field(f"{side}_tokens", _METRICS, "int", rank=20, path=(f"{name}_tokens",)) for side, name in (("input", "prompt"), ("output", "completion"))),
+        *(
+            Field(f"{side}_tokens", _METRICS, "int", rank=20, path=(f"{name}_tokens",))
+            for side, name in (("input", "prompt"), ("output", "completion"))
+        ),
         Field("reasoning_tokens", _METRICS, "int", rank=20, path=("reasoning_tokens",)),
         Field("cached_tokens", _METRICS, "int", rank=20, path=("cache_read_input_tokens",)),
         Field("max_tokens", _PARAMETERS, "int", rank=20, path=("max_tokens",)),
@@ -26,6 +29,11 @@ DIALECT = Dialect(
         Field("tenant", "langwatch.customer.id", rank=20),
     ),
     marks=(Mark(_TYPE, "plain", "retrieval", frozenset({"rag"})),),
-    hints=(("response_id", "an instrumentation of the provider's client beside it, or pass traceparent on to the engine"),),
+    hints=(
+        (
+            "response_id",
+            "an instrumentation of the provider's client beside it, or pass traceparent on to the engine",
+        ),
+    ),
     text_keys=("langwatch.input", "langwatch.output", "langwatch.rag_contexts"),
 )

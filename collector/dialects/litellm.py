@@ -20,7 +20,14 @@ def _either(*names: str) -> frozenset[str]:
 
 
 _OPERATIONS = ("llm.request.type", "gen_ai.operation.name")
-_GENERATE = _either("completion", "text_completion", "responses", "anthropic_messages", "generate_content", "generate_content_stream")
+_GENERATE = _either(
+    "completion",
+    "text_completion",
+    "responses",
+    "anthropic_messages",
+    "generate_content",
+    "generate_content_stream",
+)
 _FIND = _either("embedding", "rerank", "search", "vector_store_search", "query")
 DIALECT = Dialect(
     name="litellm",
@@ -30,23 +37,43 @@ DIALECT = Dialect(
         Field("model", "litellm.provider.model", rank=10),
         Field("provider", "litellm.provider.name", rank=10),
         Field("provider", "error.llm_provider", rank=11),
-        Field("cached_tokens", _USAGE, "int", rank=10, path=("prompt_tokens_details", "cached_tokens")),
+        Field(
+            "cached_tokens", _USAGE, "int", rank=10, path=("prompt_tokens_details", "cached_tokens")
+        ),
         Field("cache_write_tokens", _USAGE, "int", rank=10, path=("cache_creation_input_tokens",)),
-        Field("reasoning_tokens", _USAGE, "int", rank=10, path=("completion_tokens_details", "reasoning_tokens")),
+        Field(
+            "reasoning_tokens",
+            _USAGE,
+            "int",
+            rank=10,
+            path=("completion_tokens_details", "reasoning_tokens"),
+        ),
         Field("streaming", "litellm.request.streaming", "bool", rank=10),
         Field("error_type", "litellm.provider.error.type", rank=10),
         Field("error_type", "error.code", rank=11),
         Field("http_status", "litellm.provider.error.code", "status", rank=10),
         Field("attempts", "litellm.deployment.attempt", "int", rank=10),
         # v1, of its Router: tries of one deployment group, and the groups before it.
-        Field("attempts", _HIDDEN, "resends", rank=11, path=(_HEADERS, "x-litellm-attempted-retries"),
-              plus=((_HEADERS, "x-litellm-attempted-fallbacks"),)),
+        Field(
+            "attempts",
+            _HIDDEN,
+            "resends",
+            rank=11,
+            path=(_HEADERS, "x-litellm-attempted-retries"),
+            plus=((_HEADERS, "x-litellm-attempted-fallbacks"),),
+        ),
         Field("depends_on", "litellm.call_id", rank=10),  # one for all the attempts of a call
         Field("session", "metadata.session_id", rank=10),
         # Whom the call was for, then whose key it came with.
-        *(Field("user_hash", f"{prefix}metadata.user_api_key_end_user_id", rank=9) for prefix in ("", "litellm.")),
+        *(
+            Field("user_hash", f"{prefix}metadata.user_api_key_end_user_id", rank=9)
+            for prefix in ("", "litellm.")
+        ),
         Field("user_hash", "litellm.end_user.id", rank=10),
-        *(Field("user_hash", f"{prefix}metadata.user_api_key_user_id", rank=11) for prefix in ("", "litellm.")),
+        *(
+            Field("user_hash", f"{prefix}metadata.user_api_key_user_id", rank=11)
+            for prefix in ("", "litellm.")
+        ),
         Field("tenant", "metadata.user_api_key_team_id", rank=10),
         Field("tenant", "litellm.team.id", rank=11),
         Field("route", "litellm.request.route", rank=6),
@@ -55,16 +82,35 @@ DIALECT = Dialect(
         *(Mark(key, "llm", "generation", _GENERATE) for key in _OPERATIONS),
         *(Mark(key, "plain", "retrieval", _FIND) for key in _OPERATIONS),
         *(Mark(key, "plain", "tool", frozenset({"call_mcp_tool"})) for key in _OPERATIONS),
-        Mark("gen_ai.operation.name", "plain", "guardrail", frozenset({"litellm.moderation", "amoderation"})),
+        Mark(
+            "gen_ai.operation.name",
+            "plain",
+            "guardrail",
+            frozenset({"litellm.moderation", "amoderation"}),
+        ),
         # v2 calls whatever a model was asked for a chat.
         Mark("litellm.call_type", "plain", "retrieval", _FIND, strong=True),
         Mark("litellm.call_type", "plain", "guardrail", _either("moderation"), strong=True),
-        Mark("litellm.call_type", "plain", "network", _either("image_generation", "image_edit", "transcription", "speech"), strong=True),
+        Mark(
+            "litellm.call_type",
+            "plain",
+            "network",
+            _either("image_generation", "image_edit", "transcription", "speech"),
+            strong=True,
+        ),
         Mark("litellm.guardrail.name", "plain", "guardrail"),
-        Mark("call_type", "plain", "queue", frozenset({"async_get_available_deployment"}), strong=True),  # v1's name for `route`
+        Mark(
+            "call_type",
+            "plain",
+            "queue",
+            frozenset({"async_get_available_deployment"}),
+            strong=True,
+        ),  # v1's name for `route`
     ),
     names=(
-        SpanName("(execute_)?guardrail.*|auth( .*)?|proxy_pre_call", "plain", "guardrail", "litellm"),
+        SpanName(
+            "(execute_)?guardrail.*|auth( .*)?|proxy_pre_call", "plain", "guardrail", "litellm"
+        ),
         # v1's own timing of its functions around a call that has a span.
         SpanName("self|router", "folded", "other", "litellm"),
         SpanName("route .*", "plain", "queue", "litellm"),  # choosing a deployment
@@ -75,10 +121,20 @@ DIALECT = Dialect(
     stored_answers=(
         ((_HIDDEN, ("cache_key",), None),),
         ((_HIDDEN, ("api_base",), ""), (_HIDDEN, (_HEADERS,), {})),
-        (("llm.is_streaming", (), "False"), (_HIDDEN, ("api_base",), None), (_HIDDEN, (_HEADERS,), {}), (_HIDDEN, ("litellm_overhead_time_ms",), ...),
-         (_HIDDEN, ("litellm_model_name",), ...)),
+        (
+            ("llm.is_streaming", (), "False"),
+            (_HIDDEN, ("api_base",), None),
+            (_HIDDEN, (_HEADERS,), {}),
+            (_HIDDEN, ("litellm_overhead_time_ms",), ...),
+            (_HIDDEN, ("litellm_model_name",), ...),
+        ),
     ),
-    hints=(("ttft", "LITELLM_OTEL_V2=true at the proxy, or the engine's spans: the v1 callback records no first token"),),
+    hints=(
+        (
+            "ttft",
+            "LITELLM_OTEL_V2=true at the proxy, or the engine's spans: the v1 callback records no first token",
+        ),
+    ),
     metrics=(
         # Seconds, whatever their names end in.
         Metric("litellm_request_total_latency_metric", "gateway_e2e"),
@@ -104,8 +160,16 @@ DIALECT = Dialect(
         Metric("litellm_deployment_failed_fallbacks", "failed_fallbacks"),
         Metric("litellm_proxy_total_requests_metric", "gateway_requests"),
         Metric("litellm_proxy_failed_requests_metric", "gateway_failures"),
-        *(Metric(f"litellm_remaining_{what}{end}", f"remaining_{what}") for what in ("requests", "tokens") for end in ("_metric", "")),
+        *(
+            Metric(f"litellm_remaining_{what}{end}", f"remaining_{what}")
+            for what in ("requests", "tokens")
+            for end in ("_metric", "")
+        ),
     ),
     model_labels=("model", "litellm_model_name", "model_group", "requested_model"),
-    event_fields=(EventField("attempts", "litellm.request.deployment_selected", "litellm.deployment.attempt", "int"),),
+    event_fields=(
+        EventField(
+            "attempts", "litellm.request.deployment_selected", "litellm.deployment.attempt", "int"
+        ),
+    ),
 )

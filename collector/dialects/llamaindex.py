@@ -12,11 +12,33 @@ DIALECT = Dialect(
     scopes=(_SCOPE,),
     names=(
         *llama_index(_SCOPE),
-        SpanName(r"(?!\w*(?:Agent|Engine|Program|Synthesizer)\.)\w+\.a?(?:stream_)?(?:chat|complete|chat_with_tools)", "llm", "generation", _SCOPE),
+        SpanName(
+            r"(?!\w*(?:Agent|Engine|Program|Synthesizer)\.)\w+\.a?(?:stream_)?(?:chat|complete|chat_with_tools)",
+            "llm",
+            "generation",
+            _SCOPE,
+        ),
         SpanName(r"\w*Tool\.a?call", "plain", "tool", _SCOPE),
-        SpanName(r"\w*(?:Agent|Workflow)\.a?(?:run|init_run|setup_agent|run_agent_step)", "container", "other", _SCOPE),
+        SpanName(
+            r"\w*(?:Agent|Workflow)\.a?(?:run|init_run|setup_agent|run_agent_step)",
+            "container",
+            "other",
+            _SCOPE,
+        ),
     ),
     text_keys=("llamaindex.step.input_summary", "llamaindex.step.output_summary"),
-    hints=tuple((field, "an instrumentation of LlamaIndex (OpenInference's, OpenLLMetry's) instead: its own spans have names and times alone")
-                for field in ("ttft", "model", "input_tokens", "output_tokens", "finish_reason", "response_id")),
+    hints=tuple(
+        (
+            field,
+            "an instrumentation of LlamaIndex (OpenInference's, OpenLLMetry's) instead: its own spans have names and times alone",
+        )
+        for field in (
+            "ttft",
+            "model",
+            "input_tokens",
+            "output_tokens",
+            "finish_reason",
+            "response_id",
+        )
+    ),
 )

@@ -11,7 +11,10 @@ ORDER = 36
 _RAW = "gen_ai.usage.raw"  # the provider's own usage object, of its wrappers
 _AGENTS = "logfire.openai_agents"
 _ASKED, _ANSWERED = "request_data", "response_data"
-_APART = (("usage", "cache_read_input_tokens"), ("usage", "cache_creation_input_tokens"))  # Anthropic's, beside the input tokens
+_APART = (
+    ("usage", "cache_read_input_tokens"),
+    ("usage", "cache_creation_input_tokens"),
+)  # Anthropic's, beside the input tokens
 DIALECT = Dialect(
     name="logfire",
     prefixes=("logfire.", "pydantic_ai."),
@@ -19,10 +22,25 @@ DIALECT = Dialect(
     fields=(
         Field("cached_tokens", "gen_ai.usage.details.cache_read_tokens", "int", rank=12),
         Field("cached_tokens", "gen_ai.usage.details.cached_tokens", "int", rank=13),
-        *(Field("cached_tokens", _RAW, "int", rank=14, path=path) for path in (
-            ("prompt_tokens_details", "cached_tokens"), ("input_tokens_details", "cached_tokens"), ("cache_read_input_tokens",))),
+        *(
+            Field("cached_tokens", _RAW, "int", rank=14, path=path)
+            for path in (
+                ("prompt_tokens_details", "cached_tokens"),
+                ("input_tokens_details", "cached_tokens"),
+                ("cache_read_input_tokens",),
+            )
+        ),
         Field("cache_write_tokens", _RAW, "int", rank=14, path=("cache_creation_input_tokens",)),
-        *(Field("reasoning_tokens", _RAW, "int", rank=14, path=(f"{side}_tokens_details", "reasoning_tokens")) for side in ("completion", "output")),
+        *(
+            Field(
+                "reasoning_tokens",
+                _RAW,
+                "int",
+                rank=14,
+                path=(f"{side}_tokens_details", "reasoning_tokens"),
+            )
+            for side in ("completion", "output")
+        ),
         Field("cache_write_tokens", "gen_ai.usage.details.cache_write_tokens", "int", rank=12),
         Field("streaming", "gen_ai.client.operation.time_to_first_chunk", "present", rank=12),
         Field("route", "agent_name", rank=12),
@@ -35,23 +53,72 @@ DIALECT = Dialect(
         Field("session", "group_id", "given", rank=16, beside="agent_trace_id"),
         Field("model", _ASKED, rank=16, path=("model",)),
         Field("streaming", _ASKED, "bool", rank=16, path=("stream",)),
-        *(Field("max_tokens", _ASKED, "int", rank=16, path=(name,)) for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")),
-        *(Field(f"{side}_tokens", _ANSWERED, "int", rank=16, path=("usage", name), plus=plus) for side, name, plus in (
-            ("input", "prompt_tokens", ()), ("input", "input_tokens", _APART), ("output", "completion_tokens", ()), ("output", "output_tokens", ()))),
-        *(Field("cached_tokens", _ANSWERED, "int", rank=16, path=("usage", *path)) for path in (
-            ("prompt_tokens_details", "cached_tokens"), ("input_tokens_details", "cached_tokens"), ("cache_read_input_tokens",))),
-        Field("cache_write_tokens", _ANSWERED, "int", rank=16, path=("usage", "cache_creation_input_tokens")),
-        *(Field("reasoning_tokens", _ANSWERED, "int", rank=16, path=("usage", f"{side}_tokens_details", "reasoning_tokens"))
-          for side in ("completion", "output")),
+        *(
+            Field("max_tokens", _ASKED, "int", rank=16, path=(name,))
+            for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")
+        ),
+        *(
+            Field(f"{side}_tokens", _ANSWERED, "int", rank=16, path=("usage", name), plus=plus)
+            for side, name, plus in (
+                ("input", "prompt_tokens", ()),
+                ("input", "input_tokens", _APART),
+                ("output", "completion_tokens", ()),
+                ("output", "output_tokens", ()),
+            )
+        ),
+        *(
+            Field("cached_tokens", _ANSWERED, "int", rank=16, path=("usage", *path))
+            for path in (
+                ("prompt_tokens_details", "cached_tokens"),
+                ("input_tokens_details", "cached_tokens"),
+                ("cache_read_input_tokens",),
+            )
+        ),
+        Field(
+            "cache_write_tokens",
+            _ANSWERED,
+            "int",
+            rank=16,
+            path=("usage", "cache_creation_input_tokens"),
+        ),
+        *(
+            Field(
+                "reasoning_tokens",
+                _ANSWERED,
+                "int",
+                rank=16,
+                path=("usage", f"{side}_tokens_details", "reasoning_tokens"),
+            )
+            for side in ("completion", "output")
+        ),
     ),
     marks=(Mark("logfire.span_type", "folded", "other", frozenset({"pending_span", "log"})),),
-    names=(SpanName("(Chat Completion|Responses API|Completion) with .*", "llm", "generation", "logfire.openai"),
-           SpanName("Message with .*", "llm", "generation", "logfire.anthropic"),
-           # Of OpenAI's Agents SDK.
-           SpanName("(?:Chat completion|Responses API)(?: with .*)?", "llm", "generation", _AGENTS),
-           SpanName("Function: .*", "plain", "tool", _AGENTS),
-           SpanName("Guardrail .*", "plain", "guardrail", _AGENTS),
-           SpanName("MCP: list tools .*|Speech → Text.*|Text → Speech", "plain", "network", _AGENTS),
-           SpanName("OpenAI Agents trace: .*|Task: .*|Agent run: .*|Turn .*|Text → Speech group|Custom span: .*", "container", "other", _AGENTS)),
-    text_keys=("pydantic_ai.all_messages", "final_result", "logfire.json_schema", "logfire.metrics", "logfire.scrubbed", "model_request_parameters"),
+    names=(
+        SpanName(
+            "(Chat Completion|Responses API|Completion) with .*",
+            "llm",
+            "generation",
+            "logfire.openai",
+        ),
+        SpanName("Message with .*", "llm", "generation", "logfire.anthropic"),
+        # Of OpenAI's Agents SDK.
+        SpanName("(?:Chat completion|Responses API)(?: with .*)?", "llm", "generation", _AGENTS),
+        SpanName("Function: .*", "plain", "tool", _AGENTS),
+        SpanName("Guardrail .*", "plain", "guardrail", _AGENTS),
+        SpanName("MCP: list tools .*|Speech → Text.*|Text → Speech", "plain", "network", _AGENTS),
+        SpanName(
+            "OpenAI Agents trace: .*|Task: .*|Agent run: .*|Turn .*|Text → Speech group|Custom span: .*",
+            "container",
+            "other",
+            _AGENTS,
+        ),
+    ),
+    text_keys=(
+        "pydantic_ai.all_messages",
+        "final_result",
+        "logfire.json_schema",
+        "logfire.metrics",
+        "logfire.scrubbed",
+        "model_request_parameters",
+    ),
 )

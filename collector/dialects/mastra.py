@@ -14,12 +14,28 @@ DIALECT = Dialect(
     scopes=("@mastra/otel-exporter",),
     fields=(
         Field("ttft_ns", "mastra.completion_start_time", "moment", rank=10),
-        *(Field(column, f"{_SAID}.{name}", rank=10) for column, name in (("session", "sessionId"), ("session", "threadId"), ("user_hash", "userId"),
-                                                                         ("user_hash", "resourceId"), ("tenant", "tenant"), ("tenant", "tenantId"))),
+        *(
+            Field(column, f"{_SAID}.{name}", rank=10)
+            for column, name in (
+                ("session", "sessionId"),
+                ("session", "threadId"),
+                ("user_hash", "userId"),
+                ("user_hash", "resourceId"),
+                ("tenant", "tenant"),
+                ("tenant", "tenantId"),
+            )
+        ),
     ),
     marks=(
         Mark(_TYPE, "folded", "other", frozenset({"model_chunk"})),
-        Mark(_TYPE, "container", "other", frozenset({"agent_run", "model_generation", "model_step", "workflow_run", "workflow_step"})),
+        Mark(
+            _TYPE,
+            "container",
+            "other",
+            frozenset(
+                {"agent_run", "model_generation", "model_step", "workflow_run", "workflow_step"}
+            ),
+        ),
     ),
     failures=(("gen_ai.response.finish_reasons", frozenset({"error"})),),
 )

@@ -11,7 +11,18 @@ DIALECT = Dialect(
     name="mirascope",
     prefixes=("mirascope.",),
     scopes=("mirascope",),
-    fields=tuple(Field(column, _USAGE, "int", rank=20, path=(name,)) for column, name in (
-        ("cached_tokens", "cache_read_tokens"), ("cache_write_tokens", "cache_write_tokens"), ("reasoning_tokens", "reasoning_tokens"))),
-    text_keys=("mirascope.response.messages", "mirascope.response.content", "mirascope.trace.arg_values", "mirascope.trace.output"),
+    fields=tuple(
+        Field(column, _USAGE, "int", rank=20, path=(name,))
+        for column, name in (
+            ("cached_tokens", "cache_read_tokens"),
+            ("cache_write_tokens", "cache_write_tokens"),
+            ("reasoning_tokens", "reasoning_tokens"),
+        )
+    ),
+    text_keys=(
+        "mirascope.response.messages",
+        "mirascope.response.content",
+        "mirascope.trace.arg_values",
+        "mirascope.trace.output",
+    ),
 )

@@ -6,12 +6,27 @@ Source: payloads of the OTLP export of mlflow 3.17.2 and of 2.20.4, which counts
 from overrun.collector.dialects import ENDINGS, Dialect, Field, Mark, SpanName, llama_index
 
 ORDER = 34
-_TYPE, _USAGE, _INPUTS, _OUTPUTS = "mlflow.spanType", "mlflow.chat.tokenUsage", "mlflow.spanInputs", "mlflow.spanOutputs"
+_TYPE, _USAGE, _INPUTS, _OUTPUTS = (
+    "mlflow.spanType",
+    "mlflow.chat.tokenUsage",
+    "mlflow.spanInputs",
+    "mlflow.spanOutputs",
+)
 _SCOPE = "mlflow.tracing"
 # The provider's own usage, for versions that do not sum it up: column -> OpenAI's chat, then the words of Anthropic and of the Responses API.
-_OF_ANSWER = {"input_tokens": (("prompt_tokens",), ("input_tokens",)), "output_tokens": (("completion_tokens",), ("output_tokens",)),
-              "cached_tokens": (("prompt_tokens_details", "cached_tokens"), ("input_tokens_details", "cached_tokens"), ("cache_read_input_tokens",)),
-              "reasoning_tokens": (("completion_tokens_details", "reasoning_tokens"), ("output_tokens_details", "reasoning_tokens"))}
+_OF_ANSWER = {
+    "input_tokens": (("prompt_tokens",), ("input_tokens",)),
+    "output_tokens": (("completion_tokens",), ("output_tokens",)),
+    "cached_tokens": (
+        ("prompt_tokens_details", "cached_tokens"),
+        ("input_tokens_details", "cached_tokens"),
+        ("cache_read_input_tokens",),
+    ),
+    "reasoning_tokens": (
+        ("completion_tokens_details", "reasoning_tokens"),
+        ("output_tokens_details", "reasoning_tokens"),
+    ),
+}
 DIALECT = Dialect(
     name="mlflow",
     prefixes=("mlflow.",),
@@ -27,11 +42,24 @@ DIALECT = Dialect(
         Field("cached_tokens", _USAGE, "int", rank=10, path=("cache_read_input_tokens",)),
         Field("cache_write_tokens", _USAGE, "int", rank=10, path=("cache_creation_input_tokens",)),
         Field("total_tokens", _USAGE, "int", rank=10, path=("total_tokens",)),
-        Field("reasoning_tokens", _OUTPUTS, "int", rank=30, path=("usage_metadata", "thoughts_token_count")),
-        *(Field(column, _OUTPUTS, "int", rank=20 + i, path=("usage", *path)) for column, paths in _OF_ANSWER.items() for i, path in enumerate(paths)),
+        Field(
+            "reasoning_tokens",
+            _OUTPUTS,
+            "int",
+            rank=30,
+            path=("usage_metadata", "thoughts_token_count"),
+        ),
+        *(
+            Field(column, _OUTPUTS, "int", rank=20 + i, path=("usage", *path))
+            for column, paths in _OF_ANSWER.items()
+            for i, path in enumerate(paths)
+        ),
         Field("response_id", _OUTPUTS, rank=10, path=("id",)),
         Field("response_id", _OUTPUTS, rank=11, path=("response_id",)),
-        *(Field("finish_reason", _OUTPUTS, rank=rank, path=path) for rank, path in enumerate(ENDINGS, 10)),
+        *(
+            Field("finish_reason", _OUTPUTS, rank=rank, path=path)
+            for rank, path in enumerate(ENDINGS, 10)
+        ),
         Field("finish_reason", _OUTPUTS, "ended", rank=30, path=("output", "-1", "type")),
         Field("finish_reason", _OUTPUTS, "ended", rank=31, path=("status",)),
         Field("max_tokens", "max_tokens", "int", rank=20),
@@ -68,6 +96,11 @@ DIALECT = Dialect(
     stored_answers=((("cache_hit", (), "true"), ("litellm_call_id", (), None)),),
     chunk_events=("mlflow.chunk.item.*",),
     first_token_events=("chunk_0",),
-    hints=(("session", "mlflow.trace.session, set where traces are not exported over OTLP alone: there update_current_trace loses the root spans"),),
+    hints=(
+        (
+            "session",
+            "mlflow.trace.session, set where traces are not exported over OTLP alone: there update_current_trace loses the root spans",
+        ),
+    ),
     text_keys=("mlflow.spanInputs", "mlflow.spanOutputs"),
 )

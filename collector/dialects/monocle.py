@@ -22,8 +22,23 @@ DIALECT = Dialect(
     marks=(
         Mark(_TYPE, "llm", "generation", frozenset({"inference", "inference.framework"})),
         Mark(_TYPE, "folded", "other", frozenset({"inference.modelapi"})),
-        Mark(_TYPE, "plain", "tool", frozenset({"agentic.tool.invocation", "agentic.mcp.invocation"})),
-        Mark(_TYPE, "container", "other", frozenset({"agentic.turn", "agentic.request", "agentic.invocation", "agentic.delegation", "http.process"})),
+        Mark(
+            _TYPE, "plain", "tool", frozenset({"agentic.tool.invocation", "agentic.mcp.invocation"})
+        ),
+        Mark(
+            _TYPE,
+            "container",
+            "other",
+            frozenset(
+                {
+                    "agentic.turn",
+                    "agentic.request",
+                    "agentic.invocation",
+                    "agentic.delegation",
+                    "http.process",
+                }
+            ),
+        ),
         Mark(_TYPE, "plain", "network", frozenset({"http.send"})),
     ),
     event_fields=(
@@ -34,5 +49,10 @@ DIALECT = Dialect(
         EventField("finish_reason", _COUNTS, "finish_reason"),
         EventField("http_status", "data.output", "error_code", "status", failed=True),
     ),
-    hints=(("ttft", "an instrumentation of the client beside it (opentelemetry-instrumentation-genai-openai, openinference-instrumentation-openai)"),),
+    hints=(
+        (
+            "ttft",
+            "an instrumentation of the client beside it (opentelemetry-instrumentation-genai-openai, openinference-instrumentation-openai)",
+        ),
+    ),
 )

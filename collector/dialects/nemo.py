@@ -15,8 +15,21 @@ DIALECT = Dialect(
         Mark("rail.type", "container", "other", frozenset({"generation", "dialog"})),
         Mark("rail.type", "plain", "retrieval", frozenset({"retrieval"})),
         Mark("rail.type", "plain", "tool", frozenset({"tool", "execution"})),
-        Mark("rail.type", "plain", "guardrail", frozenset({"input", "output", "tool_input", "tool_output"})),
+        Mark(
+            "rail.type",
+            "plain",
+            "guardrail",
+            frozenset({"input", "output", "tool_input", "tool_output"}),
+        ),
     ),
-    names=(SpanName(r"guardrails\.(?:request|action)", "container", "other", _SCOPE), SpanName(r"guardrails\.rail", "plain", "guardrail", _SCOPE)),
-    text_keys=("guardrails.request.input", "guardrails.request.output", "guardrails.rail.input", "guardrails.rail.reason"),
+    names=(
+        SpanName(r"guardrails\.(?:request|action)", "container", "other", _SCOPE),
+        SpanName(r"guardrails\.rail", "plain", "guardrail", _SCOPE),
+    ),
+    text_keys=(
+        "guardrails.request.input",
+        "guardrails.request.output",
+        "guardrails.rail.input",
+        "guardrails.rail.reason",
+    ),
 )

@@ -15,7 +15,10 @@ DIALECT = Dialect(
         Field("operation", _KIND, rank=10),
         Field("session", "traceloop.association.properties.session_id", rank=10),
         Field("user_hash", "traceloop.association.properties.user_id", rank=10),
-        *(Field("session", f"traceloop.association.properties.{name}", rank=11) for name in ("conversation_id", "thread_id", "chat_id")),
+        *(
+            Field("session", f"traceloop.association.properties.{name}", rank=11)
+            for name in ("conversation_id", "thread_id", "chat_id")
+        ),
         Field("tenant", "traceloop.association.properties.tenant", rank=10),
         Field("tenant", "traceloop.association.properties.tenant_id", rank=11),
         Field("route", "traceloop.workflow.name", rank=6),
@@ -25,23 +28,39 @@ DIALECT = Dialect(
         # Before they followed the conventions, its instrumentations numbered the choices.
         Field("finish_reason", "gen_ai.completion.0.finish_reason", rank=13),
         Field("finish_reason", "llm.completions.0.finish_reason", rank=14),
-        Field("finish_reason", "gen_ai.completion.1.finish_reason", rank=15),  # Netra's, whose numbers begin there
+        Field(
+            "finish_reason", "gen_ai.completion.1.finish_reason", rank=15
+        ),  # Netra's, whose numbers begin there
     ),
     marks=(
         Mark(_KIND, "plain", "tool", frozenset({"tool"})),
         Mark(_KIND, "container", "other", frozenset({"agent"})),
         Mark(_KIND, "container", "other", frozenset({"workflow", "task"}), weak=True),
     ),
-    names=(SpanName("execute_task tools_condition", "container", "other", "opentelemetry.instrumentation.langchain"),
-           SpanName(r"\w*Tool\.task", "plain", "tool", "opentelemetry.instrumentation.llamaindex"),
-           *llama_index("opentelemetry.instrumentation.llamaindex")),
+    names=(
+        SpanName(
+            "execute_task tools_condition",
+            "container",
+            "other",
+            "opentelemetry.instrumentation.langchain",
+        ),
+        SpanName(r"\w*Tool\.task", "plain", "tool", "opentelemetry.instrumentation.llamaindex"),
+        *llama_index("opentelemetry.instrumentation.llamaindex"),
+    ),
     cached_apart=("opentelemetry.instrumentation.bedrock",),
     names_tasks=("opentelemetry.instrumentation.crewai",),
     hints=(
-        ("session", "Traceloop.set_association_properties({'session_id': ...})"), ("tenant", "Traceloop.set_association_properties({'tenant': ...})"),
+        ("session", "Traceloop.set_association_properties({'session_id': ...})"),
+        ("tenant", "Traceloop.set_association_properties({'tenant': ...})"),
         ("user", "Traceloop.set_association_properties({'user_id': ...})"),
     ),
     text_keys=("traceloop.entity.input", "traceloop.entity.output"),
     # Its instrumentations measure at the client, whatever the name says.
-    metrics=(Metric("gen_ai.server.time_to_first_token", "client_ttft", scope="opentelemetry.instrumentation"),),
+    metrics=(
+        Metric(
+            "gen_ai.server.time_to_first_token",
+            "client_ttft",
+            scope="opentelemetry.instrumentation",
+        ),
+    ),
 )

@@ -22,10 +22,22 @@ DIALECT = Dialect(
     ),
     names=(
         SpanName("decode_loop|run_batch_cpu|quick_finish|fake_output", "folded", "other", _SCOPE),
-        SpanName("Bootstrap Room .*", "folded", "other", _SCOPE),  # where older versions put both engines' requests
+        SpanName(
+            "Bootstrap Room .*", "folded", "other", _SCOPE
+        ),  # where older versions put both engines' requests
         SpanName("tokenize", "phase", "prompt", _SCOPE),
-        SpanName("prefill_waiting|decode_waiting|prefill_bootstrap|decode_bootstrap", "phase", "queue", _SCOPE),
-        SpanName("api_server_dispatch|dpc_dispatch|request_process|prefill_prepare|decode_prepare", "phase", "other", _SCOPE),
+        SpanName(
+            "prefill_waiting|decode_waiting|prefill_bootstrap|decode_bootstrap",
+            "phase",
+            "queue",
+            _SCOPE,
+        ),
+        SpanName(
+            "api_server_dispatch|dpc_dispatch|request_process|prefill_prepare|decode_prepare",
+            "phase",
+            "other",
+            _SCOPE,
+        ),
         SpanName("prefill_forward|chunked_prefill|mm_encode", "phase", "prefill", _SCOPE),
         SpanName("decode_forward|spec_draft|spec_verify", "phase", "decode", _SCOPE),
         SpanName("prefill_transfer_kv_cache|decode_transferred", "phase", "kv_transfer", _SCOPE),
@@ -33,9 +45,16 @@ DIALECT = Dialect(
     metrics=(
         Metric("sglang:token_usage", "kv_cache_usage"),
         Metric("sglang:num_queue_reqs", "queue_depth"),
-        *(Metric(f"sglang:{name}", "queue_depth", adds=True)
-          for name in ("num_grammar_queue_reqs", "num_prefill_bootstrap_queue_reqs", "num_prefill_inflight_queue_reqs", "num_decode_prealloc_queue_reqs",
-                       "num_decode_transfer_queue_reqs")),
+        *(
+            Metric(f"sglang:{name}", "queue_depth", adds=True)
+            for name in (
+                "num_grammar_queue_reqs",
+                "num_prefill_bootstrap_queue_reqs",
+                "num_prefill_inflight_queue_reqs",
+                "num_decode_prealloc_queue_reqs",
+                "num_decode_transfer_queue_reqs",
+            )
+        ),
         Metric("sglang:num_running_reqs", "running"),
         Metric("sglang:num_paused_reqs", "paused"),
         # Those that were thrown out and wait again: a level, where newer builds count how often.
@@ -54,7 +73,12 @@ DIALECT = Dialect(
         Metric("sglang:cache_config_info", "kv_capacity", labels=("num_pages", "page_size")),
         Metric("sglang:decode_sum_seq_lens", "batch_tokens"),
         Metric("sglang:realtime_tokens_total", "processed_tokens"),
-        *(Metric(f"sglang:{part}_memory_usage_gb", "gpu_mem_used", scale=float(1 << 30), adds=True) for part in ("weight", "kv_cache", "graph")),
+        *(
+            Metric(
+                f"sglang:{part}_memory_usage_gb", "gpu_mem_used", scale=float(1 << 30), adds=True
+            )
+            for part in ("weight", "kv_cache", "graph")
+        ),
         *ESTIMATED["sglang"],
         Metric("sglang:fwd_occupancy", "gpu_util", scale=0.01),
         Metric("sglang:time_to_first_token_seconds", "ttft"),
@@ -62,7 +86,9 @@ DIALECT = Dialect(
         Metric("sglang:request_time_per_output_token_seconds", "tpot"),
         Metric("sglang:e2e_request_latency_seconds", "e2e"),
         Metric("sglang:queue_time_seconds", "queue"),
-        Metric("sglang:per_stage_req_latency_seconds", "prefill", where=(("stage", "prefill_forward"),)),
+        Metric(
+            "sglang:per_stage_req_latency_seconds", "prefill", where=(("stage", "prefill_forward"),)
+        ),
         Metric("sglang:kv_transfer_latency_ms", "kv_transfer", scale=0.001),
         Metric("sglang:prompt_tokens_histogram", "input_length"),
         Metric("sglang:uncached_prompt_tokens_histogram", "uncached_length"),

@@ -26,7 +26,10 @@ DIALECT = Dialect(
         Metric("trtllm_generation_tokens_total", "output_tokens"),
         Metric("trtllm_prompt_cached_tokens_total", "cached_prompt_tokens"),
         Metric("trtllm_total_context_tokens", "batch_tokens"),
-        *(Metric("trtllm_request_success_total", "aborts", where=(("finished_reason", reason),)) for reason in ("timeout", "cancelled", "abort", "error")),
+        *(
+            Metric("trtllm_request_success_total", "aborts", where=(("finished_reason", reason),))
+            for reason in ("timeout", "cancelled", "abort", "error")
+        ),
         Metric("trtllm_request_success_total", "finished"),
         Metric("trtllm_request_error_total", "aborts", adds=True),
         Metric("trtllm_kv_transfer_latency_seconds", "kv_transfer"),  # Dynamo's addition
@@ -50,8 +53,17 @@ DIALECT = Dialect(
         Metric(_REQUESTS, "queue_depth", where=(("request_type", "waiting"),)),
         # What is scheduled runs in this step; what is active may also be paused between two.
         Metric(_REQUESTS, "running", where=(("request_type", "scheduled"),)),
-        Metric("nv_trt_llm_inflight_batcher_metrics", "batch_tokens", where=(("inflight_batcher_specific_metric", "total_context_tokens"),)),
-        Metric("nv_trt_llm_disaggregated_serving_metrics", "kv_transfer", scale=1e-3, where=(("disaggregated_serving_type", "kv_cache_transfer_ms"),)),
+        Metric(
+            "nv_trt_llm_inflight_batcher_metrics",
+            "batch_tokens",
+            where=(("inflight_batcher_specific_metric", "total_context_tokens"),),
+        ),
+        Metric(
+            "nv_trt_llm_disaggregated_serving_metrics",
+            "kv_transfer",
+            scale=1e-3,
+            where=(("disaggregated_serving_type", "kv_cache_transfer_ms"),),
+        ),
         Metric("nv_inference_first_response_histogram_ms", "ttft", scale=1e-3),
         # Microseconds of all requests together; over the requests they are a mean.
         Metric("nv_inference_request_duration_us", "e2e_total", scale=1e-6),

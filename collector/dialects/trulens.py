@@ -24,9 +24,29 @@ DIALECT = Dialect(
         Field("route", f"{_OWN}.app_name", rank=14),
     ),
     marks=(
-        Mark(_TYPE, "container", "other", frozenset({"record_root", "nested_record_root", "eval_root", "graph_task", "graph_node", "workflow_step", "agent"})),
+        Mark(
+            _TYPE,
+            "container",
+            "other",
+            frozenset(
+                {
+                    "record_root",
+                    "nested_record_root",
+                    "eval_root",
+                    "graph_task",
+                    "graph_node",
+                    "workflow_step",
+                    "agent",
+                }
+            ),
+        ),
         Mark(_TYPE, "plain", "tool", frozenset({"MCP", "mcp"})),
         Mark(_TYPE, "plain", "post", frozenset({"eval", "eval_decision"})),
     ),
-    hints=(("input_tokens", "trulens-providers-openai (or of another provider), which counts; or OpenInference's instrumentation of the client beside it"),),
+    hints=(
+        (
+            "input_tokens",
+            "trulens-providers-openai (or of another provider), which counts; or OpenInference's instrumentation of the client beside it",
+        ),
+    ),
 )

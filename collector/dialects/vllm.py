@@ -8,14 +8,28 @@ from overrun.collector.dialects import Dialect, Field, Mark, Metric, SpanName
 
 ORDER = 20
 # What the steps should have cost by the model's shape: how near that is to the GPU's peak, only its data sheet tells. SGLang counts the same.
-ESTIMATED = {engine: (Metric(f"{engine}:estimated_read_bytes_per_gpu_total", "memory_traffic", adds=True),
-                      Metric(f"{engine}:estimated_write_bytes_per_gpu_total", "memory_traffic", adds=True),
-                      Metric(f"{engine}:estimated_flops_per_gpu_total", "flops")) for engine in ("vllm", "sglang")}
+ESTIMATED = {
+    engine: (
+        Metric(f"{engine}:estimated_read_bytes_per_gpu_total", "memory_traffic", adds=True),
+        Metric(f"{engine}:estimated_write_bytes_per_gpu_total", "memory_traffic", adds=True),
+        Metric(f"{engine}:estimated_flops_per_gpu_total", "flops"),
+    )
+    for engine in ("vllm", "sglang")
+}
 # Names, without their prefix, that nobody chose who did not take them over from vLLM.
 DISTINCT = (
-    "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "gpu_cache_usage_perc", "time_to_first_token_seconds",
-    "inter_token_latency_seconds", "time_per_output_token_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds",
-    "request_inference_time_seconds", "request_prefill_time_seconds", "request_decode_time_seconds",
+    "num_requests_running",
+    "num_requests_waiting",
+    "kv_cache_usage_perc",
+    "gpu_cache_usage_perc",
+    "time_to_first_token_seconds",
+    "inter_token_latency_seconds",
+    "time_per_output_token_seconds",
+    "e2e_request_latency_seconds",
+    "request_queue_time_seconds",
+    "request_inference_time_seconds",
+    "request_prefill_time_seconds",
+    "request_decode_time_seconds",
 )
 DIALECT = Dialect(
     name="vllm",
@@ -58,7 +72,9 @@ DIALECT = Dialect(
         Metric("vllm:prompt_tokens_cached_total", "cached_prompt_tokens"),
         Metric("vllm:request_success_total", "finished", where=(("finished_reason", "stop"),)),
         Metric("vllm:request_success_total", "finished", where=(("finished_reason", "length"),)),
-        Metric("vllm:request_success_total", "finished", where=(("finished_reason", "repetition"),)),
+        Metric(
+            "vllm:request_success_total", "finished", where=(("finished_reason", "repetition"),)
+        ),
         Metric("vllm:request_success_total", "aborts", where=(("finished_reason", "abort"),)),
         Metric("vllm:request_success_total", "aborts", where=(("finished_reason", "error"),)),
         Metric("vllm:admission_rejections_total", "rejections"),

@@ -29,6 +29,12 @@ DIALECT = Dialect(
         SpanName("llm_request_run", "folded", "other", _LIVEKIT),
         SpanName("[st]t[st]_(?:node|request|request_run)", "plain", "network", _LIVEKIT),
     ),
-    text_keys=("lk.pii.user_input", "lk.pii.response.text", "lk.pii.chat_ctx", "lk.pii.response.function_calls", "lk.pii.function_tool.arguments",
-               "lk.pii.function_tool.output"),
+    text_keys=(
+        "lk.pii.user_input",
+        "lk.pii.response.text",
+        "lk.pii.chat_ctx",
+        "lk.pii.response.function_calls",
+        "lk.pii.function_tool.arguments",
+        "lk.pii.function_tool.output",
+    ),
 )

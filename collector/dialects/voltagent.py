@@ -19,6 +19,16 @@ DIALECT = Dialect(
         Field("streaming", "llm.stream", "bool", rank=20, beside=_CALL),
         Field("session", "voltagent.conversation_id", rank=20),
     ),
-    names=(SpanName(r"memory\.(?:\w+\.)*write.*", "write", "post", _SCOPE), SpanName(r"memory\.(?:\w+\.)*read.*", "plain", "retrieval", _SCOPE)),
-    text_keys=("agent.instructions", "agent.messages", "agent.messages.ui", "agent.stateSnapshot", "llm.messages", "tool.parameters"),
+    names=(
+        SpanName(r"memory\.(?:\w+\.)*write.*", "write", "post", _SCOPE),
+        SpanName(r"memory\.(?:\w+\.)*read.*", "plain", "retrieval", _SCOPE),
+    ),
+    text_keys=(
+        "agent.instructions",
+        "agent.messages",
+        "agent.messages.ui",
+        "agent.stateSnapshot",
+        "llm.messages",
+        "tool.parameters",
+    ),
 )

@@ -8,10 +8,31 @@ from overrun.collector.dialects import Dialect, Field, Mark, SpanName
 ORDER = 90
 # MCP: what its methods are for. A server that asks its client for an answer of a model has the model call below it.
 _MCP = (
-    ("plain", "tool", ("tools/call",)), ("plain", "retrieval", ("resources/read",)), ("plain", "prompt", ("prompts/get",)),
-    ("plain", "wait_user", ("elicitation/create",)), ("container", "other", ("sampling/createMessage",)),
-    ("plain", "network", ("initialize", "server/discover", "ping", "tools/list", "resources/list", "resources/templates/list", "prompts/list", "roots/list",
-                          "resources/subscribe", "resources/unsubscribe", "completion/complete", "logging/setLevel", "notifications/initialized")))
+    ("plain", "tool", ("tools/call",)),
+    ("plain", "retrieval", ("resources/read",)),
+    ("plain", "prompt", ("prompts/get",)),
+    ("plain", "wait_user", ("elicitation/create",)),
+    ("container", "other", ("sampling/createMessage",)),
+    (
+        "plain",
+        "network",
+        (
+            "initialize",
+            "server/discover",
+            "ping",
+            "tools/list",
+            "resources/list",
+            "resources/templates/list",
+            "prompts/list",
+            "roots/list",
+            "resources/subscribe",
+            "resources/unsubscribe",
+            "completion/complete",
+            "logging/setLevel",
+            "notifications/initialized",
+        ),
+    ),
+)
 _MCP_SCOPE = "opentelemetry.instrumentation.mcp"
 DIALECT = Dialect(
     precedence=90,
@@ -39,7 +60,10 @@ DIALECT = Dialect(
     ),
     marks=(
         Mark("asgi.event.type", "folded", "other"),
-        *(Mark("mcp.method.name", role, stage, frozenset(methods)) for role, stage, methods in _MCP),
+        *(
+            Mark("mcp.method.name", role, stage, frozenset(methods))
+            for role, stage, methods in _MCP
+        ),
         Mark("messaging.operation.type", "plain", "queue", frozenset({"receive"})),
         Mark("messaging.operation", "plain", "queue", frozenset({"receive"})),
         Mark("db.system.name", "plain", "retrieval"),
@@ -52,10 +76,25 @@ DIALECT = Dialect(
         # Express: what parses a request comes before its work.
         SpanName(r"middleware - \w*[pP]arser", "container", "other"),
         # Of MCP, by the name alone: OpenLLMetry's `tools/list.mcp`, Logfire's `MCP request: tools/list`.
-        *(SpanName(rf"MCP (?:server handle )?request: (?:{named})(?: .*)?|(?:{named})\.mcp", role, stage)
-          for role, stage, methods in _MCP for named in ["|".join(methods)]),
+        *(
+            SpanName(
+                rf"MCP (?:server handle )?request: (?:{named})(?: .*)?|(?:{named})\.mcp",
+                role,
+                stage,
+            )
+            for role, stage, methods in _MCP
+            for named in ["|".join(methods)]
+        ),
         SpanName("ResponseStreamWriter|RequestStreamWriter", "folded", "other", _MCP_SCOPE),
         SpanName(r"mcp\.client\.session|mcp\.server", "container", "other", _MCP_SCOPE),
     ),
-    text_keys=("url.query", "db.query.text", "db.statement", "http.request.body", "http.response.body", "db.query.summary", "http.query"),
+    text_keys=(
+        "url.query",
+        "db.query.text",
+        "db.statement",
+        "http.request.body",
+        "http.response.body",
+        "db.query.summary",
+        "http.query",
+    ),
 )

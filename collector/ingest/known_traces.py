@@ -17,7 +17,9 @@ from overrun.collector.process.compiled import njit
 _BITS = 1 << 26
 _TRACES = 2_500_000  # of one generation: 27 bits each
 _HASHES = 8
-SEED = np.uint64(secrets.randbits(63) | 1)  # of the hash of trace ids: senders cannot choose ids that collide
+SEED = np.uint64(
+    secrets.randbits(63) | 1
+)  # of the hash of trace ids: senders cannot choose ids that collide
 
 
 @njit(cache=True, nogil=True)
@@ -32,7 +34,10 @@ class KnownTraces:
 
     def __init__(self, latest_ns: int, traces: int = _TRACES) -> None:
         self._traces = traces
-        self._now, self._before = np.zeros(_BITS // 8, dtype=np.uint8), np.zeros(_BITS // 8, dtype=np.uint8)
+        self._now, self._before = (
+            np.zeros(_BITS // 8, dtype=np.uint8),
+            np.zeros(_BITS // 8, dtype=np.uint8),
+        )
         self._count = 0
         self._latest_now = self._latest_before = latest_ns
         self.latest_forgotten_ns = latest_ns

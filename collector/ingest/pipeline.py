@@ -41,6 +41,8 @@ MAX_TRACES = 2_000
 _CLOSING_S = 15.0
 # Rounds are at least this far apart: each one scans the newest spans once, however many traces it takes.
 _POLL_S = 0.5
+
+
 @dataclass(frozen=True, slots=True)
 class Assembled:
     """Rows of `requests` and `llm_calls`, and the traces that they replace (columns trace_hi, trace_lo)."""
@@ -58,7 +60,12 @@ class Pipeline:
     """A store with its writer, assembling quiet traces in a thread of its own until `close`."""
 
     def __init__(
-        self, store: Store, settings: CollectorSettings, privacy: PrivacySettings, assemble: Assemble, words: Dialect | None = None
+        self,
+        store: Store,
+        settings: CollectorSettings,
+        privacy: PrivacySettings,
+        assemble: Assemble,
+        words: Dialect | None = None,
     ) -> None:
         """`words` is the operator's own vocabulary; it holds for the process."""
         stages.learn(words)
@@ -68,7 +75,13 @@ class Pipeline:
         self._recent = Recent()
         self._response_ids = ResponseIds(latest_ns)
         self._doubled: tuple[int, pa.Table] | None = None
-        rules = Rules(privacy.store_text, privacy.hash_users, store.salt(), frozenset(privacy.keep_long), prompt_features.measuring(privacy))
+        rules = Rules(
+            privacy.store_text,
+            privacy.hash_users,
+            store.salt(),
+            frozenset(privacy.keep_long),
+            prompt_features.measuring(privacy),
+        )
         self.writer = Writer(store, settings, rules, self.quiet, self._recent, self._response_ids)
         self._quiet_s = settings.quiet_s
         self._assemble = assemble
@@ -86,14 +99,19 @@ class Pipeline:
                 "select trace_hi, trace_lo, min(start_ns) as start_ns from ("
                 "select trace_hi, trace_lo, start_ns from spans where seq >= $first union all "
                 "select trace_hi, trace_lo, time_ns from span_notes where batch > $through) group by all",
-                params={"first": (through + 1) << BATCH_BITS, "through": through}).to_arrow_table()
+                params={"first": (through + 1) << BATCH_BITS, "through": through},
+            ).to_arrow_table()
         if found.num_rows:
-            hi, lo, start = (found.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns"))
+            hi, lo, start = (
+                found.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns")
+            )
             self.quiet.note(hi, lo, start, through + 1, time.monotonic())
 
     def _watch(self) -> None:
         while not self._stop.wait(_POLL_S):
-            while self._assemble_due(self._quiet_s, at_least=MAX_TRACES) and not self._stop.is_set():
+            while (
+                self._assemble_due(self._quiet_s, at_least=MAX_TRACES) and not self._stop.is_set()
+            ):
                 footprint.give_back()
             self._assemble_due(self._quiet_s)
             self.writer.rest()
@@ -121,13 +139,22 @@ class Pipeline:
         try:
             self._assemble_now(taken)
         except duckdb.InterruptException:
-            log.warning("assembling %d traces was cut short while the database was opened anew: trying again", len(taken))
+            log.warning(
+                "assembling %d traces was cut short while the database was opened anew: trying again",
+                len(taken),
+            )
             return taken
-        except Exception as error:  # the thread's edge: whatever went wrong, it is said and tried again
+        except (
+            Exception
+        ) as error:  # the thread's edge: whatever went wrong, it is said and tried again
             if len(taken) > 1 and not isinstance(error, duckdb.Error | StoreUnavailable):
                 keys = list(taken)
                 halves = (keys[: len(keys) // 2], keys[len(keys) // 2 :])
-                return {key: seen for half in halves for key, seen in self._assemble_all({k: taken[k] for k in half}).items()}
+                return {
+                    key: seen
+                    for half in halves
+                    for key, seen in self._assemble_all({k: taken[k] for k in half}).items()
+                }
             log.exception("assembling %d traces failed, trying again", len(taken))
             return taken
         return {}
@@ -135,8 +162,15 @@ class Pipeline:
     def _assemble_now(self, taken: dict[Key, Seen]) -> None:
         traces = _as_table(taken)
         first = self._recent.first_batch()
-        kept = np.fromiter((seen.new and seen.first_batch >= first for seen in taken.values()), np.bool_, len(taken))
-        held = self._held([seen for seen, is_kept in zip(taken.values(), kept.tolist(), strict=True) if is_kept], traces.filter(pa.array(kept)))
+        kept = np.fromiter(
+            (seen.new and seen.first_batch >= first for seen in taken.values()),
+            np.bool_,
+            len(taken),
+        )
+        held = self._held(
+            [seen for seen, is_kept in zip(taken.values(), kept.tolist(), strict=True) if is_kept],
+            traces.filter(pa.array(kept)),
+        )
         unread = _unread(traces, list(taken.values()), kept & (held is not None))
         try:
             with self.store.asking() as cursor:
@@ -148,14 +182,28 @@ class Pipeline:
         through = self.quiet.assembled_through(self.writer.last_batch, taken)
         floor = int(traces.column("start_ns").to_numpy().min()) - LOOK_BACK_NS
         last = self.writer.last_batch
-        covered: list[Key] = list(zip(*(column.to_numpy().tolist() for column in made.covered.columns), strict=True))
+        covered: list[Key] = list(
+            zip(*(column.to_numpy().tolist() for column in made.covered.columns), strict=True)
+        )
         unstored = {key for key, seen in taken.items() if seen.new and not seen.covered}
-        replaced = made.covered.filter(pa.array([key not in unstored for key in covered], pa.bool_()))
+        replaced = made.covered.filter(
+            pa.array([key not in unstored for key in covered], pa.bool_())
+        )
         claims = Claims()
-        self.writer.call(lambda connection: _replace(connection, made, replaced, through, floor, last, claims), claims, ASSEMBLED).result()
+        self.writer.call(
+            lambda connection: _replace(connection, made, replaced, through, floor, last, claims),
+            claims,
+            ASSEMBLED,
+        ).result()
         self.quiet.cover(key for key in covered if key not in taken)
 
-    def _made(self, cursor: duckdb.DuckDBPyConnection, traces: pa.Table, held: pa.Table | None, unread: list[Unread]) -> Assembled:
+    def _made(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        traces: pa.Table,
+        held: pa.Table | None,
+        unread: list[Unread],
+    ) -> Assembled:
         """The requests of these traces, from what is stored of them and what is still in memory."""
         known = Known(held, unread, self._doubled_sources(cursor), self._response_ids)
         return self._assemble(quiet_spans(cursor, traces, known))
@@ -165,7 +213,9 @@ class Pipeline:
         if not new:
             return None
         hi, lo = (traces.column(name).to_numpy() for name in ("trace_hi", "trace_lo"))
-        return self._recent.rows(hi, lo, min(seen.first_batch for seen in new), max(seen.last_batch for seen in new))
+        return self._recent.rows(
+            hi, lo, min(seen.first_batch for seen in new), max(seen.last_batch for seen in new)
+        )
 
     def _doubled_sources(self, cursor: duckdb.DuckDBPyConnection) -> pa.Table:
         shapes = self.writer.last_shape
@@ -182,11 +232,16 @@ class Pipeline:
         until_s = None if within_s is None else time.monotonic() + within_s
         while len(self.quiet):
             if until_s is not None and time.monotonic() > until_s:
-                log.warning("%d traces are stored and not assembled yet: that is done at the next start", len(self.quiet))
+                log.warning(
+                    "%d traces are stored and not assembled yet: that is done at the next start",
+                    len(self.quiet),
+                )
                 return
             if self._assemble_due(0.0) or not len(self.quiet):
                 continue
-            raise StoreUnavailable(f"{len(self.quiet)} traces are stored but could not be assembled: the log says why; they are tried again next time")
+            raise StoreUnavailable(
+                f"{len(self.quiet)} traces are stored but could not be assembled: the log says why; they are tried again next time"
+            )
 
     def close(self) -> None:
         """Store and answer what is queued, assemble what is pending (as far as it takes seconds), close the store."""
@@ -201,7 +256,15 @@ class Pipeline:
 
 def _as_table(taken: dict[Key, Seen]) -> pa.Table:
     hi, lo = (np.fromiter((key[i] for key in taken), np.uint64, len(taken)) for i in (0, 1))
-    return pa.table({"trace_hi": hi, "trace_lo": lo, "start_ns": np.fromiter((seen.start_ns for seen in taken.values()), np.int64, len(taken))})
+    return pa.table(
+        {
+            "trace_hi": hi,
+            "trace_lo": lo,
+            "start_ns": np.fromiter(
+                (seen.start_ns for seen in taken.values()), np.int64, len(taken)
+            ),
+        }
+    )
 
 
 def _unread(traces: pa.Table, seen: list[Seen], kept: Bools) -> list[Unread]:
@@ -209,7 +272,14 @@ def _unread(traces: pa.Table, seen: list[Seen], kept: Bools) -> list[Unread]:
     ids = traces.select(["trace_hi", "trace_lo"])
     new = np.fromiter((one.new for one in seen), np.bool_, len(seen))
     came = [one for one, is_unread in zip(seen, (new & ~kept).tolist(), strict=True) if is_unread]
-    bounds = (min(one.first_batch for one in came) << BATCH_BITS, (max(one.last_batch for one in came) + 1) << BATCH_BITS) if came else ()
+    bounds = (
+        (
+            min(one.first_batch for one in came) << BATCH_BITS,
+            (max(one.last_batch for one in came) + 1) << BATCH_BITS,
+        )
+        if came
+        else ()
+    )
     return [Unread(ids.filter(pa.array(~new))), Unread(ids.filter(pa.array(new & ~kept)), *bounds)]
 
 
@@ -219,12 +289,32 @@ def _latest_start(store: Store) -> int:
     return 0 if found is None else int(found)
 
 
-def _replace(connection: duckdb.DuckDBPyConnection, made: Assembled, replaced: pa.Table, through: int, floor: int, batch: int, claims: Claims) -> None:
+def _replace(
+    connection: duckdb.DuckDBPyConnection,
+    made: Assembled,
+    replaced: pa.Table,
+    through: int,
+    floor: int,
+    batch: int,
+    claims: Claims,
+) -> None:
     """Put the new rows in the place of the old ones of the traces in `replaced` (read from this frame), none of which started before `floor`."""
     for table in ASSEMBLED:
         old = f"from {table} t semi join replaced using (trace_hi, trace_lo) where t.start_ns >= $floor"
         # One row; fetchone would leave the result open.
-        if replaced.num_rows and connection.execute(f"select exists (select 1 {old})", {"floor": floor}).fetchall()[0][0]:
-            connection.execute(f"delete from {table} where rowid in (select t.rowid {old})", {"floor": floor})
-        claims.wrote(table, append(connection, table, getattr(made, table), batch), f"start_ns >= {floor}", made.covered)
+        if (
+            replaced.num_rows
+            and connection.execute(f"select exists (select 1 {old})", {"floor": floor}).fetchall()[
+                0
+            ][0]
+        ):
+            connection.execute(
+                f"delete from {table} where rowid in (select t.rowid {old})", {"floor": floor}
+            )
+        claims.wrote(
+            table,
+            append(connection, table, getattr(made, table), batch),
+            f"start_ns >= {floor}",
+            made.covered,
+        )
     set_meta(connection, "assembled_through", str(through))

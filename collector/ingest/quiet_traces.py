@@ -65,13 +65,19 @@ class QuietTraces:
         with self._lock:
             return next(iter(self._waiting.values())).last_s if self._waiting else None
 
-    def note(self, trace_hi: Words, trace_lo: Words, start_ns: Ints, batch: int, now_s: float) -> None:
+    def note(
+        self, trace_hi: Words, trace_lo: Words, start_ns: Ints, batch: int, now_s: float
+    ) -> None:
         """Spans of these traces were stored in commit `batch`."""
         first, start = _distinct(*map(read_only, (trace_hi, trace_lo, start_ns)))
         hi, lo = trace_hi[first], trace_lo[first]
         # Traces from the future (a broken clock) are never new: one of them would make all others old.
         until_ns = self._clock() + LOOK_BACK_NS
-        new = ~self._known.add(hi, lo, start, until_ns) & (start <= until_ns) & (start > self._known.latest_forgotten_ns + LOOK_BACK_NS)
+        new = (
+            ~self._known.add(hi, lo, start, until_ns)
+            & (start <= until_ns)
+            & (start > self._known.latest_forgotten_ns + LOOK_BACK_NS)
+        )
         rows = zip(hi.tolist(), lo.tolist(), start.tolist(), new.tolist(), strict=True)
         with self._lock:
             for h, low, earliest, is_new in rows:
@@ -81,7 +87,11 @@ class QuietTraces:
                 if seen is None:
                     self._waiting[key] = Seen(now_s, batch, batch, begin, is_new)
                 else:
-                    seen.last_s, seen.last_batch, seen.start_ns = now_s, batch, min(seen.start_ns, begin)
+                    seen.last_s, seen.last_batch, seen.start_ns = (
+                        now_s,
+                        batch,
+                        min(seen.start_ns, begin),
+                    )
                     self._waiting[key] = seen
 
     def take(self, now_s: float, quiet_s: float, limit: int) -> dict[Key, Seen]:

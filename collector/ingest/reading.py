@@ -53,7 +53,12 @@ class Known:
 def _wrapped() -> pa.Table:
     """What wrappers of a client tell under a framework's scope."""
     names = wrappers()
-    return pa.table({"scope_name": pa.array([scope for scope, _ in names], pa.string()), "span_name": pa.array([name for _, name in names], pa.string())})
+    return pa.table(
+        {
+            "scope_name": pa.array([scope for scope, _ in names], pa.string()),
+            "span_name": pa.array([name for _, name in names], pa.string()),
+        }
+    )
 
 
 def doubled_sources(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
@@ -61,7 +66,9 @@ def doubled_sources(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
     return _asked(cursor, "doubled_sources", {})
 
 
-def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table, known: Known | None = None) -> pa.Table:
+def quiet_spans(
+    cursor: duckdb.DuckDBPyConnection, quiet: pa.Table, known: Known | None = None
+) -> pa.Table:
     """The stored spans of these traces (trace_hi, trace_lo, start_ns), and of traces that tell of the same model calls or that their spans are linked with.
 
     The spans of a trace, and repeats of a span, are neighbours; what arrived first comes first. Where there are links to other traces, `link_hi`, `link_lo`
@@ -74,17 +81,45 @@ def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table, known: Known
     doubled = doubled_sources(cursor) if known is None else known.doubled
     parts = [] if held is None else [joining_ids(held, "seq")]
     asked = read
-    linked = bool(cursor.execute("select 1 from span_links where trace_lo <> linked_trace_lo limit 1").fetchall())
+    linked = bool(
+        cursor.execute(
+            "select 1 from span_links where trace_lo <> linked_trace_lo limit 1"
+        ).fetchall()
+    )
     for _ in range(_HOPS):
-        parts += [_asked(cursor, "model_calls", floor | one.bounds, fresh=one.traces) for one in asked if one.traces.num_rows]
+        parts += [
+            _asked(cursor, "model_calls", floor | one.bounds, fresh=one.traces)
+            for one in asked
+            if one.traces.num_rows
+        ]
         mine = pa.concat_tables(parts).filter(pc.field("response_id").is_valid()).combine_chunks()
         if known is not None and mine.num_rows:
-            mine = mine.filter(pa.array(known.response_ids.elsewhere(mine.column("response_id").combine_chunks(), floor["floor"])))
-        found = [_asked(cursor, "partner_traces", floor, wanted=wanted, mine=mine)] if mine.num_rows else []
+            mine = mine.filter(
+                pa.array(
+                    known.response_ids.elsewhere(
+                        mine.column("response_id").combine_chunks(), floor["floor"]
+                    )
+                )
+            )
+        found = (
+            [_asked(cursor, "partner_traces", floor, wanted=wanted, mine=mine)]
+            if mine.num_rows
+            else []
+        )
         if doubled.num_rows:
-            found.append(_asked(cursor, "twin_traces", floor, wanted=wanted, fresh=fresh, doubled=doubled))
+            found.append(
+                _asked(cursor, "twin_traces", floor, wanted=wanted, fresh=fresh, doubled=doubled)
+            )
         if linked:
-            found.append(_asked(cursor, "linked_traces", floor, wanted=wanted, fresh=fresh.select(["trace_hi", "trace_lo"])))
+            found.append(
+                _asked(
+                    cursor,
+                    "linked_traces",
+                    floor,
+                    wanted=wanted,
+                    fresh=fresh.select(["trace_hi", "trace_lo"]),
+                )
+            )
         # A trace may be found both ways, and a repeat does no harm.
         fresh = pa.concat_tables(found) if found else wanted.slice(0, 0)
         if not fresh.num_rows:
@@ -94,9 +129,17 @@ def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table, known: Known
     spans = held
     unread = [one for one in read if one.traces.num_rows]
     if unread or spans is None:
-        rows = pa.concat_tables([_asked(cursor, "quiet_spans", floor | one.bounds, wanted=one.traces) for one in unread])
+        rows = pa.concat_tables(
+            [_asked(cursor, "quiet_spans", floor | one.bounds, wanted=one.traces) for one in unread]
+        )
         rows = rows.take(pa.array(np.argsort(rows.column("seq").to_numpy(), kind="stable")))
-        rows = arranged(rows, *(column.to_numpy() for column in pa.concat_tables([one.traces for one in unread]).columns))
+        rows = arranged(
+            rows,
+            *(
+                column.to_numpy()
+                for column in pa.concat_tables([one.traces for one in unread]).columns
+            ),
+        )
         spans = rows if spans is None else pa.concat_tables([spans.select(rows.column_names), rows])
     spans = _with_notes(cursor, spans.drop_columns(["seq"]), wanted)
     return _with_links(cursor, spans, wanted) if linked else spans
@@ -120,8 +163,15 @@ def _with_notes(cursor: duckdb.DuckDBPyConnection, spans: pa.Table, wanted: pa.T
     notes = _asked(cursor, "notes", {}, wanted=wanted)
     if not notes.num_rows:
         return spans
-    told = {(hi, lo, span): reason for hi, lo, span, reason in zip(*(column.to_pylist() for column in notes.columns), strict=True)}
-    ids = zip(*(spans.column(c).to_pylist() for c in ("trace_hi", "trace_lo", "span_id")), strict=True)
+    told = {
+        (hi, lo, span): reason
+        for hi, lo, span, reason in zip(
+            *(column.to_pylist() for column in notes.columns), strict=True
+        )
+    }
+    ids = zip(
+        *(spans.column(c).to_pylist() for c in ("trace_hi", "trace_lo", "span_id")), strict=True
+    )
     at = spans.schema.get_field_index("finish_reason")
     reasons = pa.array([told.get(key) for key in ids], spans.schema.field(at).type)
     return spans.set_column(at, "finish_reason", pc.coalesce(spans.column(at), reasons))
@@ -132,16 +182,29 @@ def _with_links(cursor: duckdb.DuckDBPyConnection, spans: pa.Table, wanted: pa.T
     links = _asked(cursor, "links", {}, wanted=wanted)
     if not links.num_rows:
         return spans
-    told = {(hi, lo, span): to for hi, lo, span, *to in zip(*(column.to_pylist() for column in links.columns), strict=True)}
-    ids = zip(*(spans.column(c).to_pylist() for c in ("trace_hi", "trace_lo", "span_id")), strict=True)
+    told = {
+        (hi, lo, span): to
+        for hi, lo, span, *to in zip(*(column.to_pylist() for column in links.columns), strict=True)
+    }
+    ids = zip(
+        *(spans.column(c).to_pylist() for c in ("trace_hi", "trace_lo", "span_id")), strict=True
+    )
     found = [told.get(key, (0, 0, 0)) for key in ids]
     for at, name in enumerate(LINK_COLUMNS):
         spans = spans.append_column(name, pa.array([to[at] for to in found], pa.uint64()))
     return spans
 
 
-def _asked(cursor: duckdb.DuckDBPyConnection, query: str, params: dict[str, int], *, wanted: pa.Table | None = None, fresh: pa.Table | None = None,
-           mine: pa.Table | None = None, doubled: pa.Table | None = None) -> pa.Table:
+def _asked(
+    cursor: duckdb.DuckDBPyConnection,
+    query: str,
+    params: dict[str, int],
+    *,
+    wanted: pa.Table | None = None,
+    fresh: pa.Table | None = None,
+    mine: pa.Table | None = None,
+    doubled: pa.Table | None = None,
+) -> pa.Table:
     """The rows of one of our queries, which reads the tables from this frame: to register each as a view takes 1 ms."""
     wrapped = _wrapped()  # noqa: F841 - read by the query
     return cursor.sql(sql(query), params=params).to_arrow_table()
@@ -158,7 +221,15 @@ def trace_spans(cursor: duckdb.DuckDBPyConnection, trace_id: str) -> pa.Table:
     high, low = int(trace_id[:16], 16), int(trace_id[16:], 16)
     key = {"hi": high, "lo": low}
     # fetchall: a fetchone leaves the result open, and an open result refuses the `register` that follows.
-    first = cursor.execute("select min(start_ns) from spans where trace_hi = $hi and trace_lo = $lo", key).fetchall()[0][0]
+    first = cursor.execute(
+        "select min(start_ns) from spans where trace_hi = $hi and trace_lo = $lo", key
+    ).fetchall()[0][0]
     start = 0 if first is None else int(first)
-    one = pa.table({"trace_hi": np.array([high], np.uint64), "trace_lo": np.array([low], np.uint64), "start_ns": np.array([start], np.int64)})
+    one = pa.table(
+        {
+            "trace_hi": np.array([high], np.uint64),
+            "trace_lo": np.array([low], np.uint64),
+            "start_ns": np.array([start], np.int64),
+        }
+    )
     return quiet_spans(cursor, one)

@@ -17,12 +17,32 @@ import pyarrow as pa
 from overrun.collector.decode.columns import Ints, Words
 from overrun.collector.ingest.known_traces import SEED, spot_of
 from overrun.collector.process.compiled import njit, read_only
-from overrun.collector.store.layout import MAX_SHAPES, SHAPE_SCHEMA, SPAN_COLUMNS, VALUE_COLUMNS, New
+from overrun.collector.store.layout import (
+    MAX_SHAPES,
+    SHAPE_SCHEMA,
+    SPAN_COLUMNS,
+    VALUE_COLUMNS,
+    New,
+)
 
 # Bytes of rows kept. Traces that wait longer are read back. At 80,000 spans a second and a quiet time of 2 s about 50 MB are waiting.
 KEPT_BYTES = 64 << 20
 _OF_SOURCE = ("service", "instance", "version", "scope_name")
-_OF_SHAPE = ("kind", "status", "flags", "stage", "role", "source_id", "operation", "model", "provider", "error_type", "http_status", "route", "workload")
+_OF_SHAPE = (
+    "kind",
+    "status",
+    "flags",
+    "stage",
+    "role",
+    "source_id",
+    "operation",
+    "model",
+    "provider",
+    "error_type",
+    "http_status",
+    "route",
+    "workload",
+)
 _OF_VALUES = tuple(name for name in VALUE_COLUMNS if name != "cache_write_tokens")
 _TEXTS = ("response_id", "finish_reason", "prefix_hash", "depends_on", "trace_state")
 _VALUE_TYPES = {name: pa.string() if name in _TEXTS else pa.int64() for name in _OF_VALUES}
@@ -53,10 +73,16 @@ class Recent:
         """What the numbers in rows to come mean."""
         with self._lock:
             for known in (self._shapes, self._sources):
-                if len(known) > MAX_SHAPES:  # the writer numbers shapes anew then, and tells of sources with every commit
+                if (
+                    len(known) > MAX_SHAPES
+                ):  # the writer numbers shapes anew then, and tells of sources with every commit
                     known.clear()
-            self._shapes.update({row["shape"]: {name: row[name] for name in _OF_SHAPE} for row in shapes.values()})
-            self._sources.update((source_id, {name: row[name] for name in _OF_SOURCE}) for source_id, row in sources)
+            self._shapes.update(
+                {row["shape"]: {name: row[name] for name in _OF_SHAPE} for row in shapes.values()}
+            )
+            self._sources.update(
+                (source_id, {name: row[name] for name in _OF_SOURCE}) for source_id, row in sources
+            )
 
     def add(self, batch: int, spans: pa.Table, values: pa.Table) -> None:
         """Rows of `spans` and `span_values` that commit `batch` stored."""
@@ -98,7 +124,9 @@ class Recent:
             return None
         spans = pa.concat_tables([c.spans for c in commits]).combine_chunks()
         spans = arranged(spans, trace_hi, trace_lo)
-        columns = {name: spans.column(name) for name in (*SPAN_COLUMNS, "seq")} | _values_of(spans, [c.values for c in commits if c.values.num_rows])
+        columns = {name: spans.column(name) for name in (*SPAN_COLUMNS, "seq")} | _values_of(
+            spans, [c.values for c in commits if c.values.num_rows]
+        )
         try:
             return pa.table(columns | _meanings(spans.column("shape").to_numpy(), shapes, sources))
         except KeyError:
@@ -107,8 +135,12 @@ class Recent:
 
 def arranged(spans: pa.Table, trace_hi: Words, trace_lo: Words) -> pa.Table:
     """The rows of these traces, trace after trace, by span id; equal ids stay in their order."""
-    hi, lo, span_id = (read_only(spans.column(name).to_numpy()) for name in ("trace_hi", "trace_lo", "span_id"))
-    return spans.take(pa.array(_arranged(hi, lo, span_id, read_only(trace_hi), read_only(trace_lo), SEED)))
+    hi, lo, span_id = (
+        read_only(spans.column(name).to_numpy()) for name in ("trace_hi", "trace_lo", "span_id")
+    )
+    return spans.take(
+        pa.array(_arranged(hi, lo, span_id, read_only(trace_hi), read_only(trace_lo), SEED))
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -159,7 +191,9 @@ def _arranged(trace_hi: Any, trace_lo: Any, span_id: Any, of_hi: Any, of_lo: Any
     for t in range(wanted):
         first, end = begins[t], begins[t + 1]
         if end - first > 64:
-            order[first:end] = order[first:end][np.argsort(span_id[order[first:end]], kind="mergesort")]
+            order[first:end] = order[first:end][
+                np.argsort(span_id[order[first:end]], kind="mergesort")
+            ]
             continue
         for i in range(first + 1, end):
             row = order[i]
@@ -176,20 +210,32 @@ def _values_of(spans: pa.Table, values: list[pa.Table]) -> dict[str, Any]:
     n = spans.num_rows
     empty = {name: pa.nulls(n, _VALUE_TYPES[name]) for name in _OF_VALUES}
     if values:
-        table = pa.concat_tables([v.drop_columns(["start_ns"]) for v in values], promote_options="default").combine_chunks()
+        table = pa.concat_tables(
+            [v.drop_columns(["start_ns"]) for v in values], promote_options="default"
+        ).combine_chunks()
         known, wanted = table.column("seq").to_numpy(), spans.column("seq").to_numpy()
         at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
         index = pa.array(at, mask=known[at] != wanted)
-        empty |= {name: table.column(name).take(index) for name in table.column_names if name in empty}
+        empty |= {
+            name: table.column(name).take(index) for name in table.column_names if name in empty
+        }
     source = empty["ttft_source"]
     return {**empty, "ttft_source": source.fill_null(0)}
 
 
-def _meanings(codes: Ints, shapes: Mapping[int, Mapping[str, Any]], sources: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+def _meanings(
+    codes: Ints, shapes: Mapping[int, Mapping[str, Any]], sources: Mapping[int, Mapping[str, Any]]
+) -> dict[str, Any]:
     """The columns that the shape of each span stands for."""
     distinct, inverse = np.unique(codes, return_inverse=True)
     rows = [shapes[code] for code in distinct.tolist()]
     index = pa.array(inverse)
-    out: dict[str, Any] = {name: pa.array([row[name] for row in rows], SHAPE_SCHEMA.field(name).type).take(index) for name in _OF_SHAPE}
+    out: dict[str, Any] = {
+        name: pa.array([row[name] for row in rows], SHAPE_SCHEMA.field(name).type).take(index)
+        for name in _OF_SHAPE
+    }
     of_source = [sources[row["source_id"]] for row in rows]
-    return out | {name: pa.array([row[name] for row in of_source], pa.string()).take(index) for name in _OF_SOURCE}
+    return out | {
+        name: pa.array([row[name] for row in of_source], pa.string()).take(index)
+        for name in _OF_SOURCE
+    }

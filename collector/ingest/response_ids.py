@@ -96,7 +96,9 @@ def _hash_all(offsets: Any, data: Any, seed: Any) -> Any:
     for i in range(len(out)):
         value = seed
         for at in range(offsets[i], offsets[i + 1]):
-            value = (value ^ np.uint64(data[at])) * np.uint64(1099511628211)  # FNV-1a, with a secret beginning
+            value = (value ^ np.uint64(data[at])) * np.uint64(
+                1099511628211
+            )  # FNV-1a, with a secret beginning
         value ^= value >> np.uint64(31)
         value *= seed
         out[i] = value ^ (value >> np.uint64(29))

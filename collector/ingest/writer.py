@@ -27,7 +27,13 @@ import pyarrow.compute as pc
 
 from overrun.collector.config import CollectorSettings
 from overrun.collector.decode import nested, otlp_spans, otlp_spans_upb
-from overrun.collector.errors import BadPayload, CollectorError, NotAsWritten, QueueFull, StoreUnavailable
+from overrun.collector.errors import (
+    BadPayload,
+    CollectorError,
+    NotAsWritten,
+    QueueFull,
+    StoreUnavailable,
+)
 from overrun.collector.ingest.quiet_traces import QuietTraces
 from overrun.collector.ingest.reading import joining_ids
 from overrun.collector.ingest.recent_rows import Recent
@@ -66,22 +72,70 @@ LATE_S = 3.0
 # That takes 0.1 to 0.2 s (measured): at full speed every ten seconds or more.
 RENEW_ROWS = 1_000_000
 # The tables that a commit of telemetry appends to, besides `batches`.
-COMMITTED = ("spans", "span_values", "span_events", "span_links", "quarantine", "points", "span_notes", "shapes", "sources", "bodies")
+COMMITTED = (
+    "spans",
+    "span_values",
+    "span_events",
+    "span_links",
+    "quarantine",
+    "points",
+    "span_notes",
+    "shapes",
+    "sources",
+    "bodies",
+)
 ASSEMBLED = ("requests", "llm_calls")
 BROKEN_IDS = "spans whose trace id or span id is missing or has the wrong length"
 
-_SOURCE_SCHEMA = pa.schema([
-    ("source_id", pa.uint64()), ("service", pa.string()), ("instance", pa.string()), ("version", pa.string()), ("namespace", pa.string()),
-    ("environment", pa.string()), ("scope_name", pa.string()), ("scope_version", pa.string()), ("resource_attributes", MAP_TYPE),
-    ("scope_attributes", MAP_TYPE), ("resource_schema_url", pa.string()), ("scope_schema_url", pa.string())])
-_POINT_SCHEMA = pa.schema([
-    ("source_id", pa.uint64()), ("time_ns", pa.int64()), ("start_ns", pa.int64()), ("name", pa.string()), ("unit", pa.string()), ("kind", pa.uint8()),
-    ("temporality", pa.uint8()), ("monotonic", pa.bool_()), ("series", pa.uint64()), ("instance", pa.string()), ("model", pa.string()),
-    ("indicator", pa.string()), ("scale", pa.float64()), ("value", pa.float64()), ("bounds", pa.list_(pa.float64())),
-    ("counts", pa.list_(pa.float64())), ("sum", pa.float64()), ("count", pa.float64()), ("attributes", MAP_TYPE)])
+_SOURCE_SCHEMA = pa.schema(
+    [
+        ("source_id", pa.uint64()),
+        ("service", pa.string()),
+        ("instance", pa.string()),
+        ("version", pa.string()),
+        ("namespace", pa.string()),
+        ("environment", pa.string()),
+        ("scope_name", pa.string()),
+        ("scope_version", pa.string()),
+        ("resource_attributes", MAP_TYPE),
+        ("scope_attributes", MAP_TYPE),
+        ("resource_schema_url", pa.string()),
+        ("scope_schema_url", pa.string()),
+    ]
+)
+_POINT_SCHEMA = pa.schema(
+    [
+        ("source_id", pa.uint64()),
+        ("time_ns", pa.int64()),
+        ("start_ns", pa.int64()),
+        ("name", pa.string()),
+        ("unit", pa.string()),
+        ("kind", pa.uint8()),
+        ("temporality", pa.uint8()),
+        ("monotonic", pa.bool_()),
+        ("series", pa.uint64()),
+        ("instance", pa.string()),
+        ("model", pa.string()),
+        ("indicator", pa.string()),
+        ("scale", pa.float64()),
+        ("value", pa.float64()),
+        ("bounds", pa.list_(pa.float64())),
+        ("counts", pa.list_(pa.float64())),
+        ("sum", pa.float64()),
+        ("count", pa.float64()),
+        ("attributes", MAP_TYPE),
+    ]
+)
 
-_NOTE_SCHEMA = pa.schema([
-    ("trace_hi", pa.uint64()), ("trace_lo", pa.uint64()), ("span_id", pa.uint64()), ("time_ns", pa.int64()), ("finish_reason", pa.string())])
+_NOTE_SCHEMA = pa.schema(
+    [
+        ("trace_hi", pa.uint64()),
+        ("trace_lo", pa.uint64()),
+        ("span_id", pa.uint64()),
+        ("time_ns", pa.int64()),
+        ("finish_reason", pa.string()),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +199,15 @@ class _Group:
 class Writer:
     """Owns the store's connection in a thread of its own. `submit` from anywhere; `call` runs a function in a transaction of that thread."""
 
-    def __init__(self, store: Store, settings: CollectorSettings, rules: Rules, quiet: QuietTraces, recent: Recent | None = None,
-                 response_ids: ResponseIds | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: CollectorSettings,
+        rules: Rules,
+        quiet: QuietTraces,
+        recent: Recent | None = None,
+        response_ids: ResponseIds | None = None,
+    ) -> None:
         self._store = store
         self.tally = Tally()
         self._rules = replace(rules, limits=Limits.of(settings, self.tally))
@@ -156,7 +217,9 @@ class Writer:
         self.queue_bytes = settings.queue_mib << 20
         self._commit_bytes = settings.commit_mib << 20
         self._quiet_s = settings.quiet_s
-        self._decode_spans = otlp_spans.decode_spans if settings.decoder == "fast" else otlp_spans_upb.decode_spans
+        self._decode_spans = (
+            otlp_spans.decode_spans if settings.decoder == "fast" else otlp_spans_upb.decode_spans
+        )
         self._bodies: deque[_Body] = deque()
         self._jobs: deque[_Job] = deque()
         self._waiting_bytes = 0
@@ -165,7 +228,9 @@ class Writer:
         self._expected = 0
         self._changes = 0
         self._linger_until = 0.0
-        self._renewed_at = 0  # spans and points that had been stored when the file was last opened anew
+        self._renewed_at = (
+            0  # spans and points that had been stored when the file was last opened anew
+        )
         self._rest = False
         self._unmoved = ""  # why the log could not be moved into the file, the last time
         self.counters = Counters()
@@ -179,14 +244,23 @@ class Writer:
             self._load_from(cursor)
 
     def _load_from(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        self._last_batch = int(cursor.execute("select coalesce(max(batch), 0) from batches").fetchall()[0][0])
+        self._last_batch = int(
+            cursor.execute("select coalesce(max(batch), 0) from batches").fetchall()[0][0]
+        )
         rows = cursor.execute(
             "select hash, received_ns from bodies where received_ns >= $since order by received_ns desc limit $n",
-            {"since": time.time_ns() - HASH_AGE_NS, "n": MAX_HASHES}).fetchall()
-        self._hashes: OrderedDict[bytes, int] = OrderedDict((bytes(h), t) for h, t in reversed(rows))
-        self._shapes = Shapes(int(cursor.execute("select coalesce(max(shape), 0) from shapes").fetchall()[0][0]))
+            {"since": time.time_ns() - HASH_AGE_NS, "n": MAX_HASHES},
+        ).fetchall()
+        self._hashes: OrderedDict[bytes, int] = OrderedDict(
+            (bytes(h), t) for h, t in reversed(rows)
+        )
+        self._shapes = Shapes(
+            int(cursor.execute("select coalesce(max(shape), 0) from shapes").fetchall()[0][0])
+        )
         self._ends = ends(cursor, *COMMITTED, *ASSEMBLED)
-        self._sources = {int(row[0]) for row in cursor.execute("select source_id from sources").fetchall()}
+        self._sources = {
+            int(row[0]) for row in cursor.execute("select source_id from sources").fetchall()
+        }
 
     @property
     def last_batch(self) -> int:
@@ -242,16 +316,25 @@ class Writer:
         limit = LATE_PENDING if pending > LATE_PENDING and self._assembled_late() else MAX_PENDING
         if pending > limit:
             self.counters.refused_bodies += 1
-            raise QueueFull(f"{pending} traces wait to become requests, the limit is {limit}: come again")
+            raise QueueFull(
+                f"{pending} traces wait to become requests, the limit is {limit}: come again"
+            )
         if self._waiting_bytes + size > self.queue_bytes and self._waiting_bytes:
             self.counters.refused_bodies += 1
-            raise QueueFull(f"{self._waiting_bytes} bytes wait to be stored, the limit is {self.queue_bytes}: come again")
+            raise QueueFull(
+                f"{self._waiting_bytes} bytes wait to be stored, the limit is {self.queue_bytes}: come again"
+            )
 
     def _assembled_late(self) -> bool:
         came_s = self._quiet.next_s()
         return came_s is not None and time.monotonic() - came_s > self._quiet_s + LATE_S
 
-    def call(self, run: Callable[[duckdb.DuckDBPyConnection], T], claims: Claims | None = None, appends: tuple[str, ...] = ()) -> Future[T]:
+    def call(
+        self,
+        run: Callable[[duckdb.DuckDBPyConnection], T],
+        claims: Claims | None = None,
+        appends: tuple[str, ...] = (),
+    ) -> Future[T]:
         """Run `run(connection)` in one transaction of the writer thread; the future has its result after the commit.
 
         `appends` names the tables of COMMITTED and ASSEMBLED to which `run` appends. The future fails with NotAsWritten, and what was appended is taken
@@ -282,7 +365,9 @@ class Writer:
         try:
             warm()
         except Exception:  # the thread's edge: without this thread every sender would wait for ever
-            log.exception("the kernels could not be made ready: the first body may fail too, and says why")
+            log.exception(
+                "the kernels could not be made ready: the first body may fail too, and says why"
+            )
         while True:
             with self._wake:
                 while not (self._bodies or self._jobs or self._closing or self._rest):
@@ -295,11 +380,17 @@ class Writer:
                 rest, self._rest = self._rest, False
             if bodies:
                 began = time.monotonic()
-                with tracer.start_as_current_span("commit", attributes={"bodies": len(bodies), "bytes": sum(len(b.data) for b in bodies)}):
+                with tracer.start_as_current_span(
+                    "commit",
+                    attributes={"bodies": len(bodies), "bytes": sum(len(b.data) for b in bodies)},
+                ):
                     self._commit(bodies)
                 now = time.monotonic()
                 with self._wake:
-                    self._expected, self._linger_until = len(bodies) + len(self._bodies), now + (now - began) * LINGER_RATIO
+                    self._expected, self._linger_until = (
+                        len(bodies) + len(self._bodies),
+                        now + (now - began) * LINGER_RATIO,
+                    )
             for job in jobs:
                 self._run_job(job)
             if bodies or not self._bodies:
@@ -312,7 +403,12 @@ class Writer:
 
         Returns whether bodies are to be stored now. A job that comes meanwhile is done in that time; otherwise senders come before jobs.
         """
-        while self._bodies and not self._closing and len(self._bodies) < self._expected and self._waiting_bytes < self._commit_bytes:
+        while (
+            self._bodies
+            and not self._closing
+            and len(self._bodies) < self._expected
+            and self._waiting_bytes < self._commit_bytes
+        ):
             left = min(self._linger_until, self._bodies[0].came_s + LINGER_MAX_S) - time.monotonic()
             if left <= 0:
                 break
@@ -324,7 +420,9 @@ class Writer:
     def _take(self) -> list[_Body]:
         taken: list[_Body] = []
         size = 0
-        while self._bodies and (not taken or size + len(self._bodies[0].data) <= self._commit_bytes):
+        while self._bodies and (
+            not taken or size + len(self._bodies[0].data) <= self._commit_bytes
+        ):
             body = self._bodies.popleft()
             size += len(body.data)
             taken.append(body)
@@ -352,8 +450,14 @@ class Writer:
         try:
             if self._store.renew():
                 self._renewed_at = stored
-        except (duckdb.Error, CollectorError) as failure:  # the next commit finds it closed and tries again
-            log.error("the store was closed to be opened anew and cannot be opened yet: %s", str(failure).splitlines()[0])
+        except (
+            duckdb.Error,
+            CollectorError,
+        ) as failure:  # the next commit finds it closed and tries again
+            log.error(
+                "the store was closed to be opened anew and cannot be opened yet: %s",
+                str(failure).splitlines()[0],
+            )
 
     def _run_job(self, job: _Job) -> None:
         try:
@@ -379,12 +483,18 @@ class Writer:
             group, repeats = self._decode(bodies)
             if group.bodies:
                 self._store_group(group)
-        except Exception as error:  # the thread's edge: every sender is answered, the thread lives on
+        except (
+            Exception
+        ) as error:  # the thread's edge: every sender is answered, the thread lives on
             _rollback(self._store.connection)
             self.counters.failed_commits += 1
             self._reopen_after(error)
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            failure = error if isinstance(error, CollectorError) else StoreUnavailable(f"the store did not take it: {reason}")
+            failure = (
+                error
+                if isinstance(error, CollectorError)
+                else StoreUnavailable(f"the store did not take it: {reason}")
+            )
             self.refusal = reason
             self._release(size)
             for body in bodies:
@@ -423,7 +533,13 @@ class Writer:
                 continue
             group.bodies.append(body)
             group.points.append(points)
-            group.results.append(Stored(len(points.rows), points.rejected, "data points without a usable value" if points.rejected else ""))
+            group.results.append(
+                Stored(
+                    len(points.rows),
+                    points.rejected,
+                    "data points without a usable value" if points.rejected else "",
+                )
+            )
         for body in (b for b in new if b.signal == LOGS):
             notes = log_records.unpack(body.data)
             group.bodies.append(body)
@@ -456,7 +572,13 @@ class Writer:
             rejected = found.rejected.get(i, 0)
             group.bodies.append(body)
             reasons = [BROKEN_IDS] if rejected else []
-            group.results.append(Stored(sent[i] - rejected, rejected, "; ".join([*reasons, WARNING] if i in found.warned else reasons)))
+            group.results.append(
+                Stored(
+                    sent[i] - rejected,
+                    rejected,
+                    "; ".join([*reasons, WARNING] if i in found.warned else reasons),
+                )
+            )
 
     def _refuse(self, body: _Body, error: BadPayload) -> None:
         self.counters.bad_bodies += 1
@@ -468,10 +590,17 @@ class Writer:
         now_ns = time.time_ns()
         spans = sum(n.spans.num_rows for n in group.spans)
         points = [row for p in group.points for row in p.rows]
-        listed = [pair for part in group.spans for pair in part.sources] + [pair for part in group.points for pair in part.sources]
+        listed = [pair for part in group.spans for pair in part.sources] + [
+            pair for part in group.points for pair in part.sources
+        ]
         sources = {i: row for i, row in listed if i not in self._sources}
-        seqs = itertools.accumulate((part.spans.num_rows for part in group.spans), initial=batch << BATCH_BITS)
-        laid_out = [self._shapes.lay_out(part.spans, part.shapes, first) for part, first in zip(group.spans, seqs, strict=False)]
+        seqs = itertools.accumulate(
+            (part.spans.num_rows for part in group.spans), initial=batch << BATCH_BITS
+        )
+        laid_out = [
+            self._shapes.lay_out(part.spans, part.shapes, first)
+            for part, first in zip(group.spans, seqs, strict=False)
+        ]
         claims = Claims()
         claims.starts |= {table: self._ends[table] for table in COMMITTED}
         low, of_batch = batch << BATCH_BITS, f"batch = {batch}"
@@ -480,26 +609,58 @@ class Writer:
         for laid, part in zip(laid_out, group.spans, strict=True):
             if laid.new:
                 numbers = [row["shape"] for row in laid.new.values()]
-                claims.wrote("shapes", append(connection, "shapes", shape_rows(laid.new)), f"shape in ({', '.join(map(str, numbers))})")
+                claims.wrote(
+                    "shapes",
+                    append(connection, "shapes", shape_rows(laid.new)),
+                    f"shape in ({', '.join(map(str, numbers))})",
+                )
             claims.wrote("spans", append(connection, "spans", laid.spans), of_seq)
             claims.wrote("span_values", append(connection, "span_values", laid.span_values), of_seq)
             if part.aside is not None:
-                claims.wrote("quarantine", append(connection, "quarantine", _with_keys(part.aside, part.shapes), batch), of_batch)
-            claims.wrote("span_events", append(connection, "span_events", part.events, batch), of_batch)
-            claims.wrote("span_links", append(connection, "span_links", part.links, batch), of_batch)
+                claims.wrote(
+                    "quarantine",
+                    append(connection, "quarantine", _with_keys(part.aside, part.shapes), batch),
+                    of_batch,
+                )
+            claims.wrote(
+                "span_events", append(connection, "span_events", part.events, batch), of_batch
+            )
+            claims.wrote(
+                "span_links", append(connection, "span_links", part.links, batch), of_batch
+            )
         if points:
-            claims.wrote("points", append(connection, "points", pa.Table.from_pylist(points, schema=_POINT_SCHEMA), batch), of_batch)
+            claims.wrote(
+                "points",
+                append(
+                    connection, "points", pa.Table.from_pylist(points, schema=_POINT_SCHEMA), batch
+                ),
+                of_batch,
+            )
         if group.notes:
-            claims.wrote("span_notes", append(connection, "span_notes", _noted(group.notes), batch), of_batch)
+            claims.wrote(
+                "span_notes", append(connection, "span_notes", _noted(group.notes), batch), of_batch
+            )
         if sources:
             rows = [{"source_id": i, **row} for i, row in sources.items()]
-            appended = append(connection, "sources", pa.Table.from_pylist(rows, schema=_SOURCE_SCHEMA), None)
+            appended = append(
+                connection, "sources", pa.Table.from_pylist(rows, schema=_SOURCE_SCHEMA), None
+            )
             claims.wrote("sources", appended, f"source_id in ({', '.join(map(str, sources))})")
         # A handful of values: as parameters they cost half of what an Arrow scan does.
-        hashes = {"hash": [b.digest for b in group.bodies], "signal": [b.signal for b in group.bodies], "now": now_ns}
+        hashes = {
+            "hash": [b.digest for b in group.bodies],
+            "signal": [b.signal for b in group.bodies],
+            "now": now_ns,
+        }
         connection.execute("insert into bodies select unnest($hash), unnest($signal), $now", hashes)
-        connection.execute("insert into batches values (?, ?, ?, ?)", [batch, now_ns, spans, len(points)])
-        claims.wrote("bodies", pa.table({"received_ns": pa.repeat(pa.scalar(now_ns, pa.int64()), len(group.bodies))}), f"received_ns = {now_ns}")
+        connection.execute(
+            "insert into batches values (?, ?, ?, ?)", [batch, now_ns, spans, len(points)]
+        )
+        claims.wrote(
+            "bodies",
+            pa.table({"received_ns": pa.repeat(pa.scalar(now_ns, pa.int64()), len(group.bodies))}),
+            f"received_ns = {now_ns}",
+        )
         claims.undo.append(f"delete from batches where batch = {batch}")
         self._finish(batch)
         self._prove_or_take_back(claims)
@@ -518,8 +679,12 @@ class Writer:
         except duckdb.Error as error:
             self._reopen_after(error)
             if self._last_batch != batch:
-                raise StoreUnavailable(f"the store did not take it: {str(error).splitlines()[0]}") from error
-            log.warning("the commit stands; the store was opened anew after: %s", str(error).splitlines()[0])
+                raise StoreUnavailable(
+                    f"the store did not take it: {str(error).splitlines()[0]}"
+                ) from error
+            log.warning(
+                "the commit stands; the store was opened anew after: %s", str(error).splitlines()[0]
+            )
 
     def _commit_transaction(self) -> None:
         try:
@@ -534,7 +699,10 @@ class Writer:
         try:
             claims.prove(self._store.connection)
         except (duckdb.Error, NotAsWritten) as error:
-            log.error("what was committed could not be read back, the store is opened anew: %s", str(error).splitlines()[0])
+            log.error(
+                "what was committed could not be read back, the store is opened anew: %s",
+                str(error).splitlines()[0],
+            )
             self._store.suspect = True
             self._reopen()
             claims.prove(self._store.connection)
@@ -561,13 +729,20 @@ class Writer:
 
     def _reopen_after(self, error: Exception) -> None:
         """After a commit that failed, or a fatal error (a checkpoint on a full disk), the database is opened anew, so that it recovers without a restart."""
-        if not self._store.suspect and not isinstance(error, duckdb.FatalException | duckdb.ConnectionException):
+        if not self._store.suspect and not isinstance(
+            error, duckdb.FatalException | duckdb.ConnectionException
+        ):
             return
         self._store.suspect = True
         try:
             self._reopen()
-        except (duckdb.Error, CollectorError) as failure:  # said and tried again with the next commit
-            log.error("the store failed and cannot be opened anew yet: %s", str(failure).splitlines()[0])
+        except (
+            duckdb.Error,
+            CollectorError,
+        ) as failure:  # said and tried again with the next commit
+            log.error(
+                "the store failed and cannot be opened anew yet: %s", str(failure).splitlines()[0]
+            )
 
     def _reopen(self) -> None:
         self._store.reopen()
@@ -576,7 +751,10 @@ class Writer:
     def _committed(self, group: _Group, batch: int, now_ns: int, spans: int, points: int) -> None:
         for body in group.bodies:
             self._hashes[body.digest] = now_ns
-        while self._hashes and (len(self._hashes) > MAX_HASHES or next(iter(self._hashes.values())) < now_ns - HASH_AGE_NS):
+        while self._hashes and (
+            len(self._hashes) > MAX_HASHES
+            or next(iter(self._hashes.values())) < now_ns - HASH_AGE_NS
+        ):
             self._hashes.popitem(last=False)
         now_s = time.monotonic()
         for part in group.spans:
@@ -585,9 +763,15 @@ class Writer:
             self._quiet.note(hi, lo, start, batch, now_s)
             calls = joining_ids(t, "start_ns").filter(pc.field("response_id").is_valid())
             if calls.num_rows:
-                self._response_ids.add(calls.column("response_id").combine_chunks(), calls.column("start_ns").to_numpy())
+                self._response_ids.add(
+                    calls.column("response_id").combine_chunks(),
+                    calls.column("start_ns").to_numpy(),
+                )
         if group.notes:  # their traces are assembled, again if they were
-            hi, lo, at = (_noted(group.notes).column(c).to_numpy() for c in ("trace_hi", "trace_lo", "time_ns"))
+            hi, lo, at = (
+                _noted(group.notes).column(c).to_numpy()
+                for c in ("trace_hi", "trace_lo", "time_ns")
+            )
             self._quiet.note(hi, lo, at, batch, now_s)
         # After the notes: whoever reads this number must find all traces up to it among the waiting ones.
         self._last_batch = batch
@@ -597,7 +781,9 @@ class Writer:
         self.counters.spans += spans
         self.counters.points += points
         self.counters.rejected_items += sum(r.rejected for r in group.results)
-        self.counters.quarantined_spans += sum(p.aside.num_rows for p in group.spans if p.aside is not None)
+        self.counters.quarantined_spans += sum(
+            p.aside.num_rows for p in group.spans if p.aside is not None
+        )
 
 
 def _pending() -> Future[Any]:
@@ -611,12 +797,20 @@ def _noted(notes: list[Note]) -> pa.Table:
     return pa.Table.from_pylist([note._asdict() for note in notes], schema=_NOTE_SCHEMA)
 
 
-def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table, batch: int | None = None) -> pa.Table:
+def append(
+    connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table, batch: int | None = None
+) -> pa.Table:
     """Append Arrow rows by column name, and return them as they were handed over; `table` is one of ours, never text from outside."""
     if not rows.num_rows:
         return rows
     # A column without any value is not handed over: its Arrow scan would cost as much as a full one's.
-    rows = rows.select([name for name, column in zip(rows.column_names, rows.columns, strict=True) if column.null_count < rows.num_rows])
+    rows = rows.select(
+        [
+            name
+            for name, column in zip(rows.column_names, rows.columns, strict=True)
+            if column.null_count < rows.num_rows
+        ]
+    )
     if batch is not None:
         rows = rows.append_column("batch", pa.repeat(pa.scalar(batch, pa.int64()), rows.num_rows))
     # `rows` is read from this frame: registering a view of it and dropping that again costs 1 ms, as much as appending 2,000 rows of 8 columns.
@@ -628,7 +822,11 @@ def _with_keys(spans: pa.Table, shapes: dict[int, list[str]]) -> pa.Table:
     keys = [shapes[shape] for shape in spans.column("shape").to_pylist()]
     values = [unpacked(text) for text in spans.column("attribute_values").to_pylist()]
     key_lists, value_lists = (pa.array(texts, pa.list_(pa.string())) for texts in (keys, values))
-    return spans.drop_columns(["shape", "attribute_values"]).append_column("keys", key_lists).append_column("attribute_values", value_lists)
+    return (
+        spans.drop_columns(["shape", "attribute_values"])
+        .append_column("keys", key_lists)
+        .append_column("attribute_values", value_lists)
+    )
 
 
 def _rollback(connection: duckdb.DuckDBPyConnection) -> None:

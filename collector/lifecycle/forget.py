@@ -19,7 +19,15 @@ from overrun.collector.store.layout import BATCH_BITS
 from overrun.collector.store.proof import contents
 
 _MARKED = ("spans", "quarantine", "requests", "llm_calls")
-_BY_TRACE = ("spans", "quarantine", "span_events", "span_links", "span_notes", "requests", "llm_calls")
+_BY_TRACE = (
+    "spans",
+    "quarantine",
+    "span_events",
+    "span_links",
+    "span_notes",
+    "requests",
+    "llm_calls",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +39,35 @@ class Forgotten:
     requests: int
 
 
-def forget(connection: duckdb.DuckDBPyConnection, salt: bytes, *, user: str | None = None, tenant: str | None = None) -> Forgotten:
+def forget(
+    connection: duckdb.DuckDBPyConnection,
+    salt: bytes,
+    *,
+    user: str | None = None,
+    tenant: str | None = None,
+) -> Forgotten:
     """Delete every trace with a span of this user (as sent, or as the hash that the views show) or tenant. In a transaction of the caller."""
-    wanted = {"user_hash": [user, privacy.user_hash(user, salt)] if user else [], "tenant": [tenant] if tenant else []}
-    connection.execute("create or replace temp table forgotten (trace_hi ubigint, trace_lo ubigint)")
+    wanted = {
+        "user_hash": [user, privacy.user_hash(user, salt)] if user else [],
+        "tenant": [tenant] if tenant else [],
+    }
+    connection.execute(
+        "create or replace temp table forgotten (trace_hi ubigint, trace_lo ubigint)"
+    )
     for column, named in wanted.items():
         for table in _MARKED if named else ():
             found = f"select distinct trace_hi, trace_lo from {table} where list_contains($named, {column})"
             connection.execute(f"insert into forgotten {found}", {"named": named})
     seen = "exists (select 1 from forgotten f where f.trace_hi = t.trace_hi and f.trace_lo = t.trace_lo)"
-    [(traces,)] = connection.execute("select count(*) from (select distinct * from forgotten)").fetchall()
+    [(traces,)] = connection.execute(
+        "select count(*) from (select distinct * from forgotten)"
+    ).fetchall()
     [(spans,)] = connection.execute(f"select count(*) from spans t where {seen}").fetchall()
     [(requests,)] = connection.execute(f"select count(*) from requests t where {seen}").fetchall()
     _count_less(connection, seen)
-    connection.execute(f"delete from span_values where seq in (select seq from spans t where {seen})")
+    connection.execute(
+        f"delete from span_values where seq in (select seq from spans t where {seen})"
+    )
     for table in _BY_TRACE:
         connection.execute(f"delete from {table} t where {seen}")
     for table in ("rollups", "rollup_counts") if tenant else ():
@@ -55,8 +78,12 @@ def forget(connection: duckdb.DuckDBPyConnection, salt: bytes, *, user: str | No
 
 def _count_less(connection: duckdb.DuckDBPyConnection, seen: str) -> None:
     """A commit's number of spans is what is left of it: `overrun doctor` takes what is missing for lost. Not as an update, as in `store.set_meta`."""
-    connection.execute(f"create or replace temp table erased as select seq >> {BATCH_BITS} as batch, count(*) as n from spans t where {seen} group by all")
-    connection.execute("create or replace temp table fewer as select batch, received_ns, b.spans - n as spans, points from batches b join erased using (batch)")
+    connection.execute(
+        f"create or replace temp table erased as select seq >> {BATCH_BITS} as batch, count(*) as n from spans t where {seen} group by all"
+    )
+    connection.execute(
+        "create or replace temp table fewer as select batch, received_ns, b.spans - n as spans, points from batches b join erased using (batch)"
+    )
     connection.execute("delete from batches where batch in (select batch from erased)")
     connection.execute("insert into batches from fewer")
     connection.execute("drop table erased")
@@ -99,9 +126,13 @@ def _rewrite(store: Store) -> None:
         store.connection.execute(f"attach '{str(copy).replace(chr(39), chr(39) * 2)}' as rewritten")
         store.connection.execute(f'copy from database "{name}" to rewritten')
         for table in tables(store.connection):
-            if contents(store.connection, f"rewritten.{table}") != contents(store.connection, table):
+            if contents(store.connection, f"rewritten.{table}") != contents(
+                store.connection, table
+            ):
                 raise NotAsWritten(f"the copy of {table} is not what was copied")
         store.connection.execute("detach rewritten")
     except (duckdb.Error, OSError, NotAsWritten) as error:
         copy.unlink(missing_ok=True)
-        raise StoreError(f"the rows are gone, but {store.path} could not be written anew, so that their bytes may still be in it: {error}") from error
+        raise StoreError(
+            f"the rows are gone, but {store.path} could not be written anew, so that their bytes may still be in it: {error}"
+        ) from error

@@ -9,7 +9,14 @@ from typing import NamedTuple
 import duckdb
 
 from overrun.collector.errors import NotAsWritten, StoreError, StoreMissing, StoreVersion
-from overrun.collector.store.database import SCHEMA_VERSION, connect, is_older, steps, tables, version_of
+from overrun.collector.store.database import (
+    SCHEMA_VERSION,
+    connect,
+    is_older,
+    steps,
+    tables,
+    version_of,
+)
 from overrun.collector.store.proof import Claims
 
 
@@ -37,9 +44,13 @@ def migrate(path: Path) -> Migrated:
         if seen == str(SCHEMA_VERSION):
             return Migrated(SCHEMA_VERSION, SCHEMA_VERSION)
         if not is_older(seen):
-            raise StoreVersion(f"{path} is schema {seen}, this build knows up to {SCHEMA_VERSION}: use a newer Overrun")
+            raise StoreVersion(
+                f"{path} is schema {seen}, this build knows up to {SCHEMA_VERSION}: use a newer Overrun"
+            )
         _run_steps(connection, int(seen), path)
-        [(commits, missing)] = connection.execute("select count(*), coalesce(sum(missing), 0)::bigint from incomplete_commits").fetchall()
+        [(commits, missing)] = connection.execute(
+            "select count(*), coalesce(sum(missing), 0)::bigint from incomplete_commits"
+        ).fetchall()
         return Migrated(int(seen), SCHEMA_VERSION, commits, missing)
     finally:
         connection.close()
@@ -52,7 +63,10 @@ def _run_steps(connection: duckdb.DuckDBPyConnection, seen: int, path: Path) -> 
             if version > seen:
                 connection.execute(text)
         connection.execute("delete from meta where key = 'views'")
-        connection.execute("update meta set value = $version where key = 'schema_version'", {"version": str(SCHEMA_VERSION)})
+        connection.execute(
+            "update meta set value = $version where key = 'schema_version'",
+            {"version": str(SCHEMA_VERSION)},
+        )
         claims = Claims()
         for table in tables(connection):
             claims.saw(connection, table)
@@ -60,9 +74,15 @@ def _run_steps(connection: duckdb.DuckDBPyConnection, seen: int, path: Path) -> 
     except duckdb.Error as error:
         with contextlib.suppress(duckdb.Error):  # there may be no transaction left to undo
             connection.rollback()
-        connection.execute("pragma disable_checkpoint_on_shutdown")  # nothing of a failed commit may get into the file
-        raise StoreError(f"{path} could not be migrated and is as it was: {str(error).splitlines()[0]}") from error
+        connection.execute(
+            "pragma disable_checkpoint_on_shutdown"
+        )  # nothing of a failed commit may get into the file
+        raise StoreError(
+            f"{path} could not be migrated and is as it was: {str(error).splitlines()[0]}"
+        ) from error
     try:
         claims.prove(connection)
     except (duckdb.Error, NotAsWritten) as error:
-        raise StoreError(f"{path} was migrated, but not everything can be read back ({error}): go back to a copy of the file from before") from error
+        raise StoreError(
+            f"{path} was migrated, but not everything can be read back ({error}): go back to a copy of the file from before"
+        ) from error

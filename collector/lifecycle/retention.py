@@ -35,7 +35,15 @@ SLACK_RATIO = 0.1
 _PASSES = 3
 # Blocks come back a row group (the rows of one checkpoint) at a time: below this, letting go of the oldest would let go of nearly everything.
 MIN_BYTES = 32 << 20
-BATCH_TABLES = ("quarantine", "span_events", "span_links", "points", "requests", "llm_calls", "span_notes")
+BATCH_TABLES = (
+    "quarantine",
+    "span_events",
+    "span_links",
+    "points",
+    "requests",
+    "llm_calls",
+    "span_notes",
+)
 SEQ_TABLES = ("spans", "span_values")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -48,10 +56,14 @@ def size_bytes(text: str) -> int:
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
     if not found:
-        raise ConfigError(f"[retention] db_max_size = {text!r} is no size: use one such as 20GB or 500MB, or 0 for no limit")
+        raise ConfigError(
+            f"[retention] db_max_size = {text!r} is no size: use one such as 20GB or 500MB, or 0 for no limit"
+        )
     size = int(float(found[1]) * _UNITS[found[2].upper()])
     if 0 < size < MIN_BYTES:
-        raise ConfigError(f"[retention] db_max_size = {text!r} is too little for one: use {MIN_BYTES >> 20}MB or more, or 0 for no limit")
+        raise ConfigError(
+            f"[retention] db_max_size = {text!r} is too little for one: use {MIN_BYTES >> 20}MB or more, or 0 for no limit"
+        )
     return size
 
 
@@ -91,8 +103,15 @@ class Retention:
             try:
                 with tracer.start_as_current_span("expire"):
                     self.round(time.time_ns())
-            except (duckdb.Error, CollectorError) as error:  # said and tried again: the store may be full or closing
-                log.warning("expiring old telemetry failed, trying again in %g s: %s", self._check_s, str(error).splitlines()[0])
+            except (
+                duckdb.Error,
+                CollectorError,
+            ) as error:  # said and tried again: the store may be full or closing
+                log.warning(
+                    "expiring old telemetry failed, trying again in %g s: %s",
+                    self._check_s,
+                    str(error).splitlines()[0],
+                )
 
     def round(self, now_ns: int) -> Expired:
         """Let go of everything received before `now_ns` less the age, then of the oldest until the file is below its size."""
@@ -104,15 +123,25 @@ class Retention:
             if not gone.batches:
                 break
             self._writer.call(checkpoint).result()
-            done = Expired(done.batches + gone.batches, done.spans + gone.spans, done.points + gone.points)
+            done = Expired(
+                done.batches + gone.batches, done.spans + gone.spans, done.points + gone.points
+            )
         if done.batches:
-            log.info("expired %d spans and %d points of %d commits", done.spans, done.points, done.batches)
+            log.info(
+                "expired %d spans and %d points of %d commits",
+                done.spans,
+                done.points,
+                done.batches,
+            )
         return done
 
     def _too_old(self, now_ns: int) -> int:
         if not self._max_age_ns:
             return 0
-        rows = self._ask("select coalesce(max(batch), 0) from batches where received_ns < $before", {"before": now_ns - self._max_age_ns})
+        rows = self._ask(
+            "select coalesce(max(batch), 0) from batches where received_ns < $before",
+            {"before": now_ns - self._max_age_ns},
+        )
         return int(rows[0][0])
 
     def _too_much(self) -> int:
@@ -122,7 +151,9 @@ class Retention:
             return 0
         surplus = 1 - self._max_bytes * (1 - SLACK_RATIO) / used
         shares = "select batch, sum(spans + points) over (order by batch) / sum(spans + points) over () as share from batches"
-        rows = self._ask(f"select min(batch) from ({shares}) where share >= $surplus", {"surplus": surplus})
+        rows = self._ask(
+            f"select min(batch) from ({shares}) where share >= $surplus", {"surplus": surplus}
+        )
         return int(rows[0][0] or 0)
 
     def _expire(self, through: int) -> Expired:
@@ -132,19 +163,27 @@ class Retention:
             if self._stop.is_set():
                 break
             self._let_go(first, last)
-            batches, spans, points = batches + last - first + 1, spans + gone_spans, points + gone_points
+            batches, spans, points = (
+                batches + last - first + 1,
+                spans + gone_spans,
+                points + gone_points,
+            )
         self._writer.tally.count("expired_spans", spans)
         self._writer.tally.count("expired_points", points)
         return Expired(batches, spans, points)
 
     def _let_go(self, first: int, last: int) -> None:
         claims = Claims()
-        self._writer.call(lambda connection: _delete(connection, first, last, claims), claims).result()
+        self._writer.call(
+            lambda connection: _delete(connection, first, last, claims), claims
+        ).result()
 
     def _chunks(self, through: int) -> Iterator[tuple[int, int, int, int]]:
         """(first batch, last batch, spans, points) of each transaction."""
-        rows = self._ask("select batch, spans, points from batches where batch <= $through and batch < (select max(batch) from batches) order by batch",
-                         {"through": through})
+        rows = self._ask(
+            "select batch, spans, points from batches where batch <= $through and batch < (select max(batch) from batches) order by batch",
+            {"through": through},
+        )
         first = last = spans = points = 0
         for batch, some_spans, some_points in rows:
             if first and spans + points + some_spans + some_points > CHUNK_ROWS:
@@ -163,15 +202,27 @@ class Retention:
 def _delete(connection: duckdb.DuckDBPyConnection, first: int, last: int, claims: Claims) -> None:
     """Delete the rows of these commits; those of the next one are claimed to stay as they are."""
     for table in SEQ_TABLES:
-        connection.execute(f"delete from {table} where seq >= $low and seq < $high", {"low": first << BATCH_BITS, "high": (last + 1) << BATCH_BITS})
+        connection.execute(
+            f"delete from {table} where seq >= $low and seq < $high",
+            {"low": first << BATCH_BITS, "high": (last + 1) << BATCH_BITS},
+        )
     for table in BATCH_TABLES:
-        connection.execute(f"delete from {table} where batch >= $first and batch <= $last", {"first": first, "last": last})
+        connection.execute(
+            f"delete from {table} where batch >= $first and batch <= $last",
+            {"first": first, "last": last},
+        )
     connection.execute(
         "delete from bodies where received_ns <= (select max(received_ns) from batches where batch <= $last) and received_ns < $day",
-        {"last": last, "day": time.time_ns() - DAY_NS})
-    connection.execute("delete from batches where batch >= $first and batch <= $last", {"first": first, "last": last})
+        {"last": last, "day": time.time_ns() - DAY_NS},
+    )
+    connection.execute(
+        "delete from batches where batch >= $first and batch <= $last",
+        {"first": first, "last": last},
+    )
     for table in SEQ_TABLES:
-        claims.saw(connection, table, f"seq >= {first << BATCH_BITS} and seq < {(last + 2) << BATCH_BITS}")
+        claims.saw(
+            connection, table, f"seq >= {first << BATCH_BITS} and seq < {(last + 2) << BATCH_BITS}"
+        )
     for table in BATCH_TABLES:
         claims.saw(connection, table, f"batch between {first} and {last + 1}")
 
@@ -184,6 +235,8 @@ def checkpoint(connection: duckdb.DuckDBPyConnection) -> None:
 def used_bytes(store: Store) -> int:
     """What the store takes: blocks in use and the write-ahead log."""
     with store.asking() as cursor:
-        [(block_size, used_blocks)] = cursor.execute("select block_size, used_blocks from pragma_database_size()").fetchall()
+        [(block_size, used_blocks)] = cursor.execute(
+            "select block_size, used_blocks from pragma_database_size()"
+        ).fetchall()
     log_file = store.path.with_name(store.path.name + ".wal")
     return int(block_size * used_blocks) + (log_file.stat().st_size if log_file.exists() else 0)

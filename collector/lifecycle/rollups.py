@@ -24,7 +24,9 @@ _PACKED = "rollups_packed_through"
 KEEP_NS = 400 * 24 * 60 * MINUTE_NS
 
 
-def roll_up(connection: duckdb.DuckDBPyConnection, now_ns: int, claims: Claims | None = None) -> bool:
+def roll_up(
+    connection: duckdb.DuckDBPyConnection, now_ns: int, claims: Claims | None = None
+) -> bool:
     """Fold the next closed minutes, in the caller's transaction; True if there may be more to fold. What it writes is added to `claims`.
 
     The watermark in `meta` moves with them: minutes before it are in the rollups, minutes from it on only in `requests`.
@@ -50,21 +52,30 @@ def roll_up(connection: duckdb.DuckDBPyConnection, now_ns: int, claims: Claims |
         claims.saw(connection, table, f"minute_ns >= {first}")
     # If they are not stored as they were folded, these minutes are folded again.
     claims.undo += [f"delete from {table} where minute_ns >= {first}" for table in TABLES]
-    claims.undo += [f"delete from meta where key = '{KEY}'", f"insert into meta values ('{KEY}', '{first}')"]
+    claims.undo += [
+        f"delete from meta where key = '{KEY}'",
+        f"insert into meta values ('{KEY}', '{first}')",
+    ]
     _pack(connection, last, claims)
     return last < until
 
 
 def _pack(connection: duckdb.DuckDBPyConnection, last: int, claims: Claims) -> None:
     """Write the minutes before `last` that came since the last packing as one row group: when they are enough for one, and were not in few pieces anyway."""
-    [(first,)] = connection.execute("select coalesce(max(value::bigint), 0) from meta where key = $key", {"key": _PACKED}).fetchall()
+    [(first,)] = connection.execute(
+        "select coalesce(max(value::bigint), 0) from meta where key = $key", {"key": _PACKED}
+    ).fetchall()
     since = "where minute_ns >= $first"
-    [(rows, minutes)] = connection.execute(f"select count(*), count(distinct minute_ns) from rollups {since}", {"first": first}).fetchall()
+    [(rows, minutes)] = connection.execute(
+        f"select count(*), count(distinct minute_ns) from rollups {since}", {"first": first}
+    ).fetchall()
     if rows < PACK_ROWS:
         return
     for table in TABLES if rows < minutes * PACK_ROWS // 4 else ():
         claims.saw(connection, table, f"minute_ns >= {first}")
-        recent = connection.sql(f"select * from {table} {since} order by minute_ns", params={"first": first}).to_arrow_table()
+        recent = connection.sql(
+            f"select * from {table} {since} order by minute_ns", params={"first": first}
+        ).to_arrow_table()
         connection.execute(f"delete from {table} {since}", {"first": first})
         connection.execute(f"insert into {table} by name select * from recent")
         del recent  # read by name, above

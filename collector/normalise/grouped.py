@@ -28,7 +28,9 @@ class Grouped:
         offsets, data = packing.text_buffers(self.strings)
         self.has_text: Bools = offsets[1:] > offsets[:-1]
         # Strings that mean what they say: not a text in quotes, as JSON has it.
-        self.is_plain: Bools = (self.kind == wire.STRING) & ~(self.has_text & (data[np.minimum(offsets[:-1], len(data) - 1)] == ord('"')))
+        self.is_plain: Bools = (self.kind == wire.STRING) & ~(
+            self.has_text & (data[np.minimum(offsets[:-1], len(data) - 1)] == ord('"'))
+        )
         self.keys: list[str] = attributes.keys
         self.codes = attributes.code
         self.order, self.bounds = packing.group(self.codes, len(self.keys))
@@ -54,17 +56,34 @@ class Grouped:
         """Values as text: strings as they are, numbers and booleans printed, arrays and maps as JSON, bytes as hex, nothing as ""."""
         out = self.strings.take(pa.array(positions))
         kinds = self.kind[positions]
-        for kind, values in ((wire.INT, self.int_values), (wire.DOUBLE, self.double_values), (wire.BOOL, self.int_values)):
+        for kind, values in (
+            (wire.INT, self.int_values),
+            (wire.DOUBLE, self.double_values),
+            (wire.BOOL, self.int_values),
+        ):
             if not out.null_count:
                 return out
             here = np.asarray(kinds == kind)
             if here.any():
                 found = values[positions[here]]
-                out = pc.replace_with_mask(out, pa.array(here), pc.cast(pa.array(found.astype(bool) if kind == wire.BOOL else found), pa.string()))
+                out = pc.replace_with_mask(
+                    out,
+                    pa.array(here),
+                    pc.cast(
+                        pa.array(found.astype(bool) if kind == wire.BOOL else found), pa.string()
+                    ),
+                )
         if out.null_count:
             missing = out.is_null()
             rest = positions[missing.to_numpy(zero_copy_only=False)]
-            out = pc.replace_with_mask(out, missing, pa.array([self.limits.printed(self.attributes.other(i)) for i in rest.tolist()], pa.string()))
+            out = pc.replace_with_mask(
+                out,
+                missing,
+                pa.array(
+                    [self.limits.printed(self.attributes.other(i)) for i in rest.tolist()],
+                    pa.string(),
+                ),
+            )
         return out
 
     def of_kind(self, positions: Ints, kind: int) -> Bools:

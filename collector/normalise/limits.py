@@ -16,7 +16,9 @@ from overrun.collector.normalise import packing
 from overrun.collector.process.tally import Tally
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-MAX_KEY = 256  # characters of an attribute's key; a longer one is no name, and the attribute is left out
+MAX_KEY = (
+    256  # characters of an attribute's key; a longer one is no name, and the attribute is left out
+)
 
 
 def _uncounted(what: str, by: int) -> None:
@@ -35,7 +37,12 @@ class Limits:
     @classmethod
     def of(cls, settings: CollectorSettings, tally: Tally) -> Limits:
         """The limits of the settings, counted as `cut{what=...}`."""
-        return cls(settings.max_attributes, settings.max_attribute_length, settings.max_depth, lambda what, by: tally.count("cut", by, what=what))
+        return cls(
+            settings.max_attributes,
+            settings.max_attribute_length,
+            settings.max_depth,
+            lambda what, by: tally.count("cut", by, what=what),
+        )
 
     def printed(self, value: Any) -> str:
         """A decoded AnyValue as text: arrays and maps as JSON, bytes as the text in them, else as hex, nothing as ""; what is nested too deeply is null."""
@@ -68,7 +75,10 @@ class Limits:
         """As `short`, for a column."""
         if packing.longest(values) <= self.value_length:
             return values
-        self.count("value_length", pc.sum(pc.greater(pc.utf8_length(values), self.value_length)).as_py() or 0)
+        self.count(
+            "value_length",
+            pc.sum(pc.greater(pc.utf8_length(values), self.value_length)).as_py() or 0,
+        )
         return pc.utf8_slice_codeunits(values, 0, self.value_length)
 
 

@@ -18,8 +18,13 @@ from overrun.collector.normalise import privacy, readers
 
 NOT_STORED = "log records are not stored (but for the finish reason of an answer): send traces and metrics here, and logs to a log store"
 # The event's name -> the keys that say why an answer ended, in its attributes or in its body.
-_EVENTS = {"gen_ai.choice": ("finish_reason",),
-           "gen_ai.client.inference.operation.details": ("gen_ai.response.finish_reasons", "gen_ai.response.finish_reason")}
+_EVENTS = {
+    "gen_ai.choice": ("finish_reason",),
+    "gen_ai.client.inference.operation.details": (
+        "gen_ai.response.finish_reasons",
+        "gen_ai.response.finish_reason",
+    ),
+}
 _MESSAGES = "gen_ai.output.messages"  # where else an answer's end is told, beside its text
 _MAX_REASON = 64  # characters; a longer one is no reason
 
@@ -46,8 +51,15 @@ def told(body: bytes) -> tuple[int, list[Note]]:
     try:
         request = ExportLogsServiceRequest.FromString(body)
     except DecodeError as error:
-        raise BadPayload(f"the body is not an OTLP logs export request in protobuf: {error}") from error
-    records = [record for resource in request.resource_logs for scope in resource.scope_logs for record in scope.log_records]
+        raise BadPayload(
+            f"the body is not an OTLP logs export request in protobuf: {error}"
+        ) from error
+    records = [
+        record
+        for resource in request.resource_logs
+        for scope in resource.scope_logs
+        for record in scope.log_records
+    ]
     return len(records), [note for record in records if (note := _note(record)) is not None]
 
 
@@ -67,11 +79,15 @@ def _note(record: LogRecord) -> Note | None:
     if keys is None or len(record.trace_id) != 16 or len(record.span_id) != 8:
         return None
     for values in (record.attributes, record.body.kvlist_value.values):
-        reason = next((reason for key in keys if (reason := _text(_of(values, key)))), None) or _of_messages(_of(values, _MESSAGES))
+        reason = next(
+            (reason for key in keys if (reason := _text(_of(values, key)))), None
+        ) or _of_messages(_of(values, _MESSAGES))
         if reason and len(reason) <= _MAX_REASON and not privacy.is_sentence(reason):
             at = min(record.time_unix_nano or record.observed_time_unix_nano, 2**63 - 1)
             high, low = int.from_bytes(record.trace_id[:8]), int.from_bytes(record.trace_id[8:])
-            return Note(high, low, int.from_bytes(record.span_id), at, readers.finish_reason(reason))
+            return Note(
+                high, low, int.from_bytes(record.span_id), at, readers.finish_reason(reason)
+            )
     return None
 
 

@@ -27,18 +27,31 @@ class Instances:
     @staticmethod
     def name(rows: list[dict[str, Any]]) -> None:
         """Put the engine's name into `instance` of the rows of one sender. In place; takes away their `labels`."""
-        told = [row for row in rows if row["indicator"] is not None and not row["name"].lower().startswith(_OTHERS)]
+        told = [
+            row
+            for row in rows
+            if row["indicator"] is not None and not row["name"].lower().startswith(_OTHERS)
+        ]
         several = {key: _values(told, key) for key in (*(key for key, _ in _RANKS), *_REPLICAS)}
         for row in rows:
             labels = row.pop("labels")
-            named = next((text for key in _NAMES if (text := _text(labels.get(key)))), row["instance"])
+            named = next(
+                (text for key in _NAMES if (text := _text(labels.get(key)))), row["instance"]
+            )
             if not row["name"].lower().startswith(_OTHERS):
                 named = _part(named, labels, several)
             row["instance"] = named[:MAX_NAME] if named else None
 
 
 def _part(named: str | None, labels: dict[str, Any], several: dict[str, set[str]]) -> str | None:
-    replica = next((text for key in _REPLICAS if (text := _text(labels.get(key))) and (key in _ALWAYS or len(several[key]) > 1)), None)
+    replica = next(
+        (
+            text
+            for key in _REPLICAS
+            if (text := _text(labels.get(key))) and (key in _ALWAYS or len(several[key]) > 1)
+        ),
+        None,
+    )
     if replica is not None and replica != named:
         named = f"{named}/{replica}" if named else replica
     for key, what in _RANKS:

@@ -19,13 +19,47 @@ from overrun.collector.normalise import stages
 # Whose tables read a page that speaks vLLM's names under a prefix of its own, in this order.
 _FAMILY = ("vllm", "trtllm", "nim")
 # Indicators whose metrics count from the start of a process on, whatever type their page leaves out.
-COUNTS = frozenset((
-    "prompt_tokens", "output_tokens", "cached_prompt_tokens", "processed_tokens", "finished", "aborts", "rejections", "preemptions", "prefix_cache_hits",
-    "prefix_cache_queries", "external_prefix_cache_hits", "external_prefix_cache_queries", "spec_drafts", "spec_draft_tokens", "spec_accepted_tokens",
-    "kv_blocks_reused", "kv_blocks_missed", "e2e_total", "queue_total", "inference_total", "prefill_total", "decode_total", "embedding_finished",
-    "embedding_aborts", "gateway_requests", "gateway_failures", "gateway_calls", "gateway_call_failures", "gateway_input_tokens", "gateway_output_tokens",
-    "gateway_cached_tokens", "gateway_reasoning_tokens", "response_cache_hits", "response_cache_misses", "fallbacks", "failed_fallbacks", "cooldowns",
-))
+COUNTS = frozenset(
+    (
+        "prompt_tokens",
+        "output_tokens",
+        "cached_prompt_tokens",
+        "processed_tokens",
+        "finished",
+        "aborts",
+        "rejections",
+        "preemptions",
+        "prefix_cache_hits",
+        "prefix_cache_queries",
+        "external_prefix_cache_hits",
+        "external_prefix_cache_queries",
+        "spec_drafts",
+        "spec_draft_tokens",
+        "spec_accepted_tokens",
+        "kv_blocks_reused",
+        "kv_blocks_missed",
+        "e2e_total",
+        "queue_total",
+        "inference_total",
+        "prefill_total",
+        "decode_total",
+        "embedding_finished",
+        "embedding_aborts",
+        "gateway_requests",
+        "gateway_failures",
+        "gateway_calls",
+        "gateway_call_failures",
+        "gateway_input_tokens",
+        "gateway_output_tokens",
+        "gateway_cached_tokens",
+        "gateway_reasoning_tokens",
+        "response_cache_hits",
+        "response_cache_misses",
+        "fallbacks",
+        "failed_fallbacks",
+        "cooldowns",
+    )
+)
 # So many names that only the family has make a prefix one of the family's: a single one may be an application's own.
 _ENOUGH = 2
 # First words that are no exporter's own: `llm_d_x`, but also `llm_requests_total`.
@@ -42,7 +76,9 @@ def spelling(name: str) -> str:
     return re.sub(r"[:.\-/]", "_", name.lower()).removesuffix("_total").removeprefix("ray_")
 
 
-def find_indicator(name: str, attributes: dict[str, Any], scope: str = "", prefixes: frozenset[str] = frozenset()) -> Metric | None:
+def find_indicator(
+    name: str, attributes: dict[str, Any], scope: str = "", prefixes: frozenset[str] = frozenset()
+) -> Metric | None:
     """The indicator of a metric under any of its spellings; None if no table names it. An entry for the scope comes before one for all.
 
     `prefixes` are those under which the same sender uses the names of vLLM's family (`own_prefixes`).
@@ -60,7 +96,9 @@ def own_prefixes(names: Iterable[str]) -> frozenset[str]:
     for spelled in {spelling(name.removesuffix("_bucket")) for name in names}:
         if spelled in _indicators():
             continue
-        core = next((core for core in DISTINCT if spelled == core or spelled.endswith(f"_{core}")), None)
+        core = next(
+            (core for core in DISTINCT if spelled == core or spelled.endswith(f"_{core}")), None
+        )
         if core is not None:
             seen.setdefault(spelled.removesuffix(core), set()).add(core)
     return frozenset(prefix for prefix, cores in seen.items() if len(cores) >= _ENOUGH)
@@ -69,7 +107,9 @@ def own_prefixes(names: Iterable[str]) -> frozenset[str]:
 def is_known(name: str, prefixes: frozenset[str] = frozenset()) -> bool:
     """Whether a name without an indicator is nothing new: a table has it, or its engine's other names, or every program's page has it."""
     spelled = spelling(name)
-    if _known_as(spelled, prefixes) or any(prefix and spelled.startswith(prefix) for prefix in prefixes):
+    if _known_as(spelled, prefixes) or any(
+        prefix and spelled.startswith(prefix) for prefix in prefixes
+    ):
         return True
     return _namespace(spelled) in _namespaces() or _RUNTIMES.fullmatch(spelled) is not None
 
@@ -100,8 +140,15 @@ def _known_as(spelled: str, prefixes: frozenset[str] = frozenset()) -> tuple[str
         later = "_".join(words[at:])
         if words[at] in _prefixed() and later in _indicators():
             return (later,)
-    cores = [spelled.removeprefix(prefix) for prefix in sorted(prefixes) if spelled.startswith(prefix)]
-    return tuple(known for core in cores for family in _FAMILY if (known := f"{family}_{core}") in _indicators())
+    cores = [
+        spelled.removeprefix(prefix) for prefix in sorted(prefixes) if spelled.startswith(prefix)
+    ]
+    return tuple(
+        known
+        for core in cores
+        for family in _FAMILY
+        if (known := f"{family}_{core}") in _indicators()
+    )
 
 
 @stages.derived

@@ -17,7 +17,9 @@ from overrun.collector.process.compiled import njit, read_only
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
-PLAIN, TEXT, FRACTION = range(3)  # how an attribute is written: from its column, from text handed in, from a printed fraction
+PLAIN, TEXT, FRACTION = range(
+    3
+)  # how an attribute is written: from its column, from text handed in, from a printed fraction
 _SEPARATOR, _ESCAPE = 0x1F, 0x1B  # as in packed_texts.py
 
 
@@ -37,7 +39,9 @@ _ODD_POWERS = _odd_powers(MOST)
 def text_buffers(column: pa.StringArray) -> tuple[Any, Any]:
     """Offsets (n + 1) and bytes of a text column, as they lie in memory."""
     _, offsets, data = column.buffers()
-    ends = np.frombuffer(bytes(4 * (len(column) + 1)) if offsets is None else offsets, dtype=np.int32)
+    ends = np.frombuffer(
+        bytes(4 * (len(column) + 1)) if offsets is None else offsets, dtype=np.int32
+    )
     text = np.frombuffer(data if data is not None and data.size else b"\0", dtype=np.uint8)
     return read_only(ends[column.offset : column.offset + len(column) + 1]), read_only(text)
 
@@ -100,16 +104,22 @@ def _gather(take, offsets, data, more_offsets, more_data):
     return ends, out
 
 
-def gathered(take: Ints, filled: Bools, column: pa.StringArray, more: pa.StringArray) -> pa.StringArray:
+def gathered(
+    take: Ints, filled: Bools, column: pa.StringArray, more: pa.StringArray
+) -> pa.StringArray:
     """The texts at `take` of `column`, numbered on in `more`; null where it is not `filled` (and negative)."""
     ends, data = _gather(take, *text_buffers(column), *text_buffers(more))
-    return pa.StringArray.from_buffers(len(take), pa.py_buffer(ends), pa.py_buffer(data), *_validity(filled))
+    return pa.StringArray.from_buffers(
+        len(take), pa.py_buffer(ends), pa.py_buffer(data), *_validity(filled)
+    )
 
 
 def masked(values: Any, filled: Bools) -> pa.Array:
     """Numbers as an Arrow column that shares their memory; null where it is not filled."""
     valid, nulls = _validity(filled)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [valid, pa.py_buffer(values)], nulls)
+    return pa.Array.from_buffers(
+        pa.from_numpy_dtype(values.dtype), len(values), [valid, pa.py_buffer(values)], nulls
+    )
 
 
 def _validity(filled: Bools) -> tuple[Any, int]:
@@ -135,14 +145,18 @@ def examine(keep, codes, kind, offsets, data, look, may_be_long, max_text, sente
                 how[i] = TEXT
             elif end > first and max_text >= 0:
                 byte = data[first]
-                if byte == 0x7B or byte == 0x5B or byte == 0x22 or byte <= 0x20:  # { [ " or white space before one
+                if (
+                    byte == 0x7B or byte == 0x5B or byte == 0x22 or byte <= 0x20
+                ):  # { [ " or white space before one
                     how[i] = TEXT
                 elif end - first > 8 and not may_be_long[code]:
                     characters, spaces, beyond = 0, 0, 0
                     for at in range(first, end):
                         characters += (data[at] & 0xC0) != 0x80
                         spaces += data[at] == 0x20
-                        beyond += data[at] >= 0xE0  # the first byte of a letter beyond the European and Semitic scripts
+                        beyond += (
+                            data[at] >= 0xE0
+                        )  # the first byte of a letter beyond the European and Semitic scripts
                     if characters > max_text or spaces >= sentence or beyond >= 12:
                         how[i] = TEXT
             if end - first > max_bytes:
@@ -155,7 +169,22 @@ def examine(keep, codes, kind, offsets, data, look, may_be_long, max_text, sente
 
 
 @njit(cache=True, nogil=True)
-def pack(keep, owner, codes, kind, how, offsets, data, numbers, ready_at, ready_offsets, ready, hashes, n, limit):
+def pack(
+    keep,
+    owner,
+    codes,
+    kind,
+    how,
+    offsets,
+    data,
+    numbers,
+    ready_at,
+    ready_offsets,
+    ready,
+    hashes,
+    n,
+    limit,
+):
     """Packed values of each of n owners (bytes, offsets), a hash of each one's sequence of keys, how many values each has, how many were cut.
 
     `ready_at` of an attribute that is not PLAIN is the index of its text in `ready`. Owners ascend. Only the first `limit` values are written.
@@ -184,7 +213,11 @@ def pack(keep, owner, codes, kind, how, offsets, data, numbers, ready_at, ready_
         counts[o] += 1
         if how[i] != PLAIN or kind[i] == STRING:
             if how[i] != PLAIN:
-                source, first, end = ready, ready_offsets[ready_at[i]], ready_offsets[ready_at[i] + 1]
+                source, first, end = (
+                    ready,
+                    ready_offsets[ready_at[i]],
+                    ready_offsets[ready_at[i] + 1],
+                )
             else:
                 source, first, end = data, offsets[i], offsets[i + 1]
             for b in range(first, end):
@@ -225,4 +258,6 @@ def pack(keep, owner, codes, kind, how, offsets, data, numbers, ready_at, ready_
 
 def packed_text(data: Any, ends: Any, counts: Any) -> pa.StringArray:
     """What `pack` wrote as an Arrow column; null where an owner has no attribute."""
-    return pa.StringArray.from_buffers(len(counts), pa.py_buffer(ends), pa.py_buffer(data), *_validity(counts > 0))
+    return pa.StringArray.from_buffers(
+        len(counts), pa.py_buffer(ends), pa.py_buffer(data), *_validity(counts > 0)
+    )

@@ -15,7 +15,11 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags, ExponentialHistogramDataPoint, Metric
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    DataPointFlags,
+    ExponentialHistogramDataPoint,
+    Metric,
+)
 
 from overrun.collector.decode.columns import Source, any_value
 from overrun.collector.dialects import Metric as Named
@@ -48,28 +52,47 @@ def decode_points(body: bytes, rules: Rules) -> Points:
     try:
         request = ExportMetricsServiceRequest.FromString(body)
     except DecodeError as error:
-        raise BadPayload(f"the body is not an OTLP metrics export request in protobuf: {error}") from error
+        raise BadPayload(
+            f"the body is not an OTLP metrics export request in protobuf: {error}"
+        ) from error
     out = Points()
     for resource_metrics in request.resource_metrics:
         resource = tuple((a.key, any_value(a.value)) for a in resource_metrics.resource.attributes)
-        prefixes = own_prefixes(metric.name for scope in resource_metrics.scope_metrics for metric in scope.metrics)
+        prefixes = own_prefixes(
+            metric.name for scope in resource_metrics.scope_metrics for metric in scope.metrics
+        )
         give_types(resource_metrics, prefixes)
         first = len(out.rows)
         for scope_metrics in resource_metrics.scope_metrics:
             scope = scope_metrics.scope
             scope_attributes = tuple((a.key, any_value(a.value)) for a in scope.attributes)
-            source = Source(resource, scope.name, scope.version, scope_attributes, resource_metrics.schema_url, scope_metrics.schema_url)
+            source = Source(
+                resource,
+                scope.name,
+                scope.version,
+                scope_attributes,
+                resource_metrics.schema_url,
+                scope_metrics.schema_url,
+            )
             ids, rows = source_table([source], rules)
             out.sources.extend(rows)
             for metric in scope_metrics.metrics:
-                _decode_metric(metric, source, int(ids[0]), rows[0][1]["instance"], prefixes, rules, out)
+                _decode_metric(
+                    metric, source, int(ids[0]), rows[0][1]["instance"], prefixes, rules, out
+                )
         Instances.name(out.rows[first:])
     _keep_best_named(out.rows)
     return out
 
 
 def _decode_metric(
-    metric: Metric, source: Source, source_id: int, instance: str | None, prefixes: frozenset[str], rules: Rules, out: Points
+    metric: Metric,
+    source: Source,
+    source_id: int,
+    instance: str | None,
+    prefixes: frozenset[str],
+    rules: Rules,
+    out: Points,
 ) -> None:
     kind = metric.WhichOneof("data")
     if kind is None:
@@ -92,16 +115,46 @@ def _decode_metric(
         if not _is_amount(value):
             named = None
         row = {
-            "source_id": source_id, "time_ns": _signed(point.time_unix_nano), "start_ns": _signed(point.start_time_unix_nano),
-            "name": metric.name[:MAX_NAME], "unit": metric.unit[:MAX_NAME], "kind": code, "temporality": temporality if temporality in (1, 2) else 0,
-            "monotonic": bool(getattr(data, "is_monotonic", False)), "series": _series(source_id, metric.name, kept),
-            "instance": instance, "model": _model(attributes), "labels": attributes,
-            "indicator": named.indicator if named else None, "scale": named.scale * _unit_scale(metric, named) if named else None,
-            "value": None, "bounds": None, "counts": None, "sum": None, "count": None, "attributes": kept, **value, "named": named}
+            "source_id": source_id,
+            "time_ns": _signed(point.time_unix_nano),
+            "start_ns": _signed(point.start_time_unix_nano),
+            "name": metric.name[:MAX_NAME],
+            "unit": metric.unit[:MAX_NAME],
+            "kind": code,
+            "temporality": temporality if temporality in (1, 2) else 0,
+            "monotonic": bool(getattr(data, "is_monotonic", False)),
+            "series": _series(source_id, metric.name, kept),
+            "instance": instance,
+            "model": _model(attributes),
+            "labels": attributes,
+            "indicator": named.indicator if named else None,
+            "scale": named.scale * _unit_scale(metric, named) if named else None,
+            "value": None,
+            "bounds": None,
+            "counts": None,
+            "sum": None,
+            "count": None,
+            "attributes": kept,
+            **value,
+            "named": named,
+        }
         out.rows.append(row)
         if named and named.sum_as and row["sum"] is not None:
-            out.rows.append(row | {"name": f"{row['name']}_sum", "kind": SUM, "monotonic": True, "series": _series(source_id, f"{metric.name}_sum", kept),
-                                   "indicator": named.sum_as, "value": row["sum"], "bounds": None, "counts": None, "sum": None, "count": None})
+            out.rows.append(
+                row
+                | {
+                    "name": f"{row['name']}_sum",
+                    "kind": SUM,
+                    "monotonic": True,
+                    "series": _series(source_id, f"{metric.name}_sum", kept),
+                    "indicator": named.sum_as,
+                    "value": row["sum"],
+                    "bounds": None,
+                    "counts": None,
+                    "sum": None,
+                    "count": None,
+                }
+            )
 
 
 def _is_amount(value: dict[str, Any]) -> bool:
@@ -135,13 +188,17 @@ def _keep_best_named(rows: list[dict[str, Any]]) -> None:
             row["indicator"] = row["scale"] = None
 
 
-def _told_by_labels(value: dict[str, Any], named: Named, attributes: dict[str, Any]) -> tuple[dict[str, Any], Named | None]:
+def _told_by_labels(
+    value: dict[str, Any], named: Named, attributes: dict[str, Any]
+) -> tuple[dict[str, Any], Named | None]:
     """The product of the labels as the point's value; the point as it is and no indicator where one of them is no positive number."""
     try:
         product = math.prod(float(attributes[label]) for label in named.labels)
     except (KeyError, TypeError, ValueError):
         return value, None
-    return ({"value": product}, named) if math.isfinite(product) and product > 0.0 else (value, None)
+    return (
+        ({"value": product}, named) if math.isfinite(product) and product > 0.0 else (value, None)
+    )
 
 
 def _signed(time_ns: int) -> int:
@@ -157,9 +214,16 @@ def _histogram(point: Any) -> dict[str, Any] | None:
     bounds, counts = list(point.explicit_bounds), [float(c) for c in point.bucket_counts]
     if len(bounds) > MAX_BUCKETS or (counts and len(counts) != len(bounds) + 1):
         return None
-    if not all(map(math.isfinite, bounds)) or any(low >= high for low, high in itertools.pairwise(bounds)):
+    if not all(map(math.isfinite, bounds)) or any(
+        low >= high for low, high in itertools.pairwise(bounds)
+    ):
         return None
-    return {"bounds": bounds, "counts": counts, "sum": point.sum if point.HasField("sum") else None, "count": float(point.count)}
+    return {
+        "bounds": bounds,
+        "counts": counts,
+        "sum": point.sum if point.HasField("sum") else None,
+        "count": float(point.count),
+    }
 
 
 def _exponential(point: ExponentialHistogramDataPoint) -> dict[str, Any] | None:
@@ -168,18 +232,43 @@ def _exponential(point: ExponentialHistogramDataPoint) -> dict[str, Any] | None:
     if len(negative) + len(positive) > MAX_BUCKETS:
         return None
     try:
-        below = [-(2.0 ** ((point.negative.offset + i) * 2.0**-point.scale)) for i in range(len(negative), -1, -1)] if negative else []
-        above = [2.0 ** ((point.positive.offset + i) * 2.0**-point.scale) for i in range(len(positive) + 1)] if positive else []
+        below = (
+            [
+                -(2.0 ** ((point.negative.offset + i) * 2.0**-point.scale))
+                for i in range(len(negative), -1, -1)
+            ]
+            if negative
+            else []
+        )
+        above = (
+            [
+                2.0 ** ((point.positive.offset + i) * 2.0**-point.scale)
+                for i in range(len(positive) + 1)
+            ]
+            if positive
+            else []
+        )
     except OverflowError:
         return None
     bounds = below + above
-    counts = [0.0, *map(float, reversed(negative)), float(point.zero_count), *map(float, positive), 0.0]
+    counts = [
+        0.0,
+        *map(float, reversed(negative)),
+        float(point.zero_count),
+        *map(float, positive),
+        0.0,
+    ]
     if not below:
         counts = counts[1:]
     if not above:
         counts = counts[:-1] if below else [float(point.zero_count)]
         counts += [0.0] * (len(bounds) + 1 - len(counts))
-    return {"bounds": bounds, "counts": counts, "sum": point.sum if point.HasField("sum") else None, "count": float(point.count)}
+    return {
+        "bounds": bounds,
+        "counts": counts,
+        "sum": point.sum if point.HasField("sum") else None,
+        "count": float(point.count),
+    }
 
 
 def _summary(point: Any) -> dict[str, Any]:
@@ -187,14 +276,19 @@ def _summary(point: Any) -> dict[str, Any]:
 
 
 _READERS: dict[str, tuple[int, Callable[[Any], dict[str, Any] | None]]] = {
-    "gauge": (GAUGE, _number), "sum": (SUM, _number), "histogram": (HISTOGRAM, _histogram),
-    "exponential_histogram": (EXPONENTIAL, _exponential), "summary": (SUMMARY, _summary),
+    "gauge": (GAUGE, _number),
+    "sum": (SUM, _number),
+    "histogram": (HISTOGRAM, _histogram),
+    "exponential_histogram": (EXPONENTIAL, _exponential),
+    "summary": (SUMMARY, _summary),
 }
 
 
 def _series(source_id: int, name: str, attributes: list[tuple[str, str]]) -> int:
     text = f"{source_id}\0{name}\0{sorted(attributes)!r}"
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+    return int.from_bytes(
+        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big"
+    )
 
 
 @stages.derived
@@ -204,7 +298,14 @@ def _model_labels() -> tuple[str, ...]:
 
 def _model(attributes: dict[str, Any]) -> str | None:
     # Of a label that it has nothing for, Prometheus pages of Python programs say "None".
-    return next((found for key in _model_labels() if (found := _text(label(attributes, key))) and found != "None"), None)
+    return next(
+        (
+            found
+            for key in _model_labels()
+            if (found := _text(label(attributes, key))) and found != "None"
+        ),
+        None,
+    )
 
 
 def _text(value: object) -> str | None:

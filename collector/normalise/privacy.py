@@ -20,42 +20,193 @@ BLOB_STARTS = ("{", "[", '"', " ", "\t", "\r", "\n")
 # Unknown text with this many spaces is a sentence; names of processors and systems have up to three.
 SENTENCE_SPACES = 4
 # What is on this list may be longer, and may have as many words as it likes, but for types of errors: some senders put a message there.
-_LONG_ALLOWED = frozenset({"user_agent.original", "http.user_agent", "service.name", "exception.type", "error.type", "code.function.name",
-                           "host.cpu.model.name", "modelName", "thread.name", "thread_label"})
-_URL_KEYS = frozenset({"url.full", "http.url", "http.target", "url.path", "http.request.url", "server.url", "url", "http.referer", "http.referrer",
-                       "mcp.resource.uri", "http.request.header.referer", "http.request.header.origin", "http.response.header.location"})
+_LONG_ALLOWED = frozenset(
+    {
+        "user_agent.original",
+        "http.user_agent",
+        "service.name",
+        "exception.type",
+        "error.type",
+        "code.function.name",
+        "host.cpu.model.name",
+        "modelName",
+        "thread.name",
+        "thread_label",
+    }
+)
+_URL_KEYS = frozenset(
+    {
+        "url.full",
+        "http.url",
+        "http.target",
+        "url.path",
+        "http.request.url",
+        "server.url",
+        "url",
+        "http.referer",
+        "http.referrer",
+        "mcp.resource.uri",
+        "http.request.header.referer",
+        "http.request.header.origin",
+        "http.response.header.location",
+    }
+)
 # A key one of whose words is one of these carries text that somebody wrote or a model said.
-_TEXT_WORDS = frozenset({
-    "prompt", "prompts", "completion", "completions", "question", "query", "answer", "content", "input", "output", "inputs", "outputs", "text",
-    "message", "messages", "body", "instructions", "instruction", "arguments", "result", "results", "documents", "document", "transcript",
-    "stacktrace", "stack", "traceback", "statement", "summary", "embedding", "choices", "args", "msg", "reasoning", "thinking", "thought", "thoughts",
-    "baggage", "description", "note", "notes", "comment", "comments", "title", "subject", "history", "utterance", "snippet", "snippets", "passage", "passages",
-    "caption", "reply", "feedback", "q", "term", "terms", "keyword", "keywords", "contents", "explanation", "backstory", "rationale", "payload",
-    "kwargs", "contexts",
-})
+_TEXT_WORDS = frozenset(
+    {
+        "prompt",
+        "prompts",
+        "completion",
+        "completions",
+        "question",
+        "query",
+        "answer",
+        "content",
+        "input",
+        "output",
+        "inputs",
+        "outputs",
+        "text",
+        "message",
+        "messages",
+        "body",
+        "instructions",
+        "instruction",
+        "arguments",
+        "result",
+        "results",
+        "documents",
+        "document",
+        "transcript",
+        "stacktrace",
+        "stack",
+        "traceback",
+        "statement",
+        "summary",
+        "embedding",
+        "choices",
+        "args",
+        "msg",
+        "reasoning",
+        "thinking",
+        "thought",
+        "thoughts",
+        "baggage",
+        "description",
+        "note",
+        "notes",
+        "comment",
+        "comments",
+        "title",
+        "subject",
+        "history",
+        "utterance",
+        "snippet",
+        "snippets",
+        "passage",
+        "passages",
+        "caption",
+        "reply",
+        "feedback",
+        "q",
+        "term",
+        "terms",
+        "keyword",
+        "keywords",
+        "contents",
+        "explanation",
+        "backstory",
+        "rationale",
+        "payload",
+        "kwargs",
+        "contexts",
+    }
+)
 # ...and these where they stand last: `tool_response` is a text, `gen_ai.response.model` is none.
-_TEXT_ENDS = frozenset({
-    "response", "request", "preview", "data", "argument", "params", "parameters", "variables", "locals", "filter", "goal", "context", "evidence",
-    "conversation", "speech", "subtitles", "memo", "remark", "remarks", "complaint", "html", "markdown", "sms", "sql", "cypher", "command", "json", "return",
-    "error",
-})
+_TEXT_ENDS = frozenset(
+    {
+        "response",
+        "request",
+        "preview",
+        "data",
+        "argument",
+        "params",
+        "parameters",
+        "variables",
+        "locals",
+        "filter",
+        "goal",
+        "context",
+        "evidence",
+        "conversation",
+        "speech",
+        "subtitles",
+        "memo",
+        "remark",
+        "remarks",
+        "complaint",
+        "html",
+        "markdown",
+        "sms",
+        "sql",
+        "cypher",
+        "command",
+        "json",
+        "return",
+        "error",
+    }
+)
 _VALUES = ("value", "values")
 # Keys that carry such text although none of their words says so.
-_TEXT_KEYS = frozenset({"ai.value", "ai.values", "ai.response.object", "ai.response.toolCalls", "ai.response.providerMetadata", "process.command_line",
-                        "gen_ai.choice", "llm.function_call", "mcp.response.value", "graphql.source", "graphql.document", "aws.lambda.event", "exception.cause",
-                        "return_value", "guardrail.reason", "events"})
+_TEXT_KEYS = frozenset(
+    {
+        "ai.value",
+        "ai.values",
+        "ai.response.object",
+        "ai.response.toolCalls",
+        "ai.response.providerMetadata",
+        "process.command_line",
+        "gen_ai.choice",
+        "llm.function_call",
+        "mcp.response.value",
+        "graphql.source",
+        "graphql.document",
+        "aws.lambda.event",
+        "exception.cause",
+        "return_value",
+        "guardrail.reason",
+        "events",
+    }
+)
 # What is bound to a query, one key a parameter.
 _TEXT_STARTS = ("db.query.parameter.", "db.operation.parameter.")
 # Where somebody is, as good as a name.
-_PERSONAL = frozenset({"client.address", "client.socket.address", "http.client_ip", "enduser.pseudo.id", "http.request.header.x-forwarded-for"})
+_PERSONAL = frozenset(
+    {
+        "client.address",
+        "client.socket.address",
+        "http.client_ip",
+        "enduser.pseudo.id",
+        "http.request.header.x-forwarded-for",
+    }
+)
 # Keys that carry what opens doors: never stored, whoever sends them (captured request headers, most of all).
 _SECRETS = re.compile(
-    r"(?:authorization|cookie|password|passwd|secret|api[-_]?key|credential|private[-_]?key|access[-_]?token|auth[-_]?token)s?$", re.IGNORECASE)
+    r"(?:authorization|cookie|password|passwd|secret|api[-_]?key|credential|private[-_]?key|access[-_]?token|auth[-_]?token)s?$",
+    re.IGNORECASE,
+)
 # ...unless it is a number or a name about such text.
 _NOT_TEXT = re.compile(
-    r"(?:^|_)(?:tokens?|count|length|size|type|kind|hash|id|ids|name|names|mime_type|format|role|version|ms|s|chunks?|ratio|price|cost|effort|limit|remaining|reset)$")
+    r"(?:^|_)(?:tokens?|count|length|size|type|kind|hash|id|ids|name|names|mime_type|format|role|version|ms|s|chunks?|ratio|price|cost|effort|limit|remaining|reset)$"
+)
 # What the text of messages, prompts and answers is spread under, a key each.
-_TEXT_TREES = ("gen_ai.prompt.", "gen_ai.completion.", "llm.input_messages.", "llm.output_messages.", "mlflow.span")
+_TEXT_TREES = (
+    "gen_ai.prompt.",
+    "gen_ai.completion.",
+    "llm.input_messages.",
+    "llm.output_messages.",
+    "mlflow.span",
+)
 _SEGMENTS = re.compile(r"[._\-/:\[\] ]+|(?<=[a-z])(?=[A-Z])")
 
 
@@ -65,12 +216,24 @@ def action(key: str) -> int:
     spelled = _spelled(key)
     if spelled in _folded(_URL_KEYS):
         return STRIP_QUERY
-    if spelled in _text_keys() or spelled.startswith(tuple(_folded(_TEXT_TREES))) or _SECRETS.search(key):
+    if (
+        spelled in _text_keys()
+        or spelled.startswith(tuple(_folded(_TEXT_TREES)))
+        or _SECRETS.search(key)
+    ):
         return DROP
     words = _words(re.sub(r"(?:[._\-\[\]]+\d+)+\]?$", "", key))  # `argument.0` is an argument
     # `parameters.city.value` (google-genai's functions) is what `parameters` are.
-    said = words and (words[-1] in _TEXT_ENDS or any(w in _TEXT_WORDS for w in words) or (words[-1] in _VALUES and not _TEXT_ENDS.isdisjoint(words)))
-    if spelled in _folded(_TEXT_KEYS) or spelled.startswith(tuple(_folded(_TEXT_STARTS))) or (said and not _NOT_TEXT.search(words[-1])):
+    said = words and (
+        words[-1] in _TEXT_ENDS
+        or any(w in _TEXT_WORDS for w in words)
+        or (words[-1] in _VALUES and not _TEXT_ENDS.isdisjoint(words))
+    )
+    if (
+        spelled in _folded(_TEXT_KEYS)
+        or spelled.startswith(tuple(_folded(_TEXT_STARTS)))
+        or (said and not _NOT_TEXT.search(words[-1]))
+    ):
         return REDACT
     return KEEP
 
@@ -94,11 +257,23 @@ def _words(key: str) -> list[str]:
 def is_user(key: str) -> bool:
     """Whether an attribute names a person: a known user id, or one of a sender whose vocabulary is not known (`metadata.userId`)."""
     words = _words(key)
-    if _spelled(key) in _user_keys() | _folded(_PERSONAL) or words[-1:] in (["user"], ["userid"], ["username"], ["email"], ["phone"]):
+    if _spelled(key) in _user_keys() | _folded(_PERSONAL) or words[-1:] in (
+        ["user"],
+        ["userid"],
+        ["username"],
+        ["email"],
+        ["phone"],
+    ):
         return True
-    if (words[-1:] == ["number"] and "phone" in words) or (words[-1:] == ["address"] and "email" in words):
+    if (words[-1:] == ["number"] and "phone" in words) or (
+        words[-1:] == ["address"] and "email" in words
+    ):
         return True
-    return words[-1:] in (["id"], ["name"]) and not _PEOPLE.isdisjoint(words[:-1]) and "agent" not in words
+    return (
+        words[-1:] in (["id"], ["name"])
+        and not _PEOPLE.isdisjoint(words[:-1])
+        and "agent" not in words
+    )
 
 
 _PEOPLE = frozenset({"user", "enduser", "patient", "customer", "person"})
@@ -106,7 +281,9 @@ _PEOPLE = frozenset({"user", "enduser", "patient", "customer", "person"})
 
 @derived
 def _user_keys() -> frozenset[str]:
-    return frozenset(_spelled(f.key) for dialect in dialects() for f in dialect.fields if f.column == "user_hash")
+    return frozenset(
+        _spelled(f.key) for dialect in dialects() for f in dialect.fields if f.column == "user_hash"
+    )
 
 
 # A key inside a JSON text or a printed Python dict, escaped or not, that has a text, list or object as its value.
@@ -125,7 +302,9 @@ def _text_keys() -> frozenset[str]:
 
 
 # Letters of scripts that put no spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]{12,}")
+_UNSPACED = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]{12,}"
+)
 # Inside a document: words in a row behind a quotation mark, each beginning with a letter.
 _QUOTED_SENTENCE = re.compile(r"""["'][^"']*(?: +[^\W\d][^"' ]*){4}""")
 
@@ -133,7 +312,11 @@ _QUOTED_SENTENCE = re.compile(r"""["'][^"']*(?: +[^\W\d][^"' ]*){4}""")
 def is_sentence(text: str) -> bool:
     """Whether a short text is something that somebody said, and no name, code or list of them."""
     document = text.startswith(("{", "[", '"'))
-    said = _QUOTED_SENTENCE.search(text) is not None if document else text.strip().count(" ") >= SENTENCE_SPACES
+    said = (
+        _QUOTED_SENTENCE.search(text) is not None
+        if document
+        else text.strip().count(" ") >= SENTENCE_SPACES
+    )
     return said or _UNSPACED.search(text) is not None
 
 
@@ -170,10 +353,19 @@ def without_query(url: str) -> str:
 @functools.lru_cache(maxsize=8_192)
 def user_hash(user: str, salt: bytes) -> str:
     """A user id as 16 hex digits of salted BLAKE2b: equal users stay equal within one store, and nobody can list them."""
-    return hashlib.blake2b(user.encode("utf-8", "surrogatepass"), digest_size=8, key=salt).hexdigest()
+    return hashlib.blake2b(
+        user.encode("utf-8", "surrogatepass"), digest_size=8, key=salt
+    ).hexdigest()
 
 
-def clean(key: str, value: str, *, store_text: bool, salt: bytes | None, keep_long: frozenset[str] = frozenset()) -> str | None:
+def clean(
+    key: str,
+    value: str,
+    *,
+    store_text: bool,
+    salt: bytes | None,
+    keep_long: frozenset[str] = frozenset(),
+) -> str | None:
     """One attribute as it may be stored; None if not at all. User ids are hashed with `salt` unless it is None.
 
     For resources, scopes and metrics; span columns go the vectorised way (normalise/spans.py).

@@ -16,7 +16,14 @@ from overrun.collector.config import PrivacySettings
 from overrun.collector.errors import ConfigError
 from overrun.collector.normalise.prompt_shape import SHAPE, shape, words_of
 from overrun.collector.normalise.readers import document
-from overrun.collector.normalise.verbosity import TABLE_SIZE, Table, hashed, read_table, score, table_id
+from overrun.collector.normalise.verbosity import (
+    TABLE_SIZE,
+    Table,
+    hashed,
+    read_table,
+    score,
+    table_id,
+)
 
 # The file of an artifact that holds the table.
 TABLE_FILE = "ngram_ridge.f16"
@@ -25,7 +32,9 @@ _KEYS = frozenset({
     "langfuse.observation.input", "pydantic_ai.all_messages", "llm.openai.messages",
 })  # fmt: skip
 # One key a message. The last one is what the model was asked.
-_INDEXED = re.compile(r"(?:gen_ai\.prompt|llm\.prompts)\.\d{1,4}\.(?:content|user)|llm\.input_messages\.\d{1,4}\.message\.content")
+_INDEXED = re.compile(
+    r"(?:gen_ai\.prompt|llm\.prompts)\.\d{1,4}\.(?:content|user)|llm\.input_messages\.\d{1,4}\.message\.content"
+)
 _LINE = re.compile(r"\[prompt: (?:-|(-?[0-9.]+)@([0-9a-f]{8}))((?: [0-9.e+-]+)+)\]")
 _MAX_DEPTH = 8
 
@@ -53,7 +62,9 @@ def measuring(settings: PrivacySettings) -> Measure | None:
         ConfigError: `prompt_table` is not a table, or prompts are not opted in.
     """
     if settings.prompt_table and not settings.prompt_features:
-        raise ConfigError("privacy.prompt_table is set but privacy.prompt_features is not: set prompt_features = true, or remove the table")
+        raise ConfigError(
+            "privacy.prompt_table is set but privacy.prompt_features is not: set prompt_features = true, or remove the table"
+        )
     if not settings.prompt_features or settings.store_text:
         return None
     data, table = read_table_file(settings.prompt_table) if settings.prompt_table else (b"", None)
@@ -71,10 +82,14 @@ def read_table_file(path: str) -> tuple[bytes, Table]:
     try:
         data = file.read_bytes() if file.stat().st_size == 2 * TABLE_SIZE else b""
     except OSError as error:
-        raise ConfigError(f"privacy.prompt_table: {file} cannot be read ({error.strerror}): name the folder of a predictor trained with prompts") from error
+        raise ConfigError(
+            f"privacy.prompt_table: {file} cannot be read ({error.strerror}): name the folder of a predictor trained with prompts"
+        ) from error
     table = read_table(data)
     if table is None:
-        raise ConfigError(f"privacy.prompt_table: {file} is not a table of {2 * TABLE_SIZE:,} bytes: train the predictor again with this build")
+        raise ConfigError(
+            f"privacy.prompt_table: {file} is not a table of {2 * TABLE_SIZE:,} bytes: train the predictor again with this build"
+        )
     return data, table
 
 
@@ -117,10 +132,16 @@ def _newest(value: object, depth: int) -> str:
     if depth > _MAX_DEPTH:
         return ""
     if isinstance(value, list):
-        users = [one for one in value if isinstance(one, dict) and one.get("role") in ("user", "human")]
+        users = [
+            one for one in value if isinstance(one, dict) and one.get("role") in ("user", "human")
+        ]
         return _first(_newest(one, depth + 1) for one in reversed(users or value))
     if isinstance(value, dict):
-        inside = (value[name] for name in ("messages", "prompt", "input", "content", "parts", "text", "args") if name in value)
+        inside = (
+            value[name]
+            for name in ("messages", "prompt", "input", "content", "parts", "text", "args")
+            if name in value
+        )
         return _first(_newest(one, depth + 1) for one in inside)
     return ""
 

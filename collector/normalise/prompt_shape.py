@@ -48,17 +48,52 @@ _VERBS = (
     "discuss create generate write compose design i please"
 )
 _VERB_AT = {verb: float(position) for position, verb in enumerate(_VERBS.split())}
-_SHAPE = ("characters", "words", "lines", "paragraphs", "sentences", "questions", "commas", "colons", "numbers", "capitals", "quotes", "brackets", "bullets",
-          "code_marks", "urls", "non_ascii", "mean_word", "unique_share", "max_number", "first_verb", "ends_with_question", "wanted_words", "wanted_items",
-          "input_marks", "you", "stop_share", "long_word_share", "first_sentence", "last_sentence", "names")
-SHAPE: tuple[str, ...] = (*(f"shape_{name}" for name in _SHAPE), *(f"cue_{name}" for name in _CUE_NAMES))
+_SHAPE = (
+    "characters",
+    "words",
+    "lines",
+    "paragraphs",
+    "sentences",
+    "questions",
+    "commas",
+    "colons",
+    "numbers",
+    "capitals",
+    "quotes",
+    "brackets",
+    "bullets",
+    "code_marks",
+    "urls",
+    "non_ascii",
+    "mean_word",
+    "unique_share",
+    "max_number",
+    "first_verb",
+    "ends_with_question",
+    "wanted_words",
+    "wanted_items",
+    "input_marks",
+    "you",
+    "stop_share",
+    "long_word_share",
+    "first_sentence",
+    "last_sentence",
+    "names",
+)
+SHAPE: tuple[str, ...] = (
+    *(f"shape_{name}" for name in _SHAPE),
+    *(f"cue_{name}" for name in _CUE_NAMES),
+)
 
 _WORD = re.compile(r"[^\W_]+")
 _CAPITAL = re.compile(r"[A-Z]")
 # A capital inside a sentence, and where one ends.
 _NAME = re.compile(r"[a-z,] [A-Z][a-z]")
 _SENTENCE_END = re.compile(r"[.!?\n]+\s*")
-_WANTED = re.compile(r"(\d{1,5})[\s-]*(word|character|sentence|paragraph|line|item|example|idea|way|tip|step|reason|thing|question|point|name)", re.IGNORECASE)
+_WANTED = re.compile(
+    r"(\d{1,5})[\s-]*(word|character|sentence|paragraph|line|item|example|idea|way|tip|step|reason|thing|question|point|name)",
+    re.IGNORECASE,
+)
 _TOKENS_OF = {"word": 1.0, "character": 0.2, "sentence": 20.0, "paragraph": 100.0, "line": 10.0}
 
 

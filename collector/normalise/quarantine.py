@@ -15,14 +15,28 @@ MAX_TIME_NS = 7_258_118_400 * 10**9
 MAX_DURATION_NS = 10 * 365 * 86_400 * 10**9
 
 FINE, NO_START, NO_END, BACKWARDS, TOO_LATE, TOO_LONG = range(6)
-REASONS = ("", "no start time", "no end time", "end before start", "time after 2200", "longer than ten years")
-WARNING = "spans with impossible times were set aside (v_quarantine says why) and are part of no request"
+REASONS = (
+    "",
+    "no start time",
+    "no end time",
+    "end before start",
+    "time after 2200",
+    "longer than ten years",
+)
+WARNING = (
+    "spans with impossible times were set aside (v_quarantine says why) and are part of no request"
+)
 
 
 def verdicts(begin: Words, finish: Words) -> Ints:
     """A code of REASONS per span; 0 is fine. Times are unsigned nanoseconds as sent: a negative one reads as a time after 2262."""
     out = np.zeros(len(begin), dtype=np.int64)
-    if not len(begin) or (begin.min() > 0 and finish.max() < MAX_TIME_NS and bool((finish >= begin).all()) and (finish - begin).max() <= MAX_DURATION_NS):
+    if not len(begin) or (
+        begin.min() > 0
+        and finish.max() < MAX_TIME_NS
+        and bool((finish >= begin).all())
+        and (finish - begin).max() <= MAX_DURATION_NS
+    ):
         return out
     out[finish - np.minimum(begin, finish) > MAX_DURATION_NS] = TOO_LONG
     out[finish < begin] = BACKWARDS
@@ -32,7 +46,9 @@ def verdicts(begin: Words, finish: Words) -> Ints:
     return out
 
 
-def rows(spans: pa.Table, verdict: Ints, start: Words, end: Words, usable: Bools) -> pa.Table | None:
+def rows(
+    spans: pa.Table, verdict: Ints, start: Words, end: Words, usable: Bools
+) -> pa.Table | None:
     """The rows of `quarantine` (all columns but `batch`): spans with ids (`usable`) and a verdict other than FINE; None if there are none."""
     aside = np.flatnonzero((verdict != FINE) & usable)
     if not len(aside):
@@ -40,4 +56,6 @@ def rows(spans: pa.Table, verdict: Ints, start: Words, end: Words, usable: Bools
     at = pa.array(aside)
     reasons = [REASONS[code] for code in verdict[aside].tolist()]
     found = spans.take(at).append_column("reason", pa.array(reasons, pa.string()))
-    return found.append_column("sent_start_ns", pa.array(start[aside])).append_column("sent_end_ns", pa.array(end[aside]))
+    return found.append_column("sent_start_ns", pa.array(start[aside])).append_column(
+        "sent_end_ns", pa.array(end[aside])
+    )

@@ -111,12 +111,24 @@ def streams(value: object) -> bool | None:
     if not isinstance(value, str):
         return None
     lower = value.lower()
-    return True if "stream" in lower or lower.endswith("chunk") else False if "generate" in lower or lower in ("converse", "invokemodel") else None
+    return (
+        True
+        if "stream" in lower or lower.endswith("chunk")
+        else False
+        if "generate" in lower or lower in ("converse", "invokemodel")
+        else None
+    )
 
 
 def ended(value: object) -> str | None:
     """The word that says how an answer of OpenAI's Responses API ended, if it is one: its status, or that it ends with the call of a tool."""
-    return value if isinstance(value, str) and value in ("completed", "incomplete", "failed", "cancelled", "function_call", "custom_tool_call") else None
+    return (
+        value
+        if isinstance(value, str)
+        and value
+        in ("completed", "incomplete", "failed", "cancelled", "function_call", "custom_tool_call")
+        else None
+    )
 
 
 def words(value: object) -> str | None:
@@ -143,7 +155,9 @@ def unquoted(text: str) -> str:
 def first(value: object) -> str | None:
     """The first item of a list, of a JSON list or a printed Python list or tuple in a string, or the text itself."""
     if isinstance(value, str):
-        listed = f"[{value[1:-1].rstrip(' ,')}]" if value[:1] == "(" and value[-1:] == ")" else value
+        listed = (
+            f"[{value[1:-1].rstrip(' ,')}]" if value[:1] == "(" and value[-1:] == ")" else value
+        )
         if not listed.startswith("["):
             return value.strip('"') or None
         found = document(listed)
@@ -166,7 +180,11 @@ def encodable(text: str) -> bool:
 def nanoseconds(value: object, scale: float) -> int | None:
     """A duration from 0 to ten years given in units of `scale` nanoseconds."""
     found = number(value)
-    return round(found * scale) if found is not None and 0 <= found * scale <= MAX_DURATION_NS else None
+    return (
+        round(found * scale)
+        if found is not None and 0 <= found * scale <= MAX_DURATION_NS
+        else None
+    )
 
 
 def seconds(value: object) -> int | None:
@@ -192,7 +210,11 @@ def moment(value: object) -> int | None:
     if not _MOMENT.fullmatch(text):
         found = number(value) or 0.0
         power = next((power for power in (0, 3, 6, 9) if 1e9 <= found / 10**power < 1e10), None)
-        return None if power is None else round((value if isinstance(value, int) else found) * 10 ** (9 - power))
+        return (
+            None
+            if power is None
+            else round((value if isinstance(value, int) else found) * 10 ** (9 - power))
+        )
     fraction = _FRACTION.search(text)
     try:
         whole = datetime.fromisoformat(_FRACTION.sub("", text))
@@ -223,24 +245,59 @@ def given(text: object) -> str | None:
 
 # How a `Field` names its reader -> what reads the value at its path.
 BY_NAME: dict[str, Callable[[object], object]] = {
-    "text": words, "path": words, "first": first, "int": count, "float": number, "status": status, "resends": resends, "seconds": seconds, "millis": millis,
-    "duration": duration, "moment": moment, "bool": flag, "streams": streams, "ended": ended, "chat_id": chat_id, "given": given,
-    "present": lambda value: value is not None or None}
+    "text": words,
+    "path": words,
+    "first": first,
+    "int": count,
+    "float": number,
+    "status": status,
+    "resends": resends,
+    "seconds": seconds,
+    "millis": millis,
+    "duration": duration,
+    "moment": moment,
+    "bool": flag,
+    "streams": streams,
+    "ended": ended,
+    "chat_id": chat_id,
+    "given": given,
+    "present": lambda value: value is not None or None,
+}
 
 
 # --- one word for one thing ---
 
 _FINISH = {
-    "stop": ("end_turn", "eos", "eos_token", "stop_sequence", "stop_token", "complete", "completed", "endoftext"),
+    "stop": (
+        "end_turn",
+        "eos",
+        "eos_token",
+        "stop_sequence",
+        "stop_token",
+        "complete",
+        "completed",
+        "endoftext",
+    ),
     "length": ("max_tokens", "max_output_tokens", "model_length", "max_length", "incomplete"),
     "tool_calls": ("tool_call", "tool_use", "function_call", "function_calls", "custom_tool_call"),
-    "content_filter": ("content_filtered", "safety", "refusal", "guardrail_intervened", "recitation", "prohibited_content", "blocklist"),
-    "error": ("failed",), "abort": ("aborted", "cancelled", "canceled"),
+    "content_filter": (
+        "content_filtered",
+        "safety",
+        "refusal",
+        "guardrail_intervened",
+        "recitation",
+        "prohibited_content",
+        "blocklist",
+    ),
+    "error": ("failed",),
+    "abort": ("aborted", "cancelled", "canceled"),
 }
 _FINISH_OF = {word: reason for reason, words_ in _FINISH.items() for word in (reason, *words_)}
 # Which of a provider's interfaces was called (Vercel AI SDK: `openai.chat`) is no part of its name.
 _CLASS = re.compile(r"^<class '([^']+)'>$")
-_INTERFACE = re.compile(r"\.(?:chat|responses?|messages|completions?|embeddings?|generative-ai|image|transcription|speech|reranking|textEmbedding)$")
+_INTERFACE = re.compile(
+    r"\.(?:chat|responses?|messages|completions?|embeddings?|generative-ai|image|transcription|speech|reranking|textEmbedding)$"
+)
 
 
 def finish_reason(text: str) -> str:
@@ -270,7 +327,22 @@ def thoughts_apart(provider_name: str | None, rest: int, reasoning: int | None) 
 
 
 # Providers whose input token count contains the cached ones, by their documentation: a larger cached count there is an error of the sender.
-_CACHED_INSIDE = ("openai", "azure", "az.ai", "deepseek", "gcp", "google", "vertex", "xai", "x_ai", "x-ai", "mistral", "groq", "vllm", "sglang")
+_CACHED_INSIDE = (
+    "openai",
+    "azure",
+    "az.ai",
+    "deepseek",
+    "gcp",
+    "google",
+    "vertex",
+    "xai",
+    "x_ai",
+    "x-ai",
+    "mistral",
+    "groq",
+    "vllm",
+    "sglang",
+)
 
 
 def cached_apart(provider_name: str | None, input_tokens: int, cached: int, written: int) -> bool:

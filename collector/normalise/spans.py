@@ -23,7 +23,17 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from overrun.collector.decode import wire
-from overrun.collector.decode.columns import ARRAY, DROPPED_KEYS, Attributes, Bools, Ints, RawSpans, Source, nested, to_ns
+from overrun.collector.decode.columns import (
+    ARRAY,
+    DROPPED_KEYS,
+    Attributes,
+    Bools,
+    Ints,
+    RawSpans,
+    Source,
+    nested,
+    to_ns,
+)
 from overrun.collector.decode.otlp_spans import decode_spans
 from overrun.collector.dialects import EventField, Field
 from overrun.collector.normalise import packing, privacy, quarantine, readers, stages
@@ -37,17 +47,54 @@ from overrun.collector.normalise.samplers import with_samplers
 
 MAX_NAME = 256  # characters of a span or event name
 
-TEXT_COLUMNS = ("operation", "model", "provider", "response_id", "finish_reason", "error_type", "route", "session", "tenant", "user_hash",
-                "workload", "prefix_hash", "depends_on")
-INT_COLUMNS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens", "max_tokens", "ttft_ns",
-               "queue_ns", "prefill_ns", "decode_ns", "engine_e2e_ns", "turn", "http_status", "attempts")
-TOTAL = "total_tokens"  # no column: it tells whether cached tokens and thoughts are in the other counts
+TEXT_COLUMNS = (
+    "operation",
+    "model",
+    "provider",
+    "response_id",
+    "finish_reason",
+    "error_type",
+    "route",
+    "session",
+    "tenant",
+    "user_hash",
+    "workload",
+    "prefix_hash",
+    "depends_on",
+)
+INT_COLUMNS = (
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "max_tokens",
+    "ttft_ns",
+    "queue_ns",
+    "prefill_ns",
+    "decode_ns",
+    "engine_e2e_ns",
+    "turn",
+    "http_status",
+    "attempts",
+)
+TOTAL = (
+    "total_tokens"  # no column: it tells whether cached tokens and thoughts are in the other counts
+)
 _REAL_NS = 10**17  # a time before 1973 is none of a span's
 USABLE_EVENT = "overrun.usable_answer"
-_HOSTS = ("service.instance.id", "k8s.pod.name", "host.name", "container.id", "host.id")  # what tells one replica of a service from another, best first
+_HOSTS = (
+    "service.instance.id",
+    "k8s.pod.name",
+    "host.name",
+    "container.id",
+    "host.id",
+)  # what tells one replica of a service from another, best first
 _ERROR = 2  # OTLP's status code
 _SERVER, _CLIENT, _PRODUCER, _CONSUMER = 2, 3, 4, 5  # OTLP's span kinds
-TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE, TTFT_CUT = range(5)  # cut: none, for the events that would tell were dropped
+TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE, TTFT_CUT = range(
+    5
+)  # cut: none, for the events that would tell were dropped
 MAP_TYPE = pa.map_(pa.string(), pa.string())
 _NO_TEXT = pa.array([], pa.string())
 
@@ -89,13 +136,18 @@ def fields_by_column() -> dict[str, tuple[Field, ...]]:
     for order, dialect in enumerate(stages.dialects()):
         for f in dialect.fields:
             out.setdefault(f.column, []).append((f.rank, order, f))
-    return {column: tuple(f for _, _, f in sorted(found, key=lambda x: x[:2])) for column, found in out.items()}
+    return {
+        column: tuple(f for _, _, f in sorted(found, key=lambda x: x[:2]))
+        for column, found in out.items()
+    }
 
 
 # --- readers: positions in the batch -> values, and which of them could be read ---------------------------------------------------
 
 
-def _numbers(grouped: Grouped, positions: Ints) -> tuple[np.ndarray[Any, np.dtype[np.float64]], Bools]:
+def _numbers(
+    grouped: Grouped, positions: Ints
+) -> tuple[np.ndarray[Any, np.dtype[np.float64]], Bools]:
     """Numbers, also where a sender put them into strings or quoted strings."""
     kinds = grouped.kind[positions]
     for kind, values in ((wire.INT, grouped.int_values), (wire.DOUBLE, grouped.double_values)):
@@ -152,14 +204,20 @@ def read_first(grouped: Grouped, positions: Ints) -> pa.StringArray:
     others = np.searchsorted(attributes.other_at, positions[has])
     arrays = attributes.other_member[others] == ARRAY
     if arrays.any():
-        found = _replaced(found, has[arrays], _of_distinct(attributes.others.take(pa.array(others[arrays])), _first_text))
+        found = _replaced(
+            found,
+            has[arrays],
+            _of_distinct(attributes.others.take(pa.array(others[arrays])), _first_text),
+        )
     return found
 
 
 def _of_distinct(values: pa.Array, read: Callable[[Any], str | None]) -> pa.StringArray:
     """What `read` makes of each value, as a column; each distinct one is read once, null stays null."""
     encoded = values.dictionary_encode()
-    return pa.array([read(item) for item in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
+    return pa.array([read(item) for item in encoded.dictionary.to_pylist()], pa.string()).take(
+        encoded.indices
+    )
 
 
 def _first_text(array: bytes) -> str | None:
@@ -174,7 +232,10 @@ def read_with(read: Callable[[Any], Any], grouped: Grouped, positions: Ints) -> 
 
 def _readable(found: list[Any]) -> tuple[Any, Bools]:
     ok = np.array([value is not None for value in found], dtype=bool)
-    values = np.array([0 if value is None else value for value in found], dtype=np.float64 if any(isinstance(v, float) for v in found) else np.int64)
+    values = np.array(
+        [0 if value is None else value for value in found],
+        dtype=np.float64 if any(isinstance(v, float) for v in found) else np.int64,
+    )
     return values, ok
 
 
@@ -255,8 +316,14 @@ class Columns:
         read = readers.BY_NAME[f.reader]
         found: list[Any] = [read(readers.at(document, f.path)) for document in documents]
         if f.plus:
-            more = [sum(readers.count(readers.at(document, path)) or 0 for path in f.plus) for document in documents]
-            found = [value if value is None else value + extra for value, extra in zip(found, more, strict=True)]
+            more = [
+                sum(readers.count(readers.at(document, path)) or 0 for path in f.plus)
+                for document in documents
+            ]
+            found = [
+                value if value is None else value + extra
+                for value, extra in zip(found, more, strict=True)
+            ]
         values, ok = _readable(found)
         return values[codes], ok[codes]
 
@@ -264,14 +331,19 @@ class Columns:
         """The distinct documents under a key, and which of them each attribute at `at` has."""
         if key not in self._documents:
             encoded = self.grouped.text(at).dictionary_encode()
-            self._documents[key] = [readers.document(text) for text in encoded.dictionary.to_pylist()], encoded.indices.to_numpy(zero_copy_only=False)
+            self._documents[key] = (
+                [readers.document(text) for text in encoded.dictionary.to_pylist()],
+                encoded.indices.to_numpy(zero_copy_only=False),
+            )
         return self._documents[key]
 
     def _since_start(self, at: Ints, moments: Ints, ok: Bools) -> tuple[Ints, Bools]:
         """The times from spans' starts to moments in them: one outside was told by another clock, or in a zone that it does not name (Haystack)."""
         owner = self.grouped.owner[at]
         gap = moments - self.start[owner]
-        return np.maximum(gap, 0), ok & (gap >= -readers.SLACK_NS) & (gap <= self.duration[owner] + readers.SLACK_NS)
+        return np.maximum(gap, 0), ok & (gap >= -readers.SLACK_NS) & (
+            gap <= self.duration[owner] + readers.SLACK_NS
+        )
 
     def text(self, column: str) -> pa.Array:
         """A text column; the empty string counts as absent."""
@@ -289,19 +361,28 @@ class Columns:
                 self._put(f, take, filled, at, at, self.grouped.has_text[at])
                 continue
             found = self._texts(f, at)
-            ok = pc.fill_null(pc.greater(pc.binary_length(found), 0), False).to_numpy(zero_copy_only=False)
+            ok = pc.fill_null(pc.greater(pc.binary_length(found), 0), False).to_numpy(
+                zero_copy_only=False
+            )
             self._put(f, take, filled, at, np.arange(size, size + len(at)), ok)
             read.append(found)
             size += len(at)
         if not filled.any():
             return pa.nulls(self.n, pa.string())
-        return packing.gathered(take, filled, strings, pa.concat_arrays(read) if len(read) > 1 else read[0] if read else _NO_TEXT)
+        return packing.gathered(
+            take,
+            filled,
+            strings,
+            pa.concat_arrays(read) if len(read) > 1 else read[0] if read else _NO_TEXT,
+        )
 
     def _texts(self, f: Field, at: Ints) -> pa.StringArray:
         if f.path:
             documents, codes = self._read_documents(f.key, at)
             read = readers.BY_NAME[f.reader]
-            return pa.array([read(readers.at(document, f.path)) for document in documents], pa.string()).take(pa.array(codes))
+            return pa.array(
+                [read(readers.at(document, f.path)) for document in documents], pa.string()
+            ).take(pa.array(codes))
         if f.reader == "first":
             return read_first(self.grouped, at)
         found = self.grouped.text(at)
@@ -312,7 +393,14 @@ class Columns:
         quoted = np.flatnonzero(pc.starts_with(found, '"').to_numpy(zero_copy_only=False))
         if not len(quoted):
             return found
-        return _replaced(found, quoted, pa.array([readers.unquoted(text) for text in found.take(pa.array(quoted)).to_pylist()], pa.string()))
+        return _replaced(
+            found,
+            quoted,
+            pa.array(
+                [readers.unquoted(text) for text in found.take(pa.array(quoted)).to_pylist()],
+                pa.string(),
+            ),
+        )
 
     def _put(self, f: Field, out: Any, filled: Bools, at: Ints, values: Any, ok: Bools) -> None:
         rows = self.grouped.owner[at]
@@ -346,7 +434,11 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
         best[use], role[use], stage[use] = verdict.rank, verdict.role, verdict.stage
 
     for key in grouped.keys:
-        present, tells, network_key = stages.of_key(key), stages.tells_by_value(key), stages.is_network_key(key)
+        present, tells, network_key = (
+            stages.of_key(key),
+            stages.tells_by_value(key),
+            stages.is_network_key(key),
+        )
         if not present and not tells and not network_key:
             continue
         at = grouped.positions(key)
@@ -355,7 +447,9 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
         for said, mark in present:
             if mark.client:
                 # Few are left that nothing else has named yet: only of them is it asked what is beside.
-                told = at[(kinds[grouped.owner[at]] == _CLIENT) & (best[grouped.owner[at]] > said.rank)]
+                told = at[
+                    (kinds[grouped.owner[at]] == _CLIENT) & (best[grouped.owner[at]] > said.rank)
+                ]
                 say(grouped.owner[_beside(grouped, told, mark.beside)] if len(told) else told, said)
             else:
                 say(grouped.owner[_beside(grouped, at, mark.beside)], said)
@@ -380,12 +474,21 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
         if at is None or not len(at := at[kinds[grouped.owner[at]] == _CLIENT]):
             continue
         urls = grouped.text(at).dictionary_encode()
-        for code in np.flatnonzero(pc.match_substring_regex(urls.dictionary, stages.MODEL_PATHS).to_numpy(zero_copy_only=False)).tolist():
-            say(grouped.owner[at[urls.indices.to_numpy(zero_copy_only=False) == code]], stages.of_url(urls.dictionary[code].as_py()))
+        for code in np.flatnonzero(
+            pc.match_substring_regex(urls.dictionary, stages.MODEL_PATHS).to_numpy(
+                zero_copy_only=False
+            )
+        ).tolist():
+            say(
+                grouped.owner[at[urls.indices.to_numpy(zero_copy_only=False) == code]],
+                stages.of_url(urls.dictionary[code].as_py()),
+            )
     server = (kinds == _SERVER) | (kinds == _CONSUMER)
     say(np.flatnonzero(server), stages.CONTAINER)
     # Without a kind (Datadog, old Zipkin) what is asked over HTTP within a trace is a call, unless it has a route.
-    calls = (kinds == _CLIENT) & (network | http) | (kinds == 0) & http & (raw.parent_id != 0) & ~_has(grouped, "http.route", len(raw))
+    calls = (kinds == _CLIENT) & (network | http) | (kinds == 0) & http & (
+        raw.parent_id != 0
+    ) & ~_has(grouped, "http.route", len(raw))
     say(np.flatnonzero(calls), stages.NETWORK)
     stored = _stored_answers(grouped)
     stored = stored[role[stored] == stages.ROLE["llm"]]
@@ -396,7 +499,9 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
 
 def _over_http(grouped: Grouped, n: int) -> Bools:
     """Whether a span is of an HTTP exchange, by its attributes."""
-    found: Bools = np.logical_or.reduce([_has(grouped, key, n, beside) for key, beside in stages.HTTP_KEYS])
+    found: Bools = np.logical_or.reduce(
+        [_has(grouped, key, n, beside) for key, beside in stages.HTTP_KEYS]
+    )
     return found
 
 
@@ -423,12 +528,28 @@ def _stored_answers(grouped: Grouped) -> Ints:
             wanted, at = [*told], grouped.positions(key)
             if at is None:
                 break
-            texts = grouped.text(at if owners is None else (at := at[np.isin(grouped.owner[at], owners)])).dictionary_encode()
+            texts = grouped.text(
+                at if owners is None else (at := at[np.isin(grouped.owner[at], owners)])
+            ).dictionary_encode()
             # Only texts that have all the names in them are read.
-            named = functools.reduce(pc.and_, (pc.match_substring(texts.dictionary, path[-1]) for _, path, value in wanted if path and value is not ...),
-                                     pa.array([True] * len(texts.dictionary), pa.bool_()))
-            said = np.array([name and all(_holds(text, path, value) for _, path, value in wanted)
-                             for name, text in zip(named.to_pylist(), texts.dictionary.to_pylist(), strict=True)], dtype=bool)
+            named = functools.reduce(
+                pc.and_,
+                (
+                    pc.match_substring(texts.dictionary, path[-1])
+                    for _, path, value in wanted
+                    if path and value is not ...
+                ),
+                pa.array([True] * len(texts.dictionary), pa.bool_()),
+            )
+            said = np.array(
+                [
+                    name and all(_holds(text, path, value) for _, path, value in wanted)
+                    for name, text in zip(
+                        named.to_pylist(), texts.dictionary.to_pylist(), strict=True
+                    )
+                ],
+                dtype=bool,
+            )
             owners = grouped.owner[at[said[texts.indices.to_numpy(zero_copy_only=False)]]]
         else:
             found += [] if owners is None else [owners]
@@ -438,7 +559,13 @@ def _stored_answers(grouped: Grouped) -> Ints:
 def _holds(text: str, path: tuple[str, ...], value: object) -> bool:
     """Whether this value stands at the path of a document, or is the text; for None any but an empty one, for ... none."""
     found = readers.at(readers.document(text), path) if path else text
-    return bool(found) if value is None else found is None if value is ... else type(found) is type(value) and found == value
+    return (
+        bool(found)
+        if value is None
+        else found is None
+        if value is ...
+        else type(found) is type(value) and found == value
+    )
 
 
 def _classify_names(raw: RawSpans) -> tuple[Ints, Ints, Ints]:
@@ -447,17 +574,31 @@ def _classify_names(raw: RawSpans) -> tuple[Ints, Ints, Ints]:
     texts = names.dictionary.to_pylist()
     numbered = {name: i for i, name in enumerate(dict.fromkeys(s.scope_name for s in raw.sources))}
     scope_code = np.array([numbered[s.scope_name] for s in raw.sources], dtype=np.int64)
-    pairs, inverse = np.unique(scope_code[raw.source] * len(texts) + names.indices.to_numpy(zero_copy_only=False), return_inverse=True)
+    pairs, inverse = np.unique(
+        scope_code[raw.source] * len(texts) + names.indices.to_numpy(zero_copy_only=False),
+        return_inverse=True,
+    )
     scopes = list(numbered)
-    found = [stages.of_name(scopes[pair // len(texts)], texts[pair % len(texts)]) for pair in pairs.tolist()]
-    said = np.array([(_UNSAID, 0, 0) if verdict is None else (verdict.rank, verdict.role, verdict.stage) for verdict in found], dtype=np.int64)
+    found = [
+        stages.of_name(scopes[pair // len(texts)], texts[pair % len(texts)])
+        for pair in pairs.tolist()
+    ]
+    said = np.array(
+        [
+            (_UNSAID, 0, 0) if verdict is None else (verdict.rank, verdict.role, verdict.stage)
+            for verdict in found
+        ],
+        dtype=np.int64,
+    )
     rank, role, stage = said.reshape(-1, 3).T[:, inverse]
     return rank, role, stage
 
 
 def dialect_column(raw: RawSpans, grouped: Grouped) -> pa.Array:
     """The vocabulary that a span speaks: its scope's, else the most special one among its attribute keys; null if none is known."""
-    of_source = np.array([stages.dialect_of_scope(s.scope_name) for s in raw.sources], dtype=np.int64)
+    of_source = np.array(
+        [stages.dialect_of_scope(s.scope_name) for s in raw.sources], dtype=np.int64
+    )
     name = of_source[raw.source] if len(raw) else np.zeros(0, dtype=np.int64)
     best = np.where(name >= 0, -1, 1_000)
     names = [d.name for d in stages.dialects()]
@@ -487,7 +628,10 @@ class Rest:
         """Keys and values as one text each."""
         shapes, inverse = np.unique(self.shape, return_inverse=True)
         lists = pa.array([self.keys[shape] for shape in shapes.tolist()], pa.list_(pa.string()))
-        return {"attribute_keys": packed(lists).take(pa.array(inverse)), "attribute_values": self.values}
+        return {
+            "attribute_keys": packed(lists).take(pa.array(inverse)),
+            "attribute_values": self.values,
+        }
 
 
 def rest_of(grouped: Grouped, n: int, rules: Rules) -> Rest:
@@ -497,13 +641,18 @@ def rest_of(grouped: Grouped, n: int, rules: Rules) -> Rest:
     if repeats is not None:
         keep &= ~repeats
     keys = grouped.keys
-    actions = np.array([privacy.KEEP if rules.store_text else privacy.action(key) for key in keys] or [0], dtype=np.int64)
+    actions = np.array(
+        [privacy.KEEP if rules.store_text else privacy.action(key) for key in keys] or [0],
+        dtype=np.int64,
+    )
     if rules.measure is not None:
         actions[[code for code, key in enumerate(keys) if is_prompt(key)]] = privacy.MEASURE
     if (actions == privacy.DROP).any():
         keep &= (actions != privacy.DROP)[grouped.codes] | grouped.is_number
     # A user id beside the one that became `user_hash`, or one of a sender whose vocabulary is not known, is hashed even if it is a number.
-    users = np.array([rules.hash_users and privacy.is_user(key) for key in keys] or [False], dtype=bool)
+    users = np.array(
+        [rules.hash_users and privacy.is_user(key) for key in keys] or [False], dtype=bool
+    )
     actions[users] = privacy.KEEP
     long_keys = [code for code, key in enumerate(keys) if len(key) > MAX_KEY]
     if long_keys:
@@ -511,43 +660,94 @@ def rest_of(grouped: Grouped, n: int, rules: Rules) -> Rest:
         rules.limits.count("key_length", int(over.sum()))
         keep &= ~over
     look = np.where(users, 2, actions != privacy.KEEP).astype(np.uint8)
-    may_be_long = np.array([privacy.allows_words(key) or key in rules.keep_long for key in keys] or [False], dtype=bool)
+    may_be_long = np.array(
+        [privacy.allows_words(key) or key in rules.keep_long for key in keys] or [False], dtype=bool
+    )
     strings = packing.text_buffers(grouped.strings)
     longest = -1 if rules.store_text else privacy.MAX_UNKNOWN_TEXT
-    how = packing.examine(keep, grouped.codes, grouped.kind, *strings, look, may_be_long, longest, privacy.SENTENCE_SPACES, rules.limits.value_length)
+    how = packing.examine(
+        keep,
+        grouped.codes,
+        grouped.kind,
+        *strings,
+        look,
+        may_be_long,
+        longest,
+        privacy.SENTENCE_SPACES,
+        rules.limits.value_length,
+    )
     looked, fractions = np.flatnonzero(how == packing.TEXT), np.flatnonzero(how == packing.FRACTION)
-    ready = pa.concat_arrays([_looked_at(grouped, looked, users, actions, rules), pc.cast(pa.array(grouped.double_values[fractions]), pa.string())])
+    ready = pa.concat_arrays(
+        [
+            _looked_at(grouped, looked, users, actions, rules),
+            pc.cast(pa.array(grouped.double_values[fractions]), pa.string()),
+        ]
+    )
     ready_at = np.zeros(len(grouped.codes), dtype=np.int32)
     ready_at[np.concatenate((looked, fractions))] = np.arange(len(ready), dtype=np.int32)
     hashes = np.array([text_hash(key) for key in keys] or [0], dtype=np.uint64)
-    data, ends, shape, counts, cut = packing.pack(keep, grouped.owner, grouped.codes, grouped.kind, how, *strings, grouped.int_values,
-                                                ready_at, *packing.text_buffers(ready), hashes, n, rules.limits.attributes)
+    data, ends, shape, counts, cut = packing.pack(
+        keep,
+        grouped.owner,
+        grouped.codes,
+        grouped.kind,
+        how,
+        *strings,
+        grouped.int_values,
+        ready_at,
+        *packing.text_buffers(ready),
+        hashes,
+        n,
+        rules.limits.attributes,
+    )
     if cut:
         rules.limits.count("attributes", cut)
-    return Rest(packing.packed_text(data, ends, counts), shape, _keys_of_shapes(grouped, keep, shape, counts))
+    return Rest(
+        packing.packed_text(data, ends, counts),
+        shape,
+        _keys_of_shapes(grouped, keep, shape, counts),
+    )
 
 
-def _keys_of_shapes(grouped: Grouped, keep: Bools, shape: Any, counts: Ints) -> dict[int, list[str]]:
+def _keys_of_shapes(
+    grouped: Grouped, keep: Bools, shape: Any, counts: Ints
+) -> dict[int, list[str]]:
     """The keys behind each hash, from the first owner that has it."""
     kept = np.flatnonzero(keep)
     shapes, first = np.unique(shape, return_index=True)
     begins = np.searchsorted(grouped.owner[kept], first)
     runs = zip(shapes.tolist(), begins.tolist(), counts[first].tolist(), strict=True)
-    return {s: [grouped.keys[c] for c in grouped.codes[kept[b : b + n]].tolist()] for s, b, n in runs}
+    return {
+        s: [grouped.keys[c] for c in grouped.codes[kept[b : b + n]].tolist()] for s, b, n in runs
+    }
 
 
-def _looked_at(grouped: Grouped, at: Ints, users: Bools, actions: Ints, rules: Rules) -> pa.StringArray:
+def _looked_at(
+    grouped: Grouped, at: Ints, users: Bools, actions: Ints, rules: Rules
+) -> pa.StringArray:
     """The text of these attributes as it may be stored."""
     values = grouped.text(at)
     named = np.flatnonzero(users[grouped.codes[at]])
     if len(named):
-        values = _replaced(values, named, pa.array([t and privacy.user_hash(t, rules.salt) for t in values.take(pa.array(named)).to_pylist()], pa.string()))
+        values = _replaced(
+            values,
+            named,
+            pa.array(
+                [
+                    t and privacy.user_hash(t, rules.salt)
+                    for t in values.take(pa.array(named)).to_pylist()
+                ],
+                pa.string(),
+            ),
+        )
     if not rules.store_text:
         values = _redacted(grouped, at, values, actions, rules)
     return rules.limits.shorten(values)
 
 
-def _redacted(grouped: Grouped, at: Ints, values: pa.StringArray, actions: Ints, rules: Rules) -> pa.StringArray:
+def _redacted(
+    grouped: Grouped, at: Ints, values: pa.StringArray, actions: Ints, rules: Rules
+) -> pa.StringArray:
     """Replace text that may not be stored; numbers and booleans under a text-like key stay."""
     keep_long = rules.keep_long
     of = actions[grouped.codes[at]]
@@ -556,26 +756,50 @@ def _redacted(grouped: Grouped, at: Ints, values: pa.StringArray, actions: Ints,
         # Lines of numbers: none of the rules below is for them.
         lines = _of_distinct(values.take(pa.array(prompts)), rules.measure)
         values = _replaced(values, prompts, pa.array([""] * len(prompts), pa.string()))
-        return _replaced(_redacted(grouped, at, values, np.where(actions == privacy.MEASURE, privacy.KEEP, actions), rules), prompts, lines)
+        return _replaced(
+            _redacted(
+                grouped,
+                at,
+                values,
+                np.where(actions == privacy.MEASURE, privacy.KEEP, actions),
+                rules,
+            ),
+            prompts,
+            lines,
+        )
     strip = np.flatnonzero(of == privacy.STRIP_QUERY)
     if len(strip):
         values = _replaced(values, strip, without_query(values.take(pa.array(strip))))
-    long = pc.greater(pc.utf8_length(values), privacy.MAX_UNKNOWN_TEXT).to_numpy(zero_copy_only=False)
+    long = pc.greater(pc.utf8_length(values), privacy.MAX_UNKNOWN_TEXT).to_numpy(
+        zero_copy_only=False
+    )
     said = _sentences(values)
     for those, allows in ((long, privacy.allows_long), (said, privacy.allows_words)):
         if those.any():
-            allowed = np.array([allows(key) or key in keep_long for key in grouped.keys], dtype=bool)
+            allowed = np.array(
+                [allows(key) or key in keep_long for key in grouped.keys], dtype=bool
+            )
             those[allowed[grouped.codes[at]]] = False
     replace = np.flatnonzero(long | said | (of == privacy.REDACT) | _holding_text(values))
     if len(replace):
         replace = replace[~grouped.is_number[at[replace]]]
-        values = _replaced(values, replace, pa.array([privacy.redacted(t) for t in values.take(pa.array(replace)).to_pylist()], pa.string()))
+        values = _replaced(
+            values,
+            replace,
+            pa.array(
+                [privacy.redacted(t) for t in values.take(pa.array(replace)).to_pylist()],
+                pa.string(),
+            ),
+        )
     return values
 
 
 def _sentences(values: pa.StringArray) -> Bools:
     """Which values are something that somebody said."""
-    wordy = pc.or_(pc.greater_equal(pc.count_substring(values, " "), privacy.SENTENCE_SPACES), pc.greater(pc.binary_length(values), pc.utf8_length(values)))
+    wordy = pc.or_(
+        pc.greater_equal(pc.count_substring(values, " "), privacy.SENTENCE_SPACES),
+        pc.greater(pc.binary_length(values), pc.utf8_length(values)),
+    )
     found: Bools = wordy.to_numpy(zero_copy_only=False)
     at = np.flatnonzero(found)
     found[at] = [privacy.is_sentence(text) for text in values.take(pa.array(at)).to_pylist()]
@@ -584,7 +808,9 @@ def _sentences(values: pa.StringArray) -> Bools:
 
 def _holding_text(values: pa.StringArray) -> Bools:
     """Which values are JSON (or printed dicts) with people's words under a key inside."""
-    blob: Bools = functools.reduce(pc.or_, (pc.starts_with(values, start) for start in privacy.BLOB_STARTS)).to_numpy(zero_copy_only=False)
+    blob: Bools = functools.reduce(
+        pc.or_, (pc.starts_with(values, start) for start in privacy.BLOB_STARTS)
+    ).to_numpy(zero_copy_only=False)
     at = np.flatnonzero(blob)
     blob[at] = [privacy.holds_text(text) for text in values.take(pa.array(at)).to_pylist()]
     return blob
@@ -601,13 +827,18 @@ def _paths(found: pa.StringArray) -> pa.StringArray:
     encoded = found.dictionary_encode()
     texts = encoded.dictionary
     paths = pc.replace_substring_regex(without_query(texts), r"^[A-Za-z][\w+.-]*://[^/]*", "")
-    said = pc.and_(pc.match_substring_regex(texts, r"^(?:/|[A-Za-z][\w+.-]*://)"), pc.invert(pc.match_substring_regex(paths, r"^/\*+$")))
+    said = pc.and_(
+        pc.match_substring_regex(texts, r"^(?:/|[A-Za-z][\w+.-]*://)"),
+        pc.invert(pc.match_substring_regex(paths, r"^/\*+$")),
+    )
     return pc.if_else(said, paths, "").take(encoded.indices)
 
 
 def without_query(urls: pa.StringArray) -> pa.StringArray:
     """As privacy.without_query, for a column."""
-    return pc.replace_substring_regex(pc.replace_substring_regex(urls, r"(?s)[?#].*$", ""), r"://[^/@]*@", "://")
+    return pc.replace_substring_regex(
+        pc.replace_substring_regex(urls, r"(?s)[?#].*$", ""), r"://[^/@]*@", "://"
+    )
 
 
 # --- ids and times ----------------------------------------------------------------------------------------------------------------
@@ -630,7 +861,11 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     _without_nothing(columns, role)
     _milliseconds_as_seconds(columns, duration)
     columns["tenant"] = _tenants(columns["tenant"], raw, role)
-    status = _failed(raw, grouped, np.where((raw.status >= 0) & (raw.status <= 2), raw.status, 0).astype(np.uint8))
+    status = _failed(
+        raw,
+        grouped,
+        np.where((raw.status >= 0) & (raw.status <= 2), raw.status, 0).astype(np.uint8),
+    )
     event_attributes = Grouped(raw.events.attributes, rules.limits)
     _event_values_into(columns, raw, event_attributes, status)
     if not rules.store_text:
@@ -638,19 +873,33 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     _events_into(columns, raw, start, duration, role, _lost_events(grouped, n))
     source_ids, source_rows = source_table(raw.sources, rules)
     table: dict[str, Any] = {
-        "trace_hi": raw.trace_hi, "trace_lo": raw.trace_lo, "span_id": raw.span_id, "parent_id": raw.parent_id,
-        "start_ns": start, "duration_ns": duration, "source_id": source_ids[raw.source],
-        "name": _span_names(raw, rules), "kind": kinds.astype(np.uint8), "status": status, "flags": raw.flags.astype(np.uint32),
-        "trace_state": _nonempty(_short(with_samplers(_states(raw.trace_state, rules), raw, grouped, _numbers), 512)),
-        "stage": stage.astype(np.uint8), "role": role.astype(np.uint8),
-        "dialect": dialect_column(raw, grouped), **columns,
+        "trace_hi": raw.trace_hi,
+        "trace_lo": raw.trace_lo,
+        "span_id": raw.span_id,
+        "parent_id": raw.parent_id,
+        "start_ns": start,
+        "duration_ns": duration,
+        "source_id": source_ids[raw.source],
+        "name": _span_names(raw, rules),
+        "kind": kinds.astype(np.uint8),
+        "status": status,
+        "flags": raw.flags.astype(np.uint32),
+        "trace_state": _nonempty(
+            _short(with_samplers(_states(raw.trace_state, rules), raw, grouped, _numbers), 512)
+        ),
+        "stage": stage.astype(np.uint8),
+        "role": role.astype(np.uint8),
+        "dialect": dialect_column(raw, grouped),
+        **columns,
     }
     rest = rest_of(grouped, n, rules)
     spans = pa.table({**table, "shape": rest.shape, "attribute_values": rest.values})
     events = _event_rows(raw, event_attributes, ok, rules)
     links = _link_rows(raw, ok, rules)
     aside = quarantine.rows(spans, verdict, raw.start, raw.end, ok)
-    warned: frozenset[int] = frozenset(raw.body[ok & (verdict != 0)].tolist()) if aside is not None else frozenset()
+    warned: frozenset[int] = (
+        frozenset(raw.body[ok & (verdict != 0)].tolist()) if aside is not None else frozenset()
+    )
     rejected: dict[int, int] = {}
     if not ok.all():
         bodies, counts = np.unique(raw.body[~ok], return_counts=True)
@@ -662,7 +911,11 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
 
 def _states(states: pa.StringArray, rules: Rules) -> pa.StringArray:
     """Tracestates without members that have words in them: samplers' and vendors' have none."""
-    if rules.store_text or not packing.longest(states) or not pc.any(pc.match_substring_regex(states, "[^, \t][ \t]+[^, \t]")).as_py():
+    if (
+        rules.store_text
+        or not packing.longest(states)
+        or not pc.any(pc.match_substring_regex(states, "[^, \t][ \t]+[^, \t]")).as_py()
+    ):
         return states
     return pc.replace_substring_regex(states, "[^,]*[^, \t][ \t]+[^, \t][^,]*,?", "")
 
@@ -673,7 +926,10 @@ def _tenants(told: pa.Array, raw: RawSpans, role: Ints) -> pa.Array:
     An engine's namespace is where it runs, not whose request it serves.
     """
     named = [_names(source) for source in raw.sources]
-    for key, of in (("tenant.id", None), ("service.namespace", (raw.parent_id == 0) & (role != stages.ROLE["engine"]))):
+    for key, of in (
+        ("tenant.id", None),
+        ("service.namespace", (raw.parent_id == 0) & (role != stages.ROLE["engine"])),
+    ):
         found = [names.get(key) for names in named]
         if any(found):
             index = pa.array(raw.source, mask=None if of is None else ~of)
@@ -684,9 +940,15 @@ def _tenants(told: pa.Array, raw: RawSpans, role: Ints) -> pa.Array:
 def _span_names(raw: RawSpans, rules: Rules) -> pa.StringArray:
     """Names of spans; old HTTP instrumentations put the whole URL there, and people's words travel in its query. Some take what is to be done for a name."""
     names = raw.name
-    told = [] if rules.store_text else [i for i, source in enumerate(raw.sources) if stages.names_tasks(source.scope_name)]
+    told = (
+        []
+        if rules.store_text
+        else [i for i, source in enumerate(raw.sources) if stages.names_tasks(source.scope_name)]
+    )
     if told and len(rows := np.flatnonzero(np.isin(raw.source, told))):
-        names = _replaced(names, rows, _of_distinct(names.take(pa.array(rows)), privacy.without_task))
+        names = _replaced(
+            names, rows, _of_distinct(names.take(pa.array(rows)), privacy.without_task)
+        )
     ends, data = packing.text_buffers(names)
     used = data[ends[0] : ends[-1]]
     if not rules.store_text and ((used == ord("?")) | (used == ord("#"))).any():
@@ -708,21 +970,42 @@ def _without_prose(words: pa.Array) -> pa.Array:
     """Words, of which a sentence keeps its length and hash: some senders put a message where its kind belongs."""
     if words.null_count == len(words):
         return words
-    said = np.flatnonzero(pc.fill_null(pc.greater_equal(pc.count_substring(words, " "), privacy.SENTENCE_SPACES), False).to_numpy(zero_copy_only=False))
+    said = np.flatnonzero(
+        pc.fill_null(
+            pc.greater_equal(pc.count_substring(words, " "), privacy.SENTENCE_SPACES), False
+        ).to_numpy(zero_copy_only=False)
+    )
     if not len(said):
         return words
-    return _replaced(words, said, pa.array([privacy.redacted(text) for text in words.take(pa.array(said)).to_pylist()], pa.string()))
+    return _replaced(
+        words,
+        said,
+        pa.array(
+            [privacy.redacted(text) for text in words.take(pa.array(said)).to_pylist()], pa.string()
+        ),
+    )
 
 
 def _failed(raw: RawSpans, grouped: Grouped, status: Any) -> Any:
     """The status with an error wherever an attribute says that the span failed (Langfuse's level), or an exception of a sender that cannot (LangSmith), and
     without the one that was put on what answered beside what failed (OpenInference's processor for the Vercel AI SDK)."""
     dialects = stages.dialects()
-    telling = np.array([(of := stages.dialect_of_scope(s.scope_name)) >= 0 and dialects[of].exceptions_fail for s in raw.sources], dtype=bool)
+    telling = np.array(
+        [
+            (of := stages.dialect_of_scope(s.scope_name)) >= 0 and dialects[of].exceptions_fail
+            for s in raw.sources
+        ],
+        dtype=bool,
+    )
     if telling.any():
         raised = raw.events.owner[_named(raw.events.name, ["exception"])]
         status[raised[telling[raw.source[raised]]]] = _ERROR
-    answered = [at for dialect in dialects for key in dialect.answers if (at := grouped.positions(key)) is not None]
+    answered = [
+        at
+        for dialect in dialects
+        for key in dialect.answers
+        if (at := grouped.positions(key)) is not None
+    ]
     if answered:
         rows = np.concatenate([grouped.owner[at] for at in answered])
         rows = rows[status[rows] == _ERROR]
@@ -735,7 +1018,9 @@ def _failed(raw: RawSpans, grouped: Grouped, status: Any) -> Any:
     return status
 
 
-def _canonical(grouped: Grouped, kinds: Ints, start: Ints, duration: Ints, rules: Rules) -> dict[str, Any]:
+def _canonical(
+    grouped: Grouped, kinds: Ints, start: Ints, duration: Ints, rules: Rules
+) -> dict[str, Any]:
     """The canonical columns, and TOTAL."""
     n = len(kinds)
     columns = Columns(grouped, kinds, start, duration)
@@ -779,10 +1064,15 @@ def _without_choice(ids: pa.StringArray) -> pa.StringArray:
     ends, data = packing.text_buffers(ids)
     first = data[np.minimum(ends[:-1], len(data) - 1)]
     second = data[np.minimum(ends[:-1] + 1, len(data) - 1)]
-    asked = np.flatnonzero((ends[1:] > ends[:-1]) & ((first >= ord("0")) & (first <= ord("9")) | (first == ord("c")) & (second == ord("m"))))
+    asked = np.flatnonzero(
+        (ends[1:] > ends[:-1])
+        & ((first >= ord("0")) & (first <= ord("9")) | (first == ord("c")) & (second == ord("m")))
+    )
     if not len(asked):
         return ids
-    own = pc.replace_substring_regex(ids.take(pa.array(asked)), r"^\d{1,3}_((?:chat)?cmpl-.+)$", r"\1")
+    own = pc.replace_substring_regex(
+        ids.take(pa.array(asked)), r"^\d{1,3}_((?:chat)?cmpl-.+)$", r"\1"
+    )
     return _replaced(ids, asked, pc.replace_substring_regex(own, r"^(cmpl-.+)-\d{1,3}$", r"\1"))
 
 
@@ -790,42 +1080,94 @@ def _without_publisher(models: pa.StringArray) -> pa.StringArray:
     """Names of models without where Google keeps them: `projects/p/locations/l/publishers/google/models/gemini` (Vertex AI), `models/gemini`."""
     ends, data = packing.text_buffers(models)
     first, third = (data[np.minimum(ends[:-1] + i, len(data) - 1)] for i in (0, 2))
-    asked = np.flatnonzero((ends[1:] > ends[:-1]) & ((first == ord("p")) & (third == ord("o")) | (first == ord("m")) & (third == ord("d"))))
+    asked = np.flatnonzero(
+        (ends[1:] > ends[:-1])
+        & ((first == ord("p")) & (third == ord("o")) | (first == ord("m")) & (third == ord("d")))
+    )
     if not len(asked):
         return models
-    return _replaced(models, asked, pc.replace_substring_regex(models.take(pa.array(asked)), r"^(?:pro.+/publishers/[^/]+/)?models/(.+)$", r"\1"))
+    return _replaced(
+        models,
+        asked,
+        pc.replace_substring_regex(
+            models.take(pa.array(asked)), r"^(?:pro.+/publishers/[^/]+/)?models/(.+)$", r"\1"
+        ),
+    )
 
 
-_REWORD: dict[str, Callable[[str], str]] = {"finish_reason": readers.finish_reason, "provider": readers.provider,
-                                          "error_type": readers.error_type}
+_REWORD: dict[str, Callable[[str], str]] = {
+    "finish_reason": readers.finish_reason,
+    "provider": readers.provider,
+    "error_type": readers.error_type,
+}
 
 
 def _count_apart(columns: dict[str, Any], raw: RawSpans) -> None:
     """Make input tokens hold the cached ones and output tokens the thoughts, where the sender counts them apart. In place; takes TOTAL away."""
     total = columns.pop(TOTAL)
-    if all(column.null_count == len(column) for column in (total, columns["cached_tokens"], columns["cache_write_tokens"])):
+    if all(
+        column.null_count == len(column)
+        for column in (total, columns["cached_tokens"], columns["cache_write_tokens"])
+    ):
         return
-    tokens, output, reasoning = columns["input_tokens"], columns["output_tokens"], columns["reasoning_tokens"]
-    extra = pc.add(columns["cached_tokens"].fill_null(0), columns["cache_write_tokens"].fill_null(0))
+    tokens, output, reasoning = (
+        columns["input_tokens"],
+        columns["output_tokens"],
+        columns["reasoning_tokens"],
+    )
+    extra = pc.add(
+        columns["cached_tokens"].fill_null(0), columns["cache_write_tokens"].fill_null(0)
+    )
     rest = pc.subtract(pc.subtract(total, tokens), output)
     of_scope = np.array([_cached_apart(s.scope_name) for s in raw.sources], dtype=bool)
-    told = of_scope[raw.source] & pc.greater(extra, 0).to_numpy(zero_copy_only=False) if of_scope.any() else np.zeros(len(tokens), dtype=bool)
-    asked = np.flatnonzero(told | pc.fill_null(pc.or_kleene(pc.greater(extra, tokens), pc.greater(rest, 0)), False).to_numpy(zero_copy_only=False))
+    told = (
+        of_scope[raw.source] & pc.greater(extra, 0).to_numpy(zero_copy_only=False)
+        if of_scope.any()
+        else np.zeros(len(tokens), dtype=bool)
+    )
+    asked = np.flatnonzero(
+        told
+        | pc.fill_null(
+            pc.or_kleene(pc.greater(extra, tokens), pc.greater(rest, 0)), False
+        ).to_numpy(zero_copy_only=False)
+    )
     inputs: dict[int, int] = {}
     outputs: dict[int, int] = {}
     thoughts: dict[int, int] = {}
-    counts = (columns["provider"], tokens, output, reasoning, *(c.fill_null(0) for c in (columns["cached_tokens"], columns["cache_write_tokens"], rest)))
-    said = zip(asked.tolist(), *(column.take(pa.array(asked)).to_pylist() for column in counts), strict=True)
+    counts = (
+        columns["provider"],
+        tokens,
+        output,
+        reasoning,
+        *(c.fill_null(0) for c in (columns["cached_tokens"], columns["cache_write_tokens"], rest)),
+    )
+    said = zip(
+        asked.tolist(),
+        *(column.take(pa.array(asked)).to_pylist() for column in counts),
+        strict=True,
+    )
     for row, provider, n, out, thought, cached, written, beside in said:
-        if n is not None and (told[row] or 0 < beside == cached + written or readers.cached_apart(provider, n, cached, written)):
+        if n is not None and (
+            told[row]
+            or 0 < beside == cached + written
+            or readers.cached_apart(provider, n, cached, written)
+        ):
             inputs[row] = n + cached + written
         elif beside > 0 and readers.thoughts_apart(provider, beside, thought):
             outputs[row], thoughts[row] = out + beside, beside
-    for name, values in (("input_tokens", inputs), ("output_tokens", outputs), ("reasoning_tokens", thoughts)):
+    for name, values in (
+        ("input_tokens", inputs),
+        ("output_tokens", outputs),
+        ("reasoning_tokens", thoughts),
+    ):
         if values:
             mask = np.zeros(len(tokens), dtype=bool)
             mask[list(values)] = True
-            columns[name] = pc.replace_with_mask(columns[name], pa.array(mask), pa.array([values[row] for row in sorted(values)], pa.int64()))
+            columns[name] = pc.replace_with_mask(
+                columns[name],
+                pa.array(mask),
+                pa.array([values[row] for row in sorted(values)], pa.int64()),
+            )
 
 
 def _without_nothing(columns: dict[str, Any], role: Ints) -> None:
@@ -833,16 +1175,28 @@ def _without_nothing(columns: dict[str, Any], role: Ints) -> None:
     tokens, output = columns["input_tokens"], columns["output_tokens"]
     if output.null_count == len(output) or pc.min(output).as_py():
         return
-    nothing = pc.fill_null(pc.and_(pc.equal(tokens, 0), pc.equal(output, 0)), False).to_numpy(zero_copy_only=False) & (role == stages.ROLE["llm"])
+    nothing = pc.fill_null(pc.and_(pc.equal(tokens, 0), pc.equal(output, 0)), False).to_numpy(
+        zero_copy_only=False
+    ) & (role == stages.ROLE["llm"])
     if nothing.any():
-        for name in ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens"):
-            columns[name] = pc.if_else(pa.array(nothing), pa.scalar(None, pa.int64()), columns[name])
+        for name in (
+            "input_tokens",
+            "output_tokens",
+            "cached_tokens",
+            "cache_write_tokens",
+            "reasoning_tokens",
+        ):
+            columns[name] = pc.if_else(
+                pa.array(nothing), pa.scalar(None, pa.int64()), columns[name]
+            )
 
 
 @stages.derived
 def _cached_apart(scope: str) -> bool:
     """Whether input tokens leave out the cached ones in spans of this scope."""
-    return any(scope == s or scope.startswith(s + ".") for d in stages.dialects() for s in d.cached_apart)
+    return any(
+        scope == s or scope.startswith(s + ".") for d in stages.dialects() for s in d.cached_apart
+    )
 
 
 # --- events, links, sources -------------------------------------------------------------------------------------------------------
@@ -858,13 +1212,20 @@ def _event_kind(name: str) -> tuple[bool, bool, bool, bool]:
     patterns = [pattern for d in stages.dialects() for pattern in d.chunk_events]
     chunk = any(name.startswith(p[:-1]) if p.endswith("*") else name == p for p in patterns)
     first = chunk or any(name in d.first_token_events for d in stages.dialects())
-    return first, chunk, any(name in d.attempt_events for d in stages.dialects()), _SAYS_FIRST.fullmatch(name) is not None
+    return (
+        first,
+        chunk,
+        any(name in d.attempt_events for d in stages.dialects()),
+        _SAYS_FIRST.fullmatch(name) is not None,
+    )
 
 
 def _event_kinds(names: pa.StringArray) -> tuple[Bools, Bools, Bools, Bools]:
     """As `_event_kind`, for a column; each distinct name is looked at once."""
     encoded = names.dictionary_encode()
-    kinds = np.array([_event_kind(name) for name in encoded.dictionary.to_pylist()], dtype=bool).reshape(-1, 4)
+    kinds = np.array(
+        [_event_kind(name) for name in encoded.dictionary.to_pylist()], dtype=bool
+    ).reshape(-1, 4)
     found = kinds[encoded.indices.to_numpy(zero_copy_only=False)]
     return found[:, 0], found[:, 1], found[:, 2], found[:, 3]
 
@@ -877,8 +1238,15 @@ def _with_dropped(raw: RawSpans) -> RawSpans:
     attributes = raw.attributes
     for key, numbers in zip(DROPPED_KEYS, raw.dropped, strict=True):
         attributes = _counted(attributes, key, numbers)
-    events, links = (_counted(of.attributes, DROPPED_KEYS[0], of.dropped) for of in (raw.events, raw.links))
-    return replace(raw, attributes=attributes, events=replace(raw.events, attributes=events), links=replace(raw.links, attributes=links))
+    events, links = (
+        _counted(of.attributes, DROPPED_KEYS[0], of.dropped) for of in (raw.events, raw.links)
+    )
+    return replace(
+        raw,
+        attributes=attributes,
+        events=replace(raw.events, attributes=events),
+        links=replace(raw.links, attributes=links),
+    )
 
 
 def _counted(attributes: Attributes, key: str, numbers: Ints) -> Attributes:
@@ -891,10 +1259,17 @@ def _counted(attributes: Attributes, key: str, numbers: Ints) -> Attributes:
     keys = attributes.keys if key in attributes.keys else [*attributes.keys, key]
     number = np.insert(attributes.number, at, numbers[owners])
     return Attributes(
-        np.insert(attributes.owner, at, owners), keys, np.insert(attributes.code, at, keys.index(key)),
-        np.insert(attributes.kind, at, wire.INT), attributes.text.take(pa.array(index, mask=index < 0)), number,
-        np.insert(attributes.fraction, at, 0.0), attributes.other_at + np.searchsorted(at, attributes.other_at, side="right"),
-        attributes.other_member, attributes.others)
+        np.insert(attributes.owner, at, owners),
+        keys,
+        np.insert(attributes.code, at, keys.index(key)),
+        np.insert(attributes.kind, at, wire.INT),
+        attributes.text.take(pa.array(index, mask=index < 0)),
+        number,
+        np.insert(attributes.fraction, at, 0.0),
+        attributes.other_at + np.searchsorted(at, attributes.other_at, side="right"),
+        attributes.other_member,
+        attributes.others,
+    )
 
 
 def _lost_events(grouped: Grouped, n: int) -> Ints:
@@ -922,7 +1297,12 @@ def _event_times(raw: RawSpans, start: Ints, end: Ints) -> RawSpans:
 
 
 def _named(names: pa.StringArray, wanted: Iterable[str]) -> Bools:
-    return np.asarray(pc.is_in(names, value_set=pa.array(sorted(wanted), pa.string())).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return np.asarray(
+        pc.is_in(names, value_set=pa.array(sorted(wanted), pa.string())).to_numpy(
+            zero_copy_only=False
+        ),
+        dtype=np.bool_,
+    )
 
 
 @stages.derived
@@ -930,7 +1310,9 @@ def _event_fields() -> tuple[EventField, ...]:
     return tuple(f for d in stages.dialects() for f in d.event_fields)
 
 
-def _event_values_into(columns: dict[str, Any], raw: RawSpans, grouped: Grouped, status: Any) -> None:
+def _event_values_into(
+    columns: dict[str, Any], raw: RawSpans, grouped: Grouped, status: Any
+) -> None:
     """Take what attributes of span events say (exception types, attempts) where no attribute of the span said it. In place."""
     for f in _event_fields():
         at = grouped.positions(f.key)
@@ -944,7 +1326,13 @@ def _event_values_into(columns: dict[str, Any], raw: RawSpans, grouped: Grouped,
         best: dict[int, Any] = {}
         for row, value in zip(rows.tolist(), found, strict=True):
             if value is not None:
-                best[row] = value if row not in best else max(best[row], value) if isinstance(value, int) else best[row]
+                best[row] = (
+                    value
+                    if row not in best
+                    else max(best[row], value)
+                    if isinstance(value, int)
+                    else best[row]
+                )
         column = columns[f.column]
         new = [row for row in sorted(best) if not column[row].is_valid]
         if new:
@@ -952,14 +1340,20 @@ def _event_values_into(columns: dict[str, Any], raw: RawSpans, grouped: Grouped,
             mask[new] = True
             word = _REWORD.get(f.column)
             values = [word(best[row]) if word else best[row] for row in new]
-            columns[f.column] = pc.replace_with_mask(column, pa.array(mask), _short_values(values, column.type))
+            columns[f.column] = pc.replace_with_mask(
+                column, pa.array(mask), _short_values(values, column.type)
+            )
 
 
 def _short_values(values: list[Any], kind: pa.DataType) -> pa.Array:
-    return pa.array([value[:MAX_NAME] if isinstance(value, str) else value for value in values], kind)
+    return pa.array(
+        [value[:MAX_NAME] if isinstance(value, str) else value for value in values], kind
+    )
 
 
-def _events_into(columns: dict[str, Any], raw: RawSpans, start: Ints, duration: Ints, role: Ints, lost: Ints) -> None:
+def _events_into(
+    columns: dict[str, Any], raw: RawSpans, start: Ints, duration: Ints, role: Ints, lost: Ints
+) -> None:
     """Fold the per-chunk events of streams into chunks, chunk_span_ns, chunk_gap_max_ns; take the first token and the usable answer.
 
     Of a span that lost events to its sender's limits (`lost`), only one whose name says so is the first token: most SDKs drop the oldest.
@@ -967,9 +1361,15 @@ def _events_into(columns: dict[str, Any], raw: RawSpans, start: Ints, duration: 
     n = len(raw)
     columns["ttft_ns"] = ttft = _of_streams(columns, role)
     has_attribute = ttft.is_valid().to_numpy(zero_copy_only=False)
-    source = np.where(has_attribute, np.where(role == stages.ROLE["engine"], TTFT_ENGINE, TTFT_ATTRIBUTE), TTFT_NONE)
+    source = np.where(
+        has_attribute,
+        np.where(role == stages.ROLE["engine"], TTFT_ENGINE, TTFT_ATTRIBUTE),
+        TTFT_NONE,
+    )
     nothing = pa.nulls(n, pa.int64())
-    columns.update(chunks=nothing, chunk_span_ns=nothing, chunk_gap_max_ns=nothing, usable_ns=nothing)
+    columns.update(
+        chunks=nothing, chunk_span_ns=nothing, chunk_gap_max_ns=nothing, usable_ns=nothing
+    )
     if len(raw.events.owner):
         is_first, is_chunk, is_attempt, says_first = _event_kinds(raw.events.name)
         cut = lost > 0
@@ -986,7 +1386,11 @@ def _events_into(columns: dict[str, Any], raw: RawSpans, start: Ints, duration: 
         chunks = _chunk_columns(raw, is_chunk, lost, duration)
         columns.update(chunks)
         if chunks and cut.any():
-            source[cut & chunks["chunks"].is_valid().to_numpy(zero_copy_only=False) & ~(has_attribute | use)] = TTFT_CUT
+            source[
+                cut
+                & chunks["chunks"].is_valid().to_numpy(zero_copy_only=False)
+                & ~(has_attribute | use)
+            ] = TTFT_CUT
         usable, has_usable = _first_time(raw, _named(raw.events.name, [USABLE_EVENT]), start)
         if has_usable.any():
             columns["usable_ns"] = pa.array(usable, mask=~has_usable)
@@ -1002,13 +1406,17 @@ def _of_streams(columns: dict[str, Any], role: Ints) -> pa.Array:
     return pc.if_else(pc.fill_null(whole, False), pa.scalar(None, pa.int64()), ttft)
 
 
-def _since_start(raw: RawSpans, is_attempt: Bools, start: Ints, duration: Ints, ttft: pa.Array) -> pa.Array:
+def _since_start(
+    raw: RawSpans, is_attempt: Bools, start: Ints, duration: Ints, ttft: pa.Array
+) -> pa.Array:
     """Times to the first token from their spans' starts on, which their senders count from the start of the last attempt, if they so lie in their spans."""
     began = np.zeros(len(start), dtype=np.int64)
     owner = raw.events.owner[is_attempt]
     np.maximum.at(began, owner, raw.events.time_ns[is_attempt] - start[owner])
     values = ttft.fill_null(0).to_numpy(zero_copy_only=False)
-    values = values + np.where((began > 0) & (began <= duration + readers.SLACK_NS - values), began, 0)
+    values = values + np.where(
+        (began > 0) & (began <= duration + readers.SLACK_NS - values), began, 0
+    )
     return pa.array(values, mask=ttft.is_null().to_numpy(zero_copy_only=False))
 
 
@@ -1044,7 +1452,11 @@ def _chunk_columns(raw: RawSpans, is_chunk: Bools, lost: Ints, duration: Ints) -
         total[cut] = np.minimum(np.rint(paced), duration[cut]).astype(np.int64)
         count = np.where(cut, count + lost, count)
     none = count == 0
-    return {"chunks": pa.array(count, mask=none), "chunk_span_ns": pa.array(total, mask=none), "chunk_gap_max_ns": pa.array(worst, mask=none)}
+    return {
+        "chunks": pa.array(count, mask=none),
+        "chunk_span_ns": pa.array(total, mask=none),
+        "chunk_gap_max_ns": pa.array(worst, mask=none),
+    }
 
 
 _NONE = pa.table({})  # no rows of any table
@@ -1055,9 +1467,18 @@ def _event_rows(raw: RawSpans, grouped: Grouped, ok: Bools, rules: Rules) -> pa.
     if not len(owner):
         return _NONE
     attributes = rest_of(grouped, len(owner), rules).columns()
-    table = pa.table({
-        "trace_hi": raw.trace_hi[owner], "trace_lo": raw.trace_lo[owner], "span_id": raw.span_id[owner], "time_ns": raw.events.time_ns,
-        "name": _short(raw.events.name if rules.store_text else _without_prose(raw.events.name)), **attributes})
+    table = pa.table(
+        {
+            "trace_hi": raw.trace_hi[owner],
+            "trace_lo": raw.trace_lo[owner],
+            "span_id": raw.span_id[owner],
+            "time_ns": raw.events.time_ns,
+            "name": _short(
+                raw.events.name if rules.store_text else _without_prose(raw.events.name)
+            ),
+            **attributes,
+        }
+    )
     return table.filter(pa.array(ok[owner] & ~_event_kinds(raw.events.name)[1]))
 
 
@@ -1066,18 +1487,30 @@ def _link_rows(raw: RawSpans, ok: Bools, rules: Rules) -> pa.Table:
     if not len(owner):
         return _NONE
     attributes = rest_of(Grouped(raw.links.attributes, rules.limits), len(owner), rules).columns()
-    table = pa.table({
-        "trace_hi": raw.trace_hi[owner], "trace_lo": raw.trace_lo[owner], "span_id": raw.span_id[owner],
-        "linked_trace_hi": raw.links.trace_hi, "linked_trace_lo": raw.links.trace_lo, "linked_span_id": raw.links.span_id, **attributes})
+    table = pa.table(
+        {
+            "trace_hi": raw.trace_hi[owner],
+            "trace_lo": raw.trace_lo[owner],
+            "span_id": raw.span_id[owner],
+            "linked_trace_hi": raw.links.trace_hi,
+            "linked_trace_lo": raw.links.trace_lo,
+            "linked_span_id": raw.links.span_id,
+            **attributes,
+        }
+    )
     return table.filter(pa.array(ok[owner] & raw.links.whole_ids))
 
 
-def source_table(sources: list[Source], rules: Rules) -> tuple[Any, list[tuple[int, dict[str, Any]]]]:
+def source_table(
+    sources: list[Source], rules: Rules
+) -> tuple[Any, list[tuple[int, dict[str, Any]]]]:
     """An id per source (stable across processes: a hash of its content) and the row of each distinct one."""
     ids = np.zeros(len(sources), dtype=np.uint64)
     rows: dict[int, dict[str, Any]] = {}
     for i, source in enumerate(sources):
-        digest = hashlib.blake2b(repr(source).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        digest = hashlib.blake2b(
+            repr(source).encode("utf-8", "surrogatepass"), digest_size=8
+        ).digest()
         source_id = int.from_bytes(digest, "big")
         ids[i] = source_id
         if source_id not in rows:
@@ -1087,18 +1520,29 @@ def source_table(sources: list[Source], rules: Rules) -> tuple[Any, list[tuple[i
 
 def _names(source: Source) -> dict[str, str]:
     """Attributes of a resource that are one word or number."""
-    return {key: str(value)[:MAX_NAME] for key, value in dict(source.resource).items() if isinstance(value, str | int | float) and value != ""}
+    return {
+        key: str(value)[:MAX_NAME]
+        for key, value in dict(source.resource).items()
+        if isinstance(value, str | int | float) and value != ""
+    }
 
 
 def _source_row(source: Source, rules: Rules) -> dict[str, Any]:
     named = _names(source)
     return {
-        "service": named.get("service.name", "unknown_service"), "instance": next((named[key] for key in _HOSTS if key in named), None),
-        "version": named.get("service.version"), "namespace": named.get("service.namespace"),
-        "environment": named.get("deployment.environment.name", named.get("deployment.environment")),
-        "scope_name": source.scope_name[:MAX_NAME], "scope_version": source.scope_version[:MAX_NAME],
-        "resource_attributes": clean_attributes(source.resource, rules), "scope_attributes": clean_attributes(source.scope, rules),
-        "resource_schema_url": source.resource_schema_url[:MAX_NAME], "scope_schema_url": source.scope_schema_url[:MAX_NAME],
+        "service": named.get("service.name", "unknown_service"),
+        "instance": next((named[key] for key in _HOSTS if key in named), None),
+        "version": named.get("service.version"),
+        "namespace": named.get("service.namespace"),
+        "environment": named.get(
+            "deployment.environment.name", named.get("deployment.environment")
+        ),
+        "scope_name": source.scope_name[:MAX_NAME],
+        "scope_version": source.scope_version[:MAX_NAME],
+        "resource_attributes": clean_attributes(source.resource, rules),
+        "scope_attributes": clean_attributes(source.scope, rules),
+        "resource_schema_url": source.resource_schema_url[:MAX_NAME],
+        "scope_schema_url": source.scope_schema_url[:MAX_NAME],
     }
 
 
@@ -1110,7 +1554,13 @@ def clean_attributes(attributes: Iterable[tuple[str, Any]], rules: Rules) -> lis
         if key in out:
             continue
         text = value if isinstance(value, str) else limits.printed(value)
-        kept = privacy.clean(key, text, store_text=rules.store_text, salt=rules.salt if rules.hash_users else None, keep_long=rules.keep_long)
+        kept = privacy.clean(
+            key,
+            text,
+            store_text=rules.store_text,
+            salt=rules.salt if rules.hash_users else None,
+            keep_long=rules.keep_long,
+        )
         if kept is None:
             continue
         if len(out) >= limits.attributes or len(key) > MAX_KEY:
@@ -1126,13 +1576,27 @@ def example_body() -> bytes:
     now_ns = time.time_ns()
     spans = request.resource_spans.add().scope_spans.add().spans
     trace_id, times = b"\1" * 16, {"start_time_unix_nano": now_ns, "end_time_unix_nano": now_ns + 9}
-    served = spans.add(trace_id=trace_id, span_id=b"\1" * 8, name="POST /chat", kind=Span.SPAN_KIND_SERVER, **times)
-    call = spans.add(trace_id=trace_id, span_id=b"\2" * 8, parent_span_id=b"\1" * 8, name="chat", **times)
-    values = [AnyValue(string_value="a"), AnyValue(int_value=1), AnyValue(double_value=0.5), AnyValue(bool_value=True), AnyValue()]
+    served = spans.add(
+        trace_id=trace_id, span_id=b"\1" * 8, name="POST /chat", kind=Span.SPAN_KIND_SERVER, **times
+    )
+    call = spans.add(
+        trace_id=trace_id, span_id=b"\2" * 8, parent_span_id=b"\1" * 8, name="chat", **times
+    )
+    values = [
+        AnyValue(string_value="a"),
+        AnyValue(int_value=1),
+        AnyValue(double_value=0.5),
+        AnyValue(bool_value=True),
+        AnyValue(),
+    ]
     for owner in (served, served.events.add(), served.links.add()):
-        owner.attributes.extend(KeyValue(key=f"k{i}", value=value) for i, value in enumerate(values))
+        owner.attributes.extend(
+            KeyValue(key=f"k{i}", value=value) for i, value in enumerate(values)
+        )
     texts = {"gen_ai.operation.name": "chat", "gen_ai.response.id": "1"}
-    call.attributes.extend(KeyValue(key=key, value=AnyValue(string_value=text)) for key, text in texts.items())
+    call.attributes.extend(
+        KeyValue(key=key, value=AnyValue(string_value=text)) for key, text in texts.items()
+    )
     body: bytes = request.SerializeToString()
     return body
 

@@ -44,7 +44,9 @@ TABLE_SIZE = BINS + DENSE + 1 + 2 * _SHAPES
 
 def read_table(data: bytes) -> Table | None:
     """The weights in the bytes of an artifact's `ngram_ridge.f16`; None if they are not such a table."""
-    return np.frombuffer(data, dtype="<f2").astype(np.float32) if len(data) == 2 * TABLE_SIZE else None
+    return (
+        np.frombuffer(data, dtype="<f2").astype(np.float32) if len(data) == 2 * TABLE_SIZE else None
+    )
 
 
 def table_id(data: bytes) -> str:
@@ -59,7 +61,9 @@ def logs(shape: Sequence[float]) -> NDArray[np.float32]:
     return np.log1p(counts)
 
 
-def dense(shape: Sequence[float], mean: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.float32]:
+def dense(
+    shape: Sequence[float], mean: NDArray[np.float32], scale: NDArray[np.float32]
+) -> NDArray[np.float32]:
     """The numbers that a table weighs beside the bins, shape (DENSE,); `mean` and `scale`, shape (len(SHAPE),), bring counts to one measure."""
     out = np.empty(DENSE, dtype=np.float32)
     phases = ((logs(shape) - mean) * scale) @ _frequencies()
@@ -90,7 +94,11 @@ def score(table: Table, bins: Hashed, shape: Sequence[float]) -> float:
     """Log tokens above what is usual for the prompt's route and model, of a prompt's bins and shape."""
     words = sum(float(table.take(kind).sum()) / math.sqrt(len(kind)) for kind in bins if kind)
     mean, scale = table[-2 * _SHAPES : -_SHAPES], table[-_SHAPES:]
-    return words + float(table[BINS : BINS + DENSE] @ dense(shape, mean, scale)) + float(table[BINS + DENSE])
+    return (
+        words
+        + float(table[BINS : BINS + DENSE] @ dense(shape, mean, scale))
+        + float(table[BINS + DENSE])
+    )
 
 
 @functools.cache
@@ -103,5 +111,7 @@ def _frequencies() -> NDArray[np.float32]:
         lengths = np.sqrt(dice.chisquare(_SHAPES, _SHAPES))
         # A decomposition is unique up to signs.
         blocks.append(directions * (np.sign(np.diag(corner)) * lengths))
-    frequencies: NDArray[np.float32] = (np.hstack(blocks) / (_REACH * _SHAPES**0.5)).astype(np.float32)
+    frequencies: NDArray[np.float32] = (np.hstack(blocks) / (_REACH * _SHAPES**0.5)).astype(
+        np.float32
+    )
     return frequencies

@@ -14,13 +14,17 @@ from types import ModuleType
 
 
 class _NoPandas(MetaPathFinder):
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if fullname == "pandas":
             raise ModuleNotFoundError("pandas is not looked for here", name=fullname)
         return None
 
 
-_ARENA_MAX = -8  # of glibc's mallopt: how many heaps its threads share; freed memory of one is no use to another
+_ARENA_MAX = (
+    -8
+)  # of glibc's mallopt: how many heaps its threads share; freed memory of one is no use to another
 _DONT_NEED = 4  # of madvise
 _EVERY_S = 1.0
 _last_s = 0.0

@@ -15,5 +15,7 @@ def body(instance: str, values: Mapping[str, float], time_ns: int) -> bytes:
         resource.resource.attributes.add(key=key).value.string_value = text
     scope = resource.scope_metrics.add()
     for name, value in values.items():
-        scope.metrics.add(name=name, unit="1").gauge.data_points.add(time_unix_nano=time_ns, as_double=value)
+        scope.metrics.add(name=name, unit="1").gauge.data_points.add(
+            time_unix_nano=time_ns, as_double=value
+        )
     return bytes(request.SerializeToString())

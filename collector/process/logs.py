@@ -16,11 +16,22 @@ class _Lines(logging.Formatter):
         self._json = form == "json"
 
     def format(self, record: logging.LogRecord) -> str:
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        at = (
+            datetime.fromtimestamp(record.created, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z")
+        )
         trouble = self.formatException(record.exc_info) if record.exc_info else ""
         if not self._json:
-            return f"{at} {record.levelname.lower()} {record.name}: {record.getMessage()}" + (f"\n{trouble}" if trouble else "")
-        event = {"time": at, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
+            return f"{at} {record.levelname.lower()} {record.name}: {record.getMessage()}" + (
+                f"\n{trouble}" if trouble else ""
+            )
+        event = {
+            "time": at,
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
         return json.dumps(event | ({"exception": trouble} if trouble else {}), ensure_ascii=False)
 
 

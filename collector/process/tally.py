@@ -27,7 +27,11 @@ class Tally:
     def value(self, name: str, /, **labels: str) -> int:
         """The sum of a counter over every set of labels that has these."""
         with self._lock:
-            return sum(n for (known, have), n in self._counts.items() if known == name and labels.items() <= dict(have).items())
+            return sum(
+                n
+                for (known, have), n in self._counts.items()
+                if known == name and labels.items() <= dict(have).items()
+            )
 
     def lines(self) -> list[str]:
         """Prometheus text, one family per name."""
@@ -37,8 +41,13 @@ class Tally:
         last = ""
         for (name, labels), n in counts:
             if name != last:
-                out += [f"# HELP overrun_{name}_total {_HELP.get(name, name)}", f"# TYPE overrun_{name}_total counter"]
+                out += [
+                    f"# HELP overrun_{name}_total {_HELP.get(name, name)}",
+                    f"# TYPE overrun_{name}_total counter",
+                ]
                 last = name
             shown = ",".join(f'{key}="{value}"' for key, value in labels)
-            out.append(f"overrun_{name}_total{{{shown}}} {n}" if shown else f"overrun_{name}_total {n}")
+            out.append(
+                f"overrun_{name}_total{{{shown}}} {n}" if shown else f"overrun_{name}_total {n}"
+            )
         return out

@@ -21,12 +21,19 @@ _VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT
 def endpoint(environment: Mapping[str, str], own: Iterable[str]) -> str | None:
     """Where spans of our own go: the endpoint of the environment, unless it is one of `own` (HOST:PORT) or the SDK is switched off."""
     named = next((environment[name] for name in _VARIABLES if environment.get(name)), None)
-    if named is None or environment.get("OTEL_SDK_DISABLED", "").lower() == "true" or environment.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp":
+    if (
+        named is None
+        or environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
+        or environment.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp"
+    ):
         return None
     there = urlsplit(named if "://" in named else f"//{named}")
     for address in own:
         here = urlsplit(f"//{address}")
-        same_host = there.hostname == here.hostname or (is_loopback(there.hostname or "") and here.hostname in ("127.0.0.1", "::1", "0.0.0.0", "::"))  # noqa: S104
+        same_host = there.hostname == here.hostname or (
+            is_loopback(there.hostname or "")
+            and here.hostname in ("127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104
+        )
         if same_host and there.port == here.port:
             return None
     return named
@@ -40,7 +47,11 @@ def start(own: Iterable[str], environment: Mapping[str, str] = os.environ) -> Ca
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-    protocol = environment.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environment.get("OTEL_EXPORTER_OTLP_PROTOCOL") or "http/protobuf"
+    protocol = (
+        environment.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
+        or environment.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+        or "http/protobuf"
+    )
     exporter: SpanExporter
     if protocol == "grpc":
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as Grpc
@@ -50,7 +61,11 @@ def start(own: Iterable[str], environment: Mapping[str, str] = os.environ) -> Ca
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as Http
 
         exporter = Http()
-    provider = TracerProvider(resource=Resource.create({"service.name": environment.get("OTEL_SERVICE_NAME") or "overrun"}))
+    provider = TracerProvider(
+        resource=Resource.create(
+            {"service.name": environment.get("OTEL_SERVICE_NAME") or "overrun"}
+        )
+    )
     provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
     return provider.shutdown

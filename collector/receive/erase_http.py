@@ -30,7 +30,9 @@ class Whom(msgspec.Struct, forbid_unknown_fields=True):
     tenant: str | None = None
 
 
-_WHOM: Final = msgspec.json.Decoder(Whom)  # made here and not by the first two who ask at once, which msgspec does not survive (analysis/words/encoding.py)
+_WHOM: Final = msgspec.json.Decoder(
+    Whom
+)  # made here and not by the first two who ask at once, which msgspec does not survive (analysis/words/encoding.py)
 
 
 def route(pipeline: Pipeline, token: str | None) -> Route:
@@ -40,12 +42,19 @@ def route(pipeline: Pipeline, token: str | None) -> Route:
         try:
             auth.check(request.headers.get("authorization"), token)
             if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
-                raise UnsupportedMedia(f"send {JSON}, such as {{\"tenant\": \"acme\"}}")
+                raise UnsupportedMedia(f'send {JSON}, such as {{"tenant": "acme"}}')
             whom = _whom(await _body(request))
             done = await asyncio.wrap_future(
-                pipeline.writer.call(lambda connection: forget(connection, pipeline.store.salt(), user=whom.user, tenant=whom.tenant)))
+                pipeline.writer.call(
+                    lambda connection: forget(
+                        connection, pipeline.store.salt(), user=whom.user, tenant=whom.tenant
+                    )
+                )
+            )
         except CollectorError as error:
-            return Response(msgspec.json.encode({"error": str(error)}), error.http_status, media_type=JSON)
+            return Response(
+                msgspec.json.encode({"error": str(error)}), error.http_status, media_type=JSON
+            )
         return Response(msgspec.json.encode(asdict(done)), media_type=JSON)
 
     return Route("/v1/forget", erase, methods=["POST"])
@@ -64,8 +73,7 @@ def _whom(body: bytes) -> Whom:
     try:
         whom = _WHOM.decode(body)
     except msgspec.DecodeError as error:
-        raise BadPayload(f"not {{\"user\": ...}} or {{\"tenant\": ...}}: {error}") from error
+        raise BadPayload(f'not {{"user": ...}} or {{"tenant": ...}}: {error}') from error
     if bool(whom.user) == bool(whom.tenant):
         raise BadPayload('name one of the two: {"user": ...} or {"tenant": ...}')
     return whom
-

@@ -32,10 +32,17 @@ def metric_lines(pipeline: Pipeline) -> list[str]:
     writer = pipeline.writer
     out: list[str] = []
     for name in writer.counters.__slots__:
-        out += [f"# HELP overrun_{name}_total {_HELP[name]}", f"# TYPE overrun_{name}_total counter", f"overrun_{name}_total {getattr(writer.counters, name)}"]
+        out += [
+            f"# HELP overrun_{name}_total {_HELP[name]}",
+            f"# TYPE overrun_{name}_total counter",
+            f"overrun_{name}_total {getattr(writer.counters, name)}",
+        ]
     gauges: dict[str, tuple[str, float]] = {
         "waiting_bytes": ("Bytes of bodies that wait for a commit.", writer.waiting_bytes),
-        "queue_limit_bytes": ("Beyond so many waiting bytes senders are asked to come again.", writer.queue_bytes),
+        "queue_limit_bytes": (
+            "Beyond so many waiting bytes senders are asked to come again.",
+            writer.queue_bytes,
+        ),
         "pending_traces": ("Traces that wait to be assembled.", len(pipeline.quiet)),
         "store_writable": ("Whether the last commit was taken.", float(writer.refusal is None)),
         "start_time_seconds": ("When the process started, Unix time.", _STARTED_S),
@@ -43,7 +50,11 @@ def metric_lines(pipeline: Pipeline) -> list[str]:
     with contextlib.suppress(duckdb.Error):  # it is being opened anew
         gauges["db_bytes"] = ("Blocks in use and the write-ahead log.", used_bytes(pipeline.store))
     for name, (help_, value) in gauges.items():
-        out += [f"# HELP overrun_{name} {help_}", f"# TYPE overrun_{name} gauge", f"overrun_{name} {value:.17g}"]
+        out += [
+            f"# HELP overrun_{name} {help_}",
+            f"# TYPE overrun_{name} gauge",
+            f"overrun_{name} {value:.17g}",
+        ]
     return out + writer.tally.lines()
 
 
@@ -66,4 +77,9 @@ def readiness(pipeline: Pipeline) -> tuple[bool, dict[str, Any]]:
     oldest = pipeline.quiet.oldest_s()
     # Requests whose last span came before this moment (Unix s) are in every answer.
     until = time.time() - (0.0 if oldest is None else time.monotonic() - oldest)
-    return status == "ready", {"status": status, "waiting_bytes": writer.waiting_bytes, "pending_traces": len(pipeline.quiet), "assembled_until": until}
+    return status == "ready", {
+        "status": status,
+        "waiting_bytes": writer.waiting_bytes,
+        "pending_traces": len(pipeline.quiet),
+        "assembled_until": until,
+    }

@@ -92,5 +92,7 @@ class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
     def _refuse(self, status: int) -> None:
         self._end_head()
         if self.transport is not None and not self.transport.is_closing():
-            self.transport.write(STATUS_LINE[status] + b"content-length: 0\r\nconnection: close\r\n\r\n")
+            self.transport.write(
+                STATUS_LINE[status] + b"content-length: 0\r\nconnection: close\r\n\r\n"
+            )
             self.transport.close()

@@ -26,25 +26,37 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 def server(writer: Writer, max_body_bytes: int, token: str | None = None) -> grpc.aio.Server:
     """A gRPC server with the OTLP services; the caller adds a port and starts it. With a `token`, senders must carry it."""
-    options = [("grpc.max_receive_message_length", max_body_bytes), ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", _STREAMS)]
+    options = [
+        ("grpc.max_receive_message_length", max_body_bytes),
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", _STREAMS),
+    ]
     made = grpc.aio.server(options=options)
     handlers = [
-        grpc.method_handlers_generic_handler(service, {"Export": grpc.unary_unary_rpc_method_handler(_export(signal, writer, token))})
+        grpc.method_handlers_generic_handler(
+            service, {"Export": grpc.unary_unary_rpc_method_handler(_export(signal, writer, token))}
+        )
         for signal, service in _SERVICES.items()
     ]
     made.add_generic_rpc_handlers(tuple(handlers))
     return made
 
 
-def _export(signal: str, writer: Writer, token: str | None) -> Callable[[bytes, Any], Awaitable[bytes]]:
+def _export(
+    signal: str, writer: Writer, token: str | None
+) -> Callable[[bytes, Any], Awaitable[bytes]]:
     async def export(body: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         try:
             auth.check(dict(context.invocation_metadata() or ()).get("authorization"), token)
             stored = await store(signal, body, writer)
         except CollectorError as error:
-            writer.tally.count("refused_requests", protocol="grpc", signal=signal, reason=error.reason)
+            writer.tally.count(
+                "refused_requests", protocol="grpc", signal=signal, reason=error.reason
+            )
             status = responses.failure(error)
-            context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+            context.set_trailing_metadata(
+                (("grpc-status-details-bin", status.SerializeToString()),)
+            )
             await context.abort(_CODES[error.grpc_status], str(error))
         return bytes(responses.success(signal, stored).SerializeToString())
 

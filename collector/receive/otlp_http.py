@@ -18,7 +18,16 @@ from overrun.collector.access import auth
 from overrun.collector.config import CollectorSettings
 from overrun.collector.decode import otlp_json
 from overrun.collector.decode.old_otlp import modern
-from overrun.collector.errors import BadPayload, CollectorError, NoSuchPath, PayloadTooLarge, QueueFull, TooSlow, UnsupportedMedia, WrongMethod
+from overrun.collector.errors import (
+    BadPayload,
+    CollectorError,
+    NoSuchPath,
+    PayloadTooLarge,
+    QueueFull,
+    TooSlow,
+    UnsupportedMedia,
+    WrongMethod,
+)
 from overrun.collector.ingest.writer import LOGS, METRICS, TRACES, Stored, Writer
 from overrun.collector.normalise import log_records
 from overrun.collector.receive import responses
@@ -46,7 +55,9 @@ class _Arriving:
         def take(size: int) -> None:
             nonlocal held
             if self._held + size > self._limit and self._held > held:
-                raise QueueFull(f"{self._held} bytes are still arriving, the limit is {self._limit}: come again")
+                raise QueueFull(
+                    f"{self._held} bytes are still arriving, the limit is {self._limit}: come again"
+                )
             self._held += size
             held += size
 
@@ -59,7 +70,9 @@ class _Arriving:
 class Receiver:
     """OTLP over HTTP in front of a writer: `routes()` for the application. With a `token`, senders must carry it."""
 
-    def __init__(self, writer: Writer, settings: CollectorSettings, token: str | None = None) -> None:
+    def __init__(
+        self, writer: Writer, settings: CollectorSettings, token: str | None = None
+    ) -> None:
         self._writer = writer
         self._settings = settings
         self._token = token
@@ -69,7 +82,11 @@ class Receiver:
 
     def routes(self) -> list[Route]:
         """The three OTLP paths, also where Langfuse's SDKs send; whatever else is asked below /v1/ hears in OTLP's words that it is not there."""
-        signals = [Route(f"{prefix}/v1/{signal}", self._endpoint(signal)) for prefix in ("", _LANGFUSE) for signal in responses.SIGNALS]
+        signals = [
+            Route(f"{prefix}/v1/{signal}", self._endpoint(signal))
+            for prefix in ("", _LANGFUSE)
+            for signal in responses.SIGNALS
+        ]
         # Without `methods` a class takes every method; a function would be answered 405 in plain text.
         return [*signals, Route("/v1/{rest:path}", self._endpoint(None))]
 
@@ -86,7 +103,9 @@ class Receiver:
     async def _receive(self, signal: str | None, request: Request) -> Response:
         media = _media(request)
         origin = request.headers.get("origin", "")
-        allowed = bool(origin) and (origin in self._settings.cors_origins or "*" in self._settings.cors_origins)
+        allowed = bool(origin) and (
+            origin in self._settings.cors_origins or "*" in self._settings.cors_origins
+        )
         if request.method == "OPTIONS" and allowed and signal:
             return Response(status_code=204, headers=_cors(origin))
         try:
@@ -98,7 +117,9 @@ class Receiver:
             stored = await self._store(signal, media, request)
             answer = _answer(responses.success(signal, stored), media, 200)
         except CollectorError as error:
-            self._writer.tally.count("refused_requests", protocol="http", signal=signal or "none", reason=error.reason)
+            self._writer.tally.count(
+                "refused_requests", protocol="http", signal=signal or "none", reason=error.reason
+            )
             answer = _failed(error, media)
         if allowed:
             answer.headers.update(_cors(origin))
@@ -106,13 +127,19 @@ class Receiver:
 
     async def _store(self, signal: str, media: str, request: Request) -> Stored:
         if media not in (PROTOBUF, JSON):
-            raise UnsupportedMedia(f"content type {media[:100] or '(none)'!r} is not OTLP: send {PROTOBUF} or {JSON}")
+            raise UnsupportedMedia(
+                f"content type {media[:100] or '(none)'!r} is not OTLP: send {PROTOBUF} or {JSON}"
+            )
         limits = self._settings
         self._check_room(signal, request.headers.get("content-length", ""))
         with self._arriving.body() as take:
             sent = await _read(request, limits.max_body_mib << 20, limits.body_timeout_s, take)
             encoding = request.headers.get("content-encoding", "")
-            body = _decompressed(sent, encoding, (limits.max_decompressed_mib if encoding else limits.max_body_mib) << 20)
+            body = _decompressed(
+                sent,
+                encoding,
+                (limits.max_decompressed_mib if encoding else limits.max_body_mib) << 20,
+            )
             if media == JSON:
                 body = await self._from_json(signal, body)
         return await store(signal, body, self._writer)
@@ -130,7 +157,9 @@ class Receiver:
 
 
 def _no_such_path(request: Request) -> NoSuchPath:
-    return NoSuchPath(f"nothing is received at {request.url.path[:100]!r}: send to {', '.join(f'/v1/{s}' for s in responses.SIGNALS)}")
+    return NoSuchPath(
+        f"nothing is received at {request.url.path[:100]!r}: send to {', '.join(f'/v1/{s}' for s in responses.SIGNALS)}"
+    )
 
 
 async def not_found(request: Request, error: Exception) -> Response:
@@ -147,8 +176,13 @@ def _media(request: Request) -> str:
 
 def _cors(origin: str) -> dict[str, str]:
     """What lets a page of an allowed origin send from the browser."""
-    return {"access-control-allow-origin": origin, "access-control-allow-methods": "POST", "access-control-max-age": "7200", "vary": "origin",
-            "access-control-allow-headers": "authorization, content-encoding, content-type, traceparent, tracestate, x-requested-with"}
+    return {
+        "access-control-allow-origin": origin,
+        "access-control-allow-methods": "POST",
+        "access-control-max-age": "7200",
+        "vary": "origin",
+        "access-control-allow-headers": "authorization, content-encoding, content-type, traceparent, tracestate, x-requested-with",
+    }
 
 
 async def store(signal: str, body: bytes, writer: Writer) -> Stored:
@@ -163,7 +197,9 @@ async def store(signal: str, body: bytes, writer: Writer) -> Stored:
     return await asyncio.wrap_future(writer.submit(TRACES if signal == "traces" else METRICS, body))
 
 
-async def _read(request: Request, limit: int, timeout_s: float, take: Callable[[int], None]) -> bytes:
+async def _read(
+    request: Request, limit: int, timeout_s: float, take: Callable[[int], None]
+) -> bytes:
     try:
         async with asyncio.timeout(timeout_s):
             return await _read_all(request, limit, take)
@@ -174,7 +210,9 @@ async def _read(request: Request, limit: int, timeout_s: float, take: Callable[[
 async def _read_all(request: Request, limit: int, take: Callable[[int], None]) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
-        raise PayloadTooLarge(f"the body has {declared} bytes, the limit is {limit}: send smaller batches")
+        raise PayloadTooLarge(
+            f"the body has {declared} bytes, the limit is {limit}: send smaller batches"
+        )
     parts: list[bytes] = []
     size = 0
     try:
@@ -202,12 +240,18 @@ def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
         elif encoding == "deflate":
             out = _inflate(body, limit, -zlib.MAX_WBITS)
         else:
-            raise UnsupportedMedia(f"content encoding {encoding[:100]!r} is not known: use gzip, zstd, deflate or none")
+            raise UnsupportedMedia(
+                f"content encoding {encoding[:100]!r} is not known: use gzip, zstd, deflate or none"
+            )
     except (zlib.error, zstandard.ZstdError) as error:
-        wanted = "deflate, neither with a zlib header nor without" if encoding == "deflate" else encoding
+        wanted = (
+            "deflate, neither with a zlib header nor without" if encoding == "deflate" else encoding
+        )
         raise BadPayload(f"the body is not {wanted}: {error}") from error
     if len(out) > limit:
-        raise PayloadTooLarge(f"the body decompresses to more than {limit} bytes: send smaller batches")
+        raise PayloadTooLarge(
+            f"the body decompresses to more than {limit} bytes: send smaller batches"
+        )
     return out
 
 
@@ -223,7 +267,9 @@ def _is_bare(body: bytes) -> bool:
 def _inflate(body: bytes, limit: int, bits: int) -> bytes:
     stream = zlib.decompressobj(bits)
     out = stream.decompress(body, limit + 1)
-    while stream.eof and stream.unused_data and len(out) <= limit:  # gzip members may follow each other
+    while (
+        stream.eof and stream.unused_data and len(out) <= limit
+    ):  # gzip members may follow each other
         body, stream = stream.unused_data, zlib.decompressobj(bits)
         out += stream.decompress(body, limit + 1 - len(out))
     if len(out) <= limit and not stream.eof:

@@ -35,11 +35,19 @@ _COMPRESSED = (".gz", ".zst", ".zstd")
 _KINDS = (".pb", ".binpb", ".proto", ".otlp", ".json", ".jsonl", ".ndjson", ".prom")
 # Only where named: a folder may hold any table.
 _TABLES = (".csv", ".parquet")
-_ROOTS = {"resourceSpans": "traces", "resource_spans": "traces", "resourceMetrics": "metrics", "resource_metrics": "metrics",
-          "resourceLogs": "logs", "resource_logs": "logs"}
-EXPECTED = ("OTLP (protobuf, JSON, or a line or a length a request, as the Collector's file exporter writes them), a saved Prometheus metrics page .prom, "
-            "what Jaeger, Zipkin, Tempo or Langfuse export as JSON, each also compressed by gzip or zstd; "
-            f"or what a load test wrote: {load_tests.EXPECTED}")
+_ROOTS = {
+    "resourceSpans": "traces",
+    "resource_spans": "traces",
+    "resourceMetrics": "metrics",
+    "resource_metrics": "metrics",
+    "resourceLogs": "logs",
+    "resource_logs": "logs",
+}
+EXPECTED = (
+    "OTLP (protobuf, JSON, or a line or a length a request, as the Collector's file exporter writes them), a saved Prometheus metrics page .prom, "
+    "what Jaeger, Zipkin, Tempo or Langfuse export as JSON, each also compressed by gzip or zstd; "
+    f"or what a load test wrote: {load_tests.EXPECTED}"
+)
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 # Any longer first message would begin as a bare request does, with the tag of its first field.
 _MOST_FRAMED = 0x0A << 24
@@ -113,7 +121,9 @@ def says_its_times(path: Path) -> bool:
         raise ImportFailed(f"{path} cannot be read: {error}") from error
 
 
-def read_bodies(path: Path, notes: list[str] | None = None, page_ns: int | None = None) -> Iterator[tuple[str, bytes]]:
+def read_bodies(
+    path: Path, notes: list[str] | None = None, page_ns: int | None = None
+) -> Iterator[tuple[str, bytes]]:
     """(signal, protobuf body) of every request in a file; what must be known of a load test is added to `notes`. `page_ns` is when a saved metrics page
     was read, by default its file's time.
 
@@ -134,14 +144,20 @@ def read_bodies(path: Path, notes: list[str] | None = None, page_ns: int | None 
         raise ImportFailed(f"{path} cannot be read: {error}") from error
 
 
-def _of_content(path: Path, stream: IO[bytes], notes: list[str] | None, page_ns: int | None) -> Iterator[tuple[str, bytes]]:
+def _of_content(
+    path: Path, stream: IO[bytes], notes: list[str] | None, page_ns: int | None
+) -> Iterator[tuple[str, bytes]]:
     """The bodies of an unpacked file, by what it begins with."""
     start, text = _beginning(stream)
     if _begins_page(path, text):
         yield "metrics", _page(path, stream.read().decode("utf-8-sig"), page_ns)
     elif _framed(start):
         yield from _frames(path, stream)
-    elif text[:1] in (b"{", b"[") or _kind(path) in (".json", ".jsonl", ".ndjson") or start.startswith(_UTF16):
+    elif (
+        text[:1] in (b"{", b"[")
+        or _kind(path) in (".json", ".jsonl", ".ndjson")
+        or start.startswith(_UTF16)
+    ):
         yield from _json_bodies(path, stream, notes)
     else:
         body = modern(stream.read())
@@ -160,7 +176,11 @@ def _begins_page(path: Path, text: bytes) -> bool:
 
 def _framed(start: bytes) -> bool:
     """Whether each message has its length before it, as the Collector's file exporter writes protobuf and what it compresses message by message."""
-    return len(start) > 4 and 0 < int.from_bytes(start[:4], "big") < _MOST_FRAMED and (start[4:8] == _ZSTD or start[4:5] in (b"\n", b"{"))
+    return (
+        len(start) > 4
+        and 0 < int.from_bytes(start[:4], "big") < _MOST_FRAMED
+        and (start[4:8] == _ZSTD or start[4:5] in (b"\n", b"{"))
+    )
 
 
 def _frames(path: Path, stream: IO[bytes]) -> Iterator[tuple[str, bytes]]:
@@ -180,7 +200,9 @@ def _frames(path: Path, stream: IO[bytes]) -> Iterator[tuple[str, bytes]]:
             yield _signal_of(path, body), body
 
 
-def _json_bodies(path: Path, stream: IO[bytes], notes: list[str] | None) -> Iterator[tuple[str, bytes]]:
+def _json_bodies(
+    path: Path, stream: IO[bytes], notes: list[str] | None
+) -> Iterator[tuple[str, bytes]]:
     """The bodies of a file of JSON: OTLP or what another tool exported, of which lines are read one by one, or a load test's result."""
     begin = next((line for line in stream if line.strip()), b"")
     if begin.startswith(_UTF16):
@@ -208,7 +230,9 @@ def _json_bodies(path: Path, stream: IO[bytes], notes: list[str] | None) -> Iter
     try:
         test = load_tests.read(load_tests.documents_of(data), path.stat().st_mtime_ns)
     except BadPayload as error:
-        what = unread.of_bytes(data[:_HEAD]) or next((what for value in values or _values(data) if (what := unread.of_document(value))), "")
+        what = unread.of_bytes(data[:_HEAD]) or next(
+            (what for value in values or _values(data) if (what := unread.of_document(value))), ""
+        )
         raise BadPayload(f"it looks like {what}") if what else error from None
     yield from _of_load_test(path, test, hashlib.sha256(data).digest(), notes)
 
@@ -242,7 +266,9 @@ def _exported(value: Any) -> list[Any]:
     return _otlp(value) or _documents(value)
 
 
-def _of_load_test(path: Path, test: load_tests.LoadTest, digest: bytes, notes: list[str] | None) -> Iterator[tuple[str, bytes]]:
+def _of_load_test(
+    path: Path, test: load_tests.LoadTest, digest: bytes, notes: list[str] | None
+) -> Iterator[tuple[str, bytes]]:
     if notes is not None:
         notes.extend(f"{path.name}: {note}" for note in test.notes)
     for body in load_tests.bodies(test, digest):
@@ -256,7 +282,9 @@ def _page(path: Path, text: str, page_ns: int | None) -> bytes:
         raise BadPayload("no sample on the page")
     written_ns = path.stat().st_mtime_ns if page_ns is None else page_ns
     service = prometheus.service_of(families) or "scrape"
-    return prometheus.request(families, service=service, instance=path.resolve().parent.name, time_ns=written_ns)
+    return prometheus.request(
+        families, service=service, instance=path.resolve().parent.name, time_ns=written_ns
+    )
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -281,7 +309,9 @@ class _Unzstd(io.RawIOBase):
 
     def readinto(self, into: Any) -> int:
         while not self._ready:
-            piece = (self._frame.unused_data if self._frame.eof else b"") or self._packed.read(1 << 16)
+            piece = (self._frame.unused_data if self._frame.eof else b"") or self._packed.read(
+                1 << 16
+            )
             if not piece:
                 if self._frame.eof:
                     return 0
@@ -304,7 +334,11 @@ def _documents(value: Any) -> list[Any]:
 
 def _from_json(document: Any) -> Iterator[tuple[str, bytes]]:
     """A body per signal in a request; more than one is nobody's request, but what people put together."""
-    found = [(root, signal) for root, signal in _ROOTS.items() if isinstance(document, dict) and root in document]
+    found = [
+        (root, signal)
+        for root, signal in _ROOTS.items()
+        if isinstance(document, dict) and root in document
+    ]
     if not found:
         raise BadPayload("no resourceSpans, resourceMetrics or resourceLogs at the top")
     for _, signal in found:
@@ -314,7 +348,11 @@ def _from_json(document: Any) -> Iterator[tuple[str, bytes]]:
 def _signal_of(path: Path, body: bytes) -> str:
     """The signal that a protobuf body carries: by the file's name, else by which message it fills with sense."""
     named = [signal for signal in ("traces", "metrics", "logs") if f".{signal}." in path.name]
-    checks: dict[str, Callable[[bytes], bool]] = {"traces": _has_spans, "metrics": _has_metrics, "logs": _has_logs}
+    checks: dict[str, Callable[[bytes], bool]] = {
+        "traces": _has_spans,
+        "metrics": _has_metrics,
+        "logs": _has_logs,
+    }
     for signal in named or list(checks):
         try:
             if checks[signal](body):
@@ -322,18 +360,36 @@ def _signal_of(path: Path, body: bytes) -> str:
         except DecodeError:
             continue
     what = unread.of_bytes(body[:_HEAD])
-    raise BadPayload(f"it looks like {what}" if what else f"no {' or '.join(named or list(checks))} export request in protobuf; expected {EXPECTED}")
+    raise BadPayload(
+        f"it looks like {what}"
+        if what
+        else f"no {' or '.join(named or list(checks))} export request in protobuf; expected {EXPECTED}"
+    )
 
 
 def _has_spans(body: bytes) -> bool:
-    spans = [s for r in ExportTraceServiceRequest.FromString(body).resource_spans for scope in r.scope_spans for s in scope.spans]
+    spans = [
+        s
+        for r in ExportTraceServiceRequest.FromString(body).resource_spans
+        for scope in r.scope_spans
+        for s in scope.spans
+    ]
     return any(len(s.trace_id) == 16 and len(s.span_id) == 8 for s in spans)
 
 
 def _has_metrics(body: bytes) -> bool:
-    metrics = [m for r in ExportMetricsServiceRequest.FromString(body).resource_metrics for scope in r.scope_metrics for m in scope.metrics]
+    metrics = [
+        m
+        for r in ExportMetricsServiceRequest.FromString(body).resource_metrics
+        for scope in r.scope_metrics
+        for m in scope.metrics
+    ]
     return any(m.name and m.WhichOneof("data") for m in metrics)
 
 
 def _has_logs(body: bytes) -> bool:
-    return any(scope.log_records for r in ExportLogsServiceRequest.FromString(body).resource_logs for scope in r.scope_logs)
+    return any(
+        scope.log_records
+        for r in ExportLogsServiceRequest.FromString(body).resource_logs
+        for scope in r.scope_logs
+    )

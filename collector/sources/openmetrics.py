@@ -9,10 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_SAMPLE = re.compile(r'([^\s{]+)(\{(?:[^"}]|"(?:\\.|[^"\\])*")*\})?[ \t]+(\S+)(?:[ \t]+([^\s#]\S*))?(?:[ \t]+#.*)?\s*')
+_SAMPLE = re.compile(
+    r'([^\s{]+)(\{(?:[^"}]|"(?:\\.|[^"\\])*")*\})?[ \t]+(\S+)(?:[ \t]+([^\s#]\S*))?(?:[ \t]+#.*)?\s*'
+)
 _TYPE = re.compile(r"# TYPE (\S+) (\S+)\s*")
 # Types that the older format does not have.
-_PLAIN_TYPES = {"unknown": "untyped", "info": "gauge", "stateset": "gauge", "gaugehistogram": "untyped"}
+_PLAIN_TYPES = {
+    "unknown": "untyped",
+    "info": "gauge",
+    "stateset": "gauge",
+    "gaugehistogram": "untyped",
+}
 
 
 def plain(text: str) -> str:

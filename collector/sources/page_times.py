@@ -16,10 +16,14 @@ from overrun.collector.errors import ImportFailed
 # Nobody reads one engine's page more often than this; files that are written by a copy lie closer together.
 _CLOSEST_S = 0.1
 _EPOCH = re.compile(r"(?<!\d)(1[0-9]{9}|2[0-9]{9})(\d{3})?(?!\d)")
-_ISO = re.compile(r"(20\d\d)-?([01]\d)-?([0-3]\d)[T _-]?([0-2]\d)[:_-]?([0-5]\d)[:_-]?([0-5]\d)(?:\.\d+)?(Z)?")
+_ISO = re.compile(
+    r"(20\d\d)-?([01]\d)-?([0-3]\d)[T _-]?([0-2]\d)[:_-]?([0-5]\d)[:_-]?([0-5]\d)(?:\.\d+)?(Z)?"
+)
 
 
-def page_times(pages: Iterable[Path], every_s: float | None, say_their_own: Callable[[Path], bool]) -> dict[Path, int]:
+def page_times(
+    pages: Iterable[Path], every_s: float | None, say_their_own: Callable[[Path], bool]
+) -> dict[Path, int]:
     """The time (nanoseconds since 1970) of each page; pages of a folder are of one engine and in the order of their names.
 
     `every_s` is how far apart they were read, the last one at its file's time. `say_their_own` reads a page and says whether its samples carry times.
@@ -36,7 +40,9 @@ def page_times(pages: Iterable[Path], every_s: float | None, say_their_own: Call
     return out
 
 
-def _of_folder(folder: Path, pages: list[Path], every_s: float | None, say_their_own: Callable[[Path], bool]) -> dict[Path, int]:
+def _of_folder(
+    folder: Path, pages: list[Path], every_s: float | None, say_their_own: Callable[[Path], bool]
+) -> dict[Path, int]:
     written = {page: page.stat().st_mtime_ns for page in pages}
     if every_s is not None:
         last, step_ns = max(written.values()), int(every_s * 1e9)
@@ -46,13 +52,20 @@ def _of_folder(folder: Path, pages: list[Path], every_s: float | None, say_their
         return named
     between_s = (max(written.values()) - min(written.values())) / 1e9
     distinct = len(set(written.values())) == len(pages)
-    if len(pages) > 1 and (not distinct or between_s < (len(pages) - 1) * _CLOSEST_S) and not say_their_own(pages[0]):
-        moment = datetime.fromtimestamp(max(written.values()) / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if (
+        len(pages) > 1
+        and (not distinct or between_s < (len(pages) - 1) * _CLOSEST_S)
+        and not say_their_own(pages[0])
+    ):
+        moment = datetime.fromtimestamp(max(written.values()) / 1e9, UTC).strftime(
+            "%Y-%m-%dT%H:%M:%SZ"
+        )
         raise ImportFailed(
             f"{len(pages)} pages in {folder.name} have file times of one moment ({moment}), so it is not known when each was read: "
             "say how far apart they were read, in the order of their names, with `overrun import --every 15s`, or name them by their time "
             "(1795640636.prom, 20261126T005910Z.prom), or copy them with their times (cp -p, rsync -t, tar; git keeps none). "
-            "Pages of several engines belong into a folder each")
+            "Pages of several engines belong into a folder each"
+        )
     return written
 
 
@@ -60,7 +73,9 @@ def _named(name: str) -> int | None:
     """The time that a file's name says: seconds or milliseconds since 1970, or an ISO time, of UTC where it names no zone."""
     if found := _ISO.search(name):
         try:
-            return int(datetime(*(int(part) for part in found.groups()[:6]), tzinfo=UTC).timestamp()) * 1_000_000_000  # type: ignore[misc,arg-type]
+            year, month, day, hour, minute, second = map(int, found.groups()[:6])
+            said = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+            return int(said.timestamp()) * 1_000_000_000
         except ValueError:
             return None
     found = _EPOCH.search(name)

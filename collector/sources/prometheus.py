@@ -12,7 +12,11 @@ from typing import Any
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE, Metric, ScopeMetrics
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AGGREGATION_TEMPORALITY_CUMULATIVE,
+    Metric,
+    ScopeMetrics,
+)
 from prometheus_client import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families as plain_text
 
@@ -24,8 +28,18 @@ MAX_SAMPLES = 200_000  # of one page; a page with more is no engine's
 PROCESS_START = "process_start_time_seconds"
 # First words of metric names -> what runs there.
 _SERVICES = {
-    "vllm": "vllm", "sglang": "sglang", "tgi": "tgi", "nv": "triton", "trtllm": "trtllm", "dynamo": "dynamo", "dcgm": "dcgm-exporter", "lmdeploy": "lmdeploy",
-    "llamacpp": "llama.cpp", "te": "text-embeddings-inference", "ollama": "ollama", "litellm": "litellm",
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "tgi": "tgi",
+    "nv": "triton",
+    "trtllm": "trtllm",
+    "dynamo": "dynamo",
+    "dcgm": "dcgm-exporter",
+    "lmdeploy": "lmdeploy",
+    "llamacpp": "llama.cpp",
+    "te": "text-embeddings-inference",
+    "ollama": "ollama",
+    "litellm": "litellm",
 }
 # Labels by which a federating Prometheus says whose samples these are.
 _FEDERATED = ("exported_instance", "instance")
@@ -45,7 +59,9 @@ def parse(text: str, content_type: str = "") -> list[Family]:
         for family in plain_text(text):
             samples += len(family.samples)
             if samples > MAX_SAMPLES:
-                raise BadPayload(f"the page has more than {MAX_SAMPLES:,} samples: is it an engine's /metrics?")
+                raise BadPayload(
+                    f"the page has more than {MAX_SAMPLES:,} samples: is it an engine's /metrics?"
+                )
             families.append(family)
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise BadPayload(f"the page is not Prometheus text: {error}") from error
@@ -57,7 +73,9 @@ def counters(families: Iterable[Family]) -> dict[tuple[str, tuple[tuple[str, str
     out = {}
     for family in families:
         for sample in family.samples:
-            grows = family.type == "counter" or (family.type in ("histogram", "summary") and sample.name.endswith("_count"))
+            grows = family.type == "counter" or (
+                family.type in ("histogram", "summary") and sample.name.endswith("_count")
+            )
             if grows and not sample.name.endswith("_created") and math.isfinite(sample.value):
                 out[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
     return out
@@ -70,7 +88,9 @@ def started(families: Iterable[Family]) -> float | None:
 
 def _starts(families: Iterable[Family]) -> dict[str | None, float]:
     """The start of each process on the page, by the instance that its samples are of (None: the page's own)."""
-    samples = (s for f in families if f.name == PROCESS_START for s in f.samples if 0 < s.value < 9e9)
+    samples = (
+        s for f in families if f.name == PROCESS_START for s in f.samples if 0 < s.value < 9e9
+    )
     return {_federated(sample.labels): sample.value for sample in samples}
 
 
@@ -109,11 +129,16 @@ def request(families: Iterable[Family], *, service: str, instance: str, time_ns:
     """
     out = ExportMetricsServiceRequest()
     resource = out.resource_metrics.add()
-    resource.resource.attributes.extend(_pairs({"service.name": service, "service.instance.id": instance}))
+    resource.resource.attributes.extend(
+        _pairs({"service.name": service, "service.instance.id": instance})
+    )
     scope = resource.scope_metrics.add()
     scope.scope.name = "overrun.scrape"
     families = list(families)
-    times = _Times(time_ns, {whose: min(int(began * 1e9), time_ns) for whose, began in _starts(families).items()})
+    times = _Times(
+        time_ns,
+        {whose: min(int(began * 1e9), time_ns) for whose, began in _starts(families).items()},
+    )
     try:
         for family in families:
             if family.type in ("histogram", "gaugehistogram"):
@@ -123,7 +148,9 @@ def request(families: Iterable[Family], *, service: str, instance: str, time_ns:
             else:
                 _numbers(scope, family, times)
     except (ValueError, OverflowError) as error:
-        raise BadPayload(f"the page has a count or a time that no metric can have: {error}") from error
+        raise BadPayload(
+            f"the page has a count or a time that no metric can have: {error}"
+        ) from error
     return bytes(out.SerializeToString())
 
 
@@ -136,7 +163,9 @@ class _Times:
 
     def of(self, samples: Sequence[Any]) -> int:
         """The newest time that samples of one series say, else that of the page."""
-        said = [int(float(sample.timestamp) * 1e9) for sample in samples if sample.timestamp is not None]
+        said = [
+            int(float(sample.timestamp) * 1e9) for sample in samples if sample.timestamp is not None
+        ]
         return max(said, default=self.read_ns)
 
     def since(self, labels: dict[str, str]) -> int:
@@ -144,18 +173,35 @@ class _Times:
         return self.starts.get(_federated(labels), 0)
 
 
-def up(*, service: str, instance: str, time_ns: int, is_up: bool, state: str = "", reason: str = "", took_s: float | None = None,
-       interval_s: float | None = None) -> bytes:
+def up(
+    *,
+    service: str,
+    instance: str,
+    time_ns: int,
+    is_up: bool,
+    state: str = "",
+    reason: str = "",
+    took_s: float | None = None,
+    interval_s: float | None = None,
+) -> bytes:
     """The `up` gauge of one target with its state (up, down, unreadable) and why, and how long reading it took, as a request of its own."""
     out = ExportMetricsServiceRequest()
     resource = out.resource_metrics.add()
-    resource.resource.attributes.extend(_pairs({"service.name": service, "service.instance.id": instance}))
+    resource.resource.attributes.extend(
+        _pairs({"service.name": service, "service.instance.id": instance})
+    )
     metrics = resource.scope_metrics.add().metrics
-    point = metrics.add(name="up").gauge.data_points.add(time_unix_nano=time_ns, as_double=float(is_up))
+    point = metrics.add(name="up").gauge.data_points.add(
+        time_unix_nano=time_ns, as_double=float(is_up)
+    )
     point.attributes.extend(_pairs({"state": state, "reason": reason}))
     if took_s is not None:
-        point = metrics.add(name="scrape_duration_seconds", unit="s").gauge.data_points.add(time_unix_nano=time_ns, as_double=took_s)
-        point.attributes.extend(_pairs({"interval_s": "" if interval_s is None else f"{interval_s:g}"}))
+        point = metrics.add(name="scrape_duration_seconds", unit="s").gauge.data_points.add(
+            time_unix_nano=time_ns, as_double=took_s
+        )
+        point.attributes.extend(
+            _pairs({"interval_s": "" if interval_s is None else f"{interval_s:g}"})
+        )
     return bytes(out.SerializeToString())
 
 
@@ -176,7 +222,10 @@ def _numbers(scope: ScopeMetrics, family: Family, times: _Times) -> None:
             if family.type == "unknown":
                 untyped_metrics.mark(metric)
         if family.type == "counter":
-            metric.sum.is_monotonic, metric.sum.aggregation_temporality = True, AGGREGATION_TEMPORALITY_CUMULATIVE
+            metric.sum.is_monotonic, metric.sum.aggregation_temporality = (
+                True,
+                AGGREGATION_TEMPORALITY_CUMULATIVE,
+            )
             point = metric.sum.data_points.add()
         else:
             point = metric.gauge.data_points.add()
@@ -190,7 +239,9 @@ def _series(family: Family, apart: str) -> dict[tuple[tuple[str, str], ...], lis
     """The samples of one family by their labels without `apart`."""
     out: dict[tuple[tuple[str, str], ...], list[Any]] = {}
     for sample in family.samples:
-        out.setdefault(tuple(sorted((k, v) for k, v in sample.labels.items() if k != apart)), []).append(sample)
+        out.setdefault(
+            tuple(sorted((k, v) for k, v in sample.labels.items() if k != apart)), []
+        ).append(sample)
     return out
 
 
@@ -198,11 +249,28 @@ def _histogram(scope: ScopeMetrics, family: Family, times: _Times) -> None:
     metric = scope.metrics.add(name=family.name)
     metric.histogram.aggregation_temporality = AGGREGATION_TEMPORALITY_CUMULATIVE
     for labels, samples in _series(family, "le").items():
-        edges = sorted((float(s.labels["le"]), s.value) for s in samples if s.name.endswith("_bucket") and "le" in s.labels)
-        if not edges or not math.isinf(edges[-1][0]) or any(not math.isfinite(count) for _, count in edges):
+        edges = sorted(
+            (float(s.labels["le"]), s.value)
+            for s in samples
+            if s.name.endswith("_bucket") and "le" in s.labels
+        )
+        if (
+            not edges
+            or not math.isinf(edges[-1][0])
+            or any(not math.isfinite(count) for _, count in edges)
+        ):
             continue
-        counts = [max(int(count - before), 0) for (_, count), before in zip(edges, [0.0, *(count for _, count in edges)], strict=False)]
-        point = metric.histogram.data_points.add(time_unix_nano=times.of(samples), start_time_unix_nano=times.since(dict(labels)), count=sum(counts))
+        counts = [
+            max(int(count - before), 0)
+            for (_, count), before in zip(
+                edges, [0.0, *(count for _, count in edges)], strict=False
+            )
+        ]
+        point = metric.histogram.data_points.add(
+            time_unix_nano=times.of(samples),
+            start_time_unix_nano=times.since(dict(labels)),
+            count=sum(counts),
+        )
         point.explicit_bounds.extend(bound for bound, _ in edges[:-1])
         point.bucket_counts.extend(counts)
         total = next((s.value for s in samples if s.name.endswith(("_sum", "_gsum"))), math.nan)
@@ -214,11 +282,20 @@ def _histogram(scope: ScopeMetrics, family: Family, times: _Times) -> None:
 def _summary(scope: ScopeMetrics, family: Family, times: _Times) -> None:
     metric = scope.metrics.add(name=family.name)
     for labels, samples in _series(family, "quantile").items():
-        found = {s.name.rsplit("_", 1)[-1]: s.value for s in samples if "quantile" not in s.labels and math.isfinite(s.value)}
-        point = metric.summary.data_points.add(time_unix_nano=times.of(samples), start_time_unix_nano=times.since(dict(labels)),
-                                               count=int(found.get("count", 0)), sum=found.get("sum", 0.0))
+        found = {
+            s.name.rsplit("_", 1)[-1]: s.value
+            for s in samples
+            if "quantile" not in s.labels and math.isfinite(s.value)
+        }
+        point = metric.summary.data_points.add(
+            time_unix_nano=times.of(samples),
+            start_time_unix_nano=times.since(dict(labels)),
+            count=int(found.get("count", 0)),
+            sum=found.get("sum", 0.0),
+        )
         for sample in samples:
             if "quantile" in sample.labels and math.isfinite(sample.value):
-                point.quantile_values.add(quantile=float(sample.labels["quantile"]), value=sample.value)
+                point.quantile_values.add(
+                    quantile=float(sample.labels["quantile"]), value=sample.value
+                )
         point.attributes.extend(_pairs(dict(labels)))
-

@@ -31,7 +31,9 @@ MAX_PAGE = 32 << 20  # bytes; a vLLM page has about 100 kB
 MAX_REDIRECTS = 3
 MAX_WAIT_S = 60.0  # between attempts at a target that does not answer
 MAX_PROCESSES = 8  # told apart behind one address
-FORGOTTEN_AFTER = 20  # reads: of two processes in turn, one stays away so long once in a million times
+FORGOTTEN_AFTER = (
+    20  # reads: of two processes in turn, one stays away so long once in a million times
+)
 # OpenMetrics is read but not asked for: prometheus_client then takes the colons out of the samples' names and leaves them in their types'.
 _ACCEPT = "text/plain;version=0.0.4,*/*;q=0.5"
 _KEYS = ("url", "instance", "interval_s", "token_file")
@@ -58,12 +60,22 @@ def targets(table: Mapping[str, Any], urls: Sequence[str] = ()) -> list[Target]:
         raise ConfigError(f"unknown key [scrape] {unknown[0]}; known are interval_s, urls, targets")
     every = _interval(table.get("interval_s", 5.0))
     listed = table.get("targets", [])
-    found = [Target(_url(url), None, every) for url in (*urls, *_list("urls", table.get("urls", [])))]
+    found = [
+        Target(_url(url), None, every) for url in (*urls, *_list("urls", table.get("urls", [])))
+    ]
     for entry in _list("targets", listed):
         if not isinstance(entry, dict) or "url" not in entry or set(entry) - set(_KEYS):
-            raise ConfigError(f"[scrape] targets: {entry!r} is no target, wanted {{url = \"http://gpu-0:8000/metrics\", instance = \"gpu-0\", interval_s = 5}}")
-        found.append(Target(_url(entry["url"]), str(entry["instance"]) if "instance" in entry else None, _interval(entry.get("interval_s", every)),
-                            Path(str(entry["token_file"])) if "token_file" in entry else None))
+            raise ConfigError(
+                f'[scrape] targets: {entry!r} is no target, wanted {{url = "http://gpu-0:8000/metrics", instance = "gpu-0", interval_s = 5}}'
+            )
+        found.append(
+            Target(
+                _url(entry["url"]),
+                str(entry["instance"]) if "instance" in entry else None,
+                _interval(entry.get("interval_s", every)),
+                Path(str(entry["token_file"])) if "token_file" in entry else None,
+            )
+        )
     return list({t.url: t for t in found}.values())
 
 
@@ -75,18 +87,27 @@ def _list(key: str, value: Any) -> list[Any]:
 
 def _interval(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.1 <= value <= 3_600:
-        raise ConfigError(f"[scrape] interval_s = {value!r} is no number of seconds from 0.1 to 3600")
+        raise ConfigError(
+            f"[scrape] interval_s = {value!r} is no number of seconds from 0.1 to 3600"
+        )
     return float(value)
 
 
 def _url(text: Any) -> str:
     parts = urlsplit(text) if isinstance(text, str) else None
     try:
-        good = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        good = (
+            parts is not None
+            and parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and (parts.port or 1) > 0
+        )
     except ValueError:
         good = False
     if not good or parts is None:
-        raise ConfigError(f"--scrape {text!r} is no URL of a metrics page, such as http://127.0.0.1:8000/metrics")
+        raise ConfigError(
+            f"--scrape {text!r} is no URL of a metrics page, such as http://127.0.0.1:8000/metrics"
+        )
     return str(text) if parts.path not in ("", "/") else f"{parts.scheme}://{parts.netloc}/metrics"
 
 
@@ -111,11 +132,16 @@ class Processes:
     def identify(self, counters: dict[Any, float], started: float | None = None) -> int:
         """The number of the process whose counters these are, from 0."""
         self._reads += 1
-        self._known = [p for p in self._known if self._reads - p.read <= FORGOTTEN_AFTER][-MAX_PROCESSES:]
+        self._known = [p for p in self._known if self._reads - p.read <= FORGOTTEN_AFTER][
+            -MAX_PROCESSES:
+        ]
         if started is not None:
             fits = [p for p in self._known if p.started == started]
         else:
-            fits = sorted((p for p in self._known if _continues(p.counters, counters)), key=lambda p: _growth(p.counters, counters))
+            fits = sorted(
+                (p for p in self._known if _continues(p.counters, counters)),
+                key=lambda p: _growth(p.counters, counters),
+            )
         if fits:
             process = fits[0]
             self.flips += process.read < self._reads - 1
@@ -148,7 +174,9 @@ class Scraper:
 
     def __init__(self, found: Sequence[Target], writer: Writer) -> None:
         self._writer = writer
-        self._client = httpx.AsyncClient(trust_env=False, follow_redirects=False, headers={"accept": _ACCEPT})
+        self._client = httpx.AsyncClient(
+            trust_env=False, follow_redirects=False, headers={"accept": _ACCEPT}
+        )
         self._processes: dict[tuple[str, str], Processes] = {}
         self._tasks = [asyncio.create_task(self._watch(target)) for target in found]
 
@@ -169,7 +197,9 @@ class Scraper:
                 log.exception("%s cannot be read", target.url)
                 fine = False
             failures = 0 if fine else failures + 1
-            wait = min(target.interval_s * 2 ** min(failures, 10), max(MAX_WAIT_S, target.interval_s))
+            wait = min(
+                target.interval_s * 2 ** min(failures, 10), max(MAX_WAIT_S, target.interval_s)
+            )
             await asyncio.sleep(max(wait - (time.monotonic() - began), 0.05))
 
     async def _read_all(self, target: Target) -> bool:
@@ -178,8 +208,15 @@ class Scraper:
         addresses = await _addresses(host, port)
         if len(addresses) <= 1:
             return await self._read(target, None, target.instance or f"{host}:{port}")
-        named = [(address, f"{target.instance or host}/{_bracketed(address)}:{port}") for address in addresses]
-        return any(await asyncio.gather(*(self._read(target, address, instance) for address, instance in named)))
+        named = [
+            (address, f"{target.instance or host}/{_bracketed(address)}:{port}")
+            for address in addresses
+        ]
+        return any(
+            await asyncio.gather(
+                *(self._read(target, address, instance) for address, instance in named)
+            )
+        )
 
     async def _read(self, target: Target, address: str | None, instance: str) -> bool:
         time_ns, began = time.time_ns(), time.monotonic()
@@ -189,15 +226,32 @@ class Scraper:
             families = await asyncio.to_thread(prometheus.parse, text, content_type)
             service = prometheus.service_of(families) or "scrape"
             instance = self._told_apart(target, instance, families)
-            body = await asyncio.to_thread(prometheus.request, families, service=service, instance=instance, time_ns=time_ns)
+            body = await asyncio.to_thread(
+                prometheus.request, families, service=service, instance=instance, time_ns=time_ns
+            )
         except (httpx.HTTPError, BadPayload, UnicodeDecodeError, OSError) as error:
-            log.warning("%s (%s) cannot be read: %s", target.url, instance, str(error) or type(error).__name__)
+            log.warning(
+                "%s (%s) cannot be read: %s",
+                target.url,
+                instance,
+                str(error) or type(error).__name__,
+            )
             state, reason = _why(error)
         took_s = time.monotonic() - began
         if body is not None:
             await self._store(body)
-        await self._store(prometheus.up(service=service, instance=instance, time_ns=time_ns, is_up=body is not None, state=state, reason=reason,
-                                        took_s=took_s, interval_s=target.interval_s))
+        await self._store(
+            prometheus.up(
+                service=service,
+                instance=instance,
+                time_ns=time_ns,
+                is_up=body is not None,
+                state=state,
+                reason=reason,
+                took_s=took_s,
+                interval_s=target.interval_s,
+            )
+        )
         return body is not None
 
     def _told_apart(self, target: Target, instance: str, families: list[Family]) -> str:
@@ -208,14 +262,20 @@ class Scraper:
         flips = processes.flips
         number = processes.identify(prometheus.counters(families), prometheus.started(families))
         if processes.flips > flips:
-            log.warning("%s answers for several processes in turn (%d returns so far): they are kept apart as %s#0, #1 ...; scrape each one's own address",
-                        target.url, processes.flips, instance)
+            log.warning(
+                "%s answers for several processes in turn (%d returns so far): they are kept apart as %s#0, #1 ...; scrape each one's own address",
+                target.url,
+                processes.flips,
+                instance,
+            )
         return f"{instance}#{number}" if processes.flips else instance
 
     async def _page(self, target: Target, address: str | None) -> tuple[str, str]:
         url, headers, extensions = httpx.URL(target.url), {}, {}
         if target.token_file is not None:  # read anew each time: tokens are replaced
-            headers["authorization"] = f"Bearer {target.token_file.read_text(encoding='utf-8').strip()}"
+            headers["authorization"] = (
+                f"Bearer {target.token_file.read_text(encoding='utf-8').strip()}"
+            )
         if address is not None:
             headers["host"] = url.netloc.decode()
             extensions["sni_hostname"] = url.host
@@ -223,12 +283,23 @@ class Scraper:
         patience_s = min(max(target.interval_s, 1.0), 10.0)
         async with asyncio.timeout(3 * patience_s):
             for _ in range(MAX_REDIRECTS + 1):
-                async with self._client.stream("GET", url, headers=headers, extensions=extensions, timeout=httpx.Timeout(patience_s)) as answer:
+                async with self._client.stream(
+                    "GET",
+                    url,
+                    headers=headers,
+                    extensions=extensions,
+                    timeout=httpx.Timeout(patience_s),
+                ) as answer:
                     if answer.is_redirect:
-                        url = url.copy_with(raw_path=_path_here(httpx.URL(target.url), answer.headers["location"]))
+                        url = url.copy_with(
+                            raw_path=_path_here(httpx.URL(target.url), answer.headers["location"])
+                        )
                         continue
                     if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
-                        raise _Refused(answer.status_code, f"it answered {answer.status_code}: name a token_file at the target in [scrape]")
+                        raise _Refused(
+                            answer.status_code,
+                            f"it answered {answer.status_code}: name a token_file at the target in [scrape]",
+                        )
                     if answer.status_code != httpx.codes.OK:
                         raise _Refused(answer.status_code, f"it answered {answer.status_code}")
                     page = bytearray()
@@ -251,7 +322,9 @@ def _why(error: Exception) -> tuple[str, str]:
     if isinstance(error, _Refused):
         return "down", f"answered {error.status}"
     if isinstance(error, BadPayload):
-        return "unreadable", "redirects elsewhere" if "redirect" in str(error) else "no metrics page"
+        return "unreadable", "redirects elsewhere" if "redirect" in str(
+            error
+        ) else "no metrics page"
     if isinstance(error, UnicodeDecodeError):
         return "unreadable", "no UTF-8 text"
     if isinstance(error, httpx.TimeoutException | TimeoutError):
@@ -259,8 +332,14 @@ def _why(error: Exception) -> tuple[str, str]:
     if isinstance(error, FileNotFoundError | PermissionError):
         return "unreadable", "token file missing"
     text = " ".join(_chain(error)).lower()
-    known = (("refused", "connection refused"), ("name or service", "unknown host"), ("resolution", "unknown host"), ("no address", "unknown host"),
-             ("unreachable", "unreachable"), ("certificate", "certificate not trusted"))
+    known = (
+        ("refused", "connection refused"),
+        ("name or service", "unknown host"),
+        ("resolution", "unknown host"),
+        ("no address", "unknown host"),
+        ("unreachable", "unreachable"),
+        ("certificate", "certificate not trusted"),
+    )
     return "down", next((said for part, said in known if part in text), "connection failed")
 
 
@@ -285,7 +364,9 @@ def _path_here(target: httpx.URL, location: str) -> bytes:
     except httpx.InvalidURL as error:
         raise BadPayload(f"it redirects to {location[:200]!r}, which is no URL") from error
     if (there.scheme, there.host, there.port) != (target.scheme, target.host, target.port):
-        raise BadPayload(f"it redirects to {str(there)[:200]!r}: name that address, if it is the engine's")
+        raise BadPayload(
+            f"it redirects to {str(there)[:200]!r}: name that address, if it is the engine's"
+        )
     return there.raw_path
 
 

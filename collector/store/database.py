@@ -20,7 +20,13 @@ from pathlib import Path
 
 import duckdb
 
-from overrun.collector.errors import StoreError, StoreLocked, StoreMissing, StoreUnavailable, StoreVersion
+from overrun.collector.errors import (
+    StoreError,
+    StoreLocked,
+    StoreMissing,
+    StoreUnavailable,
+    StoreVersion,
+)
 
 SCHEMA_VERSION = 10  # of the last step in collector/store/schema/
 # asof_loop_join_threshold: an ASOF join can hang with the default, and a plain SET is not inherited by cursors.
@@ -53,17 +59,28 @@ _READERS_S = 10.0
 class Store:
     """An open database. `connection` belongs to the writer thread; everybody else reads through a `cursor()` of its own."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool, memory_limit: str | None = None,
-                 reopened: Callable[[], Store] | None = None) -> None:
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        path: Path,
+        *,
+        read_only: bool,
+        memory_limit: str | None = None,
+        reopened: Callable[[], Store] | None = None,
+    ) -> None:
         self.connection = connection
         self.path = path
         self.read_only = read_only
         self._memory_limit = memory_limit
         self._reopened = reopened
-        [(block_size,)] = connection.execute("select block_size from pragma_database_size()").fetchall()
+        [(block_size,)] = connection.execute(
+            "select block_size from pragma_database_size()"
+        ).fetchall()
         self._long_log = _CHECKPOINT_BLOCKS * int(block_size)
         if not read_only:
-            connection.execute("set checkpoint_threshold = $size", {"size": f"{_LATEST * self._long_log}B"})
+            connection.execute(
+                "set checkpoint_threshold = $size", {"size": f"{_LATEST * self._long_log}B"}
+            )
         self._readers: set[duckdb.DuckDBPyConnection] = set()
         self._askers: set[duckdb.DuckDBPyConnection] = set()
         self._left = threading.Condition()
@@ -113,7 +130,9 @@ class Store:
             if self._closing:
                 raise StoreUnavailable("the server is shutting down") from error
             if self.suspect:
-                raise StoreUnavailable("the database was opened anew after a commit that failed: ask again") from error
+                raise StoreUnavailable(
+                    "the database was opened anew after a commit that failed: ask again"
+                ) from error
             raise
         finally:
             cursor.close()
@@ -130,7 +149,9 @@ class Store:
         with self._left:
             if self._readers or self._askers or self._closing:
                 return
-            with suppress(duckdb.Error):  # given up meanwhile, to be opened anew; or DuckDB cannot spare that memory now: it is tried again
+            with suppress(
+                duckdb.Error
+            ):  # given up meanwhile, to be opened anew; or DuckDB cannot spare that memory now: it is tried again
                 if not self._alone:
                     self.connection.execute("set threads = 1")
                     self._alone = True
@@ -140,7 +161,9 @@ class Store:
     def _trim(self, usual: str) -> None:
         """A smaller limit makes DuckDB give memory back at once; the usual one is back before anything else is asked."""
         [(limit,)] = self.connection.execute(
-            "select least(parse_formatted_bytes($usual), parse_formatted_bytes($settled))", {"usual": usual, "settled": SETTLED_MEMORY}).fetchall()
+            "select least(parse_formatted_bytes($usual), parse_formatted_bytes($settled))",
+            {"usual": usual, "settled": SETTLED_MEMORY},
+        ).fetchall()
         try:
             self.connection.execute("set memory_limit = $limit", {"limit": f"{limit}B"})
         finally:
@@ -188,7 +211,9 @@ class Store:
     def _interrupt(self, *cursors: set[duckdb.DuckDBPyConnection]) -> bool:
         """End the questions of these cursors; whether all of them were closed in time."""
         until_s = time.monotonic() + _READERS_S
-        while (open_ones := [cursor for some in cursors for cursor in some]) and time.monotonic() < until_s:
+        while (
+            open_ones := [cursor for some in cursors for cursor in some]
+        ) and time.monotonic() < until_s:
             for cursor in open_ones:
                 with suppress(duckdb.Error):
                     cursor.interrupt()
@@ -223,7 +248,9 @@ class Store:
             self._reopening = True
             try:
                 if not self._interrupt(self._readers, self._askers):
-                    raise StoreError(f"{self.path} has to be opened anew, and a reader has not let go of it: try again")
+                    raise StoreError(
+                        f"{self.path} has to be opened anew, and a reader has not let go of it: try again"
+                    )
                 self._close_connection()
                 self.connection = self._reopened().connection
                 self._alone = self.suspect = False
@@ -241,7 +268,9 @@ class Store:
     def announce(self, url: str) -> None:
         """Leave the server's address beside the file, for whoever finds it locked."""
         with suppress(OSError):
-            _address_file(self.path).write_text(json.dumps({"url": url, "pid": os.getpid()}), encoding="utf-8")
+            _address_file(self.path).write_text(
+                json.dumps({"url": url, "pid": os.getpid()}), encoding="utf-8"
+            )
 
 
 def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> Store:
@@ -258,7 +287,9 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> 
         remedy = f"name another --db, or make one with `overrun serve --db {path}` or `overrun import ... --db {path}`"
         raise StoreMissing(f"there is no database at {path}: {remedy}")
     if path.is_dir():
-        raise StoreError(f"{path} is a folder: --db wants a file in it, such as {path / 'overrun.db'}")
+        raise StoreError(
+            f"{path} is a folder: --db wants a file in it, such as {path / 'overrun.db'}"
+        )
     config = dict(_SETTINGS)
     if memory_limit:
         config["memory_limit"] = memory_limit
@@ -266,7 +297,9 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> 
     try:
         if not exists:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)  # an empty file (mktemp makes one) is no database to DuckDB
+            path.unlink(
+                missing_ok=True
+            )  # an empty file (mktemp makes one) is no database to DuckDB
     except OSError as error:
         raise _explain(path, error) from error
     connection = connect(path, config, read_only=read_only)
@@ -303,7 +336,12 @@ def set_meta(connection: duckdb.DuckDBPyConnection, key: str, value: str) -> Non
     connection.execute("insert into meta values ($key, $value)", {"key": key, "value": value})
 
 
-def connect(path: Path, config: Mapping[str, str | bool | int | float | list[str]] = _SETTINGS, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
+def connect(
+    path: Path,
+    config: Mapping[str, str | bool | int | float | list[str]] = _SETTINGS,
+    *,
+    read_only: bool = False,
+) -> duckdb.DuckDBPyConnection:
     """A connection to the file, whatever its schema.
 
     Raises:
@@ -326,7 +364,11 @@ def _create(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute(sql)
     connection.executemany(
         "insert into meta values (?, ?)",
-        [("schema_version", str(SCHEMA_VERSION)), ("salt", secrets.token_hex(16)), ("assembled_through", "0")],
+        [
+            ("schema_version", str(SCHEMA_VERSION)),
+            ("salt", secrets.token_hex(16)),
+            ("assembled_through", "0"),
+        ],
     )
     connection.commit()
 
@@ -339,8 +381,13 @@ def version_of(connection: duckdb.DuckDBPyConnection, path: Path) -> str:
     """
     try:
         found = connection.execute("select value from meta where key = 'schema_version'").fetchall()
-    except (duckdb.CatalogException, duckdb.BinderException) as error:  # no table `meta`, or somebody else's
-        raise StoreError(f"{path} is a DuckDB database, but not one of Overrun: choose another --db") from error
+    except (
+        duckdb.CatalogException,
+        duckdb.BinderException,
+    ) as error:  # no table `meta`, or somebody else's
+        raise StoreError(
+            f"{path} is a DuckDB database, but not one of Overrun: choose another --db"
+        ) from error
     return str(found[0][0]) if found else "unstamped"
 
 
@@ -359,7 +406,9 @@ def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     seen = version_of(connection, path)
     if seen != str(SCHEMA_VERSION):
         remedy = f"run `overrun migrate --db {path}`" if is_older(seen) else "use a newer Overrun"
-        raise StoreVersion(f"{path} is schema {seen}, this build needs {SCHEMA_VERSION}: {remedy}, or choose another --db")
+        raise StoreVersion(
+            f"{path} is schema {seen}, this build needs {SCHEMA_VERSION}: {remedy}, or choose another --db"
+        )
 
 
 def _explain(path: Path, error: Exception) -> StoreError:
@@ -367,10 +416,18 @@ def _explain(path: Path, error: Exception) -> StoreError:
     text = str(error)
     if "lock" in text.lower():
         url = server_url(path)
-        where = f"ask the server that owns it: --url {url}" if url else "stop the process that holds it, or copy the file while nothing writes"
+        where = (
+            f"ask the server that owns it: --url {url}"
+            if url
+            else "stop the process that holds it, or copy the file while nothing writes"
+        )
         return StoreLocked(f"{path} is open in another process (DuckDB allows one): {where}")
-    if "not a valid" in text.lower() or "_scanner" in text:  # DuckDB asks for an extension when it meets an SQLite file
-        return StoreError(f"{path} is not a DuckDB database: choose another --db (the file was left as it is)")
+    if (
+        "not a valid" in text.lower() or "_scanner" in text
+    ):  # DuckDB asks for an extension when it meets an SQLite file
+        return StoreError(
+            f"{path} is not a DuckDB database: choose another --db (the file was left as it is)"
+        )
     return StoreError(f"{path} cannot be opened: {text.splitlines()[0]}")
 
 
@@ -397,4 +454,6 @@ def _sql_files(folder: str) -> tuple[tuple[str, str], ...]:
 @functools.cache
 def sql(name: str) -> str:
     """The text of one query of ours, collector/store/sql/NAME.sql."""
-    return (resources.files("overrun.collector.store") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+    return (resources.files("overrun.collector.store") / "sql" / f"{name}.sql").read_text(
+        encoding="utf-8"
+    )

@@ -15,18 +15,64 @@ import pyarrow as pa
 from overrun.collector.normalise.packed_texts import text_hash
 
 BATCH_BITS = 24  # seq = commit << 24 | row: a commit holds at most 16 M spans
-SPAN_COLUMNS = ("trace_hi", "trace_lo", "span_id", "parent_id", "start_ns", "duration_ns", "name", "session", "tenant", "user_hash")
+SPAN_COLUMNS = (
+    "trace_hi",
+    "trace_lo",
+    "span_id",
+    "parent_id",
+    "start_ns",
+    "duration_ns",
+    "name",
+    "session",
+    "tenant",
+    "user_hash",
+)
 SHAPE_NUMBERS = ("source_id", "kind", "status", "flags", "stage", "role", "http_status")
 SHAPE_TEXTS = ("dialect", "operation", "model", "provider", "route", "workload", "error_type")
-VALUE_COLUMNS = ("response_id", "finish_reason", "prefix_hash", "depends_on", "trace_state", "input_tokens", "output_tokens", "cached_tokens",
-                 "cache_write_tokens", "reasoning_tokens", "max_tokens", "temperature", "streaming", "turn", "attempts", "ttft_ns", "ttft_source",
-                 "queue_ns", "prefill_ns", "decode_ns", "engine_e2e_ns", "chunks", "chunk_span_ns", "chunk_gap_max_ns", "usable_ns")
+VALUE_COLUMNS = (
+    "response_id",
+    "finish_reason",
+    "prefix_hash",
+    "depends_on",
+    "trace_state",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "max_tokens",
+    "temperature",
+    "streaming",
+    "turn",
+    "attempts",
+    "ttft_ns",
+    "ttft_source",
+    "queue_ns",
+    "prefill_ns",
+    "decode_ns",
+    "engine_e2e_ns",
+    "chunks",
+    "chunk_span_ns",
+    "chunk_gap_max_ns",
+    "usable_ns",
+)
 # Shapes remembered (about 100 bytes each). Beyond it they are forgotten, too.
 MAX_SHAPES = 100_000
 
-SHAPE_SCHEMA = pa.schema([
-    ("shape", pa.int32()), ("source_id", pa.uint64()), ("kind", pa.uint8()), ("status", pa.uint8()), ("flags", pa.uint32()), ("stage", pa.uint8()),
-    ("role", pa.uint8()), ("http_status", pa.uint16()), *((name, pa.string()) for name in SHAPE_TEXTS), ("keys", pa.list_(pa.string()))])
+SHAPE_SCHEMA = pa.schema(
+    [
+        ("shape", pa.int32()),
+        ("source_id", pa.uint64()),
+        ("kind", pa.uint8()),
+        ("status", pa.uint8()),
+        ("flags", pa.uint32()),
+        ("stage", pa.uint8()),
+        ("role", pa.uint8()),
+        ("http_status", pa.uint16()),
+        *((name, pa.string()) for name in SHAPE_TEXTS),
+        ("keys", pa.list_(pa.string())),
+    ]
+)
 
 
 New = dict[int, dict[str, Any]]
@@ -52,14 +98,20 @@ class Shapes:
         """The rows to store for normalised spans (normalise/spans.py), numbered from `first_seq`. Call `remember` once they are stored."""
         seq = pa.array(np.arange(first_seq, first_seq + spans.num_rows, dtype=np.int64))
         numbers, new = self._number(spans, keys)
-        rows = spans.select(list(SPAN_COLUMNS)).append_column("seq", seq).append_column("shape", pa.array(numbers))
+        rows = (
+            spans.select(list(SPAN_COLUMNS))
+            .append_column("seq", seq)
+            .append_column("shape", pa.array(numbers))
+        )
         rows = rows.append_column("attribute_values", spans.column("attribute_values"))
         columns = [name for name in VALUE_COLUMNS if spans.column(name).null_count < spans.num_rows]
         some: Any = np.zeros(spans.num_rows, dtype=bool)
         for name in columns:
             if name != "ttft_source":  # 0 where there is none
                 some |= spans.column(name).is_valid().to_numpy()
-        values = spans.select([*columns, "start_ns"]).append_column("seq", seq).filter(pa.array(some))
+        values = (
+            spans.select([*columns, "start_ns"]).append_column("seq", seq).filter(pa.array(some))
+        )
         return Rows(rows, values, new)
 
     def remember(self, new: New) -> None:
@@ -69,20 +121,34 @@ class Shapes:
         self._numbers.update({h: row["shape"] for h, row in new.items()})
         self.stored = max([self.stored, *(row["shape"] for row in new.values())])
 
-    def _number(self, spans: pa.Table, keys: dict[int, list[str]]) -> tuple[np.ndarray[Any, np.dtype[np.int32]], New]:
+    def _number(
+        self, spans: pa.Table, keys: dict[int, list[str]]
+    ) -> tuple[np.ndarray[Any, np.dtype[np.int32]], New]:
         hashes = spans.column("shape").to_numpy().copy()
         for i, name in enumerate((*SHAPE_NUMBERS, *SHAPE_TEXTS)):
             column = spans.column(name).combine_chunks()
-            of_row = _text_hashes(column) if name in SHAPE_TEXTS else column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64)
-            hashes = (hashes ^ of_row) * np.uint64(0x9E3779B97F4A7C15 + 2 * i)  # odd multipliers: each step can be undone, so nothing is lost
+            of_row = (
+                _text_hashes(column)
+                if name in SHAPE_TEXTS
+                else column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64)
+            )
+            hashes = (hashes ^ of_row) * np.uint64(
+                0x9E3779B97F4A7C15 + 2 * i
+            )  # odd multipliers: each step can be undone, so nothing is lost
         distinct, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
         out = np.empty(len(distinct), dtype=np.int32)
         new: New = {}
         for i, (shape, row) in enumerate(zip(distinct.tolist(), first.tolist(), strict=True)):
             if shape not in self._numbers:
                 self._last += 1
-                values = {name: spans.column(name)[row].as_py() for name in (*SHAPE_NUMBERS, *SHAPE_TEXTS)}
-                new[shape] = {"shape": self._last, **values, "keys": keys[spans.column("shape")[row].as_py()]}
+                values = {
+                    name: spans.column(name)[row].as_py() for name in (*SHAPE_NUMBERS, *SHAPE_TEXTS)
+                }
+                new[shape] = {
+                    "shape": self._last,
+                    **values,
+                    "keys": keys[spans.column("shape")[row].as_py()],
+                }
             out[i] = new[shape]["shape"] if shape in new else self._numbers[shape]
         return out[inverse], new
 
@@ -96,7 +162,9 @@ def _text_hashes(column: pa.Array) -> Any:
     if column.null_count == len(column):
         return np.zeros(len(column), dtype=np.uint64)
     encoded = column.dictionary_encode()
-    of_text = np.array([text_hash(text) for text in encoded.dictionary.to_pylist()], dtype=np.uint64)
-    return np.append(of_text, np.uint64(0))[encoded.indices.fill_null(len(of_text)).to_numpy(zero_copy_only=False)]
-
-
+    of_text = np.array(
+        [text_hash(text) for text in encoded.dictionary.to_pylist()], dtype=np.uint64
+    )
+    return np.append(of_text, np.uint64(0))[
+        encoded.indices.fill_null(len(of_text)).to_numpy(zero_copy_only=False)
+    ]

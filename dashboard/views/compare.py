@@ -12,7 +12,17 @@ from overrun.analysis.numbers.compare import CohortChange, Comparison, RatioChan
 from overrun.analysis.numbers.window import rfc3339
 from overrun.analysis.words.finding import say_rate
 from overrun.dashboard import charts_compare, data, downloads, nav, plot, state, states, ui
-from overrun.dashboard.theme import Theme, say_added, say_count, say_ms, say_ratio, say_span, say_step, say_time, theme_of
+from overrun.dashboard.theme import (
+    Theme,
+    say_added,
+    say_count,
+    say_ms,
+    say_ratio,
+    say_span,
+    say_step,
+    say_time,
+    theme_of,
+)
 
 _GLYPH = {"regressed": "▲", "improved": "✓", "mixed": "↕", "unchanged": "=", "not_enough_data": "◔"}
 
@@ -34,7 +44,9 @@ def draw() -> None:
         if not before or not after:
             return
         found = data.compare(asked, before, after)
-        nav.links(("verdict", "Back to the verdict"), ("budget", "Which stage"), ("findings", "Why"))
+        nav.links(
+            ("verdict", "Back to the verdict"), ("budget", "Which stage"), ("findings", "Why")
+        )
     _details(found, theme)
     ui.put(states.footer(report))
 
@@ -44,10 +56,18 @@ def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
     return _box(asked, *_wanted(report, query))
 
 
-def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
+def needs(
+    asked: data.Asked, report: Report, query: Mapping[str, str]
+) -> list[Callable[[], object]]:
     """What the page asks for beside the report."""
-    metric, (before, after) = state.metric_of(query, list(report.slo.limits()), report.verdict.metric), _wanted(report, query)
-    return [lambda: data.series(asked, metric), *([lambda: data.compare(asked, before, after)] if before and after else [])]
+    metric, (before, after) = (
+        state.metric_of(query, list(report.slo.limits()), report.verdict.metric),
+        _wanted(report, query),
+    )
+    return [
+        lambda: data.series(asked, metric),
+        *([lambda: data.compare(asked, before, after)] if before and after else []),
+    ]
 
 
 def _wanted(report: Report, query: Mapping[str, str]) -> tuple[str, str]:
@@ -58,7 +78,12 @@ def _wanted(report: Report, query: Mapping[str, str]) -> tuple[str, str]:
 
 def _box(asked: data.Asked, before: str, after: str) -> str:
     if not before or not after:
-        return ui.box("Two windows are needed", ["Pick A and B by dragging over the course below, or write them: FROM..TO, or version=NAME."])
+        return ui.box(
+            "Two windows are needed",
+            [
+                "Pick A and B by dragging over the course below, or write them: FROM..TO, or version=NAME."
+            ],
+        )
     return ui.box(*headline(data.compare(asked, before, after)))
 
 
@@ -83,16 +108,29 @@ def headline(found: Comparison) -> tuple[str, list[str]]:
     at = "" if found.outcome == "not_enough_data" else ui.stated(found.reasons.get("change_at"))
     if found.change_at:
         at = f"The change began at {say_time(found.change_at, date=True)}."
-    new = "; ".join(f"{ui.text(change.what)} <b>{ui.text(change.after)}</b>" for change in found.changed)
-    return f"{_GLYPH[found.outcome]} {ui.sentence(found.sentence)}", [at, f"New then: {new}" if new else ""]
+    new = "; ".join(
+        f"{ui.text(change.what)} <b>{ui.text(change.after)}</b>" for change in found.changed
+    )
+    return f"{_GLYPH[found.outcome]} {ui.sentence(found.sentence)}", [
+        at,
+        f"New then: {new}" if new else "",
+    ]
 
 
 def sides(found: Comparison) -> str:
     """Both windows in numbers."""
     head = ["", "window", "requests", "rate", "goodput", "errors"]
-    rows = [[f"<b>{name}</b>", f"<span class=ov-long>{ui.text(side.asked, 90)}</span><small>{say_span(side.start, side.end)}</small>",
-             f"{side.requests:,}", say_rate(side.rps, "") if side.rps is not None else "–", say_ratio(side.goodput_ratio), say_ratio(side.error_ratio)]
-            for name, side in (("A before", found.before), ("B after", found.after))]
+    rows = [
+        [
+            f"<b>{name}</b>",
+            f"<span class=ov-long>{ui.text(side.asked, 90)}</span><small>{say_span(side.start, side.end)}</small>",
+            f"{side.requests:,}",
+            say_rate(side.rps, "") if side.rps is not None else "–",
+            say_ratio(side.goodput_ratio),
+            say_ratio(side.error_ratio),
+        ]
+        for name, side in (("A before", found.before), ("B after", found.after))
+    ]
     rows.append(["<b>B − A</b>", "", "", "", _ratio(found.goodput), _ratio(found.errors)])
     return ui.table(head, rows)
 
@@ -104,24 +142,54 @@ def quantiles(found: Comparison) -> str:
         for change in metric.quantiles:
             if change.before_ms is None or change.after_ms is None:
                 why = ui.sentence(next(iter(change.reasons.values()), ""))
-                rows.append([f"{metric.metric.upper()} P{change.quantile:g}", f"<small>{why}</small>", "", "", ""])
+                rows.append(
+                    [
+                        f"{metric.metric.upper()} P{change.quantile:g}",
+                        f"<small>{why}</small>",
+                        "",
+                        "",
+                        "",
+                    ]
+                )
                 continue
             rest = say_added(change.adjusted_ms) if change.adjusted_ms is not None else "–"
-            rows.append([f"{metric.metric.upper()} P{change.quantile:g}", say_ms(change.before_ms), say_ms(change.after_ms),
-                         f"{say_added(change.difference_ms or 0.0)}{_certain(change.significant, change.difference_ms)}", rest])
-    return ui.table(["", "A", "B", "B − A", "with the same traffic"], rows, caption="Beyond chance: at least 5 %, and outside an interval that is widened for "
-                    "all that is asked here; it is wider than the 95 % of the chart.") if rows else ""
+            rows.append(
+                [
+                    f"{metric.metric.upper()} P{change.quantile:g}",
+                    say_ms(change.before_ms),
+                    say_ms(change.after_ms),
+                    f"{say_added(change.difference_ms or 0.0)}{_certain(change.significant, change.difference_ms)}",
+                    rest,
+                ]
+            )
+    return (
+        ui.table(
+            ["", "A", "B", "B − A", "with the same traffic"],
+            rows,
+            caption="Beyond chance: at least 5 %, and outside an interval that is widened for "
+            "all that is asked here; it is wider than the 95 % of the chart.",
+        )
+        if rows
+        else ""
+    )
 
 
 def came_and_went(found: Comparison) -> str:
     """Values that only one of the windows has."""
-    def listed(rows: list[CohortChange]) -> str:
-        return "".join(
-            f"<dt>{ui.text(row.attribute)}</dt><dd><b>{ui.text(row.value, 100)}</b> {say_count(row.requests, 'request')}, {say_ratio(row.ratio)}</dd>"
-            for row in rows) or "<dt>none</dt><dd></dd>"
 
-    return (f'<div class="ov-cols"><div><h2>Only in B</h2><dl class="ov-facts">{listed(found.appeared)}</dl></div>'
-            f'<div><h2>Only in A</h2><dl class="ov-facts">{listed(found.vanished)}</dl></div></div>')
+    def listed(rows: list[CohortChange]) -> str:
+        return (
+            "".join(
+                f"<dt>{ui.text(row.attribute)}</dt><dd><b>{ui.text(row.value, 100)}</b> {say_count(row.requests, 'request')}, {say_ratio(row.ratio)}</dd>"
+                for row in rows
+            )
+            or "<dt>none</dt><dd></dd>"
+        )
+
+    return (
+        f'<div class="ov-cols"><div><h2>Only in B</h2><dl class="ov-facts">{listed(found.appeared)}</dl></div>'
+        f'<div><h2>Only in A</h2><dl class="ov-facts">{listed(found.vanished)}</dl></div></div>'
+    )
 
 
 def _ratio(change: RatioChange) -> str:
@@ -132,7 +200,11 @@ def _ratio(change: RatioChange) -> str:
 
 
 def _certain(significant: bool | None, difference: float | None) -> str:
-    return f"<small>{'beyond chance' if significant else 'may be chance'}</small>" if difference else ""
+    return (
+        f"<small>{'beyond chance' if significant else 'may be chance'}</small>"
+        if difference
+        else ""
+    )
 
 
 def _pick(asked: data.Asked, metric: str, before: str, after: str, theme: Theme) -> None:
@@ -142,16 +214,28 @@ def _pick(asked: data.Asked, metric: str, before: str, after: str, theme: Theme)
     side = state.picked_side()
     key = f"pick-{metric}"
     ui.chart(
-        charts_compare.picker(course, _span(before), _span(after), theme), key, selection_mode=["box"],
-        on_select=lambda: _chosen(key, side), alt=f"{metric.upper()} P50 and P95 per {say_step(course.step_s)} with windows A and B marked")
-    ui.put(f"<small>Drag over the course to set {'A' if side == 'before' else 'B'}; {metric.upper()} per {say_step(course.step_s)}, n {course.n:,}, "
-           f"dashed = {ui.limit_words(course.own_limits)}, times in UTC; source /api/v1/series</small>")
+        charts_compare.picker(course, _span(before), _span(after), theme),
+        key,
+        selection_mode=["box"],
+        on_select=lambda: _chosen(key, side),
+        alt=f"{metric.upper()} P50 and P95 per {say_step(course.step_s)} with windows A and B marked",
+    )
+    ui.put(
+        f"<small>Drag over the course to set {'A' if side == 'before' else 'B'}; {metric.upper()} per {say_step(course.step_s)}, n {course.n:,}, "
+        f"dashed = {ui.limit_words(course.own_limits)}, times in UTC; source /api/v1/series</small>"
+    )
 
 
 def _chosen(key: str, side: str) -> None:
     span = plot.stretch_of(st.session_state[key]["selection"])
     if span is not None:
-        state.choose_side(side, range_text(span[0].replace(microsecond=0), span[1].replace(microsecond=0) + timedelta(seconds=1)))
+        state.choose_side(
+            side,
+            range_text(
+                span[0].replace(microsecond=0),
+                span[1].replace(microsecond=0) + timedelta(seconds=1),
+            ),
+        )
 
 
 def _span(text: str) -> tuple[datetime, datetime] | None:
@@ -164,24 +248,46 @@ def _span(text: str) -> tuple[datetime, datetime] | None:
 
 def _details(found: Comparison, theme: Theme) -> None:
     ui.put(sides(found))
-    if any(change.difference_ms is not None for metric in found.metrics for change in metric.quantiles):
+    if any(
+        change.difference_ms is not None for metric in found.metrics for change in metric.quantiles
+    ):
         left, right = st.columns(2, gap="large")
         with left:
             ui.put("<h2>How far each quantile moved</h2>")
-            ui.chart(charts_compare.shift(found.metrics, theme), "shift",
-                     alt=f"Quantile differences with 95 % intervals: {ui.text(found.sentence, 300)}")
-            taken = f"; other traffic taken out: {ui.text(', '.join(found.adjusted_for), 200)}" if found.adjusted_for else ""
-            ui.put(f"<small>B − A in per cent of A, 95 % block-bootstrap intervals; right of zero = slower{taken}; "
-                   f"▶ = by more than {charts_compare.BEYOND:,.0f} %; source /api/v1/compare</small>")
+            ui.chart(
+                charts_compare.shift(found.metrics, theme),
+                "shift",
+                alt=f"Quantile differences with 95 % intervals: {ui.text(found.sentence, 300)}",
+            )
+            taken = (
+                f"; other traffic taken out: {ui.text(', '.join(found.adjusted_for), 200)}"
+                if found.adjusted_for
+                else ""
+            )
+            ui.put(
+                f"<small>B − A in per cent of A, 95 % block-bootstrap intervals; right of zero = slower{taken}; "
+                f"▶ = by more than {charts_compare.BEYOND:,.0f} %; source /api/v1/compare</small>"
+            )
         with right:
             ui.put("<h2>Which stage moved it</h2>")
             if charts_compare.moved(found.stages):
-                ui.chart(charts_compare.stage_changes(found.stages, theme), "stage-changes",
-                         alt="Stage differences: " + ui.text(", ".join(f"{row.stage} {say_ms(row.difference_ms)}" for row in found.stages), 300))
+                ui.chart(
+                    charts_compare.stage_changes(found.stages, theme),
+                    "stage-changes",
+                    alt="Stage differences: "
+                    + ui.text(
+                        ", ".join(
+                            f"{row.stage} {say_ms(row.difference_ms)}" for row in found.stages
+                        ),
+                        300,
+                    ),
+                )
             else:
                 ui.put("<p>No stage takes more or less time than before.</p>")
             total = sum(row.difference_ms for row in found.stages)
-            ui.put("<small>Solid = mean of all requests, hatched = around the SLO percentile; stages add up to "
-                   f"{say_ms(total)}, the difference of mean E2E</small>")
+            ui.put(
+                "<small>Solid = mean of all requests, hatched = around the SLO percentile; stages add up to "
+                f"{say_ms(total)}, the difference of mean E2E</small>"
+            )
     ui.put(quantiles(found) + came_and_went(found))
     downloads.as_json("This comparison", "compare", found)

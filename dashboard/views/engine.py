@@ -8,14 +8,28 @@ import streamlit as st
 
 from overrun.analysis.evidence import leading_indicators
 from overrun.analysis.evidence.engine_overview import EngineView
-from overrun.analysis.evidence.engine_timeline import HELD_SAMPLES, HELD_STEPS, EngineCourse, IndicatorCourse
+from overrun.analysis.evidence.engine_timeline import (
+    HELD_SAMPLES,
+    HELD_STEPS,
+    EngineCourse,
+    IndicatorCourse,
+)
 from overrun.analysis.evidence.leading_indicators import Indicator
 from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.headroom import say_own
 from overrun.dashboard import charts_engine, data, downloads, nav, state, states, ui
 from overrun.dashboard.charts_engine import name_of, say_threshold
 from overrun.dashboard.evidence import plain
-from overrun.dashboard.theme import say_age, say_count, say_ms, say_number, say_ratio, say_step, say_time, theme_of
+from overrun.dashboard.theme import (
+    say_age,
+    say_count,
+    say_ms,
+    say_number,
+    say_ratio,
+    say_step,
+    say_time,
+    theme_of,
+)
 
 
 def draw() -> None:
@@ -26,18 +40,29 @@ def draw() -> None:
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
     limits = list(report.slo.limits())
     # Without a request there is nothing to choose: no metric of requests is drawn.
-    metric = state.metric_of({}, limits, report.verdict.metric) if states.by_metrics(report) else state.metric(limits, report.verdict.metric)
+    metric = (
+        state.metric_of({}, limits, report.verdict.metric)
+        if states.by_metrics(report)
+        else state.metric(limits, report.verdict.metric)
+    )
     data.ahead(*needs(asked, report, {"metric": metric}))
     found, view = data.engine(asked, metric), data.indicators(asked)
     ui.put(ui.box(*headline(found)))
-    nav.links(("verdict", "Back to the verdict"), ("findings", "Why"), ("health", "What is missing"), ("traces", "Slowest requests"))
+    nav.links(
+        ("verdict", "Back to the verdict"),
+        ("findings", "Why"),
+        ("health", "What is missing"),
+        ("traces", "Slowest requests"),
+    )
     if found.indicators:
         left, right = st.columns([2.6, 1], gap="large")
         with left:
             ui.chart(charts_engine.rows(found, theme), "engine", alt=words(found))
-            ui.put(f"<small>Steps of {say_step(found.step_s)}; {effect(found)}; each server's "
-                   "mean per step, servers put together as named on the right; "
-                   f"dashed = {ui.limit_words(found.own_limits)} or prior threshold; times in UTC; source /api/v1/engine</small>")
+            ui.put(
+                f"<small>Steps of {say_step(found.step_s)}; {effect(found)}; each server's "
+                "mean per step, servers put together as named on the right; "
+                f"dashed = {ui.limit_words(found.own_limits)} or prior threshold; times in UTC; source /api/v1/engine</small>"
+            )
             downloads.as_json("These series", "engine", found)
             ui.put(learned(report))
         with right:
@@ -47,10 +72,18 @@ def draw() -> None:
 
 def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
     """The page's first box, before the rest is there."""
-    return ui.box(*headline(data.engine(asked, state.metric_of(query, list(report.slo.limits()), report.verdict.metric))))
+    return ui.box(
+        *headline(
+            data.engine(
+                asked, state.metric_of(query, list(report.slo.limits()), report.verdict.metric)
+            )
+        )
+    )
 
 
-def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
+def needs(
+    asked: data.Asked, report: Report, query: Mapping[str, str]
+) -> list[Callable[[], object]]:
     """What the page asks for beside the report."""
     metric = state.metric_of(query, list(report.slo.limits()), report.verdict.metric)
     return [lambda: data.indicators(asked), lambda: data.engine(asked, metric)]
@@ -59,60 +92,115 @@ def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[C
 def headline(found: EngineCourse) -> tuple[str, list[str]]:
     """Whether the engine warned, as safe HTML."""
     if not found.indicators:
-        return "The inference servers say nothing here", [ui.stated(found.reasons.get("indicators"))]
+        return "The inference servers say nothing here", [
+            ui.stated(found.reasons.get("indicators"))
+        ]
     metric = found.metric.upper()
-    ahead = sorted((row for row in found.indicators if row.lead_s is not None), key=lambda row: -(row.lead_s or 0.0))
+    ahead = sorted(
+        (row for row in found.indicators if row.lead_s is not None),
+        key=lambda row: -(row.lead_s or 0.0),
+    )
     if not found.effect_n:
-        told = [f"{name_of(row.indicator)} {said(row)}" for row in found.indicators if row.crossed_at is not None]
-        many = f"{len(told)} signals reached their thresholds" if told[1:] else "1 signal reached the threshold"
+        told = [
+            f"{name_of(row.indicator)} {said(row)}"
+            for row in found.indicators
+            if row.crossed_at is not None
+        ]
+        many = (
+            f"{len(told)} signals reached their thresholds"
+            if told[1:]
+            else "1 signal reached the threshold"
+        )
         what = many if told else "No signal reached its threshold"
-        return what, [f"{', '.join(told)}. " * bool(told) + f"No request carries {metric} here: whether they came before it broke cannot be told."]
+        return what, [
+            f"{', '.join(told)}. " * bool(told)
+            + f"No request carries {metric} here: whether they came before it broke cannot be told."
+        ]
     if found.breach_at is None:
         raised = [row for row in found.indicators if row.crossed_at is not None]
-        also = "; meanwhile " + ", ".join(f"{name_of(row.indicator)} {said(row)}" for row in raised) if raised else "; no indicator reached its threshold"
-        return f"{metric} did not break for long", [f"{ui.sentence(found.reasons.get('breach_at', ''))}{also}."]
+        also = (
+            "; meanwhile " + ", ".join(f"{name_of(row.indicator)} {said(row)}" for row in raised)
+            if raised
+            else "; no indicator reached its threshold"
+        )
+        return f"{metric} did not break for long", [
+            f"{ui.sentence(found.reasons.get('breach_at', ''))}{also}."
+        ]
     broke = f"{metric} P95 crossed {say_own(found.own_limits) if found.own_limits else say_ms(found.limit_ms)} at {say_time(found.breach_at)} and stayed there"
     if not ahead or (ahead[0].lead_s or 0.0) <= 0.0:
-        late = f"; {name_of(ahead[0].indicator)} came {say_age(-(ahead[0].lead_s or 0.0))} after it" if ahead else ""
+        late = (
+            f"; {name_of(ahead[0].indicator)} came {say_age(-(ahead[0].lead_s or 0.0))} after it"
+            if ahead
+            else ""
+        )
         return f"No warning before {metric} broke", [f"{broke}{late}."]
     first = ahead[0]
-    return f"{say_age(first.lead_s or 0.0)} of warning before {metric} broke", [f"{name_of(first.indicator)} {said(first)}; {broke}."]
+    return f"{say_age(first.lead_s or 0.0)} of warning before {metric} broke", [
+        f"{name_of(first.indicator)} {said(first)}; {broke}."
+    ]
 
 
 def said(row: IndicatorCourse) -> str:
     """When an indicator reached its threshold, in words."""
     at = say_time(row.crossed_at) if row.crossed_at else ""
-    return f"was above zero from {at}" if (row.threshold or 0.0) < 1e-6 else f"reached {say_number(row.threshold or 0.0, row.unit)} at {at}"
+    return (
+        f"was above zero from {at}"
+        if (row.threshold or 0.0) < 1e-6
+        else f"reached {say_number(row.threshold or 0.0, row.unit)} at {at}"
+    )
 
 
 def alerts(found: EngineCourse) -> str:
     """Every alert with its lead; negative ones lagged and are listed too."""
-    crossed = sorted(((row.crossed_at, row) for row in found.indicators if row.crossed_at), key=lambda pair: pair[0])
-    rows = [[f'<span class="ov-n">{say_time(at)}</span>', name_of(row.indicator), _lead(row)] for at, row in crossed]
+    crossed = sorted(
+        ((row.crossed_at, row) for row in found.indicators if row.crossed_at),
+        key=lambda pair: pair[0],
+    )
+    rows = [
+        [f'<span class="ov-n">{say_time(at)}</span>', name_of(row.indicator), _lead(row)]
+        for at, row in crossed
+    ]
     body = ui.table(["Signal at", "indicator", "lead"], rows) if rows else "<p>None.</p>"
-    return (f"<h2>Alerts, by prior thresholds</h2>{body}<small>An alert holds for {HELD_SAMPLES} samples, a breach for {HELD_STEPS} steps. Negative lead = it "
-            "came after. Priors are unlearned: in simulation KV over 90 % has a precision of 0.21 to 0.55.</small>")
+    return (
+        f"<h2>Alerts, by prior thresholds</h2>{body}<small>An alert holds for {HELD_SAMPLES} samples, a breach for {HELD_STEPS} steps. Negative lead = it "
+        "came after. Priors are unlearned: in simulation KV over 90 % has a precision of 0.21 to 0.55.</small>"
+    )
 
 
 def learned(report: Report) -> str:
     """What the report learned about the indicators on this data, those that warn no better than chance apart, or why it did not."""
     if not report.indicators:
         why = report.reasons.get("indicators", "")
-        return f"<h2>Learned on this data</h2><p><small>{ui.sentence(why)}</small></p>" if why else ""
-    heads, warned = ["indicator", "alert", "precision", "by chance", "recall", "lead", "breaches"], [row for row in report.indicators if warns(row)]
+        return (
+            f"<h2>Learned on this data</h2><p><small>{ui.sentence(why)}</small></p>" if why else ""
+        )
+    heads, warned = (
+        ["indicator", "alert", "precision", "by chance", "recall", "lead", "breaches"],
+        [row for row in report.indicators if warns(row)],
+    )
     others = [_learned(row) for row in report.indicators if not warns(row)]
-    body = ui.table(heads, [_learned(row) for row in warned]) if warned else "<p>No indicator warned better than alerts at random times would.</p>"
+    body = (
+        ui.table(heads, [_learned(row) for row in warned])
+        if warned
+        else "<p>No indicator warned better than alerts at random times would.</p>"
+    )
     if others:
         body += f'<details class="ov-details"><summary>{len(others)} warn no better than chance, or late</summary>{ui.table(heads, others)}</details>'
-    return (f"<h2>Learned on this data</h2><p>{ui.stated(leading_indicators.said(report.indicators))}</p>{body}"
-            f"<small>Precision = alerts that a breach followed within "
-            "2 min, recall = breaches that an alert came before; both on data held out: each of "
-            f"{report.indicators[0].parts} parts of the window is scored by what was learned on the others. Source /api/v1/report</small>")
+    return (
+        f"<h2>Learned on this data</h2><p>{ui.stated(leading_indicators.said(report.indicators))}</p>{body}"
+        f"<small>Precision = alerts that a breach followed within "
+        "2 min, recall = breaches that an alert came before; both on data held out: each of "
+        f"{report.indicators[0].parts} parts of the window is scored by what was learned on the others. Source /api/v1/report</small>"
+    )
 
 
 def warns(row: Indicator) -> bool:
     """Whether alerts of an indicator came before breaches more often than alerts at random times would."""
-    return not row.lags and row.precision is not None and (row.null_precision is None or row.precision > row.null_precision)
+    return (
+        not row.lags
+        and row.precision is not None
+        and (row.null_precision is None or row.precision > row.null_precision)
+    )
 
 
 def room(view: EngineView) -> str:
@@ -128,25 +216,68 @@ def room(view: EngineView) -> str:
             breaks = f"{plain(part.breaks_between[0])} to {plain(part.breaks_between[1])} {unit}<small>{limit}</small>"
         usual = f"{plain(part.usual)} {unit}" if part.usual is not None else "–"
         name = ui.text(part.quantity.replace("_", " "))
-        rows.append([name, f'<span class="ov-n">{usual}</span>', breaks, _whole(say_ratio(part.spare)), ui.text(part.first_stage) if part.first_stage else "–"])
+        rows.append(
+            [
+                name,
+                f'<span class="ov-n">{usual}</span>',
+                breaks,
+                _whole(say_ratio(part.spare)),
+                ui.text(part.first_stage) if part.first_stage else "–",
+            ]
+        )
     knees = []
     for knee in view.knees:
         if knee.at is None:
             why = ui.sentence(next(iter(knee.reasons.values()), ""))
-            knees.append([knee.metric.upper(), f"<small class=ov-long>{why}</small>", "", "", f'<span class="ov-n">{knee.n:,}</span>'])
+            knees.append(
+                [
+                    knee.metric.upper(),
+                    f"<small class=ov-long>{why}</small>",
+                    "",
+                    "",
+                    f'<span class="ov-n">{knee.n:,}</span>',
+                ]
+            )
             continue
-        interval = f"<small>{plain(knee.interval[0])} to {plain(knee.interval[1])}</small>" if knee.interval else ""
+        interval = (
+            f"<small>{plain(knee.interval[0])} to {plain(knee.interval[1])}</small>"
+            if knee.interval
+            else ""
+        )
         cost = f"{say_ms(knee.slope_before_ms)} → {say_ms(knee.slope_after_ms)}"
-        knees.append([knee.metric.upper(), f"{plain(knee.at)} running{interval}", cost, _whole(say_ratio(knee.spare)), f'<span class="ov-n">{knee.n:,}</span>'])
-    left = ui.table(["Headroom", "usual", "breaks between", "spare", "first stage"], rows) if rows else ""
-    right = ui.table(["Knee of", "at", "ms per further request", "spare", "n"], knees) if knees else ""
-    return f'<div class="ov-cols"><div>{left}</div><div>{right}</div></div><p><small>Source /api/v1/indicators</small></p>' if left or right else ""
+        knees.append(
+            [
+                knee.metric.upper(),
+                f"{plain(knee.at)} running{interval}",
+                cost,
+                _whole(say_ratio(knee.spare)),
+                f'<span class="ov-n">{knee.n:,}</span>',
+            ]
+        )
+    left = (
+        ui.table(["Headroom", "usual", "breaks between", "spare", "first stage"], rows)
+        if rows
+        else ""
+    )
+    right = (
+        ui.table(["Knee of", "at", "ms per further request", "spare", "n"], knees) if knees else ""
+    )
+    return (
+        f'<div class="ov-cols"><div>{left}</div><div>{right}</div></div><p><small>Source /api/v1/indicators</small></p>'
+        if left or right
+        else ""
+    )
 
 
 def now(found: EngineCourse) -> str:
     """The last value of each indicator and how servers are put together."""
-    rows = [[f"{name_of(row.indicator)}<small>{row.combined} of {say_count(row.instances, 'server')}, {say_count(row.samples, 'sample')}</small>",
-             _last(row)] for row in found.indicators]
+    rows = [
+        [
+            f"{name_of(row.indicator)}<small>{row.combined} of {say_count(row.instances, 'server')}, {say_count(row.samples, 'sample')}</small>",
+            _last(row),
+        ]
+        for row in found.indicators
+    ]
     return "<h2>Last step</h2>" + ui.table(["indicator", "value"], rows)
 
 
@@ -155,7 +286,9 @@ def missing(found: EngineCourse) -> str:
     if not found.missing:
         return ""
     names = ", ".join(f"{name_of(name)} (<code>{ui.text(name)}</code>)" for name in found.missing)
-    return f"<p>Not received in this window: {names}. Data health says which names are understood.</p>"
+    return (
+        f"<p>Not received in this window: {names}. Data health says which names are understood.</p>"
+    )
 
 
 def words(found: EngineCourse) -> str:
@@ -188,8 +321,17 @@ def _last(row: IndicatorCourse) -> str:
 def _learned(row: Indicator) -> list[str]:
     lead = say_age(row.lead_s_median) if row.lead_s_median is not None else "–"
     threshold = f"{'at most' if row.falling else 'from'} {say_threshold(row.indicator, row.threshold)}{', lags' if row.lags else ''}"
-    ratios = (say_ratio(part) if part is not None else "–" for part in (row.precision, row.null_precision, row.recall))
-    return [name_of(row.indicator), ui.text(threshold), *map(_whole, ratios), _whole(lead), f'<span class="ov-n">{row.events:,}</span>']
+    ratios = (
+        say_ratio(part) if part is not None else "–"
+        for part in (row.precision, row.null_precision, row.recall)
+    )
+    return [
+        name_of(row.indicator),
+        ui.text(threshold),
+        *map(_whole, ratios),
+        _whole(lead),
+        f'<span class="ov-n">{row.events:,}</span>',
+    ]
 
 
 def _whole(words: str) -> str:

@@ -22,7 +22,11 @@ def draw() -> None:
         return
     theme = theme_of(state.mode())
     ui.put(ui.box(*headline(report)))
-    nav.links_with(("verdict", "Back to the verdict", {}), ("budget", "Which stage", {}), nav.requests_of(report))
+    nav.links_with(
+        ("verdict", "Back to the verdict", {}),
+        ("budget", "Which stage", {}),
+        nav.requests_of(report),
+    )
     for place, finding in enumerate(report.findings, 1):
         with st.container(border=True, key=f"finding-{place}"):
             ui.put(card(place, finding, report, theme))
@@ -44,25 +48,38 @@ def headline(report: Report) -> tuple[str, list[str]]:
         why = report.reasons.get("findings") or "no check found a cause in these requests"
         return "No finding", [ui.stated(why)]
     first = report.findings[0]
-    where = f"{ui.text(first.stage)} ({ui.text(first.service)})" if first.service else ui.text(first.stage)
+    where = (
+        f"{ui.text(first.stage)} ({ui.text(first.service)})"
+        if first.service
+        else ui.text(first.stage)
+    )
     words = f"{f'{count} findings, the first' if count > 1 else '1 finding'}: {ui.text(first.rule.replace('_', ' '))} in {where}"
     gain = first.fix.predicted if first.fix else None
-    return words, [f"{ui.text(first.fix.title, 200)}: {prediction(first.fix, gain)}."] if first.fix and gain else []
+    return words, [
+        f"{ui.text(first.fix.title, 200)}: {prediction(first.fix, gain)}."
+    ] if first.fix and gain else []
 
 
 def card(place: int, finding: Finding, report: Report, theme: Theme) -> str:
     """One finding as safe HTML."""
     level = next(word for least, word in _CONFIDENT if finding.confidence >= least)
     service = f" · {ui.text(finding.service)}" if finding.service else ""
-    head = (f'<p class="ov-muted">#{place} {ui.chip(finding.stage, theme)} {ui.text(finding.rule)}{service} · {_SEVERITY[finding.severity]} · '
-            f"confidence {level} ({finding.confidence:.2f})</p><h2>{ui.sentence(finding.headline)}</h2>")
-    return (f'<div class="ov-card"><div>{head}{proof(finding)}</div>'
-            f"<div>{fix_of(finding.fix, report, theme) if finding.fix else _no_fix(finding)}</div></div>")
+    head = (
+        f'<p class="ov-muted">#{place} {ui.chip(finding.stage, theme)} {ui.text(finding.rule)}{service} · {_SEVERITY[finding.severity]} · '
+        f"confidence {level} ({finding.confidence:.2f})</p><h2>{ui.sentence(finding.headline)}</h2>"
+    )
+    return (
+        f'<div class="ov-card"><div>{head}{proof(finding)}</div>'
+        f"<div>{fix_of(finding.fix, report, theme) if finding.fix else _no_fix(finding)}</div></div>"
+    )
 
 
 def proof(finding: Finding) -> str:
     """The numbers that the rule decided by."""
-    pairs = "".join(f"<div><dt>{ui.text(what)}</dt><dd>{value}</dd></div>" for what, value in evidence.rows(finding.evidence))
+    pairs = "".join(
+        f"<div><dt>{ui.text(what)}</dt><dd>{value}</dd></div>"
+        for what, value in evidence.rows(finding.evidence)
+    )
     return f'<dl class="ov-grid">{pairs}</dl>' if pairs else ""
 
 
@@ -74,13 +91,28 @@ def fix_of(fix: Fix, report: Report, theme: Theme) -> str:
         why = fix.reasons.get("predicted", "its effect is not computed")
         return body + f'<p class="ov-muted">No prediction: {ui.sentence(why)}</p>'
     limit, of = report.slo.limits().get(gain.metric), period(fix)
-    cost = "; ".join(f"{ui.text(evidence.label(name))} {evidence.said(name, value)}" for name, value in gain.cost.items()) or "none counted"
-    tested = f", back-test error {say_ratio(gain.backtest_error_ratio)}" if gain.backtest_error_ratio is not None else ""
+    cost = (
+        "; ".join(
+            f"{ui.text(evidence.label(name))} {evidence.said(name, value)}"
+            for name, value in gain.cost.items()
+        )
+        or "none counted"
+    )
+    tested = (
+        f", back-test error {say_ratio(gain.backtest_error_ratio)}"
+        if gain.backtest_error_ratio is not None
+        else ""
+    )
     counted = "" if of else f"; n {report.window.requests:,}"
     over = f", {ui.text(say_over(gain).replace('->', '→'))}" if say_over(gain) else ""
-    return (body + before_after(gain, limit, theme, of, "common limit" if report.goodput.own_limits else "limit")
-            + f"<small>{ui.text(fix.method)}{tested}; changes {say_ratio(gain.touched_ratio)} of requests{over}; price: {cost}{counted}. "
-            f"Holds if {ui.sentence(fix.assumption)}.</small>")
+    return (
+        body
+        + before_after(
+            gain, limit, theme, of, "common limit" if report.goodput.own_limits else "limit"
+        )
+        + f"<small>{ui.text(fix.method)}{tested}; changes {say_ratio(gain.touched_ratio)} of requests{over}; price: {cost}{counted}. "
+        f"Holds if {ui.sentence(fix.assumption)}.</small>"
+    )
 
 
 def period(fix: Fix) -> str:
@@ -91,9 +123,13 @@ def period(fix: Fix) -> str:
 
 def prediction(fix: Fix, gain: Predicted) -> str:
     """A prediction in a line, marked as one."""
-    said = ", ".join(part for part in (interval_of(gain), f"of {period(fix)}" if period(fix) else "") if part)
-    return (f'<span class="ov-predicted">predicted {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → '
-            f"<b>{say_ms(gain.after)}</b></span>" + (f" <small>({said})</small>" if said else ""))
+    said = ", ".join(
+        part for part in (interval_of(gain), f"of {period(fix)}" if period(fix) else "") if part
+    )
+    return (
+        f'<span class="ov-predicted">predicted {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → '
+        f"<b>{say_ms(gain.after)}</b></span>" + (f" <small>({said})</small>" if said else "")
+    )
 
 
 def interval_of(gain: Predicted) -> str:
@@ -102,31 +138,52 @@ def interval_of(gain: Predicted) -> str:
     return f"90 % interval {low} to {high}" if low != high else ""
 
 
-def before_after(gain: Predicted, limit: float | None, theme: Theme, of: str = "", limit_name: str = "limit") -> str:
+def before_after(
+    gain: Predicted, limit: float | None, theme: Theme, of: str = "", limit_name: str = "limit"
+) -> str:
     """Two bars, measured and predicted, with the limit as a line through both; the predicted one is hatched. `of` says of which requests, if not of all."""
-    widest = max(gain.before, gain.after, limit or 0.0, gain.interval[1] if gain.interval else 0.0) or 1.0
+    widest = (
+        max(gain.before, gain.after, limit or 0.0, gain.interval[1] if gain.interval else 0.0)
+        or 1.0
+    )
     name = f"{gain.metric.upper()} P{100.0 * gain.quantile:g}"
-    tick = f'<i class="ov-tick" style="left:{100.0 * limit / widest:.2f}%" title="{limit_name} {say_ms(limit)}"></i>' if limit else ""
+    tick = (
+        f'<i class="ov-tick" style="left:{100.0 * limit / widest:.2f}%" title="{limit_name} {say_ms(limit)}"></i>'
+        if limit
+        else ""
+    )
 
     def bar(what: str, value: float, style: str) -> str:
         over = limit is not None and value > limit
-        number = f'<b{" class=ov-over" if over else ""}>{"▲ " if over else ""}{say_ms(value)}</b>'
-        return (f'<div class="ov-strip"><span>{what}</span><div class="ov-track">{tick}<span class="{style}" style="width:{100.0 * value / widest:.2f}%">'
-                f'</span></div><span class="ov-end">{number}</span></div>')
+        number = f"<b{' class=ov-over' if over else ''}>{'▲ ' if over else ''}{say_ms(value)}</b>"
+        return (
+            f'<div class="ov-strip"><span>{what}</span><div class="ov-track">{tick}<span class="{style}" style="width:{100.0 * value / widest:.2f}%">'
+            f'</span></div><span class="ov-end">{number}</span></div>'
+        )
 
     interval = f", {interval_of(gain)}" if interval_of(gain) else ""
     against = f", {limit_name} {say_ms(limit)}" if limit else ""
-    return (f'<div role="img" aria-label="{name} now {say_ms(gain.before)}, predicted {say_ms(gain.after)}{interval}{against}">'
-            + bar("now", gain.before, "ov-now") + bar("predicted", gain.after, "ov-then")
-            + f"</div><small>{name}{' of ' if of else ''}{of}{interval}{against}</small><br>")
+    return (
+        f'<div role="img" aria-label="{name} now {say_ms(gain.before)}, predicted {say_ms(gain.after)}{interval}{against}">'
+        + bar("now", gain.before, "ov-now")
+        + bar("predicted", gain.after, "ov-then")
+        + f"</div><small>{name}{' of ' if of else ''}{of}{interval}{against}</small><br>"
+    )
 
 
 def quiet(report: Report) -> str:
     """Checks that could not decide, each with what it lacks."""
-    silent = {name.removeprefix("findings."): why for name, why in report.reasons.items() if name.startswith("findings.")}
+    silent = {
+        name.removeprefix("findings."): why
+        for name, why in report.reasons.items()
+        if name.startswith("findings.")
+    }
     if not silent:
         return ""
-    body = "".join(f"<dt>{ui.text(rule)}</dt><dd>{ui.sentence(why)}</dd>" for rule, why in sorted(silent.items()))
+    body = "".join(
+        f"<dt>{ui.text(rule)}</dt><dd>{ui.sentence(why)}</dd>"
+        for rule, why in sorted(silent.items())
+    )
     many = f"{len(silent)} check{'s' if len(silent) > 1 else ''}"
     return f'<details class="ov-details"><summary>{many} could not be made</summary><dl class="ov-facts">{body}</dl></details>'
 
@@ -137,5 +194,8 @@ def _no_fix(finding: Finding) -> str:
 
 
 def _next(finding: Finding) -> None:
-    steps = [("traces", f"Exemplar {i} · {trace_id[:8]}", {"trace": trace_id}) for i, trace_id in enumerate(finding.exemplars, 1)]
+    steps = [
+        ("traces", f"Exemplar {i} · {trace_id[:8]}", {"trace": trace_id})
+        for i, trace_id in enumerate(finding.exemplars, 1)
+    ]
     nav.links_with(*steps, *nav.fix_of(finding, "Try it in What-if"))

@@ -35,14 +35,18 @@ def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
     return ui.box(*headline(report.data_quality))
 
 
-def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
+def needs(
+    asked: data.Asked, report: Report, query: Mapping[str, str]
+) -> list[Callable[[], object]]:
     """What the page asks for beside the report."""
     return [lambda: data.doctor(asked)]
 
 
 def headline(checks: list[Check]) -> tuple[str, list[str]]:
     """What the page finds, as safe HTML."""
-    failed, warned = ([check for check in checks if check.status == status] for status in ("fail", "warn"))
+    failed, warned = (
+        [check for check in checks if check.status == status] for status in ("fail", "warn")
+    )
     if not checks:
         return "No check was made", ["There is nothing to check in this window."]
     if not failed and not warned:
@@ -58,33 +62,75 @@ def freshness(report: Report) -> str:
     """How much there is and how old it is."""
     held = data.held(state.filters())
     window = report.window
-    age = f"{say_age((state.now() - held.newest).total_seconds())} ago ({say_time(held.newest, date=True)})" if held.newest else "never"
+    age = (
+        f"{say_age((state.now() - held.newest).total_seconds())} ago ({say_time(held.newest, date=True)})"
+        if held.newest
+        else "never"
+    )
     of = window.requests + window.incomplete
     since = f" since {say_time(held.oldest, date=True)}" if held.oldest else ""
-    return ui.facts([
-        ("Newest request", age), ("In the store", f"{say_count(held.requests, 'request')}{since}"),
-        ("In this window", f"{say_count(window.requests, 'request')}, {say_count(window.llm_calls, 'model call')}, {say_count(window.spans, 'span')}"),
-        ("Left out as incomplete", f"{window.incomplete:,} of {of:,} ({say_ratio(window.incomplete / of)})" if of else ""),
-        ("TTFT measured by", ui.text(report.latency.ttft_ms.source or report.latency.ttft_ms.reasons.get("p50"), 200)),
-        ("ITL measured by", ui.text(report.latency.itl_ms.source or report.latency.itl_ms.reasons.get("p50"), 200))])
+    return ui.facts(
+        [
+            ("Newest request", age),
+            ("In the store", f"{say_count(held.requests, 'request')}{since}"),
+            (
+                "In this window",
+                f"{say_count(window.requests, 'request')}, {say_count(window.llm_calls, 'model call')}, {say_count(window.spans, 'span')}",
+            ),
+            (
+                "Left out as incomplete",
+                f"{window.incomplete:,} of {of:,} ({say_ratio(window.incomplete / of)})"
+                if of
+                else "",
+            ),
+            (
+                "TTFT measured by",
+                ui.text(
+                    report.latency.ttft_ms.source or report.latency.ttft_ms.reasons.get("p50"), 200
+                ),
+            ),
+            (
+                "ITL measured by",
+                ui.text(
+                    report.latency.itl_ms.source or report.latency.itl_ms.reasons.get("p50"), 200
+                ),
+            ),
+        ]
+    )
 
 
 def table(checks: list[Check]) -> str:
     """One row per check, worst first."""
-    rows = [[ui.text(check_name(check)), _GLYPH[check.status], ui.sentence(check.detail)] for check in sorted(checks, key=lambda check: _ORDER[check.status])]
-    return f'<div class="ov-prose">{ui.table(["Check", "Result", "What was found"], rows)}</div>' if rows else ""
+    rows = [
+        [ui.text(check_name(check)), _GLYPH[check.status], ui.sentence(check.detail)]
+        for check in sorted(checks, key=lambda check: _ORDER[check.status])
+    ]
+    return (
+        f'<div class="ov-prose">{ui.table(["Check", "Result", "What was found"], rows)}</div>'
+        if rows
+        else ""
+    )
 
 
 def unknown(report: Report) -> str:
     """What the report cannot say, with the reason it gives."""
     parts = [(key, why) for key, why in report.reasons.items() if not key.startswith("findings.")]
-    parts += [(f"{where}.{key}", why) for where in ("errors", "retries", "goodput", "verdict") for key, why in getattr(report, where).reasons.items()]
+    parts += [
+        (f"{where}.{key}", why)
+        for where in ("errors", "retries", "goodput", "verdict")
+        for key, why in getattr(report, where).reasons.items()
+    ]
     # What is not known for one reason stands together.
     names: dict[str, list[str]] = {}
     for key, why in parts:
         names.setdefault(why, []).append(key.replace("_", " ").replace(".", ": "))
-    body = "".join(f"<dt>{ui.text(', '.join(keys), 300)}</dt><dd>{ui.sentence(why)}</dd>" for why, keys in names.items())
-    return f'<h2>What is not known here, and why</h2><dl class="ov-facts">{body}</dl>' if body else ""
+    body = "".join(
+        f"<dt>{ui.text(', '.join(keys), 300)}</dt><dd>{ui.sentence(why)}</dd>"
+        for why, keys in names.items()
+    )
+    return (
+        f'<h2>What is not known here, and why</h2><dl class="ov-facts">{body}</dl>' if body else ""
+    )
 
 
 def services(found: Checkup) -> str:
@@ -96,6 +142,10 @@ def services(found: Checkup) -> str:
         listed = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
         parts.append(f"<p><b>{ui.sentence(head)}</b></p><ul>{listed}</ul>")
     more = len(found.services) - _MOST_SERVICES
-    parts += [f"<p>and {more:,} more; choose a service above, or run <code>overrun doctor</code></p>"] if more > 0 else []
+    parts += (
+        [f"<p>and {more:,} more; choose a service above, or run <code>overrun doctor</code></p>"]
+        if more > 0
+        else []
+    )
     why = "" if parts else "<p>No span of this window tells of a service.</p>"
-    return f'<h2>What each service sends, and what to switch on</h2>{"".join(parts)}{why}<p><small>Source /api/v1/doctor</small></p>'
+    return f"<h2>What each service sends, and what to switch on</h2>{''.join(parts)}{why}<p><small>Source /api/v1/doctor</small></p>"

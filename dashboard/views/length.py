@@ -29,7 +29,10 @@ def draw() -> None:
     report = data.report(data.asked(state.filters()))
     ui.put(_box(report))
     if not _folder():
-        st.code(f"overrun train --url {data.url()} --out artifact\noverrun dashboard --url {data.url()} --artifact artifact", language=None)
+        st.code(
+            f"overrun train --url {data.url()} --out artifact\noverrun dashboard --url {data.url()} --artifact artifact",
+            language=None,
+        )
         nav.links(("verdict", "Back to the verdict"), ("traces", "Longest requests"))
         return
     try:
@@ -41,10 +44,18 @@ def draw() -> None:
     if scored:
         theme = theme_of(state.mode())
         ui.chart(charts_length.calibration(scored, theme), "calibration", alt=words(scored))
-        ui.put("<small>Share of test requests that generated at most the predicted quantile; on the diagonal a quantile keeps its promise. The test "
-               "requests came after those that were learned from.</small>" + table(artifact.manifest["routes"]))
+        ui.put(
+            "<small>Share of test requests that generated at most the predicted quantile; on the diagonal a quantile keeps its promise. The test "
+            "requests came after those that were learned from.</small>"
+            + table(artifact.manifest["routes"])
+        )
     ui.put(live(data.predictor()) + facts(artifact, _lengths(report)))
-    downloads.as_file("The predictor", f"predictor-{artifact.version}.zip", "application/zip", lambda: zipped(artifact))
+    downloads.as_file(
+        "The predictor",
+        f"predictor-{artifact.version}.zip",
+        "application/zip",
+        lambda: zipped(artifact),
+    )
 
 
 def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
@@ -54,9 +65,13 @@ def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
 
 def _box(report: Report) -> str:
     if not _folder():
-        return ui.box("No predictor is loaded", [
-            "A predictor learns output lengths from past requests and tells a router P10, P50, P90 and P99 before a request runs.",
-            *map(ui.stated, _lengths(report))])
+        return ui.box(
+            "No predictor is loaded",
+            [
+                "A predictor learns output lengths from past requests and tells a router P10, P50, P90 and P99 before a request runs.",
+                *map(ui.stated, _lengths(report)),
+            ],
+        )
     try:
         artifact = data.artifact(_folder())
     except ArtifactError as error:
@@ -84,7 +99,10 @@ def headline(artifact: Artifact, scored: list[Mapping[str, Any]]) -> tuple[str, 
     good = [route for route in routes if route["skill"] == "good"]
     below = f"{len(good)} of {len(routes)} routes gain much over their median; the others are answered with little or none, and say so (skill)."
     if not scored:
-        return "This predictor carries no scores", ["It was trained before scores were kept: train it again to see its calibration.", below]
+        return "This predictor carries no scores", [
+            "It was trained before scores were kept: train it again to see its calibration.",
+            below,
+        ]
     rows = sum(route["scores"]["rows"] for route in scored)
     p90 = sum(route["scores"]["p90_coverage"] * route["scores"]["rows"] for route in scored) / rows
     kept = abs(p90 - 0.9) <= _KEPT
@@ -99,28 +117,76 @@ def table(routes: list[Mapping[str, Any]]) -> str:
         scores = route.get("scores")
         gain = say_ratio(route.get("reduction")) if route.get("reduction") is not None else "–"
         interval = route.get("reduction_interval")
-        between = f"<small>{say_ratio(interval[0])} to {say_ratio(interval[1])}</small>" if interval else ""
-        cells = [f"{scores['rows']:,}", say_ratio(scores["p10_coverage"]), say_ratio(scores["p90_coverage"]), say_ratio(scores["p99_coverage"]),
-                 f"{scores['mae']:,.0f}", say_ratio(scores["tertile_accuracy"])] if scores else ["–"] * 6
-        rows.append([f"{ui.text(route['route'])}<small>{ui.text(route.get('reason', ''), 120)}</small>", ui.text(route["skill"]), *cells, gain + between])
-    return ui.table(["Route", "skill", "n", "≤ P10", "≤ P90", "≤ P99", "MAE, tokens", "right third", "gain over the median"], rows,
-                    caption="Right third: share predicted into the right third of the generated lengths. Gain: 1 − MAE / MAE of the route's median, with "
-                            "its 95 % interval.")
+        between = (
+            f"<small>{say_ratio(interval[0])} to {say_ratio(interval[1])}</small>"
+            if interval
+            else ""
+        )
+        cells = (
+            [
+                f"{scores['rows']:,}",
+                say_ratio(scores["p10_coverage"]),
+                say_ratio(scores["p90_coverage"]),
+                say_ratio(scores["p99_coverage"]),
+                f"{scores['mae']:,.0f}",
+                say_ratio(scores["tertile_accuracy"]),
+            ]
+            if scores
+            else ["–"] * 6
+        )
+        rows.append(
+            [
+                f"{ui.text(route['route'])}<small>{ui.text(route.get('reason', ''), 120)}</small>",
+                ui.text(route["skill"]),
+                *cells,
+                gain + between,
+            ]
+        )
+    return ui.table(
+        [
+            "Route",
+            "skill",
+            "n",
+            "≤ P10",
+            "≤ P90",
+            "≤ P99",
+            "MAE, tokens",
+            "right third",
+            "gain over the median",
+        ],
+        rows,
+        caption="Right third: share predicted into the right third of the generated lengths. Gain: 1 − MAE / MAE of the route's median, with "
+        "its 95 % interval.",
+    )
 
 
 def live(state_: State | None) -> str:
     """How it does on the calls that the server sees, as safe HTML."""
     title = "<h2>On live calls</h2>"
     if state_ is None:
-        return title + "<p>The server watches no predictor: start it with <code>overrun serve --artifact FOLDER</code>.</p>"
+        return (
+            title
+            + "<p>The server watches no predictor: start it with <code>overrun serve --artifact FOLDER</code>.</p>"
+        )
     if state_["reason"]:
         return title + f"<p>Not watched: {ui.sentence(state_['reason'])}</p>"
     coverage, gain = state_["p90_coverage"], state_["error_reduction"]
-    told = "Train again: " + state_["retrain"] if state_["retrain"] else "no reason to train again" if coverage is not None else "too few calls yet to say"
-    return title + ui.facts([
-        ("Artifact", f"<code>{ui.text(state_['artifact'])}</code>"), ("Calls", f"{state_['rows']:,}"),
-        ("≤ P90", "–" if coverage is None else say_ratio(coverage)), ("Gain over the recent median", "–" if gain is None else say_ratio(gain)),
-        ("Verdict", ui.sentence(told))])
+    told = (
+        "Train again: " + state_["retrain"]
+        if state_["retrain"]
+        else "no reason to train again"
+        if coverage is not None
+        else "too few calls yet to say"
+    )
+    return title + ui.facts(
+        [
+            ("Artifact", f"<code>{ui.text(state_['artifact'])}</code>"),
+            ("Calls", f"{state_['rows']:,}"),
+            ("≤ P90", "–" if coverage is None else say_ratio(coverage)),
+            ("Gain over the recent median", "–" if gain is None else say_ratio(gain)),
+            ("Verdict", ui.sentence(told)),
+        ]
+    )
 
 
 def facts(artifact: Artifact, lengths: list[str]) -> str:
@@ -128,12 +194,23 @@ def facts(artifact: Artifact, lengths: list[str]) -> str:
     manifest = artifact.manifest
     training = manifest.get("training", {})
     rows = training.get("rows", {})
-    counted = ", ".join(f"{ui.text(name)} {count:,}" for name, count in rows.items()) if isinstance(rows, Mapping) else ui.text(rows)
+    counted = (
+        ", ".join(f"{ui.text(name)} {count:,}" for name, count in rows.items())
+        if isinstance(rows, Mapping)
+        else ui.text(rows)
+    )
     edges = " and ".join(f"{edge:,.0f}" for edge in manifest["bucket_edges"])
-    return "<h2>The artifact</h2>" + ui.facts([
-        ("Version", f"<code>{ui.text(artifact.version)}</code>"), ("Folder", ui.text(Path(artifact.folder).name, 200)), ("Requests", counted),
-        ("Learned from", ui.text(_span(training.get("start"), training.get("end")))), ("Buckets S, M, L", f"split at {edges} tokens"),
-        ("Quantiles", ui.text(", ".join(manifest["quantiles"]))), ("Output lengths now", "; ".join(map(ui.sentence, lengths)))])
+    return "<h2>The artifact</h2>" + ui.facts(
+        [
+            ("Version", f"<code>{ui.text(artifact.version)}</code>"),
+            ("Folder", ui.text(Path(artifact.folder).name, 200)),
+            ("Requests", counted),
+            ("Learned from", ui.text(_span(training.get("start"), training.get("end")))),
+            ("Buckets S, M, L", f"split at {edges} tokens"),
+            ("Quantiles", ui.text(", ".join(manifest["quantiles"]))),
+            ("Output lengths now", "; ".join(map(ui.sentence, lengths))),
+        ]
+    )
 
 
 def _span(start: object, end: object) -> str:
@@ -146,7 +223,14 @@ def _span(start: object, end: object) -> str:
 
 def words(scored: list[Mapping[str, Any]]) -> str:
     """The chart's description for those who do not see it."""
-    return ui.text("Calibration: " + "; ".join(f"{route['route']} P90 holds for {say_ratio(route['scores']['p90_coverage'])}" for route in scored[:8]), 400)
+    return ui.text(
+        "Calibration: "
+        + "; ".join(
+            f"{route['route']} P90 holds for {say_ratio(route['scores']['p90_coverage'])}"
+            for route in scored[:8]
+        ),
+        400,
+    )
 
 
 def zipped(artifact: Artifact) -> bytes:

@@ -35,13 +35,19 @@ def draw() -> None:
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
     with st.container(horizontal=True, gap="medium"):
         metric = state.metric(_METRICS, report.verdict.metric)
-        failed = bool(report.errors.ratio) and state.failed_first(failing=report.verdict.status == "failing")
+        failed = bool(report.errors.ratio) and state.failed_first(
+            failing=report.verdict.status == "failing"
+        )
     chosen = state.box()
     data.ahead(lambda: data.series(asked, metric), lambda: data.heatmap(asked, metric))
     listed = _listed(asked, metric, chosen, failed=failed)
     # The sentence first: the browser loads the chart's program for a second.
     ui.put(_box(listed, report, metric, failed=failed))
-    nav.links(("budget", "Which stage makes them slow"), ("verdict", "Back to the verdict"), ("findings", "Why"))
+    nav.links(
+        ("budget", "Which stage makes them slow"),
+        ("verdict", "Back to the verdict"),
+        ("findings", "Why"),
+    )
     box = heat.draw(asked, metric, theme)
     _table(listed, metric, box, failed=failed)
     if box is not None:
@@ -58,7 +64,9 @@ def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
     return _box(_listed(asked, metric, box, failed=failed), report, metric, failed=failed)
 
 
-def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
+def needs(
+    asked: data.Asked, report: Report, query: Mapping[str, str]
+) -> list[Callable[[], object]]:
     """What the page asks for beside the report."""
     metric, box, failed = _wanted(report, query)
 
@@ -67,13 +75,24 @@ def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[C
         if named or listed.rows:
             data.trace(named or listed.rows[0].trace_id)
 
-    return [rows, lambda: data.series(asked, metric), lambda: data.heatmap(asked, metric), *([lambda: heat.others(asked, metric, box)] if box else [])]
+    return [
+        rows,
+        lambda: data.series(asked, metric),
+        lambda: data.heatmap(asked, metric),
+        *([lambda: heat.others(asked, metric, box)] if box else []),
+    ]
 
 
 def _wanted(report: Report, query: Mapping[str, str]) -> tuple[str, Box | None, bool]:
     """What an address asks for: the metric, the box, and whether those that failed come first."""
-    failed = bool(report.errors.ratio) and state.failed_first_of(query, failing=report.verdict.status == "failing")
-    return state.metric_of(query, _METRICS, report.verdict.metric), Box.read(query.get("box", "")), failed
+    failed = bool(report.errors.ratio) and state.failed_first_of(
+        query, failing=report.verdict.status == "failing"
+    )
+    return (
+        state.metric_of(query, _METRICS, report.verdict.metric),
+        Box.read(query.get("box", "")),
+        failed,
+    )
 
 
 def _box(listed: RequestList, report: Report, metric: str, *, failed: bool) -> str:
@@ -83,16 +102,22 @@ def _box(listed: RequestList, report: Report, metric: str, *, failed: bool) -> s
 def headline(listed: RequestList, metric: str) -> tuple[str, list[str]]:
     """What stands at the top of the list, as safe HTML."""
     if not listed.rows:
-        return "No request matches", ["Draw another box, or press Escape on the heat map to clear it."]
+        return "No request matches", [
+            "Draw another box, or press Escape on the heat map to clear it."
+        ]
     first = listed.rows[0]
     metric = "e2e" if first.ttft_ms is None else metric
     value = first.ttft_ms if metric == "ttft" else first.e2e_ms
     stages = stages_of(first, metric)
     slowest = max(stages, key=stages.__getitem__, default=None)
     stage = f", {say_ms(stages[slowest])} of it in {ui.text(slowest)}" if slowest else ""
-    return (f"Slowest {metric.upper()} {say_ms(value)}{stage}",
-            [f"Request of {say_time(first.start, date=True)}, {ui.text(' '.join(filter(None, (first.service, first.route))), 120)}; "
-             f"{len(listed.rows):,} of {listed.total:,} requests listed, source /api/v1/requests."])
+    return (
+        f"Slowest {metric.upper()} {say_ms(value)}{stage}",
+        [
+            f"Request of {say_time(first.start, date=True)}, {ui.text(' '.join(filter(None, (first.service, first.route))), 120)}; "
+            f"{len(listed.rows):,} of {listed.total:,} requests listed, source /api/v1/requests."
+        ],
+    )
 
 
 def stages_of(row: RequestRow, metric: str) -> dict[str, float]:
@@ -103,17 +128,30 @@ def stages_of(row: RequestRow, metric: str) -> dict[str, float]:
 def failures(listed: RequestList, report: Report) -> tuple[str, list[str]]:
     """What failed most often, as safe HTML: what stands above a list that begins with the failed requests."""
     errors = report.errors
-    kinds = ", ".join(f"{ui.text(name)} {count:,}" for name, count in sorted(errors.error_types.items(), key=lambda kind: -kind[1])[:_MOST_KINDS])
-    return (f"{say_ratio(errors.ratio)} of requests failed" + (f": {kinds}" if kinds else ""),
-            [f"Failed requests first, the newest on top; {len(listed.rows):,} of {listed.total:,} requests listed, source /api/v1/requests."])
+    kinds = ", ".join(
+        f"{ui.text(name)} {count:,}"
+        for name, count in sorted(errors.error_types.items(), key=lambda kind: -kind[1])[
+            :_MOST_KINDS
+        ]
+    )
+    return (
+        f"{say_ratio(errors.ratio)} of requests failed" + (f": {kinds}" if kinds else ""),
+        [
+            f"Failed requests first, the newest on top; {len(listed.rows):,} of {listed.total:,} requests listed, source /api/v1/requests."
+        ],
+    )
 
 
-def _listed(asked: data.Asked, metric: str, box: Box | None, *, failed: bool = False) -> RequestList:
+def _listed(
+    asked: data.Asked, metric: str, box: Box | None, *, failed: bool = False
+) -> RequestList:
     sort = "errors" if failed else metric if metric in ("ttft", "e2e") else "e2e"
     if box is None:
         return data.requests(asked, sort, MOST_ROWS, metric, None, None)
     narrowed = dict(asked) | {"from": box.start.isoformat(), "to": box.end.isoformat()}
-    return data.requests(tuple(sorted(narrowed.items())), sort, MOST_ROWS, metric, box.min_ms, box.max_ms)
+    return data.requests(
+        tuple(sorted(narrowed.items())), sort, MOST_ROWS, metric, box.min_ms, box.max_ms
+    )
 
 
 def _table(listed: RequestList, metric: str, box: Box | None, *, failed: bool) -> None:
@@ -121,24 +159,61 @@ def _table(listed: RequestList, metric: str, box: Box | None, *, failed: bool) -
         heat.chosen(box, metric, listed.total)
     ids, cells = [row.trace_id for row in listed.rows], columns(listed, metric)
     slowest = max((row.e2e_ms for row in listed.rows), default=1.0) / 1000.0
-    long = [name for name in ("service", "route", "model") if any(len(cell) > _NAME for cell in cells.get(name, []))]
+    long = [
+        name
+        for name in ("service", "route", "model")
+        if any(len(cell) > _NAME for cell in cells.get(name, []))
+    ]
     st.dataframe(
-        cells, key=_TABLE, height=300, hide_index=True, on_select=lambda: state.choose_trace(ids, _TABLE), selection_mode="single-row",
-        placeholder="–", alt=f"{len(ids)} requests, {'failed' if failed else 'slowest'} first; choose a row (by keyboard Shift+Space) to see its spans",
+        cells,
+        key=_TABLE,
+        height=300,
+        hide_index=True,
+        on_select=lambda: state.choose_trace(ids, _TABLE),
+        selection_mode="single-row",
+        placeholder="–",
+        alt=f"{len(ids)} requests, {'failed' if failed else 'slowest'} first; choose a row (by keyboard Shift+Space) to see its spans",
         column_config={
-            **{name: st.column_config.ProgressColumn(name, format="%.2f s", min_value=0.0, max_value=slowest) for name in ("E2E", "TTFT")},
-            "start": st.column_config.DatetimeColumn("start (UTC)", format=_moments(listed), timezone="UTC"),
+            **{
+                name: st.column_config.ProgressColumn(
+                    name, format="%.2f s", min_value=0.0, max_value=slowest
+                )
+                for name in ("E2E", "TTFT")
+            },
+            "start": st.column_config.DatetimeColumn(
+                "start (UTC)", format=_moments(listed), timezone="UTC"
+            ),
             "stages": st.column_config.BarChartColumn(
-                "stages to the first token" if metric == "ttft" else "stages", help=f"ms in {', '.join(taken(listed, metric))}", y_min=0.0),
+                "stages to the first token" if metric == "ttft" else "stages",
+                help=f"ms in {', '.join(taken(listed, metric))}",
+                y_min=0.0,
+            ),
             **{name: st.column_config.TextColumn(width=_NAME_PX) for name in long},
-            "in that stage": st.column_config.NumberColumn(format="%.2f s"), "tokens out": st.column_config.NumberColumn("tokens out")})
-    units = {**dict.fromkeys(("E2E", "TTFT", "in that stage"), "s"), "stages": f"ms in {', '.join(taken(listed, metric))}"}
-    downloads.as_csv("These requests", "requests", {f"{name} ({units[name]})" if name in units else name: column for name, column in cells.items()})
+            "in that stage": st.column_config.NumberColumn(format="%.2f s"),
+            "tokens out": st.column_config.NumberColumn("tokens out"),
+        },
+    )
+    units = {
+        **dict.fromkeys(("E2E", "TTFT", "in that stage"), "s"),
+        "stages": f"ms in {', '.join(taken(listed, metric))}",
+    }
+    downloads.as_csv(
+        "These requests",
+        "requests",
+        {
+            f"{name} ({units[name]})" if name in units else name: column
+            for name, column in cells.items()
+        },
+    )
 
 
 def _moments(listed: RequestList) -> str:
     """How starts are written: with their day where the listed requests are of several."""
-    return "HH:mm:ss.SSS" if len({row.start.astimezone(UTC).date() for row in listed.rows}) < 2 else "MM-DD HH:mm:ss.SSS"
+    return (
+        "HH:mm:ss.SSS"
+        if len({row.start.astimezone(UTC).date() for row in listed.rows}) < 2
+        else "MM-DD HH:mm:ss.SSS"
+    )
 
 
 def columns(listed: RequestList, metric: str) -> dict[str, list[Any]]:
@@ -147,51 +222,92 @@ def columns(listed: RequestList, metric: str) -> dict[str, list[Any]]:
     times = [stages_of(row, metric) for row in rows]
     slowest = [max(time, key=time.__getitem__, default=None) for time in times]
     found: dict[str, list[Any]] = {
-        "start": [row.start for row in rows], "E2E": [row.e2e_ms / 1000.0 for row in rows],
-        "TTFT": [None if row.ttft_ms is None else row.ttft_ms / 1000.0 for row in rows], "slowest stage": slowest,
-        "in that stage": [time[stage] / 1000.0 if stage else None for time, stage in zip(times, slowest, strict=True)],
+        "start": [row.start for row in rows],
+        "E2E": [row.e2e_ms / 1000.0 for row in rows],
+        "TTFT": [None if row.ttft_ms is None else row.ttft_ms / 1000.0 for row in rows],
+        "slowest stage": slowest,
+        "in that stage": [
+            time[stage] / 1000.0 if stage else None
+            for time, stage in zip(times, slowest, strict=True)
+        ],
         "stages": [[time.get(stage, 0.0) for stage in stages] for time in times],
         "tokens out": [row.output_tokens for row in rows],
-        "service": [printable(row.service) for row in rows], "route": [printable(row.route) if row.route else "" for row in rows],
+        "service": [printable(row.service) for row in rows],
+        "route": [printable(row.route) if row.route else "" for row in rows],
         "model": [printable(row.model) if row.model else "" for row in rows],
-        "status": ["ok" if row.status == "ok" else f"✗ {printable(row.error_type) if row.error_type else 'error'}" for row in rows],
-        "trace id": [row.trace_id for row in rows]}
-    return {name: cells for name, cells in found.items() if any(cell not in (None, "") for cell in cells)}
+        "status": [
+            "ok"
+            if row.status == "ok"
+            else f"✗ {printable(row.error_type) if row.error_type else 'error'}"
+            for row in rows
+        ],
+        "trace id": [row.trace_id for row in rows],
+    }
+    return {
+        name: cells
+        for name, cells in found.items()
+        if any(cell not in (None, "") for cell in cells)
+    }
 
 
 def taken(listed: RequestList, metric: str) -> list[str]:
     """The stages in which any of the listed requests spent time, in the order of the pipeline."""
-    return in_order(list({stage for row in listed.rows for stage, value in stages_of(row, metric).items() if value > 0.0}))
+    return in_order(
+        list(
+            {
+                stage
+                for row in listed.rows
+                for stage, value in stages_of(row, metric).items()
+                if value > 0.0
+            }
+        )
+    )
 
 
 def _one(trace_id: str, report: Report, theme: Theme) -> None:
     try:
         trace = data.trace(trace_id)
     except Refused as error:
-        ui.put(f'<p role="alert">✗ {ui.stated(str(error))} Choose a row above, or empty the field.</p>')
+        ui.put(
+            f'<p role="alert">✗ {ui.stated(str(error))} Choose a row above, or empty the field.</p>'
+        )
         return
     ui.put(about(trace, theme))
     _shows(report, trace)
     rows = waterfall.main_rows(trace.spans)
     if len(rows) < len(trace.spans):
         first = state.span_page(len(trace.spans), waterfall.PAGE_ROWS)
-        rows = rows if first is None else [waterfall.Row(span) for span in trace.spans[first : first + waterfall.PAGE_ROWS]]
+        rows = (
+            rows
+            if first is None
+            else [waterfall.Row(span) for span in trace.spans[first : first + waterfall.PAGE_ROWS]]
+        )
     ui.put(waterfall.render(trace, rows, theme))
     chips = " ".join(ui.chip(stage, theme) for stage in in_order(list(trace.stages)))
     sums = f"stages on the path add up to E2E: {say_ms(sum(trace.stages.values()))}"
-    ui.put("<small>Underlined and bold = critical path, with its share of E2E; faded = running, but saving it would not help; hatched = between the client's "
-           f"span and the engine's; ✗ = failed; {sums}. Source /api/v1/traces. {chips}</small>")
+    ui.put(
+        "<small>Underlined and bold = critical path, with its share of E2E; faded = running, but saving it would not help; hatched = between the client's "
+        f"span and the engine's; ✗ = failed; {sums}. Source /api/v1/traces. {chips}</small>"
+    )
     downloads.as_json("This trace", f"trace-{trace.trace_id[:8]}", trace)
 
 
 def _shows(report: Report, trace: Trace) -> None:
     """What a request is an exemplar of, and what the fix would buy: the end of the way from the verdict."""
-    finding = next((finding for finding in report.findings if trace.trace_id in finding.exemplars), None)
+    finding = next(
+        (finding for finding in report.findings if trace.trace_id in finding.exemplars), None
+    )
     if finding is None:
         return
     fix = finding.fix
-    gain = f" {ui.text(fix.title, 200)}: {prediction(fix, fix.predicted)}." if fix and fix.predicted else ""
-    ui.put(f"<p>An exemplar of <b>{ui.text(finding.rule.replace('_', ' '))}</b>: {ui.sentence(finding.headline)}.{gain}</p>")
+    gain = (
+        f" {ui.text(fix.title, 200)}: {prediction(fix, fix.predicted)}."
+        if fix and fix.predicted
+        else ""
+    )
+    ui.put(
+        f"<p>An exemplar of <b>{ui.text(finding.rule.replace('_', ' '))}</b>: {ui.sentence(finding.headline)}.{gain}</p>"
+    )
     nav.links_with(("findings", "Back to the evidence", {}), *nav.fix_of(finding, "Try the fix"))
 
 
@@ -214,8 +330,25 @@ def _longest(stages: Mapping[str, float], whole_ms: float, where: str, theme: Th
 def about(trace: Trace, theme: Theme) -> str:
     """One request in two lines, as safe HTML."""
     longest = _longest(trace.stages, trace.e2e_ms, "; longest on its critical path", theme)
-    longest += _longest(waterfall.until(trace.path, trace.ttft_ms), trace.ttft_ms, ", up to the first token", theme) if trace.ttft_ms else ""
-    first = f"TTFT <b>{say_ms(trace.ttft_ms)}</b>" if trace.ttft_ms is not None else "TTFT not measured"
-    waited = f", {say_ms(trace.wait_user_ms)} waiting for the user outside of it" if trace.wait_user_ms > 0.0 else ""
-    return (f"<h2>Request {ui.text(trace.trace_id)}</h2><p>{_when(trace.start)} · {ui.text(trace.service)} · {ui.text(trace.route or '')} · "
-            f"{len(trace.spans):,} span{'' if len(trace.spans) == 1 else 's'}<br>{first}, E2E <b>{say_ms(trace.e2e_ms)}</b>{waited}{longest}</p>")
+    longest += (
+        _longest(
+            waterfall.until(trace.path, trace.ttft_ms),
+            trace.ttft_ms,
+            ", up to the first token",
+            theme,
+        )
+        if trace.ttft_ms
+        else ""
+    )
+    first = (
+        f"TTFT <b>{say_ms(trace.ttft_ms)}</b>" if trace.ttft_ms is not None else "TTFT not measured"
+    )
+    waited = (
+        f", {say_ms(trace.wait_user_ms)} waiting for the user outside of it"
+        if trace.wait_user_ms > 0.0
+        else ""
+    )
+    return (
+        f"<h2>Request {ui.text(trace.trace_id)}</h2><p>{_when(trace.start)} · {ui.text(trace.service)} · {ui.text(trace.route or '')} · "
+        f"{len(trace.spans):,} span{'' if len(trace.spans) == 1 else 's'}<br>{first}, E2E <b>{say_ms(trace.e2e_ms)}</b>{waited}{longest}</p>"
+    )

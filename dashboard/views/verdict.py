@@ -15,11 +15,29 @@ from overrun.analysis.numbers.series import Series, SeriesPoint
 from overrun.analysis.numbers.traffic_changes import Changed
 from overrun.analysis.words.finding import say_rate
 from overrun.dashboard import data, live, nav, state, states, ui
-from overrun.dashboard.theme import LIGHT, Theme, say_age, say_count, say_ms, say_ratio, say_step, say_time, theme_of
+from overrun.dashboard.theme import (
+    LIGHT,
+    Theme,
+    say_age,
+    say_count,
+    say_ms,
+    say_ratio,
+    say_step,
+    say_time,
+    theme_of,
+)
 from overrun.dashboard.views.findings import interval_of
 
 METRICS = ("ttft", "itl", "tpot", "e2e")
-_GLYPH = {"over_budget": "▲", "failing": "▲", "traffic_lost": "▲", "targets_down": "▲", "within_budget": "✓", "not_enough_data": "◔", "no_data": "◔"}
+_GLYPH = {
+    "over_budget": "▲",
+    "failing": "▲",
+    "traffic_lost": "▲",
+    "targets_down": "▲",
+    "within_budget": "✓",
+    "not_enough_data": "◔",
+    "no_data": "◔",
+}
 _BAD = ("over_budget", "failing", "traffic_lost", "targets_down")
 _MOST_RULED_OUT = 5
 _LEAST_COVERED = 0.25
@@ -41,11 +59,25 @@ def draw() -> None:
     # Asked for together, behind the report: the sentence comes first.
     data.ahead(*needs(asked, report, {}))
     ui.put(verdict_box(report, theme))
-    nav.links_with(("findings", "See the evidence", {}), ("budget", "Which stage, and what slow requests do differently", {}), nav.requests_of(report),
-                   *nav.fix_of(next((finding for finding in report.findings if finding.fix is not None), None), "Try the fix"))
+    nav.links_with(
+        ("findings", "See the evidence", {}),
+        ("budget", "Which stage, and what slow requests do differently", {}),
+        nav.requests_of(report),
+        *nav.fix_of(
+            next((finding for finding in report.findings if finding.fix is not None), None),
+            "Try the fix",
+        ),
+    )
     if report.verdict.status != "traffic_lost" and not states.stale(state.filters()):
         # What started later may still run, or be on its way.
-        ui.put(silence(data.series(asked, "e2e"), state.now() - live.STALE_AFTER - timedelta(milliseconds=report.latency.e2e_ms.p99 or 0.0)))
+        ui.put(
+            silence(
+                data.series(asked, "e2e"),
+                state.now()
+                - live.STALE_AFTER
+                - timedelta(milliseconds=report.latency.e2e_ms.p99 or 0.0),
+            )
+        )
     ui.put(scores(report, asked, theme))
     ui.put(details(report))
     ui.put(states.footer(report))
@@ -56,14 +88,33 @@ def _by_metrics(report: Report) -> None:
     ui.put(verdict_box(report, theme_of(state.mode())))
     nav.links(("engine", "What the engine's metrics say over time"), ("health", "What is missing"))
     limits, judged = report.slo.limits(), f"P{report.slo.percentile:g}"
-    rows = [[*_measured(report, metric), *(_score(_stats(report, metric), name, limits.get(metric) if name == judged else None)
-                                           for name in ("P50", "P95", "P99"))] for metric in shown_metrics(report)]
-    ui.put(ui.table(["Latency by the engine's histograms", "n", "P50", "P95", "P99"], rows,
-                    caption="Interpolated between the bucket edges below the numbers; what the clients waited before and after is not in them. "
-                            "▲ and red = over the limit."))
+    rows = [
+        [
+            *_measured(report, metric),
+            *(
+                _score(_stats(report, metric), name, limits.get(metric) if name == judged else None)
+                for name in ("P50", "P95", "P99")
+            ),
+        ]
+        for metric in shown_metrics(report)
+    ]
+    ui.put(
+        ui.table(
+            ["Latency by the engine's histograms", "n", "P50", "P95", "P99"],
+            rows,
+            caption="Interpolated between the bucket edges below the numbers; what the clients waited before and after is not in them. "
+            "▲ and red = over the limit.",
+        )
+    )
     if report.instances:
-        ui.put(ui.table([cell or "what is wrong" for cell in instances.HEAD], [[ui.text(cell) for cell in instances.cells(row)] for row in report.instances],
-                        caption="Means of gauges and rates and P95 of histograms" + (" since the onset." if report.verdict.onset else ".")))
+        ui.put(
+            ui.table(
+                [cell or "what is wrong" for cell in instances.HEAD],
+                [[ui.text(cell) for cell in instances.cells(row)] for row in report.instances],
+                caption="Means of gauges and rates and P95 of histograms"
+                + (" since the onset." if report.verdict.onset else "."),
+            )
+        )
     ui.put(details(report))
     ui.put(states.footer(report))
 
@@ -73,9 +124,14 @@ def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
     return verdict_box(report, LIGHT)
 
 
-def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
+def needs(
+    asked: data.Asked, report: Report, query: Mapping[str, str]
+) -> list[Callable[[], object]]:
     """What the page asks for beside the report."""
-    return [lambda: data.burn(asked), *(partial(data.series, asked, metric) for metric in shown_metrics(report))]
+    return [
+        lambda: data.burn(asked),
+        *(partial(data.series, asked, metric) for metric in shown_metrics(report)),
+    ]
 
 
 def verdict_box(report: Report, theme: Theme) -> str:
@@ -83,13 +139,31 @@ def verdict_box(report: Report, theme: Theme) -> str:
     verdict = report.verdict
     bad = verdict.status in _BAD
     chip = f" {ui.chip(verdict.stage, theme)}" if verdict.stage else ""
-    answers = ui.facts([
-        ("Since", _since(report) or _why(report, "onset")), ("Who is hit", _hit(report) or _why(report, "affected")),
-        ("What changed", _changes(report) or _why(report, "changed") or _unchanged(report)),
-        ("Ruled out", _ruled_out(report)),
-        ("Do now", ui.sentence(verdict.mitigation) + _recheck(report) if verdict.mitigation else _why(report, "mitigation")),
-        ("Undo", ui.sentence(verdict.rollback) if verdict.rollback else ""), ("Fix", _fix(report)), ("Owner", ui.text(verdict.owner) if verdict.owner else "")])
-    return ui.box(f"{_GLYPH[verdict.status]} {headline(report)}{chip}", [ui.sentence(verdict.sentence)], bad=bad) + f'<div class="ov-under">{answers}</div>'
+    answers = ui.facts(
+        [
+            ("Since", _since(report) or _why(report, "onset")),
+            ("Who is hit", _hit(report) or _why(report, "affected")),
+            ("What changed", _changes(report) or _why(report, "changed") or _unchanged(report)),
+            ("Ruled out", _ruled_out(report)),
+            (
+                "Do now",
+                ui.sentence(verdict.mitigation) + _recheck(report)
+                if verdict.mitigation
+                else _why(report, "mitigation"),
+            ),
+            ("Undo", ui.sentence(verdict.rollback) if verdict.rollback else ""),
+            ("Fix", _fix(report)),
+            ("Owner", ui.text(verdict.owner) if verdict.owner else ""),
+        ]
+    )
+    return (
+        ui.box(
+            f"{_GLYPH[verdict.status]} {headline(report)}{chip}",
+            [ui.sentence(verdict.sentence)],
+            bad=bad,
+        )
+        + f'<div class="ov-under">{answers}</div>'
+    )
 
 
 def headline(report: Report) -> str:
@@ -104,16 +178,22 @@ def headline(report: Report) -> str:
     stats = _stats(report, verdict.metric or "e2e")
     limit = slo.limits().get(verdict.metric or "")
     value = say_ms(stats.at(slo.percentile))
-    edges: tuple[float, float] | None = getattr(stats, f"p{slo.percentile:g}_interval", None) if states.by_metrics(report) else None
+    edges: tuple[float, float] | None = (
+        getattr(stats, f"p{slo.percentile:g}_interval", None) if states.by_metrics(report) else None
+    )
     if edges is not None:
         value = f"between {say_ms(edges[0])} and {say_ms(edges[1])}"
-    measured = f"{(verdict.metric or '').upper()} P{slo.percentile:g} {value}, limit {say_ms(limit)}"
+    measured = (
+        f"{(verdict.metric or '').upper()} P{slo.percentile:g} {value}, limit {say_ms(limit)}"
+    )
     return f"Within budget: {measured}" if verdict.status == "within_budget" else measured
 
 
 def shown_metrics(report: Report) -> list[str]:
     """The metrics that were measured or have a limit."""
-    return [metric for metric in METRICS if _stats(report, metric).n or metric in report.slo.limits()]
+    return [
+        metric for metric in METRICS if _stats(report, metric).n or metric in report.slo.limits()
+    ]
 
 
 def scores(report: Report, asked: data.Asked, theme: Theme) -> str:
@@ -122,36 +202,79 @@ def scores(report: Report, asked: data.Asked, theme: Theme) -> str:
     rows = []
     for metric in shown_metrics(report):
         stats = _stats(report, metric)
-        rows.append([
-            *_measured(report, metric),
-            *(_score(stats, name, limits.get(metric) if name == judged else None) for name in ("P50", "P95", "P99")),
-            _course(asked, metric, theme)])
-    table = ui.table(["Latency of successful requests", "n", "P50", "P95", "P99", "over time, dashed = limit"], rows,
-                     caption=f"95 % intervals below the numbers. The limit is on {judged}; ▲ and red = over it."
-                     + (f" Here it is {ui.limit_words(report.goodput.own_limits)}." if report.goodput.own_limits else ""))
+        rows.append(
+            [
+                *_measured(report, metric),
+                *(
+                    _score(stats, name, limits.get(metric) if name == judged else None)
+                    for name in ("P50", "P95", "P99")
+                ),
+                _course(asked, metric, theme),
+            ]
+        )
+    table = ui.table(
+        ["Latency of successful requests", "n", "P50", "P95", "P99", "over time, dashed = limit"],
+        rows,
+        caption=f"95 % intervals below the numbers. The limit is on {judged}; ▲ and red = over it."
+        + (
+            f" Here it is {ui.limit_words(report.goodput.own_limits)}."
+            if report.goodput.own_limits
+            else ""
+        ),
+    )
     table += further(report)
     good = report.goodput
     # A share below its target by chance, or of too few requests, is no breach: the verdict has decided that.
-    over = report.verdict.status in _BAD and good.ratio is not None and good.ratio < report.slo.goodput_target
+    over = (
+        report.verdict.status in _BAD
+        and good.ratio is not None
+        and good.ratio < report.slo.goodput_target
+    )
     number = f'<span class="ov-big{" ov-over" if over else ""}">{"▲ " if over else ""}{say_ratio(good.ratio)}</span>'
-    missed = ", ".join(f"{metric.upper()} {getattr(good.failed_by, metric):,}" for metric in METRICS if metric in limits)
-    rest = (f"target {say_ratio(report.slo.goodput_target)}; {good.good:,} of {good.good + good.bad:,} requests"
-            + (f", {say_rate(good.rps, 'good')}" if good.rps is not None else "") if good.ratio is not None else ui.text(good.reasons.get("ratio"), 200))
+    missed = ", ".join(
+        f"{metric.upper()} {getattr(good.failed_by, metric):,}"
+        for metric in METRICS
+        if metric in limits
+    )
+    rest = (
+        f"target {say_ratio(report.slo.goodput_target)}; {good.good:,} of {good.good + good.bad:,} requests"
+        + (f", {say_rate(good.rps, 'good')}" if good.rps is not None else "")
+        if good.ratio is not None
+        else ui.text(good.reasons.get("ratio"), 200)
+    )
     course = data.series(asked, "e2e")
-    line = ui.spark([point.goodput_ratio for point in course.points], theme, limit=report.slo.goodput_target,
-                    alt=f"goodput ratio per {say_step(course.step_s)}, target dashed")
-    side = (f"<h2>Goodput: every limit met at once</h2>{number} {line}<br><small>{rest}<br>missed: {missed}, errors {good.failed_by.error:,}; "
-            f"unmeasurable {good.unmeasurable:,}<br>error ratio {say_ratio(report.errors.ratio)}</small>" + traffic(course, theme) + burn_of(data.burn(asked)))
+    line = ui.spark(
+        [point.goodput_ratio for point in course.points],
+        theme,
+        limit=report.slo.goodput_target,
+        alt=f"goodput ratio per {say_step(course.step_s)}, target dashed",
+    )
+    side = (
+        f"<h2>Goodput: every limit met at once</h2>{number} {line}<br><small>{rest}<br>missed: {missed}, errors {good.failed_by.error:,}; "
+        f"unmeasurable {good.unmeasurable:,}<br>error ratio {say_ratio(report.errors.ratio)}</small>"
+        + traffic(course, theme)
+        + burn_of(data.burn(asked))
+    )
     return f'<div class="ov-wide"><div>{table}{stage_strips(report, theme)}</div><div>{side}</div></div>'
 
 
 def further(report: Report) -> str:
     """The latencies that no limit is on, folded away; empty where no request carries any."""
-    rows = [[f"<b>{ui.begun(ui.text(more.what))}</b><small>{ui.text(more.ms.source)}</small>", f'<span class="ov-n">{more.ms.n:,}</span>',
-             *(_score(more.ms, name, None) for name in ("P50", "P95", "P99"))] for more in report.further]
+    rows = [
+        [
+            f"<b>{ui.begun(ui.text(more.what))}</b><small>{ui.text(more.ms.source)}</small>",
+            f'<span class="ov-n">{more.ms.n:,}</span>',
+            *(_score(more.ms, name, None) for name in ("P50", "P95", "P99")),
+        ]
+        for more in report.further
+    ]
     names = ui.text(", ".join(more.metric.replace("_", " ") for more in report.further), 200)
     head = ["Latency without a limit", "n", "P50", "P95", "P99"]
-    return f'<details class="ov-details"><summary>Further latencies: {names}</summary>{ui.table(head, rows)}</details>' if rows else ""
+    return (
+        f'<details class="ov-details"><summary>Further latencies: {names}</summary>{ui.table(head, rows)}</details>'
+        if rows
+        else ""
+    )
 
 
 def traffic(course: Series, theme: Theme) -> str:
@@ -173,7 +296,10 @@ def silence(course: Series, seen: datetime) -> str:
     if last is None or course.start is None or course.end is None:
         return ""
     since = last + timedelta(seconds=course.step_s)
-    silent_s, busy_s = (min(course.end, seen) - since).total_seconds(), (since - course.start).total_seconds()
+    silent_s, busy_s = (
+        (min(course.end, seen) - since).total_seconds(),
+        (since - course.start).total_seconds(),
+    )
     due = sum(point.requests for point in course.points) / busy_s * silent_s
     # Traffic that comes and goes has been away before.
     away, longest = 0, 0
@@ -183,14 +309,18 @@ def silence(course: Series, seen: datetime) -> str:
     if due < _NO_CHANCE or silent_s <= longest * course.step_s:
         return ""
     missed = say_count(round(due), "request")
-    return (f'<p role="status">◔ <b>No request since {say_time(since)}</b>, for {say_age(silent_s)}: at the rate before, about {missed} would have come. '
-            "The numbers are of those before.</p>")
+    return (
+        f'<p role="status">◔ <b>No request since {say_time(since)}</b>, for {say_age(silent_s)}: at the rate before, about {missed} would have come. '
+        "The numbers are of those before.</p>"
+    )
 
 
 def _rate(point: SeriesPoint, course: Series) -> float | None:
     """Requests a second in the part of a step that the window covers; none where that is too short to tell."""
     end = point.start + timedelta(seconds=course.step_s)
-    covered_s = (min(end, course.end or end) - max(point.start, course.start or point.start)).total_seconds()
+    covered_s = (
+        min(end, course.end or end) - max(point.start, course.start or point.start)
+    ).total_seconds()
     return point.requests / covered_s if covered_s >= _LEAST_COVERED * course.step_s else None
 
 
@@ -202,45 +332,78 @@ def burn_of(found: Burn) -> str:
         name = f"{say_age(pair.long_s)} and {say_age(pair.short_s)}"
         if len(known) < 2:  # one window alone neither fires nor says that nothing burns
             why = ui.text(next(iter(pair.reasons.values()), ""), 60)
-            told = f"{known[0]:.1f}× in {say_age(pair.long_s if pair.short_burn is None else pair.short_s)}; " if known else ""
-            missing = f" in {say_age(pair.short_s if pair.short_burn is None else pair.long_s)}" if known else ""
-            rows.append(f'<div class="ov-strip ov-burn"><span>{name}</span><small class="ov-rest">{told}{why}{missing}</small></div>')
+            told = (
+                f"{known[0]:.1f}× in {say_age(pair.long_s if pair.short_burn is None else pair.short_s)}; "
+                if known
+                else ""
+            )
+            missing = (
+                f" in {say_age(pair.short_s if pair.short_burn is None else pair.long_s)}"
+                if known
+                else ""
+            )
+            rows.append(
+                f'<div class="ov-strip ov-burn"><span>{name}</span><small class="ov-rest">{told}{why}{missing}</small></div>'
+            )
             continue
         # Both windows must burn that fast: the slower one decides.
         share = min(min(known) / pair.threshold, 1.0)
-        rate = f'{"▲ " if pair.firing else ""}{min(known):.1f}×'
+        rate = f"{'▲ ' if pair.firing else ''}{min(known):.1f}×"
         bar = f'<div class="ov-track"><span class="ov-now" style="width:{100.0 * share:.1f}%"></span></div>'
-        rows.append(f'<div class="ov-strip ov-burn" title="{pair.bad:,} bad of {pair.requests:,} requests"><span>{name}</span>{bar}'
-                    f'<span class="ov-end"><b{" class=ov-over" if pair.firing else ""}>{rate}</b> <small>of {pair.threshold:g}×</small></span></div>')
-    return (f"<h2>Error budget burn</h2>{''.join(rows)}<small>bad share / {say_ratio(1.0 - found.target)} allowed, up to {say_time(found.at)}; fires when both "
-            "windows reach the rate on the right; source /api/v1/burn</small>")
+        rows.append(
+            f'<div class="ov-strip ov-burn" title="{pair.bad:,} bad of {pair.requests:,} requests"><span>{name}</span>{bar}'
+            f'<span class="ov-end"><b{" class=ov-over" if pair.firing else ""}>{rate}</b> <small>of {pair.threshold:g}×</small></span></div>'
+        )
+    return (
+        f"<h2>Error budget burn</h2>{''.join(rows)}<small>bad share / {say_ratio(1.0 - found.target)} allowed, up to {say_time(found.at)}; fires when both "
+        "windows reach the rate on the right; source /api/v1/burn</small>"
+    )
 
 
 def stage_strips(report: Report, theme: Theme) -> str:
     """A typical and a slow request side by side, stage by stage."""
-    rows = [row for row in report.stages if row.stage is not None and row.typical_ms is not None and row.tail_ms is not None]
+    rows = [
+        row
+        for row in report.stages
+        if row.stage is not None and row.typical_ms is not None and row.tail_ms is not None
+    ]
     if not rows:
         return ""
-    typical, slow = ({row.stage or "": value or 0.0 for row in rows if (value := getattr(row, name)) is not None} for name in ("typical_ms", "tail_ms"))
+    typical, slow = (
+        {row.stage or "": value or 0.0 for row in rows if (value := getattr(row, name)) is not None}
+        for name in ("typical_ms", "tail_ms")
+    )
     widest = max(sum(typical.values()), sum(slow.values()))
     metric = (report.verdict.metric or "e2e").upper()
     upto = "to its first token" if report.verdict.metric == "ttft" else "in all"
-    chips = " ".join(ui.chip(stage, theme) for stage in typical if slow[stage] > 0.0 or typical[stage] > 0.0)
-    return (f"<h2>Where a request's time goes, {upto}</h2>"
-            + ui.strip("typical", typical, sum(typical.values()), widest, theme)
-            + ui.strip(f"near P{report.slo.percentile:g}", slow, sum(slow.values()), widest, theme)
-            + f"<small>Means of {metric} P40–P60 and within 2 points of P{report.slo.percentile:g}; stages sum to the total. The sentence above speaks of "
-              f"the requests over the limit. {chips}</small>")
+    chips = " ".join(
+        ui.chip(stage, theme) for stage in typical if slow[stage] > 0.0 or typical[stage] > 0.0
+    )
+    return (
+        f"<h2>Where a request's time goes, {upto}</h2>"
+        + ui.strip("typical", typical, sum(typical.values()), widest, theme)
+        + ui.strip(f"near P{report.slo.percentile:g}", slow, sum(slow.values()), widest, theme)
+        + f"<small>Means of {metric} P40–P60 and within 2 points of P{report.slo.percentile:g}; stages sum to the total. The sentence above speaks of "
+        f"the requests over the limit. {chips}</small>"
+    )
 
 
 def details(report: Report) -> str:
     """The four-step checklist and the data-quality checks that need a look."""
-    steps = "".join(f"<dt>{_STEP[step.status]} {ui.text(step.step)}</dt><dd>{ui.sentence(step.detail)}</dd>" for step in report.checklist)
+    steps = "".join(
+        f"<dt>{_STEP[step.status]} {ui.text(step.step)}</dt><dd>{ui.sentence(step.detail)}</dd>"
+        for step in report.checklist
+    )
     bad = [check for check in report.data_quality if check.status != "ok"]
-    checks = "".join(f"<dt>{ui.text(check_name(check))}</dt><dd>{ui.sentence(check.detail)}</dd>" for check in bad)
+    checks = "".join(
+        f"<dt>{ui.text(check_name(check))}</dt><dd>{ui.sentence(check.detail)}</dd>"
+        for check in bad
+    )
     passed = f"{len(report.data_quality) - len(bad)} of {len(report.data_quality)} checks pass"
-    return (f'<div class="ov-cols"><div><h2>Checklist</h2><dl class="ov-facts">{steps}</dl></div>'
-            f'<div><h2>Can these numbers be trusted?</h2><dl class="ov-facts">{checks}</dl><small>{passed}</small></div></div>')
+    return (
+        f'<div class="ov-cols"><div><h2>Checklist</h2><dl class="ov-facts">{steps}</dl></div>'
+        f'<div><h2>Can these numbers be trusted?</h2><dl class="ov-facts">{checks}</dl><small>{passed}</small></div></div>'
+    )
 
 
 def check_name(check: Check) -> str:
@@ -256,8 +419,10 @@ def _stats(report: Report, metric: str) -> Percentiles:
 def _measured(report: Report, metric: str) -> tuple[str, str]:
     """A metric with what measured it, and how many values there are."""
     stats = _stats(report, metric)
-    return (f"<b>{metric.upper()}</b><small>{ui.text(stats.source or stats.reasons.get('p50', 'not measured'), 200)}</small>",
-            f'<span class="ov-n">{stats.n:,}</span>')
+    return (
+        f"<b>{metric.upper()}</b><small>{ui.text(stats.source or stats.reasons.get('p50', 'not measured'), 200)}</small>",
+        f'<span class="ov-n">{stats.n:,}</span>',
+    )
 
 
 def _score(stats: Percentiles, name: str, limit: float | None) -> str:
@@ -270,7 +435,10 @@ def _score(stats: Percentiles, name: str, limit: float | None) -> str:
     interval: tuple[float, float] | None = getattr(stats, f"{name.lower()}_interval")
     over = limit is not None and value > limit
     number = f'<span class="ov-num{" ov-over" if over else ""}">{"▲ " if over else ""}{say_ms(value)}</span>'
-    below = [f"{say_ms(interval[0])} to {say_ms(interval[1])}" if interval else "", f"limit {say_ms(limit)}" if limit is not None else ""]
+    below = [
+        f"{say_ms(interval[0])} to {say_ms(interval[1])}" if interval else "",
+        f"limit {say_ms(limit)}" if limit is not None else "",
+    ]
     return number + "".join(f"<small>{line}</small>" for line in below if line)
 
 
@@ -278,38 +446,59 @@ def _course(asked: data.Asked, metric: str, theme: Theme) -> str:
     course = data.series(asked, metric)
     p95 = [point.p95 for point in course.points]
     # A line of two points says more than none: with thin traffic the median is drawn instead, and said to be.
-    name, values = ("P95", p95) if sum(value is not None for value in p95) > 1 else ("P50", [point.p50 for point in course.points])
+    name, values = (
+        ("P95", p95)
+        if sum(value is not None for value in p95) > 1
+        else ("P50", [point.p50 for point in course.points])
+    )
     known = [value for value in values if value is not None]
     spoken = f"{metric.upper()} {name} per {say_step(course.step_s)}"
     if known:
-        spoken += f": first {say_ms(known[0])}, last {say_ms(known[-1])}, highest {say_ms(max(known))}"
+        spoken += (
+            f": first {say_ms(known[0])}, last {say_ms(known[-1])}, highest {say_ms(max(known))}"
+        )
     limit = course.limit_ms if name == "P95" else None
-    return ui.spark(values, theme, alt=spoken, limit=limit) + (f"<small>{name} per {say_step(course.step_s)}</small>" if known else "")
+    return ui.spark(values, theme, alt=spoken, limit=limit) + (
+        f"<small>{name} per {say_step(course.step_s)}</small>" if known else ""
+    )
 
 
 def _why(report: Report, field: str) -> str:
     """Why the verdict cannot say something; only where something is wrong."""
     why = report.verdict.reasons.get(field)
-    return f'<span class="ov-muted">not known: {ui.sentence(why)}</span>' if why and report.verdict.status in _BAD else ""
+    return (
+        f'<span class="ov-muted">not known: {ui.sentence(why)}</span>'
+        if why and report.verdict.status in _BAD
+        else ""
+    )
 
 
 def _unchanged(report: Report) -> str:
     """That nothing changed is an answer too, where it is known since when."""
-    rate = "" if report.verdict.status == "traffic_lost" else " and rate"  # of the requests that were lost, the rate is what changed
+    rate = (
+        "" if report.verdict.status == "traffic_lost" else " and rate"
+    )  # of the requests that were lost, the rate is what changed
     looked = f"no new version or model, and settings, traffic mix{',' if rate else ' and'} lengths{rate} are as before"
     return looked if report.verdict.onset is not None and report.verdict.status in _BAD else ""
 
 
 def _ruled_out(report: Report) -> str:
     """What is not the cause, with its figure; beyond the first few behind a fold."""
-    parts = [f"{ui.text(row.what.replace('_', ' '))} <small>({ui.text(row.figure, 200)})</small>" for row in report.verdict.ruled_out]
+    parts = [
+        f"{ui.text(row.what.replace('_', ' '))} <small>({ui.text(row.figure, 200)})</small>"
+        for row in report.verdict.ruled_out
+    ]
     more = f"<details><summary>and {len(parts) - _MOST_RULED_OUT} more</summary>{'; '.join(parts[_MOST_RULED_OUT:])}</details>"
     return "; ".join(parts[:_MOST_RULED_OUT]) + (more if len(parts) > _MOST_RULED_OUT else "")
 
 
 def _changes(report: Report) -> str:
     """What changed, with its day where the window has more than one."""
-    days = {time.astimezone(UTC).date() for time in (report.window.start, report.window.end) if time is not None}
+    days = {
+        time.astimezone(UTC).date()
+        for time in (report.window.start, report.window.end)
+        if time is not None
+    }
     return "; ".join(_changed(change, date=len(days) > 1) for change in report.verdict.changed)
 
 
@@ -325,7 +514,12 @@ def _recheck(report: Report) -> str:
 
 def _since(report: Report) -> str:
     verdict = report.verdict
-    return "" if verdict.onset is None else say_time(verdict.onset, date=True) + (f", {ui.text(verdict.trend)}" if verdict.trend else "")
+    return (
+        ""
+        if verdict.onset is None
+        else say_time(verdict.onset, date=True)
+        + (f", {ui.text(verdict.trend)}" if verdict.trend else "")
+    )
 
 
 def _hit(report: Report) -> str:
@@ -334,8 +528,13 @@ def _hit(report: Report) -> str:
         return ""
     rate = f", {_per_minute(affected.per_minute)}" if affected.per_minute else ""
     values = [*affected.routes, *affected.models, *affected.tenants]
-    named = "; ".join(f"{ui.text(share.name)} {share.requests:,}, {say_ratio(share.ratio)} of its own" for share in values[:4])
-    return f"<b>{affected.requests:,}</b> requests, {say_ratio(affected.ratio)}{rate}" + (f" <small>({named})</small>" if named else "")
+    named = "; ".join(
+        f"{ui.text(share.name)} {share.requests:,}, {say_ratio(share.ratio)} of its own"
+        for share in values[:4]
+    )
+    return f"<b>{affected.requests:,}</b> requests, {say_ratio(affected.ratio)}{rate}" + (
+        f" <small>({named})</small>" if named else ""
+    )
 
 
 def _per_minute(rate: float) -> str:
@@ -350,8 +549,10 @@ def _fix(report: Report) -> str:
     if gain is None:
         return ui.sentence(f"{fix.title}. {fix.detail}")
     interval = f"{interval_of(gain)}, " if interval_of(gain) else ""
-    of = f'{ui.text(fix.reasons["window"])}, ' if "window" in fix.reasons else ""
-    predicted = (f'<span class="ov-predicted">predicted {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → '
-                 f"<b>{say_ms(gain.after)}</b></span> "
-                 f"<small>({interval}{of}{ui.text(fix.method)}, changes {say_ratio(gain.touched_ratio)} of requests)</small>")
+    of = f"{ui.text(fix.reasons['window'])}, " if "window" in fix.reasons else ""
+    predicted = (
+        f'<span class="ov-predicted">predicted {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → '
+        f"<b>{say_ms(gain.after)}</b></span> "
+        f"<small>({interval}{of}{ui.text(fix.method)}, changes {say_ratio(gain.touched_ratio)} of requests)</small>"
+    )
     return f"<b>{ui.text(fix.title, 200)}</b>: {predicted}"

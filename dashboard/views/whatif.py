@@ -10,7 +10,17 @@ from overrun.analysis.front.api_whatif import FixInfo
 from overrun.analysis.front.report import Report
 from overrun.analysis.whatif.prediction import Prediction
 from overrun.analysis.words.finding import say_over
-from overrun.dashboard import charts_whatif, data, downloads, evidence, nav, sliders, state, states, ui
+from overrun.dashboard import (
+    charts_whatif,
+    data,
+    downloads,
+    evidence,
+    nav,
+    sliders,
+    state,
+    states,
+    ui,
+)
 from overrun.dashboard.theme import Theme, say_count, say_ms, say_ratio, theme_of
 from overrun.dashboard.views.findings import interval_of, period, prediction
 
@@ -29,19 +39,34 @@ def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
     fixes = {info.fix: info for info in data.fixes()}
     fix, metric, parameters = _wanted(report, fixes, query)
     found = data.known_whatif(asked, fix, metric, parameters)
-    return _box(found, report, fixes[fix], parameters) if found is not None else ui.box(*meanwhile(report, fixes[fix]))
+    return (
+        _box(found, report, fixes[fix], parameters)
+        if found is not None
+        else ui.box(*meanwhile(report, fixes[fix]))
+    )
 
 
-def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
+def needs(
+    asked: data.Asked, report: Report, query: Mapping[str, str]
+) -> list[Callable[[], object]]:
     """What the page asks for beside the report."""
-    return [lambda: data.whatif(asked, *_wanted(report, {info.fix: info for info in data.fixes()}, query))]
+    return [
+        lambda: data.whatif(
+            asked, *_wanted(report, {info.fix: info for info in data.fixes()}, query)
+        )
+    ]
 
 
-def _wanted(report: Report, fixes: Mapping[str, FixInfo], query: Mapping[str, str]) -> tuple[str, str, data.Asked]:
+def _wanted(
+    report: Report, fixes: Mapping[str, FixInfo], query: Mapping[str, str]
+) -> tuple[str, str, data.Asked]:
     """The fix that an address asks for, the metric and the fix's parameters."""
     named = query.get("fix", "")
     fix = named if named in fixes else sliders.first_fix(report, list(fixes))
-    parameters = {info.name: query.get(f"p_{info.name}") or sliders.choices(info, report, fix)[1] for info in fixes[fix].parameters}
+    parameters = {
+        info.name: query.get(f"p_{info.name}") or sliders.choices(info, report, fix)[1]
+        for info in fixes[fix].parameters
+    }
     return fix, state.metric_of(query, _metrics(report), report.verdict.metric), _given(parameters)
 
 
@@ -67,15 +92,28 @@ def _answer(report: Report) -> None:
     with left:
         fix = state.fix(list(fixes), sliders.first_fix(report, list(fixes)))
         ui.put(f"<p>{ui.sentence(fixes[fix].question)}</p>")
-        parameters = {info.name: state.parameter(info.name, *sliders.choices(info, report, fix)) for info in fixes[fix].parameters}
+        parameters = {
+            info.name: state.parameter(info.name, *sliders.choices(info, report, fix))
+            for info in fixes[fix].parameters
+        }
         metric = state.metric(_metrics(report), report.verdict.metric)
     with heading.container():
         ui.put(ui.box(*meanwhile(report, fixes[fix])))
-    with left, st.spinner("Computing; the first answer about a window fits the engine's speed to it, which takes some seconds", show_time=True):
+    with (
+        left,
+        st.spinner(
+            "Computing; the first answer about a window fits the engine's speed to it, which takes some seconds",
+            show_time=True,
+        ),
+    ):
         found = data.whatif(asked, fix, metric, _given(parameters))
     with heading.container():
         ui.put(_box(found, report, fixes[fix], _given(parameters)))
-        nav.links(("findings", "Back to the findings"), ("verdict", "Back to the verdict"), ("compare", "Compare windows"))
+        nav.links(
+            ("findings", "Back to the findings"),
+            ("verdict", "Back to the verdict"),
+            ("compare", "Compare windows"),
+        )
     with left:
         ui.put(price(found))
     with right:
@@ -89,7 +127,9 @@ def meanwhile(report: Report, info: FixInfo) -> tuple[str, list[str]]:
     fix = sliders.found(report, info.fix)
     if fix is None or fix.predicted is None:
         return f"Computing: {ui.sentence(info.question)}", []
-    return f"Computing; the finding says: {ui.text(fix.title, 200)}", [prediction(fix, fix.predicted)]
+    return f"Computing; the finding says: {ui.text(fix.title, 200)}", [
+        prediction(fix, fix.predicted)
+    ]
 
 
 def _box(found: Prediction, report: Report, info: FixInfo, parameters: data.Asked) -> str:
@@ -100,7 +140,12 @@ def _box(found: Prediction, report: Report, info: FixInfo, parameters: data.Aske
 def beside(report: Report, info: FixInfo, parameters: data.Asked) -> str:
     """What a finding says of the same fix, where it says it of other requests than all in the window; as safe HTML."""
     fix = sliders.found(report, info.fix)
-    if fix is None or fix.predicted is None or not period(fix) or not sliders.given(fix).items() <= dict(parameters).items():
+    if (
+        fix is None
+        or fix.predicted is None
+        or not period(fix)
+        or not sliders.given(fix).items() <= dict(parameters).items()
+    ):
         return ""
     return f"The finding asks the same of fewer requests: {prediction(fix, fix.predicted)}."
 
@@ -110,22 +155,37 @@ def headline(found: Prediction, info: FixInfo) -> tuple[str, list[str]]:
     gain = found.predicted
     if gain is None:
         why = found.reasons.get("predicted", "the data does not carry this question")
-        return f"{ui.text(found.title, 200)}: no prediction", [f"{ui.sentence(why)}. {ui.sentence(info.question)}"]
+        return f"{ui.text(found.title, 200)}: no prediction", [
+            f"{ui.sentence(why)}. {ui.sentence(info.question)}"
+        ]
     interval = f"{interval_of(gain)}; " if interval_of(gain) else ""
     bound = "at most this much, a bound; " if found.bound else ""
     over = f", {ui.text(say_over(gain).replace('->', '→'))}" if say_over(gain) else ""
-    first = (f"{ui.text(found.title, 200)}: {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → "
-             f'<span class="ov-predicted">{say_ms(gain.after)}</span>')
-    return first, [f"{interval}{bound}{ui.text(found.method)} over {found.requests:,} recorded requests, {say_ratio(gain.touched_ratio)} of them change{over}. "
-                   f"Holds if {ui.sentence(found.assumption)}."]
+    first = (
+        f"{ui.text(found.title, 200)}: {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → "
+        f'<span class="ov-predicted">{say_ms(gain.after)}</span>'
+    )
+    return first, [
+        f"{interval}{bound}{ui.text(found.method)} over {found.requests:,} recorded requests, {say_ratio(gain.touched_ratio)} of them change{over}. "
+        f"Holds if {ui.sentence(found.assumption)}."
+    ]
 
 
 def price(found: Prediction) -> str:
     """What it costs and what it does to goodput, beside the gain."""
-    rows = [[ui.text(evidence.label(name)), evidence.said(name, value)] for name, value in found.cost.items()]
-    goodput = f"{say_ratio(found.goodput_before)} → <b>{say_ratio(found.goodput_after)}</b>" if found.goodput_after is not None else "–"
+    rows = [
+        [ui.text(evidence.label(name)), evidence.said(name, value)]
+        for name, value in found.cost.items()
+    ]
+    goodput = (
+        f"{say_ratio(found.goodput_before)} → <b>{say_ratio(found.goodput_after)}</b>"
+        if found.goodput_after is not None
+        else "–"
+    )
     rows = rows or [["price", "none counted"]]
-    return ui.table(["Price and goodput", "predicted"], [["successful requests within the SLO", goodput], *rows])
+    return ui.table(
+        ["Price and goodput", "predicted"], [["successful requests within the SLO", goodput], *rows]
+    )
 
 
 def effects(found: Prediction, report: Report) -> str:
@@ -136,27 +196,68 @@ def effects(found: Prediction, report: Report) -> str:
     for effect in found.effects:
         name = f"{effect.metric.upper()} P{100.0 * effect.quantile:g}"
         if effect.before is None or effect.after is None:
-            rows.append([name, f"<small>{ui.sentence(next(iter(effect.reasons.values()), ''))}</small>", "", ""])
+            rows.append(
+                [
+                    name,
+                    f"<small>{ui.sentence(next(iter(effect.reasons.values()), ''))}</small>",
+                    "",
+                    "",
+                ]
+            )
             continue
-        limit = limits.get(effect.metric) if abs(100.0 * effect.quantile - report.slo.percentile) < 1e-9 else None
-        interval = f"{say_ms(effect.interval[0])} to {say_ms(effect.interval[1])}" if effect.interval else "–"
-        rows.append([name, _number(effect.before, limit), f'<span class="ov-predicted">{_number(effect.after, limit)}</span>', interval])
-    return ui.table(["", "measured", "predicted", "90 % interval"], rows, caption="▲ and red = over the limit; dashed underline = predicted.")
+        limit = (
+            limits.get(effect.metric)
+            if abs(100.0 * effect.quantile - report.slo.percentile) < 1e-9
+            else None
+        )
+        interval = (
+            f"{say_ms(effect.interval[0])} to {say_ms(effect.interval[1])}"
+            if effect.interval
+            else "–"
+        )
+        rows.append(
+            [
+                name,
+                _number(effect.before, limit),
+                f'<span class="ov-predicted">{_number(effect.after, limit)}</span>',
+                interval,
+            ]
+        )
+    return ui.table(
+        ["", "measured", "predicted", "90 % interval"],
+        rows,
+        caption="▲ and red = over the limit; dashed underline = predicted.",
+    )
 
 
 def trust(found: Prediction) -> str:
     """How far the calibrated engine is from what was recorded, where one stands behind the answer; and what could not be said."""
     parts = []
     for pool in found.engine:
-        errors = ", ".join(f"{ui.text(key.replace('_', ' ').upper())} {say_ratio(value)}" for key, value in pool.identity_error.items())
-        held = ", ".join(f"{ui.text(key.replace('_', ' ').upper())} {say_ratio(value)}" for key, value in pool.holdout_error.items())
+        errors = ", ".join(
+            f"{ui.text(key.replace('_', ' ').upper())} {say_ratio(value)}"
+            for key, value in pool.identity_error.items()
+        )
+        held = ", ".join(
+            f"{ui.text(key.replace('_', ' ').upper())} {say_ratio(value)}"
+            for key, value in pool.holdout_error.items()
+        )
         cache = f", {pool.kv_tokens:,} KV tokens" if pool.kv_tokens else ""
         guessed = ", guessed from the clients' own times and not measured" if pool.guessed else ""
-        parts.append(f"<dt>{ui.text(pool.model or 'engine')}</dt><dd>{say_count(pool.replicas, 'replica')}, {say_count(pool.calls, 'call')}, "
-                     f"{ui.text(pool.scheduler)}{cache}{guessed}; replay of the recording is off by {errors or 'nothing measured'}"
-                     + (f"; on calls it had not seen: {held}" if held else "") + "</dd>")
-    parts += [f"<dt>{ui.text(key.replace('_', ' '))}</dt><dd>{ui.sentence(why)}</dd>" for key, why in found.reasons.items() if key != "predicted"]
-    return f'<h2>How far to trust it</h2><dl class="ov-facts">{"".join(parts)}</dl>' if parts else ""
+        parts.append(
+            f"<dt>{ui.text(pool.model or 'engine')}</dt><dd>{say_count(pool.replicas, 'replica')}, {say_count(pool.calls, 'call')}, "
+            f"{ui.text(pool.scheduler)}{cache}{guessed}; replay of the recording is off by {errors or 'nothing measured'}"
+            + (f"; on calls it had not seen: {held}" if held else "")
+            + "</dd>"
+        )
+    parts += [
+        f"<dt>{ui.text(key.replace('_', ' '))}</dt><dd>{ui.sentence(why)}</dd>"
+        for key, why in found.reasons.items()
+        if key != "predicted"
+    ]
+    return (
+        f'<h2>How far to trust it</h2><dl class="ov-facts">{"".join(parts)}</dl>' if parts else ""
+    )
 
 
 def _number(value: float, limit: float | None) -> str:
@@ -170,7 +271,15 @@ def _tail(found: Prediction, report: Report, metric: str, theme: Theme) -> None:
         ui.put(f"<p>No curve of {metric.upper()}: too few requests carry it.</p>")
         return
     spoken = f"Share of requests slower than a time, measured and predicted, {metric.upper()}, n {curve.n}"
-    drawn = charts_whatif.exceedance(curve, report.slo.limits().get(metric), report.slo.percentile, theme, own_limits=report.goodput.own_limits)
+    drawn = charts_whatif.exceedance(
+        curve,
+        report.slo.limits().get(metric),
+        report.slo.percentile,
+        theme,
+        own_limits=report.goodput.own_limits,
+    )
     ui.chart(drawn, "exceedance", alt=spoken)
-    ui.put(f"<small>{metric.upper()} of n {curve.n:,}, both axes in powers of ten: further left and lower is better; dotted = P{report.slo.percentile:g}, "
-           f"dashed line down = {ui.limit_words(report.goodput.own_limits)}; source /api/v1/whatif</small>")
+    ui.put(
+        f"<small>{metric.upper()} of n {curve.n:,}, both axes in powers of ten: further left and lower is better; dotted = P{report.slo.percentile:g}, "
+        f"dashed line down = {ui.limit_words(report.goodput.own_limits)}; source /api/v1/whatif</small>"
+    )

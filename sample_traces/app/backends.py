@@ -19,7 +19,13 @@ SLOW_SEARCH_SHARE = 0.35
 SLOW_SEARCH = (2.5, 0.25)
 
 # Handbook sizes in tokens (4 characters each): a long shared prompt head is what prefix caches exist for.
-HANDBOOK_TOKENS = {"bikes": 5_000, "phones": 6_500, "ovens": 8_000, "insurance": 10_000, "leasing": 12_000}
+HANDBOOK_TOKENS = {
+    "bikes": 5_000,
+    "phones": 6_500,
+    "ovens": 8_000,
+    "insurance": 10_000,
+    "leasing": 12_000,
+}
 SENTENCES = (
     "Refunds are paid within nine days after the parcel was scanned at the depot. ",
     "A repair under guarantee needs the serial number and the date of purchase. ",

@@ -22,7 +22,11 @@ class Incident:
 
     def active(self, kind: str) -> bool:
         """True when the fault `kind` is on at this moment."""
-        return self.kind == kind and self.started_s is not None and time.monotonic() - self.started_s >= self.after_s
+        return (
+            self.kind == kind
+            and self.started_s is not None
+            and time.monotonic() - self.started_s >= self.after_s
+        )
 
 
 def dice(seed: int, stage: str, key: str) -> random.Random:

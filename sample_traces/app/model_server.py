@@ -27,7 +27,10 @@ from overrun.sample_traces.app.incident import Incident, dice, lognormal
 QUEUE_S = (0.004, 0.40)  # median and sigma: one scheduler step of a server that is not saturated
 PREFILL_TOKENS_PER_S = 6_000.0  # the order of an 8B model on one GPU of the A100 class
 TPOT_S = 0.005
-OUTPUT_TOKENS = (70, 0.45)  # median and sigma: P95 about 150, so a healthy decode stays under a second
+OUTPUT_TOKENS = (
+    70,
+    0.45,
+)  # median and sigma: P95 about 150, so a healthy decode stays under a second
 RUNAWAY_SHARE, RUNAWAY_FACTOR = 0.30, 12
 # Tokens per streamed chunk after the first. One event per token would be thousands a second through two hops: more
 # than one Python event loop carries. The first chunk always holds one token, so TTFT is exact.
@@ -122,11 +125,19 @@ class Engine:
             yield event(request_id, body, {"content": words(done - step, done)})
         times = Times(arrival_s, queued_s, scheduled_s, first_s, last_s)
         self._send_span(request_id, body, plan, times, arrival_ns, parent)
-        closing = event(request_id, body, {}, plan.finish_reason) + event(request_id, body, None, usage=usage(plan))
+        closing = event(request_id, body, {}, plan.finish_reason) + event(
+            request_id, body, None, usage=usage(plan)
+        )
         yield closing + b"data: [DONE]\n\n"
 
     def _send_span(
-        self, request_id: str, body: dict[str, Any], plan: Plan, times: Times, arrival_ns: int, parent: Context
+        self,
+        request_id: str,
+        body: dict[str, Any],
+        plan: Plan,
+        times: Times,
+        arrival_ns: int,
+        parent: Context,
     ) -> None:
         attributes: dict[str, str | int | float] = {
             "gen_ai.latency.time_to_first_token": times.first_token_s - times.arrival_s,
@@ -140,9 +151,17 @@ class Engine:
             "gen_ai.request.id": request_id,
         }
         # vLLM leaves out parameters that are zero, and so does this.
-        attributes |= {f"gen_ai.request.{name}": body[name] for name in ("max_tokens", "temperature") if body.get(name)}
+        attributes |= {
+            f"gen_ai.request.{name}": body[name]
+            for name in ("max_tokens", "temperature")
+            if body.get(name)
+        }
         span = self.tracer.start_span(
-            "llm_request", context=parent, kind=SpanKind.SERVER, start_time=arrival_ns, attributes=attributes
+            "llm_request",
+            context=parent,
+            kind=SpanKind.SERVER,
+            start_time=arrival_ns,
+            attributes=attributes,
         )
         span.end(arrival_ns + int((time.monotonic() - times.arrival_s) * 1e9))
 
@@ -176,8 +195,14 @@ def event(
     usage: dict[str, Any] | None = None,
 ) -> bytes:
     """One server-sent event of the chat stream; without a delta it is the closing one that carries only usage."""
-    choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish_reason}]
-    chunk: dict[str, Any] = {"id": request_id, "object": "chat.completion.chunk", "model": body["model"]}
+    choices = (
+        [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish_reason}]
+    )
+    chunk: dict[str, Any] = {
+        "id": request_id,
+        "object": "chat.completion.chunk",
+        "model": body["model"],
+    }
     chunk |= {"choices": choices} | ({"usage": usage} if usage else {})
     return b"data: " + json.dumps(chunk).encode() + b"\n\n"
 
@@ -186,7 +211,11 @@ def create_app(engine: Engine) -> Starlette:
     """The HTTP face of the engine: POST /v1/chat/completions, streaming only."""
 
     async def chat_completions(request: Request) -> StreamingResponse:
-        parent = propagate.extract(dict(request.headers))  # the caller's traceparent makes the engine span its child
-        return StreamingResponse(engine.chat(await request.json(), parent), media_type="text/event-stream")
+        parent = propagate.extract(
+            dict(request.headers)
+        )  # the caller's traceparent makes the engine span its child
+        return StreamingResponse(
+            engine.chat(await request.json(), parent), media_type="text/event-stream"
+        )
 
     return Starlette(routes=[Route("/v1/chat/completions", chat_completions, methods=["POST"])])

@@ -70,13 +70,19 @@ def span_exporter() -> SpanExporter:
     raise ValueError(f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r}: use 'grpc' or 'http/protobuf'")
 
 
-def tracer_provider(service: str, version: str, exporter: SpanExporter, **extra: str) -> TracerProvider:
+def tracer_provider(
+    service: str, version: str, exporter: SpanExporter, **extra: str
+) -> TracerProvider:
     """Spans of one service instance, sent in batches from a background thread; call `shutdown()` to send the rest.
 
     The instance id tells replicas apart, and the version a good deploy from a bad one: without them neither a slow
     replica nor a slow release can be named.
     """
-    attributes = {"service.name": service, "service.version": version, "service.instance.id": str(uuid.uuid4())}
+    attributes = {
+        "service.name": service,
+        "service.version": version,
+        "service.instance.id": str(uuid.uuid4()),
+    }
     provider = TracerProvider(resource=Resource.create({**attributes, **extra}))
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return provider
@@ -98,7 +104,9 @@ class ServerSpan:
         if scope["type"] != "http" or scope["path"] != ROUTE:
             await self.app(scope, receive, send)
             return
-        headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
+        headers = {
+            key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]
+        }
         with self.tracer.start_as_current_span(
             f"{scope['method']} {ROUTE}",
             context=propagate.extract(headers),  # continue the caller's trace, if there is one
@@ -142,18 +150,25 @@ class RagService:
 
     async def guardrail(self, question: str) -> bool:
         """True when the question may be answered."""
-        with self.tracer.start_as_current_span("guardrail", attributes={"overrun.stage": "guardrail"}) as span:
+        with self.tracer.start_as_current_span(
+            "guardrail", attributes={"overrun.stage": "guardrail"}
+        ) as span:
             allowed = await self.backends.is_allowed(question)
             span.set_attribute("guardrail.allowed", allowed)
             return allowed
 
     async def retrieve(self, question: str) -> list[str]:
         """The four best passages; each step is a child span, so that a slow one can be told from the others."""
-        with self.tracer.start_as_current_span("retrieval", attributes={"gen_ai.operation.name": "retrieval"}):
+        with self.tracer.start_as_current_span(
+            "retrieval", attributes={"gen_ai.operation.name": "retrieval"}
+        ):
             with self.tracer.start_as_current_span(
                 f"embeddings {EMBEDDING_MODEL}",
                 kind=SpanKind.CLIENT,
-                attributes={"gen_ai.operation.name": "embeddings", "gen_ai.request.model": EMBEDDING_MODEL},
+                attributes={
+                    "gen_ai.operation.name": "embeddings",
+                    "gen_ai.request.model": EMBEDDING_MODEL,
+                },
             ):
                 vector = await self.backends.embed(question)
             with self.tracer.start_as_current_span(
@@ -168,7 +183,9 @@ class RagService:
             ) as span:
                 found = await self.backends.search(vector, limit=12)
                 span.set_attribute("db.response.returned_rows", len(found))
-            with self.tracer.start_as_current_span("rerank passages", attributes={"overrun.stage": "retrieval"}):
+            with self.tracer.start_as_current_span(
+                "rerank passages", attributes={"overrun.stage": "retrieval"}
+            ):
                 return await self.backends.rerank(question, found, limit=4)
 
     async def look_up_order(self, question: str) -> str:
@@ -186,11 +203,18 @@ class RagService:
         ):
             return await self.backends.order_status(order[1])
 
-    def build_prompt(self, product: str, question: str, passages: list[str], facts: str) -> list[dict[str, str]]:
+    def build_prompt(
+        self, product: str, question: str, passages: list[str], facts: str
+    ) -> list[dict[str, str]]:
         """The chat messages: what never changes first, so that the engine's prefix cache can hold it."""
-        with self.tracer.start_as_current_span("build prompt", attributes={"overrun.stage": "prompt"}):
+        with self.tracer.start_as_current_span(
+            "build prompt", attributes={"overrun.stage": "prompt"}
+        ):
             user = "\n".join([*passages, facts, question])
-            return [{"role": "system", "content": system_prompt(product)}, {"role": "user", "content": user}]
+            return [
+                {"role": "system", "content": system_prompt(product)},
+                {"role": "user", "content": user},
+            ]
 
     async def answer(self, messages: list[dict[str, str]]) -> AsyncIterator[bytes]:
         """The events for the browser: pieces of text as they come, then the finished answer's length."""
@@ -199,19 +223,25 @@ class RagService:
             async for text in stream:
                 pieces.append(text)
                 yield b"data: " + json.dumps({"text": text}).encode() + b"\n\n"
-        with self.tracer.start_as_current_span("post process", attributes={"overrun.stage": "post"}):
+        with self.tracer.start_as_current_span(
+            "post process", attributes={"overrun.stage": "post"}
+        ):
             final = await self.backends.format("".join(pieces))
         yield b"data: " + json.dumps({"done": True, "characters": len(final)}).encode() + b"\n\n"
 
     async def stream_chat(self, messages: list[dict[str, str]]) -> AsyncGenerator[str, None]:
         """The pieces of text that the model generates, under one span that ends with the last of them."""
         # Not made the current span: a generator is left and entered again, and "current" would leak out in between.
-        span = self.tracer.start_span(f"chat {CHAT_MODEL}", kind=SpanKind.CLIENT, attributes=self.chat_attributes())
+        span = self.tracer.start_span(
+            f"chat {CHAT_MODEL}", kind=SpanKind.CLIENT, attributes=self.chat_attributes()
+        )
         # Requests that share this text can share the cache: the hash shows who does, without showing the text.
         head = hashlib.blake2b(messages[0]["content"].encode(), digest_size=8).hexdigest()
         span.set_attribute("overrun.prefix_hash", head)
         headers: dict[str, str] = {}
-        propagate.inject(headers, trace.set_span_in_context(span))  # the engine's span becomes a child of this one
+        propagate.inject(
+            headers, trace.set_span_in_context(span)
+        )  # the engine's span becomes a child of this one
         started_s, first = time.monotonic(), True
         try:
             async with self.model.stream(
@@ -222,7 +252,9 @@ class RagService:
                     text = note_chunk(span, line)
                     # Only text counts as the first chunk: many servers send an empty role chunk long before it.
                     if text and first:
-                        span.set_attribute("gen_ai.response.time_to_first_chunk", time.monotonic() - started_s)
+                        span.set_attribute(
+                            "gen_ai.response.time_to_first_chunk", time.monotonic() - started_s
+                        )
                         first = False
                     if text:
                         yield text
@@ -255,7 +287,12 @@ def system_prompt(product: str) -> str:
 def chat_request(messages: list[dict[str, str]]) -> dict[str, Any]:
     """The body of the model call. Without `include_usage` a stream ends without token counts."""
     settings = {"model": CHAT_MODEL, "max_tokens": MAX_TOKENS, "temperature": TEMPERATURE}
-    return {**settings, "messages": messages, "stream": True, "stream_options": {"include_usage": True}}
+    return {
+        **settings,
+        "messages": messages,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
 
 
 def note_chunk(span: Span, line: str) -> str:
@@ -266,7 +303,9 @@ def note_chunk(span: Span, line: str) -> str:
     usage = chunk.get("usage")
     if usage:
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-        span.set_attribute("gen_ai.usage.input_tokens", usage["prompt_tokens"])  # cached tokens are part of these
+        span.set_attribute(
+            "gen_ai.usage.input_tokens", usage["prompt_tokens"]
+        )  # cached tokens are part of these
         span.set_attribute("gen_ai.usage.output_tokens", usage["completion_tokens"])
         if cached is not None:  # a server that does not say is not a server with a cold cache
             span.set_attribute("gen_ai.usage.cache_read.input_tokens", cached)

@@ -102,13 +102,19 @@ async def serving(app: ASGIApp) -> AsyncIterator[str]:
 
 def connect(base_url: str) -> httpx.AsyncClient:
     """A client that reuses its connections and ignores proxy settings, since both servers are on this machine."""
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=MAX_IN_FLIGHT, keepalive_expiry=30)
+    limits = httpx.Limits(
+        max_connections=None, max_keepalive_connections=MAX_IN_FLIGHT, keepalive_expiry=30
+    )
     return httpx.AsyncClient(base_url=base_url, limits=limits, timeout=30, trust_env=False)
 
 
 def question(generator: random.Random, number: int) -> dict[str, str]:
     """The body of request `number`; the number makes each question, and so each draw of the stand-ins, its own."""
-    subject = f"order {number + 10_000}" if generator.random() < ORDER_SHARE else f"case {number + 10_000}"
+    subject = (
+        f"order {number + 10_000}"
+        if generator.random() < ORDER_SHARE
+        else f"case {number + 10_000}"
+    )
     text = f"About {subject}: {generator.choice(QUESTIONS)}?"
     return {"product": generator.choice(sorted(HANDBOOK_TOKENS)), "question": text}
 
@@ -127,7 +133,9 @@ async def ask(client: httpx.AsyncClient, body: dict[str, str], faulty: bool) -> 
     return Answer(faulty, ((first_s or ended_s) - started_s) * 1e3, (ended_s - started_s) * 1e3)
 
 
-async def load(client: httpx.AsyncClient, options: argparse.Namespace, stop: asyncio.Event) -> list[Answer]:
+async def load(
+    client: httpx.AsyncClient, options: argparse.Namespace, stop: asyncio.Event
+) -> list[Answer]:
     """Poisson arrivals for `--duration` seconds, then the wait for the last answers."""
     generator = random.Random(options.seed)
     slots = asyncio.Semaphore(MAX_IN_FLIGHT)
@@ -158,13 +166,17 @@ async def drain(tasks: list[asyncio.Task[Answer]]) -> list[Answer]:
     return [task.result() for task in tasks if not task.cancelled()]
 
 
-async def drive(options: argparse.Namespace, service: TracerProvider, inference: TracerProvider) -> list[Answer]:
+async def drive(
+    options: argparse.Namespace, service: TracerProvider, inference: TracerProvider
+) -> list[Answer]:
     """Start both servers, send the load, stop both; returns what the client saw."""
     incident = Incident(options.incident, options.incident_after)
     backends = Backends(options.seed, incident)
     engine = model_server.Engine(inference, options.seed, incident)
     stop = asyncio.Event()
-    with contextlib.suppress(NotImplementedError, ValueError):  # no signals on Windows, nor outside the main thread
+    with contextlib.suppress(
+        NotImplementedError, ValueError
+    ):  # no signals on Windows, nor outside the main thread
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with (
@@ -182,12 +194,18 @@ async def drive(options: argparse.Namespace, service: TracerProvider, inference:
 def summary(answers: list[Answer], incident: str, accepted: int, refused: int) -> str:
     """One line: counts, then P50 and P95 as the client measured them, for the healthy part and for the incident."""
     failed = sum(answer.e2e_ms is None for answer in answers)
-    parts = [f"rag-demo: {len(answers)} requests, {failed} failed, {accepted} spans accepted, {refused} not"]
+    parts = [
+        f"rag-demo: {len(answers)} requests, {failed} failed, {accepted} spans accepted, {refused} not"
+    ]
     for name, faulty in (("healthy", False), (incident, True)):
-        times = [(a.e2e_ms, a.ttft_ms) for a in answers if a.faulty is faulty and a.e2e_ms and a.ttft_ms]
+        times = [
+            (a.e2e_ms, a.ttft_ms) for a in answers if a.faulty is faulty and a.e2e_ms and a.ttft_ms
+        ]
         if len(times) < 2:
             continue
-        e2e, ttft = ([round(value) for value in p50_p95(column)] for column in zip(*times, strict=True))
+        e2e, ttft = (
+            [round(value) for value in p50_p95(column)] for column in zip(*times, strict=True)
+        )
         parts.append(
             f"{name} n={len(times)} e2e_p50_ms={e2e[0]} e2e_p95_ms={e2e[1]} ttft_p50_ms={ttft[0]} ttft_p95_ms={ttft[1]}"
         )
@@ -202,17 +220,32 @@ def p50_p95(values: Sequence[float]) -> tuple[float, float]:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m overrun.sample_traces.app.run", description="Instrumented RAG demo.")
-    parser.add_argument("--duration", type=float, default=15.0, help="seconds of arrivals; the last answers come after")
-    parser.add_argument("--rate", type=float, default=30.0, help="mean requests per second (Poisson)")
+    parser = argparse.ArgumentParser(
+        prog="python -m overrun.sample_traces.app.run", description="Instrumented RAG demo."
+    )
+    parser.add_argument(
+        "--duration",
+        type=float,
+        default=15.0,
+        help="seconds of arrivals; the last answers come after",
+    )
+    parser.add_argument(
+        "--rate", type=float, default=30.0, help="mean requests per second (Poisson)"
+    )
     parser.add_argument("--incident", choices=KINDS, default="none")
-    parser.add_argument("--incident-after", type=float, help="seconds of healthy load first; default: half")
+    parser.add_argument(
+        "--incident-after", type=float, help="seconds of healthy load first; default: half"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--endpoint", help="OTLP endpoint; default: OTEL_EXPORTER_OTLP_ENDPOINT")
-    parser.add_argument("--protocol", choices=("http/protobuf", "grpc"), help="default: OTEL_EXPORTER_OTLP_PROTOCOL")
+    parser.add_argument(
+        "--protocol", choices=("http/protobuf", "grpc"), help="default: OTEL_EXPORTER_OTLP_PROTOCOL"
+    )
     options = parser.parse_args(arguments)
     if options.rate <= 0 or options.duration <= 0:
-        parser.error(f"--rate and --duration must be above 0, got {options.rate} and {options.duration}")
+        parser.error(
+            f"--rate and --duration must be above 0, got {options.rate} and {options.duration}"
+        )
     if options.incident_after is None:
         options.incident_after = options.duration / 2
     return options
@@ -229,7 +262,11 @@ def set_environment(options: argparse.Namespace) -> None:
     os.environ.setdefault("OTEL_BSP_MAX_QUEUE_SIZE", "8192")
     # Exporters obey proxy variables even for this machine.
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = ",".join(
-        [*filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy")]), "127.0.0.1", "localhost"]
+        [
+            *filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy")]),
+            "127.0.0.1",
+            "localhost",
+        ]
     )
 
 
@@ -239,13 +276,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     set_environment(options)
     exporters = [CountedExporter(rag.span_exporter()) for _ in range(2)]
     service = rag.tracer_provider("rag-demo", "1.0.0", exporters[0])
-    inference = rag.tracer_provider("model-server", "0.33.0", exporters[1], **model_server.resource_attributes())
+    inference = rag.tracer_provider(
+        "model-server", "0.33.0", exporters[1], **model_server.resource_attributes()
+    )
     try:
         answers = asyncio.run(drive(options, service, inference))
     finally:
         for provider in (service, inference):
             provider.shutdown()  # sends what is still in the batch
-    accepted, refused = (sum(counts) for counts in zip(*((e.accepted, e.refused) for e in exporters), strict=True))
+    accepted, refused = (
+        sum(counts) for counts in zip(*((e.accepted, e.refused) for e in exporters), strict=True)
+    )
     print(summary(answers, options.incident, accepted, refused), file=sys.stderr)
     return 1 if refused or not accepted else 0
 

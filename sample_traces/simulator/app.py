@@ -41,7 +41,9 @@ class Outcome:
 class App:
     """Handles requests in a world that changes at the onset."""
 
-    def __init__(self, clock: Clock, book: Book, world: Callable[[], Settings], caller: Caller) -> None:
+    def __init__(
+        self, clock: Clock, book: Book, world: Callable[[], Settings], caller: Caller
+    ) -> None:
         self.clock, self.book, self.world, self.caller = clock, book, world, caller
         self.outcomes: list[Outcome] = []
         self._threads: dict[int, Slots] = {}
@@ -55,7 +57,9 @@ class App:
         resource = f"{s.service}/{s.version}/{request.index % s.pods}"
         other = bool(s.other_route) and request.uniform(traffic.ROUTE) < s.other_share
         route = s.other_route if other else s.route
-        root = self._open(0, 0, f"POST {route}", sp.SERVER, sp.FASTAPI, resource, _http(s, request, route))
+        root = self._open(
+            0, 0, f"POST {route}", sp.SERVER, sp.FASTAPI, resource, _http(s, request, route)
+        )
         outcome = Outcome(request, route, 0.0, None, False, False)
         steps: Any = {"rag": self._rag, "chat": self._chat, "agent": self._agent}[s.kind]
         if s.silent_ms > 0.0:
@@ -63,7 +67,11 @@ class App:
         yield from steps(request, s, root, outcome, other)
         last = outcome.calls[-1] if outcome.calls else None
         outcome.ok = last is not None and not last.error
-        outcome.ttft = last.first - root.start if last is not None and last.first is not None and outcome.ok else None
+        outcome.ttft = (
+            last.first - root.start
+            if last is not None and last.first is not None and outcome.ok
+            else None
+        )
         left = last is not None and last.error.endswith("CancelledError")
         root.attributes["http.response.status_code"] = 200 if outcome.ok else 499 if left else 504
         root.error = "" if outcome.ok else "499" if left else "504"
@@ -73,80 +81,188 @@ class App:
 
     # --- the applications ---
 
-    def _rag(self, request: Request, s: Settings, root: Span, outcome: Outcome, other: bool) -> Process:
+    def _rag(
+        self, request: Request, s: Settings, root: Span, outcome: Outcome, other: bool
+    ) -> Process:
         yield from self._guard(request, s, root, outcome)
-        span = self._open(root.trace, root.id, "embeddings bge-m3", sp.CLIENT, sp.OPENAI, root.resource, {
-            "gen_ai.operation.name": "embeddings", "gen_ai.provider.name": "openai", "gen_ai.request.model": "bge-m3", "server.address": "embedder.internal",
-            "server.port": 8080, "gen_ai.response.model": "bge-m3", "gen_ai.usage.input_tokens": 24})
+        span = self._open(
+            root.trace,
+            root.id,
+            "embeddings bge-m3",
+            sp.CLIENT,
+            sp.OPENAI,
+            root.resource,
+            {
+                "gen_ai.operation.name": "embeddings",
+                "gen_ai.provider.name": "openai",
+                "gen_ai.request.model": "bge-m3",
+                "server.address": "embedder.internal",
+                "server.port": 8080,
+                "gen_ai.response.model": "bge-m3",
+                "gen_ai.usage.input_tokens": 24,
+            },
+        )
         yield lognormal(s.embed_ms, 0.25, request.z[traffic.EMBED]) / 1000.0
         self._close(span)
         stores = range(s.stores)
         if request.uniform(traffic.SEQUENTIAL) >= s.sequential_share:
-            yield from self.clock.all_of([self.clock.start(self._search(request, s, root, k)) for k in stores])
+            yield from self.clock.all_of(
+                [self.clock.start(self._search(request, s, root, k)) for k in stores]
+            )
         else:
             for k in stores:
                 yield from self._search(request, s, root, k)
-        yield from self._plain(root, "rerank", lognormal(s.rerank_ms, 0.25, request.z[traffic.RERANK]), {"reranker.model": "bge-reranker-v2", "top_k": 5})
+        yield from self._plain(
+            root,
+            "rerank",
+            lognormal(s.rerank_ms, 0.25, request.z[traffic.RERANK]),
+            {"reranker.model": "bge-reranker-v2", "top_k": 5},
+        )
         shape = self._shape(request, s, other)
         yield from self._tokenize(request, s, shape)
-        outcome.calls.append((yield from self.caller.ask(request, s, root, shape, len(outcome.calls))))
-        yield from self._plain(root, "citations", lognormal(s.post_ms, 0.3, request.z[traffic.POST]), {})
+        outcome.calls.append(
+            (yield from self.caller.ask(request, s, root, shape, len(outcome.calls)))
+        )
+        yield from self._plain(
+            root, "citations", lognormal(s.post_ms, 0.3, request.z[traffic.POST]), {}
+        )
 
-    def _chat(self, request: Request, s: Settings, root: Span, outcome: Outcome, other: bool) -> Process:
-        span = self._open(root.trace, root.id, "SELECT chat", sp.CLIENT, sp.PSYCOPG, root.resource, {
-            "db.system.name": "postgresql", "db.namespace": "chat", "db.operation.name": "SELECT", "server.address": "pg.internal",
-            "db.query.text": "SELECT role, content FROM turns WHERE session = %s"})
+    def _chat(
+        self, request: Request, s: Settings, root: Span, outcome: Outcome, other: bool
+    ) -> Process:
+        span = self._open(
+            root.trace,
+            root.id,
+            "SELECT chat",
+            sp.CLIENT,
+            sp.PSYCOPG,
+            root.resource,
+            {
+                "db.system.name": "postgresql",
+                "db.namespace": "chat",
+                "db.operation.name": "SELECT",
+                "server.address": "pg.internal",
+                "db.query.text": "SELECT role, content FROM turns WHERE session = %s",
+            },
+        )
         yield lognormal(s.search_ms * 0.2, s.search_sigma, request.z[traffic.SEARCH]) / 1000.0
         self._close(span)
         yield from self._guard(request, s, root, outcome)
         shape = self._shape(request, s, other)
         yield from self._tokenize(request, s, shape)
-        beside = self.caller.begin_suggestions(request, s, root, shape) if s.suggestion_tokens > 0.0 else None
-        outcome.calls.append((yield from self.caller.ask(request, s, root, shape, len(outcome.calls))))
+        beside = (
+            self.caller.begin_suggestions(request, s, root, shape)
+            if s.suggestion_tokens > 0.0
+            else None
+        )
+        outcome.calls.append(
+            (yield from self.caller.ask(request, s, root, shape, len(outcome.calls)))
+        )
         if beside is not None:
             self.clock.fire(beside)
-        span = self._open(root.trace, root.id, "INSERT chat", sp.CLIENT, sp.PSYCOPG, root.resource, {
-            "db.system.name": "postgresql", "db.namespace": "chat", "db.operation.name": "INSERT", "db.query.text": "INSERT INTO turns VALUES (%s, %s, %s)",
-            "server.address": "pg.internal"})
+        span = self._open(
+            root.trace,
+            root.id,
+            "INSERT chat",
+            sp.CLIENT,
+            sp.PSYCOPG,
+            root.resource,
+            {
+                "db.system.name": "postgresql",
+                "db.namespace": "chat",
+                "db.operation.name": "INSERT",
+                "db.query.text": "INSERT INTO turns VALUES (%s, %s, %s)",
+                "server.address": "pg.internal",
+            },
+        )
         yield lognormal(s.post_ms, 0.3, request.z[traffic.POST]) / 1000.0
         self._close(span)
 
-    def _agent(self, request: Request, s: Settings, root: Span, outcome: Outcome, other: bool) -> Process:
-        agent = self._open(root.trace, root.id, "invoke_agent support", sp.INTERNAL, sp.HAND, root.resource, {
-            "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support"})
+    def _agent(
+        self, request: Request, s: Settings, root: Span, outcome: Outcome, other: bool
+    ) -> Process:
+        agent = self._open(
+            root.trace,
+            root.id,
+            "invoke_agent support",
+            sp.INTERNAL,
+            sp.HAND,
+            root.resource,
+            {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support"},
+        )
         looping = request.uniform(traffic.LOOP) < s.loop_share
-        steps = (s.steps if request.z[step_z(0, 0)] > -0.6 else max(1, s.steps - 1)) + (s.loop_steps if looping else 0)
-        context = s.system_tokens + lognormal(s.input_tokens, s.input_sigma, request.z[traffic.INPUT])
+        steps = (s.steps if request.z[step_z(0, 0)] > -0.6 else max(1, s.steps - 1)) + (
+            s.loop_steps if looping else 0
+        )
+        context = s.system_tokens + lognormal(
+            s.input_tokens, s.input_sigma, request.z[traffic.INPUT]
+        )
         for step in range(steps):
             out = max(8, round(lognormal(34.0, 0.25, request.z[step_z(step, 1)])))
-            plan = Shape(round(context), out, s.max_tokens, self._prefix(request, s, s.system_tokens, ""), "", planner=True)
+            plan = Shape(
+                round(context),
+                out,
+                s.max_tokens,
+                self._prefix(request, s, s.system_tokens, ""),
+                "",
+                planner=True,
+            )
             asked = yield from self.caller.ask(request, s, agent, plan, len(outcome.calls))
             outcome.calls.append(asked)
             if asked.error:
                 break
             which = [0] if looping and step >= s.steps else list(range(s.tools if step == 0 else 1))
             if request.uniform(traffic.SEQUENTIAL) >= s.sequential_share:
-                yield from self.clock.all_of([self.clock.start(self._tool(request, s, agent, step, k, looping)) for k in which])
+                yield from self.clock.all_of(
+                    [
+                        self.clock.start(self._tool(request, s, agent, step, k, looping))
+                        for k in which
+                    ]
+                )
             else:
                 for k in which:
                     yield from self._tool(request, s, agent, step, k, looping)
             context += out + 180 * len(which)
         if not outcome.calls[-1].error:
             shape = self._shape(request, s, other)
-            final = Shape(round(context), shape.output_tokens, s.max_tokens, self._prefix(request, s, s.system_tokens, ""), "", shape.reasoning_tokens)
-            outcome.calls.append((yield from self.caller.ask(request, s, agent, final, len(outcome.calls))))
+            final = Shape(
+                round(context),
+                shape.output_tokens,
+                s.max_tokens,
+                self._prefix(request, s, s.system_tokens, ""),
+                "",
+                shape.reasoning_tokens,
+            )
+            outcome.calls.append(
+                (yield from self.caller.ask(request, s, agent, final, len(outcome.calls)))
+            )
         self._close(agent)
 
     def _batch(self, request: Request, s: Settings) -> Process:
         resource = f"{_BATCH_SERVICE}/1.9.0/0"
-        root = self._open(0, 0, "summarize_document", sp.INTERNAL, sp.HAND, resource, {"overrun.workload": "batch", "job.name": "nightly"})
+        root = self._open(
+            0,
+            0,
+            "summarize_document",
+            sp.INTERNAL,
+            sp.HAND,
+            resource,
+            {"overrun.workload": "batch", "job.name": "nightly"},
+        )
         own = lognormal(s.batch_input_tokens, 0.3, request.z[traffic.INPUT])
-        out = min(s.batch_max_tokens, round(lognormal(s.batch_output_tokens, 0.25, request.z[traffic.OUTPUT])))
+        out = min(
+            s.batch_max_tokens,
+            round(lognormal(s.batch_output_tokens, 0.25, request.z[traffic.OUTPUT])),
+        )
         head = (("job", s.batch_system_tokens),) if s.batch_system_tokens else ()
-        shape = Shape(s.batch_system_tokens + round(own), out, s.batch_max_tokens, head, "", stream=False)
+        shape = Shape(
+            s.batch_system_tokens + round(own), out, s.batch_max_tokens, head, "", stream=False
+        )
         asked = yield from self.caller.ask(request, s, root, shape, 0)
         self._close(root)
-        self.outcomes.append(Outcome(request, "batch", root.end - root.start, None, not asked.error, True, [asked]))
+        self.outcomes.append(
+            Outcome(request, "batch", root.end - root.start, None, not asked.error, True, [asked])
+        )
 
     # --- their parts ---
 
@@ -155,7 +271,10 @@ class App:
         z, question = request.z, _question(request, s)
         asked_z, said_z = z[traffic.INPUT], z[traffic.OUTPUT]
         if question >= 0:  # the same words, and so the same lengths
-            asked_z, said_z = random.Random(f"question/{question}").gauss(), random.Random(f"answer/{question}").gauss()
+            asked_z, said_z = (
+                random.Random(f"question/{question}").gauss(),
+                random.Random(f"answer/{question}").gauss(),
+            )
         own = lognormal(s.input_tokens, s.input_sigma, asked_z)
         out = lognormal(s.output_tokens, s.output_sigma, said_z)
         if s.input_factor != 1.0 and request.uniform(traffic.SLOW_INPUT) < s.input_share:
@@ -171,38 +290,88 @@ class App:
         history = s.history_tokens * min(request.turn - 1, s.history_kept) if request.turn else 0
         thinks = s.reasoning_tokens > 0.0 and request.uniform(traffic.THINK) < s.reasoning_share
         deep = s.deep_factor if request.uniform(traffic.DEEP) < s.deep_share else 1.0
-        reasoning = round(deep * lognormal(s.reasoning_tokens, 0.3, z[traffic.THINK_SIZE])) if thinks else 0
+        reasoning = (
+            round(deep * lognormal(s.reasoning_tokens, 0.3, z[traffic.THINK_SIZE])) if thinks else 0
+        )
         tokens = min(s.max_tokens, max(4, round(out)) + reasoning)
         session = f"c:{request.session}" if request.turn and request.turn <= s.history_kept else ""
         prefix = self._prefix(request, s, s.system_tokens, session, history)
         asked = s.system_tokens + history + max(8, round(own))
         asked = min(asked, s.input_limit) if s.input_limit else asked
         keep = session if prefix and prefix[0][0] == "system" else ""
-        words = "" if s.repeat_share <= 0.0 else f"{other}/{question}" if question >= 0 else f"own/{request.index}"
-        return Shape(asked, tokens, s.max_tokens, prefix, keep, min(reasoning, tokens - 1), words=words)
+        words = (
+            ""
+            if s.repeat_share <= 0.0
+            else f"{other}/{question}"
+            if question >= 0
+            else f"own/{request.index}"
+        )
+        return Shape(
+            asked, tokens, s.max_tokens, prefix, keep, min(reasoning, tokens - 1), words=words
+        )
 
-    def _prefix(self, request: Request, s: Settings, system: int, session: str, history: int = 0) -> tuple[tuple[str, int], ...]:
+    def _prefix(
+        self, request: Request, s: Settings, system: int, session: str, history: int = 0
+    ) -> tuple[tuple[str, int], ...]:
         if request.uniform(traffic.BROKEN) < s.system_broken_share:
             return ()  # something new stands at the head, so nothing behind it matches
-        return (("system", system), (session, history)) if session and history else (("system", system),)
+        return (
+            (("system", system), (session, history))
+            if session and history
+            else (("system", system),)
+        )
 
     def _search(self, request: Request, s: Settings, root: Span, store: int) -> Process:
         z = request.z[(traffic.SEARCH, traffic.SEARCH_2, traffic.SEARCH_3)[store % 3]]
         ms = lognormal(s.search_ms, s.search_sigma, z)
-        if store == 0 and s.search_factor != 1.0 and request.uniform(traffic.SLOW_SEARCH) < s.search_share:
+        if (
+            store == 0
+            and s.search_factor != 1.0
+            and request.uniform(traffic.SLOW_SEARCH) < s.search_share
+        ):
             ms *= s.search_factor
-        span = self._open(root.trace, root.id, "qdrant.query_points", sp.CLIENT, sp.QDRANT, root.resource, {
-            "db.system": "qdrant", "db.operation": "query_points", "qdrant.query_points.collection_name": _STORES[store % 4], "db.vector.query.top_k": 8,
-            "server.address": "qdrant.internal"})
+        span = self._open(
+            root.trace,
+            root.id,
+            "qdrant.query_points",
+            sp.CLIENT,
+            sp.QDRANT,
+            root.resource,
+            {
+                "db.system": "qdrant",
+                "db.operation": "query_points",
+                "qdrant.query_points.collection_name": _STORES[store % 4],
+                "db.vector.query.top_k": 8,
+                "server.address": "qdrant.internal",
+            },
+        )
         yield ms / 1000.0
         self._close(span)
 
-    def _tool(self, request: Request, s: Settings, agent: Span, step: int, which: int, looping: bool) -> Process:
+    def _tool(
+        self, request: Request, s: Settings, agent: Span, step: int, which: int, looping: bool
+    ) -> Process:
         name = _TOOLS[which % len(_TOOLS)]
-        arguments = '{"query": "status"}' if looping and step >= 1 else f'{{"id": {(request.index * 7 + 13 * step + which) % 9973}}}'
-        span = self._open(agent.trace, agent.id, f"execute_tool {name}", sp.INTERNAL, sp.HAND, agent.resource, {
-            "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name, "gen_ai.tool.type": "function", "gen_ai.tool.call.arguments": arguments,
-            "gen_ai.tool.call.id": f"call_{request.index}_{step}_{which}"})
+        arguments = (
+            '{"query": "status"}'
+            if looping and step >= 1
+            else f'{{"id": {(request.index * 7 + 13 * step + which) % 9973}}}'
+        )
+        span = self._open(
+            agent.trace,
+            agent.id,
+            f"execute_tool {name}",
+            sp.INTERNAL,
+            sp.HAND,
+            agent.resource,
+            {
+                "gen_ai.operation.name": "execute_tool",
+                "gen_ai.tool.name": name,
+                "gen_ai.tool.type": "function",
+                "gen_ai.tool.call.arguments": arguments,
+                "gen_ai.tool.call.id": f"call_{request.index}_{step}_{which}",
+            },
+        )
         seconds = lognormal(s.tool_ms, s.tool_sigma, request.z[step_z(step, 3 + which)]) / 1000.0
         if which == 0 and step == 0 and request.uniform(traffic.HANG) < s.tool_hang_share:
             seconds = s.tool_hang_s
@@ -211,7 +380,15 @@ class App:
         self._close(span)
 
     def _guard(self, request: Request, s: Settings, root: Span, outcome: Outcome) -> Process:
-        span = self._open(root.trace, root.id, "guardrail.input", sp.INTERNAL, sp.HAND, root.resource, {"guardrail.name": "input_policy"})
+        span = self._open(
+            root.trace,
+            root.id,
+            "guardrail.input",
+            sp.INTERNAL,
+            sp.HAND,
+            root.resource,
+            {"guardrail.name": "input_policy"},
+        )
         if s.guard_model:
             shape = Shape(420, 6, 16, (("guard", 320),), "", stream=False, model=s.guard_model)
             yield from self.caller.ask(request, s, span, shape, 7)
@@ -220,7 +397,9 @@ class App:
         self._close(span)
 
     def _plain(self, root: Span, name: str, ms: float, attributes: dict[str, sp.Value]) -> Process:
-        span = self._open(root.trace, root.id, name, sp.INTERNAL, sp.HAND, root.resource, attributes)
+        span = self._open(
+            root.trace, root.id, name, sp.INTERNAL, sp.HAND, root.resource, attributes
+        )
         yield ms / 1000.0
         self._close(span)
 
@@ -235,9 +414,29 @@ class App:
 
     # --- spans ---
 
-    def _open(self, trace: int, parent: int, name: str, kind: int, scope: tuple[str, str], resource: str, attributes: dict[str, sp.Value]) -> Span:
+    def _open(
+        self,
+        trace: int,
+        parent: int,
+        name: str,
+        kind: int,
+        scope: tuple[str, str],
+        resource: str,
+        attributes: dict[str, sp.Value],
+    ) -> Span:
         now = self.clock.now
-        return Span(trace or self.book.trace_id(), self.book.span_id(), parent, name, kind, now, now, resource, scope, attributes)
+        return Span(
+            trace or self.book.trace_id(),
+            self.book.span_id(),
+            parent,
+            name,
+            kind,
+            now,
+            now,
+            resource,
+            scope,
+            attributes,
+        )
 
     def _close(self, span: Span) -> None:
         span.end = self.clock.now
@@ -257,8 +456,15 @@ def step_z(step: int, which: int) -> int:
 
 
 def _http(s: Settings, request: Request, route: str) -> dict[str, sp.Value]:
-    return {"http.request.method": "POST", "url.scheme": "http", "url.path": route, "http.route": route, "server.address": s.service,
-            "network.protocol.version": "1.1", "user_agent.original": "Mozilla/5.0", "client.address": "10.2.0.17",
-            "tenant.id": request.tenant, "session.id": request.session}
-
-
+    return {
+        "http.request.method": "POST",
+        "url.scheme": "http",
+        "url.path": route,
+        "http.route": route,
+        "server.address": s.service,
+        "network.protocol.version": "1.1",
+        "user_agent.original": "Mozilla/5.0",
+        "client.address": "10.2.0.17",
+        "tenant.id": request.tenant,
+        "session.id": request.session,
+    }

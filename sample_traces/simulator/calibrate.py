@@ -26,7 +26,9 @@ def breach(scenario: Scenario, amount: float) -> float:
     shares = []
     for seed in _SEEDS:
         plan = [(0.0, scenario.world), (_ONSET_S, scenario.fault(scenario.world, amount))]
-        window = simulate(plan, duration_s=_END_S, seed=seed, telemetry=Telemetry(engine_metrics=False))
+        window = simulate(
+            plan, duration_s=_END_S, seed=seed, telemetry=Telemetry(engine_metrics=False)
+        )
         shares.append(breach_ratio(users(window.outcomes, _ONSET_S, _END_S), scenario.slo) or 0.0)
     return sum(shares) / len(shares)
 
@@ -58,7 +60,14 @@ def main(names: Sequence[str]) -> None:
     for name in names or SCENARIOS:
         scenario = (SCENARIOS | FURTHER)[name]
         found = find(scenario)
-        print(name, "amounts", tuple(amount for amount, _ in found), "shares", tuple(round(share, 3) for _, share in found), flush=True)
+        print(
+            name,
+            "amounts",
+            tuple(amount for amount, _ in found),
+            "shares",
+            tuple(round(share, 3) for _, share in found),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

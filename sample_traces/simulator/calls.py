@@ -56,8 +56,21 @@ class Asked:
 class Caller:
     """The application's way to its model."""
 
-    def __init__(self, clock: Clock, book: Book, engines: Callable[[], list[Engine]], provider: Provider, chunk_events: bool) -> None:
-        self.clock, self.book, self.engines, self.provider, self.chunk_events = clock, book, engines, provider, chunk_events
+    def __init__(
+        self,
+        clock: Clock,
+        book: Book,
+        engines: Callable[[], list[Engine]],
+        provider: Provider,
+        chunk_events: bool,
+    ) -> None:
+        self.clock, self.book, self.engines, self.provider, self.chunk_events = (
+            clock,
+            book,
+            engines,
+            provider,
+            chunk_events,
+        )
         self._turn = 0
         self._slots: dict[str, Slots] = {}
         self._quotas: dict[float, Bucket] = {}
@@ -79,12 +92,18 @@ class Caller:
             if not asked.error or asked.error.endswith("CancelledError"):
                 break
             if asked.error.endswith("RateLimitError"):
-                yield 0.5 * 2.0**attempt * lognormal(1.0, 0.2, request.z[call_draw(nth + attempt, traffic.GATEWAY)])
+                yield (
+                    0.5
+                    * 2.0**attempt
+                    * lognormal(1.0, 0.2, request.z[call_draw(nth + attempt, traffic.GATEWAY)])
+                )
         if shape.words and not asked.error:
             self._answers.add(shape.words)
         return asked
 
-    def _attempt(self, request: Request, s: Settings, parent: Span, shape: Shape, nth: int, patience: float) -> Process:
+    def _attempt(
+        self, request: Request, s: Settings, parent: Span, shape: Shape, nth: int, patience: float
+    ) -> Process:
         slots = self._pool("client", s.client_slots)
         if slots:
             yield from slots.take()  # before the call, so no span tells of it
@@ -122,14 +141,26 @@ class Caller:
         self.book.add(span)
         return asked
 
-    def begin_suggestions(self, request: Request, s: Settings, parent: Span, shape: Shape) -> Signal:
+    def begin_suggestions(
+        self, request: Request, s: Settings, parent: Span, shape: Shape
+    ) -> Signal:
         """Start a second answer beside the first, which nobody waits for; it is dropped when the returned signal fires."""
         enough = Signal()
         out = round(lognormal(s.suggestion_tokens, 0.2, request.z[traffic.SUGGEST]))
-        self.clock.start(self._suggest(request, s, parent, Shape(shape.input_tokens, out, 2048, shape.prefix, "", stream=False), enough))
+        self.clock.start(
+            self._suggest(
+                request,
+                s,
+                parent,
+                Shape(shape.input_tokens, out, 2048, shape.prefix, "", stream=False),
+                enough,
+            )
+        )
         return enough
 
-    def _suggest(self, request: Request, s: Settings, parent: Span, shape: Shape, enough: Signal) -> Process:
+    def _suggest(
+        self, request: Request, s: Settings, parent: Span, shape: Shape, enough: Signal
+    ) -> Process:
         span = self._span(s, parent, shape)
         yield (_FRONT_MS + s.rtt_ms / 2.0) / 1000.0
         engine = self._route(request, s)
@@ -148,12 +179,30 @@ class Caller:
         self.book.add(span)
 
     def _sequence(self, shape: Shape, span: Span, arrived: float) -> Sequence:
-        return Sequence(shape.input_tokens, shape.output_tokens, shape.max_tokens, shape.prefix, shape.keep, Signal(), Signal(), arrived,
-                        request_id=f"chatcmpl-{span.id:016x}")
+        return Sequence(
+            shape.input_tokens,
+            shape.output_tokens,
+            shape.max_tokens,
+            shape.prefix,
+            shape.keep,
+            Signal(),
+            Signal(),
+            arrived,
+            request_id=f"chatcmpl-{span.id:016x}",
+        )
 
     # --- an engine of one's own ---
 
-    def _engine(self, request: Request, s: Settings, parent: Span, span: Span, shape: Shape, nth: int, patience: float) -> Process:
+    def _engine(
+        self,
+        request: Request,
+        s: Settings,
+        parent: Span,
+        span: Span,
+        shape: Shape,
+        nth: int,
+        patience: float,
+    ) -> Process:
         quota = self._quota(request, s)
         if quota is not None and not quota.take(shape.input_tokens):
             return Asked(None, "openai.RateLimitError")
@@ -185,27 +234,58 @@ class Caller:
         self._answered(span, s, shape, sequence.request_id, sequence.cached)
         if self.chunk_events and shape.stream:
             visible = range(1 + shape.reasoning_tokens, shape.output_tokens + 1)
-            span.events += [(min(self.clock.now, engine.token_time(sequence, k) + _BACK_MS / 1000.0), "gen_ai.content.completion.chunk") for k in visible]
+            span.events += [
+                (
+                    min(self.clock.now, engine.token_time(sequence, k) + _BACK_MS / 1000.0),
+                    "gen_ai.content.completion.chunk",
+                )
+                for k in visible
+            ]
         return Asked(first, "", sequences=(sequence,))
 
-    def _engine_span(self, engine: Engine, sequence: Sequence, parent: Span, shape: Shape) -> Process:
+    def _engine_span(
+        self, engine: Engine, sequence: Sequence, parent: Span, shape: Shape
+    ) -> Process:
         """The engine's own span, written when the request ends there, whatever became of the client."""
         yield sequence.done
         end = self.clock.now + _BACK_MS / 1000.0
         attributes: dict[str, sp.Value] = {
-            "gen_ai.latency.time_to_first_token": sequence.first_token - sequence.arrived, "gen_ai.latency.e2e": sequence.finished - sequence.arrived,
-            "gen_ai.latency.time_in_queue": sequence.scheduled - sequence.queued, "gen_ai.usage.prompt_tokens": sequence.input_tokens,
-            "gen_ai.usage.completion_tokens": sequence.output_tokens, "gen_ai.latency.time_in_model_prefill": sequence.first_token - sequence.scheduled,
+            "gen_ai.latency.time_to_first_token": sequence.first_token - sequence.arrived,
+            "gen_ai.latency.e2e": sequence.finished - sequence.arrived,
+            "gen_ai.latency.time_in_queue": sequence.scheduled - sequence.queued,
+            "gen_ai.usage.prompt_tokens": sequence.input_tokens,
+            "gen_ai.usage.completion_tokens": sequence.output_tokens,
+            "gen_ai.latency.time_in_model_prefill": sequence.first_token - sequence.scheduled,
             "gen_ai.latency.time_in_model_decode": sequence.finished - sequence.first_token,
-            "gen_ai.latency.time_in_model_inference": sequence.finished - sequence.scheduled, "gen_ai.request.id": sequence.request_id,
-            "gen_ai.request.top_p": 1.0, "gen_ai.request.max_tokens": shape.max_tokens, "gen_ai.request.temperature": 0.2, "gen_ai.request.n": 1}
+            "gen_ai.latency.time_in_model_inference": sequence.finished - sequence.scheduled,
+            "gen_ai.request.id": sequence.request_id,
+            "gen_ai.request.top_p": 1.0,
+            "gen_ai.request.max_tokens": shape.max_tokens,
+            "gen_ai.request.temperature": 0.2,
+            "gen_ai.request.n": 1,
+        }
         resource = f"engine/{engine.index}"
-        self.book.add(Span(parent.trace, self.book.span_id(), parent.id, "llm_request", sp.SERVER, sequence.arrived, end, resource, sp.VLLM, attributes))
+        self.book.add(
+            Span(
+                parent.trace,
+                self.book.span_id(),
+                parent.id,
+                "llm_request",
+                sp.SERVER,
+                sequence.arrived,
+                end,
+                resource,
+                sp.VLLM,
+                attributes,
+            )
+        )
 
     def _quota(self, request: Request, s: Settings) -> Bucket | None:
         if not s.noisy_quota or request.tenant != traffic.NOISY:
             return None
-        return self._quotas.setdefault(s.noisy_quota, Bucket(self.clock, s.noisy_quota, _QUOTA_S * s.noisy_quota))
+        return self._quotas.setdefault(
+            s.noisy_quota, Bucket(self.clock, s.noisy_quota, _QUOTA_S * s.noisy_quota)
+        )
 
     def _route(self, request: Request, s: Settings) -> Engine:
         engines = self.engines()
@@ -221,7 +301,9 @@ class Caller:
 
     # --- somebody else's ---
 
-    def _provider(self, request: Request, s: Settings, span: Span, shape: Shape, nth: int, patience: float) -> Process:
+    def _provider(
+        self, request: Request, s: Settings, span: Span, shape: Shape, nth: int, patience: float
+    ) -> Process:
         answer = self.provider.call(s, request, self.clock.now, nth, shape.input_tokens)
         if answer.refused:
             yield 0.06
@@ -231,14 +313,35 @@ class Caller:
             return Asked(None, "openai.APITimeoutError")
         start = self.clock.now
         half = shape.output_tokens // 2
-        hidden = min(shape.reasoning_tokens, half) * answer.token_s + max(0, shape.reasoning_tokens - half) * answer.late_token_s
-        total = answer.first_s + half * answer.token_s + (shape.output_tokens - half) * answer.late_token_s
+        hidden = (
+            min(shape.reasoning_tokens, half) * answer.token_s
+            + max(0, shape.reasoning_tokens - half) * answer.late_token_s
+        )
+        total = (
+            answer.first_s
+            + half * answer.token_s
+            + (shape.output_tokens - half) * answer.late_token_s
+        )
         yield total
-        self._answered(span, s, shape, f"chatcmpl-{span.id:016x}", sum(tokens for _, tokens in shape.prefix) // 128 * 128)
+        self._answered(
+            span,
+            s,
+            shape,
+            f"chatcmpl-{span.id:016x}",
+            sum(tokens for _, tokens in shape.prefix) // 128 * 128,
+        )
         if self.chunk_events and shape.stream:
             visible = range(shape.reasoning_tokens, shape.output_tokens)
-            times = [start + answer.first_s + min(k, half) * answer.token_s + max(0, k - half) * answer.late_token_s for k in visible]
-            span.events += [(min(self.clock.now, t), "gen_ai.content.completion.chunk") for t in times]
+            times = [
+                start
+                + answer.first_s
+                + min(k, half) * answer.token_s
+                + max(0, k - half) * answer.late_token_s
+                for k in visible
+            ]
+            span.events += [
+                (min(self.clock.now, t), "gen_ai.content.completion.chunk") for t in times
+            ]
         return Asked(start + answer.first_s + hidden, "")
 
     # --- spans ---
@@ -247,22 +350,45 @@ class Caller:
         model = shape.model or (s.provider_model.rsplit("-2", 1)[0] if s.provider else s.model)
         hosted = s.provider or bool(shape.model)
         attributes: dict[str, sp.Value] = {
-            "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": model,
-            "server.address": "api.openai.com" if hosted else "vllm.inference.svc", "server.port": 443 if hosted else 8000, "gen_ai.request.temperature": 0.2,
-            "gen_ai.request.max_tokens": shape.max_tokens}
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": "openai",
+            "gen_ai.request.model": model,
+            "server.address": "api.openai.com" if hosted else "vllm.inference.svc",
+            "server.port": 443 if hosted else 8000,
+            "gen_ai.request.temperature": 0.2,
+            "gen_ai.request.max_tokens": shape.max_tokens,
+        }
         if shape.stream:
             attributes["gen_ai.request.stream"] = True
         if shape.words:
-            attributes["overrun.prompt_hash"] = hashlib.sha256(shape.words.encode()).hexdigest()[:16]
+            attributes["overrun.prompt_hash"] = hashlib.sha256(shape.words.encode()).hexdigest()[
+                :16
+            ]
         now = self.clock.now
-        return Span(parent.trace, self.book.span_id(), parent.id, f"chat {model}", sp.CLIENT, now, now, parent.resource, sp.OPENAI, attributes)
+        return Span(
+            parent.trace,
+            self.book.span_id(),
+            parent.id,
+            f"chat {model}",
+            sp.CLIENT,
+            now,
+            now,
+            parent.resource,
+            sp.OPENAI,
+            attributes,
+        )
 
     def _answered(self, span: Span, s: Settings, shape: Shape, name: str, cached: int) -> None:
         cut = shape.output_tokens >= shape.max_tokens
         span.attributes |= {
-            "gen_ai.response.finish_reasons": ["length" if cut else "tool_calls" if shape.planner else "stop"],
-            "gen_ai.response.model": shape.model or (s.provider_model if s.provider else s.model), "gen_ai.response.id": name,
-            "gen_ai.usage.input_tokens": shape.input_tokens, "gen_ai.usage.output_tokens": shape.output_tokens}
+            "gen_ai.response.finish_reasons": [
+                "length" if cut else "tool_calls" if shape.planner else "stop"
+            ],
+            "gen_ai.response.model": shape.model or (s.provider_model if s.provider else s.model),
+            "gen_ai.response.id": name,
+            "gen_ai.usage.input_tokens": shape.input_tokens,
+            "gen_ai.usage.output_tokens": shape.output_tokens,
+        }
         if cached:
             span.attributes["gen_ai.usage.cache_read.input_tokens"] = cached
         if shape.reasoning_tokens:
@@ -270,8 +396,23 @@ class Caller:
 
     def _proxy(self, span: Span) -> Span:
         now = self.clock.now
-        return Span(span.trace, self.book.span_id(), span.id, "POST /v1/chat/completions", sp.SERVER, now, now, "llm-gateway/1.106.2/0", sp.PROXY, {
-            "http.request.method": "POST", "url.path": "/v1/chat/completions", "http.route": "/v1/chat/completions", "url.scheme": "http"})
+        return Span(
+            span.trace,
+            self.book.span_id(),
+            span.id,
+            "POST /v1/chat/completions",
+            sp.SERVER,
+            now,
+            now,
+            "llm-gateway/1.106.2/0",
+            sp.PROXY,
+            {
+                "http.request.method": "POST",
+                "url.path": "/v1/chat/completions",
+                "http.route": "/v1/chat/completions",
+                "url.scheme": "http",
+            },
+        )
 
     def _pool(self, name: str, size: int) -> Any:
         if size <= 0:

@@ -39,13 +39,26 @@ def confound(plan: Plan, telemetry: Telemetry, seed: str, *, growth_allowed: boo
         chosen = tuple(name for name in chosen if name != "growth")
     if "mix" in chosen and not plan[0][1].other_route:
         shares = (0.15 + 0.1 * amounts["mix"], 0.1 + 0.1 * amounts["mix"])
-        plan = [(at, replace(state, other_route=state.route + "/brief", other_share=shares[min(k, 1)])) for k, (at, state) in enumerate(plan)]
+        plan = [
+            (at, replace(state, other_route=state.route + "/brief", other_share=shares[min(k, 1)]))
+            for k, (at, state) in enumerate(plan)
+        ]
     if "diurnal" in chosen:
-        plan = [(at, replace(state, diurnal=max(state.diurnal, 0.05 + 0.07 * amounts["diurnal"]))) for at, state in plan]
+        plan = [
+            (at, replace(state, diurnal=max(state.diurnal, 0.05 + 0.07 * amounts["diurnal"])))
+            for at, state in plan
+        ]
     if "deploy" in chosen:
-        plan = _deployed(plan, (plan[1][0] if len(plan) > 1 else 200.0) * (0.3 + 0.5 * amounts["deploy"]))
+        plan = _deployed(
+            plan, (plan[1][0] if len(plan) > 1 else 200.0) * (0.3 + 0.5 * amounts["deploy"])
+        )
     if "skew" in chosen:
-        telemetry = replace(telemetry, skew_ms=round((50.0 + 450.0 * amounts["skew"]) * (1 if amounts["skew"] > 0.5 else -1), 3))
+        telemetry = replace(
+            telemetry,
+            skew_ms=round(
+                (50.0 + 450.0 * amounts["skew"]) * (1 if amounts["skew"] > 0.5 else -1), 3
+            ),
+        )
     if "lost_spans" in chosen:
         telemetry = replace(telemetry, lost_spans=0.01 + 0.04 * amounts["lost_spans"])
     if "slow_scrape" in chosen:
@@ -55,6 +68,7 @@ def confound(plan: Plan, telemetry: Telemetry, seed: str, *, growth_allowed: boo
 
 def _deployed(plan: Plan, at: float) -> Plan:
     """Another version from a moment before the onset on: a marker that has nothing to do with what comes later."""
+
     def newer(state: Settings) -> Settings:
         return replace(state, version=state.version[:-1] + str(int(state.version[-1]) + 1))
 

@@ -70,7 +70,9 @@ class Sequence:
     finish_step: int = 0
     joined_step: int = 0
     aborted: bool = False
-    spans: list[tuple[int, int]] = field(default_factory=list)  # (step at which decoding began, tokens decoded from there)
+    spans: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # (step at which decoding began, tokens decoded from there)
     request_id: str = ""
 
 
@@ -87,14 +89,20 @@ class Counters:
     drafts: int = 0
     draft_tokens: int = 0
     accepted_tokens: float = 0.0
-    iterations: list[tuple[float, int]] = field(default_factory=list)  # (tokens, how many iterations) since the last scrape
-    gaps: list[tuple[float, int]] = field(default_factory=list)  # (seconds, tokens) since the last scrape
+    iterations: list[tuple[float, int]] = field(
+        default_factory=list
+    )  # (tokens, how many iterations) since the last scrape
+    gaps: list[tuple[float, int]] = field(
+        default_factory=list
+    )  # (seconds, tokens) since the last scrape
 
 
 class Engine:
     """One replica."""
 
-    def __init__(self, clock: Clock, settings: Settings, index: int, seed: int, dice: int = 0) -> None:
+    def __init__(
+        self, clock: Clock, settings: Settings, index: int, seed: int, dice: int = 0
+    ) -> None:
         self.clock, self.settings, self.index = clock, settings, index
         self.dice = random.Random(f"engine/{seed}/{index}" + (f"/{dice}" if dice else ""))
         self.waiting: deque[Sequence] = deque()
@@ -110,11 +118,15 @@ class Engine:
         self._stalled_s = 0.0
         self.ended: list[Sequence] = []
         self.counters = Counters()
-        self.steps: list[tuple[int, float, float]] = []  # (first step, its start, seconds a step) of every event that decoded
+        self.steps: list[
+            tuple[int, float, float]
+        ] = []  # (first step, its start, seconds a step) of every event that decoded
         self.born = 0.0
         self._busy = False
         self._event = 0
-        self._block: tuple[float, float, int] | None = None  # start, seconds a step, steps of a pure decoding event
+        self._block: tuple[float, float, int] | None = (
+            None  # start, seconds a step, steps of a pure decoding event
+        )
         self._tie = 0
         self._admitted = 0
 
@@ -128,8 +140,12 @@ class Engine:
     @property
     def kv_usage(self) -> float:
         """Share (0..1) of the blocks that running sequences hold."""
-        held = sum(self.cache[name] for name, n in self._holders.items() if n and name in self.cache)
-        return min(1.0, (self.kv_own + held + _BLOCK // 2 * self._running) / self.settings.kv_tokens)
+        held = sum(
+            self.cache[name] for name, n in self._holders.items() if n and name in self.cache
+        )
+        return min(
+            1.0, (self.kv_own + held + _BLOCK // 2 * self._running) / self.settings.kv_tokens
+        )
 
     @property
     def _running(self) -> int:
@@ -188,7 +204,9 @@ class Engine:
         if not self._make_room():
             self._admit()
         if not self._running:
-            self.kv_own = self._context = 0  # tokens of a draft's step are fractions, and their rounding adds up
+            self.kv_own = self._context = (
+                0  # tokens of a draft's step are fractions, and their rounding adds up
+            )
             self._busy = bool(self.waiting) and self._force()
             if not self._busy:
                 return
@@ -253,9 +271,13 @@ class Engine:
                 break
         seconds = self._seconds(prompt_tokens, attention, decoding)
         self.counters.iterations.append((float(prompt_tokens + decoding), 1))
-        self.clock.at(self.clock.now + seconds, self._end_mixed, self._event, chunks, decoding > 0, seconds)
+        self.clock.at(
+            self.clock.now + seconds, self._end_mixed, self._event, chunks, decoding > 0, seconds
+        )
 
-    def _end_mixed(self, event: int, chunks: list[tuple[Sequence, int]], decoded: bool, seconds: float) -> None:
+    def _end_mixed(
+        self, event: int, chunks: list[tuple[Sequence, int]], decoded: bool, seconds: float
+    ) -> None:
         if event != self._event:  # cannot happen: nothing shortens a mixed iteration
             return
         if decoded:
@@ -276,7 +298,11 @@ class Engine:
 
     def _decode(self) -> None:
         decoding, grown = len(self.decoding), self._grown()
-        first = self._heap_top()[0][0] if not self.settings.static_batches else max(sequence.finish_step for sequence in self.decoding)
+        first = (
+            self._heap_top()[0][0]
+            if not self.settings.static_batches
+            else max(sequence.finish_step for sequence in self.decoding)
+        )
         steps = max(1, min(first - self.step, _LONGEST_EVENT, max(1, self._free() // grown)))
         seconds = self._seconds(0, 0.0, decoding)
         self._block = (self.clock.now, seconds, steps)
@@ -320,7 +346,9 @@ class Engine:
         return 1.0 + sum(s.acceptance**i for i in range(1, s.draft_tokens + 1))
 
     def _retire(self) -> None:
-        if self.settings.static_batches and (self.prefilling or any(sequence.finish_step > self.step for sequence in self.decoding)):
+        if self.settings.static_batches and (
+            self.prefilling or any(sequence.finish_step > self.step for sequence in self.decoding)
+        ):
             return  # padded to the longest
         while top := self._heap_top():
             finish, _, sequence = top[0]
@@ -333,7 +361,10 @@ class Engine:
 
     def _tally(self, sequence: Sequence) -> None:
         """Book the tokens made since the sequence joined the batch, which the engine only counts as a whole."""
-        tokens = min(sequence.output_tokens - sequence.made, round((self.step - sequence.joined_step) * self._tokens_per_step()))
+        tokens = min(
+            sequence.output_tokens - sequence.made,
+            round((self.step - sequence.joined_step) * self._tokens_per_step()),
+        )
         grown = round((self.step - sequence.joined_step) * self._tokens_per_step())
         sequence.spans.append((sequence.joined_step, max(0, tokens)))
         sequence.made += max(0, tokens)
@@ -360,10 +391,16 @@ class Engine:
     def _finish(self, sequence: Sequence) -> None:
         sequence.finished = self.clock.now
         self.counters.output_tokens += sequence.output_tokens
-        self.counters.finished["length" if sequence.output_tokens >= sequence.max_tokens else "stop"] += 1
+        self.counters.finished[
+            "length" if sequence.output_tokens >= sequence.max_tokens else "stop"
+        ] += 1
         self.ended.append(sequence)
         if sequence.keep and self.settings.prefix_cache:
-            kept = sequence.input_tokens + sequence.output_tokens - sum(self.cache.get(name, 0) for name in sequence.shared if name != sequence.keep)
+            kept = (
+                sequence.input_tokens
+                + sequence.output_tokens
+                - sum(self.cache.get(name, 0) for name in sequence.shared if name != sequence.keep)
+            )
             self.kv_cache += max(0, kept) - self.cache.pop(sequence.keep, 0)
             self.cache[sequence.keep] = max(0, kept)
         self._release(sequence)
@@ -372,7 +409,9 @@ class Engine:
     def _make_room(self) -> bool:
         """Take out the newest until what the others write next fits. Returns whether one had to go: then nobody comes in, as in vLLM V1."""
         any_one = False
-        while self._running > 1 and not self._room(self._grown() + min(self._promised(), self.settings.token_budget)):
+        while self._running > 1 and not self._room(
+            self._grown() + min(self._promised(), self.settings.token_budget)
+        ):
             self._preempt()
             any_one = True
         return any_one
@@ -395,7 +434,10 @@ class Engine:
             self.prefilling.remove(victim)
         whole = victim.input_tokens + victim.made
         if self.settings.prefix_cache and victim.own:
-            victim.again, victim.again_from = f"{_PREEMPTED}{victim.admitted}", max(0, whole - max(1, victim.left) - victim.own)
+            victim.again, victim.again_from = (
+                f"{_PREEMPTED}{victim.admitted}",
+                max(0, whole - max(1, victim.left) - victim.own),
+            )
             self.cache[victim.again] = victim.own
             self.kv_cache += victim.own
         self._release(victim)
@@ -420,7 +462,9 @@ class Engine:
             lacking = tokens - self._free()
             if lacking <= 0:
                 return
-            if name.startswith(_PREEMPTED) and self.cache[name] > lacking + _BLOCK:  # its end first, by blocks
+            if (
+                name.startswith(_PREEMPTED) and self.cache[name] > lacking + _BLOCK
+            ):  # its end first, by blocks
                 gone = -(-lacking // _BLOCK) * _BLOCK
                 self.cache[name] -= gone
                 self.kv_cache -= gone
@@ -497,7 +541,11 @@ class Engine:
         tokens = prompt_tokens + verified
         compute = _TOKEN_S * tokens**_TOKEN_POWER + _ATTENTION_S * attention
         memory = _WEIGHTS_S + _KV_S * max(0, self._context) * bool(decoding)
-        seconds = float((compute**3 + memory**3) ** (1 / 3)) + _HOST_S + _SEQUENCE_S * (-(-verified // 8) * 8)
+        seconds = (
+            float((compute**3 + memory**3) ** (1 / 3))
+            + _HOST_S
+            + _SEQUENCE_S * (-(-verified // 8) * 8)
+        )
         seconds += _EAGER_S * (decoding > s.graph_limit)
         seconds *= 1.0 + _DRAFT_COST * s.draft_tokens * bool(decoding)
         slow = s.slow[self.index] if self.index < len(s.slow) else 1.0
@@ -523,6 +571,9 @@ class Engine:
                 step = joined + max(1, round(left / per_step)) - 1
                 at = bisect.bisect_right(self.steps, (step, math.inf, math.inf)) - 1
                 first, start, seconds = self.steps[at]
-                return min(sequence.finished if sequence.finished >= 0.0 else math.inf, start + (step - first + 1) * seconds)
+                return min(
+                    sequence.finished if sequence.finished >= 0.0 else math.inf,
+                    start + (step - first + 1) * seconds,
+                )
             left -= tokens
         return sequence.finished

@@ -44,7 +44,10 @@ def value_of(value: Value) -> AnyValue:
 
 def attributes_of(values: dict[str, Value]) -> list[KeyValue]:
     """Attributes in their order."""
-    return [_text(key, value) if isinstance(value, str) else KeyValue(key=key, value=value_of(value)) for key, value in values.items()]
+    return [
+        _text(key, value) if isinstance(value, str) else KeyValue(key=key, value=value_of(value))
+        for key, value in values.items()
+    ]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -60,7 +63,11 @@ def seen(spans: Iterable[Span], telemetry: Telemetry, seed: int) -> list[Span]:
     kept = []
     for span in sorted(spans, key=lambda s: (s.end, s.id)):
         engine = span.resource.startswith("engine/")
-        if not telemetry.traces or (engine and not telemetry.engine_spans) or span.trace % 2**_RANDOM_BITS < floor:
+        if (
+            not telemetry.traces
+            or (engine and not telemetry.engine_spans)
+            or span.trace % 2**_RANDOM_BITS < floor
+        ):
             continue
         if dice.random() < telemetry.lost_spans and span.parent:
             continue
@@ -68,7 +75,9 @@ def seen(spans: Iterable[Span], telemetry: Telemetry, seed: int) -> list[Span]:
     return kept
 
 
-def trace_bodies(spans: list[Span], telemetry: Telemetry, start_ns: int) -> Iterator[ExportTraceServiceRequest]:
+def trace_bodies(
+    spans: list[Span], telemetry: Telemetry, start_ns: int
+) -> Iterator[ExportTraceServiceRequest]:
     """Export requests of up to `BATCH` spans, oldest end first."""
     state = "" if telemetry.sampling >= 1.0 else f"ot=th:{_threshold(telemetry.sampling)}"
     for at in range(0, len(spans), BATCH):
@@ -79,7 +88,9 @@ def _threshold(share: float) -> str:
     return f"{int((1.0 - share) * 2**_RANDOM_BITS):014x}".rstrip("0") or "0"
 
 
-def _body(spans: list[Span], telemetry: Telemetry, start_ns: int, state: str) -> ExportTraceServiceRequest:
+def _body(
+    spans: list[Span], telemetry: Telemetry, start_ns: int, state: str
+) -> ExportTraceServiceRequest:
     body = ExportTraceServiceRequest()
     scopes: dict[tuple[str, tuple[str, str]], ScopeSpans] = {}
     resources: dict[str, ResourceSpans] = {}
@@ -88,7 +99,9 @@ def _body(spans: list[Span], telemetry: Telemetry, start_ns: int, state: str) ->
         scope = scopes.get(key)
         if scope is None:
             if span.resource not in resources:
-                resources[span.resource] = body.resource_spans.add(resource=_resource(span.resource))
+                resources[span.resource] = body.resource_spans.add(
+                    resource=_resource(span.resource)
+                )
             scope = resources[span.resource].scope_spans.add()
             scope.scope.name, scope.scope.version = span.scope
             if span.scope == sp.OPENAI:
@@ -106,11 +119,24 @@ def _wire(span: Span, start_ns: int, shift_ns: int, state: str) -> Wire:
     if span.error:
         if not span.error.isdigit():
             attributes.append(KeyValue(key="error.type", value=AnyValue(string_value=span.error)))
-        status = Status(code=Status.STATUS_CODE_ERROR if not span.error.startswith("4") else Status.STATUS_CODE_UNSET)
+        status = Status(
+            code=Status.STATUS_CODE_ERROR
+            if not span.error.startswith("4")
+            else Status.STATUS_CODE_UNSET
+        )
     wire = Wire(
-        trace_id=span.trace.to_bytes(16, "big"), span_id=span.id.to_bytes(8, "big"), parent_span_id=span.parent.to_bytes(8, "big") if span.parent else b"",
-        name=span.name, kind=span.kind, start_time_unix_nano=begin, end_time_unix_nano=start_ns + shift_ns + round(span.end * 1e9),  # type: ignore[arg-type,unused-ignore]
-        attributes=attributes, trace_state=state, flags=0x100 if span.kind != sp.SERVER or not span.parent else 0x300, status=status)
+        trace_id=span.trace.to_bytes(16, "big"),
+        span_id=span.id.to_bytes(8, "big"),
+        parent_span_id=span.parent.to_bytes(8, "big") if span.parent else b"",
+        name=span.name,
+        kind=span.kind,  # type: ignore[arg-type,unused-ignore]
+        start_time_unix_nano=begin,
+        end_time_unix_nano=start_ns + shift_ns + round(span.end * 1e9),  # type: ignore[arg-type,unused-ignore]
+        attributes=attributes,
+        trace_state=state,
+        flags=0x100 if span.kind != sp.SERVER or not span.parent else 0x300,
+        status=status,
+    )
     for at, name in span.events:
         wire.events.add(time_unix_nano=start_ns + shift_ns + round(at * 1e9), name=name)
     return wire
@@ -120,14 +146,29 @@ def _resource(name: str) -> Resource:
     if name.startswith("engine/"):
         index = name.split("/")[1]
         values: dict[str, Value] = {
-            "telemetry.sdk.language": "python", "telemetry.sdk.name": "opentelemetry", "telemetry.sdk.version": "1.45.1",
-            "service.instance.id": engine_instance(int(index)), "service.name": "vllm", "vllm.instrumenting_module_name": "vllm.llm_engine",
-            "vllm.process_id": str(40 + int(index))}
+            "telemetry.sdk.language": "python",
+            "telemetry.sdk.name": "opentelemetry",
+            "telemetry.sdk.version": "1.45.1",
+            "service.instance.id": engine_instance(int(index)),
+            "service.name": "vllm",
+            "vllm.instrumenting_module_name": "vllm.llm_engine",
+            "vllm.process_id": str(40 + int(index)),
+        }
         return Resource(attributes=attributes_of(values))
     service, version, pod = name.split("/")
-    return Resource(attributes=attributes_of({
-        "telemetry.sdk.language": "python", "telemetry.sdk.name": "opentelemetry", "telemetry.sdk.version": "1.45.2", "service.instance.id": f"{service}-{pod}",
-        "service.name": service, "service.version": version, "deployment.environment.name": "production"}))
+    return Resource(
+        attributes=attributes_of(
+            {
+                "telemetry.sdk.language": "python",
+                "telemetry.sdk.name": "opentelemetry",
+                "telemetry.sdk.version": "1.45.2",
+                "service.instance.id": f"{service}-{pod}",
+                "service.name": service,
+                "service.version": version,
+                "deployment.environment.name": "production",
+            }
+        )
+    )
 
 
 def engine_instance(index: int) -> str:
@@ -138,4 +179,6 @@ def engine_instance(index: int) -> str:
 def metric_bodies(scrapes: list[list[ResourceMetrics]]) -> Iterator[ExportMetricsServiceRequest]:
     """Export requests of a few scrapes each."""
     for at in range(0, len(scrapes), _SCRAPES):
-        yield ExportMetricsServiceRequest(resource_metrics=[m for scrape in scrapes[at : at + _SCRAPES] for m in scrape])
+        yield ExportMetricsServiceRequest(
+            resource_metrics=[m for scrape in scrapes[at : at + _SCRAPES] for m in scrape]
+        )

@@ -32,7 +32,16 @@ class Window:
     engines: list[Engine]
 
 
-def simulate(plan: Plan, *, duration_s: float, seed: int, telemetry: Telemetry, start_ns: int = 0, name: str = "", dice: int = 0) -> Window:
+def simulate(
+    plan: Plan,
+    *,
+    duration_s: float,
+    seed: int,
+    telemetry: Telemetry,
+    start_ns: int = 0,
+    name: str = "",
+    dice: int = 0,
+) -> Window:
     """Run one window; the same input gives the same output, bit for bit.
 
     `name` keeps the ids of different windows of one seed apart; with other `dice` the same requests meet other hiccups of the engines.
@@ -40,7 +49,10 @@ def simulate(plan: Plan, *, duration_s: float, seed: int, telemetry: Telemetry, 
     clock, book = Clock(), Book(f"{name}/{seed}")
     base = plan[0][1]
     state = [base]
-    engines = [Engine(clock, base, index, seed, dice) for index in range(0 if base.provider else base.replicas)]
+    engines = [
+        Engine(clock, base, index, seed, dice)
+        for index in range(0 if base.provider else base.replicas)
+    ]
     caller = Caller(clock, book, lambda: engines, Provider(seed), telemetry.chunk_events)
     app = App(clock, book, lambda: state[0], caller)
     requests = traffic.draw(plan, duration_s, seed)
@@ -60,7 +72,9 @@ def simulate(plan: Plan, *, duration_s: float, seed: int, telemetry: Telemetry, 
     return Window(book.spans, scrapes, app.outcomes, len(requests), engines)
 
 
-def _reconfigure(clock: Clock, engines: list[Engine], now: Settings, to: Settings, seed: int, dice: int) -> None:
+def _reconfigure(
+    clock: Clock, engines: list[Engine], now: Settings, to: Settings, seed: int, dice: int
+) -> None:
     """Other flags for the engines that run; replicas that are added or cold begin with an empty cache."""
     for index in range(len(engines), 0 if to.provider else to.replicas):
         engines.append(Engine(clock, to, index, seed, dice))
@@ -79,11 +93,22 @@ def _arrive(clock: Clock, process: Process) -> None:
     clock.start(process)
 
 
-def _scraping(engines: list[Engine], every_s: float, duration_s: float, start_ns: int, out: list[list[ResourceMetrics]]) -> Process:
+def _scraping(
+    engines: list[Engine],
+    every_s: float,
+    duration_s: float,
+    start_ns: int,
+    out: list[list[ResourceMetrics]],
+) -> Process:
     scrapers: dict[int, Scraper] = {}
     elapsed = 0.0
     while elapsed < duration_s:
-        out.append([scrapers.setdefault(engine.index, Scraper(engine)).scrape(start_ns) for engine in engines])
+        out.append(
+            [
+                scrapers.setdefault(engine.index, Scraper(engine)).scrape(start_ns)
+                for engine in engines
+            ]
+        )
         out[-1] += [scrape_gpu(engine, start_ns) for engine in engines]
         yield every_s
         elapsed += every_s

@@ -42,7 +42,9 @@ class Settings:
     version: str = "2.4.1"
     pods: int = 2
     system_tokens: int = 1500
-    system_broken_share: float = 0.0  # prompts whose head differs each time, so that no prefix matches
+    system_broken_share: float = (
+        0.0  # prompts whose head differs each time, so that no prefix matches
+    )
     input_tokens: float = 700.0  # median of what is not shared
     input_sigma: float = 0.35
     input_share: float = 1.0  # share of requests that `input_factor` strikes
@@ -69,7 +71,9 @@ class Settings:
     search_share: float = 1.0  # share of searches that `search_factor` strikes
     search_factor: float = 1.0
     stores: int = 2
-    sequential_share: float = 0.0  # share of requests that ask stores and tools one after the other instead of at once
+    sequential_share: float = (
+        0.0  # share of requests that ask stores and tools one after the other instead of at once
+    )
     rerank_ms: float = 35.0
     post_ms: float = 8.0
     tool_ms: float = 160.0
@@ -82,7 +86,9 @@ class Settings:
     loop_steps: int = 0
     silent_ms: float = 0.0  # work in the handler that no span covers
     tokenizer_us: float = 0.0  # per input token, on the application's one thread; 0: off the loop
-    buffered_share: float = 0.0  # share of requests behind a proxy that holds the stream back until it is complete
+    buffered_share: float = (
+        0.0  # share of requests behind a proxy that holds the stream back until it is complete
+    )
     pooled: bool = True  # connections are reused
     handshake_ms: float = 45.0
     handshake_sigma: float = 0.6
@@ -95,7 +101,9 @@ class Settings:
     retry_cancels: bool = False
     give_up_share: float = 0.0  # users who leave
     give_up_s: float = 0.0
-    suggestion_tokens: float = 0.0  # of follow-up questions written beside the answer and dropped when it is there
+    suggestion_tokens: float = (
+        0.0  # of follow-up questions written beside the answer and dropped when it is there
+    )
     cancels: bool = True  # the engine is told when a client leaves
 
     # Engine: every replica alike, but for `slow`.
@@ -105,15 +113,21 @@ class Settings:
     slow: tuple[float, ...] = ()  # factor on a replica's iteration time
     router: str = "least"  # least, round_robin, tenant or lanes
     affinity_share: float = 1.0  # share of requests that a router by tenant or lanes sends to a replica of theirs, the others to the least loaded
-    lane_replicas: int = 0  # the last ones, which a router by lanes keeps for the long answers of the nightly job
+    lane_replicas: int = (
+        0  # the last ones, which a router by lanes keeps for the long answers of the nightly job
+    )
     max_num_seqs: int = 48
     token_budget: int = 2048
     chunked: bool = True
-    static_batches: bool = False  # nobody joins a batch, and nobody leaves it before the longest answer of it is done
+    static_batches: bool = (
+        False  # nobody joins a batch, and nobody leaves it before the longest answer of it is done
+    )
     graph_limit: int = 512  # sequences up to which iterations run as recorded graphs; larger batches are launched kernel by kernel
     kv_tokens: int = 160_000
     prefix_cache: bool = True
-    cold_replicas: tuple[int, ...] = ()  # replicas that join at the onset, with an empty cache and kernels still to compile
+    cold_replicas: tuple[
+        int, ...
+    ] = ()  # replicas that join at the onset, with an empty cache and kernels still to compile
     cold_s: float = 0.0
     draft_tokens: int = 0
     acceptance: float = 0.7

@@ -17,12 +17,55 @@ from overrun.sample_traces.simulator.settings import Settings
 
 DRAWS: Final = 256
 # Which of a request's draws decides what; step k of an agent has its own block behind STEP, the nth model call behind CALLS.
-(OUTPUT, INPUT, GUARD, EMBED, SEARCH, SEARCH_2, SEARCH_3, RERANK, POST, BROKEN, LONG, HUGE, THINK, THINK_SIZE, SLOW_SEARCH, GIVE_UP, GIVE_UP_AT, ROUTE,
- TENANT, SUGGEST, REPEAT, CONNECT, LOOP, HANG, SILENT, SLOW_OUTPUT, SLOW_INPUT, SEQUENTIAL, BUFFERED, AFFINITY, DEEP, QUESTION) = range(32)
+(
+    OUTPUT,
+    INPUT,
+    GUARD,
+    EMBED,
+    SEARCH,
+    SEARCH_2,
+    SEARCH_3,
+    RERANK,
+    POST,
+    BROKEN,
+    LONG,
+    HUGE,
+    THINK,
+    THINK_SIZE,
+    SLOW_SEARCH,
+    GIVE_UP,
+    GIVE_UP_AT,
+    ROUTE,
+    TENANT,
+    SUGGEST,
+    REPEAT,
+    CONNECT,
+    LOOP,
+    HANG,
+    SILENT,
+    SLOW_OUTPUT,
+    SLOW_INPUT,
+    SEQUENTIAL,
+    BUFFERED,
+    AFFINITY,
+    DEEP,
+    QUESTION,
+) = range(32)
 STEP, STEP_WIDTH, MOST_STEPS = 32, 12, 12
 CALLS, CALLS_WIDTH, MOST_CALLS = 180, 8, 9
 OVERHEAD, PROVIDER, PROVIDER_SPEED, WAIT, REFUSED, SPIKE, SPIKE_SIZE, GATEWAY = range(8)
-_TENANTS: Final = ("acme", "globex", "initech", "umbrella", "hooli", "stark", "wayne", "wonka", "tyrell", "cyberdyne")
+_TENANTS: Final = (
+    "acme",
+    "globex",
+    "initech",
+    "umbrella",
+    "hooli",
+    "stark",
+    "wayne",
+    "wonka",
+    "tyrell",
+    "cyberdyne",
+)
 NOISY: Final = "hooli"
 TURNS: Final = 7
 _THINK_S: Final = 24.0
@@ -79,11 +122,32 @@ def draw(plan: Plan, duration_s: float, seed: int) -> list[Request]:
     if base.kind == "chat":
         requests = _sessions(plan, duration_s, seed)
     else:
-        requests = _stream(lambda t: _rate(world_at(plan, t), t), ceiling, duration_s, [seed, 1], "user", base.tenants)
+        requests = _stream(
+            lambda t: _rate(world_at(plan, t), t),
+            ceiling,
+            duration_s,
+            [seed, 1],
+            "user",
+            base.tenants,
+        )
     if any(state.noisy_share > 0.0 for state in states):
-        requests += _stream(lambda t: world_at(plan, t).noisy_share * base.rate_rps, ceiling, duration_s, [seed, 2], "noisy", base.tenants)
+        requests += _stream(
+            lambda t: world_at(plan, t).noisy_share * base.rate_rps,
+            ceiling,
+            duration_s,
+            [seed, 2],
+            "noisy",
+            base.tenants,
+        )
     if any(state.batch_rps > 0.0 for state in states):
-        requests += _stream(lambda t: world_at(plan, t).batch_rps, base.rate_rps, duration_s, [seed, 3], "batch", base.tenants)
+        requests += _stream(
+            lambda t: world_at(plan, t).batch_rps,
+            base.rate_rps,
+            duration_s,
+            [seed, 3],
+            "batch",
+            base.tenants,
+        )
     for k, (since, state) in enumerate(plan):
         if state.huge_every_s > 0.0:
             until = plan[k + 1][0] if k + 1 < len(plan) else duration_s
@@ -104,7 +168,14 @@ def _rate(s: Settings, t: float) -> float:
     return rate
 
 
-def _stream(rate: Callable[[float], float], ceiling: float, duration_s: float, seed: list[int], kind: str, tenants: int) -> list[Request]:
+def _stream(
+    rate: Callable[[float], float],
+    ceiling: float,
+    duration_s: float,
+    seed: list[int],
+    kind: str,
+    tenants: int,
+) -> list[Request]:
     rng = np.random.default_rng(seed)
     n = rng.poisson(ceiling * duration_s)
     times = np.sort(rng.uniform(0.0, duration_s, n))
@@ -114,9 +185,25 @@ def _stream(rate: Callable[[float], float], ceiling: float, duration_s: float, s
     return [_request(float(times[i]), kind, [*seed, i], tenants) for i in kept]
 
 
-def _request(at: float, kind: str, seed: list[int], tenants: int, session: str = "", turn: int = 0, tenant: str = "") -> Request:
+def _request(
+    at: float,
+    kind: str,
+    seed: list[int],
+    tenants: int,
+    session: str = "",
+    turn: int = 0,
+    tenant: str = "",
+) -> Request:
     rng = np.random.default_rng(seed)
-    request = Request(0, at, kind, tenant, session or f"s-{seed[0]}-{seed[1]}-{seed[-1]}", turn, rng.standard_normal(DRAWS).tolist())
+    request = Request(
+        0,
+        at,
+        kind,
+        tenant,
+        session or f"s-{seed[0]}-{seed[1]}-{seed[-1]}",
+        turn,
+        rng.standard_normal(DRAWS).tolist(),
+    )
     if not tenant:
         weights = [1.0 / (k + 1.5) for k in range(tenants)]
         target = request.uniform(TENANT) * sum(weights)
@@ -143,8 +230,12 @@ def _sessions(plan: Plan, duration_s: float, seed: int) -> list[Request]:
         tenant = ""
         at = float(starts[i])
         for turn in range(1, turns + 1):
-            if 0.0 <= at < duration_s and mark * PEAK * base.rate_rps < _rate(world_at(plan, at), at):
-                request = _request(at, "user", [seed, 6, i, turn], base.tenants, f"c-{seed}-{i}", turn, tenant)
+            if 0.0 <= at < duration_s and mark * PEAK * base.rate_rps < _rate(
+                world_at(plan, at), at
+            ):
+                request = _request(
+                    at, "user", [seed, 6, i, turn], base.tenants, f"c-{seed}-{i}", turn, tenant
+                )
                 tenant = request.tenant
                 requests.append(request)
             at += 4.0 + float(own.exponential(_THINK_S - 4.0))

@@ -24,7 +24,12 @@ def limits_s(slo: str) -> dict[str, float]:
 def breach_ratio(outcomes: list[Outcome], slo: str) -> float | None:
     """Share of requests over a limit or failed; None without requests."""
     limits = limits_s(slo)
-    bad = sum(not o.ok or o.e2e > limits.get("e2el", np.inf) or (o.ttft or 0.0) > limits.get("ttft", np.inf) for o in outcomes)
+    bad = sum(
+        not o.ok
+        or o.e2e > limits.get("e2el", np.inf)
+        or (o.ttft or 0.0) > limits.get("ttft", np.inf)
+        for o in outcomes
+    )
     return bad / len(outcomes) if outcomes else None
 
 
@@ -32,8 +37,15 @@ def latency(outcomes: list[Outcome]) -> dict[str, Any]:
     """Percentiles of the successful requests in milliseconds, and how many there were."""
     good = [o for o in outcomes if o.ok]
     out: dict[str, Any] = {"requests": len(outcomes), "ok": len(good)}
-    for name, values in (("ttft_ms", [o.ttft for o in good if o.ttft is not None]), ("e2e_ms", [o.e2e for o in good])):
-        out[name] = {f"p{q}": round(1000.0 * float(np.percentile(values, q)), 3) for q in _QUANTILES} if values else None
+    for name, values in (
+        ("ttft_ms", [o.ttft for o in good if o.ttft is not None]),
+        ("e2e_ms", [o.e2e for o in good]),
+    ):
+        out[name] = (
+            {f"p{q}": round(1000.0 * float(np.percentile(values, q)), 3) for q in _QUANTILES}
+            if values
+            else None
+        )
     return out
 
 

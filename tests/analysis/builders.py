@@ -46,7 +46,9 @@ _DEFAULTS: dict[str, Any] = {
 def store() -> duckdb.DuckDBPyConnection:
     """Return an empty in-memory store with the collector's schema and views: one that nobody holds any more, emptied, which takes a fifth of making one."""
     made, meta = _unused.pop() if _unused else _new_store()
-    for (table,) in made.execute("select table_name from duckdb_tables() where database_name = 'memory'").fetchall():
+    for (table,) in made.execute(
+        "select table_name from duckdb_tables() where database_name = 'memory'"
+    ).fetchall():
         made.execute(f"truncate {table}")
     made.executemany("insert into meta values (?, ?)", meta)
     con = made.cursor()
@@ -81,11 +83,15 @@ def requests(n: int, *, every_s: float = 1.0, **columns: Any) -> pl.DataFrame:
             data[name] = value
     if "e2e_ns" not in data:
         data["e2e_ns"] = sum(_spread(data[f"{stage}_ns"], n) for stage in STAGES)
-    on_path = [_spread(data[f"ttft_{stage}_ns"], n) for stage in STAGES if f"ttft_{stage}_ns" in data]
+    on_path = [
+        _spread(data[f"ttft_{stage}_ns"], n) for stage in STAGES if f"ttft_{stage}_ns" in data
+    ]
     if on_path and "ttft_ns" not in data:
         data["ttft_ns"] = sum(on_path)
     filled = {name: value if _is_sequence(value) else [value] * n for name, value in data.items()}
-    return pl.DataFrame({name: pl.Series(name, value, strict=False) for name, value in filled.items()})
+    return pl.DataFrame(
+        {name: pl.Series(name, value, strict=False) for name, value in filled.items()}
+    )
 
 
 def insert(con: duckdb.DuckDBPyConnection, *frames: pl.DataFrame) -> None:
@@ -98,21 +104,66 @@ def insert(con: duckdb.DuckDBPyConnection, *frames: pl.DataFrame) -> None:
 
 def calls_of(frame: pl.DataFrame, **columns: Any) -> pl.DataFrame:
     """Return rows of `llm_calls`: one call per request row, with the request's model stages; columns given replace those."""
+
     def ms(stage: str) -> pl.Expr:
-        return pl.col(f"{stage}_ns").cast(pl.Int64) if f"{stage}_ns" in frame.columns else pl.lit(0, pl.Int64)
+        return (
+            pl.col(f"{stage}_ns").cast(pl.Int64)
+            if f"{stage}_ns" in frame.columns
+            else pl.lit(0, pl.Int64)
+        )
 
     engine = ms("queue") + ms("prefill") > 0
-    model = sum((ms(stage) for stage in ("prefill", "decode", "first_token", "generation", "kv_transfer", "network")), ms("queue"))
-    optional = [c for c in ("tpot_ns", "itl_ns", "itl_max_ns", "cached_tokens", "reasoning_tokens", "max_tokens", "tenant", "session", "instance", "provider")
-                if c in frame.columns]
+    model = sum(
+        (
+            ms(stage)
+            for stage in (
+                "prefill",
+                "decode",
+                "first_token",
+                "generation",
+                "kv_transfer",
+                "network",
+            )
+        ),
+        ms("queue"),
+    )
+    optional = [
+        c
+        for c in (
+            "tpot_ns",
+            "itl_ns",
+            "itl_max_ns",
+            "cached_tokens",
+            "reasoning_tokens",
+            "max_tokens",
+            "tenant",
+            "session",
+            "instance",
+            "provider",
+        )
+        if c in frame.columns
+    ]
     first = pl.when(ms("first_token") > 0).then(ms("first_token"))
     rows = frame.select(
-        "trace_lo", "service", "route", "model", "error", "input_tokens", "output_tokens", *optional,
-        span_id=pl.int_range(pl.len(), dtype=pl.UInt64) + 1, on_path=pl.lit(True),
-        start_ns=pl.col("start_ns") + pl.col("e2e_ns") - model, duration_ns=model, engine_instance=pl.when(engine).then(pl.lit("gpu-0")),
-        queue_ns=pl.when(engine).then(ms("queue")), prefill_ns=pl.when(engine).then(ms("prefill")), decode_ns=pl.when(engine).then(ms("decode")),
+        "trace_lo",
+        "service",
+        "route",
+        "model",
+        "error",
+        "input_tokens",
+        "output_tokens",
+        *optional,
+        span_id=pl.int_range(pl.len(), dtype=pl.UInt64) + 1,
+        on_path=pl.lit(True),
+        start_ns=pl.col("start_ns") + pl.col("e2e_ns") - model,
+        duration_ns=model,
+        engine_instance=pl.when(engine).then(pl.lit("gpu-0")),
+        queue_ns=pl.when(engine).then(ms("queue")),
+        prefill_ns=pl.when(engine).then(ms("prefill")),
+        decode_ns=pl.when(engine).then(ms("decode")),
         ttft_ns=pl.when(engine).then(ms("queue") + ms("prefill")).otherwise(first),
-        ttft_source=pl.when(engine).then(3).otherwise(1))
+        ttft_source=pl.when(engine).then(3).otherwise(1),
+    )
     for name, value in columns.items():
         known = _nanoseconds(value, frame.height) if name.endswith("_ms") else value
         column = name.removesuffix("_ms") + "_ns" if name.endswith("_ms") else name
@@ -129,7 +180,9 @@ def insert_calls(con: duckdb.DuckDBPyConnection, *frames: pl.DataFrame) -> None:
         del rows
 
 
-def spans_of(frame: pl.DataFrame, name: str, stage: str, start_ms: Any, duration_ms: Any, **columns: Any) -> pl.DataFrame:
+def spans_of(
+    frame: pl.DataFrame, name: str, stage: str, start_ms: Any, duration_ms: Any, **columns: Any
+) -> pl.DataFrame:
     """Return rows of `spans`: one span per request row, `start_ms` after the request's start. `keep` (booleans) leaves some requests out.
 
     Span 1 is the root's id; give `span_id` above 1. `attributes` is a dict of texts, equal for all rows or lists of them.
@@ -139,25 +192,57 @@ def spans_of(frame: pl.DataFrame, name: str, stage: str, start_ms: Any, duration
     start = frame["start_ns"].to_numpy() + _nanoseconds(_spread(start_ms, n), n)
     attributes = columns.pop("attributes", {})
     data: dict[str, Any] = {
-        "trace_lo": frame["trace_lo"], "span_id": 2, "parent_id": 1, "start_ns": start, "duration_ns": _nanoseconds(_spread(duration_ms, n), n),
-        "name": name, "stage": STAGE[stage], "role": ROLE["plain"], "kind": 1, "status": 1, "flags": 0, "source_id": 1, "batch": 1} | columns
+        "trace_lo": frame["trace_lo"],
+        "span_id": 2,
+        "parent_id": 1,
+        "start_ns": start,
+        "duration_ns": _nanoseconds(_spread(duration_ms, n), n),
+        "name": name,
+        "stage": STAGE[stage],
+        "role": ROLE["plain"],
+        "kind": 1,
+        "status": 1,
+        "flags": 0,
+        "source_id": 1,
+        "batch": 1,
+    } | columns
     filled = {key: value if _is_sequence(value) else [value] * n for key, value in data.items()}
     rows = pl.DataFrame({key: pl.Series(key, value, strict=False) for key, value in filled.items()})
-    texts = {key: value if _is_sequence(value) else [value] * n for key, value in attributes.items()}
+    texts = {
+        key: value if _is_sequence(value) else [value] * n for key, value in attributes.items()
+    }
     values = [[texts[key][i] for key in texts] for i in range(n)]
-    rows = rows.with_columns(attribute_values=pl.Series(values, dtype=pl.List(pl.String)), keys=pl.Series([list(texts)] * n, dtype=pl.List(pl.String)))
+    rows = rows.with_columns(
+        attribute_values=pl.Series(values, dtype=pl.List(pl.String)),
+        keys=pl.Series([list(texts)] * n, dtype=pl.List(pl.String)),
+    )
     return rows if keep is None else rows.filter(pl.Series(np.asarray(keep)))
 
 
 def insert_spans(con: duckdb.DuckDBPyConnection, *frames: pl.DataFrame) -> None:
     """Insert span rows of the first frame of requests, with their resource and the keys of their attributes."""
-    con.execute("""insert into sources values (1, 'chat', 'app-0', null, null, null, '', '', map {}, map {}, '', '')""")
+    con.execute(
+        """insert into sources values (1, 'chat', 'app-0', null, null, null, '', '', map {}, map {}, '', '')"""
+    )
     con.execute("create or replace temp macro written(items) as array_to_string(items, chr(31))")
     for shape, frame in enumerate(frames, start=1):
         rows = frame.with_columns(
-            trace_hi=pl.lit(1, pl.UInt64), shape=pl.lit(shape, pl.Int32), seq=pl.int_range(pl.len()) + shape * 2**24)
-        optional = ("model", "operation", "http_status", "error_type", "output_tokens", "input_tokens", "depends_on")
-        rows = rows.with_columns(pl.lit(None).alias(name) for name in optional if name not in rows.columns)
+            trace_hi=pl.lit(1, pl.UInt64),
+            shape=pl.lit(shape, pl.Int32),
+            seq=pl.int_range(pl.len()) + shape * 2**24,
+        )
+        optional = (
+            "model",
+            "operation",
+            "http_status",
+            "error_type",
+            "output_tokens",
+            "input_tokens",
+            "depends_on",
+        )
+        rows = rows.with_columns(
+            pl.lit(None).alias(name) for name in optional if name not in rows.columns
+        )
         con.execute("""insert into shapes by name select any_value(shape) as shape, any_value(source_id) as source_id, any_value(kind) as kind,
             any_value(status) as status, 0 as flags, any_value(stage) as stage, any_value(role) as role, any_value(model)::varchar as model,
             any_value(operation)::varchar as operation, any_value(http_status)::usmallint as http_status,
@@ -177,12 +262,23 @@ def gauge(
     instance: str = "gpu-0",
 ) -> None:
     """Insert gauge samples {seconds after T0: value}."""
-    rows = pl.DataFrame({"time_ns": [T0_NS + int(second * 1e9) for second in samples], "value": [float(value) for value in samples.values()]})
+    rows = pl.DataFrame(
+        {
+            "time_ns": [T0_NS + int(second * 1e9) for second in samples],
+            "value": [float(value) for value in samples.values()],
+        }
+    )
     con.execute(
         """insert into points by name
            select 1 as batch, 1 as source_id, time_ns, 0 as start_ns, $name as name, '' as unit, 1 as kind, 0 as temporality, false as monotonic,
                $series as series, $instance as instance, $indicator as indicator, value, map {} as attributes from rows""",
-        {"name": f"vllm:{indicator}", "series": hash(indicator) % 2**63, "instance": instance, "indicator": indicator})
+        {
+            "name": f"vllm:{indicator}",
+            "series": hash(indicator) % 2**63,
+            "instance": instance,
+            "indicator": indicator,
+        },
+    )
     del rows
 
 
@@ -201,7 +297,10 @@ def at(second: float) -> datetime:
 def vllm_spans() -> pl.DataFrame:
     """Return the 1,499 finished requests of a 150 s continuous-batching run (truth of the engine, microseconds)."""
     truth = pl.read_parquet(Path(__file__).parent / "data" / "vllm_spans.parquet").cast(pl.Int64)
-    ms = {name: (truth[f"{name}_us"] / 1000.0).to_numpy() for name in ("queue", "prefill", "decode", "ttft", "e2e")}
+    ms = {
+        name: (truth[f"{name}_us"] / 1000.0).to_numpy()
+        for name in ("queue", "prefill", "decode", "ttft", "e2e")
+    }
     other = ms["ttft"] - ms["queue"] - ms["prefill"]
     return requests(
         truth.height,
@@ -246,7 +345,9 @@ def vllm_gauges(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _is_sequence(value: Any) -> bool:
-    return isinstance(value, (np.ndarray, pl.Series)) or (isinstance(value, Sequence) and not isinstance(value, str))
+    return isinstance(value, (np.ndarray, pl.Series)) or (
+        isinstance(value, Sequence) and not isinstance(value, str)
+    )
 
 
 def _spread(value: Any, n: int) -> Any:

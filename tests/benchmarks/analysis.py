@@ -41,9 +41,33 @@ DAYS = 30.0
 TRACES = 20_000
 # What a report reads of a request beside its stage times.
 _NOT_OF_STAGES = (
-    *FOR_RULES, *FIRST_TOKEN_PATH, "service", "route", "model", "tenant", "version", "error", "error_type", "engine_only", "ttft_ms", "ttft_source", "itl_ms",
-    "tpot_ms", "output_tokens", "max_tokens", "llm_calls", "attempts", "truncated", "input_tokens", "sampling", "sample_weight", "spans", "inferred_ms",
-    "clipped_spans", "skewed_spans")
+    *FOR_RULES,
+    *FIRST_TOKEN_PATH,
+    "service",
+    "route",
+    "model",
+    "tenant",
+    "version",
+    "error",
+    "error_type",
+    "engine_only",
+    "ttft_ms",
+    "ttft_source",
+    "itl_ms",
+    "tpot_ms",
+    "output_tokens",
+    "max_tokens",
+    "llm_calls",
+    "attempts",
+    "truncated",
+    "input_tokens",
+    "sampling",
+    "sample_weight",
+    "spans",
+    "inferred_ms",
+    "clipped_spans",
+    "skewed_spans",
+)
 
 
 def main() -> None:
@@ -51,35 +75,70 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--requests", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--one", type=Path, help="measure this size here, in the given folder (used by the benchmark itself)")
+    parser.add_argument(
+        "--one",
+        type=Path,
+        help="measure this size here, in the given folder (used by the benchmark itself)",
+    )
     add_write_flag(parser)
     arguments = parser.parse_args()
     if arguments.one is not None:
         print(json.dumps(_measure(arguments.requests[0], arguments.repeats, arguments.one)))
         return
-    print(f"Run of {datetime.now(UTC):%Y-%m-%d %H:%M} UTC; {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}; Python {platform.python_version()}, "
-          f"duckdb {duckdb.__version__}.\n")
+    print(
+        f"Run of {datetime.now(UTC):%Y-%m-%d %H:%M} UTC; {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}; Python {platform.python_version()}, "
+        f"duckdb {duckdb.__version__}.\n"
+    )
     columns = {n: _in_process(n, arguments.repeats) for n in arguments.requests}
     names = list(next(iter(columns.values())))
-    print("| question | " + " | ".join(f"{n:,} requests" for n in columns) + " |\n|---|" + "---|" * len(columns))
+    print(
+        "| question | "
+        + " | ".join(f"{n:,} requests" for n in columns)
+        + " |\n|---|"
+        + "---|" * len(columns)
+    )
     for name in names:
         print(f"| {name} | " + " | ".join(columns[n][name] for n in columns) + " |")
     if arguments.write:
         best = f"best of {arguments.repeats}, but one run with findings and of cohorts"
-        cells = [(n, f"{name[0].upper()}{name[1:]}: {n:,} requests", cell) for n, column in columns.items() for name, cell in column.items()]
-        record("analysis", [figure(what, cell, best, page=n >= 1_000_000) for n, what, cell in cells])
+        cells = [
+            (n, f"{name[0].upper()}{name[1:]}: {n:,} requests", cell)
+            for n, column in columns.items()
+            for name, cell in column.items()
+        ]
+        record(
+            "analysis", [figure(what, cell, best, page=n >= 1_000_000) for n, what, cell in cells]
+        )
 
 
 def figure(what: str, cell: str, conditions: str, *, page: bool = True) -> Figure:
     """A cell of the table, such as `689 ms (CPU 873)`, as a figure for docs/results."""
     value, unit, *cpu = re.findall(r"[\d,]+|ms|MB", cell.partition(" rows")[0])
     more = {"CPU": int(cpu[0].replace(",", ""))} if "CPU" in cell else None
-    return measured(what, int(value.replace(",", "")), unit, more=more, script="make bench-analysis", conditions=conditions, page=page)
+    return measured(
+        what,
+        int(value.replace(",", "")),
+        unit,
+        more=more,
+        script="make bench-analysis",
+        conditions=conditions,
+        page=page,
+    )
 
 
 def _in_process(n: int, repeats: int) -> dict[str, str]:
     with tempfile.TemporaryDirectory(prefix="overrun-bench-") as folder:
-        command = [sys.executable, "-m", "tests.benchmarks.analysis", "--requests", str(n), "--repeats", str(repeats), "--one", folder]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.benchmarks.analysis",
+            "--requests",
+            str(n),
+            "--repeats",
+            str(repeats),
+            "--one",
+            folder,
+        ]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     answer: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     return answer
@@ -91,9 +150,13 @@ def _measure(n: int, repeats: int, folder: Path) -> dict[str, str]:
     store = make(path, n, 1.0)
     everything, start = Window(), END - timedelta(days=min(1.0, TRACES / n))
     with store.reading() as con:
-        out["report without findings"] = _timed(lambda: build(con, everything, SLO, with_findings=False), repeats)
+        out["report without findings"] = _timed(
+            lambda: build(con, everything, SLO, with_findings=False), repeats
+        )
         out["report with findings"] = _timed(lambda: build(con, everything, SLO), 1)
-        out["percentiles of every stage, at most 20,000 traces"] = _timed(lambda: _stages(con, Window(start=start)), repeats)
+        out["percentiles of every stage, at most 20,000 traces"] = _timed(
+            lambda: _stages(con, Window(start=start)), repeats
+        )
         out["series of E2E"] = _timed(lambda: series(con, everything, SLO, "e2e"), repeats)
         out["heat map of E2E"] = _timed(lambda: heatmap(con, everything, SLO, "e2e"), repeats)
         out["cohorts of slow requests"] = _timed(lambda: cohorts(con, everything, SLO, "e2e"), 1)
@@ -107,8 +170,12 @@ def _measure(n: int, repeats: int, folder: Path) -> dict[str, str]:
     store.connection.commit()
     rows = store.connection.execute("select count(*) from rollups").fetchall()[0][0]
     with store.reading() as con:
-        out["30 days of E2E through rollups"] = _timed(lambda: history(con, Window(), "e2e"), repeats) + f" ({rows:,} rows)"
-    out["peak memory of the process"] = f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:,.0f} MB"
+        out["30 days of E2E through rollups"] = (
+            _timed(lambda: history(con, Window(), "e2e"), repeats) + f" ({rows:,} rows)"
+        )
+    out["peak memory of the process"] = (
+        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:,.0f} MB"
+    )
     store.close()
     return out
 

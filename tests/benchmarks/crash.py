@@ -56,7 +56,13 @@ class Load:
     def body(self, number: int) -> bytes:
         """The body of a number, always the same bytes: one request of some spans."""
         call = span(number, 2, 1, name="chat m", ms=5, attributes={"gen_ai.operation.name": "chat"})
-        return body([span(number, 1, name="POST /chat", kind=2), call, *(span(number, i, 1) for i in range(3, self.spans + 1))])
+        return body(
+            [
+                span(number, 1, name="POST /chat", kind=2),
+                call,
+                *(span(number, i, 1) for i in range(3, self.spans + 1)),
+            ]
+        )
 
     def known(self, number: int) -> pa.Table:
         """The spans of the body of a number, as its sender knows them."""
@@ -66,7 +72,9 @@ class Load:
 
     def send(self, url: str, stop: threading.Event) -> None:
         """One sender: what is unsure first, then new bodies, until the server is gone or `stop` is set."""
-        with httpx.Client(base_url=url, headers=PROTOBUF, trust_env=False, verify=False, timeout=30) as client:
+        with httpx.Client(
+            base_url=url, headers=PROTOBUF, trust_env=False, verify=False, timeout=30
+        ) as client:
             while not stop.is_set():
                 with self.lock:
                     number = self.unsure.popleft() if self.unsure else next(self.numbers)
@@ -82,7 +90,9 @@ class Load:
                         continue
                     self.unsure.append(number)
                     self.refusals += 1
-                    self.without_hint += answer.status_code != 503 or "retry-after" not in answer.headers
+                    self.without_hint += (
+                        answer.status_code != 503 or "retry-after" not in answer.headers
+                    )
                 time.sleep(0.02)
 
     def start(self, url: str, stop: threading.Event) -> list[threading.Thread]:
@@ -131,12 +141,18 @@ def full_round(db: Path, load: Load, dice: random.Random, most: int) -> None:
     try:
         stop = threading.Event()
         threads = load.start(server.http, stop)
-        assert load.reached(len(load.acknowledged) + dice.randint(1, most)), "the server does not acknowledge"
+        assert load.reached(len(load.acknowledged) + dice.randint(1, most)), (
+            "the server does not acknowledge"
+        )
         fill(ballast, ROOM_MIB << 20 if dice.random() < 0.5 else 0)
-        assert load.reached(refusals=load.refusals + dice.randint(1, 60)), "a full disk is not refused"
+        assert load.reached(refusals=load.refusals + dice.randint(1, 60)), (
+            "a full disk is not refused"
+        )
         if dice.random() < 0.5:
             ballast.unlink()
-            assert load.reached(len(load.acknowledged) + dice.randint(1, most)), "it does not recover when space comes back"
+            assert load.reached(len(load.acknowledged) + dice.randint(1, most)), (
+                "it does not recover when space comes back"
+            )
         time.sleep(dice.random() * 0.05)
     finally:
         server.kill()
@@ -147,7 +163,9 @@ def full_round(db: Path, load: Load, dice: random.Random, most: int) -> None:
 def fill(ballast: Path, leave: int) -> None:
     """Take the room of a file system but for `leave` bytes."""
     with ballast.open("wb") as out:
-        while (free := os.statvfs(ballast.parent).f_bavail * os.statvfs(ballast.parent).f_frsize) > leave:
+        while (
+            free := os.statvfs(ballast.parent).f_bavail * os.statvfs(ballast.parent).f_frsize
+        ) > leave:
             try:
                 out.write(bytes(min(1 << 20, free - leave)))
                 out.flush()
@@ -155,7 +173,9 @@ def fill(ballast: Path, leave: int) -> None:
                 return
 
 
-def run(folder: Path, rounds: int, *, full: bool, seed: int, most: int = 150, spans: int = SPANS) -> tuple[Load, list[Found]]:
+def run(
+    folder: Path, rounds: int, *, full: bool, seed: int, most: int = 150, spans: int = SPANS
+) -> tuple[Load, list[Found]]:
     """All rounds over one file, with a count after each."""
     dice = random.Random(seed)
     load = Load(spans)
@@ -182,29 +202,69 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if chosen.full and not chosen.inside:
         # A user namespace gives the right to mount; the file system ends with the process.
-        again = [sys.executable, "-m", "tests.benchmarks.crash", *(sys.argv[1:] if arguments is None else arguments), "--inside"]
-        return subprocess.run(["unshare", "--map-root-user", "--mount", *again], check=False).returncode
+        again = [
+            sys.executable,
+            "-m",
+            "tests.benchmarks.crash",
+            *(sys.argv[1:] if arguments is None else arguments),
+            "--inside",
+        ]
+        return subprocess.run(
+            ["unshare", "--map-root-user", "--mount", *again], check=False
+        ).returncode
     with tempfile.TemporaryDirectory(prefix="overrun-crash-") as name:
         if chosen.full:
-            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={FULL_MIB}m", "none", name], check=True)
+            subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", f"size={FULL_MIB}m", "none", name], check=True
+            )
         started = time.monotonic()
         try:
-            load, counts = run(Path(name), chosen.rounds, full=chosen.full, seed=chosen.seed, spans=400 if chosen.full else SPANS)
+            load, counts = run(
+                Path(name),
+                chosen.rounds,
+                full=chosen.full,
+                seed=chosen.seed,
+                spans=400 if chosen.full else SPANS,
+            )
         finally:
             if chosen.full:
                 subprocess.run(["umount", name], check=True)
         took_s = time.monotonic() - started
-    lost, changed, doubled = (sum(getattr(c, what) for c in counts) for what in ("lost", "changed", "doubled"))
-    print("| disk | rounds of kill -9 | spans stored | refused | refused without a time to come again | lost | changed | stored twice | took |")
+    lost, changed, doubled = (
+        sum(getattr(c, what) for c in counts) for what in ("lost", "changed", "doubled")
+    )
+    print(
+        "| disk | rounds of kill -9 | spans stored | refused | refused without a time to come again | lost | changed | stored twice | took |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
-    row = [("full" if chosen.full else "with room"), len(counts), max(c.stored for c in counts), load.refusals, load.without_hint, lost, changed, doubled]
+    row = [
+        ("full" if chosen.full else "with room"),
+        len(counts),
+        max(c.stored for c in counts),
+        load.refusals,
+        load.without_hint,
+        lost,
+        changed,
+        doubled,
+    ]
     print("| " + " | ".join(map(str, row)) + f" | {took_s:.0f} s |")
     if chosen.write:
         disk = "full disk" if chosen.full else "disk with room"
         conditions = f"{len(counts)} rounds of kill -9, seed {chosen.seed}"
-        headlines = {f"Acknowledged spans lost: {disk}": lost, f"Spans stored twice: {disk}": doubled}
-        record("durability", [measured(what, value, "spans", script="make bench-crash", conditions=conditions) for what, value in headlines.items()])
-    print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {load.spans} spans a body, {SENDERS} senders, seed {chosen.seed}")
+        headlines = {
+            f"Acknowledged spans lost: {disk}": lost,
+            f"Spans stored twice: {disk}": doubled,
+        }
+        record(
+            "durability",
+            [
+                measured(what, value, "spans", script="make bench-crash", conditions=conditions)
+                for what, value in headlines.items()
+            ],
+        )
+    print(
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {load.spans} spans a body, {SENDERS} senders, seed {chosen.seed}"
+    )
     return int(bool(not all(c.right for c in counts) or load.without_hint))
 
 

@@ -19,8 +19,17 @@ from overrun.sample_traces.simulator.truth import limits_s
 
 # The cause that each stage is blamed on most often, for a method that knows stages only.
 _USUAL: Final = {
-    "queue": "under_capacity", "decode": "long_outputs", "generation": "long_outputs", "prefill": "prompt_bloat", "first_token": "provider_queueing",
-    "retrieval": "slow_dependency", "tool": "slow_dependency", "network": "connection_churn", "guardrail": "oversized_side_model", "other": "unattributed_time"}
+    "queue": "under_capacity",
+    "decode": "long_outputs",
+    "generation": "long_outputs",
+    "prefill": "prompt_bloat",
+    "first_token": "provider_queueing",
+    "retrieval": "slow_dependency",
+    "tool": "slow_dependency",
+    "network": "connection_churn",
+    "guardrail": "oversized_side_model",
+    "other": "unattributed_time",
+}
 _KV_FULL: Final = 0.9
 _SPREAD: Final = 3.0
 _ATTEMPTS: Final = 1.1
@@ -36,7 +45,9 @@ _CALLS: Final = """
 select quantile_cont(output_tokens, 0.99) / greatest(1, quantile_cont(output_tokens, 0.5)), quantile_cont(ttft_ms, 0.95), avg(coalesce(attempts, 1))
 from v_llm_calls
 """
-_KV: Final = "select quantile_cont(value, 0.95) from v_metric_points where indicator = 'kv_cache_usage'"
+_KV: Final = (
+    "select quantile_cont(value, 0.95) from v_metric_points where indicator = 'kv_cache_usage'"
+)
 
 
 def answers(db: Path, report: Report, slo: str) -> dict[str, tuple[str, str]]:
@@ -54,7 +65,10 @@ def answers(db: Path, report: Report, slo: str) -> dict[str, tuple[str, str]]:
     return {
         "inclusive duration": (top, _USUAL.get(top, "none")),
         "always the LLM": ("decode", "long_outputs"),
-        "fixed thresholds": _four_steps((ttft_ms or 0.0) > 1000.0 * limits["ttft"], kv, spread or 1.0, attempts or 1.0)}
+        "fixed thresholds": _four_steps(
+            (ttft_ms or 0.0) > 1000.0 * limits["ttft"], kv, spread or 1.0, attempts or 1.0
+        ),
+    }
 
 
 def _four_steps(late: bool, kv: float | None, spread: float, attempts: float) -> tuple[str, str]:

@@ -32,7 +32,12 @@ from tests.benchmarks import fault_baselines
 from tests.benchmarks.fault_ablations import ablate, lasting
 from tests.benchmarks.fault_fixes import BestFix, best_fix
 
-OPPORTUNITIES: Final = ("no_response_cache", "one_model_for_all", "static_batching", "no_timeout_fallback")
+OPPORTUNITIES: Final = (
+    "no_response_cache",
+    "one_model_for_all",
+    "static_batching",
+    "no_timeout_fallback",
+)
 # An onset in the recording's books and the first request that it touched may be this far apart.
 _ONSET_SLACK_S: Final = 5.0
 # Seconds after the onset at which the report is asked for again, until it names the cause.
@@ -100,7 +105,9 @@ class Result(msgspec.Struct):
     @property
     def alarm(self) -> bool:
         """Whether the product cried: a verdict other than within budget, or a finding of warning or worse."""
-        return self.status in ("over_budget", "failing", "traffic_lost") or any(severity != "info" for _, severity, _ in self.findings)
+        return self.status in ("over_budget", "failing", "traffic_lost") or any(
+            severity != "info" for _, severity, _ in self.findings
+        )
 
     @property
     def answered(self) -> bool:
@@ -110,13 +117,21 @@ class Result(msgspec.Struct):
     @property
     def refused(self) -> bool:
         """Whether so little was recorded that the right answer is that it is too little, and that was said."""
-        return self.requests < self.needed and self.status in ("not_enough_data", "within_budget") and not self.named
+        return (
+            self.requests < self.needed
+            and self.status in ("not_enough_data", "within_budget")
+            and not self.named
+        )
 
     def stage_right(self, first: int) -> bool:
         """Whether a right stage is among the first so many named."""
         if self.refused:
             return True
-        named = list(dict.fromkeys([*([self.stage] if self.stage else []), *self.ranked_stages])) if self.answered else []
+        named = (
+            list(dict.fromkeys([*([self.stage] if self.stage else []), *self.ranked_stages]))
+            if self.answered
+            else []
+        )
         return bool(set(named[:first]) & set(self.stages))
 
     def cause_right(self, first: int) -> bool:
@@ -133,12 +148,18 @@ class Result(msgspec.Struct):
     def named(self) -> list[str]:
         """Rules that were found, best first, without opportunities and mere information."""
         told = self.status != "within_budget"
-        return [rule for rule, severity, _ in self.findings if rule not in OPPORTUNITIES and (severity != "info" or not told)]
+        return [
+            rule
+            for rule, severity, _ in self.findings
+            if rule not in OPPORTUNITIES and (severity != "info" or not told)
+        ]
 
     @property
     def set_right(self) -> bool:
         """Whether exactly the causes were named, what follows from them left aside."""
-        return self.answered and set(self.named) - {*self.chain, *self.accepted} == set(self.causes) - {"none"}
+        return self.answered and set(self.named) - {*self.chain, *self.accepted} == set(
+            self.causes
+        ) - {"none"}
 
 
 @dataclass(frozen=True)
@@ -168,21 +189,51 @@ def run(job: Job, options: Options) -> Result:
         path = _path(db, report, truth)
         predicted = _whatifs(db, truth) if options.whatif and truth["fixes"] else []
         clock.lap("whatif")
-        best = best_fix(job, report, truth) if options.best_fix and truth["causes"] and not job.client_only else None
+        best = (
+            best_fix(job, report, truth)
+            if options.best_fix and truth["causes"] and not job.client_only
+            else None
+        )
         clock.lap("fixes")
-        delay = _delay(parameters, settings, db, truth) if options.delay and truth["onset"] and truth["causes"] else None
+        delay = (
+            _delay(parameters, settings, db, truth)
+            if options.delay and truth["onset"] and truth["causes"]
+            else None
+        )
         clock.lap("delay")
     verdict = report.verdict
     onset = datetime.fromisoformat(truth["onset"]) if truth["onset"] else None
     return Result(
-        scenario=job.scenario, severity=truth["severity"], seed=job.seed, client_only=job.client_only, confounders=truth["confounders"],
-        breach=truth["breach_ratio"]["after"], causes=truth["causes"], accepted=truth["accepted"], stages=truth["stages"], chain=truth.get("chain", []),
-        status=verdict.status, stage=verdict.stage, cause=verdict.cause, ranked_stages=_ranked(report),
-        findings=[(f.rule, f.severity, f.confidence) for f in report.findings], sentence=verdict.sentence,
+        scenario=job.scenario,
+        severity=truth["severity"],
+        seed=job.seed,
+        client_only=job.client_only,
+        confounders=truth["confounders"],
+        breach=truth["breach_ratio"]["after"],
+        causes=truth["causes"],
+        accepted=truth["accepted"],
+        stages=truth["stages"],
+        chain=truth.get("chain", []),
+        status=verdict.status,
+        stage=verdict.stage,
+        cause=verdict.cause,
+        ranked_stages=_ranked(report),
+        findings=[(f.rule, f.severity, f.confidence) for f in report.findings],
+        sentence=verdict.sentence,
         reasons={k: v for k, v in report.reasons.items() if k.startswith("findings")},
-        onset_error_s=(verdict.onset - onset).total_seconds() if verdict.onset and onset else None, delay_s=delay, baselines=baselines, whatifs=predicted,
-        seconds=clock.laps, asked=asked, best_fix=best, alone=truth.get("alone", []), path=path, ablation=options.ablation,
-        requests=report.window.requests, needed=min_n(parse_slo(truth["slo"]).percentile))
+        onset_error_s=(verdict.onset - onset).total_seconds() if verdict.onset and onset else None,
+        delay_s=delay,
+        baselines=baselines,
+        whatifs=predicted,
+        seconds=clock.laps,
+        asked=asked,
+        best_fix=best,
+        alone=truth.get("alone", []),
+        path=path,
+        ablation=options.ablation,
+        requests=report.window.requests,
+        needed=min_n(parse_slo(truth["slo"]).percentile),
+    )
 
 
 @contextlib.contextmanager
@@ -191,13 +242,22 @@ def _place(job: Job, options: Options) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="overrun-faults-") as temporary:
             yield Path(temporary)
         return
-    parts = (job.scenario, job.severity, str(job.seed), "client" if job.client_only else "full", f"{job.duration_s:g}", "fixes" if options.whatif else "")
+    parts = (
+        job.scenario,
+        job.severity,
+        str(job.seed),
+        "client" if job.client_only else "full",
+        f"{job.duration_s:g}",
+        "fixes" if options.whatif else "",
+    )
     place = options.keep / "-".join(part for part in parts if part)
     place.mkdir(parents=True, exist_ok=True)
     yield place
 
 
-def _recorded(job: Job, options: Options, place: Path, settings: Settings, db: Path, clock: _Clock) -> dict[str, Any]:
+def _recorded(
+    job: Job, options: Options, place: Path, settings: Settings, db: Path, clock: _Clock
+) -> dict[str, Any]:
     """The truth of a case whose store stands at `db`: made now, or kept by an earlier run, of which an ablation takes the export requests."""
     kept, traces = place / "truth.json", place / "otlp"
     if not kept.exists() or (options.ablation and not db.exists() and not traces.exists()):
@@ -229,7 +289,9 @@ def _silent(_done: int, _all: int) -> None:
     """Progress that nobody looks at."""
 
 
-def _question(job: Job, truth: dict[str, Any], ablation: str | None) -> tuple[str, dict[str, str | None]]:
+def _question(
+    job: Job, truth: dict[str, Any], ablation: str | None
+) -> tuple[str, dict[str, str | None]]:
     """Half of the outsiders ask about all there is, the other half about the last five minutes, as after an alert. Of a few requests all are asked about."""
     parameters: dict[str, str | None] = {"slo": truth["slo"]}
     if job.seed % 2 == 0 or ablation == "few":
@@ -239,7 +301,9 @@ def _question(job: Job, truth: dict[str, Any], ablation: str | None) -> tuple[st
 
 
 def _report(parameters: dict[str, str | None], settings: Settings, db: Path) -> Report:
-    return from_json(commands.report(parameters, settings, db=db, url=None, output="json", width=100).encode())
+    return from_json(
+        commands.report(parameters, settings, db=db, url=None, output="json", width=100).encode()
+    )
 
 
 def _path(db: Path, report: Report, truth: dict[str, Any]) -> bool | None:
@@ -254,27 +318,41 @@ def _path(db: Path, report: Report, truth: dict[str, Any]) -> bool | None:
     store = stores.open_store(db, create=False)
     try:
         with store.reading() as con:
-            requests = con.execute(f"select trace_id, start, {found.stage}_ms from v_requests where {found.stage}_ms is not null").fetchall()
+            requests = con.execute(
+                f"select trace_id, start, {found.stage}_ms from v_requests where {found.stage}_ms is not null"
+            ).fetchall()
     finally:
         store.close()
     before = [ms for _, start, ms in requests if start < onset]
     shown = [(start, ms) for trace, start, ms in requests if trace in found.exemplars]
     if not before:
         return None
-    return bool(shown) and all(start >= onset - timedelta(seconds=_ONSET_SLACK_S) and ms > statistics.median(before) for start, ms in shown)
+    return bool(shown) and all(
+        start >= onset - timedelta(seconds=_ONSET_SLACK_S) and ms > statistics.median(before)
+        for start, ms in shown
+    )
 
 
 def _ranked(report: Report) -> list[str]:
     rows = [row for row in report.stages if row.stage]
-    return [str(row.stage) for row in sorted(rows, key=lambda row: (row.typical_ms or 0.0) - (row.tail_ms or 0.0))]
+    return [
+        str(row.stage)
+        for row in sorted(rows, key=lambda row: (row.typical_ms or 0.0) - (row.tail_ms or 0.0))
+    ]
 
 
-def _delay(parameters: dict[str, str | None], settings: Settings, db: Path, truth: dict[str, Any]) -> float | None:
+def _delay(
+    parameters: dict[str, str | None], settings: Settings, db: Path, truth: dict[str, Any]
+) -> float | None:
     """Seconds from the onset to the first report that names a right cause over the requests that had begun by then; null if none does."""
     onset = datetime.fromisoformat(truth["onset"])
     for delay_s in DELAYS_S:
         until = onset + timedelta(seconds=delay_s)
-        report = _report({"slo": parameters["slo"], "from": truth["start"], "to": until.isoformat()}, settings, db)
+        report = _report(
+            {"slo": parameters["slo"], "from": truth["start"], "to": until.isoformat()},
+            settings,
+            db,
+        )
         if report.verdict.status == "over_budget" and report.verdict.cause in truth["causes"]:
             return float(delay_s)
     return None
@@ -286,17 +364,24 @@ def _whatifs(db: Path, truth: dict[str, Any]) -> list[WhatIf]:
     store = stores.open_store(db, create=False)
     try:
         with store.reading() as con:
-            window = make_window(now=datetime.now(UTC), from_=truth["onset"], to=truth["end"], baseline="none")
+            window = make_window(
+                now=datetime.now(UTC), from_=truth["onset"], to=truth["end"], baseline="none"
+            )
             facts = load_facts(con, window, parse_slo(truth["slo"]), "e2e")
             for fix in (f for f in truth["fixes"] if f["fix"] != "restore"):
-                texts = {name: value if isinstance(value, str) else f"{value:g}" for name, value in fix["parameters"].items()}
+                texts = {
+                    name: value if isinstance(value, str) else f"{value:g}"
+                    for name, value in fix["parameters"].items()
+                }
                 found += _asked(facts, fix, texts, truth)
     finally:
         store.close()
     return found
 
 
-def _asked(facts: Facts, fix: dict[str, Any], texts: dict[str, str], truth: dict[str, Any]) -> list[WhatIf]:
+def _asked(
+    facts: Facts, fix: dict[str, Any], texts: dict[str, str], truth: dict[str, Any]
+) -> list[WhatIf]:
     effects: dict[tuple[str, float], Effect] = {}
     method = "none"
     try:
@@ -315,6 +400,19 @@ def _asked(facts: Facts, fix: dict[str, Any], texts: dict[str, str], truth: dict
         for name, quantile in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
             effect = effects.get((metric, quantile))
             told = "; ".join(effect.reasons.values())[:200] if effect and effect.reasons else why
-            rows.append(WhatIf(fix["fix"], method, metric, quantile, before[name], after[name], effect.after if effect else None,
-                               effect.interval if effect else None, naive.get(quantile), told, again.get(name)))
+            rows.append(
+                WhatIf(
+                    fix["fix"],
+                    method,
+                    metric,
+                    quantile,
+                    before[name],
+                    after[name],
+                    effect.after if effect else None,
+                    effect.interval if effect else None,
+                    naive.get(quantile),
+                    told,
+                    again.get(name),
+                )
+            )
     return rows

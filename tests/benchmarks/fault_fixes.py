@@ -50,35 +50,61 @@ class BestFix(msgspec.Struct):
 
 def applied(fix: str, parameters: Parameters, before: Settings, now: Settings) -> Settings | None:
     """The world with a what-if's fix in place, None where it has no such knob; `before` is the world before the onset."""
+
     def number(name: str) -> int:
         return int(float(parameters[name]))
 
     worlds: dict[str, Callable[[], Settings]] = {
         "cap": lambda: replace(now, max_tokens=min(now.max_tokens, number("max_tokens"))),
         "context_limit": lambda: replace(now, input_limit=number("max_input_tokens")),
-        "kv_size": lambda: replace(now, kv_tokens=round(now.kv_tokens * float(parameters["factor"]))),
+        "kv_size": lambda: replace(
+            now, kv_tokens=round(now.kv_tokens * float(parameters["factor"]))
+        ),
         "prefix_cache": lambda: replace(now, system_broken_share=before.system_broken_share),
         "chunked_prefill": lambda: replace(now, chunked=True, token_budget=number("token_budget")),
         "max_sequences": lambda: replace(now, max_num_seqs=number("sequences")),
         "retries": lambda: replace(now, retries=0, retry_after_s=0.0),
         "routing": lambda: replace(now, router="least"),
-        "eject": lambda: replace(now, replicas=now.replicas - 1, slow=tuple(sorted(now.slow))[: now.replicas - 1]) if now.replicas > 1 else now,
+        "eject": lambda: (
+            replace(
+                now, replicas=now.replicas - 1, slow=tuple(sorted(now.slow))[: now.replicas - 1]
+            )
+            if now.replicas > 1
+            else now
+        ),
         "replicas": lambda: replace(now, replicas=number("replicas")),
         "cancellation": lambda: replace(now, cancels=True),
         "speculation": lambda: replace(now, draft_tokens=0),
-        "tenant_quota": lambda: limited(now, float(parameters["share_ratio"])) if now.noisy_share else now,
-        "connection_pooling": lambda: replace(now, pooled=True)}
+        "tenant_quota": lambda: (
+            limited(now, float(parameters["share_ratio"])) if now.noisy_share else now
+        ),
+        "connection_pooling": lambda: replace(now, pooled=True),
+    }
     return worlds[fix]() if fix in worlds else None
 
 
 def panel(before: Settings, now: Settings) -> dict[str, Settings]:
     """The fixes that an engineer could try, by name: those that change this world."""
-    prompt = before.system_tokens + _MEAN_OF_LOGNORMAL * before.input_tokens + before.history_tokens * before.history_kept * (before.kind == "chat")
+    prompt = (
+        before.system_tokens
+        + _MEAN_OF_LOGNORMAL * before.input_tokens
+        + before.history_tokens * before.history_kept * (before.kind == "chat")
+    )
     tries: list[tuple[str, Parameters]] = [
-        ("cap", {"max_tokens": _ROOM * before.output_tokens}), ("context_limit", {"max_input_tokens": _ROOM * prompt}), ("kv_size", {"factor": 2.0}),
-        ("prefix_cache", {}), ("chunked_prefill", {"token_budget": before.token_budget}), ("max_sequences", {"sequences": before.max_num_seqs}),
-        ("retries", {}), ("routing", {}), ("eject", {}), ("cancellation", {}), ("speculation", {}),
-        ("tenant_quota", {"share_ratio": 1.0 / before.tenants}), ("connection_pooling", {})]
+        ("cap", {"max_tokens": _ROOM * before.output_tokens}),
+        ("context_limit", {"max_input_tokens": _ROOM * prompt}),
+        ("kv_size", {"factor": 2.0}),
+        ("prefix_cache", {}),
+        ("chunked_prefill", {"token_budget": before.token_budget}),
+        ("max_sequences", {"sequences": before.max_num_seqs}),
+        ("retries", {}),
+        ("routing", {}),
+        ("eject", {}),
+        ("cancellation", {}),
+        ("speculation", {}),
+        ("tenant_quota", {"share_ratio": 1.0 / before.tenants}),
+        ("connection_pooling", {}),
+    ]
     made = {fix: applied(fix, parameters, before, now) for fix, parameters in tries}
     return {fix: world for fix, world in made.items() if world is not None and world != now}
 
@@ -93,9 +119,15 @@ def best_fix(job: Job, report: Report, truth: dict[str, Any]) -> BestFix | None:
 
     def after(change: Callable[[Settings, Settings], Settings | None]) -> float | None:
         found = latency_with(job, truth["onset_s"], change)
-        return None if found is None or found[f"{metric}_ms"] is None else float(found[f"{metric}_ms"][quantile])
+        return (
+            None
+            if found is None or found[f"{metric}_ms"] is None
+            else float(found[f"{metric}_ms"][quantile])
+        )
 
-    main = next((finding.fix for finding in report.findings if finding.rule == report.verdict.cause), None)
+    main = next(
+        (finding.fix for finding in report.findings if finding.rule == report.verdict.cause), None
+    )
     chosen = None
     if main is not None and main.whatif is not None:
         named, given = main.whatif, main.parameters
@@ -104,6 +136,11 @@ def best_fix(job: Job, report: Report, truth: dict[str, Any]) -> BestFix | None:
     names: set[str] = set()
     latency_with(job, truth["onset_s"], lambda before, now: names.update(panel(before, now)))  # type: ignore[func-returns-value]
     # The verdict's own parameters stand for its fix: whether another cap would be better is another question.
-    tried = {name: after(lambda before, now, name=name: panel(before, now)[name]) for name in sorted(names - {main.whatif if main else None})}  # type: ignore[misc]
+    tried = {
+        name: after(lambda before, now, name=name: panel(before, now)[name])  # type: ignore[misc]
+        for name in sorted(names - {main.whatif if main else None})
+    }
     others = [FixOutcome(name, value) for name, value in tried.items() if value is not None]
-    return BestFix(metric, quantile, float(truth["latency"]["after"][f"{metric}_ms"][quantile]), chosen, others)
+    return BestFix(
+        metric, quantile, float(truth["latency"]["after"][f"{metric}_ms"][quantile]), chosen, others
+    )

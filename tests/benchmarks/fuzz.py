@@ -63,7 +63,11 @@ def seeds() -> dict[str, list[bytes]]:
             if payload.signal == "traces":
                 out["traces"] += list(_cut_traces(payload.request))
             elif payload.signal == "metrics":
-                out["metrics"] += [body for body in _cut_metrics(payload.request) if decode_points(body, RULES).rows]
+                out["metrics"] += [
+                    body
+                    for body in _cut_metrics(payload.request)
+                    if decode_points(body, RULES).rows
+                ]
     return out
 
 
@@ -112,7 +116,16 @@ def _take_out(data: bytearray, dice: random.Random) -> bytearray:
 
 def _put_in(data: bytearray, dice: random.Random) -> bytearray:
     at = dice.randrange(len(data) + 1)
-    data[at:at] = dice.choice((b"\xff" * 10, b"\x00" * 9, b"\x80" * 12, dice.randbytes(dice.randint(1, 20)), b"\x0a\xff\xff\xff\xff\x0f", b"\x12\x00" * 6))
+    data[at:at] = dice.choice(
+        (
+            b"\xff" * 10,
+            b"\x00" * 9,
+            b"\x80" * 12,
+            dice.randbytes(dice.randint(1, 20)),
+            b"\x0a\xff\xff\xff\xff\x0f",
+            b"\x12\x00" * 6,
+        )
+    )
     return data
 
 
@@ -130,11 +143,28 @@ def _noise(data: bytearray, dice: random.Random) -> bytearray:
 def _extreme(data: bytearray, dice: random.Random) -> bytearray:
     """Eight bytes become a hostile number: times and ids are eight bytes wide."""
     at = dice.randrange(max(len(data) - 8, 1))
-    data[at : at + 8] = dice.choice((b"\xff" * 8, b"\x00" * 8, b"\xff" * 7 + b"\x7f", b"\x00" * 7 + b"\x80", b"\x01" + b"\x00" * 7))
+    data[at : at + 8] = dice.choice(
+        (
+            b"\xff" * 8,
+            b"\x00" * 8,
+            b"\xff" * 7 + b"\x7f",
+            b"\x00" * 7 + b"\x80",
+            b"\x01" + b"\x00" * 7,
+        )
+    )
     return data
 
 
-_WAYS: tuple[Callable[[bytearray, random.Random], bytearray], ...] = (_flip, _flip, _cut, _take_out, _put_in, _repeat, _noise, _extreme)
+_WAYS: tuple[Callable[[bytearray, random.Random], bytearray], ...] = (
+    _flip,
+    _flip,
+    _cut,
+    _take_out,
+    _put_in,
+    _repeat,
+    _noise,
+    _extreme,
+)
 
 
 def broken(data: bytes, dice: random.Random) -> bytes:
@@ -147,9 +177,33 @@ def broken(data: bytes, dice: random.Random) -> bytes:
 
 # --- ways to twist what stays well formed ---
 
-_TEXTS = ("", "\x00", "x" * 3_000, "größe 模型 \U0001f40d", "[", '{"a":', '["stop"]', "NaN", "-1", "1e999", "True", "http://u:p@h/p?q=1#f",
-          "\x1f\x1b0", "gen_ai.usage.output_tokens")
-_NUMBERS = (0, 1, -1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63), 2**64 - 1, 1_790_000_000_000_000_000)
+_TEXTS = (
+    "",
+    "\x00",
+    "x" * 3_000,
+    "größe 模型 \U0001f40d",
+    "[",
+    '{"a":',
+    '["stop"]',
+    "NaN",
+    "-1",
+    "1e999",
+    "True",
+    "http://u:p@h/p?q=1#f",
+    "\x1f\x1b0",
+    "gen_ai.usage.output_tokens",
+)
+_NUMBERS = (
+    0,
+    1,
+    -1,
+    2**31 - 1,
+    -(2**31),
+    2**63 - 1,
+    -(2**63),
+    2**64 - 1,
+    1_790_000_000_000_000_000,
+)
 _DOUBLES = (0.0, -0.0, -1.0, 1e308, -1e308, 5e-324, float("nan"), float("inf"), float("-inf"))
 
 
@@ -176,7 +230,9 @@ def _twist(message: Message, dice: random.Random, depth: int) -> None:
     elif held and dice.random() < 0.1:
         held.add().CopyFrom(dice.choice(list(held)))
     else:
-        _twist(dice.choice(list(held)) if held and dice.random() < 0.9 else held.add(), dice, depth + 1)
+        _twist(
+            dice.choice(list(held)) if held and dice.random() < 0.9 else held.add(), dice, depth + 1
+        )
 
 
 def _set(message: Message, field: FieldDescriptor, dice: random.Random) -> None:
@@ -198,8 +254,13 @@ def _set(message: Message, field: FieldDescriptor, dice: random.Random) -> None:
         setattr(message, field.name, value)
 
 
-_WIDTHS = {FieldDescriptor.CPPTYPE_INT32: (32, True), FieldDescriptor.CPPTYPE_INT64: (64, True), FieldDescriptor.CPPTYPE_UINT32: (32, False),
-           FieldDescriptor.CPPTYPE_UINT64: (64, False), FieldDescriptor.CPPTYPE_ENUM: (31, False)}
+_WIDTHS = {
+    FieldDescriptor.CPPTYPE_INT32: (32, True),
+    FieldDescriptor.CPPTYPE_INT64: (64, True),
+    FieldDescriptor.CPPTYPE_UINT32: (32, False),
+    FieldDescriptor.CPPTYPE_UINT64: (64, False),
+    FieldDescriptor.CPPTYPE_ENUM: (31, False),
+}
 
 
 # --- ways in ---
@@ -212,7 +273,9 @@ def traces(data: bytes, out: Outcome) -> str:
         out.readable.append(data)
         if len(out.readable) == TOGETHER:
             normalise(out)
-    if (fast is None) != (slow is None) or (fast is not None and slow is not None and plain_columns(fast) != plain_columns(slow)):
+    if (fast is None) != (slow is None) or (
+        fast is not None and slow is not None and plain_columns(fast) != plain_columns(slow)
+    ):
         out.disagreements.append(data)
     return "refused" if fast is None else f"read {min(len(fast), 1)}"
 
@@ -241,13 +304,19 @@ def as_json(signal: str) -> Callable[[bytes, Outcome], str]:
     """Through the conversion from JSON, and then as protobuf."""
 
     def go(data: bytes, out: Outcome) -> str:
-        return {"traces": traces, "metrics": metrics}[signal](otlp_json.to_protobuf(signal, data), out)
+        return {"traces": traces, "metrics": metrics}[signal](
+            otlp_json.to_protobuf(signal, data), out
+        )
 
     return go
 
 
 _WAYS_IN: dict[str, Callable[[bytes, Outcome], str]] = {
-    "traces": traces, "metrics": metrics, "traces JSON": as_json("traces"), "metrics JSON": as_json("metrics")}
+    "traces": traces,
+    "metrics": metrics,
+    "traces JSON": as_json("traces"),
+    "metrics JSON": as_json("metrics"),
+}
 
 
 def one_input(kind: str, bodies: dict[str, list[bytes]], dice: random.Random) -> bytes:
@@ -267,7 +336,10 @@ def run(inputs: int, seed: int, *, memory: bool = True) -> Outcome:
     dice = random.Random(seed)
     bodies = seeds()
     out = Outcome()
-    for signal in ("traces", "metrics"):  # what is loaded and prepared at first use is no input's fault
+    for signal in (
+        "traces",
+        "metrics",
+    ):  # what is loaded and prepared at first use is no input's fault
         _WAYS_IN[signal](bodies[signal][0], Outcome())
     for i in range(inputs):
         kind = dice.choices(list(_WAYS_IN), (6, 2, 1, 1))[0]
@@ -308,22 +380,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started = time.monotonic()
     out = run(chosen.inputs, chosen.seed)
     took_s = time.monotonic() - started
-    print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, seed {chosen.seed}: {out.inputs:,} inputs in {took_s:.0f} s")
+    print(
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, seed {chosen.seed}: {out.inputs:,} inputs in {took_s:.0f} s"
+    )
     print(", ".join(f"{kind} {n:,}" for kind, n in sorted(out.kinds.items())))
-    print(f"crashes {len(out.crashes)}, decoders disagree {len(out.disagreements)}, slowest {out.slowest_ms:.0f} ms of CPU ({len(out.slowest)} bytes), "
-          f"memory after each tenth {' '.join(f'{m:.0f}' for m in out.rss_mib)} MiB")
+    print(
+        f"crashes {len(out.crashes)}, decoders disagree {len(out.disagreements)}, slowest {out.slowest_ms:.0f} ms of CPU ({len(out.slowest)} bytes), "
+        f"memory after each tenth {' '.join(f'{m:.0f}' for m in out.rss_mib)} MiB"
+    )
     for what, data in out.crashes[:5]:
         print(what[:300], data[:200].hex())
     for data in out.disagreements[:5]:
         print("disagree", data.hex()[:2_000])
     if chosen.write:
-        figure = partial(measured, script="make bench-fuzz", conditions=f"seed {chosen.seed}, {took_s:.0f} s")
-        found = [figure("Crashes", len(out.crashes), of=out.inputs),
-                 figure("Disagreements of the fast and the slow decoder", len(out.disagreements), of=out.inputs),
-                 figure("Slowest input, CPU", round(out.slowest_ms), "ms")]
+        figure = partial(
+            measured, script="make bench-fuzz", conditions=f"seed {chosen.seed}, {took_s:.0f} s"
+        )
+        found = [
+            figure("Crashes", len(out.crashes), of=out.inputs),
+            figure(
+                "Disagreements of the fast and the slow decoder",
+                len(out.disagreements),
+                of=out.inputs,
+            ),
+            figure("Slowest input, CPU", round(out.slowest_ms), "ms"),
+        ]
         if out.rss_mib:
             after = {"after the last": round(out.rss_mib[-1])}
-            found.append(figure("Memory after the first tenth", round(out.rss_mib[0]), "MiB", more=after))
+            found.append(
+                figure("Memory after the first tenth", round(out.rss_mib[0]), "MiB", more=after)
+            )
         record("fuzz", found)
     grown = out.rss_mib[-1] - out.rss_mib[0] if out.rss_mib else 0.0
     return int(bool(out.crashes or out.disagreements or grown > 100))

@@ -149,7 +149,9 @@ class Server:
     def __init__(self, command: str, folder: Path) -> None:
         self.db = folder / "bench.duckdb"
         self.log = folder / "server.log"
-        with self.log.open("wb") as log:  # a file, because a pipe that nobody reads would stop the server
+        with self.log.open(
+            "wb"
+        ) as log:  # a file, because a pipe that nobody reads would stop the server
             argv = [part.replace("{db}", str(self.db)) for part in shlex.split(command)]
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, cwd=ROOT)
         self.addresses = self._wait_ready()
@@ -161,16 +163,23 @@ class Server:
                 return {"grpc": match[1], "http": match[2]}
             time.sleep(0.05)
         self.stop(signal.SIGKILL)
-        raise SystemExit(f"the server did not become ready; it said:\n{self.log.read_text(errors='replace')[-2000:]}")
+        raise SystemExit(
+            f"the server did not become ready; it said:\n{self.log.read_text(errors='replace')[-2000:]}"
+        )
 
     def cpu_s(self) -> float:
         """CPU seconds of the process tree so far, children that ended included."""
         # utime, stime, cutime and cstime of proc(5), counted from the field behind the name
-        return sum(int(ticks) for pid in self._tree() for ticks in _stat(pid)[11:15]) / CLOCK_TICKS_PER_S
+        return (
+            sum(int(ticks) for pid in self._tree() for ticks in _stat(pid)[11:15])
+            / CLOCK_TICKS_PER_S
+        )
 
     def peak_rss_bytes(self) -> int:
         """Largest resident size, summed over the processes of the tree that live now."""
-        sizes = [re.search(r"VmHWM:\s+(\d+) kB", _read(f"/proc/{pid}/status")) for pid in self._tree()]
+        sizes = [
+            re.search(r"VmHWM:\s+(\d+) kB", _read(f"/proc/{pid}/status")) for pid in self._tree()
+        ]
         return sum(int(size[1]) * 1024 for size in sizes if size)
 
     def _tree(self) -> list[int]:
@@ -190,7 +199,9 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            raise SystemExit(f"the server did not end within {STOP_TIMEOUT_S:.0f} s after {how.name}") from None
+            raise SystemExit(
+                f"the server did not end within {STOP_TIMEOUT_S:.0f} s after {how.name}"
+            ) from None
 
 
 def _read(path: str) -> str:
@@ -318,7 +329,12 @@ def deliver(send: Send, body: bytes, due_s: float) -> Ack:
 
 
 def work(
-    protocol: str, address: str, warm_ups: list[Body], jobs: list[Job], gate: Barrier, results: Connection
+    protocol: str,
+    address: str,
+    warm_ups: list[Body],
+    jobs: list[Job],
+    gate: Barrier,
+    results: Connection,
 ) -> None:
     """A client process with one connection for each of `warm_ups`: warms up, waits at `gate`, hands back the Acks."""
     try:
@@ -352,7 +368,14 @@ class Clients:
         self.pipes: list[Connection] = []
         for i in range(workers):
             mine, theirs = FORK.Pipe(duplex=False)
-            arguments = (protocol, address, warm_ups[i::workers], jobs[i::workers], self.gate, theirs)
+            arguments = (
+                protocol,
+                address,
+                warm_ups[i::workers],
+                jobs[i::workers],
+                self.gate,
+                theirs,
+            )
             FORK.Process(target=work, args=arguments, daemon=True).start()
             theirs.close()
             self.pipes.append(mine)
@@ -360,7 +383,11 @@ class Clients:
     def wait_warm(self) -> None:
         """Returns when every connection has had its warm-up acknowledged, or a client has failed."""
         deadline = time.monotonic() + START_TIMEOUT_S
-        while self.gate.n_waiting < self.gate.parties - 1 and not self.gate.broken and time.monotonic() < deadline:
+        while (
+            self.gate.n_waiting < self.gate.parties - 1
+            and not self.gate.broken
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.01)
 
     def run(self) -> list[Ack]:
@@ -369,7 +396,11 @@ class Clients:
             self.gate.wait(START_TIMEOUT_S)
         acks: list[Ack] = []
         for pipe in self.pipes:
-            answer = pipe.recv() if pipe.poll(2 * LOAD_TIMEOUT_S) else f"no end within {2 * LOAD_TIMEOUT_S:.0f} s"
+            answer = (
+                pipe.recv()
+                if pipe.poll(2 * LOAD_TIMEOUT_S)
+                else f"no end within {2 * LOAD_TIMEOUT_S:.0f} s"
+            )
             if isinstance(answer, str):
                 raise SystemExit(f"a client failed: {answer}")
             acks += answer
@@ -381,7 +412,9 @@ class Clients:
 
 def measure(protocol: str, in_flight: int, payload: Payload, options: Options) -> Run:
     """Starts a server with an empty database, loads it, stops it (or kills it right after the last ack), and counts."""
-    warm_up = make(WARM_UP_SPANS * in_flight, end_ns=time.time_ns(), seed=2, spans_per_body=WARM_UP_SPANS)
+    warm_up = make(
+        WARM_UP_SPANS * in_flight, end_ns=time.time_ns(), seed=2, spans_per_body=WARM_UP_SPANS
+    )
     warm_ups = warm_up.bodies[:in_flight]
     spacing_s = SPANS_PER_BODY / options.rate if options.rate else 0.0
     jobs = [Job(body, i * spacing_s) for i, body in enumerate(payload.bodies)]
@@ -391,7 +424,9 @@ def measure(protocol: str, in_flight: int, payload: Payload, options: Options) -
             clients = Clients(protocol, server.addresses[protocol], warm_ups, jobs)
             clients.wait_warm()
             cpu_before_s = server.cpu_s()
-            with Poll(server.addresses["http"]) if options.poll else contextlib.nullcontext() as poll:
+            with (
+                Poll(server.addresses["http"]) if options.poll else contextlib.nullcontext() as poll
+            ):
                 acks = clients.run()
             if options.kill:
                 server.stop(signal.SIGKILL)
@@ -399,9 +434,20 @@ def measure(protocol: str, in_flight: int, payload: Payload, options: Options) -
         finally:
             server.stop(signal.SIGTERM)
         with FORK.Pool(1) as pool:
-            stored = pool.apply(count, (server.db, [body.data for body in (*payload.bodies, *warm_ups)]))
+            stored = pool.apply(
+                count, (server.db, [body.data for body in (*payload.bodies, *warm_ups)])
+            )
     acked_spans = payload.spans + sum(body.spans for body in warm_ups)
-    return Run(protocol, in_flight, payload.spans, acked_spans, acks, usage, stored, poll.took_s if poll else [])
+    return Run(
+        protocol,
+        in_flight,
+        payload.spans,
+        acked_spans,
+        acks,
+        usage,
+        stored,
+        poll.took_s if poll else [],
+    )
 
 
 def _usage(server: Server, cpu_before_s: float) -> Usage:
@@ -468,7 +514,9 @@ def row(run: Run) -> str:
         f"{stored.found.lost} / {stored.found.changed} / {stored.found.doubled}",
         f"{stored.requests:,}",
         f"{stored.file_bytes / max(1, stored.found.stored):.0f} B",
-        f"{len(run.reports_s)}, {quantile(sorted(run.reports_s), 0.5):.2f} / {max(run.reports_s):.2f} s, {run.reports_s[-1]:.2f} s" if run.reports_s else "-",
+        f"{len(run.reports_s)}, {quantile(sorted(run.reports_s), 0.5):.2f} / {max(run.reports_s):.2f} s, {run.reports_s[-1]:.2f} s"
+        if run.reports_s
+        else "-",
     )
     return f"| {' | '.join(cells)} |"
 
@@ -518,7 +566,11 @@ def figures(runs: Sequence[Run], payload: Payload, options: Options) -> list[res
     def add(what: str, value: float | None, unit: str, digits: int = 0) -> None:
         if value is not None:
             shown = round(value, digits) if digits else round(value)
-            found.append(results.measured(what, shown, unit, script="make bench-ingest", conditions=conditions))
+            found.append(
+                results.measured(
+                    what, shown, unit, script="make bench-ingest", conditions=conditions
+                )
+            )
 
     for run in runs:
         protocol = {"http": "HTTP", "grpc": "gRPC"}.get(run.protocol, run.protocol)
@@ -534,7 +586,11 @@ def figures(runs: Sequence[Run], payload: Payload, options: Options) -> list[res
             what = "Spans acknowledged, stored and assembled per CPU-second of the server"
             rate = _ratio(run.spans, run.usage.assembled_cpu_s)
             add(f"{what}: {protocol}, {run.in_flight} bodies in flight", rate, "spans")
-            add("Disk a span of about 400 bytes", run.stored.file_bytes / max(1, run.acked_spans), "B")
+            add(
+                "Disk a span of about 400 bytes",
+                run.stored.file_bytes / max(1, run.acked_spans),
+                "B",
+            )
             add("Peak memory of the server", _ratio(run.usage.peak_rss_bytes, 1e6), "MB")
             add("Acknowledged spans lost, or stored twice", 0, "spans")
     return list({figure.what: figure for figure in found}.values())
@@ -554,21 +610,44 @@ def yardstick(payload: Payload) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; 0 when every acknowledged span was found once, 1 when not."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.ingest", description="Measure ingest over OTLP.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.ingest", description="Measure ingest over OTLP."
+    )
     parser.add_argument(
-        "--spans", type=int, default=400 * SPANS_PER_BODY, help="default: %(default)s, in bodies of 512"
+        "--spans",
+        type=int,
+        default=400 * SPANS_PER_BODY,
+        help="default: %(default)s, in bodies of 512",
     )
     parser.add_argument("--protocol", nargs="+", choices=tuple(SENDERS), default=list(SENDERS))
     parser.add_argument("--in-flight", nargs="+", type=int, default=[2, 16], metavar="BODIES")
     parser.add_argument("--repeat", type=int, default=1, help="rows for each combination")
-    parser.add_argument("--rate", type=float, help="spans a second; without it, as fast as acknowledgements allow")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the spans: a smoke test, no figure to quote")
-    parser.add_argument("--kill", action="store_true", help="kill -9 right after the last ack instead of a clean stop")
-    parser.add_argument("--poll", action="store_true", help="ask for a report every second meanwhile")
-    parser.add_argument("--server", default=SERVE, help="command; {db} is the database file (default: overrun serve)")
+    parser.add_argument(
+        "--rate", type=float, help="spans a second; without it, as fast as acknowledgements allow"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a tenth of the spans: a smoke test, no figure to quote",
+    )
+    parser.add_argument(
+        "--kill",
+        action="store_true",
+        help="kill -9 right after the last ack instead of a clean stop",
+    )
+    parser.add_argument(
+        "--poll", action="store_true", help="ask for a report every second meanwhile"
+    )
+    parser.add_argument(
+        "--server",
+        default=SERVE,
+        help="command; {db} is the database file (default: overrun serve)",
+    )
     results.add_write_flag(parser)
     given = parser.parse_args(arguments)
-    if min(given.spans, given.repeat, *given.in_flight) < 1 or (given.rate is not None and not given.rate > 0):
+    if min(given.spans, given.repeat, *given.in_flight) < 1 or (
+        given.rate is not None and not given.rate > 0
+    ):
         parser.error("--spans, --repeat, --in-flight and --rate must be above 0")
     options = Options(given.server, given.kill, given.rate, given.poll)
     # A minute back, because the last traces of the payload go on for some seconds: no span ends in the future.
@@ -577,7 +656,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}", flush=True)
     clean = True
     runs = []
-    for protocol, in_flight in [(p, n) for p in given.protocol for n in given.in_flight for _ in range(given.repeat)]:
+    for protocol, in_flight in [
+        (p, n) for p in given.protocol for n in given.in_flight for _ in range(given.repeat)
+    ]:
         run = measure(protocol, in_flight, payload, options)
         clean = clean and run.stored.found.right
         print(row(run), flush=True)

@@ -34,7 +34,12 @@ print(json.dumps(sizes))
 
 def built(folder: Path) -> Path:
     """The wheel, built from this checkout."""
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
     [wheel] = folder.glob("*.whl")
     return wheel
 
@@ -44,7 +49,9 @@ def asked(wheel: Path, extra: str) -> list[str]:
     if extra == "core":
         return [str(wheel)]
     if extra == "router":
-        wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["predict"]
+        wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+            "optional-dependencies"
+        ]["predict"]
         return [str(part) for part in wanted]
     return [f"{wheel}[{extra}]"]
 
@@ -59,7 +66,9 @@ def measure(wheel: Path, extra: str) -> dict[str, object]:
         if extra == "router":
             subprocess.run([*pip, "--no-deps", str(wheel)], check=True, stderr=subprocess.DEVNULL)
             subprocess.run([python, "-c", "import overrun.models.predict"], check=True)
-        sizes = json.loads(subprocess.run([python, "-c", SIZES], check=True, capture_output=True, text=True).stdout)
+        sizes = json.loads(
+            subprocess.run([python, "-c", SIZES], check=True, capture_output=True, text=True).stdout
+        )
     largest = sorted(sizes.items(), key=lambda item: -item[1])[:SHOWN]
     return {
         "extra": extra,
@@ -71,15 +80,23 @@ def measure(wheel: Path, extra: str) -> dict[str, object]:
 
 def main() -> None:
     """Measure one extra, or all and write them down."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.install_size", description="Measure the installed size of each extra.")
-    parser.add_argument("--extra", choices=("core", "router", "predict", "train", "dashboard", "all"))
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.install_size",
+        description="Measure the installed size of each extra.",
+    )
+    parser.add_argument(
+        "--extra", choices=("core", "router", "predict", "train", "dashboard", "all")
+    )
     extra = parser.parse_args().extra
     with tempfile.TemporaryDirectory(prefix="overrun-wheel-") as folder:
         wheel = built(Path(folder))
         if extra:
             print(json.dumps(measure(wheel, extra), indent=2))
             return
-        rows = [measure(wheel, name) for name in ("core", "router", "predict", "train", "dashboard", "all")]
+        rows = [
+            measure(wheel, name)
+            for name in ("core", "router", "predict", "train", "dashboard", "all")
+        ]
     OUT.parent.mkdir(exist_ok=True)
     OUT.write_text(json.dumps(rows, indent=2) + "\n")
     for row in rows:

@@ -61,10 +61,22 @@ class Mix:
     @classmethod
     def drawn(cls, dice: random.Random, *, slow_disk: bool) -> Mix:
         """One of many."""
-        sizes = (512,) if dice.random() < 0.4 else tuple(dice.sample(SIZES, dice.randint(1, len(SIZES))))
+        sizes = (
+            (512,)
+            if dice.random() < 0.4
+            else tuple(dice.sample(SIZES, dice.randint(1, len(SIZES))))
+        )
         return cls(
-            dice.choice((1, 2, 4, 8, 8, 16, 32, 64)), dice.choice((("http",), ("grpc",), ("http", "grpc"))), dice.choice((0.0, 0.0, 0.5)), sizes,
-            dice.choice((1.0, 3.0, 100.0)), dice.choice((0.5, 3.0)), dice.choice((0, 0, 1, 3)), dice.random() < 0.5, slow_disk and dice.random() < 0.3)
+            dice.choice((1, 2, 4, 8, 8, 16, 32, 64)),
+            dice.choice((("http",), ("grpc",), ("http", "grpc"))),
+            dice.choice((0.0, 0.0, 0.5)),
+            sizes,
+            dice.choice((1.0, 3.0, 100.0)),
+            dice.choice((0.5, 3.0)),
+            dice.choice((0, 0, 1, 3)),
+            dice.random() < 0.5,
+            slow_disk and dice.random() < 0.3,
+        )
 
 
 # --- the senders ---
@@ -77,9 +89,13 @@ class Http:
         self._connection = http.client.HTTPConnection(address, timeout=60)
 
     def send(self, body: bytes, *, packed: bool) -> bool | None:
-        headers = {"content-type": "application/x-protobuf"} | ({"content-encoding": "gzip"} if packed else {})
+        headers = {"content-type": "application/x-protobuf"} | (
+            {"content-encoding": "gzip"} if packed else {}
+        )
         try:
-            self._connection.request("POST", "/v1/traces", gzip.compress(body, 1) if packed else body, headers)
+            self._connection.request(
+                "POST", "/v1/traces", gzip.compress(body, 1) if packed else body, headers
+            )
             answer = self._connection.getresponse()
             answer.read()
         except (OSError, http.client.HTTPException):
@@ -96,21 +112,40 @@ class Grpc:
         import grpc  # type: ignore[import-untyped, unused-ignore]
 
         self._grpc = grpc
-        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0), ("grpc.max_send_message_length", -1)]
+        options = [
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.max_send_message_length", -1),
+        ]
         self._call = grpc.insecure_channel(address, options).unary_unary(GRPC_METHOD)
 
     def send(self, body: bytes, *, packed: bool) -> bool | None:
         try:
-            self._call(body, timeout=60, compression=self._grpc.Compression.Gzip if packed else None)
+            self._call(
+                body, timeout=60, compression=self._grpc.Compression.Gzip if packed else None
+            )
         except self._grpc.RpcError as error:
-            return False if error.code() in (self._grpc.StatusCode.RESOURCE_EXHAUSTED, self._grpc.StatusCode.UNAVAILABLE) else None
+            return (
+                False
+                if error.code()
+                in (self._grpc.StatusCode.RESOURCE_EXHAUSTED, self._grpc.StatusCode.UNAVAILABLE)
+                else None
+            )
         return True
 
 
 SENDERS: dict[str, Any] = {"http": Http, "grpc": Grpc}
 
 
-def work(mix: Mix, addresses: dict[str, str], bodies: list[bytes], connections: int, seed: int, seconds: float, out: Any) -> None:
+def work(
+    mix: Mix,
+    addresses: dict[str, str],
+    bodies: list[bytes],
+    connections: int,
+    seed: int,
+    seconds: float,
+    out: Any,
+) -> None:
     """A client process: puts (acknowledged, unsure) bodies and the number of refusals into `out`."""
     templates = [Template(data) for data in bodies]
     acknowledged: list[Sent] = []
@@ -129,7 +164,9 @@ def work(mix: Mix, addresses: dict[str, str], bodies: list[bytes], connections: 
                 time.sleep(mix.burst_s + mix.pause_s - into)
                 continue
             sent = waiting or (dice.randrange(len(templates)), dice.getrandbits(63) | 1)
-            answer = sender.send(templates[sent[0]].body(sent[1]), packed=dice.random() < mix.gzip_share)
+            answer = sender.send(
+                templates[sent[0]].body(sent[1]), packed=dice.random() < mix.gzip_share
+            )
             waiting = sent if answer is False else None
             (acknowledged if answer else unsure).append(sent)
             if not answer:
@@ -146,7 +183,11 @@ def work(mix: Mix, addresses: dict[str, str], bodies: list[bytes], connections: 
 
 def read(address: str, stop: threading.Event) -> None:
     """A reader: asks for reports and lists until `stop`."""
-    paths = ("/api/v1/report?since=1h", "/api/v1/requests?since=1h&limit=50", "/api/v1/stages?since=1h")
+    paths = (
+        "/api/v1/report?since=1h",
+        "/api/v1/requests?since=1h&limit=50",
+        "/api/v1/stages?since=1h",
+    )
     while not stop.wait(0.2):
         for path in paths:
             connection = http.client.HTTPConnection(address, timeout=60)
@@ -174,7 +215,10 @@ class Run:
 
 def one_run(folder: Path, mix: Mix, seed: int, seconds: float, server_command: str = SERVE) -> Run:
     """Load a server, end it, and compare its file with what was acknowledged."""
-    bodies = [make(size, end_ns=time.time_ns(), seed=size, spans_per_body=size).bodies[0].data for size in mix.sizes]
+    bodies = [
+        make(size, end_ns=time.time_ns(), seed=size, spans_per_body=size).bodies[0].data
+        for size in mix.sizes
+    ]
     command = server_command
     if mix.slow_disk:
         delay = random.Random(seed).choice((20, 60, 200)) * 1_000
@@ -182,11 +226,27 @@ def one_run(folder: Path, mix: Mix, seed: int, seconds: float, server_command: s
     server = Server(command, folder)
     spawn = multiprocessing.get_context("spawn")
     out = spawn.Queue()
-    shares = [share for share in (mix.connections - mix.connections // MAX_PROCESSES, mix.connections // MAX_PROCESSES) if share]
+    shares = [
+        share
+        for share in (
+            mix.connections - mix.connections // MAX_PROCESSES,
+            mix.connections // MAX_PROCESSES,
+        )
+        if share
+    ]
     clients = [
-        spawn.Process(target=work, args=(mix, server.addresses, bodies, share, 1_000 * seed + i, seconds, out), daemon=True) for i, share in enumerate(shares)]
+        spawn.Process(
+            target=work,
+            args=(mix, server.addresses, bodies, share, 1_000 * seed + i, seconds, out),
+            daemon=True,
+        )
+        for i, share in enumerate(shares)
+    ]
     stop = threading.Event()
-    readers = [threading.Thread(target=read, args=(server.addresses["http"], stop)) for _ in range(mix.readers)]
+    readers = [
+        threading.Thread(target=read, args=(server.addresses["http"], stop))
+        for _ in range(mix.readers)
+    ]
     try:
         for client in clients:
             client.start()
@@ -209,7 +269,12 @@ def one_run(folder: Path, mix: Mix, seed: int, seconds: float, server_command: s
     acknowledged = [sent for part, _, _ in heard for sent in part]
     unsure = [sent for _, part, _ in heard for sent in part]
     found = compare(server.db, _of(templates, acknowledged), _of(templates, unsure))
-    return Run(mix, sum(templates[t].spans.num_rows for t, _ in acknowledged), sum(refusals for _, _, refusals in heard), found)
+    return Run(
+        mix,
+        sum(templates[t].spans.num_rows for t, _ in acknowledged),
+        sum(refusals for _, _, refusals in heard),
+        found,
+    )
 
 
 def _kill(server: Server) -> None:
@@ -230,10 +295,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--slow-disk", action="store_true", help="delay fsync in some of the runs (needs strace)")
+    parser.add_argument(
+        "--slow-disk", action="store_true", help="delay fsync in some of the runs (needs strace)"
+    )
     parser.add_argument("--server", default=SERVE, help="command; {db} is the database file")
     add_write_flag(parser)
-    parser.add_argument("--stop-at-first", action="store_true", help="end with the first run that is not right")
+    parser.add_argument(
+        "--stop-at-first", action="store_true", help="end with the first run that is not right"
+    )
     chosen = parser.parse_args(arguments)
     if chosen.slow_disk and shutil.which("strace") is None:
         parser.error("--slow-disk needs strace: install it, or leave the flag out")
@@ -243,14 +312,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for seed in range(chosen.seed, chosen.seed + chosen.runs):
         dice = random.Random(seed)
         mix = Mix.drawn(dice, slow_disk=chosen.slow_disk)
-        seconds = 3 * chosen.seconds if seed % 10 == 0 else chosen.seconds  # past a million spans the file is opened anew
+        seconds = (
+            3 * chosen.seconds if seed % 10 == 0 else chosen.seconds
+        )  # past a million spans the file is opened anew
         with tempfile.TemporaryDirectory(prefix="overrun-integrity-") as folder:
             run = one_run(Path(folder), mix, seed, seconds, chosen.server)
-        for name, n in {"acknowledged": run.acknowledged, "refusals": run.refusals, **asdict(run.found)}.items():
+        for name, n in {
+            "acknowledged": run.acknowledged,
+            "refusals": run.refusals,
+            **asdict(run.found),
+        }.items():
             total[name] += n
         total["runs"] += 1
         total["runs_wrong"] += not run.found.right
-        print(f"{seed}: {mix.connections} x {'+'.join(mix.protocols)}, {run.acknowledged:,} acknowledged, {run.refusals} refused, {run.found}", flush=True)
+        print(
+            f"{seed}: {mix.connections} x {'+'.join(mix.protocols)}, {run.acknowledged:,} acknowledged, {run.refusals} refused, {run.found}",
+            flush=True,
+        )
         if chosen.stop_at_first and not run.found.right:
             break
     took_s = round(time.monotonic() - began)
@@ -258,10 +336,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.write:
         sent = f"{total['acknowledged']:,} spans acknowledged, {total['refusals']:,} bodies refused"
         mixes = f"{total['runs']} runs of {chosen.seconds:g} s, {sent}, seed {chosen.seed}"
-        record("integrity", [
-            measured(what, total[key], "spans", script="make bench-integrity", conditions=mixes)
-            for what, key in (("Acknowledged spans lost", "lost"), ("Acknowledged spans stored with another value", "changed"),
-                              ("Spans stored twice", "doubled"), ("Spans stored that were never sent", "unknown"))])
+        record(
+            "integrity",
+            [
+                measured(what, total[key], "spans", script="make bench-integrity", conditions=mixes)
+                for what, key in (
+                    ("Acknowledged spans lost", "lost"),
+                    ("Acknowledged spans stored with another value", "changed"),
+                    ("Spans stored twice", "doubled"),
+                    ("Spans stored that were never sent", "unknown"),
+                )
+            ],
+        )
     return int(bool(total["runs_wrong"]))
 
 

@@ -67,7 +67,9 @@ class Answers:
     other: int
 
 
-async def offer(address: str, bodies: Bodies, first: int, per_s: float | None, seconds: float, connections: int) -> Answers:
+async def offer(
+    address: str, bodies: Bodies, first: int, per_s: float | None, seconds: float, connections: int
+) -> Answers:
     """Send bodies for so many seconds, `per_s` a second at even distances (as fast as they are answered, if None), from number `first` on.
 
     A body that was refused is sent again with the next turn of its connection, so that only what is acknowledged costs this process a new one.
@@ -88,7 +90,10 @@ async def offer(address: str, bodies: Bodies, first: int, per_s: float | None, s
                 await asyncio.sleep(max(started + next(turns) / per_s - time.monotonic(), 0))
             if time.monotonic() - started > seconds:
                 break
-            writer.write(b"POST /v1/traces HTTP/1.1\r\nhost: bench\r\ncontent-type: application/x-protobuf\r\ncontent-length: %d\r\n\r\n" % len(body))
+            writer.write(
+                b"POST /v1/traces HTTP/1.1\r\nhost: bench\r\ncontent-type: application/x-protobuf\r\ncontent-length: %d\r\n\r\n"
+                % len(body)
+            )
             writer.write(body)
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
             await reader.readexactly(int(head.split(b"content-length:")[1].split()[0]))
@@ -143,7 +148,10 @@ def run(seconds: float, measure_s: float, db: Path) -> Result:
         capacity = len(known.acknowledged) / (time.monotonic() - begun)
         per_s = FACTOR * capacity
         queue = spawn.SimpleQueue()
-        client = spawn.Process(target=_offer_into, args=(queue, server.address, bodies, 10**6, per_s, seconds, CONNECTIONS))
+        client = spawn.Process(
+            target=_offer_into,
+            args=(queue, server.address, bodies, 10**6, per_s, seconds, CONNECTIONS),
+        )
         begun = time.monotonic()
         client.start()
         rss = []
@@ -163,15 +171,33 @@ def run(seconds: float, measure_s: float, db: Path) -> Result:
     sent = len(heard.acknowledged) + heard.refused + heard.other
     acknowledged = [*bodies.sent([*known.acknowledged, *heard.acknowledged]), known_spans(last)]
     found = compare(db, acknowledged, bodies.sent([*known.unsure, *heard.unsure]))
-    return Result(capacity * SPANS_PER_BODY, sent / took_s * SPANS_PER_BODY, heard, rss, ready_after_s, found)
+    return Result(
+        capacity * SPANS_PER_BODY, sent / took_s * SPANS_PER_BODY, heard, rss, ready_after_s, found
+    )
 
 
 def _recovered(server: ServerProcess, body: bytes) -> float:
     """Seconds until it is ready and takes a body."""
     started = time.monotonic()
     while True:
-        ready = httpx.get(f"{server.http}/readyz", trust_env=False, verify=False, timeout=60).status_code == 200
-        if ready and httpx.post(f"{server.http}/v1/traces", content=body, headers=HEADERS, trust_env=False, verify=False, timeout=60).status_code == 200:
+        ready = (
+            httpx.get(
+                f"{server.http}/readyz", trust_env=False, verify=False, timeout=60
+            ).status_code
+            == 200
+        )
+        if (
+            ready
+            and httpx.post(
+                f"{server.http}/v1/traces",
+                content=body,
+                headers=HEADERS,
+                trust_env=False,
+                verify=False,
+                timeout=60,
+            ).status_code
+            == 200
+        ):
             return time.monotonic() - started
         time.sleep(0.05)
 
@@ -184,23 +210,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="overrun-overload-") as name:
         found = run(chosen.seconds, 8.0, Path(name) / "t.db")
     third = len(found.rss) // 3
-    print("| stored, closed loop (spans/s) | offered (spans/s) | for | acknowledged | refused | refused without a time to come again | other answers "
-          "| RSS first / middle / last third (MB, highest) | ready again after | acknowledged and lost / changed / doubled |")
+    print(
+        "| stored, closed loop (spans/s) | offered (spans/s) | for | acknowledged | refused | refused without a time to come again | other answers "
+        "| RSS first / middle / last third (MB, highest) | ready again after | acknowledged and lost / changed / doubled |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|")
-    thirds = " / ".join(f"{max(part):.0f}" for part in (found.rss[: third or 1], found.rss[third : 2 * third] or found.rss, found.rss[2 * third :]))
+    thirds = " / ".join(
+        f"{max(part):.0f}"
+        for part in (
+            found.rss[: third or 1],
+            found.rss[third : 2 * third] or found.rss,
+            found.rss[2 * third :],
+        )
+    )
     if chosen.write:
-        figure = partial(results.measured, script="make bench-overload", conditions=f"{found.offered:,.0f} spans/s offered for {chosen.seconds:.0f} s")
+        figure = partial(
+            results.measured,
+            script="make bench-overload",
+            conditions=f"{found.offered:,.0f} spans/s offered for {chosen.seconds:.0f} s",
+        )
         highest = dict(zip(("first", "middle", "last"), map(int, thirds.split(" / ")), strict=True))
         first = highest.pop("first")
-        results.record("overload", [
-            figure(f"Memory of the server, highest of each third: {CONNECTIONS} connections", first, "MB", more=highest),
-            figure("Refused bodies without a time to come again", found.answers.without_hint, "bodies", of=found.answers.refused),
-            figure("Acknowledged spans lost", found.found.lost, "spans"),
-            figure("Ready again after the load ends", round(found.ready_after_s, 1), "s")])
+        results.record(
+            "overload",
+            [
+                figure(
+                    f"Memory of the server, highest of each third: {CONNECTIONS} connections",
+                    first,
+                    "MB",
+                    more=highest,
+                ),
+                figure(
+                    "Refused bodies without a time to come again",
+                    found.answers.without_hint,
+                    "bodies",
+                    of=found.answers.refused,
+                ),
+                figure("Acknowledged spans lost", found.found.lost, "spans"),
+                figure("Ready again after the load ends", round(found.ready_after_s, 1), "s"),
+            ],
+        )
     answers = found.answers
     held = found.found
-    print(f"| {found.capacity:,.0f} | {found.offered:,.0f} | {chosen.seconds:.0f} s | {len(answers.acknowledged):,} | {answers.refused:,} "
-          f"| {answers.without_hint} | {answers.other} | {thirds} | {found.ready_after_s:.1f} s | {held.lost} / {held.changed} / {held.doubled} |")
+    print(
+        f"| {found.capacity:,.0f} | {found.offered:,.0f} | {chosen.seconds:.0f} s | {len(answers.acknowledged):,} | {answers.refused:,} "
+        f"| {answers.without_hint} | {answers.other} | {thirds} | {found.ready_after_s:.1f} s | {held.lost} / {held.changed} / {held.doubled} |"
+    )
     print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
     return int(bool(answers.without_hint or answers.other or not held.right))
 

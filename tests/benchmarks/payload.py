@@ -37,7 +37,13 @@ RESOURCE = {
 }
 STACKTRACE = "Traceback (most recent call last):\n" + "".join(
     f'  File "/srv/rag/{name}.py", line {line}, in {name}\n    return await {name}_once(request, deadline)\n'
-    for name, line in (("handle", 88), ("answer", 141), ("retrieve", 57), ("call", 203), ("send", 319))
+    for name, line in (
+        ("handle", 88),
+        ("answer", 141),
+        ("retrieve", 57),
+        ("call", 203),
+        ("send", 319),
+    )
 )
 
 Value = str | int | float | bool | list[str]
@@ -69,7 +75,9 @@ class Payload:
         return sum(len(body.data) for body in self.bodies) / self.spans
 
 
-def make(spans: int, *, end_ns: int, seed: int = 1, spans_per_body: int = SPANS_PER_BODY) -> Payload:
+def make(
+    spans: int, *, end_ns: int, seed: int = 1, spans_per_body: int = SPANS_PER_BODY
+) -> Payload:
     """At least `spans` spans, as whole traces, the last of which starts near `end_ns`; the last body may be smaller.
 
     The same arguments give the same bytes.
@@ -138,13 +146,19 @@ class Trace:
         route = self.rng.choice(ROUTES)
         self._guardrail()
         self._retrieve()
-        self._step("prompt.build", 4, {"rag.template": "answer-v7", "rag.template.tokens": 412, "rag.documents": 5})
+        self._step(
+            "prompt.build",
+            4,
+            {"rag.template": "answer-v7", "rag.template.tokens": 412, "rag.documents": 5},
+        )
         self._chat()
         for _ in range(self.rng.choice((0, 0, 1, 1, 2))):
             self._tool()
         if self.rng.random() < 0.3:
             self._chat()
-        self._step("postprocess", 6, {"rag.citations": self.rng.randrange(6), "rag.truncated": False})
+        self._step(
+            "postprocess", 6, {"rag.citations": self.rng.randrange(6), "rag.truncated": False}
+        )
         root = self._span(f"POST {route}", SERVER, start_ns, self._http(route), parent_id=b"")
         root.span_id = self.root_id
 
@@ -186,7 +200,11 @@ class Trace:
             "rerank.documents": documents,
             "rerank.top_k": 5,
         }
-        facts |= {"rerank.batch": 1, "rerank.device": "cuda:0", "rerank.score.max": self.rng.random()}
+        facts |= {
+            "rerank.batch": 1,
+            "rerank.device": "cuda:0",
+            "rerank.score.max": self.rng.random(),
+        }
         self._step("rerank", 18, facts, parent_id=span_id)
         retrieve: dict[str, Value] = {
             "gen_ai.operation.name": "retrieval",
@@ -194,7 +212,10 @@ class Trace:
             "retrieval.top_k": 5,
         }
         span = self._span(
-            "retrieve", INTERNAL, start_ns, {**retrieve, "retrieval.documents": documents, "cache.hit": False}
+            "retrieve",
+            INTERNAL,
+            start_ns,
+            {**retrieve, "retrieval.documents": documents, "cache.hit": False},
         )
         span.span_id = span_id
 
@@ -235,7 +256,9 @@ class Trace:
         self._pass(ttft_ms, exactly=True)
         first_ns = self.now_ns
         self._pass(output_tokens * self.rng.uniform(9, 16), exactly=True)
-        span = self._span(f"chat {self.model}", CLIENT, start_ns, self._chat_facts(ttft_ms / 1000, output_tokens))
+        span = self._span(
+            f"chat {self.model}", CLIENT, start_ns, self._chat_facts(ttft_ms / 1000, output_tokens)
+        )
         event = span.events.add(name="gen_ai.first_token", time_unix_nano=first_ns)
         event.attributes.extend(_attributes({"gen_ai.token.index": 0}))
 
@@ -247,7 +270,9 @@ class Trace:
             "gen_ai.request.model": self.model,
             "gen_ai.response.model": self.model,
             "gen_ai.response.id": f"chatcmpl-{self.rng.getrandbits(96):024x}",
-            "gen_ai.response.finish_reasons": [self.rng.choice(("stop", "stop", "stop", "length", "tool_calls"))],
+            "gen_ai.response.finish_reasons": [
+                self.rng.choice(("stop", "stop", "stop", "length", "tool_calls"))
+            ],
             "gen_ai.response.time_to_first_chunk": ttft_s,
             "gen_ai.conversation.id": self.session,
             "gen_ai.output.type": "text",
@@ -278,10 +303,15 @@ class Trace:
         }
         self._step(f"execute_tool {name}", 80, facts)
 
-    def _step(self, name: str, mean_ms: float, facts: dict[str, Value], parent_id: bytes | None = None) -> None:
+    def _step(
+        self, name: str, mean_ms: float, facts: dict[str, Value], parent_id: bytes | None = None
+    ) -> None:
         start_ns = self.now_ns
         self._pass(mean_ms)
-        code: dict[str, Value] = {"code.function.name": f"rag.{name}", "thread.id": self.rng.randrange(1, 9)}
+        code: dict[str, Value] = {
+            "code.function.name": f"rag.{name}",
+            "thread.id": self.rng.randrange(1, 9),
+        }
         self._span(name, INTERNAL, start_ns, facts | code, parent_id)
 
     def _pass(self, ms: float, *, exactly: bool = False) -> None:
@@ -298,7 +328,9 @@ class Trace:
         parent_id: bytes | None = None,
     ) -> Span:
         """A span of this trace that ends now, under the root unless told otherwise (no bytes: it is the root)."""
-        span = Span(trace_id=self.trace_id, span_id=self.rng.randbytes(8), name=name, kind=kind, flags=0x101)
+        span = Span(
+            trace_id=self.trace_id, span_id=self.rng.randbytes(8), name=name, kind=kind, flags=0x101
+        )
         span.parent_span_id = self.root_id if parent_id is None else parent_id
         span.start_time_unix_nano, span.end_time_unix_nano = start_ns, self.now_ns
         span.attributes.extend(_attributes(facts))
@@ -312,5 +344,10 @@ class Trace:
         span.status.code, span.status.message = Status.STATUS_CODE_ERROR, message
         span.attributes.extend(_attributes({"error.type": "TimeoutError"}))
         event = span.events.add(name="exception", time_unix_nano=self.now_ns)
-        stack = {"exception.stacktrace": f"{STACKTRACE}TimeoutError: {message}\n", "exception.escaped": "False"}
-        event.attributes.extend(_attributes({"exception.type": "TimeoutError", "exception.message": message, **stack}))
+        stack = {
+            "exception.stacktrace": f"{STACKTRACE}TimeoutError: {message}\n",
+            "exception.escaped": "False",
+        }
+        event.attributes.extend(
+            _attributes({"exception.type": "TimeoutError", "exception.message": message, **stack})
+        )

@@ -38,7 +38,10 @@ TRACES: dict[str, list[tuple[str, str | None]]] = {
     "Azure conv": [("trace_azure2023_conv", None)],
     "Azure code": [("trace_azure2023_code", None)],
     "Azure mixed, route unknown": [("trace_azure2023_conv", None), ("trace_azure2023_code", None)],
-    "Azure mixed, route known": [("trace_azure2023_conv", "conv"), ("trace_azure2023_code", "code")],
+    "Azure mixed, route known": [
+        ("trace_azure2023_conv", "conv"),
+        ("trace_azure2023_code", "code"),
+    ],
     "Mooncake": [("trace_mooncake_conversation_two_blocks", None)],
 }
 QUALITY = ("data", "test rows", "constant", "route median", "log2 bucket", "previous output", "predictor MAE", "without observe", "median APE", "tau", "thirds",
@@ -59,7 +62,11 @@ def row(cells: object) -> None:
 
 def quality(name: str, report: TrainReport) -> None:
     """Print what one training measured."""
-    all_, own, frozen = report.test.overall, report.test.overall.answered, report.test.overall.without_history
+    all_, own, frozen = (
+        report.test.overall,
+        report.test.overall.answered,
+        report.test.overall.without_history,
+    )
     tau = "-" if own.kendall_tau is None else f"{own.kendall_tau:.3f}"
     row((name, f"{own.rows:,}", f"{all_.constant_mae:.1f}", f"{all_.route_median_mae:.1f}", f"{all_.bucket_median_mae:.1f}", f"{all_.previous_mae:.1f}",
          f"**{own.mae:.1f}**", f"{frozen.mae:.1f}", f"{own.median_ape:.1%}", tau, f"{own.tertile_accuracy:.0%}",
@@ -76,15 +83,29 @@ def quality_figure(name: str, report: TrainReport) -> Figure:
     if own.kendall_tau is not None:
         more["tau"] = round(own.kendall_tau, 3)
     what = f"Mean absolute error: {name}"
-    return measured(what, round(own.mae, 1), "tokens", more=more, script="make bench-predictor", conditions=f"{own.rows:,} test requests")
+    return measured(
+        what,
+        round(own.mae, 1),
+        "tokens",
+        more=more,
+        script="make bench-predictor",
+        conditions=f"{own.rows:,} test requests",
+    )
 
 
 def alpacaeval(folder: Path, fold: int) -> pl.DataFrame:
     """Return the answers of 227 models as requests: one prompt a week (an hour or day of its own would name it), those of the test fold last."""
     prompts = pl.read_parquet(folder / "lengthpred_alpacaeval_prompts.parquet")
-    lengths = pl.read_parquet(folder / "lengthpred_alpacaeval_lengths.parquet").sample(ALPACA_ROWS, seed=fold)
+    lengths = pl.read_parquet(folder / "lengthpred_alpacaeval_lengths.parquet").sample(
+        ALPACA_ROWS, seed=fold
+    )
     order = np.random.default_rng(0).permutation(prompts.height)
-    week = pl.DataFrame({"pid": prompts["pid"].to_numpy()[np.roll(order, fold * prompts.height // 5)], "week": np.arange(prompts.height)})
+    week = pl.DataFrame(
+        {
+            "pid": prompts["pid"].to_numpy()[np.roll(order, fold * prompts.height // 5)],
+            "week": np.arange(prompts.height),
+        }
+    )
     joined = lengths.join(prompts, on="pid").join(week, on="pid").sort("week", "model")
     start = datetime(2024, 1, 1, tzinfo=UTC)
     return joined.select(
@@ -107,7 +128,16 @@ def service(folder: Path, calls: int = 5_000) -> tuple[float, list[float], list[
 
     The two are asked in turn: what /healthz takes is what the machine, the network and the HTTP server take of a prediction.
     """
-    command = [sys.executable, "-m", "overrun", "serve-predictor", "--artifact", str(folder), "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "overrun",
+        "serve-predictor",
+        "--artifact",
+        str(folder),
+        "--port",
+        "0",
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     host, _, port = process.stderr.readline().strip().rpartition("http=")[2].rpartition(":")
@@ -127,7 +157,10 @@ def service(folder: Path, calls: int = 5_000) -> tuple[float, list[float], list[
     process.terminate()
     process.wait(20)
     process.stderr.close()
-    return calls / spent, *([float(value) * 1e3 for value in np.quantile(taken, (0.5, 0.99))] for taken in times.values())  # type: ignore[return-value]
+    return calls / spent, *(
+        [float(value) * 1e3 for value in np.quantile(taken, (0.5, 0.99))]
+        for taken in times.values()
+    )  # type: ignore[return-value]
 
 
 def _ask(connection: socket.socket, request: bytes, times: list[float]) -> None:
@@ -162,10 +195,20 @@ def cost(report: TrainReport, prompted: Predictor | None) -> list[Figure]:
     predictor = Predictor.load(report.folder)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(load_artifact(report.folder).files[model_file("p50", "onnx")], options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        load_artifact(report.folder).files[model_file("p50", "onnx")],
+        options,
+        providers=["CPUExecutionProvider"],
+    )
     names = [output.name for output in session.get_outputs()]
     inputs = {"features": np.full((1, len(report.features)), 5.0, dtype=np.float32)}
-    asked = {"time": "2023-11-16T19:00:00Z", "route": "conv", "model": "m", "input_tokens": 374, "max_tokens": 1_000}
+    asked = {
+        "time": "2023-11-16T19:00:00Z",
+        "route": "conv",
+        "model": "m",
+        "input_tokens": 374,
+        "max_tokens": 1_000,
+    }
     model = microseconds(lambda: session.run(names, inputs), CALLS)
     single = microseconds(lambda: predictor.predict(asked), CALLS // 4)
     text = {"model": "gpt4", "input_tokens": 30, "prompt": PROMPT}
@@ -179,15 +222,27 @@ def cost(report: TrainReport, prompted: Predictor | None) -> list[Figure]:
     row((f"{model[0]:.1f} / {model[1]:.1f}", f"{single[0]:.0f} / {single[1]:.0f}", "-" if worded is None else f"{worded[0]:.0f} / {worded[1]:.0f}",
          f"{batch:.1f}", f"{load:.1f}", f"{report.size_bytes / 1024:.0f}", f"{rate:,.0f}",
          *(f"{p50:.2f} / {p99:.2f}" for p50, p99 in (asked_ms, idle_ms, spent_ms))))  # fmt: skip
-    figure = partial(measured, script="make bench-predictor", conditions=f"onnxruntime {onnxruntime.__version__}")
+    figure = partial(
+        measured, script="make bench-predictor", conditions=f"onnxruntime {onnxruntime.__version__}"
+    )
     return [
         figure("Model call, best", round(model[0], 1), "us", more={"median": round(model[1], 1)}),
-        figure("Prediction with features, best", round(single[0]), "us", more={"median": round(single[1])}),
+        figure(
+            "Prediction with features, best",
+            round(single[0]),
+            "us",
+            more={"median": round(single[1])},
+        ),
         figure("Batch of 1,000, a row", round(batch, 1), "us"),
         figure("Loading an artifact", round(load, 1), "ms"),
         figure("Size of an artifact", round(report.size_bytes / 1024), "kB"),
         figure("Service, predictions per CPU-second", round(rate)),
-        figure("Service, P99 of one connection", round(asked_ms[1], 2), "ms", more={"P50": round(asked_ms[0], 2)}),
+        figure(
+            "Service, P99 of one connection",
+            round(asked_ms[1], 2),
+            "ms",
+            more={"P50": round(asked_ms[0], 2)},
+        ),
     ]
 
 
@@ -199,18 +254,27 @@ def trained(scratch: Path, wanted: argparse.Namespace) -> Iterator[tuple[str, Tr
             yield name, train_to_folder(frame, scratch / name.replace(" ", "_"))
     for fold in range(wanted.folds if wanted.alpacaeval else 0):
         frame = alpacaeval(wanted.alpacaeval, fold)
-        yield f"AlpacaEval, unseen prompts, fold {fold + 1}", train_to_folder(frame, scratch / f"alpaca{fold}", settings=TrainSettings(test_share=0.2))
+        yield (
+            f"AlpacaEval, unseen prompts, fold {fold + 1}",
+            train_to_folder(
+                frame, scratch / f"alpaca{fold}", settings=TrainSettings(test_share=0.2)
+            ),
+        )
 
 
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--alpacaeval", type=Path, help="the folder with lengthpred_alpacaeval_*.parquet")
+    parser.add_argument(
+        "--alpacaeval", type=Path, help="the folder with lengthpred_alpacaeval_*.parquet"
+    )
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=[])
     add_write_flag(parser)
     wanted = parser.parse_args()
-    sys.stdout.write(f"{platform.machine()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, onnxruntime {onnxruntime.__version__}\n\n")
+    sys.stdout.write(
+        f"{platform.machine()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, onnxruntime {onnxruntime.__version__}\n\n"
+    )
     row(QUALITY)
     row(["---"] * len(QUALITY))
     with tempfile.TemporaryDirectory() as scratch:
@@ -219,7 +283,14 @@ def main() -> None:
             quality(name, report)
             reports[name] = report
         sys.stdout.write("\n")
-        worded = next((Predictor.load(report.folder) for name, report in reports.items() if name.startswith("AlpacaEval")), None)
+        worded = next(
+            (
+                Predictor.load(report.folder)
+                for name, report in reports.items()
+                if name.startswith("AlpacaEval")
+            ),
+            None,
+        )
         if "Azure mixed, route known" in reports:
             costs = cost(reports["Azure mixed, route known"], worded)
             if wanted.write:

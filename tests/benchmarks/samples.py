@@ -1,6 +1,6 @@
 """How long does a report take over a store of many scraped engines? Days of metrics, no request: what each answer reads of them.
 
-    python -m tests.benchmarks.samples [--days 3] [--instances 8]
+python -m tests.benchmarks.samples [--days 3] [--instances 8]
 """
 
 import argparse
@@ -18,24 +18,44 @@ from tests.benchmarks.results import add_write_flag, measured, record
 SCRAPE_S, HOURS = 15, (1, 6, 24, 72)
 HISTOGRAMS = ("ttft", "itl", "e2e", "queue", "prefill")
 UNKNOWN = 20
-GAUGES = ("queue_depth", "running", "kv_cache_usage", "kv_capacity", "gpu_util", "gpu_clock", "gpu_power", "gpu_temperature")
+GAUGES = (
+    "queue_depth",
+    "running",
+    "kv_cache_usage",
+    "kv_capacity",
+    "gpu_util",
+    "gpu_clock",
+    "gpu_power",
+    "gpu_temperature",
+)
 
 
 def main() -> None:
     """Make the store, then ask for windows that end with it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--days", type=float, default=3.0)
     parser.add_argument("--instances", type=int, default=8)
     add_write_flag(parser)
     asked = parser.parse_args()
     found = []
-    names = [*((name, 1 if name in GAUGES else 2) for name in INDICATORS), *((None, 2) for _ in range(UNKNOWN)), *((name, 3) for name in HISTOGRAMS)]
+    names = [
+        *((name, 1 if name in GAUGES else 2) for name in INDICATORS),
+        *((None, 2) for _ in range(UNKNOWN)),
+        *((name, 3) for name in HISTOGRAMS),
+    ]
     end = datetime.now(UTC).replace(microsecond=0)
     first = int(end.timestamp()) - int(asked.days * 86_400)
     with tempfile.TemporaryDirectory(prefix="overrun-samples-") as folder:
         store = open_store(Path(folder) / "samples.db", create=True)
-        store.connection.execute("create temp table names (number integer, indicator varchar, kind utinyint)")
-        store.connection.executemany("insert into names values (?, ?, ?)", [(number, *name) for number, name in enumerate(names)])
+        store.connection.execute(
+            "create temp table names (number integer, indicator varchar, kind utinyint)"
+        )
+        store.connection.executemany(
+            "insert into names values (?, ?, ?)",
+            [(number, *name) for number, name in enumerate(names)],
+        )
         for begin in range(0, int(asked.days * 86_400), 6 * 3_600):
             store.connection.execute(
                 """insert into points by name
@@ -47,7 +67,8 @@ def main() -> None:
                     if(kind = 3, list_transform(range(13), lambda b: (s * b)::double), null) as counts,
                     if(kind = 3, s::double, null) as sum, if(kind = 3, s * 78.0, null) as count, map {} as attributes
                 from range($begin, $begin + 21_600, $step) r(s), names, range($instances) n(i) order by s""",
-                {"begin": begin, "first": first, "step": SCRAPE_S, "instances": asked.instances})
+                {"begin": begin, "first": first, "step": SCRAPE_S, "instances": asked.instances},
+            )
         store.connection.execute("checkpoint")
         held = store.connection.execute("select count(*) from points").fetchall()[0][0]
         print(f"{held:,} samples of {asked.instances} instances, {asked.days:g} days")
@@ -61,8 +82,18 @@ def main() -> None:
                     spent.append((time.perf_counter() - begun, time.process_time() - cpu))
                 wall, cpu = min(spent)
                 print(f"report over {hours} h: {wall:.2f} s, {cpu:.2f} s of CPU")
-                conditions = f"{held:,} samples of {asked.instances} instances in {asked.days:g} days"
-                found.append(measured(f"Report over {hours} h", round(wall, 2), "s", script="python -m tests.benchmarks.samples", conditions=conditions))
+                conditions = (
+                    f"{held:,} samples of {asked.instances} instances in {asked.days:g} days"
+                )
+                found.append(
+                    measured(
+                        f"Report over {hours} h",
+                        round(wall, 2),
+                        "s",
+                        script="python -m tests.benchmarks.samples",
+                        conditions=conditions,
+                    )
+                )
         store.close()
     if asked.write:
         record("samples", found)

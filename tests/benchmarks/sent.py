@@ -55,7 +55,9 @@ class Template:
         for place, byte in enumerate(mask.to_bytes(8, "big")):
             out[self._ids + 8 + place] ^= byte
         if len(self._responses):
-            out[self._responses[:, None] + np.arange(8)] = np.frombuffer(f"{mask & 0xFFFFFFFF:08x}".encode(), dtype=np.uint8)
+            out[self._responses[:, None] + np.arange(8)] = np.frombuffer(
+                f"{mask & 0xFFFFFFFF:08x}".encode(), dtype=np.uint8
+            )
         return out.tobytes()
 
     @cached_property
@@ -76,17 +78,30 @@ def known(data: bytes) -> pa.Table:
         for scope in resource.scope_spans:
             for span in scope.spans:
                 tokens = [a.value.int_value for a in span.attributes if a.key == _TOKENS]
-                rows.append({
-                    "trace_hi": int.from_bytes(span.trace_id[:8], "big"), "trace_lo": int.from_bytes(span.trace_id[8:], "big"),
-                    "span_id": int.from_bytes(span.span_id, "big"), "parent_id": int.from_bytes(span.parent_span_id, "big"), "name": span.name,
-                    "start_ns": span.start_time_unix_nano, "duration_ns": span.end_time_unix_nano - span.start_time_unix_nano,
-                    "output_tokens": tokens[0] if tokens else None})
+                rows.append(
+                    {
+                        "trace_hi": int.from_bytes(span.trace_id[:8], "big"),
+                        "trace_lo": int.from_bytes(span.trace_id[8:], "big"),
+                        "span_id": int.from_bytes(span.span_id, "big"),
+                        "parent_id": int.from_bytes(span.parent_span_id, "big"),
+                        "name": span.name,
+                        "start_ns": span.start_time_unix_nano,
+                        "duration_ns": span.end_time_unix_nano - span.start_time_unix_nano,
+                        "output_tokens": tokens[0] if tokens else None,
+                    }
+                )
     return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
 
-_SCHEMA = pa.schema([
-    *((name, pa.uint64()) for name in ("trace_hi", "trace_lo", "span_id", "parent_id")), ("name", pa.string()), ("start_ns", pa.int64()),
-    ("duration_ns", pa.int64()), ("output_tokens", pa.int64())])
+_SCHEMA = pa.schema(
+    [
+        *((name, pa.uint64()) for name in ("trace_hi", "trace_lo", "span_id", "parent_id")),
+        ("name", pa.string()),
+        ("start_ns", pa.int64()),
+        ("duration_ns", pa.int64()),
+        ("output_tokens", pa.int64()),
+    ]
+)
 
 
 def compare(db: Path, acknowledged: Iterable[pa.Table], unsure: Iterable[pa.Table] = ()) -> Found:
@@ -101,21 +116,30 @@ def compare(db: Path, acknowledged: Iterable[pa.Table], unsure: Iterable[pa.Tabl
         connection.execute(
             "create temp table stored as select trace_id, span_id, count(*) as n, any_value(name) as name, any_value(epoch_us(start)) as start_us, "
             "any_value(duration_ms) as duration_ms, any_value(parent_span_id) as parent_span_id, any_value(output_tokens) as output_tokens "
-            "from v_spans group by all")
+            "from v_spans group by all"
+        )
         ids = "format('{:016x}{:016x}', trace_hi, trace_lo) as trace_id, format('{:016x}', span_id) as span_id"
         connection.execute(
             f"create temp table sent as select {ids}, name, start_ns, duration_ns, output_tokens, "
-            "case when parent_id <> 0 then format('{:016x}', parent_id) end as parent_span_id from sure")
-        same = ("t.name = s.name and t.start_us = s.start_ns // 1000 and abs(t.duration_ms - s.duration_ns / 1e6) < 1e-6 "
-                "and t.parent_span_id is not distinct from s.parent_span_id and t.output_tokens is not distinct from s.output_tokens")
+            "case when parent_id <> 0 then format('{:016x}', parent_id) end as parent_span_id from sure"
+        )
+        same = (
+            "t.name = s.name and t.start_us = s.start_ns // 1000 and abs(t.duration_ms - s.duration_ns / 1e6) < 1e-6 "
+            "and t.parent_span_id is not distinct from s.parent_span_id and t.output_tokens is not distinct from s.output_tokens"
+        )
         [(lost, changed)] = connection.execute(
             f"select count(*) filter (where t.n is null), count(*) filter (where t.n is not null and not coalesce({same}, false)) "
-            "from sent s left join stored t using (trace_id, span_id)").fetchall()
+            "from sent s left join stored t using (trace_id, span_id)"
+        ).fetchall()
         [(stored,)] = connection.execute("select count(*) from stored").fetchall()
         # The view gives each span once: whether its row stands twice, the table says.
-        [(doubled,)] = connection.execute("select count(*) - count(distinct (trace_hi, trace_lo, span_id)) from spans").fetchall()
+        [(doubled,)] = connection.execute(
+            "select count(*) - count(distinct (trace_hi, trace_lo, span_id)) from spans"
+        ).fetchall()
         ever = f"select trace_id, span_id from sent union all select {ids} from maybe"
-        [(unknown,)] = connection.execute(f"select count(*) from stored anti join ({ever}) using (trace_id, span_id)").fetchall()
+        [(unknown,)] = connection.execute(
+            f"select count(*) from stored anti join ({ever}) using (trace_id, span_id)"
+        ).fetchall()
     return Found(stored, lost, changed, doubled, unknown)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 
 from overrun.analysis.assembly.assemble import assemble
 from overrun.collector.decode.otlp_spans import decode_spans
@@ -28,19 +29,32 @@ def main() -> None:
     bodies = [one.data for one in payload.make(chosen.spans, end_ns=END_NS).bodies]
     raw, spans = decode_spans(bodies), spans_of(*bodies)
     steps: dict[str, Callable[[], object]] = {
-        "decode": lambda: decode_spans(bodies), "normalize": lambda: normalize(raw, Rules()), "assemble": lambda: assemble(spans)}
+        "decode": lambda: decode_spans(bodies),
+        "normalize": lambda: normalize(raw, Rules()),
+        "assemble": lambda: assemble(spans),
+    }
     for name, step in steps.items():
         print(f"{name}: {best(step, chosen.repeats) / spans.num_rows * 1e6:.2f} us a span")
     for size in (1_000, 2_000, 4_000):
         wide = spans_of(body(*trace(size)))
-        print(f"assemble a trace of {size:,}: {best(lambda spans=wide: assemble(spans), 2) * 1e3:.0f} ms")  # type: ignore[misc]
+        print(f"assemble a trace of {size:,}: {best(partial(assemble, wide), 2) * 1e3:.0f} ms")
 
 
 def trace(size: int) -> list[Made]:
     """A request of `size` spans: half of them calls that ask for tools, half tools."""
     asks = {"gen_ai.response.finish_reasons": ["tool_calls"]}
     calls = [chat(at + 2, at, at + 2, ttft=1, attributes=asks) for at in range(size // 2)]
-    tools = [Made(size + at, "execute_tool x", at, at + 0.05, 1, attributes={"gen_ai.operation.name": "execute_tool"}) for at in range(size // 2)]
+    tools = [
+        Made(
+            size + at,
+            "execute_tool x",
+            at,
+            at + 0.05,
+            1,
+            attributes={"gen_ai.operation.name": "execute_tool"},
+        )
+        for at in range(size // 2)
+    ]
     return [Made(1, "POST /chat", 0, 100_000, kind=SERVER), *calls, *tools]
 
 

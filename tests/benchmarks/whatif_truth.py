@@ -46,7 +46,15 @@ class Server:
     speed: tuple[float, ...] = field(default=())
 
 
-def traffic(n: int, rate: float, *, prompt: float = 700.0, output: float = 220.0, seed: int = 0, burst: float = 0.0) -> Traffic:
+def traffic(
+    n: int,
+    rate: float,
+    *,
+    prompt: float = 700.0,
+    output: float = 220.0,
+    seed: int = 0,
+    burst: float = 0.0,
+) -> Traffic:
     """Poisson arrivals (with `burst` > 0 of a rate that swings by that share), lognormal lengths."""
     rng = np.random.default_rng(seed)
     arrival = np.cumsum(rng.exponential(1.0 / rate, n))
@@ -59,13 +67,39 @@ def traffic(n: int, rate: float, *, prompt: float = 700.0, output: float = 220.0
 def record(load: Traffic, server: Server, seed: int = 1) -> np.ndarray:
     """Return (n, 4): queue, TTFT, E2E in seconds as the engine reports them, and the replica."""
     speed = np.array(server.speed) if server.speed else np.ones(server.replicas)
-    law = np.array([
-        server.prompt_cost, server.power, server.context_cost, server.step, server.kv_cost, server.seat_cost, server.noise, server.stall, server.stall_s,
-        server.knee, server.knee_s])
+    law = np.array(
+        [
+            server.prompt_cost,
+            server.power,
+            server.context_cost,
+            server.step,
+            server.kv_cost,
+            server.seat_cost,
+            server.noise,
+            server.stall,
+            server.stall_s,
+            server.knee,
+            server.knee_s,
+        ]
+    )
     out = np.zeros((len(load.arrival), 4))
     front = np.random.default_rng(seed + 17).uniform(0.005, 0.03, len(load.arrival))
-    _serve(load.arrival + front, load.prompt, load.cached, load.output, server.replicas, server.seats, server.budget, server.kv, server.prefill_first,
-           server.least_loaded, law, speed, seed, out)
+    _serve(
+        load.arrival + front,
+        load.prompt,
+        load.cached,
+        load.output,
+        server.replicas,
+        server.seats,
+        server.budget,
+        server.kv,
+        server.prefill_first,
+        server.least_loaded,
+        law,
+        speed,
+        seed,
+        out,
+    )
     out[:, 0] = np.maximum(out[:, 0], 0.0)
     out[:, 1:3] += front[:, None]
     return out
@@ -77,12 +111,31 @@ def with_fix(server: Server, **changes: object) -> Server:
 
 
 @njit(cache=True)
-def _serve(arrival, prompt, cached, output, replicas, seats, budget0, kv, prefill_first, least_loaded, law, speed, seed, out):  # type: ignore[no-untyped-def]
+def _serve(  # type: ignore[no-untyped-def]
+    arrival,
+    prompt,
+    cached,
+    output,
+    replicas,
+    seats,
+    budget0,
+    kv,
+    prefill_first,
+    least_loaded,
+    law,
+    speed,
+    seed,
+    out,
+):  # type: ignore[no-untyped-def]
     np.random.seed(seed)
     n = len(arrival)
     owner, busy = np.zeros(n, np.int64), np.zeros(replicas, np.int64)
     clock = np.zeros(replicas)
-    line, line_n, line_at = np.zeros((replicas, 4 * n), np.int64), np.full(replicas, 2 * n), np.full(replicas, 2 * n)
+    line, line_n, line_at = (
+        np.zeros((replicas, 4 * n), np.int64),
+        np.full(replicas, 2 * n),
+        np.full(replicas, 2 * n),
+    )
     run, run_n = np.zeros((replicas, seats), np.int64), np.zeros(replicas, np.int64)
     read, made, started = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.bool_)
     target = (prompt - cached).copy()
@@ -159,7 +212,11 @@ def _serve(arrival, prompt, cached, output, replicas, seats, budget0, kv, prefil
         padded = 8 * ((batch + 7) // 8)
         compute = law[0] * (tokens + padded) ** law[1] + law[2] * work
         memory = law[3] + law[4] * context
-        took = (compute**3 + memory**3) ** (1 / 3) + law[5] * padded + (law[10] if batch > law[9] else 0.0)
+        took = (
+            (compute**3 + memory**3) ** (1 / 3)
+            + law[5] * padded
+            + (law[10] if batch > law[9] else 0.0)
+        )
         took *= speed[r] * max(0.3, 1.0 + law[6] * np.random.standard_normal())
         if np.random.random() < law[7]:
             took += np.random.exponential(law[8])

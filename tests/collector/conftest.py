@@ -66,7 +66,17 @@ def trace_id(number: int) -> bytes:
     return (0xABC << 64 | number).to_bytes(16, "big")
 
 
-def span(trace: int, number: int, parent: int = 0, *, name: str = "work", start_ms: float = 0, ms: float = 10, kind: int = 1, **more: Any) -> Span:
+def span(
+    trace: int,
+    number: int,
+    parent: int = 0,
+    *,
+    name: str = "work",
+    start_ms: float = 0,
+    ms: float = 10,
+    kind: int = 1,
+    **more: Any,
+) -> Span:
     """One span; attributes as `attributes={...}`, everything else in OTLP's own names."""
     start = T0_NS + int(start_ms * MS)
     return Span(
@@ -82,11 +92,15 @@ def span(trace: int, number: int, parent: int = 0, *, name: str = "work", start_
     )
 
 
-def request(spans: Sequence[Span], resource: Mapping[str, Any] | None = None, scope: str = "test") -> ExportTraceServiceRequest:
+def request(
+    spans: Sequence[Span], resource: Mapping[str, Any] | None = None, scope: str = "test"
+) -> ExportTraceServiceRequest:
     """An export request of one resource and scope."""
     out = ExportTraceServiceRequest()
     resource_spans = out.resource_spans.add()
-    resource_spans.resource.attributes.extend(attributes({"service.name": "shop"} if resource is None else resource))
+    resource_spans.resource.attributes.extend(
+        attributes({"service.name": "shop"} if resource is None else resource)
+    )
     scope_spans = resource_spans.scope_spans.add()
     scope_spans.scope.name = scope
     scope_spans.spans.extend(spans)
@@ -104,14 +118,28 @@ def plain_body(count: int = 1) -> bytes:
     return body([span(number, i + 1) for i in range(count)])
 
 
-def chat(trace: int, *, start_ms: float = 0, ms: float = 100, response_id: str | None = None) -> list[Span]:
+def chat(
+    trace: int, *, start_ms: float = 0, ms: float = 100, response_id: str | None = None
+) -> list[Span]:
     """A user's request: a SERVER root and the model call under it."""
-    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.output_tokens": 10} | (
-        {"gen_ai.response.id": response_id} if response_id else {}
-    )
+    call = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "m",
+        "gen_ai.usage.output_tokens": 10,
+    } | ({"gen_ai.response.id": response_id} if response_id else {})
     return [
-        span(trace, 1, name="POST /chat", start_ms=start_ms, ms=ms, kind=2, attributes={"http.route": "/chat"}),
-        span(trace, 2, 1, name="chat m", start_ms=start_ms + 10, ms=ms - 20, kind=3, attributes=call),
+        span(
+            trace,
+            1,
+            name="POST /chat",
+            start_ms=start_ms,
+            ms=ms,
+            kind=2,
+            attributes={"http.route": "/chat"},
+        ),
+        span(
+            trace, 2, 1, name="chat m", start_ms=start_ms + 10, ms=ms - 20, kind=3, attributes=call
+        ),
     ]
 
 
@@ -135,7 +163,14 @@ class Collector:
         """POST to /v1/SIGNAL as protobuf unless a `content_type` is given; underscores in header names stand for hyphens."""
         sent = PROTOBUF | {name.replace("_", "-"): value for name, value in headers.items()}
         # verify=False: there is no TLS here, and reading the certificates anew for every call takes 40 ms.
-        return httpx.post(f"{self.http}/v1/{signal}", content=content, headers=sent, trust_env=False, verify=False, timeout=30)
+        return httpx.post(
+            f"{self.http}/v1/{signal}",
+            content=content,
+            headers=sent,
+            trust_env=False,
+            verify=False,
+            timeout=30,
+        )
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """What another cursor reads now."""
@@ -175,7 +210,9 @@ def held(writer: Writer) -> Iterator[None]:
 
 
 @contextmanager
-def opened(path: Path, *, privacy: PrivacySettings | None = None, **settings: Any) -> Iterator[Pipeline]:
+def opened(
+    path: Path, *, privacy: PrivacySettings | None = None, **settings: Any
+) -> Iterator[Pipeline]:
     """A pipeline over the database at `path`. Nothing goes quiet by itself: a test drains."""
     chosen = CollectorSettings(db=str(path), **{"quiet_s": 3600.0, **settings})
     pipeline = Pipeline(new_store(path), chosen, privacy or PrivacySettings(), assemble)
@@ -186,7 +223,9 @@ def opened(path: Path, *, privacy: PrivacySettings | None = None, **settings: An
 
 
 @contextmanager
-def collecting(path: Path, *, privacy: PrivacySettings | None = None, **settings: Any) -> Iterator[Collector]:
+def collecting(
+    path: Path, *, privacy: PrivacySettings | None = None, **settings: Any
+) -> Iterator[Collector]:
     """A pipeline with OTLP receivers on free ports of this machine."""
     with opened(path, privacy=privacy, **settings) as pipeline:
         ready: list[Collector] = []
@@ -198,15 +237,22 @@ def collecting(path: Path, *, privacy: PrivacySettings | None = None, **settings
             grpc_port = grpc_server.add_insecure_port("127.0.0.1:0")
             await grpc_server.start()
             chosen = CollectorSettings(**{"max_body_mib": 1, "max_decompressed_mib": 1, **settings})
-            app = Starlette(routes=otlp_http.Receiver(pipeline.writer, chosen).routes(), exception_handlers={404: otlp_http.not_found})
-            config = uvicorn.Config(app, port=0, lifespan="off", log_config=None, ws="none", http=GuardedProtocol)
+            app = Starlette(
+                routes=otlp_http.Receiver(pipeline.writer, chosen).routes(),
+                exception_handlers={404: otlp_http.not_found},
+            )
+            config = uvicorn.Config(
+                app, port=0, lifespan="off", log_config=None, ws="none", http=GuardedProtocol
+            )
             http_server = uvicorn.Server(config)
             http_server.capture_signals = _no_signals  # type: ignore[method-assign]
             running = asyncio.create_task(http_server.serve())
             while not http_server.started:
                 await asyncio.sleep(0.005)
             port = http_server.servers[0].sockets[0].getsockname()[1]
-            ready.append(Collector(pipeline, f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc_port}", path))
+            ready.append(
+                Collector(pipeline, f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc_port}", path)
+            )
             ended = asyncio.Event()
             loop = asyncio.get_running_loop()
             stop.append(lambda: loop.call_soon_threadsafe(ended.set))

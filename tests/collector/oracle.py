@@ -59,7 +59,16 @@ def rows(bodies: Sequence[bytes], rules: Rules) -> list[Row]:
             for scope_spans in resource_spans.scope_spans:
                 source = _source(resource_spans, scope_spans, rules)
                 for span in scope_spans.spans:
-                    out.append(_row(body, span, scope_spans.scope.name, source, _named(resource_spans), rules))
+                    out.append(
+                        _row(
+                            body,
+                            span,
+                            scope_spans.scope.name,
+                            source,
+                            _named(resource_spans),
+                            rules,
+                        )
+                    )
                     out[-1].aside = _impossible(span.start_time_unix_nano, span.end_time_unix_nano)
     return out
 
@@ -88,7 +97,9 @@ def text_of(value: AnyValue) -> str:
         return str(pa.scalar(content).cast(pa.string()).as_py())
     if kind == "bytes_value":
         return _bytes_text(content)
-    return json.dumps(any_value(value), ensure_ascii=False, separators=(",", ":"), default=_bytes_text)
+    return json.dumps(
+        any_value(value), ensure_ascii=False, separators=(",", ":"), default=_bytes_text
+    )
 
 
 def _bytes_text(content: bytes) -> str:
@@ -96,7 +107,11 @@ def _bytes_text(content: bytes) -> str:
         text = content.decode()
     except UnicodeDecodeError:
         return content.hex()
-    return content.hex() if any(unicodedata.category(c) == "Cc" and c not in "\t\n\r" for c in text) else text
+    return (
+        content.hex()
+        if any(unicodedata.category(c) == "Cc" and c not in "\t\n\r" for c in text)
+        else text
+    )
 
 
 def _number(value: AnyValue) -> float | None:
@@ -129,7 +144,9 @@ def _flag(value: AnyValue) -> bool | None:
     if value.WhichOneof("value") == "bool_value":
         return value.bool_value
     if value.WhichOneof("value") == "string_value":
-        return {"true": True, "1": True, "false": False, "0": False}.get(value.string_value.strip().strip('"').lower())
+        return {"true": True, "1": True, "false": False, "0": False}.get(
+            value.string_value.strip().strip('"').lower()
+        )
     return None
 
 
@@ -171,16 +188,22 @@ def _unquoted(text: str) -> str:
 
 def _spelled_duration(value: AnyValue) -> int | None:
     """1.5s, 12.3ms, 456.7\u00b5s or 80ns."""
-    found = re.fullmatch("([0-9.]+)(s|ms|us|\u00b5s|\u03bcs|ns)", value.string_value.strip().strip('"'))
+    found = re.fullmatch(
+        "([0-9.]+)(s|ms|us|\u00b5s|\u03bcs|ns)", value.string_value.strip().strip('"')
+    )
     if found is None or not re.fullmatch(r"[0-9]{1,18}(\.[0-9]{1,18})?", found[1]):
         return None
-    return _duration(AnyValue(string_value=found[1]), {"s": 1e9, "ms": 1e6, "ns": 1.0}.get(found[2], 1e3))
+    return _duration(
+        AnyValue(string_value=found[1]), {"s": 1e9, "ms": 1e6, "ns": 1.0}.get(found[2], 1e3)
+    )
 
 
 def _moment(value: AnyValue) -> int | None:
     """An ISO time as Unix nanoseconds."""
     text = value.string_value.strip().strip('"')
-    parts = re.fullmatch(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?)(?:[.,](\d+))?(Z|[+-]\d\d:?\d\d)?", text)
+    parts = re.fullmatch(
+        r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?)(?:[.,](\d+))?(Z|[+-]\d\d:?\d\d)?", text
+    )
     if parts is None or (parts[2] and parts[1].count(":") == 1):
         return None
     try:
@@ -193,14 +216,25 @@ def _moment(value: AnyValue) -> int | None:
 
 def _streams(value: AnyValue) -> bool | None:
     lower = value.string_value.lower()
-    return True if "stream" in lower else False if lower in ("converse", "invokemodel") or "generate" in lower else None
+    return (
+        True
+        if "stream" in lower
+        else False
+        if lower in ("converse", "invokemodel") or "generate" in lower
+        else None
+    )
 
 
 def _document(text: str) -> Any:
     """JSON in a text, or a printed Python dict of names and numbers."""
     if not text.startswith(("{", "[")) or len(text) > 1 << 20:
         return None
-    for said in (text, re.sub(r"\bNone\b", "null", re.sub(r"\bTrue\b", "true", re.sub(r"\bFalse\b", "false", text))).replace("'", '"')):
+    for said in (
+        text,
+        re.sub(
+            r"\bNone\b", "null", re.sub(r"\bTrue\b", "true", re.sub(r"\bFalse\b", "false", text))
+        ).replace("'", '"'),
+    ):
         try:
             return json.loads(said)
         except (ValueError, RecursionError):
@@ -233,22 +267,52 @@ def _at_path(f: Field, value: AnyValue) -> Any:
     leaf = _leaf(document, f.path)
     found = None if leaf is None else _READERS[f.reader](leaf)
     more = [_leaf(document, path) for path in f.plus]
-    return found if found is None else found + sum((m is not None and _count(m)) or 0 for m in more) if f.plus else found
+    return (
+        found
+        if found is None
+        else found + sum((m is not None and _count(m)) or 0 for m in more)
+        if f.plus
+        else found
+    )
 
 
 def _path(value: AnyValue) -> str | None:
-    found = re.match(r"(?:[A-Za-z][\w+.-]*://[^/]*)?(/.*)?$", privacy.without_query(text_of(value)), re.DOTALL)
+    found = re.match(
+        r"(?:[A-Za-z][\w+.-]*://[^/]*)?(/.*)?$", privacy.without_query(text_of(value)), re.DOTALL
+    )
     path = found[1] if found else None
     return path if path and not re.fullmatch(r"/\*+", path) else None
 
 
 _READERS = {
-    "text": _words, "int": _count, "float": _number, "bool": _flag, "seconds": lambda v: _duration(v, 1e9), "millis": lambda v: _duration(v, 1e6),
-    "first": _first, "status": _status, "path": _path, "duration": _spelled_duration, "moment": _moment, "streams": _streams,
-    "ended": lambda v: v.string_value if v.string_value in {"completed", "incomplete", "failed", "cancelled"} else None,
-    "chat_id": lambda v: f"chatcmpl-{v.string_value}" if re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", v.string_value) else None,
-    "given": lambda v: v.string_value if v.string_value.lower() not in ("", "null", "none") else None,
-    "present": lambda v: True, "resends": lambda v: None if _count(v) is None else (_count(v) or 0) + 1}
+    "text": _words,
+    "int": _count,
+    "float": _number,
+    "bool": _flag,
+    "seconds": lambda v: _duration(v, 1e9),
+    "millis": lambda v: _duration(v, 1e6),
+    "first": _first,
+    "status": _status,
+    "path": _path,
+    "duration": _spelled_duration,
+    "moment": _moment,
+    "streams": _streams,
+    "ended": lambda v: (
+        v.string_value
+        if v.string_value in {"completed", "incomplete", "failed", "cancelled"}
+        else None
+    ),
+    "chat_id": lambda v: (
+        f"chatcmpl-{v.string_value}"
+        if re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", v.string_value)
+        else None
+    ),
+    "given": lambda v: (
+        v.string_value if v.string_value.lower() not in ("", "null", "none") else None
+    ),
+    "present": lambda v: True,
+    "resends": lambda v: None if _count(v) is None else (_count(v) or 0) + 1,
+}
 
 
 @functools.cache
@@ -260,7 +324,11 @@ def fold(key: str) -> str:
 @functools.cache
 def _asked() -> list[str]:
     """Every attribute key that a rule asks for, in the order of the tables."""
-    keys = [f.key for d in DIALECTS for f in d.fields] + [m.key for d in DIALECTS for m in d.marks] + [key for d in DIALECTS for key, _ in d.failures]
+    keys = (
+        [f.key for d in DIALECTS for f in d.fields]
+        + [m.key for d in DIALECTS for m in d.marks]
+        + [key for d in DIALECTS for key, _ in d.failures]
+    )
     return [*keys, *_STATEMENTS, *_NETWORK_KEYS]
 
 
@@ -268,13 +336,20 @@ def _asked() -> list[str]:
 def means(key: str) -> str:
     """The known key that this one is, or is another spelling of."""
     asked = _asked()
-    return key if key in asked else next((known for known in asked if fold(known) == fold(key)), key)
+    return (
+        key if key in asked else next((known for known in asked if fold(known) == fold(key)), key)
+    )
 
 
 @functools.cache
 def _sources(column: str) -> list[Field]:
     """Where a column's value may come from, best first."""
-    fields = [(f.rank, order, f) for order, d in enumerate(DIALECTS) for f in d.fields if f.column == column]
+    fields = [
+        (f.rank, order, f)
+        for order, d in enumerate(DIALECTS)
+        for f in d.fields
+        if f.column == column
+    ]
     return [f for _, _, f in sorted(fields, key=lambda x: x[:2])]
 
 
@@ -285,17 +360,47 @@ def canonical(span: Span, start: int, scope: str) -> tuple[dict[str, Any], set[i
     present = {means(a.key) for a in span.attributes}
     for column in (*INT_COLUMNS, "total_tokens", "temperature", "streaming", *TEXT_COLUMNS):
         for f in _sources(column):
-            if f.key not in present or (f.beside and f.beside not in present) or (f.served and span.kind == Span.SPAN_KIND_CLIENT):
+            if (
+                f.key not in present
+                or (f.beside and f.beside not in present)
+                or (f.served and span.kind == Span.SPAN_KIND_CLIENT)
+            ):
                 continue
-            spelled = sorted((a.key != f.key, a.key, i) for i, a in enumerate(span.attributes) if means(a.key) == f.key)
-            found = [(i, _at_path(f, span.attributes[i].value) if f.path else _READERS[f.reader](span.attributes[i].value)) for _, _, i in spelled]
+            spelled = sorted(
+                (a.key != f.key, a.key, i)
+                for i, a in enumerate(span.attributes)
+                if means(a.key) == f.key
+            )
+            found = [
+                (
+                    i,
+                    _at_path(f, span.attributes[i].value)
+                    if f.path
+                    else _READERS[f.reader](span.attributes[i].value),
+                )
+                for _, _, i in spelled
+            ]
             if f.reader == "moment":
-                lasted = min(max(min(span.end_time_unix_nano, _LAST_NS) - start, 0), MAX_DURATION_NS)
-                found = [(i, max(t - start, 0) if t is not None and -SLACK_NS <= t - start <= lasted + SLACK_NS else None) for i, t in found]
+                lasted = min(
+                    max(min(span.end_time_unix_nano, _LAST_NS) - start, 0), MAX_DURATION_NS
+                )
+                found = [
+                    (
+                        i,
+                        max(t - start, 0)
+                        if t is not None and -SLACK_NS <= t - start <= lasted + SLACK_NS
+                        else None,
+                    )
+                    for i, t in found
+                ]
             found = [(i, value) for i, value in found if value is not None]
             if found:
                 out[column] = found[0][1]
-                if not f.path and f.reader not in ("present", "streams") and column != "total_tokens":
+                if (
+                    not f.path
+                    and f.reader not in ("present", "streams")
+                    and column != "total_tokens"
+                ):
                     taken.update(i for i, _ in found)
                 break
     for column, word in (("finish_reason", finish_reason), ("provider", provider)):
@@ -309,16 +414,45 @@ def _add_apart(out: dict[str, Any], scope: str) -> None:
     """Input tokens hold the cached ones; a provider that lists them apart is seen from more cached tokens than there are tokens, from the total, or is known.
     So do output tokens what was thought, which the total has and its parts do not."""
     extra = out.get("cached_tokens", 0) + out.get("cache_write_tokens", 0)
-    rest = out.pop("total_tokens") - out.get("input_tokens", 1 << 60) - out.get("output_tokens", 1 << 60) if "total_tokens" in out else 0
+    rest = (
+        out.pop("total_tokens")
+        - out.get("input_tokens", 1 << 60)
+        - out.get("output_tokens", 1 << 60)
+        if "total_tokens" in out
+        else 0
+    )
     known = any(scope == s or scope.startswith(s + ".") for d in DIALECTS for s in d.cached_apart)
     if "input_tokens" in out and extra and (known or rest == extra):
         out["input_tokens"] += extra
         return
-    inside = ("openai", "azure", "az.ai", "deepseek", "gcp", "google", "vertex", "xai", "x_ai", "x-ai", "mistral", "groq", "vllm", "sglang")
-    if "input_tokens" in out and extra > out["input_tokens"] and not out.get("provider", "").lower().startswith(inside):
+    inside = (
+        "openai",
+        "azure",
+        "az.ai",
+        "deepseek",
+        "gcp",
+        "google",
+        "vertex",
+        "xai",
+        "x_ai",
+        "x-ai",
+        "mistral",
+        "groq",
+        "vllm",
+        "sglang",
+    )
+    if (
+        "input_tokens" in out
+        and extra > out["input_tokens"]
+        and not out.get("provider", "").lower().startswith(inside)
+    ):
         out["input_tokens"] += extra
         return
-    beside = out.get("provider", "").lower().startswith(("gcp", "google", "gemini", "vertex", "xai", "x_ai", "x-ai"))
+    beside = (
+        out.get("provider", "")
+        .lower()
+        .startswith(("gcp", "google", "gemini", "vertex", "xai", "x_ai", "x-ai"))
+    )
     if rest > 0 and (out["reasoning_tokens"] == rest if "reasoning_tokens" in out else beside):
         out["output_tokens"] += rest
         out["reasoning_tokens"] = rest
@@ -328,8 +462,12 @@ def event_values(span: Span, failed: bool) -> dict[str, Any]:
     """Canonical column -> what attributes of events say: the largest number, or the first text."""
     out: dict[str, Any] = {}
     for f in (f for d in DIALECTS for f in d.event_fields):
-        told = [_READERS[f.reader](AnyValue(string_value=text_of(a.value))) for e in span.events for a in e.attributes
-                if e.name == f.event and a.key == f.key and (failed or not f.failed)]
+        told = [
+            _READERS[f.reader](AnyValue(string_value=text_of(a.value)))
+            for e in span.events
+            for a in e.attributes
+            if e.name == f.event and a.key == f.key and (failed or not f.failed)
+        ]
         told = [value for value in told if value is not None]
         if told and f.column not in out:
             out[f.column] = told[0] if isinstance(told[0], str) else max(told)
@@ -348,13 +486,17 @@ def stored_text(key: str, value: AnyValue, rules: Rules) -> str | None:
 
 def event_name(name: str, rules: Rules) -> str:
     """An event's name; some senders put a whole message there."""
-    return (privacy.redacted(name) if name.count(" ") >= 4 and not rules.store_text else name)[:MAX_NAME]
+    return (privacy.redacted(name) if name.count(" ") >= 4 and not rules.store_text else name)[
+        :MAX_NAME
+    ]
 
 
 def state_of(span: Span, rules: Rules) -> str:
     """A span's tracestate without members that have words in them."""
     members = span.trace_state.split(",")
-    if rules.store_text or not any(re.search(r"[^, \t][ \t]+[^, \t]", member) for member in members):
+    if rules.store_text or not any(
+        re.search(r"[^, \t][ \t]+[^, \t]", member) for member in members
+    ):
         return span.trace_state
     kept = ""
     for i, member in enumerate(members):
@@ -391,8 +533,28 @@ def kept(attributes: Sequence[KeyValue], taken: set[int], rules: Rules) -> dict[
 
 # --- role and stage: first hit wins ---
 
-_WRITES = {"insert", "update", "upsert", "delete", "replace", "merge", "create", "drop", "alter", "commit", "set", "put", "add"}
-_STATEMENTS = ("db.operation.name", "db.operation", "db.statement", "db.query.text", "db.query.summary")
+_WRITES = {
+    "insert",
+    "update",
+    "upsert",
+    "delete",
+    "replace",
+    "merge",
+    "create",
+    "drop",
+    "alter",
+    "commit",
+    "set",
+    "put",
+    "add",
+}
+_STATEMENTS = (
+    "db.operation.name",
+    "db.operation",
+    "db.statement",
+    "db.query.text",
+    "db.query.summary",
+)
 _STAGE_WORDS = {
     "guardrail": "guard guardrail guardrails moderate moderation safety pii jailbreak policy_check content_filter",
     "wait_user": "wait_user human_approval human_in_the_loop await_user wait_for_user",
@@ -403,18 +565,58 @@ _STAGE_WORDS = {
     " ratelimiter rate_limiting rate.limiting ratelimiting",
     "post": "post postprocess postprocessing post_process post_processing parse parser citation citations persist serialization evaluate evaluation evaluator"
     " stream_to_client output format formatter formatting",
-    "tool": "tool tools tool_call function_call"}
-_STAGES = (*_STAGE_WORDS, "network", "gateway", "kv_transfer", "prefill", "decode", "other", "first_token", "generation")
+    "tool": "tool tools tool_call function_call",
+}
+_STAGES = (
+    *_STAGE_WORDS,
+    "network",
+    "gateway",
+    "kv_transfer",
+    "prefill",
+    "decode",
+    "other",
+    "first_token",
+    "generation",
+)
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "HTTP"}
-_NETWORK_KEYS = {"http.request.method", "http.method", "url.full", "http.url", "rpc.system", "rpc.system.name"}
-_HTTP_KEYS = _NETWORK_KEYS - {"rpc.system", "rpc.system.name"} | {"http.path", "http.target", "http.route", "http.status_code", "http.response.status_code"}
+_NETWORK_KEYS = {
+    "http.request.method",
+    "http.method",
+    "url.full",
+    "http.url",
+    "rpc.system",
+    "rpc.system.name",
+}
+_HTTP_KEYS = _NETWORK_KEYS - {"rpc.system", "rpc.system.name"} | {
+    "http.path",
+    "http.target",
+    "http.route",
+    "http.status_code",
+    "http.response.status_code",
+}
 # The order in which rules are asked; within attributes, what names the operation before what hints at the protocol, a value before a presence.
-OURS, FOLDED, ENGINE, PHASE, ATTRIBUTE, NAME, WORD, WEAK, NETWORK, CONTAINER = 0, 10, 20, 30, 40, 60, 62, 65, 80, 85
+OURS, FOLDED, ENGINE, PHASE, ATTRIBUTE, NAME, WORD, WEAK, NETWORK, CONTAINER = (
+    0,
+    10,
+    20,
+    30,
+    40,
+    60,
+    62,
+    65,
+    80,
+    85,
+)
 KIND_WORD, STRONG = 55, 5
 _KIND_WORDS = {
-    "generation": "llm generation chat_model llm_call model_call", "tool": "tool tool_call mcp_tool_call function_call", "prompt": "prompt prompt_template",
-    "guardrail": "guardrail guardrails moderation", "retrieval": "retriever retrieval embedding embeddings reranker rerank reranking",
-    "post": "evaluator evaluation parser", "other": "agent chain workflow task session step entry"}
+    "generation": "llm generation chat_model llm_call model_call",
+    "tool": "tool tool_call mcp_tool_call function_call",
+    "prompt": "prompt prompt_template",
+    "guardrail": "guardrail guardrails moderation",
+    "retrieval": "retriever retrieval embedding embeddings reranker rerank reranking",
+    "post": "evaluator evaluation parser",
+    "other": "agent chain workflow task session step entry",
+}
 _MESSAGING = {"messaging.system", "messaging.destination.name", "messaging.destination"}
 _ORDER = {"guardrail": 0, "tool": 2, "generation": 4, "retrieval": 6, "post": 8, "other": 10}
 
@@ -429,7 +631,9 @@ def _mark_rank(mark: Mark) -> int:
     if mark.weak:
         return WEAK
     of_stage = ATTRIBUTE + _ORDER.get(mark.stage, 6) + (not mark.values and not mark.pattern)
-    return {"folded": FOLDED, "engine": ENGINE, "phase": PHASE, "write": ATTRIBUTE}.get(mark.role, of_stage)
+    return {"folded": FOLDED, "engine": ENGINE, "phase": PHASE, "write": ATTRIBUTE}.get(
+        mark.role, of_stage
+    )
 
 
 def sayings(span: Span, scope: str) -> Iterator[tuple[int, str, str]]:
@@ -445,23 +649,51 @@ def sayings(span: Span, scope: str) -> Iterator[tuple[int, str, str]]:
                 yield ATTRIBUTE, "write", "post"
         known = False
         for mark in _marks(key):
-            if (mark.beside and mark.beside not in keys) or (mark.client and span.kind != Span.SPAN_KIND_CLIENT):
+            if (mark.beside and mark.beside not in keys) or (
+                mark.client and span.kind != Span.SPAN_KIND_CLIENT
+            ):
                 continue
-            if re.fullmatch(mark.pattern, text) if mark.pattern else not mark.values or text in mark.values or text.upper() in mark.values:
+            if (
+                re.fullmatch(mark.pattern, text)
+                if mark.pattern
+                else not mark.values or text in mark.values or text.upper() in mark.values
+            ):
                 known = True
                 yield _mark_rank(mark), mark.role, mark.stage
-        if not known and re.fullmatch(r"(.*[._:])?(span|observation|run|step)[._]?(kind|type)", key, re.IGNORECASE):
+        if not known and re.fullmatch(
+            r"(.*[._:])?(span|observation|run|step)[._]?(kind|type)", key, re.IGNORECASE
+        ):
             word = text.lower().replace("-", "_")
             for stage in (stage for stage, words_ in _KIND_WORDS.items() if word in words_.split()):
-                yield (WEAK, "container", stage) if stage == "other" else (KIND_WORD, "llm" if stage == "generation" else "plain", stage)
+                yield (
+                    (WEAK, "container", stage)
+                    if stage == "other"
+                    else (KIND_WORD, "llm" if stage == "generation" else "plain", stage)
+                )
     by_name = _name_says(span.name, scope)
-    of_messages = span.kind in (Span.SPAN_KIND_PRODUCER, Span.SPAN_KIND_CONSUMER) or not keys.isdisjoint(_MESSAGING)
+    of_messages = span.kind in (
+        Span.SPAN_KIND_PRODUCER,
+        Span.SPAN_KIND_CONSUMER,
+    ) or not keys.isdisjoint(_MESSAGING)
     http = not keys.isdisjoint(_HTTP_KEYS) or {"uri", "outcome"} <= keys
-    own_work = http and by_name is not None and (span.kind == Span.SPAN_KIND_SERVER or by_name[2] in ("post", "prompt", "queue"))
+    own_work = (
+        http
+        and by_name is not None
+        and (span.kind == Span.SPAN_KIND_SERVER or by_name[2] in ("post", "prompt", "queue"))
+    )
     if by_name and not ((of_messages or own_work) and by_name[0] == WORD):
         yield by_name
-    of_call = http and span.kind == 0 and any(span.parent_span_id) and len(span.parent_span_id) == 8 and "http.route" not in keys
-    if of_call or (span.kind == Span.SPAN_KIND_CLIENT and (http or any(means(a.key) in _NETWORK_KEYS for a in span.attributes))):
+    of_call = (
+        http
+        and span.kind == 0
+        and any(span.parent_span_id)
+        and len(span.parent_span_id) == 8
+        and "http.route" not in keys
+    )
+    if of_call or (
+        span.kind == Span.SPAN_KIND_CLIENT
+        and (http or any(means(a.key) in _NETWORK_KEYS for a in span.attributes))
+    ):
         yield NETWORK, "plain", "network"
     if span.kind in (Span.SPAN_KIND_SERVER, Span.SPAN_KIND_CONSUMER):
         yield CONTAINER, "container", "other"
@@ -475,23 +707,48 @@ def _marks(key: str) -> list[Mark]:
 @functools.cache
 def _name_says(name: str, scope: str) -> tuple[int, str, str] | None:
     for rule in (r for d in DIALECTS for r in d.names):
-        if (not rule.scope or scope == rule.scope or scope.startswith(f"{rule.scope}.")) and re.fullmatch(rule.pattern, name):
+        if (
+            not rule.scope or scope == rule.scope or scope.startswith(f"{rule.scope}.")
+        ) and re.fullmatch(rule.pattern, name):
             ranks = {"folded": FOLDED, "engine": ENGINE, "phase": PHASE, "write": ATTRIBUTE}
             return STRONG if rule.strong else ranks.get(rule.role, NAME), rule.role, rule.stage
-    if name == "raw_gen_ai_request" or re.fullmatch(r"\S+ \S+ (http|websocket) (send|receive)", name):
+    if name == "raw_gen_ai_request" or re.fullmatch(
+        r"\S+ \S+ (http|websocket) (send|receive)", name
+    ):
         return FOLDED, "folded", "other"
     if name in {"http.send", "http.headers", "http.receive"}:
         return FOLDED, "folded", "other"
-    if name in {"http.getconn", "http.dns", "http.connect", "http.tls", "dns.lookup", "tcp.connect", "tls.connect", "RESOLVE", "CONNECT", "SSL handshake"}:
+    if name in {
+        "http.getconn",
+        "http.dns",
+        "http.connect",
+        "http.tls",
+        "dns.lookup",
+        "tcp.connect",
+        "tls.connect",
+        "RESOLVE",
+        "CONNECT",
+        "SSL handshake",
+    }:
         return NAME, "phase", "network"
-    if name.partition(" ")[0] in {"DNS", "socket", "TLS"} and re.fullmatch(r"(DNS lookup|socket connect|TLS client handshake)( \S+)?", name):
+    if name.partition(" ")[0] in {"DNS", "socket", "TLS"} and re.fullmatch(
+        r"(DNS lookup|socket connect|TLS client handshake)( \S+)?", name
+    ):
         return NAME, "phase", "network"
     verb, _, rest = name.upper().removeprefix("HTTP ").partition(" ")
-    verbal = verb in _METHODS - {"HTTP"} and (name.upper().startswith("HTTP ") or re.match(r"/|\S+://", rest))
-    if not verbal and re.split(r"\s", name.removeprefix("fetch ").removeprefix("HTTP "))[0] not in _METHODS:
+    verbal = verb in _METHODS - {"HTTP"} and (
+        name.upper().startswith("HTTP ") or re.match(r"/|\S+://", rest)
+    )
+    if (
+        not verbal
+        and re.split(r"\s", name.removeprefix("fetch ").removeprefix("HTTP "))[0] not in _METHODS
+    ):
         for stage, words in _STAGE_WORDS.items():
             parted = name if stage == "tool" else re.sub("([a-z0-9])([A-Z])", r"\1_\2", name)
-            if any(re.search(rf"[^a-z0-9]{word}[^a-z0-9]", f" {parted.lower()} ") for word in words.split()):
+            if any(
+                re.search(rf"[^a-z0-9]{word}[^a-z0-9]", f" {parted.lower()} ")
+                for word in words.split()
+            ):
                 return WORD, "plain", stage
     return None
 
@@ -509,7 +766,9 @@ def _dialects(span: Span, scope: str) -> set[str | None]:
     for d in DIALECTS:
         if any(scope == s or scope.startswith(f"{s}.") for s in d.scopes):
             return {d.name}
-    of_keys = [d for d in (_claims(means(attribute.key)) for attribute in span.attributes) if d is not None]
+    of_keys = [
+        d for d in (_claims(means(attribute.key)) for attribute in span.attributes) if d is not None
+    ]
     least = min((d.precedence for d in of_keys), default=None)
     return {d.name for d in of_keys if d.precedence == least} or {None}
 
@@ -517,35 +776,61 @@ def _dialects(span: Span, scope: str) -> set[str | None]:
 @functools.cache
 def _claims(key: str) -> Dialect | None:
     """The vocabulary with the longest prefix of the key."""
-    claims = [(len(p), d.precedence, order, d) for order, d in enumerate(DIALECTS) for p in d.prefixes if key.startswith(p)]
+    claims = [
+        (len(p), d.precedence, order, d)
+        for order, d in enumerate(DIALECTS)
+        for p in d.prefixes
+        if key.startswith(p)
+    ]
     return max(claims, key=lambda c: c[:3])[3] if claims else None
 
 
 # --- a span, its events and its source ---
 
 
-def _row(body: int, span: Span, scope: str, source: dict[str, Any], named: dict[str, str], rules: Rules) -> Row:
+def _row(
+    body: int, span: Span, scope: str, source: dict[str, Any], named: dict[str, str], rules: Rules
+) -> Row:
     span = _with_counts(span)
     start, end = min(span.start_time_unix_nano, _LAST_NS), min(span.end_time_unix_nano, _LAST_NS)
     found, taken = canonical(span, start, scope)
     status = span.status.code if 0 <= span.status.code <= 2 else 0
-    if status == 2 and any(means(a.key) in d.answers for d in DIALECTS for a in span.attributes) and all(e.name != "exception" for e in span.events):
+    if (
+        status == 2
+        and any(means(a.key) in d.answers for d in DIALECTS for a in span.attributes)
+        and all(e.name != "exception" for e in span.events)
+    ):
         status = 0
-    if any(means(a.key) == key and text_of(a.value) in values for d in DIALECTS for key, values in d.failures for a in span.attributes):
+    if any(
+        means(a.key) == key and text_of(a.value) in values
+        for d in DIALECTS
+        for key, values in d.failures
+        for a in span.attributes
+    ):
         status = 2
     found = event_values(span, status == 2) | found
     said = _strongest(span, scope)
     columns: dict[str, Any] = {
-        "trace_hi": _word(span.trace_id[:8], 8), "trace_lo": _word(span.trace_id[8:], 8), "span_id": _word(span.span_id, 8),
-        "parent_id": _word(span.parent_span_id, 8), "start_ns": start, "duration_ns": min(max(end - start, 0), MAX_DURATION_NS), "name": name_of(span, rules),
-        "kind": span.kind if 0 <= span.kind <= 5 else 0, "status": status, "flags": span.flags,
-        "trace_state": state_of(span, rules)[:512] or None}
+        "trace_hi": _word(span.trace_id[:8], 8),
+        "trace_lo": _word(span.trace_id[8:], 8),
+        "span_id": _word(span.span_id, 8),
+        "parent_id": _word(span.parent_span_id, 8),
+        "start_ns": start,
+        "duration_ns": min(max(end - start, 0), MAX_DURATION_NS),
+        "name": name_of(span, rules),
+        "kind": span.kind if 0 <= span.kind <= 5 else 0,
+        "status": status,
+        "flags": span.flags,
+        "trace_state": state_of(span, rules)[:512] or None,
+    }
     for column in (*INT_COLUMNS, "temperature", "streaming"):
         columns[column] = found.get(column)
     for column in TEXT_COLUMNS:
         text = found.get(column)
         if column == "response_id" and text is not None:
-            text = re.sub(r"^(cmpl-.+)-\d{1,3}$", r"\1", re.sub(r"^\d{1,3}_((?:chat)?cmpl-.+)$", r"\1", text))
+            text = re.sub(
+                r"^(cmpl-.+)-\d{1,3}$", r"\1", re.sub(r"^\d{1,3}_((?:chat)?cmpl-.+)$", r"\1", text)
+            )
         if column == "model" and text is not None:
             text = re.sub(r"^(?:pro.+/publishers/[^/]+/)?models/(.+)$", r"\1", text)
         if column == "tenant" and text is None:
@@ -554,24 +839,62 @@ def _row(body: int, span: Span, scope: str, source: dict[str, Any], named: dict[
         if column == "user_hash" and text is not None and rules.hash_users:
             text = hashlib.blake2b(text.encode(), digest_size=8, key=rules.salt).hexdigest()
         columns[column] = text if text is None else text[:MAX_NAME]
-        if column in ("finish_reason", "error_type") and text is not None and columns[column].count(" ") > 3 and not rules.store_text:
+        if (
+            column in ("finish_reason", "error_type")
+            and text is not None
+            and columns[column].count(" ") > 3
+            and not rules.store_text
+        ):
             columns[column] = privacy.redacted(columns[column])
     ttft = found.get("ttft_ns")
-    if ttft is not None and ttft > 20 * columns["duration_ns"] and ttft // 1000 <= columns["duration_ns"] and ttft % 10**9 == 0:
+    if (
+        ttft is not None
+        and ttft > 20 * columns["duration_ns"]
+        and ttft // 1000 <= columns["duration_ns"]
+        and ttft % 10**9 == 0
+    ):
         ttft //= 1000
     if found.get("streaming") is False and all(role == "llm" for role, _ in said):
         ttft = None
     attempts = {n for d in DIALECTS for n in d.attempt_events}
-    begun = [t - start for t in (event_ns(e.time_unix_nano, span) for e in span.events if e.name in attempts) if t > start]
+    begun = [
+        t - start
+        for t in (event_ns(e.time_unix_nano, span) for e in span.events if e.name in attempts)
+        if t > start
+    ]
     if ttft is not None and begun and ttft + max(begun) <= columns["duration_ns"] + SLACK_NS:
         ttft += max(begun)
     columns |= _stream(span, start, ttft, engine=any(role == "engine" for role, _ in said))
     chunk_names = {e.name for e in span.events if is_chunk(e.name)}
-    ok = len(span.trace_id) == 16 and len(span.span_id) == 8 and any(span.trace_id) and any(span.span_id)
+    ok = (
+        len(span.trace_id) == 16
+        and len(span.span_id) == 8
+        and any(span.trace_id)
+        and any(span.span_id)
+    )
     return Row(
-        body, ok, columns, said, _dialects(span, scope), kept(span.attributes, taken, rules),
-        [(event_ns(e.time_unix_nano, span), event_name(e.name, rules), kept(e.attributes, set(), rules)) for e in span.events if e.name not in chunk_names],
-        [(x.trace_id, x.span_id, kept(x.attributes, set(), rules)) for x in span.links if len(x.trace_id) == 16 and len(x.span_id) == 8], source)
+        body,
+        ok,
+        columns,
+        said,
+        _dialects(span, scope),
+        kept(span.attributes, taken, rules),
+        [
+            (
+                event_ns(e.time_unix_nano, span),
+                event_name(e.name, rules),
+                kept(e.attributes, set(), rules),
+            )
+            for e in span.events
+            if e.name not in chunk_names
+        ],
+        [
+            (x.trace_id, x.span_id, kept(x.attributes, set(), rules))
+            for x in span.links
+            if len(x.trace_id) == 16 and len(x.span_id) == 8
+        ],
+        source,
+    )
 
 
 def _with_counts(span: Span) -> Span:
@@ -583,7 +906,9 @@ def _with_counts(span: Span) -> Span:
             out.attributes.add(key=f"otel.dropped_{part}_count").value.int_value = number
     for item in (*out.events, *out.links):
         if item.dropped_attributes_count:
-            item.attributes.add(key="otel.dropped_attributes_count").value.int_value = item.dropped_attributes_count
+            item.attributes.add(
+                key="otel.dropped_attributes_count"
+            ).value.int_value = item.dropped_attributes_count
     return out
 
 
@@ -594,7 +919,11 @@ def _word(raw: bytes, width: int) -> int:
 @functools.cache
 def is_chunk(name: str) -> bool:
     """Whether events of this name are chunks."""
-    return any(name == n or (n.endswith("*") and name.startswith(n[:-1])) for d in DIALECTS for n in d.chunk_events)
+    return any(
+        name == n or (n.endswith("*") and name.startswith(n[:-1]))
+        for d in DIALECTS
+        for n in d.chunk_events
+    )
 
 
 def _stream(span: Span, start: int, ttft: int | None, *, engine: bool) -> dict[str, Any]:
@@ -602,15 +931,27 @@ def _stream(span: Span, start: int, ttft: int | None, *, engine: bool) -> dict[s
 
     Where events were dropped, only a name that says so is a first one, and chunks go on at the pace of those that are left.
     """
-    counts = [count for a in span.attributes if a.key == "otel.dropped_events_count" and (count := _count(a.value)) is not None]
+    counts = [
+        count
+        for a in span.attributes
+        if a.key == "otel.dropped_events_count" and (count := _count(a.value)) is not None
+    ]
     lost = counts[0] if counts else 0
     first_names = {n for d in DIALECTS for n in d.first_token_events}
     chunk_names = {e.name for e in span.events if is_chunk(e.name)}
     times = [(event_ns(e.time_unix_nano, span), e.name) for e in span.events]
     source = 0 if ttft is None else 3 if engine else 1
     # A time that had to be cut is no time to measure from.
-    told = {name for _, name in times if not lost or "first" in name.lower() or re.fullmatch(r"(.*[._])?0", name)}
-    firsts = [t for t, name in times if name in (first_names | chunk_names) & told and start - SLACK_NS <= t < _LAST_NS]
+    told = {
+        name
+        for _, name in times
+        if not lost or "first" in name.lower() or re.fullmatch(r"(.*[._])?0", name)
+    }
+    firsts = [
+        t
+        for t, name in times
+        if name in (first_names | chunk_names) & told and start - SLACK_NS <= t < _LAST_NS
+    ]
     if ttft is None and firsts:
         ttft, source = _after(start, min(firsts)), 2
     chunks = sorted(t for t, name in times if name in chunk_names)
@@ -619,12 +960,25 @@ def _stream(span: Span, start: int, ttft: int | None, *, engine: bool) -> dict[s
         source = source or 4
         if lasted > 1:
             duration = min(max(min(span.end_time_unix_nano, _LAST_NS) - start, 0), MAX_DURATION_NS)
-            whole, lasted = min(round(whole * (lasted + lost - 1.0) / (lasted - 1.0)), duration), lasted + lost
-    usable = [t for t, name in times if name == "overrun.usable_answer" and start - SLACK_NS <= t < _LAST_NS]
+            whole, lasted = (
+                min(round(whole * (lasted + lost - 1.0) / (lasted - 1.0)), duration),
+                lasted + lost,
+            )
+    usable = [
+        t
+        for t, name in times
+        if name == "overrun.usable_answer" and start - SLACK_NS <= t < _LAST_NS
+    ]
     return {
-        "ttft_ns": ttft, "ttft_source": source, "chunks": lasted or None, "chunk_span_ns": whole,
-        "chunk_gap_max_ns": max((b - a for a, b in itertools.pairwise(chunks)), default=0) if chunks else None,
-        "usable_ns": _after(start, min(usable)) if usable else None}
+        "ttft_ns": ttft,
+        "ttft_source": source,
+        "chunks": lasted or None,
+        "chunk_span_ns": whole,
+        "chunk_gap_max_ns": max((b - a for a, b in itertools.pairwise(chunks)), default=0)
+        if chunks
+        else None,
+        "usable_ns": _after(start, min(usable)) if usable else None,
+    }
 
 
 def event_ns(told: int, span: Span) -> int:
@@ -656,8 +1010,17 @@ def _named(resource_spans: Any) -> dict[str, str]:
 def _source(resource_spans: Any, scope_spans: Any, rules: Rules) -> dict[str, Any]:
     """What the row of a source says in columns of its own."""
     named = _named(resource_spans)
-    hosts = [named[key] for key in ("service.instance.id", "k8s.pod.name", "host.name", "container.id", "host.id") if key in named]
+    hosts = [
+        named[key]
+        for key in ("service.instance.id", "k8s.pod.name", "host.name", "container.id", "host.id")
+        if key in named
+    ]
     return {
-        "service": named.get("service.name", "unknown_service"), "instance": hosts[0] if hosts else None,
-        "version": named.get("service.version"), "scope_name": scope_spans.scope.name[:MAX_NAME], "scope_version": scope_spans.scope.version[:MAX_NAME],
-        "resource_schema_url": resource_spans.schema_url, "scope_schema_url": scope_spans.schema_url}
+        "service": named.get("service.name", "unknown_service"),
+        "instance": hosts[0] if hosts else None,
+        "version": named.get("service.version"),
+        "scope_name": scope_spans.scope.name[:MAX_NAME],
+        "scope_version": scope_spans.scope.version[:MAX_NAME],
+        "resource_schema_url": resource_spans.schema_url,
+        "scope_schema_url": scope_spans.schema_url,
+    }

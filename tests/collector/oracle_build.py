@@ -35,11 +35,25 @@ class Made:
     trace_state: str = ""
 
 
-def chat(id: int, start: float, end: float, parent: int = 1, *, ttft: float | None = None, out: int | None = 10, **more: Any) -> Made:
+def chat(
+    id: int,
+    start: float,
+    end: float,
+    parent: int = 1,
+    *,
+    ttft: float | None = None,
+    out: int | None = 10,
+    **more: Any,
+) -> Made:
     """A model call under the current conventions; `ttft` in ms."""
-    attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"} | more.pop("attributes", {})
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"} | more.pop(
+        "attributes", {}
+    )
     if ttft is not None:
-        attributes |= {"gen_ai.response.time_to_first_chunk": ttft / 1000, "gen_ai.request.stream": True}
+        attributes |= {
+            "gen_ai.response.time_to_first_chunk": ttft / 1000,
+            "gen_ai.request.stream": True,
+        }
     if out is not None:
         attributes |= {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": out}
     return Made(id, "chat m", start, end, parent, kind=CLIENT, attributes=attributes, **more)
@@ -75,12 +89,22 @@ def body(*made: Made) -> bytes:
     request = ExportTraceServiceRequest()
     for m in made:
         resource_spans = request.resource_spans.add()
-        resource_spans.resource.attributes.extend(pairs({"service.name": m.service, "service.instance.id": f"{m.service}-1"}))
+        resource_spans.resource.attributes.extend(
+            pairs({"service.name": m.service, "service.instance.id": f"{m.service}-1"})
+        )
         scope_spans = resource_spans.scope_spans.add()
         scope_spans.scope.name = m.scope
         span = Span(
-            trace_id=m.trace.to_bytes(16, "big"), span_id=m.id.to_bytes(8, "big"), parent_span_id=m.parent.to_bytes(8, "big") if m.parent else b"",
-            name=m.name, kind=m.kind, start_time_unix_nano=at(m.start), end_time_unix_nano=at(m.end), attributes=pairs(m.attributes), trace_state=m.trace_state)
+            trace_id=m.trace.to_bytes(16, "big"),
+            span_id=m.id.to_bytes(8, "big"),
+            parent_span_id=m.parent.to_bytes(8, "big") if m.parent else b"",
+            name=m.name,
+            kind=m.kind,
+            start_time_unix_nano=at(m.start),
+            end_time_unix_nano=at(m.end),
+            attributes=pairs(m.attributes),
+            trace_state=m.trace_state,
+        )
         span.status.code = m.status
         span.events.extend(Span.Event(time_unix_nano=at(t), name=name) for t, name in m.events)
         scope_spans.spans.append(span)

@@ -40,7 +40,9 @@ def pipeline(*, quiet_s: float = 3_600.0) -> Iterator[Pipeline]:
     """An empty store that assembles only when it is drained."""
     with tempfile.TemporaryDirectory() as folder:
         store = new_store(Path(folder) / "overrun.db")
-        store.connection.execute("pragma disable_checkpoint_on_shutdown")  # the file goes with its folder
+        store.connection.execute(
+            "pragma disable_checkpoint_on_shutdown"
+        )  # the file goes with its folder
         made = Pipeline(store, CollectorSettings(quiet_s=quiet_s), PrivacySettings(), assemble)
         try:
             yield made
@@ -57,9 +59,15 @@ def send(to: Pipeline, sent: Sequence[bytes]) -> None:
 
 def rows(con: duckdb.DuckDBPyConnection, view: str) -> list[Row]:
     """A view by time; times as integer microseconds, without where a row is stored."""
-    times = ", ".join(f'epoch_us("{c}") as "{c}"' for c in (("start",) if view == "v_spans" else ("start", "end")))
+    times = ", ".join(
+        f'epoch_us("{c}") as "{c}"' for c in (("start",) if view == "v_spans" else ("start", "end"))
+    )
     without = "exclude (row_key) " if view == "v_requests" else ""
-    return list(con.sql(f'select * {without}replace ({times}) from {view} order by "start", trace_id').to_arrow_table().to_pylist())
+    return list(
+        con.sql(f'select * {without}replace ({times}) from {view} order by "start", trace_id')
+        .to_arrow_table()
+        .to_pylist()
+    )
 
 
 def held(of: Pipeline) -> Held:
@@ -75,7 +83,9 @@ def recording(name: str) -> Held:
         send(one, bodies(name))
         for payload in replay.load(name).payloads:
             if payload.signal == "logs":
-                one.writer.submit(LOGS, log_records.pack(log_records.told(payload.request.SerializeToString())[1])).result()
+                one.writer.submit(
+                    LOGS, log_records.pack(log_records.told(payload.request.SerializeToString())[1])
+                ).result()
         one.drain()
         return held(one)
 
@@ -89,5 +99,7 @@ def truth_counts() -> dict[str, dict[str, int]]:
 @functools.cache
 def truth(name: str) -> list[Row]:
     """What the server saw of each generation call that it answered, in order (embeddings and refusals left out)."""
-    lines = [json.loads(line) for line in (DATA / "truth" / f"{name}.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (DATA / "truth" / f"{name}.jsonl").read_text().splitlines()
+    ]
     return [line for line in lines if line["ep"] == "chat" and "id" in line]

@@ -18,18 +18,35 @@ def written(folder: Path, text: str) -> Path:
 def test_without_anything_the_defaults_hold_and_it_listens_on_this_machine_only() -> None:
     found = load(None, environment={})
     assert (found.collector, found.privacy) == (CollectorSettings(), PrivacySettings())
-    assert (found.collector.host, found.privacy.store_text, found.privacy.hash_users) == ("127.0.0.1", False, True)
+    assert (found.collector.host, found.privacy.store_text, found.privacy.hash_users) == (
+        "127.0.0.1",
+        False,
+        True,
+    )
 
 
 def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
-    path = written(tmp_path, "[collector]\ngrpc_port = 1\nhttp_port = 1\nqueue_mib = 1\n[privacy]\nstore_text = true\n")
+    path = written(
+        tmp_path,
+        "[collector]\ngrpc_port = 1\nhttp_port = 1\nqueue_mib = 1\n[privacy]\nstore_text = true\n",
+    )
     found = load(
         path,
-        environment={"OVERRUN_GRPC_PORT": "2", "OVERRUN_HTTP_PORT": "2", "OVERRUN_STORE_TEXT": "no"},
+        environment={
+            "OVERRUN_GRPC_PORT": "2",
+            "OVERRUN_HTTP_PORT": "2",
+            "OVERRUN_STORE_TEXT": "no",
+        },
         flags={"collector.grpc_port": 3, "collector.http_port": None},
     )
     c = found.collector
-    assert (c.grpc_port, c.http_port, c.queue_mib, c.max_body_mib, found.privacy.store_text) == (3, 2, 1, 16, False)
+    assert (c.grpc_port, c.http_port, c.queue_mib, c.max_body_mib, found.privacy.store_text) == (
+        3,
+        2,
+        1,
+        16,
+        False,
+    )
     assert found.origins["collector.grpc_port"] == "flag"
     assert found.origins["collector.http_port"] == "environment OVERRUN_HTTP_PORT"
     assert found.origins["collector.queue_mib"] == f"file {path}"
@@ -37,12 +54,22 @@ def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None
 
 
 def test_a_zero_given_as_flag_is_a_value() -> None:
-    assert load(None, environment={"OVERRUN_HTTP_PORT": "9"}, flags={"collector.http_port": 0}).collector.http_port == 0
+    assert (
+        load(
+            None, environment={"OVERRUN_HTTP_PORT": "9"}, flags={"collector.http_port": 0}
+        ).collector.http_port
+        == 0
+    )
 
 
 def test_every_setting_is_shown_with_its_value_and_origin(tmp_path: Path) -> None:
-    path = written(tmp_path, '[collector]\nqueue_mib = 7\n[slo]\nttft = 1000\n[budgets."/chat"]\nretrieval = 300\n')
-    lines = described(load(path, environment={"OVERRUN_QUIET_S": "3"}, flags={"collector.db": "x.db"}))
+    path = written(
+        tmp_path,
+        '[collector]\nqueue_mib = 7\n[slo]\nttft = 1000\n[budgets."/chat"]\nretrieval = 300\n',
+    )
+    lines = described(
+        load(path, environment={"OVERRUN_QUIET_S": "3"}, flags={"collector.db": "x.db"})
+    )
     assert f"[collector] queue_mib = 7  (file {path})" in lines
     assert "[collector] quiet_s = 3.0  (environment OVERRUN_QUIET_S)" in lines
     assert "[collector] db = 'x.db'  (flag)" in lines
@@ -54,9 +81,15 @@ def test_every_setting_is_shown_with_its_value_and_origin(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("[collector]\nhttp_prot = 1", r"unknown key \[collector\] http_prot: did you mean http_port\?"),
+        (
+            "[collector]\nhttp_prot = 1",
+            r"unknown key \[collector\] http_prot: did you mean http_port\?",
+        ),
         ("[privacy]\nstore_texts = true", r"\[privacy\] store_texts: did you mean store_text\?"),
-        ("[privacy]\nzzz = 1", r"known are hash_users, keep_long, prompt_features, prompt_table, store_text"),
+        (
+            "[privacy]\nzzz = 1",
+            r"known are hash_users, keep_long, prompt_features, prompt_table, store_text",
+        ),
         ("[colector]\nhttp_port = 1", r"unknown table \[colector\]: did you mean collector\?"),
         ("http_port = 1", r"unknown table \[http_port\]"),
         ("collector = 5", r"\[collector\] is a table"),
@@ -91,7 +124,9 @@ def test_what_is_wrong_is_named_with_its_remedy(tmp_path: Path, text: str, wante
         ("OVERRUN_STORE_TEXT", "YES", None),
     ],
 )
-def test_the_environment_is_checked_like_the_file(variable: str, text: str, wanted: str | None) -> None:
+def test_the_environment_is_checked_like_the_file(
+    variable: str, text: str, wanted: str | None
+) -> None:
     if wanted is None:
         load(None, environment={variable: text})
     else:
@@ -100,7 +135,9 @@ def test_the_environment_is_checked_like_the_file(variable: str, text: str, want
 
 
 def test_a_whole_number_is_a_number_of_seconds(tmp_path: Path) -> None:
-    assert load(written(tmp_path, "[collector]\nquiet_s = 3"), environment={}).collector.quiet_s == 3.0
+    assert (
+        load(written(tmp_path, "[collector]\nquiet_s = 3"), environment={}).collector.quiet_s == 3.0
+    )
 
 
 def test_a_file_that_is_not_there_or_is_a_folder_is_named(tmp_path: Path) -> None:
@@ -110,5 +147,7 @@ def test_a_file_that_is_not_there_or_is_a_folder_is_named(tmp_path: Path) -> Non
 
 
 def test_free_tables_are_handed_on(tmp_path: Path) -> None:
-    found: Any = load(written(tmp_path, '[slo]\ntext = "chat"\n[dashboard]\nport = 1\n'), environment={})
+    found: Any = load(
+        written(tmp_path, '[slo]\ntext = "chat"\n[dashboard]\nport = 1\n'), environment={}
+    )
     assert (found.slo, found.dashboard, found.budgets) == ({"text": "chat"}, {"port": 1}, {})

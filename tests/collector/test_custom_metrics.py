@@ -31,12 +31,20 @@ def settings(tmp_path: Path) -> Iterator[list[str]]:
     stages.learn(None)
 
 
-@pytest.mark.parametrize(("name", "labels", "indicator", "scale"), [
-    ("acme_queue_len", {}, "queue_depth", 1.0), ("acme:queue.len", {}, "queue_depth", 1.0), ("acme_first_token", {}, "ttft", 0.001),
-    ("acme_cache_pct", {}, "kv_cache_usage", 0.01), ("acme_requests", {"state": "active"}, "running", 1.0),
-    ("vllm_num_requests_waiting", {}, "running", 1.0),
-])
-def test_a_named_metric_is_its_indicator(settings: list[str], name: str, labels: dict[str, str], indicator: str, scale: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "labels", "indicator", "scale"),
+    [
+        ("acme_queue_len", {}, "queue_depth", 1.0),
+        ("acme:queue.len", {}, "queue_depth", 1.0),
+        ("acme_first_token", {}, "ttft", 0.001),
+        ("acme_cache_pct", {}, "kv_cache_usage", 0.01),
+        ("acme_requests", {"state": "active"}, "running", 1.0),
+        ("vllm_num_requests_waiting", {}, "running", 1.0),
+    ],
+)
+def test_a_named_metric_is_its_indicator(
+    settings: list[str], name: str, labels: dict[str, str], indicator: str, scale: float
+) -> None:
     found = find_indicator(name, labels)
     assert found is not None
     assert (found.indicator, found.scale) == (indicator, scale)
@@ -47,13 +55,16 @@ def test_labels_that_differ_are_another_metric(settings: list[str]) -> None:
     assert find_indicator("acme_requests", {"state": "idle"}) is None
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    ('a = "queue_dept"', "unknown indicator 'queue_dept': did you mean queue_depth?"),
-    ('a = { indicator = "ttft", unit = "msec" }', "unknown unit 'msec': did you mean ms?"),
-    ('a = { indicator = "ttft", unt = "ms" }', "unknown key 'unt': did you mean unit?"),
-    ("a = 3", "write the name of an indicator"),
-    ('a = { indicator = "running", where = "x" }', "no table of labels"),
-])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('a = "queue_dept"', "unknown indicator 'queue_dept': did you mean queue_depth?"),
+        ('a = { indicator = "ttft", unit = "msec" }', "unknown unit 'msec': did you mean ms?"),
+        ('a = { indicator = "ttft", unt = "ms" }', "unknown key 'unt': did you mean unit?"),
+        ("a = 3", "write the name of an indicator"),
+        ('a = { indicator = "running", where = "x" }', "no table of labels"),
+    ],
+)
 def test_a_mistake_stops_the_start(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "overrun.toml"
     path.write_text(f"[metrics]\n{text}\n")

@@ -45,14 +45,33 @@ def ns(ms: float) -> str:
     return str(T0_MS * 10**6 + round(ms * 1e6))
 
 
-def span(trace: object, name: str, start_ms: float, ms: float, *, key: object = "", parent: object = "", kind: int = INTERNAL,
-         events: Sequence[tuple[float, str]] = (), links: Sequence[tuple[object, object]] = (), more: Mapping[str, Any] | None = None,
-         **given: Any) -> dict[str, Any]:
+def span(
+    trace: object,
+    name: str,
+    start_ms: float,
+    ms: float,
+    *,
+    key: object = "",
+    parent: object = "",
+    kind: int = INTERNAL,
+    events: Sequence[tuple[float, str]] = (),
+    links: Sequence[tuple[object, object]] = (),
+    more: Mapping[str, Any] | None = None,
+    **given: Any,
+) -> dict[str, Any]:
     """A span; `key` and `parent` name ids within the trace, `more` are fields of the span, the rest (`__` for a dot) and `attributes` its attributes."""
-    told = {name_.replace("__", "."): item for name_, item in given.items() if name_ != "attributes"} | dict(given.get("attributes", {}))
+    told = {
+        name_.replace("__", "."): item for name_, item in given.items() if name_ != "attributes"
+    } | dict(given.get("attributes", {}))
     out: dict[str, Any] = {
-        "traceId": trace_id(trace), "spanId": span_id((trace, key or name)), "name": name, "kind": kind, "startTimeUnixNano": ns(start_ms),
-        "endTimeUnixNano": ns(start_ms + ms), "attributes": attributes(told)}
+        "traceId": trace_id(trace),
+        "spanId": span_id((trace, key or name)),
+        "name": name,
+        "kind": kind,
+        "startTimeUnixNano": ns(start_ms),
+        "endTimeUnixNano": ns(start_ms + ms),
+        "attributes": attributes(told),
+    }
     if parent:
         out["parentSpanId"] = span_id((trace, parent))
     if events:
@@ -62,18 +81,46 @@ def span(trace: object, name: str, start_ms: float, ms: float, *, key: object = 
     return out | dict(more or {})
 
 
-def chat(trace: object, start_ms: float, ms: float, *, parent: object, key: object = "chat", ttft_s: float | None = None, output: int = 50,
-         **more: Any) -> dict[str, Any]:
+def chat(
+    trace: object,
+    start_ms: float,
+    ms: float,
+    *,
+    parent: object,
+    key: object = "chat",
+    ttft_s: float | None = None,
+    output: int = 50,
+    **more: Any,
+) -> dict[str, Any]:
     """A model call in the conventions' words."""
-    told = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.provider.name": "openai", "gen_ai.usage.input_tokens": 100,
-            "gen_ai.usage.output_tokens": output} | ({} if ttft_s is None else {"gen_ai.response.time_to_first_chunk": ttft_s})
-    return span(trace, "chat m", start_ms, ms, key=key, parent=parent, kind=CLIENT, **({"attributes": told} | more))
+    told = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "m",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.usage.input_tokens": 100,
+        "gen_ai.usage.output_tokens": output,
+    } | ({} if ttft_s is None else {"gen_ai.response.time_to_first_chunk": ttft_s})
+    return span(
+        trace,
+        "chat m",
+        start_ms,
+        ms,
+        key=key,
+        parent=parent,
+        kind=CLIENT,
+        **({"attributes": told} | more),
+    )
 
 
-def resource(service: str, spans: Sequence[Mapping[str, Any]], scope: str = "", **more: Any) -> dict[str, Any]:
+def resource(
+    service: str, spans: Sequence[Mapping[str, Any]], scope: str = "", **more: Any
+) -> dict[str, Any]:
     """Spans of one service and scope; further arguments (`__` for a dot) are attributes of the resource."""
     told = {"service.name": service} | {key.replace("__", "."): item for key, item in more.items()}
-    return {"resource": {"attributes": attributes(told)}, "scopeSpans": [{"scope": {"name": scope}, "spans": list(spans)}]}
+    return {
+        "resource": {"attributes": attributes(told)},
+        "scopeSpans": [{"scope": {"name": scope}, "spans": list(spans)}],
+    }
 
 
 def write(path: Path, *resources: Mapping[str, Any]) -> None:

@@ -28,7 +28,11 @@ FOLDER = Path(__file__).parent
 _STEPS = ("import", "post", "run")
 _TESTS = ("is", "near", "at_least", "at_most", "one_of", "contains", "without")
 _COMMON = {"fresh", "says", "right"}
-_KEYS = {"import": {"import", "exit", *_COMMON}, "post": {"post", "to", "type", "encoding", "status", *_COMMON}, "run": {"run", "exit", *_COMMON}}
+_KEYS = {
+    "import": {"import", "exit", *_COMMON},
+    "post": {"post", "to", "type", "encoding", "status", *_COMMON},
+    "run": {"run", "exit", *_COMMON},
+}
 _RIGHT = {"json", "sql", "tolerance", *_TESTS}
 
 
@@ -56,21 +60,33 @@ class Case:
         for number, step in enumerate(self.told["step"], 1):
             kind = next((name for name in _STEPS if name in step), None)
             if kind is None or step.keys() - _KEYS[kind]:
-                raise ValueError(f"{self.folder.name}, step {number}: not a step, or a key that is not known: {sorted(step)}")
+                raise ValueError(
+                    f"{self.folder.name}, step {number}: not a step, or a key that is not known: {sorted(step)}"
+                )
             if step.get("fresh"):
                 self._stop()
                 self.db = self.work / f"case-{number}.db"
-            do: Mapping[str, Callable[[dict[str, Any]], None]] = {"import": self._import, "post": self._post, "run": self._command}
+            do: Mapping[str, Callable[[dict[str, Any]], None]] = {
+                "import": self._import,
+                "post": self._post,
+                "run": self._command,
+            }
             do[kind](step)
             for words in step.get("says", ()):
-                assert words in self._said, f"{self._where(number)} does not say {words!r}, but: {self._said[:2000]}"
+                assert words in self._said, (
+                    f"{self._where(number)} does not say {words!r}, but: {self._said[:2000]}"
+                )
             for right in step.get("right", ()):
                 self._check(number, right)
         self._stop()
 
     def _prepare(self) -> None:
         for path in sorted(self.folder.rglob("*")):
-            if path.is_file() and path.name not in ("case.toml", "make.py") and "__pycache__" not in path.parts:
+            if (
+                path.is_file()
+                and path.name not in ("case.toml", "make.py")
+                and "__pycache__" not in path.parts
+            ):
                 to = self.work / path.relative_to(self.folder)
                 to.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, to)
@@ -95,7 +111,11 @@ class Case:
         return ["--config", str(self.work / "overrun.toml")] if "config" in self.told else []
 
     def _import(self, step: dict[str, Any]) -> None:
-        paths = [str(path) for pattern in step["import"] for path in (sorted(self.work.glob(pattern)) or [self.work / pattern])]
+        paths = [
+            str(path)
+            for pattern in step["import"]
+            for path in (sorted(self.work.glob(pattern)) or [self.work / pattern])
+        ]
         self._overrun(["import", *paths], step.get("exit", 0))
 
     def _command(self, step: dict[str, Any]) -> None:
@@ -105,7 +125,9 @@ class Case:
         self._stop()
         done = CliRunner().invoke(app, [*arguments, "--db", str(self.db), *self._configured()])
         self._said = done.output
-        assert done.exit_code == code, f"{self.folder.name}: `overrun {' '.join(arguments)}` ended with {done.exit_code}: {done.output[:2000]}"
+        assert done.exit_code == code, (
+            f"{self.folder.name}: `overrun {' '.join(arguments)}` ended with {done.exit_code}: {done.output[:2000]}"
+        )
         try:
             self._answer = json.loads(done.stdout)
         except ValueError:
@@ -114,11 +136,24 @@ class Case:
     def _post(self, step: dict[str, Any]) -> None:
         if self._server is None:
             self._server = self._start_server(self.db, environment={"OVERRUN_QUIET_S": "0.1"})
-        headers = {"content-type": step.get("type", "application/json")} | ({"content-encoding": step["encoding"]} if "encoding" in step else {})
-        answer = httpx.post(f"{self._server.http}{step.get('to', '/v1/traces')}", content=(self.work / step["post"]).read_bytes(), headers=headers, timeout=60)
+        headers = {"content-type": step.get("type", "application/json")} | (
+            {"content-encoding": step["encoding"]} if "encoding" in step else {}
+        )
+        answer = httpx.post(
+            f"{self._server.http}{step.get('to', '/v1/traces')}",
+            content=(self.work / step["post"]).read_bytes(),
+            headers=headers,
+            timeout=60,
+        )
         self._said = answer.text
-        assert answer.status_code == step.get("status", 200), f"{self.folder.name}: {answer.status_code} {answer.text[:2000]}"
-        self._answer = answer.json() if answer.headers.get("content-type", "").startswith("application/json") else None
+        assert answer.status_code == step.get("status", 200), (
+            f"{self.folder.name}: {answer.status_code} {answer.text[:2000]}"
+        )
+        self._answer = (
+            answer.json()
+            if answer.headers.get("content-type", "").startswith("application/json")
+            else None
+        )
 
     def _stop(self) -> None:
         if self._server is not None:
@@ -128,13 +163,16 @@ class Case:
     def _check(self, number: int, right: dict[str, Any]) -> None:
         if right.keys() - _RIGHT or ("sql" in right) == ("json" in right):
             raise ValueError(f"{self._where(number)}: not a right value: {right}")
-        found = at_path(self._answer, right["json"]) if "json" in right else self._query(right["sql"])
+        found = (
+            at_path(self._answer, right["json"]) if "json" in right else self._query(right["sql"])
+        )
         tests = [name for name in _TESTS if name in right]
         if not tests:
             raise ValueError(f"{self._where(number)}: nothing is compared: {right}")
         for name in tests:
             assert holds(name, found, right[name], right.get("tolerance", 0.0)), (
-                f"{self._where(number)}: {right.get('json') or right.get('sql')} is {found!r}, right is {name} {right[name]!r}")
+                f"{self._where(number)}: {right.get('json') or right.get('sql')} is {found!r}, right is {name} {right[name]!r}"
+            )
 
     def _query(self, query: str) -> Any:
         """The only value, else the rows as lists."""
@@ -151,8 +189,11 @@ def at_path(value: Any, path: str) -> Any:
     """What stands at `a.b.0.c` of a JSON value; `a[b=c]` is the first item of list `a` whose `b` is `c`. None where there is nothing."""
     for part in path.split("."):
         name, _, wanted = part.rstrip("]").partition("[")
-        value = value[int(name)] if isinstance(value, list) and name.lstrip("-").isdigit() and int(name) < len(value) else (
-            value.get(name) if isinstance(value, dict) else None)
+        value = (
+            value[int(name)]
+            if isinstance(value, list) and name.lstrip("-").isdigit() and int(name) < len(value)
+            else (value.get(name) if isinstance(value, dict) else None)
+        )
         if wanted and isinstance(value, list):
             key, _, of = wanted.partition("=")
             value = next((item for item in value if str(item.get(key)) == of), None)
@@ -163,10 +204,16 @@ def holds(test: str, found: Any, right: Any, tolerance: float) -> bool:
     """Whether a value is right: `near` allows the tolerance (as a ratio of the right value), "null" stands for nothing."""
     if test == "near":
         if isinstance(right, list):
-            return isinstance(found, list) and len(found) == len(right) and all(holds(test, f, r, tolerance) for f, r in zip(found, right, strict=True))
+            return (
+                isinstance(found, list)
+                and len(found) == len(right)
+                and all(holds(test, f, r, tolerance) for f, r in zip(found, right, strict=True))
+            )
         if isinstance(right, str) or found is None:
             return bool(found == (None if right == "null" else right))
-        return isinstance(found, int | float) and math.isclose(found, right, rel_tol=tolerance, abs_tol=1e-9)
+        return isinstance(found, int | float) and math.isclose(
+            found, right, rel_tol=tolerance, abs_tol=1e-9
+        )
     if test == "is":
         return bool(found == _plain(right))
     if test in ("at_least", "at_most"):
@@ -178,4 +225,10 @@ def holds(test: str, found: Any, right: Any, tolerance: float) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    return [_plain(item) for item in value] if isinstance(value, list) else None if value == "null" else value
+    return (
+        [_plain(item) for item in value]
+        if isinstance(value, list)
+        else None
+        if value == "null"
+        else value
+    )

@@ -22,13 +22,24 @@ def test_every_folder_is_a_small_case_with_its_source() -> None:
     assert sorted(folders) == cases()
     for folder in folders:
         assert re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", folder.name), folder
-        assert {"title", "kind", "source", "step"} <= tomllib.loads((folder / "case.toml").read_text()).keys(), folder
-        assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts) <= _MOST_BYTES, folder
+        assert {"title", "kind", "source", "step"} <= tomllib.loads(
+            (folder / "case.toml").read_text()
+        ).keys(), folder
+        assert (
+            sum(
+                path.stat().st_size
+                for path in folder.rglob("*")
+                if path.is_file() and "__pycache__" not in path.parts
+            )
+            <= _MOST_BYTES
+        ), folder
 
 
 def test_values_are_compared_as_the_format_says() -> None:
     answer = {"stages": [{"stage": "queue", "p50_ms": 10.0}, {"stage": "decode", "p50_ms": None}]}
-    assert at_path(answer, "stages.0.stage") == at_path(answer, "stages[stage=queue].stage") == "queue"
+    assert (
+        at_path(answer, "stages.0.stage") == at_path(answer, "stages[stage=queue].stage") == "queue"
+    )
     assert at_path(answer, "stages[stage=post].p50_ms") is None
     assert holds("near", [[1.0, None, "a"]], [[1.04, "null", "a"]], 0.05)
     assert not holds("near", 1.0, 1.06, 0.05)

@@ -63,31 +63,74 @@ class FakeApi(ThreadingHTTPServer):
     def answer(self, path: str, parameters: Mapping[str, str]) -> Any:
         if path.startswith("traces/"):
             if path.endswith(GONE):
-                raise UnknownTrace(f"no span of trace {GONE} is stored: it may have expired, or another --db holds it")
+                raise UnknownTrace(
+                    f"no span of trace {GONE} is stored: it may have expired, or another --db holds it"
+                )
             return a_trace(path.removeprefix("traces/"), spans=TRACE_SPANS)
         if path == "whatif":
             return listed()
         if path == "predictor":
             return self.predictor
-        question = Question.read({name: parameters[name] for name in PARAMETERS if name in parameters}, self.settings, now=T0, default_since="1h")
+        question = Question.read(
+            {name: parameters[name] for name in PARAMETERS if name in parameters},
+            self.settings,
+            now=T0,
+            default_since="1h",
+        )
         if path.startswith("whatif/"):
             fix = path.removeprefix("whatif/")
-            own = {parameter.name: parameters[parameter.name] for parameter in catalogue.parameters(fix) if parameter.name in parameters}
-            return catalogue.ask(gather(self.con.cursor(), question, parameters.get("metric")), fix, own)
-        con, window, slo, metric = self.con.cursor(), question.window, question.slo, parameters.get("metric", "e2e")
-        numbers = {name: float(parameters[name]) for name in ("min_ms", "max_ms") if name in parameters}
+            own = {
+                parameter.name: parameters[parameter.name]
+                for parameter in catalogue.parameters(fix)
+                if parameter.name in parameters
+            }
+            return catalogue.ask(
+                gather(self.con.cursor(), question, parameters.get("metric")), fix, own
+            )
+        con, window, slo, metric = (
+            self.con.cursor(),
+            question.window,
+            question.slo,
+            parameters.get("metric", "e2e"),
+        )
+        numbers = {
+            name: float(parameters[name]) for name in ("min_ms", "max_ms") if name in parameters
+        }
         return {
             "report": lambda: reports.build(con, window, slo, question.budgets, sought=self.sought),
-            "series": lambda: series(con, window, slo, metric), "heatmap": lambda: heatmap(con, window, slo, metric),
-            "stages": lambda: stages_of(reports.build(con, window, slo, question.budgets, with_findings=False)),
+            "series": lambda: series(con, window, slo, metric),
+            "heatmap": lambda: heatmap(con, window, slo, metric),
+            "stages": lambda: stages_of(
+                reports.build(con, window, slo, question.budgets, with_findings=False)
+            ),
             "requests": lambda: list_requests(
-                con, window, sort=parameters.get("sort", "e2e"), limit=int(parameters.get("limit", 200)), metric=metric, **numbers),
-            "holdings": lambda: holdings(con, window), "burn": lambda: burn(con, window, slo, T0),
-            "engine": lambda: engine_course(con, window, slo, metric), "indicators": lambda: engine_view(con, window, slo),
-            "cohorts": lambda: cohorts(con, window, slo, metric, parse_box(
-                parameters.get("box_from"), parameters.get("box_to"), numbers.get("min_ms"), numbers.get("max_ms"))),
+                con,
+                window,
+                sort=parameters.get("sort", "e2e"),
+                limit=int(parameters.get("limit", 200)),
+                metric=metric,
+                **numbers,
+            ),
+            "holdings": lambda: holdings(con, window),
+            "burn": lambda: burn(con, window, slo, T0),
+            "engine": lambda: engine_course(con, window, slo, metric),
+            "indicators": lambda: engine_view(con, window, slo),
+            "cohorts": lambda: cohorts(
+                con,
+                window,
+                slo,
+                metric,
+                parse_box(
+                    parameters.get("box_from"),
+                    parameters.get("box_to"),
+                    numbers.get("min_ms"),
+                    numbers.get("max_ms"),
+                ),
+            ),
             "doctor": lambda: examine(con, window),
-            "compare": lambda: compare(con, read_sides(window, parameters["before"], parameters["after"], T0), slo),
+            "compare": lambda: compare(
+                con, read_sides(window, parameters["before"], parameters["after"], T0), slo
+            ),
         }[path]()
 
 
@@ -101,9 +144,17 @@ class _Handler(BaseHTTPRequestHandler):
         if not body:
             with self.server.lock:
                 self.server.asked.append((path, parameters))
-                known = (path, *sorted(parameters.items()), self.server.sought, id(self.server.predictor), id(self.server.settings))
+                known = (
+                    path,
+                    *sorted(parameters.items()),
+                    self.server.sought,
+                    id(self.server.predictor),
+                    id(self.server.settings),
+                )
                 try:
-                    body = self.server.kept.get(known) or encode(self.server.answer(path, parameters))
+                    body = self.server.kept.get(known) or encode(
+                        self.server.answer(path, parameters)
+                    )
                     self.server.kept[known] = body
                 except AnalysisError as error:
                     status, body = 400, msgspec.json.encode({"error": str(error)})
@@ -131,18 +182,65 @@ def fake_api(con: duckdb.DuckDBPyConnection) -> Iterator[FakeApi]:
 def a_trace(trace_id: str = "a" * 32, *, name: str = "GET /ask", spans: int = 3) -> Trace:
     """A request of 1,000 ms: retrieval 200 ms on the path, a parallel lookup off it, a model call with its first token at 600 ms."""
     rows = [
-        _span("r", None, 0, name, "other", 0.0, 1000.0, 100.0), _span("s", "r", 1, "search", "retrieval", 0.0, 200.0, 200.0),
-        _span("p", "r", 1, "cache lookup", "tool", 0.0, 150.0, 0.0), _span("m", "r", 1, "chat", "model", 300.0, 700.0, 700.0)]
-    rows += [_span(f"x{i}", "r", 1, f"tiny {i}", "tool", 1.0 * i, 0.5, 0.0) for i in range(max(spans - 4, 0))]
-    path = [("s", "retrieval", 0.0, 200.0), ("r", "other", 200.0, 300.0), ("m", "first_token", 300.0, 600.0), ("m", "decode", 600.0, 1000.0)]
+        _span("r", None, 0, name, "other", 0.0, 1000.0, 100.0),
+        _span("s", "r", 1, "search", "retrieval", 0.0, 200.0, 200.0),
+        _span("p", "r", 1, "cache lookup", "tool", 0.0, 150.0, 0.0),
+        _span("m", "r", 1, "chat", "model", 300.0, 700.0, 700.0),
+    ]
+    rows += [
+        _span(f"x{i}", "r", 1, f"tiny {i}", "tool", 1.0 * i, 0.5, 0.0)
+        for i in range(max(spans - 4, 0))
+    ]
+    path = [
+        ("s", "retrieval", 0.0, 200.0),
+        ("r", "other", 200.0, 300.0),
+        ("m", "first_token", 300.0, 600.0),
+        ("m", "decode", 600.0, 1000.0),
+    ]
     return Trace(
-        trace_id=trace_id, service="rag", route="/ask", start="2026-11-20T10:00:00Z", e2e_ms=1000.0, ttft_ms=600.0, wait_user_ms=0.0,
-        stages={"retrieval": 200.0, "other": 100.0, "first_token": 300.0, "decode": 400.0}, spans=rows,
-        path=[PathPiece(span_id=span, stage=stage, from_ms=start, to_ms=end) for span, stage, start, end in path])
+        trace_id=trace_id,
+        service="rag",
+        route="/ask",
+        start="2026-11-20T10:00:00Z",
+        e2e_ms=1000.0,
+        ttft_ms=600.0,
+        wait_user_ms=0.0,
+        stages={"retrieval": 200.0, "other": 100.0, "first_token": 300.0, "decode": 400.0},
+        spans=rows,
+        path=[
+            PathPiece(span_id=span, stage=stage, from_ms=start, to_ms=end)
+            for span, stage, start, end in path
+        ],
+    )
 
 
-def _span(span_id: str, parent: str | None, depth: int, name: str, stage: str, start: float, duration: float, on_path: float) -> TraceSpan:
+def _span(
+    span_id: str,
+    parent: str | None,
+    depth: int,
+    name: str,
+    stage: str,
+    start: float,
+    duration: float,
+    on_path: float,
+) -> TraceSpan:
     return TraceSpan(
-        span_id=span_id, parent_span_id=parent, depth=depth, service="rag", instance=None, name=name, stage=stage, role="plain", start_ms=start,
-        duration_ms=duration, path_ms=on_path, error=False, model=None, input_tokens=None, output_tokens=None, ttft_ms=None, inferred_parent=False,
-        clock_shifted=False)
+        span_id=span_id,
+        parent_span_id=parent,
+        depth=depth,
+        service="rag",
+        instance=None,
+        name=name,
+        stage=stage,
+        role="plain",
+        start_ms=start,
+        duration_ms=duration,
+        path_ms=on_path,
+        error=False,
+        model=None,
+        input_tokens=None,
+        output_tokens=None,
+        ttft_ms=None,
+        inferred_parent=False,
+        clock_shifted=False,
+    )

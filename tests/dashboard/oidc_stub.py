@@ -39,20 +39,38 @@ class Provider(ThreadingHTTPServer):
         """What anybody may read."""
         return {
             "/.well-known/openid-configuration": {
-                "issuer": self.url, "authorization_endpoint": f"{self.url}/authorize", "token_endpoint": f"{self.url}/token",
-                "jwks_uri": f"{self.url}/jwks", "end_session_endpoint": f"{self.url}/end", "response_types_supported": ["code"],
-                "subject_types_supported": ["public"], "id_token_signing_alg_values_supported": ["RS256"], "code_challenge_methods_supported": ["S256"]},
-            "/jwks": {"keys": [self.key.as_dict(private=False)]}}
+                "issuer": self.url,
+                "authorization_endpoint": f"{self.url}/authorize",
+                "token_endpoint": f"{self.url}/token",
+                "jwks_uri": f"{self.url}/jwks",
+                "end_session_endpoint": f"{self.url}/end",
+                "response_types_supported": ["code"],
+                "subject_types_supported": ["public"],
+                "id_token_signing_alg_values_supported": ["RS256"],
+                "code_challenge_methods_supported": ["S256"],
+            },
+            "/jwks": {"keys": [self.key.as_dict(private=False)]},
+        }
 
     def sign_in_page(self, asked: dict[str, str]) -> str:
         """Who are you? One user, who may also say no."""
-        if (asked["client_id"], asked["redirect_uri"], asked["response_type"]) != (CLIENT, self.redirect_uri, "code"):
+        if (asked["client_id"], asked["redirect_uri"], asked["response_type"]) != (
+            CLIENT,
+            self.redirect_uri,
+            "code",
+        ):
             raise ValueError("unknown client or address")
         code = secrets.token_urlsafe(24)
         self.codes[code] = asked
         self.issued.append(code)
-        yes, no = ({"code": code, "state": asked["state"]}, {"error": "access_denied", "state": asked["state"]})
-        ways = {f"Continue as {USER}": f"{self.redirect_uri}?{urlencode(yes)}", "No": f"{self.redirect_uri}?{urlencode(no)}"}
+        yes, no = (
+            {"code": code, "state": asked["state"]},
+            {"error": "access_denied", "state": asked["state"]},
+        )
+        ways = {
+            f"Continue as {USER}": f"{self.redirect_uri}?{urlencode(yes)}",
+            "No": f"{self.redirect_uri}?{urlencode(no)}",
+        }
         links = [f'<a href="{html.escape(to)}">{name}</a>' for name, to in ways.items()]
         return f"<title>sign in</title>{' '.join(links)}"
 
@@ -60,14 +78,41 @@ class Provider(ThreadingHTTPServer):
         """Tokens for a code, once, to the client that knows the secret and the verifier."""
         wanted = "Basic " + base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
         asked = self.codes.pop(sent.get("code", ""), {})
-        challenge = base64.urlsafe_b64encode(hashlib.sha256(sent.get("code_verifier", "").encode()).digest()).rstrip(b"=").decode()
-        if authorization != wanted or not asked or asked.get("code_challenge") != challenge or sent.get("redirect_uri") != self.redirect_uri:
+        challenge = (
+            base64.urlsafe_b64encode(
+                hashlib.sha256(sent.get("code_verifier", "").encode()).digest()
+            )
+            .rstrip(b"=")
+            .decode()
+        )
+        if (
+            authorization != wanted
+            or not asked
+            or asked.get("code_challenge") != challenge
+            or sent.get("redirect_uri") != self.redirect_uri
+        ):
             raise ValueError("invalid_grant")
         now = int(time.time())
-        claims = {"iss": self.url, "aud": CLIENT, "sub": "u1", "email": USER, "nonce": asked["nonce"], "iat": now, "exp": now + 600}
-        id_token, access_token = jwt.encode({"alg": "RS256", "kid": "stub"}, claims, self.key), secrets.token_urlsafe(24)
+        claims = {
+            "iss": self.url,
+            "aud": CLIENT,
+            "sub": "u1",
+            "email": USER,
+            "nonce": asked["nonce"],
+            "iat": now,
+            "exp": now + 600,
+        }
+        id_token, access_token = (
+            jwt.encode({"alg": "RS256", "kid": "stub"}, claims, self.key),
+            secrets.token_urlsafe(24),
+        )
         self.issued += [id_token, access_token]
-        return {"id_token": id_token, "access_token": access_token, "token_type": "Bearer", "expires_in": 600}
+        return {
+            "id_token": id_token,
+            "access_token": access_token,
+            "token_type": "Bearer",
+            "expires_in": 600,
+        }
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -80,14 +125,20 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, json.dumps(documents[parts.path]), "application/json")
         elif parts.path == "/authorize":
             self._checked(lambda: self.server.sign_in_page(asked), "text/html")
-        elif parts.path == "/end" and asked.get("post_logout_redirect_uri") == self.server.redirect_uri:
+        elif (
+            parts.path == "/end"
+            and asked.get("post_logout_redirect_uri") == self.server.redirect_uri
+        ):
             self._answer(302, "", "text/plain", location=self.server.redirect_uri)
         else:
             self._answer(204, "", "text/plain")
 
     def do_POST(self) -> None:
         sent = dict(parse_qsl(self.rfile.read(int(self.headers["content-length"])).decode()))
-        self._checked(lambda: json.dumps(self.server.tokens(sent, self.headers.get("authorization", ""))), "application/json")
+        self._checked(
+            lambda: json.dumps(self.server.tokens(sent, self.headers.get("authorization", ""))),
+            "application/json",
+        )
 
     def _checked(self, make, kind: str) -> None:
         try:

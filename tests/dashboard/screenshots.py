@@ -31,7 +31,14 @@ WIDTH = 1280
 FREQUENT = 224
 # What each page shows beside the window: a fix that is arithmetic, so that no engine has to be fitted first.
 MORE = {"whatif": {"fix": "clip", "p_stage": "prefill", "p_limit_ms": "300"}}
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 def main() -> None:
@@ -49,18 +56,37 @@ def main() -> None:
             simulated(server.http, window)
             port = launch.pick_port(0)
             artifact = Path(folder) / "artifact"
-            train = [sys.executable, "-m", "overrun", "train", "--url", server.http, "--out", str(artifact)]
+            train = [
+                sys.executable,
+                "-m",
+                "overrun",
+                "train",
+                "--url",
+                server.http,
+                "--out",
+                str(artifact),
+            ]
             subprocess.run(train, check=True, capture_output=True, cwd=ROOT)
             shown = launch.run(server.http, port, artifact=artifact)
             base = launch.wait_ready(shown, port)
             with sync_playwright() as playwright:
-                chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+                chromium = (
+                    shutil.which("chromium")
+                    or shutil.which("chromium-browser")
+                    or shutil.which("google-chrome")
+                )
                 browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
                 for look in ("light", "dark"):
-                    context = browser.new_context(color_scheme=look, viewport={"width": WIDTH, "height": 800})
+                    context = browser.new_context(
+                        color_scheme=look, viewport={"width": WIDTH, "height": 800}
+                    )
                     for name in wanted:
                         query = urlencode(window | MORE.get(name, {}))
-                        draw(context, f"{base}/{'' if name == 'verdict' else name}?{query}", OUT / f"{name}-{look}.png")
+                        draw(
+                            context,
+                            f"{base}/{'' if name == 'verdict' else name}?{query}",
+                            OUT / f"{name}-{look}.png",
+                        )
                 browser.close()
         finally:
             if shown is not None:
@@ -72,9 +98,29 @@ def main() -> None:
 
 def incident(base: str, folder: Path) -> dict[str, str]:
     """Send ten simulated minutes in which an application loses its prefix cache half way; returns the window."""
-    scenario = ["prefix_cache_lost", "--severity", "easy", "--seed", "7", "--no-fixes", "--no-confounders", "--out", str(folder)]
-    subprocess.run([sys.executable, "-m", "overrun.sample_traces.simulate", *scenario], check=True, capture_output=True, cwd=ROOT)
-    subprocess.run([sys.executable, "-m", "overrun", "import", str(folder), "--url", base], check=True, capture_output=True, cwd=ROOT)
+    scenario = [
+        "prefix_cache_lost",
+        "--severity",
+        "easy",
+        "--seed",
+        "7",
+        "--no-fixes",
+        "--no-confounders",
+        "--out",
+        str(folder),
+    ]
+    subprocess.run(
+        [sys.executable, "-m", "overrun.sample_traces.simulate", *scenario],
+        check=True,
+        capture_output=True,
+        cwd=ROOT,
+    )
+    subprocess.run(
+        [sys.executable, "-m", "overrun", "import", str(folder), "--url", base],
+        check=True,
+        capture_output=True,
+        cwd=ROOT,
+    )
     truth = json.loads((folder / "truth.json").read_text())
     return {"from": truth["start"], "to": truth["end"], "slo": "ttft:800 e2el:6000"}
 
@@ -91,7 +137,10 @@ def settled(base: str) -> None:
 def simulated(base: str, window: dict[str, str]) -> None:
     """Wait until fixes are simulated, so that light and dark say the same."""
     deadline = time.monotonic() + 120
-    while SIMULATING in httpx.get(f"{base}/api/v1/report", params=window, trust_env=False, timeout=60).text:
+    while (
+        SIMULATING
+        in httpx.get(f"{base}/api/v1/report", params=window, trust_env=False, timeout=60).text
+    ):
         if time.monotonic() > deadline:
             raise SystemExit("not simulated within two minutes")
         time.sleep(0.5)
@@ -102,9 +151,13 @@ def draw(context: Any, url: str, to: Path) -> None:
     page = context.new_page()
     page.goto(url)
     page.wait_for_selector(".ov-box", timeout=60_000)
-    page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=120_000)
+    page.wait_for_selector(
+        '[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=120_000
+    )
     page.wait_for_timeout(2_000)
-    height = page.evaluate("document.querySelector('[data-testid=stMainBlockContainer]').getBoundingClientRect().height")
+    height = page.evaluate(
+        "document.querySelector('[data-testid=stMainBlockContainer]').getBoundingClientRect().height"
+    )
     page.set_viewport_size({"width": WIDTH, "height": int(height) + 70})
     page.wait_for_timeout(800)
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
@@ -119,7 +172,11 @@ def in_few_colours(pixels: np.ndarray) -> Image.Image:
     packed = pixels.astype(np.int64) @ np.array([65536, 256, 1])
     colours, place, count = np.unique(packed, return_inverse=True, return_counts=True)
     parts = np.stack([colours >> 16, colours >> 8 & 255, colours & 255], axis=1)
-    off, nearest, kept = np.full(len(colours), np.iinfo(np.int64).max), np.zeros(len(colours), np.int64), []
+    off, nearest, kept = (
+        np.full(len(colours), np.iinfo(np.int64).max),
+        np.zeros(len(colours), np.int64),
+        [],
+    )
     while len(kept) < min(256, len(colours)):
         chosen = int(np.argmax(count * (off > 0) if len(kept) < FREQUENT else count * off))
         distance = ((parts - parts[chosen]) ** 2).sum(axis=1)

@@ -45,7 +45,9 @@ def test_an_answer_that_is_not_whole_is_asked_anew_within_seconds() -> None:
     store.time = PART_S
     assert store.answers.get("report", store._ask, whole=lambda count: count > 1) == 1
     store.time = PART_S + 1
-    assert store.answers.get("report", store._ask, whole=lambda count: count > 1, part_s=FRESH_S) == 1  # who need not have it whole does not wait
+    assert (
+        store.answers.get("report", store._ask, whole=lambda count: count > 1, part_s=FRESH_S) == 1
+    )  # who need not have it whole does not wait
     assert store.answers.get("report", store._ask, whole=lambda count: count > 1) == 2
     store.time = KEEP_S
     assert store.answers.get("report", store._ask, whole=lambda count: count > 1) == 2
@@ -98,7 +100,10 @@ def test_ten_who_want_the_same_ask_once() -> None:
         return store._ask()
 
     heard: list[int] = []
-    threads = [threading.Thread(target=lambda: heard.append(store.answers.get("report", slow))) for _ in range(10)]
+    threads = [
+        threading.Thread(target=lambda: heard.append(store.answers.get("report", slow)))
+        for _ in range(10)
+    ]
     threads[0].start()
     assert started.wait(10)
     for thread in threads[1:]:

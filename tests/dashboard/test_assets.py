@@ -14,20 +14,35 @@ def assets() -> Assets:
     return Assets()
 
 
-def answered(assets: Assets, path: str, headers: dict[str, str] | None = None, method: str = "GET") -> tuple[dict[str, str], bytes]:
+def answered(
+    assets: Assets, path: str, headers: dict[str, str] | None = None, method: str = "GET"
+) -> tuple[dict[str, str], bytes]:
     """What a browser gets; whatever is passed on says so."""
     sent: list[Any] = []
 
     async def behind(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"from", b"behind")]})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"from", b"behind")]}
+        )
         await send({"type": "http.response.body", "body": b"behind"})
 
     async def keep(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": method, "path": path,
-             "headers": [(name.encode(), value.encode()) for name, value in ({"accept-encoding": "gzip"} if headers is None else headers).items()]}
-    asyncio.run(ServeAssets(behind, assets, frozenset({"/", "/budget"}), frozenset({"/budget"}))(scope, None, keep))  # type: ignore[arg-type]
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "headers": [
+            (name.encode(), value.encode())
+            for name, value in ({"accept-encoding": "gzip"} if headers is None else headers).items()
+        ],
+    }
+    asyncio.run(
+        ServeAssets(behind, assets, frozenset({"/", "/budget"}), frozenset({"/budget"}))(
+            scope, None, keep
+        )
+    )  # type: ignore[arg-type]
     return {name.decode(): value.decode() for name, value in sent[0]["headers"]}, sent[1]["body"]
 
 
@@ -50,13 +65,26 @@ def test_a_font_is_not_compressed_again(assets: Assets) -> None:
     assert body[:4] == b"wOF2"
 
 
-@pytest.mark.parametrize("path", ["/static/js/../../index.html", "/static/..%2f..%2fconfig.py", "/static/js/none.js", "/static//etc/passwd", "/healthz"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/js/../../index.html",
+        "/static/..%2f..%2fconfig.py",
+        "/static/js/none.js",
+        "/static//etc/passwd",
+        "/healthz",
+    ],
+)
 def test_nothing_else_is_answered_from_the_folder(assets: Assets, path: str) -> None:
     assert answered(assets, path)[1] == b"behind"
 
 
-@pytest.mark.parametrize("headers", [{}, {"accept-encoding": "br"}, {"accept-encoding": "gzip", "range": "bytes=0-1"}])
-def test_who_does_not_read_gzip_is_answered_by_streamlit(assets: Assets, headers: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "headers", [{}, {"accept-encoding": "br"}, {"accept-encoding": "gzip", "range": "bytes=0-1"}]
+)
+def test_who_does_not_read_gzip_is_answered_by_streamlit(
+    assets: Assets, headers: dict[str, str]
+) -> None:
     (path,) = assets.paths(["Html"])
     assert answered(assets, path, headers)[1] == b"behind"
 

@@ -8,7 +8,12 @@ from overrun.dashboard.box import Box
 from tests.analysis.builders import at
 
 
-@given(start=st.integers(0, 10**6), length=st.integers(1, 10**6), low=st.floats(0.01, 1e4), times=st.floats(1.01, 100.0))
+@given(
+    start=st.integers(0, 10**6),
+    length=st.integers(1, 10**6),
+    low=st.floats(0.01, 1e4),
+    times=st.floats(1.01, 100.0),
+)
 def test_a_box_survives_its_url(start: int, length: int, low: float, times: float) -> None:
     box = Box(at(start), at(start + length), low, low * times)
     read = Box.read(box.text())
@@ -19,8 +24,18 @@ def test_a_box_survives_its_url(start: int, length: int, low: float, times: floa
     assert len(box.text()) < 60
 
 
-@pytest.mark.parametrize("text", [
-    "", "x", "20261120T100000-20261120T090000_1-2", "20261120T100000-20261120T110000_2-1", "20261320T100000-20261120T110000_1-2",
-    "20261120T100000-20261120T110000_1-2<script>", "20261120T100000-20261120T110000_e-2", "20261120T100000-20261120T110000_1-1e999+"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x",
+        "20261120T100000-20261120T090000_1-2",
+        "20261120T100000-20261120T110000_2-1",
+        "20261320T100000-20261120T110000_1-2",
+        "20261120T100000-20261120T110000_1-2<script>",
+        "20261120T100000-20261120T110000_e-2",
+        "20261120T100000-20261120T110000_1-1e999+",
+    ],
+)
 def test_what_is_no_box_is_none(text: str) -> None:
     assert Box.read(text) is None

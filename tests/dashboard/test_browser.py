@@ -37,7 +37,9 @@ def test_the_verdict_is_the_apis(servers: dict[str, Site], opened: Open) -> None
     assert report["verdict"]["sentence"] in text
     for metric in ("ttft", "e2e"):
         stats = report["latency"][f"{metric}_ms"]
-        assert {say_ms(stats[name]) for name in ("p50", "p95", "p99")} <= set(re.findall(r"[\d.]+ m?s", text))
+        assert {say_ms(stats[name]) for name in ("p50", "p95", "p99")} <= set(
+            re.findall(r"[\d.]+ m?s", text)
+        )
     assert say_ratio(report["goodput"]["ratio"]) in text
     assert f"{report['window']['requests']:,} requests" in text
     assert seen.page.locator(".js-plotly-plot").count() == 0
@@ -52,7 +54,10 @@ def test_the_budget_is_the_apis(servers: dict[str, Site], opened: Open) -> None:
     over = [row for row in stages["stages"] if row["over"]]
     for row in over:
         assert f"{say_ms(row['tail_ms'])} of {say_ms(row['budget_ms'])}" in seen.text
-    assert f"{say_ms(stages['typical_ms'])} +{say_ms(stages['slow_ms'] - stages['typical_ms'])} = {say_ms(stages['slow_ms'])}" in seen.text
+    assert (
+        f"{say_ms(stages['typical_ms'])} +{say_ms(stages['slow_ms'] - stages['typical_ms'])} = {say_ms(stages['slow_ms'])}"
+        in seen.text
+    )
     drawn = seen.page.evaluate("[...document.querySelectorAll('.js-plotly-plot')].map(p => p.data)")
     assert drawn[1][0]["y"][-1] == pytest.approx(stages["slow_ms"])
     assert drawn[2][0]["customdata"] == cells["counts"]
@@ -68,15 +73,21 @@ def test_a_chart_is_drawn_once(servers: dict[str, Site], opened: Open) -> None:
             events.on('plotly_beforeplot', () => { window.drawn.push(1) })
         }})""")
     seen.open(servers["demo"], "budget").drawn(3)
-    seen.page.evaluate("document.fonts.ready.then(() => { window.drawn = [] })")  # a font that comes late has words drawn again
+    seen.page.evaluate(
+        "document.fonts.ready.then(() => { window.drawn = [] })"
+    )  # a font that comes late has words drawn again
     seen.page.get_by_role("radio", name="E2E").click()
     seen.page.wait_for_url("**metric=E2E**")
     seen.settle()
-    measured = "[...document.querySelectorAll('.js-plotly-plot')].every(chart => chart.layout.width)"
+    measured = (
+        "[...document.querySelectorAll('.js-plotly-plot')].every(chart => chart.layout.width)"
+    )
     seen.page.wait_for_function(f"window.drawn.length >= 3 && {measured}")
     seen.page.wait_for_timeout(500)
     assert len(seen.page.evaluate("window.drawn")) == 3
-    seen.page.set_viewport_size({"width": 1000, "height": 900})  # a place of another width is drawn anew
+    seen.page.set_viewport_size(
+        {"width": 1000, "height": 900}
+    )  # a place of another width is drawn anew
     seen.page.wait_for_function("window.drawn.length >= 6")
 
 
@@ -99,7 +110,9 @@ def test_traces_lead_to_one_request(servers: dict[str, Site], opened: Open) -> N
     again.page.get_by_role("heading", name=f"Request {rows[5]['trace_id']}").wait_for()
     with seen.page.expect_download() as waiting:
         seen.page.get_by_role("button", name="This trace as JSON").click()
-    assert json.loads(Path(waiting.value.path()).read_text()) == replace(site, window={}).answer(f"traces/{rows[5]['trace_id']}")
+    assert json.loads(Path(waiting.value.path()).read_text()) == replace(site, window={}).answer(
+        f"traces/{rows[5]['trace_id']}"
+    )
     seen.silent()
 
 
@@ -125,7 +138,9 @@ def test_a_box_on_the_heat_map_narrows_the_list(servers: dict[str, Site], opened
     seen.page.get_by_text("In the box:").wait_for()
     seen.page.wait_for_url(re.compile("box="))
     seen.settle()
-    again = opened().open(servers["demo"], "traces", box=parse_qs(urlsplit(seen.page.url).query)["box"][0])
+    again = opened().open(
+        servers["demo"], "traces", box=parse_qs(urlsplit(seen.page.url).query)["box"][0]
+    )
     assert re.findall(r"In the box: .*", again.text) == re.findall(r"In the box: .*", seen.text)
     found = re.search(r"In the box: .*: ([\d,]+) requests", seen.text)
     assert found
@@ -136,7 +151,17 @@ def test_a_box_on_the_heat_map_narrows_the_list(servers: dict[str, Site], opened
 def test_filters_stay_in_the_url_from_page_to_page(servers: dict[str, Site], opened: Open) -> None:
     site = servers["demo"]
     seen = opened().open(site, "verdict", service="vllm-server")
-    assert len(set(seen.page.eval_on_selector_all(".st-key-filters > *", "list => list.map(part => Math.round(part.getBoundingClientRect().bottom))"))) == 1
+    assert (
+        len(
+            set(
+                seen.page.eval_on_selector_all(
+                    ".st-key-filters > *",
+                    "list => list.map(part => Math.round(part.getBoundingClientRect().bottom))",
+                )
+            )
+        )
+        == 1
+    )
     seen.page.get_by_role("link", name="Which stage, and what slow requests do differently").click()
     seen.page.get_by_text("groups over budget").wait_for()
     seen.drawn(3).settle()
@@ -144,7 +169,10 @@ def test_filters_stay_in_the_url_from_page_to_page(servers: dict[str, Site], ope
     assert urlsplit(seen.page.url).path == "/budget"
     assert "service=vllm-server" in query
     assert "slo=ttft" in query
-    for link in (seen.page.get_by_role("link", name="Back to the verdict"), seen.page.get_by_role("link", name="Findings", exact=True)):
+    for link in (
+        seen.page.get_by_role("link", name="Back to the verdict"),
+        seen.page.get_by_role("link", name="Findings", exact=True),
+    ):
         with seen.page.context.expect_page() as tab:
             link.click(modifiers=["Control"])
         shown = urlsplit(tab.value.url)
@@ -158,7 +186,9 @@ def test_filters_stay_in_the_url_from_page_to_page(servers: dict[str, Site], ope
     seen.silent()
 
 
-def test_a_metric_that_nobody_chose_follows_the_verdict(servers: dict[str, Site], opened: Open) -> None:
+def test_a_metric_that_nobody_chose_follows_the_verdict(
+    servers: dict[str, Site], opened: Open
+) -> None:
     """Also where what is judged changes while the page stands: by another limit, or in an incident that moves on."""
     seen = opened().open(servers["demo"], "budget", slo="ttft:1000 e2el:5000")
     metrics = seen.page.get_by_role("radiogroup", name="Metric")
@@ -183,7 +213,9 @@ def test_the_incident_is_solved_in_four_clicks(servers: dict[str, Site], opened:
     seen.page.get_by_role("heading", name=f"Request {finding['exemplars'][0]}").wait_for()
     assert seen.page.locator(".ov-ink").count() >= 1
     fix = finding["fix"]
-    assert f"{fix['title']}: predicted" in " ".join(seen.text.split())  # two clicks from the verdict
+    assert f"{fix['title']}: predicted" in " ".join(
+        seen.text.split()
+    )  # two clicks from the verdict
     assert say_ms(fix["predicted"]["after"]) in seen.text
     link = seen.page.get_by_role("link", name="Try the fix")
     assert f"fix={fix['id']}" in link.get_attribute("href")
@@ -196,17 +228,30 @@ def _headline(seen: Watched) -> str:
     return str(seen.page.locator(".ov-box h1").first.inner_text()).replace("\u00a0", " ")
 
 
-def test_a_slider_moves_the_prediction_and_stands_in_the_url(servers: dict[str, Site], opened: Open) -> None:
+def test_a_slider_moves_the_prediction_and_stands_in_the_url(
+    servers: dict[str, Site], opened: Open
+) -> None:
     site = servers["demo"]
     seen = opened().open(site, "whatif", fix="clip", p_stage="queue", p_limit_ms="500")
     before = _headline(seen)
-    assert say_ms(site.answer("whatif/clip", stage="queue", limit_ms="500", metric="ttft")["predicted"]["after"]) in before
+    assert (
+        say_ms(
+            site.answer("whatif/clip", stage="queue", limit_ms="500", metric="ttft")["predicted"][
+                "after"
+            ]
+        )
+        in before
+    )
     handle = seen.page.get_by_role("slider").first
     handle.focus()
     handle.press("ArrowRight")
     seen.page.wait_for_url("**p_limit_ms=750**")
     seen.settle()
-    wanted = say_ms(site.answer("whatif/clip", stage="queue", limit_ms="750", metric="ttft")["predicted"]["after"])
+    wanted = say_ms(
+        site.answer("whatif/clip", stage="queue", limit_ms="750", metric="ttft")["predicted"][
+            "after"
+        ]
+    )
     seen.page.locator(".ov-box h1", has_text=wanted).first.wait_for()
     _opens_the_same(opened(), seen)
     seen.silent()
@@ -233,11 +278,18 @@ def test_two_windows_are_picked_by_dragging(servers: dict[str, Site], opened: Op
     seen.drag(0.05, 0.3, 0.45, 0.6)
     seen.page.wait_for_url("**after=**")
     query = parse_qs(urlsplit(seen.page.url).query)
-    seen.page.wait_for_function("t => document.querySelector('.ov-box h1').innerText !== t", arg=before)
+    seen.page.wait_for_function(
+        "t => document.querySelector('.ov-box h1').innerText !== t", arg=before
+    )
     first = seen.page.get_by_label("A before").first.get_attribute("placeholder")
-    said = site.answer("compare", before=query.get("before", [first])[0], after=query["after"][0])["sentence"]
+    said = site.answer("compare", before=query.get("before", [first])[0], after=query["after"][0])[
+        "sentence"
+    ]
     # On a busy machine the page may still be at what it showed at first.
-    seen.page.wait_for_function("said => document.querySelector('[data-testid=stMain]').innerText.replace(/\\s+/g, ' ').includes(said)", arg=said)
+    seen.page.wait_for_function(
+        "said => document.querySelector('[data-testid=stMain]').innerText.replace(/\\s+/g, ' ').includes(said)",
+        arg=said,
+    )
     _opens_the_same(opened().open(site, "compare", after=query["after"][0]), seen)
     seen.silent()
 
@@ -249,7 +301,9 @@ def test_what_is_shown_can_be_taken_away(servers: dict[str, Site], opened: Open)
         seen.page.get_by_role("button", name="These requests as CSV").click()
     with open(waiting.value.path(), newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["trace id"] for row in rows] == [row["trace_id"] for row in site.answer("requests", sort="ttft", limit="200")["rows"]]
+    assert [row["trace id"] for row in rows] == [
+        row["trace_id"] for row in site.answer("requests", sort="ttft", limit="200")["rows"]
+    ]
     seen.drawn(1).page.locator(".js-plotly-plot").first.hover()
     with seen.page.expect_download() as waiting:
         seen.page.locator(".modebar-btn").first.click()
@@ -258,7 +312,9 @@ def test_what_is_shown_can_be_taken_away(servers: dict[str, Site], opened: Open)
 
 
 def test_hostile_filter_values_execute_nothing(servers: dict[str, Site], opened: Open) -> None:
-    seen = opened().open(servers["hostile"], "verdict", service=HOSTILE[1], slo="<img src=x onerror=window.pwned=5>")
+    seen = opened().open(
+        servers["hostile"], "verdict", service=HOSTILE[1], slo="<img src=x onerror=window.pwned=5>"
+    )
     assert "refuses this question" in seen.text
     seen.page.get_by_label("Service").click()
     seen.page.get_by_role("option").first.wait_for()
@@ -273,8 +329,15 @@ def test_every_control_is_reached_with_the_keyboard(servers: dict[str, Site], op
     for _ in range(24):
         seen.page.keyboard.press("Tab")
         if seen.page.evaluate("document.activeElement.tagName") in ("A", "SUMMARY"):
-            assert seen.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-        reached.add(seen.page.evaluate("(e => (e.getAttribute('aria-label') || e.innerText || '').trim())(document.activeElement)"))
+            assert (
+                seen.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+                == "solid"
+            )
+        reached.add(
+            seen.page.evaluate(
+                "(e => (e.getAttribute('aria-label') || e.innerText || '').trim())(document.activeElement)"
+            )
+        )
     for name in ("Budget", "Traces", "SLO"):
         assert any(name in found for found in reached), (name, reached)
 
@@ -295,7 +358,9 @@ WATCH = """() => {
 def _badge_moves(seen: Watched, times: int) -> None:
     for _ in range(times):
         before = seen.page.locator(".ov-live").inner_text()
-        seen.page.wait_for_function("t => document.querySelector('.ov-live')?.innerText !== t", arg=before)
+        seen.page.wait_for_function(
+            "t => document.querySelector('.ov-live')?.innerText !== t", arg=before
+        )
 
 
 def test_tiles_follow_the_clock_without_flicker(servers: dict[str, Site], opened: Open) -> None:
@@ -315,7 +380,9 @@ def test_tiles_follow_the_clock_without_flicker(servers: dict[str, Site], opened
     seen.silent()
 
 
-def test_charts_stay_while_nothing_moves_and_a_choice_pauses_the_page(servers: dict[str, Site], opened: Open) -> None:
+def test_charts_stay_while_nothing_moves_and_a_choice_pauses_the_page(
+    servers: dict[str, Site], opened: Open
+) -> None:
     live = replace(servers["demo"], window={"since": "15m", "service": "chosen"})
     send_made(live.api, timedelta(seconds=200), 2, ["chosen"])
     settled(live.api)
@@ -343,8 +410,12 @@ def test_charts_stay_while_nothing_moves_and_a_choice_pauses_the_page(servers: d
 _PHONE = 390
 
 
-@pytest.mark.parametrize("held", ["demo", "hostile", "one", "metrics-missing", "client-only", "empty"])
-def test_every_page_of_every_data_set_is_drawn_in_silence_light_and_dark(servers: dict[str, Site], opened: Open, held: str) -> None:
+@pytest.mark.parametrize(
+    "held", ["demo", "hostile", "one", "metrics-missing", "client-only", "empty"]
+)
+def test_every_page_of_every_data_set_is_drawn_in_silence_light_and_dark(
+    servers: dict[str, Site], opened: Open, held: str
+) -> None:
     site, looks = servers[held], ("light", "dark")
     # The one page that is loaded and not gone to: with a fix that needs no engine to be fitted first.
     seen = opened().still().open(site, "whatif", fix="clip", p_stage="queue", p_limit_ms="500")
@@ -371,27 +442,58 @@ def _fits(seen: Watched, page: str) -> None:
         seen.page.set_viewport_size({"width": width, "height": 900})
         seen.page.wait_for_function("w => document.scrollingElement.clientWidth === w", arg=width)
         # What is wider now may still be shrinking: what counts is that it ends inside.
-        seen.page.wait_for_function("""w => [...document.querySelectorAll('[data-testid=stMain] .ov *')]
+        seen.page.wait_for_function(
+            """w => [...document.querySelectorAll('[data-testid=stMain] .ov *')]
             .filter(e => !e.closest('.ov-scroll, .ov-rows, .ov-bar, pre')).every(e => e.getBoundingClientRect().right <= w + 1)
-            && document.querySelector('[data-testid=stMain]').scrollWidth <= w""", arg=width)
+            && document.querySelector('[data-testid=stMain]').scrollWidth <= w""",
+            arg=width,
+        )
         if width == _PHONE:  # every column is in sight, whatever it is called
-            seen.page.wait_for_function("[...document.querySelectorAll('.ov-scroll')].every(e => e.scrollWidth <= e.clientWidth)")
-        sizes = seen.page.evaluate("[...document.querySelectorAll('.ov p, .ov td, .ov dd, .ov small')].map(e => parseFloat(getComputedStyle(e).fontSize))")
+            seen.page.wait_for_function(
+                "[...document.querySelectorAll('.ov-scroll')].every(e => e.scrollWidth <= e.clientWidth)"
+            )
+        sizes = seen.page.evaluate(
+            "[...document.querySelectorAll('.ov p, .ov td, .ov dd, .ov small')].map(e => parseFloat(getComputedStyle(e).fontSize))"
+        )
         assert min(sizes) >= 12, page
 
 
 def _sound(seen: Watched, page: str, look: str) -> None:
     """A page states something in its look, shows no error, says its charts in words, and ran nothing that was sent."""
     theme = {"light": LIGHT, "dark": DARK}[look]
-    colours = [f"rgb({int(code[1:3], 16)}, {int(code[3:5], 16)}, {int(code[5:7], 16)})" for code in (theme.background, theme.ink, theme.over)]
+    colours = [
+        f"rgb({int(code[1:3], 16)}, {int(code[3:5], 16)}, {int(code[5:7], 16)})"
+        for code in (theme.background, theme.ink, theme.over)
+    ]
     # A page without charts has nothing else to wait for when the machine turns dark or light.
-    seen.page.wait_for_function("colour => getComputedStyle(document.querySelector('.stApp')).backgroundColor === colour", arg=colours[0])
-    assert seen.page.evaluate("getComputedStyle(document.querySelector('.ov-box h1')).color") in colours[1:], page
+    seen.page.wait_for_function(
+        "colour => getComputedStyle(document.querySelector('.stApp')).backgroundColor === colour",
+        arg=colours[0],
+    )
+    assert (
+        seen.page.evaluate("getComputedStyle(document.querySelector('.ov-box h1')).color")
+        in colours[1:]
+    ), page
     # A chart whose data has just moved is drawn anew; what counts is that each ends in the look, with its words.
     seen.charts_are(theme.background)
     assert seen.page.locator(".ov-box h1").first.inner_text(), page
-    assert seen.page.locator('[data-testid="stException"], [data-testid="stAlert"], [role=alert]').count() == 0, (page, seen.text[:500])
+    assert (
+        seen.page.locator(
+            '[data-testid="stException"], [data-testid="stAlert"], [role=alert]'
+        ).count()
+        == 0
+    ), (page, seen.text[:500])
     assert seen.page.evaluate("window.pwned") is None
     assert seen.page.evaluate("getComputedStyle(document.body).display") != "none"
-    assert seen.page.locator("img[src='x'], [data-testid=stMain] script, a[href^='javascript']").count() == 0
-    assert all(alt for alt in seen.page.eval_on_selector_all("[data-testid=stMain] img", "list => list.map(i => i.alt)"))
+    assert (
+        seen.page.locator(
+            "img[src='x'], [data-testid=stMain] script, a[href^='javascript']"
+        ).count()
+        == 0
+    )
+    assert all(
+        alt
+        for alt in seen.page.eval_on_selector_all(
+            "[data-testid=stMain] img", "list => list.map(i => i.alt)"
+        )
+    )

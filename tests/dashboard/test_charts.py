@@ -34,7 +34,9 @@ def con() -> duckdb.DuckDBPyConnection:
 
 @pytest.fixture(scope="module")
 def found(con: duckdb.DuckDBPyConnection) -> Stages:
-    return stages_of(reports.build(con, Window(), Slo(ttft_ms=1000.0, e2e_ms=5000.0), with_findings=False))
+    return stages_of(
+        reports.build(con, Window(), Slo(ttft_ms=1000.0, e2e_ms=5000.0), with_findings=False)
+    )
 
 
 def texts(spec: Any) -> str:
@@ -43,10 +45,24 @@ def texts(spec: Any) -> str:
 
 def test_the_limit_is_called_the_common_one_where_requests_came_with_their_own() -> None:
     words = ui.limit_words(0), ui.limit_words(1), ui.limit_words(2_000)
-    assert words == ("limit", "the common limit (1 request is judged by limits of their own)",
-                     "the common limit (2,000 requests are judged by limits of their own)")
-    curve = Curve(metric="ttft", n=100, exceeded=[1.0, 0.5, 0.01], before_ms=[10.0, 20.0, 30.0], after_ms=[5.0, 6.0, 7.0])
-    drawn = [charts_whatif.exceedance(curve, 25.0, 95.0, LIGHT, own_limits=own)["layout"]["annotations"][0]["text"] for own in (0, 3)]
+    assert words == (
+        "limit",
+        "the common limit (1 request is judged by limits of their own)",
+        "the common limit (2,000 requests are judged by limits of their own)",
+    )
+    curve = Curve(
+        metric="ttft",
+        n=100,
+        exceeded=[1.0, 0.5, 0.01],
+        before_ms=[10.0, 20.0, 30.0],
+        after_ms=[5.0, 6.0, 7.0],
+    )
+    drawn = [
+        charts_whatif.exceedance(curve, 25.0, 95.0, LIGHT, own_limits=own)["layout"]["annotations"][
+            0
+        ]["text"]
+        for own in (0, 3)
+    ]
     assert drawn == ["limit 25 ms", "common limit 25 ms"]
 
 
@@ -65,7 +81,11 @@ def test_a_stage_that_gave_time_back_goes_down_and_is_hatched(found: Stages) -> 
     import msgspec
 
     flipped = msgspec.structs.replace(
-        found, parts=[msgspec.structs.replace(p, added_ms=-p.added_ms) for p in found.parts], typical_ms=found.slow_ms, slow_ms=found.typical_ms)
+        found,
+        parts=[msgspec.structs.replace(p, added_ms=-p.added_ms) for p in found.parts],
+        typical_ms=found.slow_ms,
+        slow_ms=found.typical_ms,
+    )
     bars = charts.waterfall(flipped, LIGHT)["data"][0]
     assert bars["marker"]["pattern"]["shape"][1] == "/"
     assert bars["text"][1].startswith("−")
@@ -74,9 +94,16 @@ def test_a_stage_that_gave_time_back_goes_down_and_is_hatched(found: Stages) -> 
 
 def test_bullets_mark_what_is_over_with_a_glyph_and_skip_idle_groups(found: Stages) -> None:
     spec = charts.bullets(found, LIGHT)
-    names, notes = ([note["text"] for note in spec["layout"]["annotations"][side::2]] for side in (0, 1))
+    names, notes = (
+        [note["text"] for note in spec["layout"]["annotations"][side::2]] for side in (0, 1)
+    )
     assert names == ["model", "queue", "prefill", "other"]
-    assert [note["xshift"] > 0 for note in spec["layout"]["annotations"][::2]] == [False, True, True, False]  # stages stand below their group
+    assert [note["xshift"] > 0 for note in spec["layout"]["annotations"][::2]] == [
+        False,
+        True,
+        True,
+        False,
+    ]  # stages stand below their group
     assert "▲" in notes[0]
     assert LIGHT.over in notes[0]
     assert not any(LIGHT.over in note for note in notes[1:])
@@ -91,15 +118,23 @@ def test_bullets_of_nothing_are_an_empty_chart(found: Stages) -> None:
 
 
 @LOOKS
-def test_the_heat_map_carries_every_count_and_the_lines(con: duckdb.DuckDBPyConnection, look: Theme) -> None:
+def test_the_heat_map_carries_every_count_and_the_lines(
+    con: duckdb.DuckDBPyConnection, look: Theme
+) -> None:
     slo, window = Slo(ttft_ms=1000.0), Window()
     cells, course = heatmap(con, window, slo, "ttft"), series(con, window, slo, "ttft")
     spec = charts.heat(cells, look, course)
     assert spec["data"][0]["customdata"] == cells.counts
     assert max(max(row) for row in spec["data"][0]["z"]) == 1.0
-    assert [trace["name"] for trace in spec["data"][1:]] == [f"P50 per {course.step_s} s", f"P95 per {course.step_s} s", "limit 1 s"]
+    assert [trace["name"] for trace in spec["data"][1:]] == [
+        f"P50 per {course.step_s} s",
+        f"P95 per {course.step_s} s",
+        "limit 1 s",
+    ]
     assert spec["data"][2]["y"].count(None) == sum(point.p95 is None for point in course.points)
-    assert spec["layout"].get("annotations") is None  # words on the chart covered the ends of the lines
+    assert (
+        spec["layout"].get("annotations") is None
+    )  # words on the chart covered the ends of the lines
     limit = spec["data"][3]["y"][0]
     assert cells.edges_ms[int(limit)] <= 1000.0 <= cells.edges_ms[int(limit) + 1]
 
@@ -123,7 +158,12 @@ def test_the_heat_map_shows_the_rows_that_hold_something_with_the_limit_and_the_
     low, high = limited["layout"]["yaxis"]["range"]
     assert low < limited["data"][-1]["y"][0] < high
     boxed = charts.heat(cells, LIGHT, None, Box(T0, at(10), 60.0, 20_000.0))["layout"]
-    assert boxed["yaxis"]["range"][0] <= boxed["shapes"][0]["y0"] < boxed["shapes"][0]["y1"] <= boxed["yaxis"]["range"][1]
+    assert (
+        boxed["yaxis"]["range"][0]
+        <= boxed["shapes"][0]["y0"]
+        < boxed["shapes"][0]["y1"]
+        <= boxed["yaxis"]["range"][1]
+    )
 
 
 def test_a_box_gives_back_the_requests_it_was_drawn_around() -> None:
@@ -131,19 +171,32 @@ def test_a_box_gives_back_the_requests_it_was_drawn_around() -> None:
     insert(made, requests(60, other_ms=np.linspace(60.0, 6000.0, 60)))
     cells = heatmap(made, Window(start=T0, end=at(60)), Slo(), "e2e")
     assert cells.start is not None
-    box = charts.box_of({"box": [{"x": ["2026-11-20 10:00:10", "2026-11-20 10:00:20.5000"], "y": [3.0, 0.0]}]}, cells)
+    box = charts.box_of(
+        {"box": [{"x": ["2026-11-20 10:00:10", "2026-11-20 10:00:20.5000"], "y": [3.0, 0.0]}]},
+        cells,
+    )
     assert box is not None
     assert (box.start, box.end) == (at(10), at(20.5))
     assert box.min_ms == pytest.approx(50.0)
     assert box.max_ms == pytest.approx(cells.edges_ms[3])
     assert charts.box_of(None, cells) is charts.box_of({"box": []}, cells) is None
-    assert charts.box_of({"box": [{"x": ["2026-11-20", "2026-11-20 10:00"], "y": [0, 99]}]}, cells) == Box(
-        datetime(2026, 11, 20, tzinfo=UTC), T0, pytest.approx(50.0), pytest.approx(cells.edges_ms[-1]))
+    assert charts.box_of(
+        {"box": [{"x": ["2026-11-20", "2026-11-20 10:00"], "y": [0, 99]}]}, cells
+    ) == Box(
+        datetime(2026, 11, 20, tzinfo=UTC),
+        T0,
+        pytest.approx(50.0),
+        pytest.approx(cells.edges_ms[-1]),
+    )
 
 
 def test_specs_are_small(con: duckdb.DuckDBPyConnection, found: Stages) -> None:
     cells, course = heatmap(con, Window(), Slo(), "ttft"), series(con, Window(), Slo(), "ttft")
-    for spec in (charts.bullets(found, LIGHT), charts.waterfall(found, LIGHT), charts.heat(cells, LIGHT, course)):
+    for spec in (
+        charts.bullets(found, LIGHT),
+        charts.waterfall(found, LIGHT),
+        charts.heat(cells, LIGHT, course),
+    ):
         assert len(plot.figure(spec).to_json()) < 100_000
 
 
@@ -158,21 +211,47 @@ def test_a_chosen_box_is_drawn_where_it_was_drawn(con: duckdb.DuckDBPyConnection
     spec = charts.heat(cells, LIGHT, None, Box(at(10), at(20), 500.0, 2000.0))
     shape = spec["layout"]["shapes"][0]
     assert (shape["x0"], shape["x1"]) == (at(10).isoformat(), at(20).isoformat())
-    assert cells.edges_ms[0] * (cells.edges_ms[1] / cells.edges_ms[0]) ** shape["y0"] == pytest.approx(500.0)
+    assert cells.edges_ms[0] * (cells.edges_ms[1] / cells.edges_ms[0]) ** shape[
+        "y0"
+    ] == pytest.approx(500.0)
 
 
 def test_values_and_places_are_inverse() -> None:
-    cells = Heatmap(metric="e2e", start=T0, step_s=1, n=1, limit_ms=None, edges_ms=[50.0 * 10 ** (i / 12) for i in range(34)], labels_ms=[], counts=[[1]])
+    cells = Heatmap(
+        metric="e2e",
+        start=T0,
+        step_s=1,
+        n=1,
+        limit_ms=None,
+        edges_ms=[50.0 * 10 ** (i / 12) for i in range(34)],
+        labels_ms=[],
+        counts=[[1]],
+    )
     for ms in (50.0, 123.0, 20_000.0):
-        box = charts.box_of({"box": [{"x": ["2026-11-20 10:00", "2026-11-20 11:00"], "y": [charts._place(ms, cells.edges_ms), 33.0]}]}, cells)
+        box = charts.box_of(
+            {
+                "box": [
+                    {
+                        "x": ["2026-11-20 10:00", "2026-11-20 11:00"],
+                        "y": [charts._place(ms, cells.edges_ms), 33.0],
+                    }
+                ]
+            },
+            cells,
+        )
         assert box is not None
         assert box.min_ms == pytest.approx(ms)
 
 
-def test_an_indicator_that_is_scraped_less_often_than_drawn_is_a_line_and_a_missed_scrape_a_gap() -> None:
+def test_an_indicator_that_is_scraped_less_often_than_drawn_is_a_line_and_a_missed_scrape_a_gap() -> (
+    None
+):
     times = [str(i) for i in range(13)]
     seldom = [1.0, None, None, 2.0, None, None, 3.0, None, None, None, None, None, 4.0]
     assert bridged(times, seldom) == (["0", "3", "6", "12"], [1.0, 2.0, 3.0, 4.0])
     missed = [1.0, 2.0, 3.0, None, None, None, 4.0, 5.0]
-    assert bridged(times[:8], missed) == (["0", "1", "2", "5", "6", "7"], [1.0, 2.0, 3.0, None, 4.0, 5.0])
+    assert bridged(times[:8], missed) == (
+        ["0", "1", "2", "5", "6", "7"],
+        [1.0, 2.0, 3.0, None, 4.0, 5.0],
+    )
     assert bridged(times[:2], [None, None]) == ([], [])

@@ -36,17 +36,29 @@ def demo() -> Iterator[FakeApi]:
 def local(monkeypatch: pytest.MonkeyPatch) -> None:
     data.forget()
     monkeypatch.setattr(data, "ahead", lambda *answers: None)  # no thread outlives its test
-    monkeypatch.setattr(first.st, "get_option", lambda name: ["127.0.0.1", "[::1]"] if name == "server.allowedHosts" else None)
+    monkeypatch.setattr(
+        first.st,
+        "get_option",
+        lambda name: ["127.0.0.1", "[::1]"] if name == "server.allowedHosts" else None,
+    )
 
 
-def asked(path: str, query: str = "", host: str = "127.0.0.1:8501") -> tuple[int, dict[str, str], str]:
+def asked(
+    path: str, query: str = "", host: str = "127.0.0.1:8501"
+) -> tuple[int, dict[str, str], str]:
     """What a browser gets: status, headers, body."""
     sent: list[Any] = []
 
     async def behind(scope: Any, receive: Any, send: Any) -> None:
         # A compressed page could not be written on.
         assert login.wanted() or b"accept-encoding" not in dict(scope["headers"])
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(EMPTY_PAGE)), (b"etag", b"x")]})
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 200,
+                "headers": [(b"content-length", b"%d" % len(EMPTY_PAGE)), (b"etag", b"x")],
+            }
+        )
         await send({"type": "http.response.body", "body": EMPTY_PAGE[:40], "more_body": True})
         await send({"type": "http.response.body", "body": EMPTY_PAGE[40:]})
 
@@ -54,7 +66,13 @@ def asked(path: str, query: str = "", host: str = "127.0.0.1:8501") -> tuple[int
         sent.append(message)
 
     headers_in = [(b"host", host.encode()), (b"accept-encoding", b"gzip")]
-    scope = {"type": "http", "method": "GET", "path": path, "query_string": query.encode(), "headers": headers_in}
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "query_string": query.encode(),
+        "headers": headers_in,
+    }
     asyncio.run(first.FirstAnswer(behind)(scope, None, keep))  # type: ignore[arg-type]
     headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], headers, b"".join(message["body"] for message in sent[1:]).decode()
@@ -72,9 +90,16 @@ class Tags(HTMLParser):
         self.found |= {(tag, name) for name, _ in attrs} or {(tag, "")}
 
 
-def test_an_address_leads_to_the_box_that_the_page_will_draw(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_leads_to_the_box_that_the_page_will_draw(
+    demo: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OVERRUN_URL", demo.url)
-    status, headers, page = asked("/", f"from={WINDOW['from']}&to={WINDOW['to']}&slo={SLO}".replace(":", "%3A").replace(" ", "%20"))
+    status, headers, page = asked(
+        "/",
+        f"from={WINDOW['from']}&to={WINDOW['to']}&slo={SLO}".replace(":", "%3A").replace(
+            " ", "%20"
+        ),
+    )
     assert status == 200
     assert headers["content-length"] == str(len(page))
     assert "etag" not in headers
@@ -94,28 +119,70 @@ def test_an_address_leads_to_the_box_that_the_page_will_draw(demo: FakeApi, monk
 @pytest.mark.parametrize("page", PAGES)
 def test_hostile_names_are_text(monkeypatch: pytest.MonkeyPatch, page: str) -> None:
     con = store()
-    insert(con, requests(140, retrieval_ms=9000.0, ttft_retrieval_ms=9000.0, service=HOSTILE, route=HOSTILE, name=HOSTILE, model=HOSTILE))
+    insert(
+        con,
+        requests(
+            140,
+            retrieval_ms=9000.0,
+            ttft_retrieval_ms=9000.0,
+            service=HOSTILE,
+            route=HOSTILE,
+            name=HOSTILE,
+            model=HOSTILE,
+        ),
+    )
     with fake_api(con) as api:
         monkeypatch.setenv("OVERRUN_URL", api.url)
-        _, _, body = asked(f"{first.ADDRESS}{page}", f"from={WINDOW['from']}&to={WINDOW['to']}".replace(":", "%3A"))
+        _, _, body = asked(
+            f"{first.ADDRESS}{page}", f"from={WINDOW['from']}&to={WINDOW['to']}".replace(":", "%3A")
+        )
     tags = Tags(body).found
-    assert {tag for tag, _ in tags} <= {"div", "h1", "p", "dl", "dt", "dd", "small", "span", "b", "details", "summary"}
+    assert {tag for tag, _ in tags} <= {
+        "div",
+        "h1",
+        "p",
+        "dl",
+        "dt",
+        "dd",
+        "small",
+        "span",
+        "b",
+        "details",
+        "summary",
+    }
     assert {name for _, name in tags} <= {"", "class", "style", "role"}
 
 
-@pytest.mark.parametrize("query", ["%22%3E%3Cscript%3E=1&slo=%22);alert(1)//", "from=%00&service=</script><script>alert(1)</script>"])
-def test_an_address_writes_nothing_into_the_page(demo: FakeApi, monkeypatch: pytest.MonkeyPatch, query: str) -> None:
+@pytest.mark.parametrize(
+    "query",
+    [
+        "%22%3E%3Cscript%3E=1&slo=%22);alert(1)//",
+        "from=%00&service=</script><script>alert(1)</script>",
+    ],
+)
+def test_an_address_writes_nothing_into_the_page(
+    demo: FakeApi, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
     monkeypatch.setenv("OVERRUN_URL", demo.url)
     _, headers, page = asked("/", query)
     plain = asked("/")[2]
     assert [len(re.findall(what, page)) for what in ("<script", "</script", "alert\\(", '"')] == [
-        len(re.findall(what, plain)) for what in ("<script", "</script", "alert\\(", '"')]
-    assert re.fullmatch(r"</_first/verdict\?[\w.~%+&=-]*>; rel=preload; as=fetch; crossorigin; fetchpriority=high", headers["link"])
+        len(re.findall(what, plain)) for what in ("<script", "</script", "alert\\(", '"')
+    ]
+    assert re.fullmatch(
+        r"</_first/verdict\?[\w.~%+&=-]*>; rel=preload; as=fetch; crossorigin; fetchpriority=high",
+        headers["link"],
+    )
 
 
-def test_another_name_of_this_machine_gets_no_answer(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_name_of_this_machine_gets_no_answer(
+    demo: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OVERRUN_URL", demo.url)
-    path, query = f"{first.ADDRESS}verdict", f"from={WINDOW['from']}&to={WINDOW['to']}".replace(":", "%3A")
+    path, query = (
+        f"{first.ADDRESS}verdict",
+        f"from={WINDOW['from']}&to={WINDOW['to']}".replace(":", "%3A"),
+    )
     assert asked(path, query, "[::1]:8501")[0] == 200
     for host in ("rebound.example:8501", "", "127.0.0.1.rebound.example", "["):
         assert asked(path, query, host)[0] == 204, host
@@ -123,29 +190,49 @@ def test_another_name_of_this_machine_gets_no_answer(demo: FakeApi, monkeypatch:
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "nav", "", "first"])
-def test_what_is_no_page_has_no_answer(demo: FakeApi, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_what_is_no_page_has_no_answer(
+    demo: FakeApi, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setenv("OVERRUN_URL", demo.url)
     assert asked(f"{first.ADDRESS}{name}")[0] == 204
 
 
-def test_what_an_address_chooses_is_asked_for_and_nothing_else(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_address_chooses_is_asked_for_and_nothing_else(
+    demo: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OVERRUN_URL", demo.url)
     chosen = {"fix": "clip", "p_limit_ms": "300", "metric": "E2E"}
-    link = asked("/whatif", "&".join(f"{name}={value}" for name, value in ({"since": "6h", "spans": "1", "utm_x": "y"} | chosen).items()))[1]["link"]
-    assert set(dict(parse_qsl(urlsplit(link[1 : link.index(">")]).query))) == {"from", "to", *chosen}
+    link = asked(
+        "/whatif",
+        "&".join(
+            f"{name}={value}"
+            for name, value in ({"since": "6h", "spans": "1", "utm_x": "y"} | chosen).items()
+        ),
+    )[1]["link"]
+    assert set(dict(parse_qsl(urlsplit(link[1 : link.index(">")]).query))) == {
+        "from",
+        "to",
+        *chosen,
+    }
 
 
-def test_nothing_is_said_where_a_login_is_asked_for(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_said_where_a_login_is_asked_for(
+    demo: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OVERRUN_URL", demo.url)
     monkeypatch.setattr(login, "wanted", lambda: True)
     assert asked(f"{first.ADDRESS}verdict")[2] == EMPTY_PAGE.decode()
     assert asked("/")[2] == PLAIN_PAGE
 
 
-def test_a_server_that_refuses_leaves_the_sentence_to_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_refuses_leaves_the_sentence_to_the_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with fake_api(store()) as api:
         monkeypatch.setenv("OVERRUN_URL", api.url)
-        assert asked(f"{first.ADDRESS}verdict", "from=2026-11-20T10%3A00%3A00Z")[0] == 204  # no request yet
+        assert (
+            asked(f"{first.ADDRESS}verdict", "from=2026-11-20T10%3A00%3A00Z")[0] == 204
+        )  # no request yet
         api.refuse = (400, b'{"error":"no"}')
         data.forget()
         assert asked(f"{first.ADDRESS}verdict")[0] == 204

@@ -37,7 +37,9 @@ def test_a_busy_port_is_named() -> None:
 
 
 def test_port_0_is_a_free_one() -> None:
-    assert launch.pick_port(0) in range(1024, 32_768), "an outgoing connection may take one of the others"
+    assert launch.pick_port(0) in range(1024, 32_768), (
+        "an outgoing connection may take one of the others"
+    )
 
 
 def test_a_host_that_is_not_ours_is_named() -> None:
@@ -45,7 +47,9 @@ def test_a_host_that_is_not_ours_is_named() -> None:
         launch.pick_port(0, "203.0.113.7")
 
 
-def test_the_address_travels_in_the_environment_and_tokens_never_in_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_travels_in_the_environment_and_tokens_never_in_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("OVERRUN_READ_TOKEN", "secret-token")
     assert launch.environment("http://127.0.0.1:4318")["OVERRUN_URL"] == "http://127.0.0.1:4318"
     assert not any("secret-token" in part for part in launch.command())
@@ -59,11 +63,24 @@ def test_a_process_that_ends_while_starting_is_an_error() -> None:
 
 def test_a_dashboard_that_is_ended_from_outside_leaves_its_port() -> None:
     port = launch.pick_port(0)
-    command = [sys.executable, "-m", "overrun", "dashboard", "--port", str(port), "--url", "http://127.0.0.1:1"]
-    started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    command = [
+        sys.executable,
+        "-m",
+        "overrun",
+        "dashboard",
+        "--port",
+        str(port),
+        "--url",
+        "http://127.0.0.1:1",
+    ]
+    started = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
     try:
         assert started.stderr is not None
-        assert f"dashboard: http://127.0.0.1:{port}" in next(line for line in started.stderr if line.startswith("dashboard"))
+        assert f"dashboard: http://127.0.0.1:{port}" in next(
+            line for line in started.stderr if line.startswith("dashboard")
+        )
         started.send_signal(signal.SIGTERM)
         assert started.wait(30) == 0
         assert launch.pick_port(port) == port
@@ -84,11 +101,28 @@ def test_a_page_is_found_under_its_name_however_it_is_spelled() -> None:
         async def keep(message: Any) -> None:
             sent.append(message)
 
-        asyncio.run(OwnAddresses(behind)({"type": "http", "path": path, "query_string": query}, None, keep))  # type: ignore[arg-type]
+        asyncio.run(
+            OwnAddresses(behind)({"type": "http", "path": path, "query_string": query}, None, keep)
+        )  # type: ignore[arg-type]
         return dict(sent[0]["headers"])[b"location"].decode() if sent[0]["status"] == 307 else path
 
     assert asked("/verdict", b"since=6h&route=%2Fask") == "/?since=6h&route=%2Fask"
-    assert [asked(path) for path in ("/Budget", "/budget/", "/data-health", "/Data%20health", "/what-if", "//traces")] == [
-        "/budget", "/budget", "/health", "/Data%20health", "/whatif", "/traces"]
-    for kept in ("/", "/_stcore/health", "/nowhere", "/static/budget", *(f"/{place.name}" for place in nav.PLACES[1:])):
+    assert [
+        asked(path)
+        for path in (
+            "/Budget",
+            "/budget/",
+            "/data-health",
+            "/Data%20health",
+            "/what-if",
+            "//traces",
+        )
+    ] == ["/budget", "/budget", "/health", "/Data%20health", "/whatif", "/traces"]
+    for kept in (
+        "/",
+        "/_stcore/health",
+        "/nowhere",
+        "/static/budget",
+        *(f"/{place.name}" for place in nav.PLACES[1:]),
+    ):
         assert asked(kept) == kept

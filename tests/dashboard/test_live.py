@@ -18,7 +18,9 @@ def test_fresh_data_is_followed() -> None:
     said = live.words(at(88), moved=False, held=None, charts=False)
     assert said.startswith("● newest request <b>12 s</b> old")
     assert "as of 10:01:35 UTC, follows every 5 s" in said
-    assert f"charts follow every {live.CHARTS_EVERY.seconds} s" in live.words(at(88), moved=False, held=None, charts=True)
+    assert f"charts follow every {live.CHARTS_EVERY.seconds} s" in live.words(
+        at(88), moved=False, held=None, charts=True
+    )
 
 
 def test_old_data_is_called_stale_without_colour_alone() -> None:

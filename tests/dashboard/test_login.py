@@ -29,8 +29,15 @@ def test_without_an_auth_table_nothing_is_asked() -> None:
 
 
 def test_with_an_auth_table_a_visitor_sees_the_way_in_alone() -> None:
-    app = shown(auth={"redirect_uri": "http://127.0.0.1/oauth2callback", "cookie_secret": "x" * 32, "client_id": "a", "client_secret": "b",
-                      "server_metadata_url": "http://127.0.0.1:1/.well-known/openid-configuration"})
+    app = shown(
+        auth={
+            "redirect_uri": "http://127.0.0.1/oauth2callback",
+            "cookie_secret": "x" * 32,
+            "client_id": "a",
+            "client_secret": "b",
+            "server_metadata_url": "http://127.0.0.1:1/.well-known/openid-configuration",
+        }
+    )
     assert not app.exception
     assert not app.markdown
     assert [button.label for button in app.button] == ["Log in"]

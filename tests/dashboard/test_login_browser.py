@@ -40,7 +40,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         idp.redirect_uri = f"http://127.0.0.1:{port}/oauth2callback"
         write_secrets(folder, idp)
         environment = launch.environment(api.url) | {"OVERRUN_READ_TOKEN": READ_TOKEN}
-        process = subprocess.Popen(launch.command(port), env=environment, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            launch.command(port),
+            env=environment,
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         stack.callback(process.wait, 30)
         stack.callback(process.terminate)
         yield Guarded(launch.wait_ready(process, port), idp, api)
@@ -48,9 +54,16 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 def write_secrets(folder: Path, idp: Provider) -> None:
     (folder / ".streamlit").mkdir()
-    lines = {"redirect_uri": idp.redirect_uri, "cookie_secret": "long-and-random-" * 3, "client_id": CLIENT, "client_secret": SECRET,
-             "server_metadata_url": f"{idp.url}/.well-known/openid-configuration"}
-    (folder / ".streamlit" / "secrets.toml").write_text("[auth]\n" + "".join(f'{name} = "{value}"\n' for name, value in lines.items()))
+    lines = {
+        "redirect_uri": idp.redirect_uri,
+        "cookie_secret": "long-and-random-" * 3,
+        "client_id": CLIENT,
+        "client_secret": SECRET,
+        "server_metadata_url": f"{idp.url}/.well-known/openid-configuration",
+    }
+    (folder / ".streamlit" / "secrets.toml").write_text(
+        "[auth]\n" + "".join(f'{name} = "{value}"\n' for name, value in lines.items())
+    )
 
 
 @dataclass
@@ -75,17 +88,28 @@ def visit(browser: Any) -> Iterator[Visit]:
     context = browser.new_context()
     made = Visit(context.new_page(), [], [])
     made.page.on("request", lambda request: made.addresses.append(request.url))
-    made.page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: made.frames.append(
-        frame if isinstance(frame, str) else frame.decode(errors="replace"))))
+    made.page.on(
+        "websocket",
+        lambda socket: socket.on(
+            "framereceived",
+            lambda frame: made.frames.append(
+                frame if isinstance(frame, str) else frame.decode(errors="replace")
+            ),
+        ),
+    )
     yield made
     context.close()
 
 
-def test_nothing_is_shown_before_the_login_and_the_pages_after_it(guarded: Guarded, visit: Visit) -> None:
+def test_nothing_is_shown_before_the_login_and_the_pages_after_it(
+    guarded: Guarded, visit: Visit
+) -> None:
     page, idp = visit.page, guarded.idp
     page.goto(f"{guarded.url}/?{WINDOW}")
     visit.sees_the_way_in_alone()
-    assert not any(parameters.get("from") == rfc3339(T0) for _, parameters in guarded.api.asked)  # nobody's question was passed on
+    assert not any(
+        parameters.get("from") == rfc3339(T0) for _, parameters in guarded.api.asked
+    )  # nobody's question was passed on
     page.get_by_role("button", name="Log in").click()
     page.get_by_role("link", name=f"Continue as {USER}").click()
     visit.waits_for("Log out")
@@ -94,14 +118,20 @@ def test_nothing_is_shown_before_the_login_and_the_pages_after_it(guarded: Guard
     assert "140 requests" in page.inner_text('[data-testid="stMain"]')
     assert idp.refused == []
     assert len(idp.issued) == 3  # one code, two tokens
-    own = [address for address in visit.addresses if urlsplit(address).port == urlsplit(guarded.url).port]
+    own = [
+        address
+        for address in visit.addresses
+        if urlsplit(address).port == urlsplit(guarded.url).port
+    ]
     secrets = [*idp.issued[1:], READ_TOKEN, SECRET]
     for secret in secrets:
         assert not any(secret in address for address in visit.addresses)
         assert secret not in page.content() + "".join(visit.frames)
     assert idp.issued[0] not in page.url
     assert len(own) > 3
-    assert page.evaluate("document.cookie.includes('_streamlit_user')") is False  # no script can read who is logged in
+    assert (
+        page.evaluate("document.cookie.includes('_streamlit_user')") is False
+    )  # no script can read who is logged in
 
     page.get_by_role("button", name="Log out").click()
     page.get_by_role("button", name="Log in").wait_for(timeout=60_000)
@@ -116,8 +146,13 @@ def test_who_refuses_at_the_provider_stays_outside(guarded: Guarded, visit: Visi
     visit.sees_the_way_in_alone()
 
 
-@pytest.mark.parametrize("cookie", ['{"is_logged_in":true,"origin":"x"}', "2|1:0|10:1700000000|15:_streamlit_user|8:e30=|0000"])
+@pytest.mark.parametrize(
+    "cookie",
+    ['{"is_logged_in":true,"origin":"x"}', "2|1:0|10:1700000000|15:_streamlit_user|8:e30=|0000"],
+)
 def test_a_forged_cookie_opens_nothing(guarded: Guarded, visit: Visit, cookie: str) -> None:
-    visit.page.context.add_cookies([{"name": "_streamlit_user", "value": cookie, "url": guarded.url}])
+    visit.page.context.add_cookies(
+        [{"name": "_streamlit_user", "value": cookie, "url": guarded.url}]
+    )
     visit.page.goto(f"{guarded.url}/?{WINDOW}")
     visit.sees_the_way_in_alone()

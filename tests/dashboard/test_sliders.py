@@ -20,9 +20,25 @@ HIT = ParameterInfo(name="max_tokens", kind="int", help="the most", required=Tru
 
 
 def fix(id_: str, name: str | None = None, **parameters: float | str) -> Fix:
-    return Fix(id=id_, title="T", detail="D", assumption="a", method="simulated", whatif=name, parameters=parameters,
-               predicted=Predicted(metric="e2e", quantile=0.95, before=900.0, after=300.0, interval=(250.0, 350.0), touched_ratio=0.5, cost={}),
-               reasons={"window": "over the requests since the onset"})
+    return Fix(
+        id=id_,
+        title="T",
+        detail="D",
+        assumption="a",
+        method="simulated",
+        whatif=name,
+        parameters=parameters,
+        predicted=Predicted(
+            metric="e2e",
+            quantile=0.95,
+            before=900.0,
+            after=300.0,
+            interval=(250.0, 350.0),
+            touched_ratio=0.5,
+            cost={},
+        ),
+        reasons={"window": "over the requests since the onset"},
+    )
 
 
 @pytest.fixture
@@ -30,17 +46,43 @@ def report() -> Report:
     """A report with a finding whose fix caps answers at 300 tokens."""
     con = store()
     insert(con, requests(60, decode_ms=100.0))
-    found = reports.build(con, Window(start=T0, end=T0 + timedelta(seconds=60)), Slo(e2e_ms=1000.0), with_findings=False)
-    capped = Finding(rule="long_outputs", stage="decode", service=None, severity="warning", confidence=0.9, headline="h", evidence={}, exemplars=[],
-                     fix=fix("cap", "cap", max_tokens=300.0))
+    found = reports.build(
+        con,
+        Window(start=T0, end=T0 + timedelta(seconds=60)),
+        Slo(e2e_ms=1000.0),
+        with_findings=False,
+    )
+    capped = Finding(
+        rule="long_outputs",
+        stage="decode",
+        service=None,
+        severity="warning",
+        confidence=0.9,
+        headline="h",
+        evidence={},
+        exemplars=[],
+        fix=fix("cap", "cap", max_tokens=300.0),
+    )
     return msgspec.structs.replace(found, findings=[capped])
 
 
-@pytest.mark.parametrize(("given", "asked"), [
-    (fix("least_work", "routing", policy="least_load"), {"fix": "routing", "p_policy": "least_load"}),
-    (fix("cap", "cap", max_tokens=512.0), {"fix": "cap", "p_max_tokens": "512"}), (fix("clip"), {"fix": "clip"}),
-    (fix("retries_on_error", "retries", ratio=0.875), {"fix": "retries", "p_ratio": "0.875"}), (fix("instrument"), None), (None, None)])
-def test_a_link_asks_what_the_finding_asked(given: Fix | None, asked: dict[str, str] | None) -> None:
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        (
+            fix("least_work", "routing", policy="least_load"),
+            {"fix": "routing", "p_policy": "least_load"},
+        ),
+        (fix("cap", "cap", max_tokens=512.0), {"fix": "cap", "p_max_tokens": "512"}),
+        (fix("clip"), {"fix": "clip"}),
+        (fix("retries_on_error", "retries", ratio=0.875), {"fix": "retries", "p_ratio": "0.875"}),
+        (fix("instrument"), None),
+        (None, None),
+    ],
+)
+def test_a_link_asks_what_the_finding_asked(
+    given: Fix | None, asked: dict[str, str] | None
+) -> None:
     assert sliders.to_try(given, KNOWN) == asked
 
 
@@ -56,4 +98,7 @@ def test_what_a_finding_says_of_other_requests_stands_beside_the_prediction(repo
     info = FixInfo(fix="cap", question="?", parameters=[HIT])
     assert "900 ms" in whatif.beside(report, info, (("max_tokens", "300"),))
     assert whatif.beside(report, info, (("max_tokens", "200"),)) == ""
-    assert whatif.beside(msgspec.structs.replace(report, findings=[]), info, (("max_tokens", "300"),)) == ""
+    assert (
+        whatif.beside(msgspec.structs.replace(report, findings=[]), info, (("max_tokens", "300"),))
+        == ""
+    )

@@ -9,8 +9,17 @@ from overrun.dashboard import ui
 from overrun.dashboard.theme import DARK, LIGHT
 
 HOSTILE = [
-    "<script>window.pwned=1</script>", '"><img src=x onerror="window.pwned=1">', "' onmouseover='alert(1)", "[x](javascript:alert(1)) **b**",
-    "\x1b[31mred\x1b[0m", "a\u202eb", "a\nb\x00c", "<svg/onload=alert(1)>", "&lt;b&gt;", "x" * 10_000]
+    "<script>window.pwned=1</script>",
+    '"><img src=x onerror="window.pwned=1">',
+    "' onmouseover='alert(1)",
+    "[x](javascript:alert(1)) **b**",
+    "\x1b[31mred\x1b[0m",
+    "a\u202eb",
+    "a\nb\x00c",
+    "<svg/onload=alert(1)>",
+    "&lt;b&gt;",
+    "x" * 10_000,
+]
 
 
 @pytest.mark.parametrize("value", HOSTILE)
@@ -96,5 +105,6 @@ def test_words_of_the_api_become_a_sentence() -> None:
 
 def test_no_line_ends_between_a_number_and_its_unit() -> None:
     assert ui.whole("<b>915 ms</b>, 99.6 % of 3 requests in 5 min, 10:04 UTC") == (
-        "<b>915\u00a0ms</b>, 99.6\u00a0% of 3 requests in 5\u00a0min, 10:04\u00a0UTC")
+        "<b>915\u00a0ms</b>, 99.6\u00a0% of 3 requests in 5\u00a0min, 10:04\u00a0UTC"
+    )
     assert ui.whole("3 services, 2 msgs, 1 height") == "3 services, 2 msgs, 1 height"

@@ -19,7 +19,10 @@ def drawn(trace: Trace, look: Theme = LIGHT) -> str:
 
 
 def widths(html: str, kind: str) -> list[float]:
-    return [float(width) for width in re.findall(rf'class="{kind}" style="left:[\d.]+%;width:([\d.]+)%', html)]
+    return [
+        float(width)
+        for width in re.findall(rf'class="{kind}" style="left:[\d.]+%;width:([\d.]+)%', html)
+    ]
 
 
 @LOOKS
@@ -28,7 +31,11 @@ def test_the_critical_path_is_inked_and_adds_up_to_the_whole(look: Theme) -> Non
     html = drawn(trace, look)
     assert sum(widths(html, "ov-ink")) == pytest.approx(100.0, abs=0.01)
     assert widths(html, "ov-off") == [100.0, 20.0, 15.0, 70.0]
-    assert re.findall(r"<b>([^<]+)</b>", html) == ["GET /ask", "search", "chat"]  # "cache lookup" is off the path
+    assert re.findall(r"<b>([^<]+)</b>", html) == [
+        "GET /ask",
+        "search",
+        "chat",
+    ]  # "cache lookup" is off the path
     assert html.count('class="ov-token" style="left:60.000%"') == 4
     assert "first token 600 ms" in html
 
@@ -46,16 +53,29 @@ def test_a_trace_without_a_first_token_marks_none() -> None:
 def test_the_gap_between_client_and_engine_is_a_bar_of_its_own() -> None:
     trace = a_trace()
     client = msgspec.structs.replace(trace.spans[-1], role="llm")
-    engine = msgspec.structs.replace(client, span_id="e", parent_span_id="m", depth=2, name="llm_request", role="engine", start_ms=350.0, duration_ms=600.0)
+    engine = msgspec.structs.replace(
+        client,
+        span_id="e",
+        parent_span_id="m",
+        depth=2,
+        name="llm_request",
+        role="engine",
+        start_ms=350.0,
+        duration_ms=600.0,
+    )
     html = drawn(msgspec.structs.replace(trace, spans=[*trace.spans[:-1], client, engine]))
     assert widths(html, "ov-gap") == [5.0, 5.0]
     assert "50 ms before and 50 ms after the engine" in html
-    assert waterfall.gap_ms(client, msgspec.structs.replace(engine, start_ms=200.0, duration_ms=900.0)) == (0.0, 0.0)
+    assert waterfall.gap_ms(
+        client, msgspec.structs.replace(engine, start_ms=200.0, duration_ms=900.0)
+    ) == (0.0, 0.0)
 
 
 def test_a_large_trace_keeps_path_errors_and_parents_and_counts_the_rest() -> None:
     trace = a_trace(spans=10_000)
-    nested = msgspec.structs.replace(trace.spans[10], span_id="deep", parent_span_id="x5", depth=2, error=True, duration_ms=0.1)
+    nested = msgspec.structs.replace(
+        trace.spans[10], span_id="deep", parent_span_id="x5", depth=2, error=True, duration_ms=0.1
+    )
     rows = waterfall.main_rows([*trace.spans, nested])
     shown = [row.span.span_id for row in rows if not row.hidden]
     assert {"r", "s", "m", "p", "deep", "x5"} <= set(shown)
@@ -70,8 +90,15 @@ def test_a_large_trace_keeps_path_errors_and_parents_and_counts_the_rest() -> No
 def test_a_parent_that_waits_for_thousands_in_turn_is_one_bar_as_dark_as_its_own_share() -> None:
     # 5,000 children of 10 ms, one every 12 ms: between them the parent has 2 ms of its own, a fifth of what a pixel is.
     root, total = a_trace().spans[0], 60_000.0
-    gaps = [PathPiece(span_id=root.span_id, stage="other", from_ms=12.0 * i + 10.0, to_ms=12.0 * i + 12.0) for i in range(5_000)]
-    trace = msgspec.structs.replace(a_trace(), e2e_ms=total, spans=[msgspec.structs.replace(root, duration_ms=total)], path=gaps)
+    gaps = [
+        PathPiece(
+            span_id=root.span_id, stage="other", from_ms=12.0 * i + 10.0, to_ms=12.0 * i + 12.0
+        )
+        for i in range(5_000)
+    ]
+    trace = msgspec.structs.replace(
+        a_trace(), e2e_ms=total, spans=[msgspec.structs.replace(root, duration_ms=total)], path=gaps
+    )
     (run,) = waterfall.runs(gaps, 0.0007 * total)
     assert (run.pieces, run.path_ms) == (5_000, pytest.approx(10_000.0))
     html = drawn(trace)
@@ -80,17 +107,29 @@ def test_a_parent_that_waits_for_thousands_in_turn_is_one_bar_as_dark_as_its_own
     assert "opacity:0.30" in html
     # Pieces that can be told apart are drawn apart, and so are stages.
     assert len(waterfall.runs(gaps, 5.0)) == 5_000
-    assert [run.stage for run in waterfall.runs([*gaps[:2], msgspec.structs.replace(gaps[2], stage="post")], 100.0)] == ["other", "post"]
+    assert [
+        run.stage
+        for run in waterfall.runs(
+            [*gaps[:2], msgspec.structs.replace(gaps[2], stage="post")], 100.0
+        )
+    ] == ["other", "post"]
 
 
 def test_all_spans_of_a_page_stay_small() -> None:
     trace = a_trace(spans=10_000)
-    html = waterfall.render(trace, [waterfall.Row(span) for span in trace.spans[: waterfall.PAGE_ROWS]], LIGHT)
+    html = waterfall.render(
+        trace, [waterfall.Row(span) for span in trace.spans[: waterfall.PAGE_ROWS]], LIGHT
+    )
     assert len(html) < 120_000
 
 
 def test_spans_that_name_each_other_as_parents_end() -> None:
-    loop: list[TraceSpan] = [msgspec.structs.replace(a_trace().spans[0], span_id=str(i), parent_span_id=str((i + 1) % 200)) for i in range(200)]
+    loop: list[TraceSpan] = [
+        msgspec.structs.replace(
+            a_trace().spans[0], span_id=str(i), parent_span_id=str((i + 1) % 200)
+        )
+        for i in range(200)
+    ]
     assert waterfall.main_rows(loop, most=50)
 
 
@@ -102,11 +141,21 @@ def test_hostile_names_become_text() -> None:
 
 
 def test_a_request_of_no_length_is_drawn() -> None:
-    trace = msgspec.structs.replace(a_trace(), e2e_ms=0.0, ttft_ms=0.0, spans=[msgspec.structs.replace(a_trace().spans[0], duration_ms=0.0)], path=[])
+    trace = msgspec.structs.replace(
+        a_trace(),
+        e2e_ms=0.0,
+        ttft_ms=0.0,
+        spans=[msgspec.structs.replace(a_trace().spans[0], duration_ms=0.0)],
+        path=[],
+    )
     assert "GET /ask" in drawn(trace)
 
 
 def test_the_path_before_the_first_token_ends_with_it() -> None:
     trace = a_trace()
-    assert waterfall.until(trace.path, 600.0) == {"retrieval": 200.0, "other": 100.0, "first_token": 300.0}
+    assert waterfall.until(trace.path, 600.0) == {
+        "retrieval": 200.0,
+        "other": 100.0,
+        "first_token": 300.0,
+    }
     assert sum(waterfall.until(trace.path, 750.0).values()) == 750.0

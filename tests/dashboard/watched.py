@@ -22,7 +22,13 @@ class Site:
 
     def answer(self, path: str, **more: str) -> Any:
         """What the API says about the window, as JSON."""
-        return httpx.get(f"{self.api}/api/v1/{path}", params=self.window | more, trust_env=False, timeout=60).raise_for_status().json()
+        return (
+            httpx.get(
+                f"{self.api}/api/v1/{path}", params=self.window | more, trust_env=False, timeout=60
+            )
+            .raise_for_status()
+            .json()
+        )
 
 
 class Watched:
@@ -32,7 +38,12 @@ class Watched:
         self.page = context.new_page()
         self.hosts: set[str] = set()
         self.complaints: list[str] = []
-        self.page.on("request", lambda request: self.hosts.add(urlsplit(request.url).hostname or urlsplit(request.url).scheme))
+        self.page.on(
+            "request",
+            lambda request: self.hosts.add(
+                urlsplit(request.url).hostname or urlsplit(request.url).scheme
+            ),
+        )
         self.page.on("console", self._heard)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("websocket", lambda socket: self.hosts.add(urlsplit(socket.url).hostname))
@@ -43,7 +54,9 @@ class Watched:
 
     def open(self, site: Site, page: str, **query: str) -> "Watched":
         """Go there and wait until the page is drawn."""
-        self.page.goto(f"{site.url}/{'' if page == 'verdict' else page}?{urlencode(site.window | query)}")
+        self.page.goto(
+            f"{site.url}/{'' if page == 'verdict' else page}?{urlencode(site.window | query)}"
+        )
         self.page.wait_for_selector(".ov-box")
         self.settle()
         return self
@@ -73,7 +86,9 @@ class Watched:
         box = chart.bounding_box()
         self.page.mouse.move(box["x"] + left * box["width"], box["y"] + top * box["height"])
         self.page.mouse.down()
-        self.page.mouse.move(box["x"] + right * box["width"], box["y"] + bottom * box["height"], steps=8)
+        self.page.mouse.move(
+            box["x"] + right * box["width"], box["y"] + bottom * box["height"], steps=8
+        )
         self.page.mouse.up()
 
     def turn(self, look: str) -> None:
@@ -90,17 +105,24 @@ class Watched:
 
     def charts_are(self, background: str, timeout: float | None = None) -> None:
         """Every place of a chart holds one, in that look, with its words; the program for charts may still be on its way when the page has ended."""
-        self.page.wait_for_function("""background => [...document.querySelectorAll('[data-testid=stPlotlyChart], [data-testid=stSkeleton]')].every(place => {
+        self.page.wait_for_function(
+            """background => [...document.querySelectorAll('[data-testid=stPlotlyChart], [data-testid=stSkeleton]')].every(place => {
             const chart = place.querySelector('.js-plotly-plot')
             return chart?.layout?.paper_bgcolor === background && chart.parentElement.ariaLabel
-        })""", arg=background, timeout=timeout)
+        })""",
+            arg=background,
+            timeout=timeout,
+        )
 
     def settle(self) -> None:
         self.page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
 
     def drawn(self, charts: int) -> "Watched":
         """Wait until so many charts stand."""
-        self.page.wait_for_function("n => document.querySelectorAll('.js-plotly-plot .xaxislayer-above').length >= n", arg=charts)
+        self.page.wait_for_function(
+            "n => document.querySelectorAll('.js-plotly-plot .xaxislayer-above').length >= n",
+            arg=charts,
+        )
         return self
 
     @property

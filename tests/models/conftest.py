@@ -17,12 +17,17 @@ DATA = Path(__file__).parent / "data"
 def azure_mixed() -> pl.DataFrame:
     """Read both Azure traces, each under its route."""
     return load_traces(
-        [(DATA / "trace_azure2023_conv.parquet", "conv"), (DATA / "trace_azure2023_code.parquet", "code")]
+        [
+            (DATA / "trace_azure2023_conv.parquet", "conv"),
+            (DATA / "trace_azure2023_code.parquet", "code"),
+        ]
     )
 
 
 @pytest.fixture(scope="session")
-def azure_report(azure_mixed: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> TrainReport:
+def azure_report(
+    azure_mixed: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory
+) -> TrainReport:
     """Train a predictor of both Azure routes."""
     return train_to_folder(azure_mixed, tmp_path_factory.mktemp("azure") / "artifact")
 

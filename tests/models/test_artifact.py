@@ -23,7 +23,11 @@ FILES = (
     "golden.jsonl",
     "history.json",
     "manifest.json",
-    *(f"model_{quantile}.{kind}" for quantile in ("p10", "p50", "p90", "p99") for kind in ("json", "onnx", "ubj")),
+    *(
+        f"model_{quantile}.{kind}"
+        for quantile in ("p10", "p50", "p90", "p99")
+        for kind in ("json", "onnx", "ubj")
+    ),
 )
 
 
@@ -52,7 +56,9 @@ def keep(manifest: dict[str, Any]) -> None:
 
 def test_an_artifact_holds_these_files_and_no_pickle(folder: Path) -> None:
     assert tuple(sorted(path.name for path in folder.iterdir())) == FILES
-    assert not any(path.read_bytes().startswith(b"\x80") and path.suffix != ".ubj" for path in folder.iterdir())
+    assert not any(
+        path.read_bytes().startswith(b"\x80") and path.suffix != ".ubj" for path in folder.iterdir()
+    )
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -70,9 +76,13 @@ def test_a_truncated_file_is_refused_by_name(folder: Path, name: str) -> None:
         Predictor.load(folder)
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(name=st.sampled_from(FILES), where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_one_flipped_bit_is_noticed_anywhere(folder: Path, name: str, where: float, bit: int) -> None:
+def test_one_flipped_bit_is_noticed_anywhere(
+    folder: Path, name: str, where: float, bit: int
+) -> None:
     path = folder / name
     good = path.read_bytes()
     bad = bytearray(good)
@@ -92,7 +102,9 @@ def test_one_flipped_bit_is_noticed_anywhere(folder: Path, name: str, where: flo
 
 def test_another_schema_is_named_before_anything_else(folder: Path) -> None:
     (folder / MANIFEST).write_text(json.dumps({"schema": "overrun.predictor/9"}))
-    with pytest.raises(ArtifactError, match=rf"has schema 'overrun\.predictor/9', this build reads '{SCHEMA}'"):
+    with pytest.raises(
+        ArtifactError, match=rf"has schema 'overrun\.predictor/9', this build reads '{SCHEMA}'"
+    ):
         Predictor.load(folder)
 
 
@@ -113,7 +125,9 @@ def test_a_manifest_that_is_none_is_refused(folder: Path, text: str) -> None:
 def test_a_model_that_answers_differently_than_when_trained_is_refused(folder: Path) -> None:
     shutil.copyfile(folder / "model_p90.onnx", folder / "model_p50.onnx")
     rewrite(folder, keep)
-    with pytest.raises(ArtifactError, match=r"model_p50\.onnx answers the golden vectors .* wanted at most 0\.0001"):
+    with pytest.raises(
+        ArtifactError, match=r"model_p50\.onnx answers the golden vectors .* wanted at most 0\.0001"
+    ):
         Predictor.load(folder)
 
 
@@ -150,7 +164,9 @@ def test_a_golden_answer_that_differs_by_more_than_the_tolerance_is_refused(fold
         line["expected"]["p99"] += 2e-4
 
     change_golden(folder, move)
-    with pytest.raises(ArtifactError, match=r"model_p99\.onnx answers the golden vectors 0\.0002 log tokens away"):
+    with pytest.raises(
+        ArtifactError, match=r"model_p99\.onnx answers the golden vectors 0\.0002 log tokens away"
+    ):
         Predictor.load(folder)
 
 
@@ -212,7 +228,9 @@ MANIFEST_BODY = {"features": [], "quantiles": {"p50": {}}, "routes": [], "bucket
 def test_writing_replaces_an_older_artifact_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
     target = tmp_path / "new" / "artifact"
     first = write_artifact(target, MANIFEST_BODY, good_files(), check=load_artifact)
-    second = write_artifact(target, MANIFEST_BODY, good_files() | {"model_p50.onnx": b"y"}, check=load_artifact)
+    second = write_artifact(
+        target, MANIFEST_BODY, good_files() | {"model_p50.onnx": b"y"}, check=load_artifact
+    )
     assert first.version != second.version
     assert load_artifact(target).files["model_p50.onnx"] == b"y"
     assert [path.name for path in target.parent.iterdir()] == ["artifact"]
@@ -222,14 +240,18 @@ def test_an_artifact_that_fails_its_check_leaves_the_old_one(tmp_path: Path) -> 
     target = tmp_path / "artifact"
     old = write_artifact(target, MANIFEST_BODY, good_files(), check=load_artifact)
     with pytest.raises(ArtifactError):
-        write_artifact(target, MANIFEST_BODY, good_files() | {"history.json": b"[1]\n"}, check=Predictor.load)
+        write_artifact(
+            target, MANIFEST_BODY, good_files() | {"history.json": b"[1]\n"}, check=Predictor.load
+        )
     assert load_artifact(target).version == old.version
     assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
 
 
 def test_a_folder_with_other_things_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(ArtifactError, match="is not a predictor artifact, wanted a new or empty folder"):
+    with pytest.raises(
+        ArtifactError, match="is not a predictor artifact, wanted a new or empty folder"
+    ):
         write_artifact(tmp_path, MANIFEST_BODY, good_files(), check=load_artifact)
     with pytest.raises(ArtifactError, match="is not a predictor artifact"):
         write_artifact(tmp_path / "thesis.txt", MANIFEST_BODY, good_files(), check=load_artifact)
@@ -238,11 +260,18 @@ def test_a_folder_with_other_things_is_not_overwritten(tmp_path: Path) -> None:
 
 def test_more_than_the_promised_size_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="wanted at most 2,000,000"):
-        write_artifact(tmp_path / "a", MANIFEST_BODY, good_files() | {"big": bytes(MAX_BYTES)}, check=load_artifact)
+        write_artifact(
+            tmp_path / "a",
+            MANIFEST_BODY,
+            good_files() | {"big": bytes(MAX_BYTES)},
+            check=load_artifact,
+        )
     assert not (tmp_path / "a").exists()
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ArtifactError, match=r"cannot be written .*: choose another --out"):
-        write_artifact(tmp_path / "file" / "artifact", MANIFEST_BODY, good_files(), check=load_artifact)
+        write_artifact(
+            tmp_path / "file" / "artifact", MANIFEST_BODY, good_files(), check=load_artifact
+        )

@@ -38,7 +38,9 @@ def test_a_row_that_is_refused_still_finds_a_backend(predictor: Predictor) -> No
         balancer.choose("y", {}, [])
 
 
-def test_ends_that_are_never_told_are_written_off(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ends_that_are_never_told_are_written_off(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("overrun.models.balancer._MAX_OPEN", 3)
     balancer = Balancer(predictor)
     for number in range(50):
@@ -46,9 +48,13 @@ def test_ends_that_are_never_told_are_written_off(predictor: Predictor, monkeypa
     assert balancer.owed("a") + balancer.owed("b") <= 3 * 40
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.booleans()), max_size=30))
-def test_when_all_have_ended_nothing_is_owed(predictor: Predictor, steps: list[tuple[str, bool]]) -> None:
+def test_when_all_have_ended_nothing_is_owed(
+    predictor: Predictor, steps: list[tuple[str, bool]]
+) -> None:
     balancer = Balancer(predictor)
     for identity, begins in steps:
         if begins:

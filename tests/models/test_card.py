@@ -14,7 +14,11 @@ def test_the_card_holds_the_measured_scores(small_report: TrainReport) -> None:
     made = json.loads((small_report.folder / "card.json").read_text())
     assert made["schema"] == "overrun.predictor-card/1"
     assert made["overall"]["answered"]["mae"] == small_report.test.overall.answered.mae
-    assert {route["route"]: route["verdict"]["skill"] for route in made["routes"]} == {"chat": "good", "noise": "none", "session": "good"}
+    assert {route["route"]: route["verdict"]["skill"] for route in made["routes"]} == {
+        "chat": "good",
+        "noise": "none",
+        "session": "good",
+    }
     assert [point["rows"] for point in made["learning_curve"]] == [250, 500, 1_000, 1_050]
     assert made["rows_for_skill"] == 250
 

@@ -51,7 +51,9 @@ def test_a_route_speaks_for_itself_once_it_has_enough() -> None:
     assert calibration.offsets("b") == calibration.offsets("never seen")
     feed(calibration, "b", drawn(2, 0.0, 1))
     own = sorted(drawn(1, 0.0, MIN_RESIDUALS - 1) + drawn(2, 0.0, 1))
-    assert calibration.offsets("b")["p90"] == pytest.approx(own[math.ceil(0.9 * (MIN_RESIDUALS + 1)) - 1], abs=0.0005)
+    assert calibration.offsets("b")["p90"] == pytest.approx(
+        own[math.ceil(0.9 * (MIN_RESIDUALS + 1)) - 1], abs=0.0005
+    )
     assert calibration.offsets("a")["p90"] > 5
 
 
@@ -96,14 +98,22 @@ def test_the_stored_state_goes_on_where_it_was() -> None:
 
 
 @pytest.mark.parametrize(
-    "payload", [{}, {"levels": {"p90": 0.9}, "residuals": {}, "routes": []}, {"levels": 5}, {"levels": {}, "residuals": {}, "routes": [{}]}]
+    "payload",
+    [
+        {},
+        {"levels": {"p90": 0.9}, "residuals": {}, "routes": []},
+        {"levels": 5},
+        {"levels": {}, "residuals": {}, "routes": [{}]},
+    ],
 )
 def test_an_unreadable_state_is_refused(payload: dict[str, object]) -> None:
     with pytest.raises(ArtifactError, match="the calibration is not readable"):
         Calibration.from_payload(payload)
 
 
-def test_routes_invented_by_a_client_do_not_grow_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_routes_invented_by_a_client_do_not_grow_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("overrun.models.conformal._MAX_ROUTES", 3)
     calibration = Calibration()
     for number in range(20):

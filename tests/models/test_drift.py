@@ -17,7 +17,12 @@ def filled(rows: int, held: float, error: float) -> Drift:
 
 
 def test_few_requests_say_nothing() -> None:
-    assert filled(MIN_ROWS - 1, 0.5, 50).state() == {"rows": MIN_ROWS - 1, "p90_coverage": None, "error_reduction": None, "retrain": None}
+    assert filled(MIN_ROWS - 1, 0.5, 50).state() == {
+        "rows": MIN_ROWS - 1,
+        "p90_coverage": None,
+        "error_reduction": None,
+        "retrain": None,
+    }
 
 
 def test_kept_promises_need_no_training() -> None:
@@ -25,7 +30,14 @@ def test_kept_promises_need_no_training() -> None:
     assert (state["p90_coverage"], state["error_reduction"], state["retrain"]) == (0.9, 0.5, None)
 
 
-@pytest.mark.parametrize(("held", "error", "words"), [(0.8, 5, "P90 covers 80 %"), (0.97, 5, "P90 covers 97 %"), (0.9, 9.9, "the error is +1.0 % below")])
+@pytest.mark.parametrize(
+    ("held", "error", "words"),
+    [
+        (0.8, 5, "P90 covers 80 %"),
+        (0.97, 5, "P90 covers 97 %"),
+        (0.9, 9.9, "the error is +1.0 % below"),
+    ],
+)
 def test_a_broken_promise_is_a_reason(held: float, error: float, words: str) -> None:
     assert words in str(filled(1_000, held, error).state()["retrain"])
 

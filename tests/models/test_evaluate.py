@@ -32,14 +32,20 @@ def test_scores_of_a_small_case_are_exact() -> None:
     assert scores.kendall_tau == pytest.approx(1.0)
     # Thirds end at 6.67 and 13.33: 12 is in the middle one as 10 is, 15 in the upper as 20, 1 in the lower as 0.
     assert scores.tertile_accuracy == 1.0
-    assert (scores.p10_coverage, scores.p90_coverage, scores.p99_coverage) == pytest.approx((2 / 3, 2 / 3, 1.0))
+    assert (scores.p10_coverage, scores.p90_coverage, scores.p99_coverage) == pytest.approx(
+        (2 / 3, 2 / 3, 1.0)
+    )
 
 
 @given(st.data())
 def test_tau_is_kendalls(data: st.DataObject) -> None:
     generated = data.draw(LENGTHS)
-    predicted = data.draw(st.lists(st.integers(0, 20), min_size=len(generated), max_size=len(generated)))
-    tau = score(np.array(generated, dtype=float), np.array([predicted] * 4, dtype=float).T).kendall_tau
+    predicted = data.draw(
+        st.lists(st.integers(0, 20), min_size=len(generated), max_size=len(generated))
+    )
+    tau = score(
+        np.array(generated, dtype=float), np.array([predicted] * 4, dtype=float).T
+    ).kendall_tau
     if len(set(generated)) == 1 or len(set(predicted)) == 1:
         assert tau is None
     else:
@@ -48,12 +54,20 @@ def test_tau_is_kendalls(data: st.DataObject) -> None:
 
 def test_baselines_are_learned_medians_with_fallbacks() -> None:
     baselines = Baselines(
-        ["a", "a", "a", "b", None], np.array([4.0, 5.0, 100.0, 7.0, np.nan]), np.array([1.0, 3.0, 50.0, 8.0, 9.0])
+        ["a", "a", "a", "b", None],
+        np.array([4.0, 5.0, 100.0, 7.0, np.nan]),
+        np.array([1.0, 3.0, 50.0, 8.0, 9.0]),
     )
     assert baselines.route_median(["a", "b", None, "new"]).tolist() == [3.0, 8.0, 9.0, 8.0]
     # 4..7 share a power of two; 100 has its own; 9 of route b is unseen, so the route speaks.
     inputs = np.array([6.0, 100.0, 9.0, np.nan, 1.0])
-    assert baselines.bucket_median(["a", "a", "b", None, "new"], inputs).tolist() == [2.0, 50.0, 8.0, 9.0, 8.0]
+    assert baselines.bucket_median(["a", "a", "b", None, "new"], inputs).tolist() == [
+        2.0,
+        50.0,
+        8.0,
+        9.0,
+        8.0,
+    ]
 
 
 def test_half_the_error_is_good_skill() -> None:
@@ -91,6 +105,9 @@ def test_the_median_itself_has_no_skill() -> None:
 
 def test_too_few_rows_or_a_perfect_median_give_no_skill_and_the_reason() -> None:
     few = np.arange(MIN_SCORED_ROWS - 1.0)
-    assert judge(few, few, few + 9, seed=0).reason == f"{MIN_SCORED_ROWS - 1} test requests, {MIN_SCORED_ROWS} wanted"
+    assert (
+        judge(few, few, few + 9, seed=0).reason
+        == f"{MIN_SCORED_ROWS - 1} test requests, {MIN_SCORED_ROWS} wanted"
+    )
     same = np.full(500, 5.0)
     assert judge(same, same, same, seed=0).reason == "the route median is never wrong"

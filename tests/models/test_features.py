@@ -5,14 +5,23 @@ import math
 import numpy as np
 import pytest
 
-from overrun.models.features import FEATURE_NAMES, FEATURES, feature_values, rising, usable_names, without_prompt
+from overrun.models.features import (
+    FEATURE_NAMES,
+    FEATURES,
+    feature_values,
+    rising,
+    usable_names,
+    without_prompt,
+)
 from overrun.models.history import Window
 from overrun.models.request import Request, parse_request
 
 HOUR_S = 3_600.0
 
 
-def values_by_name(request: Request, windows: dict[str, Window], arrivals: dict[str, float] | None = None) -> dict[str, float]:
+def values_by_name(
+    request: Request, windows: dict[str, Window], arrivals: dict[str, float] | None = None
+) -> dict[str, float]:
     return dict(zip(FEATURE_NAMES, feature_values(request, windows, arrivals or {}), strict=True))
 
 
@@ -78,7 +87,8 @@ def test_metadata_and_history_arrive_under_their_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hours", "known"), [(1, set()), (49, {"hour_sin", "hour_cos"}), (24 * 15, {"hour_sin", "hour_cos", "weekday"})]
+    ("hours", "known"),
+    [(1, set()), (49, {"hour_sin", "hour_cos"}), (24 * 15, {"hour_sin", "hour_cos", "weekday"})],
 )
 def test_times_of_day_need_enough_days(hours: int, known: set[str]) -> None:
     values = np.random.default_rng(0).random((50, len(FEATURES))).astype(np.float32)
@@ -98,7 +108,9 @@ def test_a_feature_that_never_varies_is_left_out_and_one_sometimes_missing_is_no
 def test_the_past_of_the_only_route_is_left_out() -> None:
     values = np.random.default_rng(0).random((50, len(FEATURES))).astype(np.float32)
     assert "route_log_median" not in usable_names(0.0, values, {"route": 1, "tenant": 2})
-    assert {"tenant_log_median", "route_log_median"} <= set(usable_names(0.0, values, {"route": 2, "tenant": 2}))
+    assert {"tenant_log_median", "route_log_median"} <= set(
+        usable_names(0.0, values, {"route": 2, "tenant": 2})
+    )
 
 
 def test_prompts_of_one_size_speak_where_most_sizes_come_again() -> None:
@@ -128,21 +140,41 @@ def test_the_answer_to_a_score_is_that_of_the_nearest_past_that_has_scores() -> 
         return made
 
     request = Request(verbosity=0.5)
-    everywhere = {"route_model": window([9, 9]), "model": window([30, 30], 0.5), "global": window([70], 0.2)}
-    assert values_by_name(request, everywhere, {})["scored_log_tokens"] == pytest.approx(math.log(31))
-    assert values_by_name(request, {"global": everywhere["global"]}, {})["scored_log_tokens"] == pytest.approx(math.log(71) + 0.3)
-    assert values_by_name(request, {"route_model": window([9])}, {})["scored_log_tokens"] == pytest.approx(0.5)
+    everywhere = {
+        "route_model": window([9, 9]),
+        "model": window([30, 30], 0.5),
+        "global": window([70], 0.2),
+    }
+    assert values_by_name(request, everywhere, {})["scored_log_tokens"] == pytest.approx(
+        math.log(31)
+    )
+    assert values_by_name(request, {"global": everywhere["global"]}, {})[
+        "scored_log_tokens"
+    ] == pytest.approx(math.log(71) + 0.3)
+    assert values_by_name(request, {"route_model": window([9])}, {})[
+        "scored_log_tokens"
+    ] == pytest.approx(0.5)
     assert math.isnan(values_by_name(Request(), everywhere, {})["scored_log_tokens"])
 
 
 def test_no_feature_speaks_of_server_load_or_text() -> None:
     assert not [
-        name for name in FEATURE_NAMES if any(word in name for word in ("queue", "kv", "load", "prompt", "text"))
+        name
+        for name in FEATURE_NAMES
+        if any(word in name for word in ("queue", "kv", "load", "prompt", "text"))
     ]
 
 
 def test_the_score_stays_where_what_tells_prompts_apart_goes() -> None:
     names = without_prompt(FEATURE_NAMES)
     assert {"verbosity", "scored_log_tokens", "model_log_median", "prefix_log_last"} <= set(names)
-    assert not [name for name in names if name.startswith(("shape_", "cue_")) or name in ("log_input_tokens", "same_size_log_median")]
-    assert [name for name, up in zip(FEATURE_NAMES, rising(FEATURE_NAMES), strict=True) if up] == ["verbosity", "scored_log_tokens"]
+    assert not [
+        name
+        for name in names
+        if name.startswith(("shape_", "cue_"))
+        or name in ("log_input_tokens", "same_size_log_median")
+    ]
+    assert [name for name, up in zip(FEATURE_NAMES, rising(FEATURE_NAMES), strict=True) if up] == [
+        "verbosity",
+        "scored_log_tokens",
+    ]

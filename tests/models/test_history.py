@@ -15,11 +15,15 @@ from overrun.models.errors import ArtifactError
 from overrun.models.history import LEVELS, History, Line, Window, keys_of, past_quantiles
 from overrun.models.request import MISSING, Request
 
-ROUTE = Request(route="chat", model="m", input_tokens=10.0, session="alice", tenant="ACME", prefix_hash="p")
+ROUTE = Request(
+    route="chat", model="m", input_tokens=10.0, session="alice", tenant="ACME", prefix_hash="p"
+)
 
 
 @given(st.lists(st.integers(0, 1_000), min_size=1), st.integers(1, 10), st.floats(0, 1))
-def test_quantiles_are_numpys_over_the_newest_outputs(outputs: list[int], size: int, level: float) -> None:
+def test_quantiles_are_numpys_over_the_newest_outputs(
+    outputs: list[int], size: int, level: float
+) -> None:
     window = Window(size, outputs)
     assert list(window) == outputs[-size:]
     assert window.last == outputs[-1]
@@ -48,11 +52,14 @@ def test_a_level_is_silent_below_its_minimum() -> None:
         assert len(history.windows_of(ROUTE)["session"]) == count
 
 
-def test_a_new_session_per_request_does_not_grow_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_session_per_request_does_not_grow_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     small = {level.name: level for level in LEVELS}
     session = small["session"]
     monkeypatch.setattr(
-        "overrun.models.history._LEVEL_BY_NAME", small | {"session": type(session)("session", 20, 1, max_keys=3, stored_keys=0)}
+        "overrun.models.history._LEVEL_BY_NAME",
+        small | {"session": type(session)("session", 20, 1, max_keys=3, stored_keys=0)},
     )
     history = History()
     history.observe(ROUTE._replace(session="first"), 1)
@@ -66,7 +73,9 @@ def test_a_new_session_per_request_does_not_grow_the_memory(monkeypatch: pytest.
 
 def test_what_came_earlier_is_known_while_it_runs_and_asking_twice_changes_nothing() -> None:
     history = History()
-    first, second = (Request(time_s=time_s, session="s", prefix_hash="p") for time_s in (10.0, 12.0))
+    first, second = (
+        Request(time_s=time_s, session="s", prefix_hash="p") for time_s in (10.0, 12.0)
+    )
     assert history.arrivals_of(first) == {}
     for request in (first, second, second):
         history.arrive(request)
@@ -78,9 +87,14 @@ def test_what_came_earlier_is_known_while_it_runs_and_asking_twice_changes_nothi
     assert history.arrivals_of(second._replace(time_s=MISSING)) == {}
 
 
-def test_arrivals_of_ever_new_sessions_do_not_grow_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrivals_of_ever_new_sessions_do_not_grow_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     small = {level.name: level for level in LEVELS}
-    monkeypatch.setattr("overrun.models.history._LEVEL_BY_NAME", small | {"session": replace(small["session"], max_keys=3)})
+    monkeypatch.setattr(
+        "overrun.models.history._LEVEL_BY_NAME",
+        small | {"session": replace(small["session"], max_keys=3)},
+    )
     history = History()
     for number in range(9):
         history.arrive(Request(time_s=float(number), session=f"s{number}"))
@@ -97,7 +111,14 @@ def test_the_stored_part_names_no_session_and_no_prefix_and_survives_json() -> N
     assert "ACME" not in json.dumps(payload)
     assert keys_of(ROUTE, b"salt")["tenant"] != keys_of(ROUTE)["tenant"]
     restored = History.from_payload(payload)
-    assert set(restored.windows_of(ROUTE)) == {"global", "route", "model", "route_model", "same_size", "tenant"}
+    assert set(restored.windows_of(ROUTE)) == {
+        "global",
+        "route",
+        "model",
+        "route_model",
+        "same_size",
+        "tenant",
+    }
     for name, window in restored.windows_of(ROUTE).items():
         assert list(window) == list(history.windows_of(ROUTE)[name])
     assert restored.to_payload() == payload
@@ -122,7 +143,11 @@ def test_what_is_stored_of_many_long_windows_keeps_their_quantiles_and_their_ord
 def test_a_window_covers_what_comes_next() -> None:
     own = Window(100, range(1, 20))  # n = 19: ceil(20 * 0.9) = the 18th, floor(20 * 0.1) = the 2nd
     assert (own.bound(0.9), own.bound(0.1)) == (18.0, 2.0)
-    assert past_quantiles({"global": Window(9, [7]), "route": own}, (0.1, 0.5, 0.9)) == [2.0, 10.0, 18.0]
+    assert past_quantiles({"global": Window(9, [7]), "route": own}, (0.1, 0.5, 0.9)) == [
+        2.0,
+        10.0,
+        18.0,
+    ]
     assert past_quantiles({"global": own}, (0.5,)) == [10.0]
     assert math.isnan(past_quantiles({}, (0.5,))[0])
 
@@ -150,7 +175,9 @@ def test_an_unreadable_stored_entry_is_refused(entry: object) -> None:
         History.from_payload({"salt": "", "windows": [entry]})
 
 
-@pytest.mark.parametrize("payload", [{}, {"salt": "no hex", "windows": []}, {"salt": 5, "windows": []}, {"salt": ""}])
+@pytest.mark.parametrize(
+    "payload", [{}, {"salt": "no hex", "windows": []}, {"salt": 5, "windows": []}, {"salt": ""}]
+)
 def test_an_unreadable_payload_is_refused(payload: dict[str, object]) -> None:
     with pytest.raises(ArtifactError, match="the history is not readable"):
         History.from_payload(payload)
@@ -168,8 +195,13 @@ def test_a_line_is_the_weighted_ridge_regression_of_answers_on_scores_and_sizes(
     inputs = np.column_stack([scores, np.log1p(tokens)])
     middle, base = np.average(inputs, axis=0, weights=weights), np.average(answers, weights=weights)
     off = inputs - middle
-    found = np.linalg.solve((weights * off.T) @ off + np.diag([4.0, 40.0]), (weights * off.T) @ (answers - base) + np.array([4.0, 0.0]))
-    assert line.at(1.0, 99) == pytest.approx(base + found @ (np.array([1.0, math.log(100)]) - middle), rel=1e-9)
+    found = np.linalg.solve(
+        (weights * off.T) @ off + np.diag([4.0, 40.0]),
+        (weights * off.T) @ (answers - base) + np.array([4.0, 0.0]),
+    )
+    assert line.at(1.0, 99) == pytest.approx(
+        base + found @ (np.array([1.0, math.log(100)]) - middle), rel=1e-9
+    )
     assert line.at(1.0) == pytest.approx(base + found[0] * (1.0 - middle[0]), rel=1e-9)
     assert abs(line.at(0.0, 99) - line.at(0.0, 9) + 0.3 * math.log(10)) < 0.15
 
@@ -187,7 +219,12 @@ def test_lines_are_learned_where_scores_are_given_and_go_with_the_artifact() -> 
         history.observe(Request(model="m", tenant="t", verbosity=0.1 * number), 10 * number)
         history.observe(Request(model="unscored"), 5)
     stored = json.loads(json.dumps(history.to_payload()))
-    assert {entry["level"] for entry in stored["windows"] if "line" in entry} == {"global", "route", "model", "route_model"}
+    assert {entry["level"] for entry in stored["windows"] if "line" in entry} == {
+        "global",
+        "route",
+        "model",
+        "route_model",
+    }
     again = History.from_payload(stored)
     assert History.from_payload(again.to_payload()).to_payload() == stored
     own, read = (one.window("model", ("m",)) for one in (history, again))

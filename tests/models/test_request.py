@@ -42,7 +42,9 @@ def test_every_field_arrives_in_its_unit() -> None:
         "prompt": "secret",
     }
     seconds = datetime(2026, 1, 31, 8, tzinfo=UTC).timestamp()
-    assert parse_request(row) == Request(seconds, "/chat", "m", 12.0, 100.0, 0.5, 1.0, 2.0, "s", "t", "p")
+    assert parse_request(row) == Request(
+        seconds, "/chat", "m", 12.0, 100.0, 0.5, 1.0, 2.0, "s", "t", "p"
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,9 @@ def test_the_same_moment_is_the_same_however_it_is_written(time: object) -> None
         ("session", "secret" * 200, "session has 1,200 characters; wanted at most 1,024"),
     ],
 )
-def test_a_wrong_value_is_refused_with_field_and_remedy(field: str, value: object, words: str) -> None:
+def test_a_wrong_value_is_refused_with_field_and_remedy(
+    field: str, value: object, words: str
+) -> None:
     with pytest.raises(RequestError, match=r"wanted") as caught:
         parse_request({field: value})
     assert words in str(caught.value)
@@ -90,7 +94,9 @@ def test_a_wrong_value_is_refused_with_field_and_remedy(field: str, value: objec
 
 @pytest.mark.parametrize("field", ["input_tokens", "time", "temperature"])
 def test_nan_is_refused_by_name_and_null_is_not_known(field: str) -> None:
-    with pytest.raises(RequestError, match=rf"{field} is NaN; wanted .* null where it is not known"):
+    with pytest.raises(
+        RequestError, match=rf"{field} is NaN; wanted .* null where it is not known"
+    ):
         parse_request({field: math.nan})
     assert parse_request({field: None}) == parse_request({})
 

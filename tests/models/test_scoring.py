@@ -10,7 +10,11 @@ from overrun.models.train import TrainReport
 def test_quantiles_are_bounded_like_an_answer() -> None:
     crossed = np.array([[50.0, 40.0, 60.0, 70.0], [0.1, 0.5, 0.2, 3.0], [10.0, 30.0, 90.0, 99.0]])
     limits = np.array([np.nan, np.nan, 60.0])
-    assert bounded(crossed, limits).tolist() == [[40.0, 50.0, 60.0, 70.0], [1.0, 1.0, 1.0, 3.0], [10.0, 30.0, 60.0, 60.0]]
+    assert bounded(crossed, limits).tolist() == [
+        [40.0, 50.0, 60.0, 70.0],
+        [1.0, 1.0, 1.0, 3.0],
+        [10.0, 30.0, 60.0, 60.0],
+    ]
 
 
 def test_the_previous_output_is_the_prefixs_else_the_sessions() -> None:

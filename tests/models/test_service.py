@@ -28,15 +28,38 @@ class Running:
     """The command in a process of its own, on a free port."""
 
     def __init__(self, folder: Path, *arguments: str, token: str = "") -> None:
-        command = [sys.executable, "-m", "overrun", "serve-predictor", "--artifact", str(folder), "--port", "0", *arguments]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={"PATH": "/usr/bin:/bin", "OVERRUN_TOKEN": token})
+        command = [
+            sys.executable,
+            "-m",
+            "overrun",
+            "serve-predictor",
+            "--artifact",
+            str(folder),
+            "--port",
+            "0",
+            *arguments,
+        ]
+        self.process = subprocess.Popen(
+            command,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={"PATH": "/usr/bin:/bin", "OVERRUN_TOKEN": token},
+        )
         assert self.process.stderr is not None
         self.said = self.process.stderr.readline()
         self.url = "http://" + self.said.strip().rpartition("http=")[2]
 
     def ask(self, method: str, path: str, content: Any = None, **headers: str) -> httpx.Response:
-        body = content if isinstance(content, bytes) else json.dumps(content).encode() if content is not None else None
-        return httpx.request(method, self.url + path, content=body, headers=headers, trust_env=False, timeout=30)
+        body = (
+            content
+            if isinstance(content, bytes)
+            else json.dumps(content).encode()
+            if content is not None
+            else None
+        )
+        return httpx.request(
+            method, self.url + path, content=body, headers=headers, trust_env=False, timeout=30
+        )
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -48,7 +71,9 @@ class Running:
 
 @pytest.fixture(scope="module")
 def folder(small_report: TrainReport, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Path(shutil.copytree(small_report.folder, tmp_path_factory.mktemp("service") / "artifact"))
+    return Path(
+        shutil.copytree(small_report.folder, tmp_path_factory.mktemp("service") / "artifact")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +96,18 @@ def test_what_has_finished_becomes_history(running: Running) -> None:
     row = {"id": "a", "route": "fresh"}
     before = running.ask("GET", "/healthz").json()
     assert running.ask("POST", "/predict", row).json()["source"] == "global"
-    assert running.ask("POST", "/observe", [row | {"output_tokens": 333}] * 10).json() == {"observed": 10}
+    assert running.ask("POST", "/observe", [row | {"output_tokens": 333}] * 10).json() == {
+        "observed": 10
+    }
     assert running.ask("POST", "/observe", row | {"output_tokens": 333}).json() == {"observed": 1}
     answer = running.ask("POST", "/predict", row).json()
     assert (answer["source"], answer["p50"]) == ("route", 333.0)
     after = running.ask("GET", "/healthz").json()
-    assert (after["status"], after["observed"] - before["observed"], after["predicted"] - before["predicted"]) == ("ok", 11, 2)
+    assert (
+        after["status"],
+        after["observed"] - before["observed"],
+        after["predicted"] - before["predicted"],
+    ) == ("ok", 11, 2)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +119,13 @@ def test_what_has_finished_becomes_history(running: Running) -> None:
         ("POST", "/predict", b"[" * 100_000, 400, "not JSON"),
         ("POST", "/predict", b"7", 400, "not an object"),
         ("POST", "/predict", b"[[]]", 400, "not an object"),
-        ("POST", "/predict", {"input_tokens": "secret words"}, 400, "input_tokens is text; wanted a number"),
+        (
+            "POST",
+            "/predict",
+            {"input_tokens": "secret words"},
+            400,
+            "input_tokens is text; wanted a number",
+        ),
         ("POST", "/predict", [{}] * (MAX_BATCH + 1), 400, "201 rows; wanted at most 200"),
         ("POST", "/observe", {}, 400, "output_tokens is missing"),
         ("POST", "/observe", {"output_tokens": -1}, 400, "output_tokens is out of range"),
@@ -98,16 +135,22 @@ def test_what_has_finished_becomes_history(running: Running) -> None:
         ("GET", "/nothing", None, 404, "POST /predict, POST /observe and GET /healthz"),
     ],
 )
-def test_bad_requests_get_a_sentence_and_hurt_nobody(running: Running, method: str, path: str, content: Any, status: int, words: str) -> None:
+def test_bad_requests_get_a_sentence_and_hurt_nobody(
+    running: Running, method: str, path: str, content: Any, status: int, words: str
+) -> None:
     answer = running.ask(method, path, content)
     assert (answer.status_code, words in answer.json()["error"]) == (status, True), answer.text
     assert "secret" not in answer.text
     assert running.ask("POST", "/predict", ROW).status_code == 200
 
 
-def test_a_newer_artifact_is_taken_over_and_a_broken_one_is_not(running: Running, folder: Path, tmp_path: Path) -> None:
+def test_a_newer_artifact_is_taken_over_and_a_broken_one_is_not(
+    running: Running, folder: Path, tmp_path: Path
+) -> None:
     old = running.ask("GET", "/healthz").json()["version"]
-    newer = train_to_folder(synthetic.trace(900, seed=8), tmp_path / "a", settings=TrainSettings(max_rounds=10))
+    newer = train_to_folder(
+        synthetic.trace(900, seed=8), tmp_path / "a", settings=TrainSettings(max_rounds=10)
+    )
     golden = (newer.folder / "golden.jsonl").read_bytes()
     (newer.folder / "golden.jsonl").write_bytes(golden[:-1])
     shutil.rmtree(folder)
@@ -134,8 +177,16 @@ def test_with_a_token_only_health_is_open(small_report: TrainReport) -> None:
     running = Running(small_report.folder, token="let-me-in")
     try:
         assert running.ask("POST", "/predict", ROW).status_code == 401
-        assert running.ask("POST", "/observe", ROW | {"output_tokens": 1}, authorization="Bearer guess").status_code == 401
-        assert running.ask("POST", "/predict", ROW, authorization="Bearer let-me-in").status_code == 200
+        assert (
+            running.ask(
+                "POST", "/observe", ROW | {"output_tokens": 1}, authorization="Bearer guess"
+            ).status_code
+            == 401
+        )
+        assert (
+            running.ask("POST", "/predict", ROW, authorization="Bearer let-me-in").status_code
+            == 200
+        )
         assert running.ask("GET", "/healthz").status_code == 200
     finally:
         assert running.stop() == 0
@@ -149,38 +200,65 @@ def test_with_a_token_only_health_is_open(small_report: TrainReport) -> None:
         (("--port", "BUSY"), "cannot be used (address already in use"),
     ],
 )
-def test_what_cannot_start_says_why_with_status_2(small_report: TrainReport, arguments: tuple[str, ...], words: str) -> None:
+def test_what_cannot_start_says_why_with_status_2(
+    small_report: TrainReport, arguments: tuple[str, ...], words: str
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         given = [str(busy.getsockname()[1]) if word == "BUSY" else word for word in arguments]
-        command = [sys.executable, "-m", "overrun", "serve-predictor", "--artifact", str(small_report.folder), *given]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={"PATH": "/usr/bin:/bin"})
+        command = [
+            sys.executable,
+            "-m",
+            "overrun",
+            "serve-predictor",
+            "--artifact",
+            str(small_report.folder),
+            *given,
+        ]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=60, env={"PATH": "/usr/bin:/bin"}
+        )
     assert (done.returncode, words in done.stderr) == (2, True), done.stderr
 
 
-@pytest.mark.parametrize("wrong", [{"output_tokens": "x"}, {}, {"output_tokens": 5, "input_tokens": -1}])
-def test_of_an_array_with_a_wrong_row_nothing_is_taken_in(small_report: TrainReport, wrong: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "wrong", [{"output_tokens": "x"}, {}, {"output_tokens": 5, "input_tokens": -1}]
+)
+def test_of_an_array_with_a_wrong_row_nothing_is_taken_in(
+    small_report: TrainReport, wrong: dict[str, object]
+) -> None:
     service = Service(small_report.folder)
     with pytest.raises(RequestError):
-        service.observe(json.dumps([{"route": "fresh", "output_tokens": 5}] * 15 + [wrong]).encode())
+        service.observe(
+            json.dumps([{"route": "fresh", "output_tokens": 5}] * 15 + [wrong]).encode()
+        )
     with pytest.raises(RequestError):
         service.predict(json.dumps([{}, {"route": 5}]).encode())
     assert (service.observed, service.predicted, len(service._recent)) == (0, 0, 0)
     assert json.loads(service.predict(b'{"route":"fresh"}'))["source"] == "global"
 
 
-def test_a_new_artifact_hears_what_finished_after_its_training(small_report: TrainReport, tmp_path: Path) -> None:
+def test_a_new_artifact_hears_what_finished_after_its_training(
+    small_report: TrainReport, tmp_path: Path
+) -> None:
     folder = Path(shutil.copytree(small_report.folder, tmp_path / "a"))
     service = Service(folder)
     late, early = small_report.end.timestamp() + 60, small_report.start.timestamp()
     for moment, route in ((late, "late"), (early, "early"), (math.nan, "timeless")):
-        row = {"route": route, "output_tokens": 5, "prompt": "not kept"} | ({} if math.isnan(moment) else {"time": moment})
+        row = {"route": route, "output_tokens": 5, "prompt": "not kept"} | (
+            {} if math.isnan(moment) else {"time": moment}
+        )
         for _ in range(10):
             service.observe(json.dumps(row).encode())
     assert "not kept" not in repr(service._recent)
     assert service.reload() is False
-    newer = train_to_folder(synthetic.trace(1_500, seed=9), tmp_path / "b", settings=TrainSettings(max_rounds=10))
+    newer = train_to_folder(
+        synthetic.trace(1_500, seed=9), tmp_path / "b", settings=TrainSettings(max_rounds=10)
+    )
     shutil.rmtree(folder)
     newer.folder.rename(folder)
     assert service.reload() is True
-    sources = {route: json.loads(service.predict(json.dumps({"route": route}).encode()))["source"] for route in ("late", "early", "timeless")}
+    sources = {
+        route: json.loads(service.predict(json.dumps({"route": route}).encode()))["source"]
+        for route in ("late", "early", "timeless")
+    }
     assert sources == {"late": "route", "early": "global", "timeless": "global"}

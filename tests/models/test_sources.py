@@ -15,9 +15,7 @@ from overrun.models.errors import SourceError
 from overrun.models.sources import COLUMNS, from_llm_calls, load_traces
 from tests.models.conftest import DATA
 
-AZURE_CSV = (
-    "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:50.9951690,396,109\n2023-11-16 18:15:46.6805900,374,44\n"
-)
+AZURE_CSV = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:50.9951690,396,109\n2023-11-16 18:15:46.6805900,374,44\n"
 
 
 def write(path: Path, text: str) -> Path:
@@ -41,7 +39,10 @@ def test_azures_parquet_is_one_row_a_request_under_the_given_route() -> None:
 def test_several_files_are_merged_in_order_of_time(azure_mixed: pl.DataFrame) -> None:
     assert azure_mixed.height == 19_366 + 8_819
     assert azure_mixed.get_column("time").is_sorted()
-    assert azure_mixed.get_column("route").value_counts().sort("route").rows() == [("code", 8_819), ("conv", 19_366)]
+    assert azure_mixed.get_column("route").value_counts().sort("route").rows() == [
+        ("code", 8_819),
+        ("conv", 19_366),
+    ]
 
 
 def test_azures_csv_has_seven_decimals_and_any_order(tmp_path: Path) -> None:
@@ -68,9 +69,25 @@ def test_burstgpts_log_types_are_routes_and_its_failures_are_left_out(tmp_path: 
 
 
 def test_bailians_chats_of_one_root_are_a_session_and_its_times_are_seconds(tmp_path: Path) -> None:
-    chats = [(159, -1, 61.114, "text"), (160, 159, 62.5, "text"), (7, 160, 70.0, "search"), (8, 55, 71.0, "file"), (9, 9, 72.0, "text")]
+    chats = [
+        (159, -1, 61.114, "text"),
+        (160, 159, 62.5, "text"),
+        (7, 160, 70.0, "search"),
+        (8, 55, 71.0, "file"),
+        (9, 9, 72.0, "text"),
+    ]
     lines = [
-        json.dumps({"chat_id": chat, "parent_chat_id": parent, "timestamp": at, "input_length": 9, "output_length": 5, "type": kind, "hash_ids": [chat]})
+        json.dumps(
+            {
+                "chat_id": chat,
+                "parent_chat_id": parent,
+                "timestamp": at,
+                "input_length": 9,
+                "output_length": 5,
+                "type": kind,
+                "hash_ids": [chat],
+            }
+        )
         for chat, parent, at, kind in chats
     ]
     frame = load_traces([(write(tmp_path / "qwen_traceA_blksz_16.jsonl", "\n".join(lines)), None)])
@@ -83,7 +100,9 @@ def test_bailians_chats_of_one_root_are_a_session_and_its_times_are_seconds(tmp_
 def test_mooncakes_prefix_hash_is_the_first_block_that_tells_requests_apart(tmp_path: Path) -> None:
     blocks = [[0, 1, 2], [0, 7, 9], [0, 1, 3], [0], []]
     lines = [
-        json.dumps({"timestamp": 1_500 * number, "input_length": 9, "output_length": 5, "hash_ids": ids})
+        json.dumps(
+            {"timestamp": 1_500 * number, "input_length": 9, "output_length": 5, "hash_ids": ids}
+        )
         for number, ids in enumerate(blocks)
     ]
     frame = load_traces([(write(tmp_path / "m.jsonl.gz", "\n".join(lines)), None)])
@@ -110,12 +129,19 @@ def test_our_own_names_are_read_from_json_lines(tmp_path: Path) -> None:
         "prompt": "p q",
         "a column nobody needs": [1],
     }
-    text = json.dumps(row) + "\n\n" + json.dumps(row | {"output_tokens": None, "session": "line\u2028break"}) + "\n"
+    text = (
+        json.dumps(row)
+        + "\n\n"
+        + json.dumps(row | {"output_tokens": None, "session": "line\u2028break"})
+        + "\n"
+    )
     frame = load_traces([(write(tmp_path / "r.jsonl", text), None)])
     assert frame.get_column("output_tokens").to_list() == [2, None]
     frame = frame.head(1)
     row.pop("a column nobody needs")
-    assert frame.rows(named=True) == [row | {"time": datetime(2026, 1, 1, 0, 0, 0, 500_000, UTC), "prompt_numbers": None}]
+    assert frame.rows(named=True) == [
+        row | {"time": datetime(2026, 1, 1, 0, 0, 0, 500_000, UTC), "prompt_numbers": None}
+    ]
 
 
 def test_a_given_route_replaces_the_files_own(tmp_path: Path) -> None:
@@ -126,24 +152,46 @@ def test_a_given_route_replaces_the_files_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_columns_may_be_parted_by_commas_semicolons_or_tabs(tmp_path: Path, separator: str) -> None:
-    path = write(tmp_path / "r.csv", "time,route,input_tokens,output_tokens\n1700000000,/a,1,2\n".replace(",", separator))
-    assert load_traces([(path, None)]).select("route", "input_tokens", "output_tokens").rows() == [("/a", 1, 2)]
+    path = write(
+        tmp_path / "r.csv",
+        "time,route,input_tokens,output_tokens\n1700000000,/a,1,2\n".replace(",", separator),
+    )
+    assert load_traces([(path, None)]).select("route", "input_tokens", "output_tokens").rows() == [
+        ("/a", 1, 2)
+    ]
 
 
 def test_dates_are_utc_unless_they_say_otherwise_each_for_itself(tmp_path: Path) -> None:
-    dates = ("2026-01-31T08:00:00", "2026-01-31 08:00:00Z", "2026-01-31T10:00:00+0200", "2026-01-31T03:00:00.000-05:00")
-    path = write(tmp_path / "r.csv", "time,input_tokens,output_tokens\n" + "".join(f"{date},1,2\n" for date in dates))
-    assert set(load_traces([(path, None)]).get_column("time").to_list()) == {datetime(2026, 1, 31, 8, tzinfo=UTC)}
+    dates = (
+        "2026-01-31T08:00:00",
+        "2026-01-31 08:00:00Z",
+        "2026-01-31T10:00:00+0200",
+        "2026-01-31T03:00:00.000-05:00",
+    )
+    path = write(
+        tmp_path / "r.csv",
+        "time,input_tokens,output_tokens\n" + "".join(f"{date},1,2\n" for date in dates),
+    )
+    assert set(load_traces([(path, None)]).get_column("time").to_list()) == {
+        datetime(2026, 1, 31, 8, tzinfo=UTC)
+    }
 
 
 def test_a_limit_below_one_token_is_none(tmp_path: Path) -> None:
-    path = write(tmp_path / "r.csv", "time,max_tokens,input_tokens,output_tokens\n1,-1,1,2\n2,0,1,2\n3,1,1,2\n")
+    path = write(
+        tmp_path / "r.csv",
+        "time,max_tokens,input_tokens,output_tokens\n1,-1,1,2\n2,0,1,2\n3,1,1,2\n",
+    )
     assert load_traces([(path, None)]).get_column("max_tokens").to_list() == [None, None, 1]
 
 
-@pytest.mark.parametrize(("stream", "wanted"), [("True", True), ("false", False), ("1", True), ("", None)])
+@pytest.mark.parametrize(
+    ("stream", "wanted"), [("True", True), ("false", False), ("1", True), ("", None)]
+)
 def test_flags_in_csv_are_read(tmp_path: Path, stream: str, wanted: bool | None) -> None:
-    path = write(tmp_path / "r.csv", f"time,stream,input_tokens,output_tokens\n1700000000,{stream},1,2\n")
+    path = write(
+        tmp_path / "r.csv", f"time,stream,input_tokens,output_tokens\n1700000000,{stream},1,2\n"
+    )
     assert load_traces([(path, None)]).get_column("stream").to_list() == [wanted]
 
 
@@ -189,22 +237,52 @@ def test_an_error_column_of_text_marks_failed_calls_too() -> None:
 
 
 def test_a_store_without_calls_is_an_empty_table() -> None:
-    table = pa.table({"start": pa.array([], pa.timestamp("us", "UTC")), "input_tokens": [], "output_tokens": []})
+    table = pa.table(
+        {"start": pa.array([], pa.timestamp("us", "UTC")), "input_tokens": [], "output_tokens": []}
+    )
     assert from_llm_calls(table).schema == pl.Schema(COLUMNS)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("x.csv", "when,in,out\n1,2,3\n", "has the columns when, in, out; wanted one of: ContextTokens"),
+        (
+            "x.csv",
+            "when,in,out\n1,2,3\n",
+            "has the columns when, in, out; wanted one of: ContextTokens",
+        ),
         ("x.csv", "", "has the columns (none)"),
-        ("x.csv", "time,input_tokens,ouput_tokens\n1,2,3\n", "wanted another one: output_tokens (requests): rename"),
-        ("x.csv", "time,input_tokens,output_tokens,max_token\n1700000000,1,2,3\n", "wanted 'max_tokens': rename it"),
+        (
+            "x.csv",
+            "time,input_tokens,ouput_tokens\n1,2,3\n",
+            "wanted another one: output_tokens (requests): rename",
+        ),
+        (
+            "x.csv",
+            "time,input_tokens,output_tokens,max_token\n1700000000,1,2,3\n",
+            "wanted 'max_tokens': rename it",
+        ),
         ("x.csv", "time,input_tokens,output_tokens\nsoon,1,2\n", "column time is not a time"),
-        ("x.csv", "time,input_tokens,output_tokens\n1700000000,many,2\n", "column input_tokens holds String"),
-        ("x.csv", "time,input_tokens,output_tokens\n1700000000,-5,2\n", "input_tokens is -5 in some row"),
-        ("x.csv", "time,input_tokens,output_tokens\n1700000000,5,20000000000\n", "output_tokens is 20000000000 in some row, wanted at most 1000000000"),
-        ("x.csv", "time,input_tokens,output_tokens\n1700000000000,5,2\n", "column time holds 1700000000000, wanted seconds since 1970: divide milliseconds"),
+        (
+            "x.csv",
+            "time,input_tokens,output_tokens\n1700000000,many,2\n",
+            "column input_tokens holds String",
+        ),
+        (
+            "x.csv",
+            "time,input_tokens,output_tokens\n1700000000,-5,2\n",
+            "input_tokens is -5 in some row",
+        ),
+        (
+            "x.csv",
+            "time,input_tokens,output_tokens\n1700000000,5,20000000000\n",
+            "output_tokens is 20000000000 in some row, wanted at most 1000000000",
+        ),
+        (
+            "x.csv",
+            "time,input_tokens,output_tokens\n1700000000000,5,2\n",
+            "column time holds 1700000000000, wanted seconds since 1970: divide milliseconds",
+        ),
         ("x.jsonl", '{"time": 1, "input_tokens"\n', "line 1 is not JSON"),
         ("x.jsonl", "{}\n[1]\n", "line 2 holds a list"),
         ("x.jsonl", '{"time": 1}\n{"time": [2]}\n', "mixed types"),
@@ -212,7 +290,9 @@ def test_a_store_without_calls_is_an_empty_table() -> None:
         ("x.txt", "hello", "no known ending, wanted .parquet"),
     ],
 )
-def test_what_cannot_be_understood_is_refused_by_name(tmp_path: Path, name: str, text: str, words: str) -> None:
+def test_what_cannot_be_understood_is_refused_by_name(
+    tmp_path: Path, name: str, text: str, words: str
+) -> None:
     path = write(tmp_path / name, text)
     with pytest.raises(SourceError) as caught:
         load_traces([(path, None)])
@@ -250,7 +330,17 @@ VALUES = (
 ROWS = st.lists(
     st.dictionaries(
         st.sampled_from(
-            [*COLUMNS, "hash_ids", "timestamp", "input_length", "output_length", "start", "end", "error", "streaming"]
+            [
+                *COLUMNS,
+                "hash_ids",
+                "timestamp",
+                "input_length",
+                "output_length",
+                "start",
+                "end",
+                "error",
+                "streaming",
+            ]
         ),
         VALUES,
     ),

@@ -16,7 +16,11 @@ def _stops(inputs: trees.Matrix, targets: trees.Floats, split: Split, most: int)
     """Return the rounds with the least error of the newest rows, by log tokens and by tokens."""
     errors: dict[str, dict[int, float]] = {"log": {}, "tokens": {}}
     truth = targets[split.fit : split.train]
-    whole = xgboost.train(trees._parameters("p50", PLAIN, (0,) * 4, 0.1, 0), xgboost.DMatrix(inputs[: split.fit], targets[: split.fit], nthread=1), most)
+    whole = xgboost.train(
+        trees._parameters("p50", PLAIN, (0,) * 4, 0.1, 0),
+        xgboost.DMatrix(inputs[: split.fit], targets[: split.fit], nthread=1),
+        most,
+    )
     for count in range(1, most + 1):
         found = whole[:count].inplace_predict(inputs[split.fit : split.train])
         errors["log"][count] = float(np.abs(found - truth).mean())
@@ -24,7 +28,9 @@ def _stops(inputs: trees.Matrix, targets: trees.Floats, split: Split, most: int)
     return {name: min(own, key=own.__getitem__) for name, own in errors.items()}
 
 
-def test_the_median_stops_where_the_error_in_tokens_is_least_and_grows_with_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_median_stops_where_the_error_in_tokens_is_least_and_grows_with_the_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(trees, "GRID", (PLAIN,))
     dice = np.random.default_rng(0)
     split = Split.of(2_000, 0.3)
@@ -34,7 +40,16 @@ def test_the_median_stops_where_the_error_in_tokens_is_least_and_grows_with_the_
     targets = np.where(long, np.log1p(dice.uniform(1_000, 9_000, 2_000)), 1.0 + inputs[:, 0])
     most = 39  # fewer than the rounds that early stopping waits
     stops = _stops(inputs, targets, split, most)
-    choice, recipe, early = trees.search([(inputs, (0,) * 4)], targets, np.arange(2_000), split, max_rounds=most, eta=0.1, seed=0, tell=lambda _: None)
+    choice, recipe, early = trees.search(
+        [(inputs, (0,) * 4)],
+        targets,
+        np.arange(2_000),
+        split,
+        max_rounds=most,
+        eta=0.1,
+        seed=0,
+        tell=lambda _: None,
+    )
     count = stops["tokens"]
     assert choice == 0
     assert early.by_quantile["p50"].num_boosted_rounds() == count
@@ -56,7 +71,11 @@ def test_a_round_of_the_median_has_several_trees_and_varies_less() -> None:
         booster = trees.fit(inputs, targets, recipe, eta=0.1, seed=0).by_quantile["p50"]
         assert len(booster.get_dump()) == growth.together * booster.num_boosted_rounds() == 90
         several.append(booster.inplace_predict(asked))
-        single.append(xgboost.train(alone, xgboost.DMatrix(inputs, targets, nthread=1), 30).inplace_predict(asked))
+        single.append(
+            xgboost.train(alone, xgboost.DMatrix(inputs, targets, nthread=1), 30).inplace_predict(
+                asked
+            )
+        )
     assert np.var(several, axis=0).mean() < 0.9 * np.var(single, axis=0).mean()
 
 
@@ -65,13 +84,25 @@ def test_columns_that_tell_something_of_every_request_are_taken() -> None:
     inputs = dice.random((3_000, 2), dtype=np.float32)
     targets = 5.0 + inputs[:, 1] + 0.3 * inputs[:, 0] + dice.normal(0.0, 0.3, 3_000)
     choices = [(inputs, (0, 0)), (np.ascontiguousarray(inputs[:, 1:]), (0,))]
-    found, _, _ = trees.search(choices, targets, np.arange(3_000), Split.of(3_000, 0.1), max_rounds=30, eta=0.1, seed=0, tell=lambda _: None)
+    found, _, _ = trees.search(
+        choices,
+        targets,
+        np.arange(3_000),
+        Split.of(3_000, 0.1),
+        max_rounds=30,
+        eta=0.1,
+        seed=0,
+        tell=lambda _: None,
+    )
     assert found == 0
 
 
 def test_rows_of_one_prompt_err_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other choice is better by 2 tokens in the mean, but only with one prompt: the plainest stands. Were they single requests, it would not."""
-    errors = {"other": np.repeat([10.0, 41.0, 41.0, 41.0], 25), "plain": np.repeat([22.0, 40.0, 40.0, 40.0], 25)}
+    errors = {
+        "other": np.repeat([10.0, 41.0, 41.0, 41.0], 25),
+        "plain": np.repeat([22.0, 40.0, 40.0, 40.0], 25),
+    }
     monkeypatch.setattr(trees, "_errors", lambda _, name: errors[name])
 
     class Judged:

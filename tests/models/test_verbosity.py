@@ -13,7 +13,14 @@ import pytest
 import xgboost
 
 from overrun.collector.normalise.prompt_shape import shape, words_of
-from overrun.collector.normalise.verbosity import BINS, TABLE_SIZE, hashed, read_table, score, table_id
+from overrun.collector.normalise.verbosity import (
+    BINS,
+    TABLE_SIZE,
+    hashed,
+    read_table,
+    score,
+    table_id,
+)
 from overrun.models import verbosity
 from overrun.models.errors import ArtifactError
 from overrun.models.predict import Predictor
@@ -21,7 +28,20 @@ from overrun.models.train import TrainReport, TrainSettings, train_to_folder
 from overrun.models.verbosity import MIN_PROMPTS, Prompt, learn, out_of_fold, scored
 from tests.models import synthetic
 
-FILLER = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "sigma"]
+FILLER = [
+    "alpha",
+    "beta",
+    "gamma",
+    "delta",
+    "epsilon",
+    "zeta",
+    "eta",
+    "theta",
+    "iota",
+    "kappa",
+    "lambda",
+    "sigma",
+]
 
 
 def prompts(rows: int, seed: int = 3) -> tuple[list[str], list[float]]:
@@ -54,7 +74,9 @@ def test_shapes_alone_teach_a_table_where_no_words_were_kept() -> None:
     """Prompts of many words are answered at length; what the words are is not known."""
     texts = ["say " * (1 + number % 7) + ", " * (number % 90) for number in range(400)]
     lengths = np.log1p([40.0 * (1 + number % 7) for number in range(400)])
-    prompts: list[Prompt | None] = [((), counts) for counts in (shape(text, words_of(text)) for text in texts)]
+    prompts: list[Prompt | None] = [
+        ((), counts) for counts in (shape(text, words_of(text)) for text in texts)
+    ]
     table = learn(prompts, lengths, ["g"] * 400)
     assert table is not None
     assert not table[:BINS].any()
@@ -70,7 +92,9 @@ def test_a_table_read_back_scores_the_same_and_names_itself_by_its_bytes() -> No
     data = table.astype("<f2").tobytes()
     again = read_table(data)
     assert again is not None
-    assert [score(again, *prompt) for prompt in read(texts[:9]) if prompt] == scored(table, read(texts[:9])).tolist()
+    assert [score(again, *prompt) for prompt in read(texts[:9]) if prompt] == scored(
+        table, read(texts[:9])
+    ).tolist()
     assert table_id(data) == table_id(bytes(data)) != table_id(data[:-1] + b"\1")
     assert read_table(data[:-2]) is None
     assert len(data) == 2 * TABLE_SIZE
@@ -118,10 +142,15 @@ def test_prompts_bring_skill_where_metadata_has_none(worded: TrainReport) -> Non
 
 def test_a_word_that_stands_in_every_prompt_says_nothing() -> None:
     texts, lengths = prompts(300)
-    known: list[Prompt | None] = [(hashed(words_of(f"please {text}")), shape(text, words_of(text))) for text in texts]
+    known: list[Prompt | None] = [
+        (hashed(words_of(f"please {text}")), shape(text, words_of(text))) for text in texts
+    ]
     table = learn(known, np.log1p(lengths), [None] * len(texts))
     assert table is not None
-    every = [set.intersection(*(set(prompt[0][kind]) for prompt in known if prompt is not None)) for kind in range(3)]
+    every = [
+        set.intersection(*(set(prompt[0][kind]) for prompt in known if prompt is not None))
+        for kind in range(3)
+    ]
     assert all(every)
     assert not table[sorted(set.union(*every))].any()
     assert table[list(hashed(["saga"])[0])].max() > 0.1
@@ -142,7 +171,9 @@ def test_a_few_runaway_answers_do_not_decide() -> None:
 
 
 def test_what_is_usual_is_each_groups_own() -> None:
-    above = verbosity._above(np.array([1.0, 2.0, 3.0, 7.0, 8.0, 9.0, 4.0]), ["a", "a", "a", "b", "b", "b", "alone"])
+    above = verbosity._above(
+        np.array([1.0, 2.0, 3.0, 7.0, 8.0, 9.0, 4.0]), ["a", "a", "a", "b", "b", "b", "alone"]
+    )
     np.testing.assert_allclose(above, [-1, 0, 1, -1, 0, 1, 0], atol=1e-9)
 
 
@@ -150,8 +181,14 @@ def test_the_weights_are_those_of_a_ridge_regression() -> None:
     dice = np.random.default_rng(0)
     inputs, wanted = dice.normal(size=(40, 60)), dice.normal(size=40)
     exact = np.linalg.solve(inputs.T @ inputs + verbosity._PENALTY * np.eye(60), inputs.T @ wanted)
-    np.testing.assert_allclose(verbosity._solve(lambda own: inputs @ own, lambda error: inputs.T @ error, wanted), exact, atol=1e-4)
-    assert not verbosity._solve(lambda own: inputs @ own, lambda error: inputs.T @ error, np.zeros(40)).any()
+    np.testing.assert_allclose(
+        verbosity._solve(lambda own: inputs @ own, lambda error: inputs.T @ error, wanted),
+        exact,
+        atol=1e-4,
+    )
+    assert not verbosity._solve(
+        lambda own: inputs @ own, lambda error: inputs.T @ error, np.zeros(40)
+    ).any()
 
 
 def test_the_number_of_threads_changes_no_byte_of_a_score() -> None:
@@ -163,7 +200,13 @@ known = [(hashed(words_of(text)), shape(text * (1 + number % 7), words_of(text))
 print(hashlib.sha256(out_of_fold(known, np.log1p(lengths), [None] * len(texts)).tobytes()).hexdigest())
 """
     digests = {
-        subprocess.run([sys.executable, "-c", script], env=os.environ | {"OPENBLAS_NUM_THREADS": threads}, capture_output=True, text=True, check=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | {"OPENBLAS_NUM_THREADS": threads},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
         for threads in ("1", "2")
     }
     assert len(digests) == 1

@@ -38,13 +38,29 @@ def calls(count: int, *, factor: float = 0.25, first: int = 1) -> list[Span]:
         own = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m-1", "gen_ai.usage.input_tokens": prompt, "overrun.route": "chat",
                "gen_ai.usage.output_tokens": math.ceil(factor * prompt * dice.uniform(0.9, 1.1)), "gen_ai.request.max_tokens": 4_096}  # fmt: skip
         status = {"code": 2} if number % 10 == 0 else {}
-        made.append(span(number, 1, name="chat", kind=3, start_ms=1_000 * number, ms=300, attributes=own, status=status))
+        made.append(
+            span(
+                number,
+                1,
+                name="chat",
+                kind=3,
+                start_ms=1_000 * number,
+                ms=300,
+                attributes=own,
+                status=status,
+            )
+        )
     return made
 
 
 @contextmanager
 def watching(path: Path, watch: Watch) -> Iterator[Pipeline]:
-    pipeline = Pipeline(open_store(path, create=True), CollectorSettings(db=str(path), quiet_s=3600.0), PrivacySettings(), watch.assemble)
+    pipeline = Pipeline(
+        open_store(path, create=True),
+        CollectorSettings(db=str(path), quiet_s=3600.0),
+        PrivacySettings(),
+        watch.assemble,
+    )
     try:
         yield pipeline
     finally:
@@ -56,7 +72,9 @@ def take_in(pipeline: Pipeline, spans: list[Span]) -> None:
     pipeline.drain()
 
 
-def test_predictions_stand_beside_what_was_generated_and_count_once(small_report: TrainReport, tmp_path: Path) -> None:
+def test_predictions_stand_beside_what_was_generated_and_count_once(
+    small_report: TrainReport, tmp_path: Path
+) -> None:
     watch = Watch(small_report.folder, assemble)
     with watching(tmp_path / "t.db", watch) as pipeline:
         take_in(pipeline, calls(300))
@@ -67,36 +85,74 @@ def test_predictions_stand_beside_what_was_generated_and_count_once(small_report
         assert seen[3:] == (True, small_report.version)
         state = watch.state()
         # The newest call has ended, but no later one has started that could know of it.
-        assert (state["predicted"], state["rows"], state["retrain"], state["watching"]) == (270, 269, None, True)
+        assert (state["predicted"], state["rows"], state["retrain"], state["watching"]) == (
+            270,
+            269,
+            None,
+            True,
+        )
         assert state["p90_coverage"] is not None
         assert state["error_reduction"] is not None
         assert state["error_reduction"] > 0.2
         # A late span has five calls assembled anew.
-        take_in(pipeline, [span(number, 2, 1, name="late", start_ms=1_000 * number + 5, ms=1) for number in range(1, 6)])
+        take_in(
+            pipeline,
+            [
+                span(number, 2, 1, name="late", start_ms=1_000 * number + 5, ms=1)
+                for number in range(1, 6)
+            ],
+        )
         assert watch.state()["predicted"] == 270
         assert one(pipeline, "select count(predicted_p50) from v_llm_calls") == 270
         # What it tells reaches the store as indicators, by the road of all metrics.
         told = as_metrics(state, T0_NS)
         assert told is not None
         pipeline.writer.submit(METRICS, told).result(60)
-        assert rows(pipeline, "select indicator, value, unit from v_metric_points order by indicator") == [
-            ("predictor_error_reduction", pytest.approx(state["error_reduction"]), "ratio"), ("predictor_p90_coverage", state["p90_coverage"], "ratio")]
+        assert rows(
+            pipeline, "select indicator, value, unit from v_metric_points order by indicator"
+        ) == [
+            ("predictor_error_reduction", pytest.approx(state["error_reduction"]), "ratio"),
+            ("predictor_p90_coverage", state["p90_coverage"], "ratio"),
+        ]
 
 
 @pytest.mark.parametrize(
-    "said", [{"gen_ai.request.temperature": -1.0}, {"gen_ai.usage.input_tokens": 10**12}, {"gen_ai.usage.output_tokens": 10**12}], ids=str
+    "said",
+    [
+        {"gen_ai.request.temperature": -1.0},
+        {"gen_ai.usage.input_tokens": 10**12},
+        {"gen_ai.usage.output_tokens": 10**12},
+    ],
+    ids=str,
 )
-def test_a_call_that_says_what_cannot_be_is_stored_without_a_prediction(small_report: TrainReport, tmp_path: Path, said: dict[str, float]) -> None:
+def test_a_call_that_says_what_cannot_be_is_stored_without_a_prediction(
+    small_report: TrainReport, tmp_path: Path, said: dict[str, float]
+) -> None:
     spans = calls(8)
-    odd = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 30} | said
+    odd = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.usage.input_tokens": 100,
+        "gen_ai.usage.output_tokens": 30,
+    } | said
     watch = Watch(small_report.folder, assemble)
     with watching(tmp_path / "t.db", watch) as pipeline:
-        take_in(pipeline, [*spans[:4], span(50, 1, name="chat", kind=3, start_ms=4_400, ms=100, attributes=odd), *spans[4:]])
-        assert rows(pipeline, "select count(*), count(predicted_p50), count(predictor) from v_llm_calls") == [(9, 8, 8)]
+        take_in(
+            pipeline,
+            [
+                *spans[:4],
+                span(50, 1, name="chat", kind=3, start_ms=4_400, ms=100, attributes=odd),
+                *spans[4:],
+            ],
+        )
+        assert rows(
+            pipeline, "select count(*), count(predicted_p50), count(predictor) from v_llm_calls"
+        ) == [(9, 8, 8)]
     assert watch.state()["predicted"] == 8
 
 
-def test_traffic_that_moved_away_asks_for_training(small_report: TrainReport, tmp_path: Path) -> None:
+def test_traffic_that_moved_away_asks_for_training(
+    small_report: TrainReport, tmp_path: Path
+) -> None:
     watch = Watch(small_report.folder, assemble)
     with watching(tmp_path / "t.db", watch) as pipeline:
         take_in(pipeline, calls(260, factor=3.0))
@@ -105,9 +161,13 @@ def test_traffic_that_moved_away_asks_for_training(small_report: TrainReport, tm
     assert "overrun_predictor_retrain 1" in metric_lines(state)
 
 
-def test_a_newer_artifact_is_taken_over_and_counts_anew(small_report: TrainReport, tmp_path: Path) -> None:
+def test_a_newer_artifact_is_taken_over_and_counts_anew(
+    small_report: TrainReport, tmp_path: Path
+) -> None:
     folder = Path(shutil.copytree(small_report.folder, tmp_path / "a"))
-    newer = train_to_folder(synthetic.trace(), tmp_path / "b", settings=TrainSettings(max_rounds=10))
+    newer = train_to_folder(
+        synthetic.trace(), tmp_path / "b", settings=TrainSettings(max_rounds=10)
+    )
     assert newer.version != small_report.version
     watch = Watch(folder, assemble)
     with watching(tmp_path / "t.db", watch) as pipeline:
@@ -118,7 +178,9 @@ def test_a_newer_artifact_is_taken_over_and_counts_anew(small_report: TrainRepor
     assert (watch.state()["artifact"], watch.state()["predicted"]) == (newer.version, 4)
 
 
-def test_too_few_calls_say_nothing_and_a_missing_artifact_is_refused(small_report: TrainReport, tmp_path: Path) -> None:
+def test_too_few_calls_say_nothing_and_a_missing_artifact_is_refused(
+    small_report: TrainReport, tmp_path: Path
+) -> None:
     state = Watch(small_report.folder, assemble).state()
     assert (state["p90_coverage"], state["retrain"]) == (None, None)
     assert as_metrics(state, T0_NS) is None
@@ -128,28 +190,71 @@ def test_too_few_calls_say_nothing_and_a_missing_artifact_is_refused(small_repor
 
 
 def test_the_routing_what_if_takes_stored_predictions_first() -> None:
-    frame = pl.DataFrame({"route": ["a", "a", "a"], "input_tokens": [8, 8, 8], "output_tokens": [10, 20, 90], "predicted_p50": [None, 33.0, None]})
+    frame = pl.DataFrame(
+        {
+            "route": ["a", "a", "a"],
+            "input_tokens": [8, 8, 8],
+            "output_tokens": [10, 20, 90],
+            "predicted_p50": [None, 33.0, None],
+        }
+    )
     assert expected_tokens(frame).tolist() == [20.0, 33.0, 20.0]
 
 
-def test_a_server_beside_an_artifact_tells_how_it_does(small_report: TrainReport, tmp_path: Path) -> None:
-    server = ServerProcess(tmp_path / "t.db", "--grpc-port", "0", "--http-port", "0", "--artifact", str(small_report.folder))
+def test_a_server_beside_an_artifact_tells_how_it_does(
+    small_report: TrainReport, tmp_path: Path
+) -> None:
+    server = ServerProcess(
+        tmp_path / "t.db",
+        "--grpc-port",
+        "0",
+        "--http-port",
+        "0",
+        "--artifact",
+        str(small_report.folder),
+    )
     try:
         with httpx.Client(base_url=server.http, trust_env=False, timeout=30) as client:
-            sent = client.post("/v1/traces", content=body(calls(250)), headers={"content-type": "application/x-protobuf"})
+            sent = client.post(
+                "/v1/traces",
+                content=body(calls(250)),
+                headers={"content-type": "application/x-protobuf"},
+            )
             assert sent.status_code == 200, sent.text
             until = time.monotonic() + 60
-            while (state := client.get("/api/v1/predictor").json())["rows"] < 200 and time.monotonic() < until:
+            while (state := client.get("/api/v1/predictor").json())[
+                "rows"
+            ] < 200 and time.monotonic() < until:
                 time.sleep(0.2)
-            assert (state["artifact"], state["watching"], state["predicted"]) == (small_report.version, True, 225)
+            assert (state["artifact"], state["watching"], state["predicted"]) == (
+                small_report.version,
+                True,
+                225,
+            )
             assert 0 <= state["p90_coverage"] <= 1
-            assert f"overrun_predictor_p90_coverage_ratio {state['p90_coverage']:.6g}" in client.get("/metrics").text
+            assert (
+                f"overrun_predictor_p90_coverage_ratio {state['p90_coverage']:.6g}"
+                in client.get("/metrics").text
+            )
     finally:
         code = server.stop()
         assert code == 0, "".join(server.said[-40:])
 
 
 def test_a_server_beside_no_artifact_says_what_to_give(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "overrun", "serve", "--db", str(tmp_path / "t.db"), "--grpc-port", "0", "--http-port", "0", "--artifact", "no/such"]
+    command = [
+        sys.executable,
+        "-m",
+        "overrun",
+        "serve",
+        "--db",
+        str(tmp_path / "t.db"),
+        "--grpc-port",
+        "0",
+        "--http-port",
+        "0",
+        "--artifact",
+        "no/such",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, "is not a folder" in done.stderr) == (2, True), done.stderr

@@ -65,7 +65,11 @@ async def check(artifact: Path) -> list[str]:
     router.set_custom_routing_strategy(strategy)
 
     async def ask(kind: str) -> None:
-        await router.acompletion("chat", messages=[{"role": "user", "content": f"{kind} please"}], metadata={"route": kind})
+        await router.acompletion(
+            "chat",
+            messages=[{"role": "user", "content": f"{kind} please"}],
+            metadata={"route": kind},
+        )
 
     # One long request holds the first backend; ten short ones (10 x 20 < 400) then all belong to the other.
     waiting = [asyncio.create_task(ask("long"))]
@@ -85,7 +89,9 @@ async def check(artifact: Path) -> list[str]:
         wrong.append(f"short requests went behind the long one: {served}")
     if sum(served.values()) != 11:
         wrong.append(f"11 requests were sent, served: {served}")
-    owed = {server.server_port: strategy.balancer.owed(str(server.server_port)) for server in servers}
+    owed = {
+        server.server_port: strategy.balancer.owed(str(server.server_port)) for server in servers
+    }
     if any(owed.values()):
         wrong.append(f"finished requests are still on the account: {owed}")
     if strategy.balancer._predictor._history.window("route", ("short",)) is None:
@@ -98,13 +104,23 @@ async def check(artifact: Path) -> list[str]:
 def check_rows() -> list[str]:
     """Return what is wrong with what the predictor is told of a request."""
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 1_000_000}}
-    parts = [{"role": "system", "content": None}, {"role": "user", "content": [image, {"type": "text", "text": "what is this"}]}]
+    parts = [
+        {"role": "system", "content": None},
+        {"role": "user", "content": [image, {"type": "text", "text": "what is this"}]},
+    ]
     row = _row("chat", parts, {"max_completion_tokens": 99})
     told = {name: row[name] for name in ("input_tokens", "max_tokens", "prompt")}
-    return [] if told == {"input_tokens": 3, "max_tokens": 99, "prompt": "what is this"} else [f"a message with an image is told as {str(told)[:200]}"]
+    return (
+        []
+        if told == {"input_tokens": 3, "max_tokens": 99, "prompt": "what is this"}
+        else [f"a message with an image is told as {str(told)[:200]}"]
+    )
 
 
 if __name__ == "__main__":
     problems = asyncio.run(check(Path(sys.argv[1])))
-    print("\n".join(problems) or f"LiteLLM {litellm.__dict__.get('__version__', '')} routes by predicted length: all short requests avoided the busy backend")
+    print(
+        "\n".join(problems)
+        or f"LiteLLM {litellm.__dict__.get('__version__', '')} routes by predicted length: all short requests avoided the busy backend"
+    )
     sys.exit(1 if problems else 0)

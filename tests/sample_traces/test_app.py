@@ -63,7 +63,10 @@ class Capture:
             for group in ExportTraceServiceRequest.FromString(body).resource_spans:
                 resource = values(group.resource.attributes)
                 for scoped in group.scope_spans:
-                    spans += [Span(resource, scoped.scope.name, raw, values(raw.attributes)) for raw in scoped.spans]
+                    spans += [
+                        Span(resource, scoped.scope.name, raw, values(raw.attributes))
+                        for raw in scoped.spans
+                    ]
         return spans
 
     def named(self, name: str) -> list[Span]:
@@ -165,7 +168,11 @@ def test_every_request_is_one_tree_with_each_stage_once(healthy: Capture) -> Non
         assert [(root.raw.name, root.raw.kind) for root in roots] == [
             ("POST /rag/ask", trace_pb2.Span.SPAN_KIND_SERVER)
         ]
-        parents = {span.raw.name: ids[span.raw.parent_span_id].raw.name for span in spans if span.raw.parent_span_id}
+        parents = {
+            span.raw.name: ids[span.raw.parent_span_id].raw.name
+            for span in spans
+            if span.raw.parent_span_id
+        }
         tool = parents.pop("execute_tool order_status", "POST /rag/ask")
         assert tool == "POST /rag/ask"
         assert parents == (
@@ -206,8 +213,14 @@ def test_request_and_resource_carry_the_conventions(healthy: Capture) -> None:
     assert search.raw.kind == trace_pb2.Span.SPAN_KIND_CLIENT
     assert search.attributes["db.system.name"] == "postgresql"
     assert search.attributes["db.operation.name"] == "SELECT"
-    assert healthy.named("embeddings demo-embed")[0].attributes["gen_ai.operation.name"] == "embeddings"
-    assert healthy.named("execute_tool order_status")[0].attributes["gen_ai.tool.name"] == "order_status"
+    assert (
+        healthy.named("embeddings demo-embed")[0].attributes["gen_ai.operation.name"]
+        == "embeddings"
+    )
+    assert (
+        healthy.named("execute_tool order_status")[0].attributes["gen_ai.tool.name"]
+        == "order_status"
+    )
 
 
 def test_model_call_carries_the_current_gen_ai_names(healthy: Capture) -> None:
@@ -223,10 +236,15 @@ def test_model_call_carries_the_current_gen_ai_names(healthy: Capture) -> None:
         assert known["gen_ai.response.id"].startswith("chatcmpl-")
         assert known["gen_ai.response.finish_reasons"] == ["stop"]
         assert 2 <= known["gen_ai.usage.output_tokens"] <= 768
-        assert 0 < known["gen_ai.usage.cache_read.input_tokens"] < known["gen_ai.usage.input_tokens"]
+        assert (
+            0 < known["gen_ai.usage.cache_read.input_tokens"] < known["gen_ai.usage.input_tokens"]
+        )
         assert 0 < known["gen_ai.response.time_to_first_chunk"] <= chat.seconds
     assert not [
-        name for span in healthy.spans for name in span.attributes if name.startswith(("gen_ai.system", "llm."))
+        name
+        for span in healthy.spans
+        for name in span.attributes
+        if name.startswith(("gen_ai.system", "llm."))
     ]
 
 
@@ -241,20 +259,34 @@ def test_engine_span_is_joined_by_parent_and_by_id_and_its_times_add_up(healthy:
         assert engine.resource["service.name"] == "model-server"
         assert known["gen_ai.request.id"] == chat.attributes["gen_ai.response.id"]
         assert known["gen_ai.usage.prompt_tokens"] == chat.attributes["gen_ai.usage.input_tokens"]
-        assert known["gen_ai.usage.completion_tokens"] == chat.attributes["gen_ai.usage.output_tokens"]
+        assert (
+            known["gen_ai.usage.completion_tokens"] == chat.attributes["gen_ai.usage.output_tokens"]
+        )
         assert known["gen_ai.request.max_tokens"] == 768
-        times = {name.removeprefix("gen_ai.latency."): each for name, each in known.items() if "latency" in name}
+        times = {
+            name.removeprefix("gen_ai.latency."): each
+            for name, each in known.items()
+            if "latency" in name
+        }
         assert math.isclose(
             times["time_in_model_prefill"] + times["time_in_model_decode"],
             times["time_in_model_inference"],
             abs_tol=1e-6,
         )
-        assert times["time_in_queue"] + times["time_in_model_prefill"] <= times["time_to_first_token"] + 1e-6
+        assert (
+            times["time_in_queue"] + times["time_in_model_prefill"]
+            <= times["time_to_first_token"] + 1e-6
+        )
         assert times["time_in_queue"] + times["time_in_model_inference"] <= times["e2e"] + 1e-6
         assert times["e2e"] <= engine.seconds + 1e-6
-        assert times["time_to_first_token"] <= chat.attributes["gen_ai.response.time_to_first_chunk"]
+        assert (
+            times["time_to_first_token"] <= chat.attributes["gen_ai.response.time_to_first_chunk"]
+        )
         # Sleeps may end late on a busy machine but never early: the token arithmetic is a lower bound.
-        tokens = chat.attributes["gen_ai.usage.input_tokens"] - chat.attributes["gen_ai.usage.cache_read.input_tokens"]
+        tokens = (
+            chat.attributes["gen_ai.usage.input_tokens"]
+            - chat.attributes["gen_ai.usage.cache_read.input_tokens"]
+        )
         assert times["time_in_model_prefill"] >= tokens / model_server.PREFILL_TOKENS_PER_S - 2e-3
         steps = chat.attributes["gen_ai.usage.output_tokens"] - 1
         assert times["time_in_model_decode"] >= steps * model_server.TPOT_S - 2e-3
@@ -276,7 +308,9 @@ def test_no_prompt_answer_or_question_text_is_exported(healthy: Capture) -> None
     assert not {"gen_ai.input.messages", "gen_ai.output.messages", "db.query.text"} & known
 
 
-def test_each_incident_changes_its_own_stage_and_no_other(healthy: Capture, faulty: tuple[str, Capture]) -> None:
+def test_each_incident_changes_its_own_stage_and_no_other(
+    healthy: Capture, faulty: tuple[str, Capture]
+) -> None:
     kind, capture = faulty
     assert capture.exit_code == 0
     assert f"{kind} n=" in capture.summary
@@ -286,7 +320,9 @@ def test_each_incident_changes_its_own_stage_and_no_other(healthy: Capture, faul
     uncached = [call for call in calls if call["gen_ai.usage.cache_read.input_tokens"] == 0]
     assert len(calls) >= 20
     if kind == "slow-retrieval":
-        assert len(slow) > 0.15 * len(calls)  # no upper bound: a stalled machine may slow the rest too
+        assert len(slow) > 0.15 * len(
+            calls
+        )  # no upper bound: a stalled machine may slow the rest too
         assert (len(long), len(uncached)) == (0, 0)
     elif kind == "runaway-outputs":
         assert 0.10 < len(long) / len(calls) < 0.55  # exact for the seed
@@ -297,9 +333,14 @@ def test_each_incident_changes_its_own_stage_and_no_other(healthy: Capture, faul
     else:
         assert len(uncached) == len(calls)
         assert not long
-        least = min(span.attributes["gen_ai.latency.time_in_model_prefill"] for span in capture.named("llm_request"))
+        least = min(
+            span.attributes["gen_ai.latency.time_in_model_prefill"]
+            for span in capture.named("llm_request")
+        )
         assert least > backends.HANDBOOK_TOKENS["bikes"] / model_server.PREFILL_TOKENS_PER_S
-    assert Counter(span.raw.name for span in capture.spans) == Counter(span.raw.name for span in healthy.spans)
+    assert Counter(span.raw.name for span in capture.spans) == Counter(
+        span.raw.name for span in healthy.spans
+    )
 
 
 def test_spans_leave_over_grpc_when_the_protocol_says_so() -> None:
@@ -319,7 +360,12 @@ def test_spans_leave_over_grpc_when_the_protocol_says_so() -> None:
     try:
         endpoint = f"http://127.0.0.1:{port}"
         arguments = ["--duration", "1", "--rate", "10"]
-        start(arguments, capture, OTEL_EXPORTER_OTLP_PROTOCOL="grpc", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint)
+        start(
+            arguments,
+            capture,
+            OTEL_EXPORTER_OTLP_PROTOCOL="grpc",
+            OTEL_EXPORTER_OTLP_ENDPOINT=endpoint,
+        )
     finally:
         server.stop(0).wait()
     assert capture.exit_code == 0
@@ -339,10 +385,16 @@ def test_unknown_protocol_is_refused_with_the_choices(monkeypatch: pytest.Monkey
 
 
 def test_equal_text_and_seed_give_an_equal_plan_and_another_seed_another() -> None:
-    body: dict[str, Any] = {"messages": rag_messages("where is it"), "max_tokens": 768, "model": "m"}
+    body: dict[str, Any] = {
+        "messages": rag_messages("where is it"),
+        "max_tokens": 768,
+        "model": "m",
+    }
 
     def plan(seed: int) -> model_server.Plan:
-        return model_server.Engine(TracerProvider(shutdown_on_exit=False), seed, Incident()).plan(body)
+        return model_server.Engine(TracerProvider(shutdown_on_exit=False), seed, Incident()).plan(
+            body
+        )
 
     assert plan(1) == plan(1)
     assert plan(1) != plan(2)

@@ -18,22 +18,43 @@ from tests.conftest import ROOT, ServerProcess, StartServer
 def verdict_after(server: ServerProcess, incident: str) -> dict[str, Any]:
     """Run the application for some seconds, its incident half way through, and return the report on exactly its requests."""
     started = datetime.now(UTC).isoformat()
-    command = [sys.executable, "-m", "overrun.sample_traces.app.run", "--endpoint", server.http, "--duration", "6", "--rate", "25", "--incident", incident]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "overrun.sample_traces.app.run",
+        "--endpoint",
+        server.http,
+        "--duration",
+        "6",
+        "--rate",
+        "25",
+        "--incident",
+        incident,
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     while httpx.get(f"{server.http}/readyz", trust_env=False).json()["pending_traces"]:
         time.sleep(0.1)
     window = {"from": started, "to": datetime.now(UTC).isoformat(), "service": "rag-demo"}
-    report: dict[str, Any] = httpx.get(f"{server.http}/api/v1/report", params=window, timeout=60, trust_env=False).json()
+    report: dict[str, Any] = httpx.get(
+        f"{server.http}/api/v1/report", params=window, timeout=60, trust_env=False
+    ).json()
     return report
 
 
-@pytest.mark.parametrize(("incident", "stage", "rule"), [
-    ("slow-retrieval", "retrieval", "slow_dependency"),
-    ("runaway-outputs", "decode", "long_outputs"),
-    ("lost-prefix-cache", "prefill", "prefix_cache_lost"),
-])
-def test_each_incident_is_blamed_on_its_stage(start_server: StartServer, tmp_path: Path, incident: str, stage: str, rule: str) -> None:
+@pytest.mark.parametrize(
+    ("incident", "stage", "rule"),
+    [
+        ("slow-retrieval", "retrieval", "slow_dependency"),
+        ("runaway-outputs", "decode", "long_outputs"),
+        ("lost-prefix-cache", "prefill", "prefix_cache_lost"),
+    ],
+)
+def test_each_incident_is_blamed_on_its_stage(
+    start_server: StartServer, tmp_path: Path, incident: str, stage: str, rule: str
+) -> None:
     report = verdict_after(start_server(tmp_path / "demo.db"), incident)
     verdict = report["verdict"]
     assert report["window"]["requests"] >= 100

@@ -80,12 +80,18 @@ def test_recordings_stay_small() -> None:
 def test_packing_a_folder_again_gives_the_same_files_and_keeps_what_was_written_by_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    captured, target, manifest_path = tmp_path / "captured", tmp_path / "recordings", tmp_path / "MANIFEST.toml"
+    captured, target, manifest_path = (
+        tmp_path / "captured",
+        tmp_path / "recordings",
+        tmp_path / "MANIFEST.toml",
+    )
     captured.mkdir()
     for entry in replay.manifest()["openllmetry"]["files"]:
         body = replay.read(replay.RECORDINGS_PATH / "openllmetry" / f"{entry['name']}.zst")
         (captured / entry["name"]).write_bytes(body)
-    manifest_path.write_text(record.dump({"openllmetry": replay.manifest()["openllmetry"] | {"files": []}}))
+    manifest_path.write_text(
+        record.dump({"openllmetry": replay.manifest()["openllmetry"] | {"files": []}})
+    )
     monkeypatch.setattr(record, "MANIFEST_PATH", manifest_path)
     monkeypatch.setattr(record, "RECORDINGS_PATH", target)
     monkeypatch.setattr(record, "manifest", lambda: replay.manifest(manifest_path))
@@ -96,7 +102,9 @@ def test_packing_a_folder_again_gives_the_same_files_and_keeps_what_was_written_
     }  # fmt: skip
 
 
-def test_packing_refuses_what_is_no_otlp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_packing_refuses_what_is_no_otlp(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert record.main(["x", str(tmp_path)]) == 2
     (tmp_path / "001.traces.pb").write_bytes(b"\xff\xff\xff")
     assert record.main(["x", str(tmp_path)]) == 2
@@ -180,7 +188,9 @@ def test_time_texts_nested_in_lists_and_maps_move_too() -> None:
     request = ExportLogsServiceRequest()
     log = request.resource_logs.add().scope_logs.add().log_records.add(observed_time_unix_nano=5)
     log.body.array_value.values.add().string_value = "2026-11-20T10:00:00Z"
-    log.body.array_value.values.add().kvlist_value.values.add(key="at").value.string_value = "2026-11-20T10:00:01Z"
+    log.body.array_value.values.add().kvlist_value.values.add(
+        key="at"
+    ).value.string_value = "2026-11-20T10:00:01Z"
     replay.shift(replay.Payload("logs", request), SECOND)
     assert all_texts(log.body) == ["2026-11-20T10:00:01Z", "at", "2026-11-20T10:00:02Z"]
     assert (log.time_unix_nano, log.observed_time_unix_nano) == (0, 5 + SECOND)
@@ -211,7 +221,9 @@ def test_windows_lie_one_behind_the_other_and_hold_every_time() -> None:
         assert gap <= later.from_ns - earlier.to_ns <= gap + SECOND
     for (_, first, last), window in zip(extents, windows, strict=True):
         assert window.from_ns <= first + window.offset_ns < last + window.offset_ns < window.to_ns
-        assert window.to_ns - window.from_ns - (last - first) <= 2_000  # tight to the microsecond at either edge
+        assert (
+            window.to_ns - window.from_ns - (last - first) <= 2_000
+        )  # tight to the microsecond at either edge
 
 
 # --- delivery ---
@@ -234,8 +246,18 @@ class Capture:
             return True
 
     def spans(self) -> list[Any]:
-        requests = [ExportTraceServiceRequest.FromString(body) for signal, body in self.bodies if signal == "traces"]
-        return [s for q in requests for r in q.resource_spans for scope in r.scope_spans for s in scope.spans]
+        requests = [
+            ExportTraceServiceRequest.FromString(body)
+            for signal, body in self.bodies
+            if signal == "traces"
+        ]
+        return [
+            s
+            for q in requests
+            for r in q.resource_spans
+            for scope in r.scope_spans
+            for s in scope.spans
+        ]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -276,7 +298,9 @@ def grpc_export(capture: Capture, signal: str) -> Callable[[bytes, grpc.Servicer
         if not capture.take(signal, body):
             status = Status(code=grpc.StatusCode.RESOURCE_EXHAUSTED.value[0], message="queue full")
             status.details.add().Pack(RetryInfo(retry_delay=Duration(nanos=1_000_000)))
-            context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+            context.set_trailing_metadata(
+                (("grpc-status-details-bin", status.SerializeToString()),)
+            )
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "queue full")
         return b""
 
@@ -289,7 +313,9 @@ def grpc_receiver(capture: Capture) -> Iterator[str]:
     for signal, path in replay.GRPC_METHODS.items():
         _, service, method = path.split("/")
         handler = grpc.unary_unary_rpc_method_handler(grpc_export(capture, signal))
-        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {method: handler})])
+        server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler(service, {method: handler})]
+        )
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
@@ -304,7 +330,10 @@ RECEIVERS = [("http/protobuf", http_receiver), ("grpc", grpc_receiver)]
 @pytest.mark.parametrize(("protocol", "receiver"), RECEIVERS)
 @pytest.mark.parametrize("refusals", [0, 3])
 def test_all_recordings_arrive_whole_and_shifted(
-    protocol: str, receiver: Callable[[Capture], Any], refusals: int, capsys: pytest.CaptureFixture[str]
+    protocol: str,
+    receiver: Callable[[Capture], Any],
+    refusals: int,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     capture = Capture(refusals)
     with receiver(capture) as endpoint:
@@ -313,20 +342,40 @@ def test_all_recordings_arrive_whole_and_shifted(
     assert [row["name"] for row in rows] == NAMES
     assert capture.refusals == 0
     facts = replay.manifest().values()
-    assert len(capture.bodies) == sum(len(fact["files"]) for fact in facts) == sum(row["payloads"] for row in rows)
+    assert (
+        len(capture.bodies)
+        == sum(len(fact["files"]) for fact in facts)
+        == sum(row["payloads"] for row in rows)
+    )
     spans = capture.spans()
     assert len({(span.trace_id, span.span_id) for span in spans}) == len(spans)
     assert len(spans) == sum(fact["answer"]["spans"] for fact in facts)
     edges = [(replay.parse_moment(row["from"]), replay.parse_moment(row["to"])) for row in rows]
     for span in spans:
-        holding = [low for low, high in edges if low <= span.start_time_unix_nano <= span.end_time_unix_nano < high]
+        holding = [
+            low
+            for low, high in edges
+            if low <= span.start_time_unix_nano <= span.end_time_unix_nano < high
+        ]
         assert len(holding) == 1
 
 
-def test_named_recordings_are_sent_alone_in_the_order_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_named_recordings_are_sent_alone_in_the_order_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     capture = Capture()
     with http_receiver(capture) as endpoint:
-        arguments = ["--endpoint", endpoint, "--end-at", END, "--gap", "0", "--recording", "vllm-joined", "langfuse"]
+        arguments = [
+            "--endpoint",
+            endpoint,
+            "--end-at",
+            END,
+            "--gap",
+            "0",
+            "--recording",
+            "vllm-joined",
+            "langfuse",
+        ]
         assert replay.main(arguments) == 0
     rows = json.loads(capsys.readouterr().out)["recordings"]
     assert [(row["name"], row["slo"], row["payloads"]) for row in rows] == [
@@ -336,8 +385,12 @@ def test_named_recordings_are_sent_alone_in_the_order_given(capsys: pytest.Captu
     assert rows[1]["to"] <= rows[0]["from"] < rows[0]["to"] <= "2027-03-01T12:00:00.000000Z"
 
 
-@pytest.mark.parametrize(("told_s", "waited"), [(0.5, 0.5), (3600.0, replay.MAX_DELAY_S), (None, 0.1)])
-def test_a_refused_body_is_sent_again_after_the_told_delay(told_s: float | None, waited: float) -> None:
+@pytest.mark.parametrize(
+    ("told_s", "waited"), [(0.5, 0.5), (3600.0, replay.MAX_DELAY_S), (None, 0.1)]
+)
+def test_a_refused_body_is_sent_again_after_the_told_delay(
+    told_s: float | None, waited: float
+) -> None:
     answers: list[Exception | bytes] = [replay.Refused("busy", told_s), b""]
     sleeps: list[float] = []
 
@@ -355,7 +408,9 @@ def test_a_receiver_that_always_refuses_ends_in_an_error() -> None:
     def send(signal: str, body: bytes) -> bytes:
         raise replay.Refused("HTTP 503", 0.0)
 
-    with pytest.raises(replay.ReplayError, match="gave up after 8 attempts to send metrics: HTTP 503"):
+    with pytest.raises(
+        replay.ReplayError, match="gave up after 8 attempts to send metrics: HTTP 503"
+    ):
         replay.deliver(send, "metrics", b"", lambda delay_s: None)
 
 
@@ -366,7 +421,9 @@ def test_rejected_items_are_counted() -> None:
 
 
 @pytest.mark.parametrize(("protocol", "receiver"), RECEIVERS)
-def test_delay_told_by_the_receiver_is_read(protocol: str, receiver: Callable[[Capture], Any]) -> None:
+def test_delay_told_by_the_receiver_is_read(
+    protocol: str, receiver: Callable[[Capture], Any]
+) -> None:
     told_s = {"grpc": 0.001, "http/protobuf": 0.0}[protocol]
     with receiver(Capture(refusals=1)) as endpoint, replay.open_sender(endpoint, protocol) as send:
         with pytest.raises(replay.Refused) as refusal:
@@ -397,5 +454,11 @@ def test_a_bad_endpoint_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_moments_are_exact_to_the_microsecond() -> None:
     moment = datetime(2026, 11, 20, 10, 23, 25, 503809, tzinfo=UTC)
-    assert replay.parse_moment("2026-11-20T10:23:25.503809Z") == int(moment.timestamp()) * SECOND + 503_809_000
-    assert replay.rfc3339(replay.parse_moment("2026-11-20T12:23:25.503809+02:00")) == "2026-11-20T10:23:25.503809Z"
+    assert (
+        replay.parse_moment("2026-11-20T10:23:25.503809Z")
+        == int(moment.timestamp()) * SECOND + 503_809_000
+    )
+    assert (
+        replay.rfc3339(replay.parse_moment("2026-11-20T12:23:25.503809+02:00"))
+        == "2026-11-20T10:23:25.503809Z"
+    )

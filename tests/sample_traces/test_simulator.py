@@ -25,7 +25,9 @@ SHORT_S = 40.0
 
 def window(*, seed: int = 3, telemetry: Telemetry | None = None, **changes: object) -> Window:
     world = replace(Settings(), **changes)  # type: ignore[arg-type]
-    return simulate([(0.0, world)], duration_s=SHORT_S, seed=seed, telemetry=telemetry or Telemetry())
+    return simulate(
+        [(0.0, world)], duration_s=SHORT_S, seed=seed, telemetry=telemetry or Telemetry()
+    )
 
 
 def p95(found: Window) -> float:
@@ -78,11 +80,16 @@ def test_places_are_given_in_order_of_arrival() -> None:
     assert order == [("a", 0.0), ("b", 1.0), ("c", 2.0)]
 
 
-def engine_after(sequences: list[tuple[float, int, int]], **changes: object) -> tuple[Engine, list[Sequence]]:
+def engine_after(
+    sequences: list[tuple[float, int, int]], **changes: object
+) -> tuple[Engine, list[Sequence]]:
     """An engine that got (at, input tokens, output tokens) and ran until all was done."""
     clock = Clock()
     engine = Engine(clock, replace(Settings(), **changes), 0, 1)  # type: ignore[arg-type]
-    made = [Sequence(i, o, 4096, (("system", min(256, i)),), "", Signal(), Signal(), at) for at, i, o in sequences]
+    made = [
+        Sequence(i, o, 4096, (("system", min(256, i)),), "", Signal(), Signal(), at)
+        for at, i, o in sequences
+    ]
     for sequence in made:
         clock.at(sequence.arrived, engine.submit, sequence)
     clock.run(600.0)
@@ -162,24 +169,46 @@ def test_without_chunking_a_long_prompt_stalls_those_who_decode() -> None:
 
 def test_the_same_seed_gives_the_same_window_and_another_seed_another() -> None:
     first, again, other = window(), window(), window(seed=4)
-    assert [(s.id, s.start, s.end) for s in first.spans] == [(s.id, s.start, s.end) for s in again.spans]
+    assert [(s.id, s.start, s.end) for s in first.spans] == [
+        (s.id, s.start, s.end) for s in again.spans
+    ]
     assert [s.id for s in first.spans] != [s.id for s in other.spans]
 
 
 def test_a_fault_brings_the_same_requests() -> None:
     calm, faulty = window(), window(output_factor=3.0, output_share=0.5)
     assert [o.request.at for o in sorted(calm.outcomes, key=lambda o: o.request.index)] == [
-        o.request.at for o in sorted(faulty.outcomes, key=lambda o: o.request.index)]
+        o.request.at for o in sorted(faulty.outcomes, key=lambda o: o.request.index)
+    ]
     assert p95(faulty) > 1.5 * p95(calm)
 
 
-@pytest.mark.parametrize("changes", [
-    {"kind": "chat", "system_tokens": 900, "input_tokens": 90.0}, {"kind": "agent", "rate_rps": 3.0}, {"provider": True},
-    {"provider": True, "provider_429": 0.2, "retries": 2}, {"gateway_slots": 4}, {"client_slots": 6}, {"pooled": False},
-    {"kind": "chat", "suggestion_tokens": 300.0, "cancels": False}, {"router": "tenant"}, {"buffered_share": 1.0},
-    {"retry_after_s": 0.2, "retries": 2}, {"give_up_share": 0.3, "give_up_s": 0.6, "cancels": False}, {"batch_rps": 0.3}, {"draft_tokens": 4},
-    {"noisy_share": 0.3, "noisy_input_factor": 3.0}, {"huge_every_s": 10.0, "huge_tokens": 20_000}, {"guard_model": "gpt-4.1"}, {"sequential_share": 1.0},
-    {"tokenizer_us": 40.0}, {"reasoning_share": 0.5, "reasoning_tokens": 200.0, "deep_share": 0.2}, {"burst_every_s": 20.0, "burst_factor": 3.0}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": "chat", "system_tokens": 900, "input_tokens": 90.0},
+        {"kind": "agent", "rate_rps": 3.0},
+        {"provider": True},
+        {"provider": True, "provider_429": 0.2, "retries": 2},
+        {"gateway_slots": 4},
+        {"client_slots": 6},
+        {"pooled": False},
+        {"kind": "chat", "suggestion_tokens": 300.0, "cancels": False},
+        {"router": "tenant"},
+        {"buffered_share": 1.0},
+        {"retry_after_s": 0.2, "retries": 2},
+        {"give_up_share": 0.3, "give_up_s": 0.6, "cancels": False},
+        {"batch_rps": 0.3},
+        {"draft_tokens": 4},
+        {"noisy_share": 0.3, "noisy_input_factor": 3.0},
+        {"huge_every_s": 10.0, "huge_tokens": 20_000},
+        {"guard_model": "gpt-4.1"},
+        {"sequential_share": 1.0},
+        {"tokenizer_us": 40.0},
+        {"reasoning_share": 0.5, "reasoning_tokens": 200.0, "deep_share": 0.2},
+        {"burst_every_s": 20.0, "burst_factor": 3.0},
+    ],
+)
 def test_every_knob_leaves_whole_traces(changes: dict[str, object]) -> None:
     found = window(**changes)
     ids = {span.id for span in found.spans}
@@ -195,30 +224,60 @@ def test_the_client_alone_sees_no_engine(tmp_path: Path) -> None:
     made = make(Job(scenario="long_outputs", duration_s=40.0, client_only=True, fixes=False))
     write(made, tmp_path)
     assert not list(tmp_path.glob("*.metrics.pb"))
-    services = {a.value.string_value for path in tmp_path.glob("*.traces.pb") for r in ExportTraceServiceRequest.FromString(path.read_bytes()).resource_spans
-                for a in r.resource.attributes if a.key == "service.name"}
+    services = {
+        a.value.string_value
+        for path in tmp_path.glob("*.traces.pb")
+        for r in ExportTraceServiceRequest.FromString(path.read_bytes()).resource_spans
+        for a in r.resource.attributes
+        if a.key == "service.name"
+    }
     assert services == {"rag-api"}
 
 
 def test_what_is_written_is_otlp_with_engines_and_their_metrics(tmp_path: Path) -> None:
-    made = make(Job(scenario="long_outputs", seed=2, duration_s=40.0, confounders=False, fixes=False))
+    made = make(
+        Job(scenario="long_outputs", seed=2, duration_s=40.0, confounders=False, fixes=False)
+    )
     write(made, tmp_path)
-    spans = [s for path in sorted(tmp_path.glob("*.traces.pb")) for r in ExportTraceServiceRequest.FromString(path.read_bytes()).resource_spans
-             for scope in r.scope_spans for s in scope.spans]
+    spans = [
+        s
+        for path in sorted(tmp_path.glob("*.traces.pb"))
+        for r in ExportTraceServiceRequest.FromString(path.read_bytes()).resource_spans
+        for scope in r.scope_spans
+        for s in scope.spans
+    ]
     assert len(spans) == len(made.window.spans)
-    assert {"POST /rag/ask", "chat qwen3-8b-instruct", "llm_request", "qdrant.query_points"} <= {s.name for s in spans}
-    names = {m.name for path in tmp_path.glob("*.metrics.pb") for r in ExportMetricsServiceRequest.FromString(path.read_bytes()).resource_metrics
-             for scope in r.scope_metrics for m in scope.metrics}
-    assert {"vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "vllm:prefix_cache_hits_total", "vllm:inter_token_latency_seconds"} <= names
+    assert {"POST /rag/ask", "chat qwen3-8b-instruct", "llm_request", "qdrant.query_points"} <= {
+        s.name for s in spans
+    }
+    names = {
+        m.name
+        for path in tmp_path.glob("*.metrics.pb")
+        for r in ExportMetricsServiceRequest.FromString(path.read_bytes()).resource_metrics
+        for scope in r.scope_metrics
+        for m in scope.metrics
+    }
+    assert {
+        "vllm:num_requests_waiting",
+        "vllm:kv_cache_usage_perc",
+        "vllm:prefix_cache_hits_total",
+        "vllm:inter_token_latency_seconds",
+    } <= names
 
 
 def test_the_truth_has_the_same_requests_with_the_fix() -> None:
-    truth = make(Job(scenario="slow_dependency", severity="easy", duration_s=80.0, confounders=False)).truth
+    truth = make(
+        Job(scenario="slow_dependency", severity="easy", duration_s=80.0, confounders=False)
+    ).truth
     [fix] = truth["fixes"]
     assert fix["latency"]["requests"] == truth["latency"]["after"]["requests"]
     assert fix["latency"]["e2e_ms"]["p95"] < truth["latency"]["after"]["e2e_ms"]["p95"]
     assert fix["again"]["requests"] == fix["latency"]["requests"]
-    assert fix["again"]["e2e_ms"]["p95"] != fix["latency"]["e2e_ms"]["p95"] == pytest.approx(fix["again"]["e2e_ms"]["p95"], rel=0.1)
+    assert (
+        fix["again"]["e2e_ms"]["p95"]
+        != fix["latency"]["e2e_ms"]["p95"]
+        == pytest.approx(fix["again"]["e2e_ms"]["p95"], rel=0.1)
+    )
     assert truth["breach_ratio"]["before"] < 0.02 < truth["breach_ratio"]["after"]
 
 
@@ -226,12 +285,19 @@ def test_a_quota_refuses_the_noisy_tenant_alone_and_gives_it_no_more_than_its_bu
     world = {"noisy_share": 0.4, "noisy_input_factor": 3.0}
     free, limited = window(**world), window(**world, noisy_quota=500.0)
     assert [o.request.at for o in limited.outcomes if not o.ok and o.request.tenant != NOISY] == []
-    passed = sum(call.sequences[0].input_tokens for o in limited.outcomes if o.ok and o.request.tenant == NOISY for call in o.calls)
+    passed = sum(
+        call.sequences[0].input_tokens
+        for o in limited.outcomes
+        if o.ok and o.request.tenant == NOISY
+        for call in o.calls
+    )
     assert 0 < passed <= 500.0 * (60.0 + SHORT_S)
     assert len(free.outcomes) == len(limited.outcomes) == sum(o.ok for o in free.outcomes)
     assert sum(o.ok for o in limited.outcomes) < len(limited.outcomes)
 
 
-def test_an_unknown_scenario_is_refused_with_the_known_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_scenario_is_refused_with_the_known_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert program.main(["long_output", "--out", str(tmp_path)]) == 2
     assert "long_outputs" in capsys.readouterr().err

@@ -7,4 +7,7 @@ from types import ModuleType
 
 def rules() -> dict[str, ModuleType]:
     """Return every rule by its id."""
-    return {name: importlib.import_module(f"{__name__}.{name}") for _, name, _ in pkgutil.iter_modules(__path__)}
+    return {
+        name: importlib.import_module(f"{__name__}.{name}")
+        for _, name, _ in pkgutil.iter_modules(__path__)
+    }

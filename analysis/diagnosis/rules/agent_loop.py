@@ -37,11 +37,27 @@ from overrun.analysis.evidence.prefill import knock_on
 from overrun.analysis.evidence.repeated_calls import attempts
 from overrun.analysis.evidence.span_tree import Tree
 from overrun.analysis.words.arrays import FloatArray
-from overrun.analysis.words.finding import MIN_DOMINATED, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.words.finding import (
+    MIN_DOMINATED,
+    Diagnosis,
+    NotEnoughData,
+    RuledOut,
+    say_ms,
+    say_ratio,
+)
 from overrun.analysis.words.timestamps import to_us
 
 RULE: Final = "agent_loop"
-STAGES: Final = ("tool", "queue", "prefill", "decode", "first_token", "generation", "network", "retrieval")
+STAGES: Final = (
+    "tool",
+    "queue",
+    "prefill",
+    "decode",
+    "first_token",
+    "generation",
+    "network",
+    "retrieval",
+)
 # Steps that a slow request must take on the average to be a loop at all.
 MIN_STEPS: Final = 2.0
 # Added steps of a loop; twice the usual is one as well: an answer that was of no use (it did not validate) is asked for again. Own default.
@@ -53,11 +69,19 @@ MIN_LOOPING: Final = 0.3
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the loops with a cap on steps, None when requests take as many steps as before."""
-    if not case.slow.height or _steps(case.slow, None).mean() < MIN_STEPS:  # nor with their repeats left out
+    if (
+        not case.slow.height or _steps(case.slow, None).mean() < MIN_STEPS
+    ):  # nor with their repeats left out
         return None
-    again = case.calls.frame.filter(pl.Series(attempts(case.calls).repeat)).group_by("trace_key").len("again")
+    again = (
+        case.calls.frame.filter(pl.Series(attempts(case.calls).repeat))
+        .group_by("trace_key")
+        .len("again")
+    )
     slow = _steps(case.slow, again) - _checks(case.slow_tree, case.slow)
-    usual = _steps(case.reference, again if case.baseline is None else None) - _checks(case.usual_tree, case.reference)
+    usual = _steps(case.reference, again if case.baseline is None else None) - _checks(
+        case.usual_tree, case.reference
+    )
     if not len(slow) or not len(usual) or slow.mean() < MIN_STEPS:
         return None
     ordinary, caps, median = _of_its_route(case, again if case.baseline is None else None)
@@ -69,7 +93,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     alone = made_slow(case, sum(added.values(), np.zeros(len(slow))))
     looping = float((slow - ordinary)[over].mean()) if over.any() else 0.0
     # Without a baseline, who has twice as much to do as is typical is no news.
-    twice = case.baseline is not None and over.any() and slow[over].mean() >= 2.0 * max(1.0, float(median[over].mean()))
+    twice = (
+        case.baseline is not None
+        and over.any()
+        and slow[over].mean() >= 2.0 * max(1.0, float(median[over].mean()))
+    )
     if (looping < MIN_MORE and not twice) or (over.mean() < MIN_LOOPING and alone < MIN_DOMINATED):
         said = f"{slow.mean():.1f} steps in slow and {ordinary.mean():.1f} in {case.tail.reference} requests"
         return RuledOut(what=RULE, figure=said) if more > 0.0 else None
@@ -87,24 +115,50 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     cut = np.where(every > limit, (every - limit) / np.maximum(every, 1.0), 0.0)
     saved = cut * sum(case.spent(stage) for stage in STAGES)
     fix = bound_fix(
-        case, "step_cap", f"Stop after {limit:.0f} steps",
+        case,
+        "step_cap",
+        f"Stop after {limit:.0f} steps",
         f"Set the step limit to {limit:.0f} (max_iterations, recursion_limit) and answer with what is known; return the earlier result when "
         f"{f'{tool} is' if tool else 'a tool is'} called again with equal arguments.",
-        "an agent that is stopped answers with what it has", saved, cost={"cut_ratio": float((every > limit).mean())},
-        whatif="step_cap", parameters={"steps": round(limit)})
+        "an agent that is stopped answers with what it has",
+        saved,
+        cost={"cut_ratio": float((every > limit).mean())},
+        whatif="step_cap",
+        parameters={"steps": round(limit)},
+    )
     stage = max(claims, key=lambda one: min(claims[one], case.excess_ms(one)))
     taken = float(slow[over].mean())
-    repeats = f", {tool or 'one tool'} up to {equal} times with equal arguments" if equal >= MIN_EQUAL else ""
+    repeats = (
+        f", {tool or 'one tool'} up to {equal} times with equal arguments"
+        if equal >= MIN_EQUAL
+        else ""
+    )
     answer = named(
-        case, RULE, stage, claims,
-        Action("app", f"Set the agent's step limit to {limit:.0f}.", "Raise the limit again once the loop is fixed.", fix),
+        case,
+        RULE,
+        stage,
+        claims,
+        Action(
+            "app",
+            f"Set the agent's step limit to {limit:.0f}.",
+            "Raise the limit again once the loop is fixed.",
+            fix,
+        ),
         headline=f"slow requests take {slow.mean():.1f} steps, {case.tail.reference} ones {ordinary.mean():.1f} (P95 {cap:.0f}){repeats}; a step takes "
         f"{say_ms(sum(case.tail.tail_ms.get(one, 0.0) for one in STAGES) / float(slow.mean()))}",
         because=f"agents take {taken:.0f} steps instead of {ordinary.mean():.0f}{repeats}",
         evidence={
-            "steps_slow": float(slow.mean()), "steps_reference": float(ordinary.mean()), "steps_p95_reference": cap, "looping_ratio": float(over.mean()),
-            "equal_calls": equal, "tool": tool, "share_looping": say_ratio(float(over.mean()))},
-        weight=0.97 if equal >= MIN_EQUAL else 0.85, dominates=alone)
+            "steps_slow": float(slow.mean()),
+            "steps_reference": float(ordinary.mean()),
+            "steps_p95_reference": cap,
+            "looping_ratio": float(over.mean()),
+            "equal_calls": equal,
+            "tool": tool,
+            "share_looping": say_ratio(float(over.mean())),
+        },
+        weight=0.97 if equal >= MIN_EQUAL else 0.85,
+        dominates=alone,
+    )
     # Each step reads what the former ones said.
     return replace(answer, brings=frozenset({"prompt_bloat"}))
 
@@ -113,7 +167,9 @@ def _steps(rows: pl.DataFrame, again: pl.DataFrame | None) -> FloatArray:
     """Model and tool calls per request, repeats of a model call not counted."""
     steps = (rows["llm_calls"].fill_null(0) + rows["tool_calls"].fill_null(0)).cast(pl.Float64)
     if again is not None:
-        steps = steps - rows.select("trace_key").join(again, on="trace_key", how="left", maintain_order="left")["again"].fill_null(0)
+        steps = steps - rows.select("trace_key").join(
+            again, on="trace_key", how="left", maintain_order="left"
+        )["again"].fill_null(0)
     values: FloatArray = steps.to_numpy()
     return values
 
@@ -124,10 +180,15 @@ def _checks(tree: Tree, rows: pl.DataFrame) -> FloatArray:
 
 
 def _checked(tree: Tree) -> pl.DataFrame:
-    return tree.frame.filter((pl.col("role") == "llm") & ((pl.col("stage") == "guardrail") | (pl.col("parent_stage") == "guardrail")))
+    return tree.frame.filter(
+        (pl.col("role") == "llm")
+        & ((pl.col("stage") == "guardrail") | (pl.col("parent_stage") == "guardrail"))
+    )
 
 
-def _of_its_route(case: Case, again: pl.DataFrame | None) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _of_its_route(
+    case: Case, again: pl.DataFrame | None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the mean, P95 and median of the steps that other requests of each slow request's route take; of the reference where a route has few others.
 
     The requests compared with are of another route than the slow ones more often than not: an agent takes more steps than a search at any time. With a
@@ -136,35 +197,64 @@ def _of_its_route(case: Case, again: pl.DataFrame | None) -> tuple[FloatArray, F
     """
     repeats = case.baseline is None and _equal_calls(case) >= MIN_EQUAL
     usual = _steps(case.reference, again) - _checks(case.usual_tree, case.reference)
-    ordinary, caps, median = (np.full(len(case.slow), value) for value in (usual.mean(), np.percentile(usual, 95.0), np.median(usual)))
+    ordinary, caps, median = (
+        np.full(len(case.slow), value)
+        for value in (usual.mean(), np.percentile(usual, 95.0), np.median(usual))
+    )
     rest = case.rows[np.setdiff1d(np.arange(case.rows.height), case.tail.tail_index)]
     if case.baseline is not None:
         earlier = rest.filter(pl.col("start_us") < to_us(case.period.start))
         rest = earlier if earlier.height else case.reference
-    routes, others = case.slow["route"].fill_null(""), rest.with_columns(pl.col("route").fill_null(""))
+    routes, others = (
+        case.slow["route"].fill_null(""),
+        rest.with_columns(pl.col("route").fill_null("")),
+    )
     tree = case.tree if case.baseline is None else case.tree_before
-    if tree is not None and _checked(tree).height:  # checks are told from steps by spans, which are read of so many requests only
-        others = others.filter(pl.col("trace_key").is_in(tree.frame["trace_key"].unique().implode()))
+    if (
+        tree is not None and _checked(tree).height
+    ):  # checks are told from steps by spans, which are read of so many requests only
+        others = others.filter(
+            pl.col("trace_key").is_in(tree.frame["trace_key"].unique().implode())
+        )
     steps = _steps(others, again) - (_checks(tree, others) if tree is not None else 0.0)
     for route in routes.unique().to_list():
         theirs = steps[(others["route"] == route).to_numpy()]
         if len(theirs) >= MIN_CALLS:
             mine = (routes == route).to_numpy()
-            usually, most = (np.median(theirs), 2.0 * np.median(theirs)) if repeats else (theirs.mean(), np.percentile(theirs, 95.0))
-            ordinary[mine], caps[mine], median[mine] = usually, min(most, float(np.percentile(theirs, 95.0))), np.median(theirs)
+            usually, most = (
+                (np.median(theirs), 2.0 * np.median(theirs))
+                if repeats
+                else (theirs.mean(), np.percentile(theirs, 95.0))
+            )
+            ordinary[mine], caps[mine], median[mine] = (
+                usually,
+                min(most, float(np.percentile(theirs, 95.0))),
+                np.median(theirs),
+            )
     return ordinary, caps, median
 
 
 def _equal_calls(case: Case) -> int:
     """Largest number of tool calls with equal tool and arguments in one slow request; 0 where neither is recorded."""
-    calls = case.slow_tree.frame.filter((pl.col("stage") == "tool") & pl.col("arguments").is_not_null())
+    calls = case.slow_tree.frame.filter(
+        (pl.col("stage") == "tool") & pl.col("arguments").is_not_null()
+    )
     if calls.is_empty():
         return 0
-    counted = calls.with_columns(what=pl.coalesce("tool", "name")).group_by("trace_key", "what", "arguments").len()["len"].to_numpy()
+    counted = (
+        calls.with_columns(what=pl.coalesce("tool", "name"))
+        .group_by("trace_key", "what", "arguments")
+        .len()["len"]
+        .to_numpy()
+    )
     return int(counted.max())
 
 
 def _tool(case: Case) -> str | None:
     """The tool that slow requests call most."""
-    names = case.slow_tree.frame.filter(pl.col("stage") == "tool")["tool"].drop_nulls().value_counts(sort=True)
+    names = (
+        case.slow_tree.frame.filter(pl.col("stage") == "tool")["tool"]
+        .drop_nulls()
+        .value_counts(sort=True)
+    )
     return str(names["tool"][0])[:60] if names.height else None

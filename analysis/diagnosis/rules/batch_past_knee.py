@@ -56,7 +56,11 @@ SAME_PACE: Final = 1.3
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the batch past its knee, None when it is no larger or something else slowed the tokens."""
     parts = decode_parts(case)
-    if (case.tail.share("decode") < 0.25 and case.metric not in ("tpot", "itl")) or parts is None or case.calls_before is None:
+    if (
+        (case.tail.share("decode") < 0.25 and case.metric not in ("tpot", "itl"))
+        or parts is None
+        or case.calls_before is None
+    ):
         return None
     found = slowdown(case)
     if found is None:
@@ -67,23 +71,45 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     ratio = running / max(found.before.running, 1.0)
     grown = case.demand
     stalls_ms = found.prefill_ms if _stalls(case, found) else 0.0
-    if ratio < MIN_BATCH or found.batch_ms < stalls_ms or (grown is not None and _busier(case, grown)):
-        return RuledOut(what=RULE, figure=f"{running:.1f} calls run at a time, {found.before.running:.1f} before")
+    if (
+        ratio < MIN_BATCH
+        or found.batch_ms < stalls_ms
+        or (grown is not None and _busier(case, grown))
+    ):
+        return RuledOut(
+            what=RULE,
+            figure=f"{running:.1f} calls run at a time, {found.before.running:.1f} before",
+        )
     pace = worst_batch_pace(case.calls_before, case.calls_inside)
     if pace is not None and pace > SAME_PACE:
-        return RuledOut(what=RULE, figure=f"tokens take {pace:.2f} times as long at equal batch sizes")
+        return RuledOut(
+            what=RULE, figure=f"tokens take {pace:.2f} times as long at equal batch sizes"
+        )
     # Where no batch of now is like one of before, the GPUs' recorded clocks say how much slower the engine itself can be.
     if pace is None and case.clocks.known and case.clocks.ratio > SAME_PACE:
-        fell = f"GPU clocks fell by {say_ratio(case.clocks.fell)}" if case.clocks.fell >= MIN_FALL else "the GPU reports errors"
-        return RuledOut(what=RULE, figure=f"{fell}, which fills a batch by itself, and no batch is like one of before")
+        fell = (
+            f"GPU clocks fell by {say_ratio(case.clocks.fell)}"
+            if case.clocks.fell >= MIN_FALL
+            else "the GPU reports errors"
+        )
+        return RuledOut(
+            what=RULE,
+            figure=f"{fell}, which fills a batch by itself, and no batch is like one of before",
+        )
     whole = found.batch_ms + found.prefill_ms + found.rest_ms
     share = 1.0 - stalls_ms / whole if whole > 0.0 else 0.0
-    claims = {"decode": share * parts["speed"] if case.metric not in ("tpot", "itl") else share * case.excess_ms("decode")}
+    claims = {
+        "decode": share * parts["speed"]
+        if case.metric not in ("tpot", "itl")
+        else share * case.excess_ms("decode")
+    }
     if not enough(case, claims):
         return None
     if case.thinned:
         said = f"tokens take {say_ms(found.slow_ms)} instead of {say_ms(found.usual_ms)}, and {say_ratio(case.kept)} of the calls are stored"
-        return NotEnoughData(f"{said}: how many ran at a time is not known, keep every trace for some minutes")
+        return NotEnoughData(
+            f"{said}: how many ran at a time is not known, keep every trace for some minutes"
+        )
     return too_few_breaches(case) or _diagnosis(case, found, running, pace, claims)
 
 
@@ -105,7 +131,11 @@ def _peak(calls: Calls) -> float:
 
 def _stalls(case: Case, found: Slowdown) -> bool:
     """Say whether tokens clearly stop for prompts: a fuller batch brings more of these as well, and no line tells apart what always goes together."""
-    odds = stall_odds(case.calls, np.where(case.calls.has_engine, case.calls.prefill_meanwhile, np.nan), found.usual_ms)
+    odds = stall_odds(
+        case.calls,
+        np.where(case.calls.has_engine, case.calls.prefill_meanwhile, np.nan),
+        found.usual_ms,
+    )
     return odds is not None and odds.clear
 
 
@@ -117,7 +147,11 @@ def _busier(case: Case, grown: Demand) -> bool:
     """
     peaks = [_peak(side) for side in (case.calls_before, case.calls) if side is not None]
     each = grown.growth / max(grown.calls_ratio, 1e-9)
-    return each > MOST_EACH or grown.repeats > 0.3 or (grown.arrivals_ratio > MOST_GROWTH and peaks[-1] < HIGHER * peaks[0])
+    return (
+        each > MOST_EACH
+        or grown.repeats > 0.3
+        or (grown.arrivals_ratio > MOST_GROWTH and peaks[-1] < HIGHER * peaks[0])
+    )
 
 
 def waited(calls: Calls) -> bool:
@@ -133,7 +167,13 @@ def knee(batch: FloatArray, token_ms: FloatArray) -> float | None:
     if len(batch) < 3 * MIN_CALLS or batch.max() < 3.0 * max(batch.min(), 1.0):
         return None
     one = _residual(batch, token_ms, [])
-    best = min(((_residual(batch, token_ms, [at]), at) for at in np.quantile(batch, np.linspace(0.15, 0.85, 15))), key=lambda pair: pair[0])
+    best = min(
+        (
+            (_residual(batch, token_ms, [at]), at)
+            for at in np.quantile(batch, np.linspace(0.15, 0.85, 15))
+        ),
+        key=lambda pair: pair[0],
+    )
     gain = (one - best[0]) / max(best[0] / (len(batch) - 4), 1e-12)
     return float(best[1]) if gain > 10.0 else None
 
@@ -144,32 +184,59 @@ def _residual(x: FloatArray, y: FloatArray, breaks: list[float]) -> float:
     return float(((y - columns @ found) ** 2).sum())
 
 
-def _diagnosis(case: Case, found: Slowdown, running: float, pace: float | None, claims: dict[str, float]) -> Diagnosis:
+def _diagnosis(
+    case: Case, found: Slowdown, running: float, pace: float | None, claims: dict[str, float]
+) -> Diagnosis:
     before = case.calls_before
     chosen = known(case.calls.running, case.calls.token_ms) & case.calls.has_engine
     # As many as ever ran well: the former mean would keep everybody waiting.
     limit = np.ceil(max(1.0, _peak(before) if before is not None else found.before.running))
-    out = [float(np.nansum(side.of("output_tokens"))) / max(period.seconds, 1e-3)
-           for side, period in ((before, case.baseline), (case.calls, case.period)) if side is not None and period is not None]
+    out = [
+        float(np.nansum(side.of("output_tokens"))) / max(period.seconds, 1e-3)
+        for side, period in ((before, case.baseline), (case.calls, case.period))
+        if side is not None and period is not None
+    ]
     slower = np.maximum(0.0, 1.0 - found.usual_ms / max(found.slow_ms, 1e-9))
     fix = bound_fix(
-        case, "max_sequences", f"Let at most {limit:.0f} sequences run at a time",
+        case,
+        "max_sequences",
+        f"Let at most {limit:.0f} sequences run at a time",
         f"--max-num-seqs {limit:.0f} per replica (SGLang: --max-running-requests {limit:.0f}); admit less than the engine can hold, with 20-30 % spare, and "
         "answer the rest with 429. It takes a restart: one replica after the other, drained first.",
-        "tokens come at their usual pace again (requests beyond the limit wait instead)", slower * case.spent("decode"),
-        whatif="max_sequences", parameters={"sequences": round(float(limit))})
+        "tokens come at their usual pace again (requests beyond the limit wait instead)",
+        slower * case.spent("decode"),
+        whatif="max_sequences",
+        parameters={"sequences": round(float(limit))},
+    )
     return named(
-        case, RULE, "decode", claims,
+        case,
+        RULE,
+        "decode",
+        claims,
         Action(
-            "platform", f"Let at most {limit:.0f} calls a replica through at the gateway; answer the rest with 429 and Retry-After.",
-            "Lift the gateway's limit once the engines run with theirs.", fix),
+            "platform",
+            f"Let at most {limit:.0f} calls a replica through at the gateway; answer the rest with 429 and Retry-After.",
+            "Lift the gateway's limit once the engines run with theirs.",
+            fix,
+        ),
         headline=f"{running:.1f} calls run at a time, {found.before.running:.1f} before, and a token takes {say_ms(found.slow_ms)} instead of "
         f"{say_ms(found.usual_ms)}, at the same arrivals",
         because=f"{running:.0f} sequences run at a time instead of {found.before.running:.0f}, and every token takes {say_ms(found.slow_ms)}",
         evidence={
-            "running_before": found.before.running, "running_now": running, "batch_ratio": running / max(found.before.running, 1.0),
-            "token_ms_usual": found.usual_ms, "token_ms_slow": found.slow_ms, "batch_ms": found.batch_ms, "prefill_ms": found.prefill_ms,
-            "rest_ms": found.rest_ms, "ms_per_sequence": found.now.batch_ms, "same_batch_pace": pace, "output_tps": out,
-            "knee": knee(case.calls.running[chosen], case.calls.token_ms[chosen])},
+            "running_before": found.before.running,
+            "running_now": running,
+            "batch_ratio": running / max(found.before.running, 1.0),
+            "token_ms_usual": found.usual_ms,
+            "token_ms_slow": found.slow_ms,
+            "batch_ms": found.batch_ms,
+            "prefill_ms": found.prefill_ms,
+            "rest_ms": found.rest_ms,
+            "ms_per_sequence": found.now.batch_ms,
+            "same_batch_pace": pace,
+            "output_tps": out,
+            "knee": knee(case.calls.running[chosen], case.calls.token_ms[chosen]),
+        },
         # A higher limit lets in who waited for a place; where nobody did, a larger batch may follow from longer answers (Little's law).
-        weight=0.9, amplifier=before is not None and not waited(before))
+        weight=0.9,
+        amplifier=before is not None and not waited(before),
+    )

@@ -31,7 +31,13 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.arrival_bursts import CROWDED, MIN_BURSTS, UNLIKELY, arrival_dispersion, crowding
+from overrun.analysis.evidence.arrival_bursts import (
+    CROWDED,
+    MIN_BURSTS,
+    UNLIKELY,
+    arrival_dispersion,
+    crowding,
+)
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.prefill import spread
 from overrun.analysis.evidence.tenant_load import one_tenant
@@ -60,7 +66,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     # What no engine tells of may be slow at any time, however one's own requests come: those of a burst are late then, not the others.
     clear = clear and (stage == "queue" or crowd > 1.0)
     if not clear and (usual >= UNLIKELY or now < UNLIKELY or crowd < CROWDED):
-        return RuledOut(what=RULE, figure=f"the dispersion of arrivals is {now:.1f}, {usual:.1f} {then}")
+        return RuledOut(
+            what=RULE, figure=f"the dispersion of arrivals is {now:.1f}, {usual:.1f} {then}"
+        )
     grown = case.demand
     if grown is not None and (grown.arrivals_ratio > STEADY or grown.repeats > 0.5):
         return None
@@ -78,15 +86,33 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     ratio = grown.arrivals_ratio if grown is not None else None
     limit = case.tail.reference_ms.get(stage, 0.0)
     fix = bound_fix(
-        case, "smoothing", "Smooth the arrivals",
+        case,
+        "smoothing",
+        "Smooth the arrivals",
         "Add jitter to whatever starts together (cron, batch clients, reconnects), put a token bucket before the engine, give interactive requests "
         "priority (vLLM --scheduling-policy priority, SGLang --enable-priority-scheduling).",
-        f"nobody waits longer than {limit:,.0f} ms as {case.when}", np.maximum(case.spent(stage) - limit, 0.0))
+        f"nobody waits longer than {limit:,.0f} ms as {case.when}",
+        np.maximum(case.spent(stage) - limit, 0.0),
+    )
     return named(
-        case, RULE, stage, claims,
-        Action("app", "Limit concurrency at the gateway so that bursts wait there with a short queue, interactive requests first.",
-               "Lift the limit again.", fix),
-        headline=f"arrivals come in bursts: dispersion {now:.1f}, {usual:.1f} {then}" + (f", at {ratio:.2f} times the mean rate" if ratio else ""),
+        case,
+        RULE,
+        stage,
+        claims,
+        Action(
+            "app",
+            "Limit concurrency at the gateway so that bursts wait there with a short queue, interactive requests first.",
+            "Lift the limit again.",
+            fix,
+        ),
+        headline=f"arrivals come in bursts: dispersion {now:.1f}, {usual:.1f} {then}"
+        + (f", at {ratio:.2f} times the mean rate" if ratio else ""),
         because="requests come in bursts" + (" at the same mean rate" if ratio else ""),
-        evidence={"dispersion_now": now, "dispersion_before": before, "arrivals_ratio": ratio, "crowding": crowd},
-        weight=0.92 if clear else 0.75)
+        evidence={
+            "dispersion_now": now,
+            "dispersion_before": before,
+            "arrivals_ratio": ratio,
+            "crowding": crowd,
+        },
+        weight=0.92 if clear else 0.75,
+    )

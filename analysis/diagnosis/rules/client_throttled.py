@@ -37,14 +37,16 @@ from overrun.analysis.words.finding import Diagnosis, NotEnoughData, printable, 
 
 RULE: Final = "client_throttled"
 STAGES: Final = ("queue", "other")
-_WAITING: Final = (
-    r"(?i)(?:^|[^a-z])(?:semaphore|throttl\w*|rate.?limit\w*|back.?off|acquire|pool.?wait|connection.?pool|retry.?sleep|limiter|token.?bucket)(?:$|[^a-z])")
+_WAITING: Final = r"(?i)(?:^|[^a-z])(?:semaphore|throttl\w*|rate.?limit\w*|back.?off|acquire|pool.?wait|connection.?pool|retry.?sleep|limiter|token.?bucket)(?:$|[^a-z])"
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return the application's own brake with its gain, None when nothing waits in front of calls."""
     held = handed_over(case)
-    now, before = _held_ms(case.slow_tree, case.slow, held), _held_ms(case.usual_tree, case.reference, held)
+    now, before = (
+        _held_ms(case.slow_tree, case.slow, held),
+        _held_ms(case.usual_tree, case.reference, held),
+    )
     more = now - before
     if more <= 0.0:
         return None
@@ -59,18 +61,36 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     name = _name(case.slow_tree, held)
     every = case.tree.per_request(_holds(case.tree, held), "held_ms", case.rows["trace_key"])
     fix = bound_fix(
-        case, "client_limits", "Lift the application's own brake",
+        case,
+        "client_limits",
+        "Lift the application's own brake",
         f"Calls are held back{f' ({name})' if name else ' after refusals'}: raise the concurrency limit while the far side has room, ask for a higher "
         "quota or spread the load over deployments, wait for Retry-After rather than longer, and refuse early what would wait past its limit.",
-        "calls wait inside the application as little as before", np.maximum(np.minimum(every - before, case.spent(stage)), 0.0))
+        "calls wait inside the application as little as before",
+        np.maximum(np.minimum(every - before, case.spent(stage)), 0.0),
+    )
     return named(
-        case, RULE, stage, claims,
-        Action("app", "Raise the limit of concurrent calls, or switch to the other deployment.", "Restore the limit.", fix),
+        case,
+        RULE,
+        stage,
+        claims,
+        Action(
+            "app",
+            "Raise the limit of concurrent calls, or switch to the other deployment.",
+            "Restore the limit.",
+            fix,
+        ),
         headline=f"slow requests wait {say_ms(now)} inside the application in front of their calls{f' ({name})' if name else ''}, {case.tail.reference} ones "
         f"{say_ms(before)}; {say_ratio(refused)} of the calls were refused",
         because=f"the application holds its own calls back for {say_ms(now)}{f' ({name})' if name else ''}",
-        evidence={"held_ms_slow": now, "held_ms_reference": before, "refused_ratio": refused, "operation": name},
-        weight=0.96)
+        evidence={
+            "held_ms_slow": now,
+            "held_ms_reference": before,
+            "refused_ratio": refused,
+            "operation": name,
+        },
+        weight=0.96,
+    )
 
 
 def _holds(tree: Tree, handed: bool) -> pl.DataFrame:
@@ -79,23 +99,48 @@ def _holds(tree: Tree, handed: bool) -> pl.DataFrame:
     With `handed`, pauses in front of calls count too: their calls begin as others end.
     """
     frame = tree.frame
-    waits = frame.filter(pl.col("name").str.contains(_WAITING) & (pl.col("role") != "engine") & (pl.col("parent_role") != "engine").fill_null(True)).select(
-        "trace_key", held_ms="duration_ms", name="name")
-    calls = frame.filter(pl.col("role") == "llm").sort("trace_key", "start_s").with_columns(
-        refused=(pl.col("http_status") == 429) | pl.col("error_type").fill_null("").str.contains("(?i)rate.?limit|429|quota"))
-    pauses = calls.with_columns(
-        held_ms=(pl.col("start_s") - pl.col("end_s").shift(1).over("trace_key")) * 1e3, after=pl.col("refused").shift(1).over("trace_key")).filter(
-            pl.col("after").fill_null(False) & (pl.col("held_ms") > 0.0)).select("trace_key", "held_ms", name=pl.lit("back-off after a refusal"))
+    waits = frame.filter(
+        pl.col("name").str.contains(_WAITING)
+        & (pl.col("role") != "engine")
+        & (pl.col("parent_role") != "engine").fill_null(True)
+    ).select("trace_key", held_ms="duration_ms", name="name")
+    calls = (
+        frame.filter(pl.col("role") == "llm")
+        .sort("trace_key", "start_s")
+        .with_columns(
+            refused=(pl.col("http_status") == 429)
+            | pl.col("error_type").fill_null("").str.contains("(?i)rate.?limit|429|quota")
+        )
+    )
+    pauses = (
+        calls.with_columns(
+            held_ms=(pl.col("start_s") - pl.col("end_s").shift(1).over("trace_key")) * 1e3,
+            after=pl.col("refused").shift(1).over("trace_key"),
+        )
+        .filter(pl.col("after").fill_null(False) & (pl.col("held_ms") > 0.0))
+        .select("trace_key", "held_ms", name=pl.lit("back-off after a refusal"))
+    )
     # A wait with a span of its own leaves no pause.
-    return pl.concat([waits, _pauses(tree).select("trace_key", "held_ms", "name") if handed else pauses])
+    return pl.concat(
+        [waits, _pauses(tree).select("trace_key", "held_ms", "name") if handed else pauses]
+    )
 
 
 def _held_ms(tree: Tree, rows: pl.DataFrame, handed: bool) -> float:
-    return float(_holds(tree, handed)["held_ms"].sum()) / max(tree.requests, 1) if rows.height and len(tree) else 0.0
+    return (
+        float(_holds(tree, handed)["held_ms"].sum()) / max(tree.requests, 1)
+        if rows.height and len(tree)
+        else 0.0
+    )
 
 
 def _name(tree: Tree, handed: bool) -> str | None:
-    top = _holds(tree, handed).group_by("name").agg(pl.col("held_ms").sum()).sort("held_ms", "name", descending=[True, False])
+    top = (
+        _holds(tree, handed)
+        .group_by("name")
+        .agg(pl.col("held_ms").sum())
+        .sort("held_ms", "name", descending=[True, False])
+    )
     return printable(top["name"][0]) if top.height else None
 
 
@@ -103,5 +148,7 @@ def _refused(tree: Tree) -> float:
     calls = tree.frame.filter(pl.col("role") == "llm")
     if calls.is_empty():
         return 0.0
-    hit = (calls["http_status"] == 429).fill_null(False) | calls["error_type"].fill_null("").str.contains("(?i)rate.?limit|429")
+    hit = (calls["http_status"] == 429).fill_null(False) | calls["error_type"].fill_null(
+        ""
+    ).str.contains("(?i)rate.?limit|429")
     return float(hit.to_numpy().mean())

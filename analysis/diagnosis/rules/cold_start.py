@@ -40,7 +40,14 @@ from overrun.analysis.evidence.call_pace import log_pace
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls
 from overrun.analysis.evidence.case import ENGINE_STAGES, Case, too_few_breaches
 from overrun.analysis.words.arrays import BoolArray, FloatArray
-from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_count, say_ratio
+from overrun.analysis.words.finding import (
+    Diagnosis,
+    NotEnoughData,
+    RuledOut,
+    printable,
+    say_count,
+    say_ratio,
+)
 
 RULE: Final = "cold_start"
 YOUNG_S: Final = 60.0
@@ -65,10 +72,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     least: float | None = None
     for column in ("engine_instance", "instance"):
         now, before = case.calls, case.calls_before
-        if column == "instance":  # what an engine told of alone has no caller's instance, but its own
+        if (
+            column == "instance"
+        ):  # what an engine told of alone has no caller's instance, but its own
             now, before = _callers(now), None if before is None else _callers(before)
         # Pods of another service, or of another model, keep their pace whatever happens to these.
-        kind = {"model": case.slowest_model} | ({"service": _service(case)} if column == "instance" else {})
+        kind = {"model": case.slowest_model} | (
+            {"service": _service(case)} if column == "instance" else {}
+        )
         now, before = now.of_kind(**kind), None if before is None else before.of_kind(**kind)
         if min(len(now), len(now) if before is None else len(before)) < MIN_CALLS:
             continue
@@ -81,20 +92,35 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         young, warm, pace, names = found
         ratio = float(np.exp(np.median(pace[young]) - np.median(pace[warm])))
         keys = set(now.frame["trace_key"].filter(young).to_list())
-        hit = np.fromiter((key in keys for key in case.rows["trace_key"].to_list()), dtype=np.bool_, count=case.rows.height)
+        hit = np.fromiter(
+            (key in keys for key in case.rows["trace_key"].to_list()),
+            dtype=np.bool_,
+            count=case.rows.height,
+        )
         part = float(hit[case.tail.tail_index].mean())
         claims = {stage: part * case.excess_ms(stage) for stage in ENGINE_STAGES}
         if not enough(case, claims):
             continue
-        return too_few_breaches(case) or _diagnosis(case, ratio, names, hit, claims, ENGINE_STAGES, int(young.sum()))
+        return too_few_breaches(case) or _diagnosis(
+            case, ratio, names, hit, claims, ENGINE_STAGES, int(young.sum())
+        )
     own = _own_work(case)
     if own is not None:
         hit, ratio, names = own
         part = float(hit[case.tail.tail_index].mean())
         claims = {stage: part * case.excess_ms(stage) for stage in OWN_STAGES}
         if enough(case, claims):
-            return too_few_breaches(case) or _diagnosis(case, ratio, names, hit, claims, OWN_STAGES, int(hit.sum()))
-    return None if least is None else RuledOut(what=RULE, figure=f"instances that began take {least:.2f} times the usual time in their first minute")
+            return too_few_breaches(case) or _diagnosis(
+                case, ratio, names, hit, claims, OWN_STAGES, int(hit.sum())
+            )
+    return (
+        None
+        if least is None
+        else RuledOut(
+            what=RULE,
+            figure=f"instances that began take {least:.2f} times the usual time in their first minute",
+        )
+    )
 
 
 def _own_work(case: Case) -> tuple[BoolArray, float, list[str]] | None:
@@ -108,7 +134,11 @@ def _own_work(case: Case) -> tuple[BoolArray, float, list[str]] | None:
     work = np.log(np.maximum(np.sum([case.spent(stage) for stage in OWN_STAGES], axis=0), 0.1))
     if int(settled.sum()) < MIN_CALLS:
         return None
-    slower, hit, cold_ones = work - float(np.median(work[settled])), np.zeros(len(work), dtype=np.bool_), []
+    slower, hit, cold_ones = (
+        work - float(np.median(work[settled])),
+        np.zeros(len(work), dtype=np.bool_),
+        [],
+    )
     for one in sorted(set(name.drop_nulls().unique().to_list()) - set(there)):
         mine = (name == one).fill_null(value=False).to_numpy()
         age = start[mine] - start[mine].min()
@@ -124,8 +154,12 @@ def _own_work(case: Case) -> tuple[BoolArray, float, list[str]] | None:
 
 def _callers(calls: Calls) -> Calls:
     """Return the calls that an instance of their caller may hold up: none that only an engine told of, and none most of whose time is the engine's."""
-    engine_ms = np.nansum([calls.of(f"{part}_ms") for part in ("queue", "prefill", "decode")], axis=0)
-    return calls.where((calls.of("engine_alone") != 1.0) & ~(engine_ms > MOSTLY * calls.of("e2e_ms")))
+    engine_ms = np.nansum(
+        [calls.of(f"{part}_ms") for part in ("queue", "prefill", "decode")], axis=0
+    )
+    return calls.where(
+        (calls.of("engine_alone") != 1.0) & ~(engine_ms > MOSTLY * calls.of("e2e_ms"))
+    )
 
 
 def _beside(start: FloatArray, pace: FloatArray, cold: BoolArray, warm: BoolArray) -> float:
@@ -134,16 +168,27 @@ def _beside(start: FloatArray, pace: FloatArray, cold: BoolArray, warm: BoolArra
     Where a deploy replaces all instances at once, or a queue grows while new ones come, those of before were quick because it was earlier.
     """
     same = warm & (start >= start[cold].min()) & (start <= start[cold].max())
-    return float(np.exp(np.median(pace[cold]) - np.median(pace[same]))) if int(same.sum()) >= LEAST_YOUNG else 0.0
+    return (
+        float(np.exp(np.median(pace[cold]) - np.median(pace[same])))
+        if int(same.sum()) >= LEAST_YOUNG
+        else 0.0
+    )
 
 
 def _service(case: Case) -> str | None:
     """The service whose calls took most of the slow requests' time."""
-    taken = case.slow_calls.frame.drop_nulls("service").group_by("service").agg(pl.col("e2e_ms").sum()).sort("e2e_ms", "service", descending=[True, False])
+    taken = (
+        case.slow_calls.frame.drop_nulls("service")
+        .group_by("service")
+        .agg(pl.col("e2e_ms").sum())
+        .sort("e2e_ms", "service", descending=[True, False])
+    )
     return str(taken["service"][0]) if taken.height else None
 
 
-def _young(now: Calls, before: Calls | None, column: str) -> tuple[BoolArray, BoolArray, FloatArray, list[str]] | float | None:
+def _young(
+    now: Calls, before: Calls | None, column: str
+) -> tuple[BoolArray, BoolArray, FloatArray, list[str]] | float | None:
     """Return which calls cold instances served and which are compared with them, the pace of all calls, and the cold instances' names.
 
     Cold is a new instance's first minute, and then on for as long as it takes half as long again as those that were there before (all other calls
@@ -166,7 +211,9 @@ def _young(now: Calls, before: Calls | None, column: str) -> tuple[BoolArray, Bo
     cold, highest = dict(again), 0.0
     for name in fresh:
         mine = (names == name).fill_null(False).to_numpy()
-        cold[name] = mine & (start < start[mine].min() + _cold_s(start[mine] - start[mine].min(), pace[mine] - usual))
+        cold[name] = mine & (
+            start < start[mine].min() + _cold_s(start[mine] - start[mine].min(), pace[mine] - usual)
+        )
     young = np.logical_or.reduce(list(cold.values()))
     warm = settled if enough_settled else ~young
     if int(young.sum()) < LEAST_YOUNG or int(warm.sum()) < MIN_CALLS:
@@ -179,12 +226,19 @@ def _young(now: Calls, before: Calls | None, column: str) -> tuple[BoolArray, Bo
         highest = max(highest, ratio)
         warms_up = ratio >= STILL_COLD and (name in again or _gets_faster(start[mine], pace[mine]))
         lags = ratio >= MIN_RATIO and name not in again and beside >= STILL_COLD
-        if not (warms_up or lags or _began_slow(start, pace, mine, warm)) or int(cold[name].sum()) < LEAST_YOUNG:
+        if (
+            not (warms_up or lags or _began_slow(start, pace, mine, warm))
+            or int(cold[name].sum()) < LEAST_YOUNG
+        ):
             del cold[name]
-    return (np.logical_or.reduce(list(cold.values())), warm, pace, sorted(cold)) if cold else highest
+    return (
+        (np.logical_or.reduce(list(cold.values())), warm, pace, sorted(cold)) if cold else highest
+    )
 
 
-def _against(now: Calls, before: Calls, column: str) -> tuple[FloatArray, set[str], list[str], dict[str, BoolArray]]:
+def _against(
+    now: Calls, before: Calls, column: str
+) -> tuple[FloatArray, set[str], list[str], dict[str, BoolArray]]:
     """Return the pace of the calls of now, which instances were there before and which are new, and what was served cold by those that began again."""
     start = now.of("start_s")
     # What began in the baseline's last minute is new all the same: windows seldom end where things change.
@@ -193,7 +247,7 @@ def _against(now: Calls, before: Calls, column: str) -> tuple[FloatArray, set[st
     old = set(seen.filter(pl.col("start_s") < recent)[column].to_list())
     fresh = [name for name in now.names(column) if name not in old]
     both = log_pace(Calls(pl.concat([before.frame, now.frame])))
-    pace, pace_before = both[len(before):], both[: len(before)]
+    pace, pace_before = both[len(before) :], both[: len(before)]
     again = _begun_again(now, before, column, sorted(old), pace, pace_before)
     return pace, old, fresh, again
 
@@ -209,12 +263,23 @@ def _warming(calls: Calls, column: str, pace: FloatArray) -> list[str]:
         at, slower = start[mine], pace[mine] - float(np.median(pace[~mine]))
         cold = at < at.min() + _cold_s(at - at.min(), slower)
         first = slower[at < at.min() + YOUNG_S]
-        if len(first) >= LEAST_YOUNG and np.median(first) >= np.log(MIN_RATIO) and np.median(slower[~cold] if (~cold).any() else slower) < np.log(STILL_COLD):
+        if (
+            len(first) >= LEAST_YOUNG
+            and np.median(first) >= np.log(MIN_RATIO)
+            and np.median(slower[~cold] if (~cold).any() else slower) < np.log(STILL_COLD)
+        ):
             out.append(name)
     return out
 
 
-def _begun_again(now: Calls, before: Calls, column: str, old: list[str], pace: FloatArray, pace_before: FloatArray) -> dict[str, BoolArray]:
+def _begun_again(
+    now: Calls,
+    before: Calls,
+    column: str,
+    old: list[str],
+    pace: FloatArray,
+    pace_before: FloatArray,
+) -> dict[str, BoolArray]:
     """Return the calls that instances of before served cold after they began anew, by name.
 
     All of such an instance's calls are slow at once and get faster with its age, half of the way back at least, while others keep their pace: a straggler
@@ -230,9 +295,20 @@ def _begun_again(now: Calls, before: Calls, column: str, old: list[str], pace: F
     out, calm = {}, 0
     for name, ratios in slower.items():
         at = start[mine[name]]
-        steps = [(at >= since) & (at < since + STEP_S) for since in np.arange(float(start.min()), ends, STEP_S)]
+        steps = [
+            (at >= since) & (at < since + STEP_S)
+            for since in np.arange(float(start.min()), ends, STEP_S)
+        ]
         steps = [step for step in steps if int(step.sum()) >= LEAST_YOUNG]
-        first = next((step for step in steps if np.median(ratios[step]) >= np.log(MIN_RATIO) and np.quantile(ratios[step], 0.1) >= np.log(STILL_COLD)), None)
+        first = next(
+            (
+                step
+                for step in steps
+                if np.median(ratios[step]) >= np.log(MIN_RATIO)
+                and np.quantile(ratios[step], 0.1) >= np.log(STILL_COLD)
+            ),
+            None,
+        )
         if first is None:
             calm += 1
             continue
@@ -247,7 +323,9 @@ def _began_slow(start: FloatArray, pace: FloatArray, mine: BoolArray, warm: Bool
     """Say whether an instance's first half minute is slow against warm calls, of any time and of that time, and its calls clearly get faster: who is warm
     before the minute is over is fast in the middle of it."""
     first = mine & (start < start[mine].min() + STEP_S)
-    if int(first.sum()) < LEAST_YOUNG or np.median(pace[first]) - np.median(pace[warm]) < np.log(MIN_RATIO):
+    if int(first.sum()) < LEAST_YOUNG or np.median(pace[first]) - np.median(pace[warm]) < np.log(
+        MIN_RATIO
+    ):
         return False
     return _beside(start, pace, first, warm) >= STILL_COLD and _falls(start[mine], pace[mine])
 
@@ -258,7 +336,9 @@ def _gets_faster(at: FloatArray, slower: FloatArray) -> bool:
         return False
     n = len(at)
     third = at[np.argsort(at)][[n // 3, n - 1 - n // 3]]
-    return bool(np.median(slower[at <= third[0]]) - np.median(slower[at >= third[1]]) >= np.log(STILL_COLD))
+    return bool(
+        np.median(slower[at <= third[0]]) - np.median(slower[at >= third[1]]) >= np.log(STILL_COLD)
+    )
 
 
 def _falls(at: FloatArray, slower: FloatArray) -> bool:
@@ -293,24 +373,55 @@ def _cold_s(age_s: FloatArray, slower: FloatArray) -> float:
     return until
 
 
-def _diagnosis(case: Case, ratio: float, names: list[str], hit: BoolArray, claims: dict[str, float], stages: Sequence[str], young: int) -> Diagnosis:
+def _diagnosis(
+    case: Case,
+    ratio: float,
+    names: list[str],
+    hit: BoolArray,
+    claims: dict[str, float],
+    stages: Sequence[str],
+    young: int,
+) -> Diagnosis:
     who = ", ".join(printable(name, 30) for name in names[:3])
     part = float(hit[case.tail.tail_index].mean())
     # Who is cold lags behind its peers as well: most of the slow requests are not another replica's then; nor is what it asks for slow for the others.
-    brings = frozenset({"straggler_replica", "slow_dependency"}) if part >= MOSTLY else frozenset[str]()
+    brings = (
+        frozenset({"straggler_replica", "slow_dependency"}) if part >= MOSTLY else frozenset[str]()
+    )
     spent = sum(case.spent(stage) for stage in stages)
     fix = bound_fix(
-        case, "warm_pool", "Warm new replicas before they get traffic",
+        case,
+        "warm_pool",
+        "Warm new replicas before they get traffic",
         "Send a few synthetic requests of typical length through a new replica and gate its readiness on their pace; keep a spare warm one, keep "
         "weights and compiled graphs on local disk, scale up earlier (on queue depth, not on GPU use).",
-        "a new replica answers like a warm one", np.where(hit, np.asarray(spent) * (1.0 - 1.0 / ratio), 0.0),
-        whatif="warm_pool" if stages is ENGINE_STAGES else None)
+        "a new replica answers like a warm one",
+        np.where(hit, np.asarray(spent) * (1.0 - 1.0 / ratio), 0.0),
+        whatif="warm_pool" if stages is ENGINE_STAGES else None,
+    )
     answer = named(
-        case, RULE, max(claims, key=lambda stage: claims[stage]), claims,
-        Action("platform", f"Take the new replicas ({who}) out of rotation until they are warm.", "Return their weight.", fix, 120),
+        case,
+        RULE,
+        max(claims, key=lambda stage: claims[stage]),
+        claims,
+        Action(
+            "platform",
+            f"Take the new replicas ({who}) out of rotation until they are warm.",
+            "Return their weight.",
+            fix,
+            120,
+        ),
         headline=f"{say_count(len(names), 'instance')} that had just started ({who}) took {ratio:.1f} times the usual time while they were cold and served "
         f"{say_ratio(part)} of the slow requests",
         because=f"replicas that had just started ({who}) took {ratio:.1f} times as long",
-        evidence={"new_instances": [printable(name) for name in names[:10]], "ratio": ratio, "young_calls": young, "share_of_slow": part},
-        weight=0.98, among=np.flatnonzero(case.breaching & hit), why_no_service="several instances")
+        evidence={
+            "new_instances": [printable(name) for name in names[:10]],
+            "ratio": ratio,
+            "young_calls": young,
+            "share_of_slow": part,
+        },
+        weight=0.98,
+        among=np.flatnonzero(case.breaching & hit),
+        why_no_service="several instances",
+    )
     return replace(answer, brings=brings)

@@ -50,14 +50,20 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     grown = sum(case.excess_ms(stage) for stage in STAGES)
     if grown <= 0.0 or case.excess_ms("network") < 0.2 * grown:
         return None
-    shakes = [_handshake_ms(tree, rows) for tree, rows in ((case.slow_tree, case.slow), (case.usual_tree, case.reference))]
+    shakes = [
+        _handshake_ms(tree, rows)
+        for tree, rows in ((case.slow_tree, case.slow), (case.usual_tree, case.reference))
+    ]
     # Without a baseline nobody needs a handshake in every call: what typical requests spend on it counts as far as the network's budget goes.
     if case.tail.reference != "baseline":
         shakes[1] *= case.tail.kept_part("network")
     told = shakes[0] > shakes[1] and shakes[0] > 0.0
     gaps = engine_gaps(case)
     if told:
-        claims = {"network": min(case.excess_ms("network"), max(shakes[0] - shakes[1], 0.0)), "other": 0.0}
+        claims = {
+            "network": min(case.excess_ms("network"), max(shakes[0] - shakes[1], 0.0)),
+            "other": 0.0,
+        }
         if shakes[0] - shakes[1] > 0.5 * case.excess_ms("network"):
             claims["network"] = case.excess_ms("network")
     else:
@@ -65,11 +71,17 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             return None
         correlation = load_correlation(case.calls, gaps.now_ms)
         if gaps.spread < CONSTANT or correlation > MOST_CORRELATION or gaps.ratio < MIN_RATIO:
-            return RuledOut(what=RULE, figure=f"the gap in front of the engine follows the load by {correlation:.2f} and varies by {gaps.spread:.2f}")
+            return RuledOut(
+                what=RULE,
+                figure=f"the gap in front of the engine follows the load by {correlation:.2f} and varies by {gaps.spread:.2f}",
+            )
         # In a sample the load is not known: but a queue spares those that find none, a handshake nobody.
         longer = gaps.before_ms * (MIN_RATIO if case.calls_before is not None else 1.0)
         if case.thinned and float(np.nanquantile(gaps.now_ms, QUICK)) < longer:
-            return RuledOut(what=RULE, figure=f"the quickest tenth of the calls meet no gap of more than {say_ms(longer)}")
+            return RuledOut(
+                what=RULE,
+                figure=f"the quickest tenth of the calls meet no gap of more than {say_ms(longer)}",
+            )
         claims = {stage: case.excess_ms(stage) for stage in STAGES}
     if not enough(case, claims):
         return None
@@ -79,28 +91,57 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     reused = [_reused(tree) for tree in (case.slow_tree, case.usual_tree)]
     usual = case.tail.reference_ms.get("network", 0.0)
     fix = bound_fix(
-        case, "connection_pooling", "Reuse connections",
+        case,
+        "connection_pooling",
+        "Reuse connections",
         "Create the HTTP client once per process (httpx.AsyncClient, requests.Session) with keep-alive longer than the pauses between calls, HTTP/2 and TLS "
         "session resumption; cache name lookups.",
-        "calls find an open connection as before", np.maximum(case.spent("network") - usual, 0.0),
-        whatif="connection_pooling", parameters={"network_ms": round(usual, 3)})
+        "calls find an open connection as before",
+        np.maximum(case.spent("network") - usual, 0.0),
+        whatif="connection_pooling",
+        parameters={"network_ms": round(usual, 3)},
+    )
     former = "before" if case.baseline is not None else "within the network's budget"
-    detail = f"lookup, connect and TLS take {say_ms(shakes[0])} of a slow request, {say_ms(shakes[1])} {case.when}" if told else (
-        f"the gap in front of the engine is {say_ms(gaps.median_ms)}, {say_ms(gaps.before_ms)} {former}, whatever the load" if gaps else "")
+    detail = (
+        f"lookup, connect and TLS take {say_ms(shakes[0])} of a slow request, {say_ms(shakes[1])} {case.when}"
+        if told
+        else (
+            f"the gap in front of the engine is {say_ms(gaps.median_ms)}, {say_ms(gaps.before_ms)} {former}, whatever the load"
+            if gaps
+            else ""
+        )
+    )
     return named(
-        case, RULE, "network", claims,
-        Action("app", "Roll back the client change, or raise keep-alive and the pool size.", "Restore the former client settings.", fix),
-        headline=detail, because=f"calls open a new connection each time: {detail}",
+        case,
+        RULE,
+        "network",
+        claims,
+        Action(
+            "app",
+            "Roll back the client change, or raise keep-alive and the pool size.",
+            "Restore the former client settings.",
+            fix,
+        ),
+        headline=detail,
+        because=f"calls open a new connection each time: {detail}",
         evidence={
-            "handshake_ms_slow": shakes[0], "handshake_ms_reference": shakes[1], "reused_ratio_slow": reused[0], "reused_ratio_reference": reused[1],
-            "gap_ms_now": gaps.median_ms if gaps else None, "gap_ms_before": gaps.before_ms if gaps else None,
-            "network_share": say_ratio(case.tail.share("network"))},
-        weight=0.95 if told else 0.85)
+            "handshake_ms_slow": shakes[0],
+            "handshake_ms_reference": shakes[1],
+            "reused_ratio_slow": reused[0],
+            "reused_ratio_reference": reused[1],
+            "gap_ms_now": gaps.median_ms if gaps else None,
+            "gap_ms_before": gaps.before_ms if gaps else None,
+            "network_share": say_ratio(case.tail.share("network")),
+        },
+        weight=0.95 if told else 0.85,
+    )
 
 
 def _handshake_ms(tree: Tree, rows: pl.DataFrame) -> float:
     """Mean time of lookup, connect and TLS spans per request."""
-    frame = tree.frame.filter(pl.col("name").str.contains(HANDSHAKE) & (pl.col("stage") == "network"))
+    frame = tree.frame.filter(
+        pl.col("name").str.contains(HANDSHAKE) & (pl.col("stage") == "network")
+    )
     return float(frame["duration_ms"].sum()) / max(tree.requests, 1) if rows.height else 0.0
 
 

@@ -35,7 +35,14 @@ from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.client_view import outside
 from overrun.analysis.evidence.network_gap import engine_gaps, load_correlation
 from overrun.analysis.evidence.span_tree import Tree
-from overrun.analysis.words.finding import Diagnosis, Fix, NotEnoughData, RuledOut, printable, say_ms
+from overrun.analysis.words.finding import (
+    Diagnosis,
+    Fix,
+    NotEnoughData,
+    RuledOut,
+    printable,
+    say_ms,
+)
 
 RULE: Final = "cross_region"
 MIN_GAP_MS: Final = 20.0
@@ -55,12 +62,19 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     pair = _regions(case.slow_tree)
     before = _regions(case.tree_before) if case.tree_before is not None else None
     gaps = engine_gaps(case)
-    constant = gaps is not None and gaps.spread < CONSTANT and gaps.median_ms - gaps.before_ms >= MIN_GAP_MS
+    constant = (
+        gaps is not None
+        and gaps.spread < CONSTANT
+        and gaps.median_ms - gaps.before_ms >= MIN_GAP_MS
+    )
     if pair is None:
         if gaps is None or not constant:
             return None
         if _recorded(case.slow_tree):
-            return RuledOut(what=RULE, figure=f"the gap is a constant {say_ms(gaps.median_ms)}, {say_ms(gaps.before_ms)} {case.when}, but within one region")
+            return RuledOut(
+                what=RULE,
+                figure=f"the gap is a constant {say_ms(gaps.median_ms)}, {say_ms(gaps.before_ms)} {case.when}, but within one region",
+            )
         if load_correlation(case.calls, gaps.now_ms) >= MOST_CORRELATION:
             return None
     elif before == pair or (gaps is not None and not constant):
@@ -71,20 +85,37 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     usual, now = case.tail.reference_ms.get("network", 0.0), case.tail.tail_ms.get("network", 0.0)
     here, there = (printable(name, 30) for name in pair) if pair is not None else (None, None)
     former = "before" if case.baseline is not None else "within the network's budget"
-    always = f"every call is {say_ms(gaps.median_ms)} under way, {say_ms(gaps.before_ms)} {former}, whatever the load" if gaps is not None else ""
+    always = (
+        f"every call is {say_ms(gaps.median_ms)} under way, {say_ms(gaps.before_ms)} {former}, whatever the load"
+        if gaps is not None
+        else ""
+    )
     said = f"calls go from {here} to {there}" if pair is not None else f"{always}, as by distance"
     return named(
-        case, RULE, "network", claims,
+        case,
+        RULE,
+        "network",
+        claims,
         Action(
-            "platform", f"Route calls{f' from {here}' if here else ''} back to the former region.",
-            f"Route {f'to {there}' if there else 'as now'} again.", _fix(case, here, usual, gaps.before_ms if gaps else None)),
+            "platform",
+            f"Route calls{f' from {here}' if here else ''} back to the former region.",
+            f"Route {f'to {there}' if there else 'as now'} again.",
+            _fix(case, here, usual, gaps.before_ms if gaps else None),
+        ),
         headline=f"{said}, and the network takes {say_ms(now)} of a slow request, {say_ms(usual)} of a {case.tail.reference} one"
         + ("" if pair else "; cloud.region is not recorded on both sides"),
         because=said,
         evidence={
-            "region": here, "peer_region": there, "network_ms_slow": now, "network_ms_reference": usual, "gap_ms_now": gaps.median_ms if gaps else None,
-            "gap_ms_before": gaps.before_ms if gaps else None, "gap_spread": gaps.spread if gaps else None},
-        weight=0.97 if pair is not None else 0.85)
+            "region": here,
+            "peer_region": there,
+            "network_ms_slow": now,
+            "network_ms_reference": usual,
+            "gap_ms_now": gaps.median_ms if gaps else None,
+            "gap_ms_before": gaps.before_ms if gaps else None,
+            "gap_spread": gaps.spread if gaps else None,
+        },
+        weight=0.97 if pair is not None else 0.85,
+    )
 
 
 def _from_outside(case: Case) -> Diagnosis | NotEnoughData | None:
@@ -99,24 +130,58 @@ def _from_outside(case: Case) -> Diagnosis | NotEnoughData | None:
     found = outside(case) if pair is not None and _regions(case.tree_before) != pair else None
     if pair is None or found is None:
         return None
-    quick, most = (float(np.percentile(found.now_ms, q) - np.percentile(found.before_ms, q)) for q in (QUICK, 50.0))
-    claims = {stage: min(case.excess_ms(stage), quick * case.slow["llm_calls"].fill_null(1).to_numpy().mean())}
+    quick, most = (
+        float(np.percentile(found.now_ms, q) - np.percentile(found.before_ms, q))
+        for q in (QUICK, 50.0)
+    )
+    claims = {
+        stage: min(
+            case.excess_ms(stage), quick * case.slow["llm_calls"].fill_null(1).to_numpy().mean()
+        )
+    }
     if quick < max(MIN_GAP_MS, ALIKE * most) or not enough(case, claims):
         return None
     here, there = (printable(name, 30) for name in pair)
     said = f"calls go from {here} to {there}"
     return too_few_breaches(case) or named(
-        case, RULE, stage, claims,
-        Action("platform", f"Route calls from {here} back to the former region.", f"Route to {there} again.", bound_fix(
-            case, "co_location", f"Call a deployment in {here}", f"Route {here} to a deployment of its own region; until then keep connections open, so that "
-            "the distance is paid once per call.", "first tokens come as they did from there", np.minimum(case.spent(stage), quick))),
+        case,
+        RULE,
+        stage,
+        claims,
+        Action(
+            "platform",
+            f"Route calls from {here} back to the former region.",
+            f"Route to {there} again.",
+            bound_fix(
+                case,
+                "co_location",
+                f"Call a deployment in {here}",
+                f"Route {here} to a deployment of its own region; until then keep connections open, so that "
+                "the distance is paid once per call.",
+                "first tokens come as they did from there",
+                np.minimum(case.spent(stage), quick),
+            ),
+        ),
         headline=f"{said}, and {'first tokens' if found.first_token else 'whole calls'} take {say_ms(most)} longer, the quickest {say_ms(quick)}",
-        because=said, evidence={"region": here, "peer_region": there, "added_ms_quick": quick, "added_ms_median": most}, weight=0.9)
+        because=said,
+        evidence={
+            "region": here,
+            "peer_region": there,
+            "added_ms_quick": quick,
+            "added_ms_median": most,
+        },
+        weight=0.9,
+    )
 
 
 def _moved(now: Tree, before: Tree) -> tuple[str, str] | None:
     """The former and today's region of most model calls where their own spans tell it and it is another; None where it is the same or untold."""
-    told = [tree.frame.filter((pl.col("role") == "llm") & pl.col("region").is_not_null())["region"].mode().sort() for tree in (before, now)]
+    told = [
+        tree.frame.filter((pl.col("role") == "llm") & pl.col("region").is_not_null())["region"]
+        .mode()
+        .sort()
+        for tree in (before, now)
+    ]
     if not all(map(len, told)) or told[0][0] == told[1][0]:
         return None
     return str(told[0][0]), str(told[1][0])
@@ -125,17 +190,26 @@ def _moved(now: Tree, before: Tree) -> tuple[str, str] | None:
 def _fix(case: Case, here: str | None, usual_ms: float, way_ms: float | None) -> Fix:
     calls = np.maximum(case.reference["llm_calls"].fill_null(1).to_numpy().mean(), 1.0)
     return bound_fix(
-        case, "co_location", f"Call a deployment in {here or 'the region of the callers'}",
+        case,
+        "co_location",
+        f"Call a deployment in {here or 'the region of the callers'}",
         f"Route {here or 'the callers'} to a deployment of {'its' if here else 'their'} own region (a changed route, DNS entry or VPN is a detour as well); "
         "until then keep connections open, so that the distance is paid once per call.",
-        "the network takes what it took before", np.maximum(case.spent("network") - usual_ms, 0.0),
-        whatif="co_location", parameters={"network_ms": round(float(usual_ms / calls if way_ms is None else max(way_ms, 0.0)), 3)})
+        "the network takes what it took before",
+        np.maximum(case.spent("network") - usual_ms, 0.0),
+        whatif="co_location",
+        parameters={
+            "network_ms": round(float(usual_ms / calls if way_ms is None else max(way_ms, 0.0)), 3)
+        },
+    )
 
 
 def _recorded(tree: Tree) -> bool:
     """Say whether regions of two sides are known for most requests, so that a crossing would show."""
     told = tree.frame.filter(pl.col("region").is_not_null() | pl.col("peer_region").is_not_null())
-    sides = told.group_by("trace_key").agg(n=pl.col("region").count() + pl.col("peer_region").count())
+    sides = told.group_by("trace_key").agg(
+        n=pl.col("region").count() + pl.col("peer_region").count()
+    )
     return sides.filter(pl.col("n") >= 2).height > 0.5 * max(tree.requests, 1)
 
 
@@ -144,10 +218,21 @@ def _regions(tree: Tree) -> tuple[str, str] | None:
     frame = tree.frame
     own = frame.select("trace_key", parent_key="span_key", parent_region="region")
     both = frame.join(own, on=["trace_key", "parent_key"], how="left").with_columns(
-        here=pl.when(pl.col("peer_region").is_not_null()).then(pl.col("region")).otherwise(pl.col("parent_region")),
-        there=pl.coalesce("peer_region", "region"))
-    crossing = both.filter(pl.col("here").is_not_null() & pl.col("there").is_not_null() & (pl.col("here") != pl.col("there")))
+        here=pl.when(pl.col("peer_region").is_not_null())
+        .then(pl.col("region"))
+        .otherwise(pl.col("parent_region")),
+        there=pl.coalesce("peer_region", "region"),
+    )
+    crossing = both.filter(
+        pl.col("here").is_not_null()
+        & pl.col("there").is_not_null()
+        & (pl.col("here") != pl.col("there"))
+    )
     if crossing.height < 0.2 * max(tree.requests, 1):
         return None
-    top = crossing.group_by("here", "there").len().sort("len", "here", "there", descending=[True, False, False])
+    top = (
+        crossing.group_by("here", "there")
+        .len()
+        .sort("len", "here", "there", descending=[True, False, False])
+    )
     return str(top["here"][0]), str(top["there"][0])

@@ -39,9 +39,24 @@ from overrun.analysis.evidence.calls import known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.demand import Demand, has_grown
 from overrun.analysis.evidence.prefill import slower
-from overrun.analysis.evidence.prefill_stalls import SPIKE, Held, Odds, pauses, stall_odds, unchunked, waiting
+from overrun.analysis.evidence.prefill_stalls import (
+    SPIKE,
+    Held,
+    Odds,
+    pauses,
+    stall_odds,
+    unchunked,
+    waiting,
+)
 from overrun.analysis.evidence.token_speed import Slowdown, decode_parts, slowdown
-from overrun.analysis.words.finding import MIN_PART, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.words.finding import (
+    MIN_PART,
+    Diagnosis,
+    NotEnoughData,
+    RuledOut,
+    say_ms,
+    say_ratio,
+)
 
 RULE: Final = "decode_stall"
 # Each token prefilled beside an answer must cost it this many times what it did, else more prefill came and nothing changed; own default.
@@ -71,20 +86,46 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if not written and not enough(case, waits):
         return None
     if case.baseline is None and whole is False:
-        return RuledOut(what=RULE, figure=f"{say_ratio(now.share)} of the calls that come while a prompt is read wait until it is read")
-    odds = stall_odds(case.calls, np.where(case.calls.has_engine, case.calls.prefill_meanwhile, np.nan), found.usual_ms)
+        return RuledOut(
+            what=RULE,
+            figure=f"{say_ratio(now.share)} of the calls that come while a prompt is read wait until it is read",
+        )
+    odds = stall_odds(
+        case.calls,
+        np.where(case.calls.has_engine, case.calls.prefill_meanwhile, np.nan),
+        found.usual_ms,
+    )
     per_token = found.now.prefill_ms / max(found.before.prefill_ms, 1e-9)
-    dearer = case.baseline is None or per_token >= MIN_DEARER or found.now.prefill_ms * found.before.prefill > found.before.token_ms
+    dearer = (
+        case.baseline is None
+        or per_token >= MIN_DEARER
+        or found.now.prefill_ms * found.before.prefill > found.before.token_ms
+    )
     # Calls that stand still fill the batch as well: where prompts are seen to be read in one piece, a batch that costs as much rules nothing out.
-    if odds is None or not odds.clear or not dearer or (found.prefill_ms < found.batch_ms and not whole):
-        said = "unknown" if odds is None else f"{odds.ratio:.1f} ({odds.low:.1f} to {odds.high:.1f})"
+    if (
+        odds is None
+        or not odds.clear
+        or not dearer
+        or (found.prefill_ms < found.batch_ms and not whole)
+    ):
+        said = (
+            "unknown" if odds is None else f"{odds.ratio:.1f} ({odds.low:.1f} to {odds.high:.1f})"
+        )
         if odds is not None and odds.low > 1.0 and case.thinned:
-            return NotEnoughData(f"the odds ratio of slow tokens during prefill of others is {said}, as far as {say_ratio(case.kept)} of the calls tell who is "
-                                 "read meanwhile: keep every trace for some minutes")
-        return RuledOut(what=RULE, figure=f"odds ratio of slow tokens during prefill of others {said}")
+            return NotEnoughData(
+                f"the odds ratio of slow tokens during prefill of others is {said}, as far as {say_ratio(case.kept)} of the calls tell who is "
+                "read meanwhile: keep every trace for some minutes"
+            )
+        return RuledOut(
+            what=RULE, figure=f"odds ratio of slow tokens during prefill of others {said}"
+        )
     change = found.batch_ms + found.prefill_ms + found.rest_ms
     share = found.prefill_ms / change if change > 0.0 else 0.0
-    claims = waits | {"decode": share * parts["speed"] if case.metric not in ("tpot", "itl") else share * case.excess_ms("decode")}
+    claims = waits | {
+        "decode": share * parts["speed"]
+        if case.metric not in ("tpot", "itl")
+        else share * case.excess_ms("decode")
+    }
     if not enough(case, claims):
         return None
     grown = case.demand
@@ -92,7 +133,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     return too_few_breaches(case) or _diagnosis(case, found, odds, claims, now, amplifier=brought)
 
 
-def _of_streams(case: Case, parts: dict[str, float] | None) -> Diagnosis | NotEnoughData | RuledOut | None:
+def _of_streams(
+    case: Case, parts: dict[str, float] | None
+) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Where no engine tells: streams that stop, not slow down, and most where long prompts of the caller's own are sent meanwhile."""
     found = None if case.baseline is None else pauses(case.slow_calls, case.usual_calls, case.calls)
     if found is None or parts is None:
@@ -102,49 +145,94 @@ def _of_streams(case: Case, parts: dict[str, float] | None) -> Diagnosis | NotEn
     if not found.clear or not enough(case, claims):
         return RuledOut(what=RULE, figure=said)
     fix = open_fix(
-        "chunked_prefill", "Have the prefill chunked",
+        "chunked_prefill",
+        "Have the prefill chunked",
         "On engines of your own: --enable-chunked-prefill with --max-num-batched-tokens 2048. At a provider: a deployment of their own for long prompts.",
-        "streams no longer stop for prompts", "what the engine reads beside an answer is not recorded: trace it")
+        "streams no longer stop for prompts",
+        "what the engine reads beside an answer is not recorded: trace it",
+    )
     grown = case.demand
     answer = named(
-        case, RULE, "decode", claims,
-        Action("platform", "Send prompts above a length to another deployment.", "Send them where they went.", fix),
+        case,
+        RULE,
+        "decode",
+        claims,
+        Action(
+            "platform",
+            "Send prompts above a length to another deployment.",
+            "Send them where they went.",
+            fix,
+        ),
         headline=f"{said}, and the longer the more prompt tokens are sent meanwhile (rank correlation {found.follows:.2f})",
         because=f"streams stop for {found.slow:.0f} times a token's time while other prompts of yours are read, {found.usual:.0f} times before",
-        evidence={"gap_ratio_slow": found.slow, "gap_ratio_usual": found.usual, "follows_prompts": found.follows},
-        weight=0.85, amplifier=grown is not None and _brought(grown) and found.usual >= SPIKE, why_no_service="no engine tells of itself")
+        evidence={
+            "gap_ratio_slow": found.slow,
+            "gap_ratio_usual": found.usual,
+            "follows_prompts": found.follows,
+        },
+        weight=0.85,
+        amplifier=grown is not None and _brought(grown) and found.usual >= SPIKE,
+        why_no_service="no engine tells of itself",
+    )
     return too_few_breaches(case) or replace(answer, brings=frozenset({"token_rate_sag"}))
 
 
 def _waits(case: Case, before: Held, now: Held) -> dict[str, float]:
     """Return what a slow request waited for prompts in front of it beyond what a usual one does, and read more slowly beside others, in ms a stage."""
-    own = pl.DataFrame({"trace_key": case.calls.frame["trace_key"], "ms": now.ms}).join(case.slow.select("trace_key"), on="trace_key", how="semi")
+    own = pl.DataFrame({"trace_key": case.calls.frame["trace_key"], "ms": now.ms}).join(
+        case.slow.select("trace_key"), on="trace_key", how="semi"
+    )
     ms = float(own["ms"].to_numpy().sum()) / max(case.slow.height, 1) - float(before.ms.mean())
     return {"queue": min(max(ms, 0.0), case.excess_ms("queue")), "prefill": slower(case)["prefill"]}
 
 
-def _diagnosis(case: Case, found: Slowdown, odds: Odds, claims: dict[str, float], now: Held, *, amplifier: bool) -> Diagnosis:
+def _diagnosis(
+    case: Case, found: Slowdown, odds: Odds, claims: dict[str, float], now: Held, *, amplifier: bool
+) -> Diagnosis:
     share = min(1.0, found.prefill_ms / max(found.slow_ms, 1e-9))
     fix = bound_fix(
-        case, "chunked_prefill", "Chunk the prefill",
+        case,
+        "chunked_prefill",
+        "Chunk the prefill",
         "vLLM: --enable-chunked-prefill with --max-num-batched-tokens 2048; SGLang: --chunked-prefill-size 2048; or prefill on replicas of its own "
         "(disaggregated). Smaller chunks help running answers and delay the first token of long prompts.",
-        "prefill of others costs a running answer nothing", share * np.where(case.values > np.median(case.values), case.spent("decode"), 0.0),
-        whatif="chunked_prefill", parameters={"token_budget": 2048})
+        "prefill of others costs a running answer nothing",
+        share * np.where(case.values > np.median(case.values), case.spent("decode"), 0.0),
+        whatif="chunked_prefill",
+        parameters={"token_budget": 2048},
+    )
     gaps = case.slow_calls.of("itl_max_ms")
     worst = float(np.nanmedian(gaps)) if known(gaps).any() else None
     stage = max(claims, key=lambda one: min(claims[one], case.excess_ms(one)))
     return named(
-        case, RULE, stage, claims,
-        Action("platform", "Send prompts above a length to replicas of their own, or refuse them on interactive routes for now.",
-            "Send them where they went once the prefill is chunked.", fix),
+        case,
+        RULE,
+        stage,
+        claims,
+        Action(
+            "platform",
+            "Send prompts above a length to replicas of their own, or refuse them on interactive routes for now.",
+            "Send them where they went once the prefill is chunked.",
+            fix,
+        ),
         headline=f"a token takes {say_ms(found.slow_ms)} in slow and {say_ms(found.usual_ms)} in usual calls, {say_ms(found.prefill_ms)} of it while the "
         f"engine reads other prompts (odds ratio {odds.ratio:.1f}, {odds.low:.1f} to {odds.high:.1f})",
         because=f"running answers stall while the engine reads other prompts ({say_ms(found.prefill_ms)} of {say_ms(found.slow_ms)} a token)"
-        if stage == "decode" else f"an engine that reads a prompt does nothing else, and {say_ratio(now.share)} of the calls that come meanwhile wait for it",
+        if stage == "decode"
+        else f"an engine that reads a prompt does nothing else, and {say_ratio(now.share)} of the calls that come meanwhile wait for it",
         evidence={
-            "token_ms_slow": found.slow_ms, "token_ms_usual": found.usual_ms, "batch_ms": found.batch_ms, "prefill_ms": found.prefill_ms,
-            "rest_ms": found.rest_ms, "waited_out_ratio": now.share if now.n else None,
-            "odds_ratio": odds.ratio, "odds_interval": [odds.low, odds.high], "longest_gap_ms": worst,
-            "ms_per_1000_prefill_tokens_s_now": 1000.0 * found.now.prefill_ms, "ms_per_1000_prefill_tokens_s_before": 1000.0 * found.before.prefill_ms},
-        weight=0.93, amplifier=amplifier)
+            "token_ms_slow": found.slow_ms,
+            "token_ms_usual": found.usual_ms,
+            "batch_ms": found.batch_ms,
+            "prefill_ms": found.prefill_ms,
+            "rest_ms": found.rest_ms,
+            "waited_out_ratio": now.share if now.n else None,
+            "odds_ratio": odds.ratio,
+            "odds_interval": [odds.low, odds.high],
+            "longest_gap_ms": worst,
+            "ms_per_1000_prefill_tokens_s_now": 1000.0 * found.now.prefill_ms,
+            "ms_per_1000_prefill_tokens_s_before": 1000.0 * found.before.prefill_ms,
+        },
+        weight=0.93,
+        amplifier=amplifier,
+    )

@@ -47,27 +47,59 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     gaps = engine_gaps(case)
     correlation = load_correlation(case.calls, gaps.now_ms) if gaps is not None else 0.0
     gateway = case.excess_ms("gateway") > 0.5 * grown
-    if not gateway and (gaps is None or correlation < MIN_CORRELATION or max(gaps.ratio, gaps.slow_ratio) < MIN_RATIO):
-        return RuledOut(what=RULE, figure=f"the gap in front of the engine follows the load by {correlation:.2f}") if gaps is not None else None
+    if not gateway and (
+        gaps is None
+        or correlation < MIN_CORRELATION
+        or max(gaps.ratio, gaps.slow_ratio) < MIN_RATIO
+    ):
+        return (
+            RuledOut(
+                what=RULE,
+                figure=f"the gap in front of the engine follows the load by {correlation:.2f}",
+            )
+            if gaps is not None
+            else None
+        )
     few = too_few_breaches(case)
     if few is not None:
         return few
     stage = case.worst(*STAGES)
     usual = sum(case.tail.reference_ms.get(name, 0.0) for name in STAGES)
     now = sum(case.tail.tail_ms.get(name, 0.0) for name in STAGES)
-    said = f"; the gap follows the calls in flight (rank correlation {correlation:.2f})" if gaps is not None else ""
+    said = (
+        f"; the gap follows the calls in flight (rank correlation {correlation:.2f})"
+        if gaps is not None
+        else ""
+    )
     fix = bound_fix(
-        case, "gateway_capacity", "Give the proxy more room",
+        case,
+        "gateway_capacity",
+        "Give the proxy more room",
         "Raise its workers, connection pool and concurrency limit (LiteLLM: --num_workers, max_parallel_requests; nginx: keepalive, worker_connections), "
         "or call the engine directly. Check the engine's queue first: it must be able to take what the proxy holds back.",
-        "the proxy passes calls on as fast as before", np.maximum(sum(case.spent(name) for name in STAGES) - usual, 0.0))
+        "the proxy passes calls on as fast as before",
+        np.maximum(sum(case.spent(name) for name in STAGES) - usual, 0.0),
+    )
     return named(
-        case, RULE, stage, claims,
-        Action("platform", "Add a replica of the proxy, or route around it.", "Remove the extra replica.", fix),
+        case,
+        RULE,
+        stage,
+        claims,
+        Action(
+            "platform",
+            "Add a replica of the proxy, or route around it.",
+            "Remove the extra replica.",
+            fix,
+        ),
         headline=f"between application and engine a slow request spends {say_ms(now)}, a {case.tail.reference} one {say_ms(usual)}{said}",
         because=f"calls wait {say_ms(now)} in front of the engine, {say_ms(usual)} {case.when}",
         evidence={
-            "between_ms_slow": now, "between_ms_reference": usual, "gap_ms_now": gaps.median_ms if gaps else None,
-            "gap_ms_before": gaps.before_ms if gaps else None, "load_correlation": correlation,
-            "queue_ms_slow": case.tail.tail_ms.get("queue", 0.0)},
-        weight=0.92 if gateway or correlation > 0.5 else 0.8)
+            "between_ms_slow": now,
+            "between_ms_reference": usual,
+            "gap_ms_now": gaps.median_ms if gaps else None,
+            "gap_ms_before": gaps.before_ms if gaps else None,
+            "load_correlation": correlation,
+            "queue_ms_slow": case.tail.tail_ms.get("queue", 0.0),
+        },
+        weight=0.92 if gateway or correlation > 0.5 else 0.8,
+    )

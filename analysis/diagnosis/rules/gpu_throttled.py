@@ -45,9 +45,17 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     found = case.clocks
     if not found.lower:
-        return RuledOut(what=RULE, figure=f"GPU clocks are {say_ratio(1.0 - found.fell)} of what they were") if found.known else None
+        return (
+            RuledOut(
+                what=RULE, figure=f"GPU clocks are {say_ratio(1.0 - found.fell)} of what they were"
+            )
+            if found.known
+            else None
+        )
     if found.ratio <= 1.0:
-        return RuledOut(what=RULE, figure=f"tokens take {found.pace:.2f} times as long at equal batch sizes")
+        return RuledOut(
+            what=RULE, figure=f"tokens take {found.pace:.2f} times as long at equal batch sizes"
+        )
     busier = spread(case, 1.0)
     claims = {stage: ms - busier.get(stage, 0.0) for stage, ms in slower(case).items()}
     if not enough(case, claims):
@@ -55,27 +63,59 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     few = too_few_breaches(case)
     if few is not None:
         return few
-    heat, power = ([float(np.median(side)) if len(side) else None for side in (case.gauge(name, before=True), case.gauge(name))]
-                   for name in ("gpu_temperature", "gpu_power"))
+    heat, power = (
+        [
+            float(np.median(side)) if len(side) else None
+            for side in (case.gauge(name, before=True), case.gauge(name))
+        ]
+        for name in ("gpu_temperature", "gpu_power")
+    )
     saved = 1.0 - 1.0 / found.ratio if math.isfinite(found.ratio) else 0.0
     inferred = found.quick > 1.0
     said = (
-        f"the engine's machine runs slower: even its quickest calls take {found.quick:.2f} times as long to read and to write" if inferred
-        else f"GPU clocks fell by {say_ratio(found.fell)}" if found.fell >= MIN_FALL else "the GPU reports XID errors")
+        f"the engine's machine runs slower: even its quickest calls take {found.quick:.2f} times as long to read and to write"
+        if inferred
+        else f"GPU clocks fell by {say_ratio(found.fell)}"
+        if found.fell >= MIN_FALL
+        else "the GPU reports XID errors"
+    )
     fix = bound_fix(
-        case, "eject", "Take the throttled host out of rotation",
+        case,
+        "eject",
+        "Take the throttled host out of rotation",
         "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER names the limit: check cooling and the power cap (nvidia-smi -pl), drain the node, and replace the "
         "card if XID errors return.",
-        "prefill and decode run at their former pace", saved * (case.spent("prefill") + case.spent("decode")))
+        "prefill and decode run at their former pace",
+        saved * (case.spent("prefill") + case.spent("decode")),
+    )
     return named(
-        case, RULE, case.slowed(), claims,
-        Action("platform", "Drain the replica on that GPU.", "Return it when the clocks are back.", fix),
-        headline=said + (
-            " (lower clocks, a neighbour on the GPU, or another build of the engine: no GPU metrics say which, scrape DCGM)" if inferred
-            else f", and tokens take {found.pace:.2f} times as long at equal batch sizes" if found.pace else ""),
+        case,
+        RULE,
+        case.slowed(),
+        claims,
+        Action(
+            "platform", "Drain the replica on that GPU.", "Return it when the clocks are back.", fix
+        ),
+        headline=said
+        + (
+            " (lower clocks, a neighbour on the GPU, or another build of the engine: no GPU metrics say which, scrape DCGM)"
+            if inferred
+            else f", and tokens take {found.pace:.2f} times as long at equal batch sizes"
+            if found.pace
+            else ""
+        ),
         because=said,
         evidence={
-            "clock_fall": None if inferred else found.fell, "quick_pace": found.quick if inferred else None, "clock_before": found.before,
-            "clock_now": found.now, "xid_errors": found.errors, "same_batch_pace": found.pace,
-            "temperature_before": heat[0], "temperature_now": heat[1], "power_before": power[0], "power_now": power[1]},
-        weight=0.8 if inferred else 0.98)
+            "clock_fall": None if inferred else found.fell,
+            "quick_pace": found.quick if inferred else None,
+            "clock_before": found.before,
+            "clock_now": found.now,
+            "xid_errors": found.errors,
+            "same_batch_pace": found.pace,
+            "temperature_before": heat[0],
+            "temperature_now": heat[1],
+            "power_before": power[0],
+            "power_now": power[1],
+        },
+        weight=0.8 if inferred else 0.98,
+    )

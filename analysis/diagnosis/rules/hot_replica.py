@@ -34,8 +34,24 @@ import numpy as np
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.calls import Calls
 from overrun.analysis.evidence.case import ENGINE_STAGES, Case, too_few_breaches
-from overrun.analysis.evidence.fleet import AS_FAST, MIN_ENGINES, NEAR_OVER, Replica, gini, lag_at_equal_batch, replicas, share_on
-from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
+from overrun.analysis.evidence.fleet import (
+    AS_FAST,
+    MIN_ENGINES,
+    NEAR_OVER,
+    Replica,
+    gini,
+    lag_at_equal_batch,
+    replicas,
+    share_on,
+)
+from overrun.analysis.words.finding import (
+    Diagnosis,
+    NotEnoughData,
+    RuledOut,
+    printable,
+    say_ms,
+    say_ratio,
+)
 
 RULE: Final = "hot_replica"
 MIN_GINI: Final = 0.2
@@ -65,21 +81,47 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     now = replicas(case.calls, case.slowest_model)
     if len(now) < MIN_ENGINES:
         return None
-    before = replicas(case.calls_before, case.slowest_model) if case.calls_before is not None else []
+    before = (
+        replicas(case.calls_before, case.slowest_model) if case.calls_before is not None else []
+    )
     uneven, was = gini([one.share for one in now]), gini([one.share for one in before])
     hot = max(now, key=lambda one: one.share)
     over = hot.share * len(now)
     # Of two replicas the Gini is at most a half: what matters is how far one is over its share.
-    spread = uneven >= MIN_GINI * (len(now) - 1) / len(now) and over >= MIN_OVER and (not before or uneven - was >= MIN_RISE)
+    spread = (
+        uneven >= MIN_GINI * (len(now) - 1) / len(now)
+        and over >= MIN_OVER
+        and (not before or uneven - was >= MIN_RISE)
+    )
     # Near full load a little more than its share is too much: then the waits say so, if the share is more than chance.
-    scatter = dealt_out(case.calls_before, before) if case.calls_before is not None and before else 1.0
-    more = over >= NEAR_OVER and deviations(hot, now, scatter) >= MIN_DEVIATIONS and (not before or uneven - was >= NEAR_RISE)
+    scatter = (
+        dealt_out(case.calls_before, before) if case.calls_before is not None and before else 1.0
+    )
+    more = (
+        over >= NEAR_OVER
+        and deviations(hot, now, scatter) >= MIN_DEVIATIONS
+        and (not before or uneven - was >= NEAR_RISE)
+    )
     queues = waits_stand_out(hot, now) and (
-        more or _too_much(case.calls, hot, now) or (deviations(hot, now) >= LIKELY and _always_longest(case.calls, case.slowest_model, hot, now)))
+        more
+        or _too_much(case.calls, hot, now)
+        or (
+            deviations(hot, now) >= LIKELY
+            and _always_longest(case.calls, case.slowest_model, hot, now)
+        )
+    )
     # ... or a share that is far from even and from chance, and was not before: its calls need not wait that much longer then.
-    certain = more and (not before or uneven - was >= MIN_RISE) and waits_stand_out(hot, now, LONGEST) and _too_much(case.calls, hot, now)
+    certain = (
+        more
+        and (not before or uneven - was >= MIN_RISE)
+        and waits_stand_out(hot, now, LONGEST)
+        and _too_much(case.calls, hot, now)
+    )
     if not spread and not queues and not certain:
-        return RuledOut(what=RULE, figure=f"the busiest of {len(now)} replicas has {say_ratio(hot.share)} of the work (Gini {uneven:.2f}, {was:.2f} before)")
+        return RuledOut(
+            what=RULE,
+            figure=f"the busiest of {len(now)} replicas has {say_ratio(hot.share)} of the work (Gini {uneven:.2f}, {was:.2f} before)",
+        )
     on_slow, on_all = share_on(case.slow_calls, hot.name), share_on(case.calls, hot.name)
     part = max(0.0, (on_slow - 1.0 / len(now)) / (1.0 - 1.0 / len(now)))
     claims = {stage: part * case.excess_ms(stage) for stage in ENGINE_STAGES}
@@ -89,27 +131,63 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if few is not None:
         return few
     name = printable(hot.name)
-    mine = np.isin(case.rows["trace_key"].to_numpy(), case.calls.frame.filter(case.calls.frame["engine_instance"] == hot.name)["trace_key"].to_numpy())
-    saved = sum(np.maximum(case.spent(stage) - case.tail.reference_ms.get(stage, 0.0), 0.0) for stage in ("queue", "decode", "prefill"))
+    mine = np.isin(
+        case.rows["trace_key"].to_numpy(),
+        case.calls.frame.filter(case.calls.frame["engine_instance"] == hot.name)[
+            "trace_key"
+        ].to_numpy(),
+    )
+    saved = sum(
+        np.maximum(case.spent(stage) - case.tail.reference_ms.get(stage, 0.0), 0.0)
+        for stage in ("queue", "decode", "prefill")
+    )
     calm = min(now, key=lambda one: one.share)
     fix = bound_fix(
-        case, "least_work", "Route by least outstanding work",
+        case,
+        "least_work",
+        "Route by least outstanding work",
         f"{name} has {say_ratio(hot.share)} of the work, {printable(calm.name)} {say_ratio(calm.share)}: make session or prefix affinity a preference "
         "that yields when a replica has more than its share in flight.",
-        "requests on it wait no longer than usual ones", np.where(mine, saved, 0.0),
-        whatif="routing", parameters={"policy": "least_load"})
+        "requests on it wait no longer than usual ones",
+        np.where(mine, saved, 0.0),
+        whatif="routing",
+        parameters={"policy": "least_load"},
+    )
     return named(
-        case, RULE, max(claims, key=lambda stage: claims[stage]), claims,
-        Action("platform", f"Lower the weight of {name}, or switch the router from affinity to least connections.", "Restore the router's policy.", fix),
+        case,
+        RULE,
+        max(claims, key=lambda stage: claims[stage]),
+        claims,
+        Action(
+            "platform",
+            f"Lower the weight of {name}, or switch the router from affinity to least connections.",
+            "Restore the router's policy.",
+            fix,
+        ),
         headline=f"{name} has {say_ratio(hot.share)} of the work of {len(now)} replicas (Gini {uneven:.2f}, {was:.2f} before) and a mean wait of "
         f"{say_ms(hot.mean_wait_ms)}, {printable(calm.name)} one of {say_ms(calm.mean_wait_ms)}",
         because=f"{name} gets {say_ratio(hot.share)} of the work while other replicas have room",
         evidence={
-            "instance": name, "gini_now": uneven, "gini_before": was if before else None, "share_of_slow": on_slow, "share_of_all": on_all,
+            "instance": name,
+            "gini_now": uneven,
+            "gini_before": was if before else None,
+            "share_of_slow": on_slow,
+            "share_of_all": on_all,
             "replicas": [
-                {"instance": printable(one.name), "n": one.calls, "load_share": one.share, "wait_ms": one.mean_wait_ms, "pace": float(np.exp(one.pace))}
-                for one in now]},
-        weight=0.95, service=name, among=case.tail.tail_index[mine[case.tail.tail_index]])
+                {
+                    "instance": printable(one.name),
+                    "n": one.calls,
+                    "load_share": one.share,
+                    "wait_ms": one.mean_wait_ms,
+                    "pace": float(np.exp(one.pace)),
+                }
+                for one in now
+            ],
+        },
+        weight=0.95,
+        service=name,
+        among=case.tail.tail_index[mine[case.tail.tail_index]],
+    )
 
 
 def _too_much(calls: Calls, hot: Replica, every: list[Replica]) -> bool:
@@ -125,12 +203,19 @@ def _always_longest(calls: Calls, of: str | None, hot: Replica, every: list[Repl
 
     Who is full all the time gets no more done than the others, whatever is sent there: its share of the work then hides what its queue shows.
     """
-    if hot.pace - float(np.median([one.pace for one in every if one.name != hot.name])) >= np.log(AS_FAST):
+    if hot.pace - float(np.median([one.pace for one in every if one.name != hot.name])) >= np.log(
+        AS_FAST
+    ):
         return False
     start = calls.of("start_s")
     for part in np.array_split(np.argsort(start, kind="stable"), PARTS):
-        waits = {one.name: one.mean_wait_ms for one in replicas(calls.where(np.isin(np.arange(len(calls)), part)), of)}
-        if len(waits) < len(every) or waits[hot.name] < LONGEST * max(wait for name, wait in waits.items() if name != hot.name):
+        waits = {
+            one.name: one.mean_wait_ms
+            for one in replicas(calls.where(np.isin(np.arange(len(calls)), part)), of)
+        }
+        if len(waits) < len(every) or waits[hot.name] < LONGEST * max(
+            wait for name, wait in waits.items() if name != hot.name
+        ):
             return False
     return True
 
@@ -158,8 +243,13 @@ def dealt_out(calls: Calls, every: list[Replica]) -> float:
     runs = np.array_split(ordered, max(1, len(ordered) // (RUN * len(every))))
     if len(runs) < MIN_RUNS:
         return 1.0
-    counts = np.array([[int((run == code).sum()) for code in np.unique(ordered)] for run in runs], dtype=np.float64)
+    counts = np.array(
+        [[int((run == code).sum()) for code in np.unique(ordered)] for run in runs],
+        dtype=np.float64,
+    )
     size, share = counts.sum(axis=1, keepdims=True), counts.sum(axis=0) / counts.sum()
     variance = ((counts - size * share) ** 2 / (size * share * (1.0 - share))).mean()
     freedom = len(runs) * (len(every) - 1)
-    return float(np.clip(np.sqrt(variance * (1.0 + CERTAIN * np.sqrt(2.0 / freedom))), MIN_SCATTER, 1.0))
+    return float(
+        np.clip(np.sqrt(variance * (1.0 + CERTAIN * np.sqrt(2.0 / freedom))), MIN_SCATTER, 1.0)
+    )

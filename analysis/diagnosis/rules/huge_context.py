@@ -61,17 +61,33 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     calls = case.calls
     if len(calls) < MIN_CALLS or not known(calls.of("input_tokens")).any():
         return None
-    usual = case.calls_before if case.calls_before is not None and len(case.calls_before) >= MIN_CALLS else calls
+    usual = (
+        case.calls_before
+        if case.calls_before is not None and len(case.calls_before) >= MIN_CALLS
+        else calls
+    )
     typical, highest = (float(q) for q in np.nanpercentile(usual.new_tokens, [50.0, 99.0]))
     # Where all prompts grew, the longest of them are no huge ones: these stand apart from the others of their own time as well.
-    today, whole = (float(np.nanpercentile(tokens, 100.0 * (1.0 - MOST_HUGE))) for tokens in (calls.new_tokens, calls.of("input_tokens")))
+    today, whole = (
+        float(np.nanpercentile(tokens, 100.0 * (1.0 - MOST_HUGE)))
+        for tokens in (calls.new_tokens, calls.of("input_tokens"))
+    )
     # Without a baseline the P99 may be a huge one itself: they are measured by those of which there may be no more.
-    line = max(TIMES_USUAL * max(typical, 1.0), OVER_FORMER * (max(highest, today) if usual is not calls else today))
+    line = max(
+        TIMES_USUAL * max(typical, 1.0),
+        OVER_FORMER * (max(highest, today) if usual is not calls else today),
+    )
     # A prompt of usual length that the cache lost is no huge one.
-    longest = max(float(np.nanpercentile(usual.of("input_tokens"), 99.0)), whole) if usual is not calls else whole
+    longest = (
+        max(float(np.nanpercentile(usual.of("input_tokens"), 99.0)), whole)
+        if usual is not calls
+        else whole
+    )
     huge = (calls.new_tokens > line) & (calls.of("input_tokens") > OVER_FORMER * longest)
     if int(huge.sum()) < (LEAST_OF_SAMPLE if case.thinned else 1) or huge.mean() > MOST_HUGE:
-        return RuledOut(what=RULE, figure=f"{int(huge.sum())} prompts with more than {line:,.0f} new tokens")
+        return RuledOut(
+            what=RULE, figure=f"{int(huge.sum())} prompts with more than {line:,.0f} new tokens"
+        )
     beside = _beside(calls, huge, token_costs(usual)[0])
     keys = calls.frame["trace_key"]
     slow = calls.frame["trace_key"].is_in(case.slow["trace_key"].implode()).to_numpy() & ~huge
@@ -79,13 +95,26 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if not slow.any():
         return RuledOut(what=RULE, figure="the slow requests are the huge ones themselves")
     # Of a sample as few of the huge ones are known as of all.
-    part = min(1.0, _beyond_chance(calls, beside, slow, huge, keys) / case.kept / max(sum(case.excess_ms(stage) for stage in STAGES), 1.0))
-    part = max(part, _of_added_work(case, calls, huge, beside)) * float((~own).mean()) + float(own.mean())
+    part = min(
+        1.0,
+        _beyond_chance(calls, beside, slow, huge, keys)
+        / case.kept
+        / max(sum(case.excess_ms(stage) for stage in STAGES), 1.0),
+    )
+    part = max(part, _of_added_work(case, calls, huge, beside)) * float((~own).mean()) + float(
+        own.mean()
+    )
     claims = {stage: part * case.excess_ms(stage) for stage in STAGES}
     if not enough(case, claims):
-        return RuledOut(what=RULE, figure=f"{say_ratio(part)} of the slow requests' added time overlaps with {int(huge.sum())} huge prompts")
+        return RuledOut(
+            what=RULE,
+            figure=f"{say_ratio(part)} of the slow requests' added time overlaps with {int(huge.sum())} huge prompts",
+        )
     if set_whole(case):
-        return RuledOut(what=RULE, figure=f"{int(huge.sum())} huge prompts, but since then an engine reads every prompt in one piece while others wait")
+        return RuledOut(
+            what=RULE,
+            figure=f"{int(huge.sum())} huge prompts, but since then an engine reads every prompt in one piece while others wait",
+        )
     few = too_few_breaches(case)
     if few is not None:
         return few
@@ -101,7 +130,11 @@ def _beside(calls: Calls, huge: BoolArray, token_ms: float) -> FloatArray:
     out = np.zeros(len(calls))
     begin = np.where(np.isnan(calls.scheduled_s), calls.of("start_s"), calls.scheduled_s)
     end = np.where(np.isnan(calls.first_s), calls.end_s, calls.first_s)
-    begin = np.where(calls.has_engine, begin, np.maximum(begin, end - AT_MOST * token_ms * calls.new_tokens / 1e3))
+    begin = np.where(
+        calls.has_engine,
+        begin,
+        np.maximum(begin, end - AT_MOST * token_ms * calls.new_tokens / 1e3),
+    )
     for engine in np.unique(calls.engine):
         mine = calls.engine == engine
         culprits = mine & huge
@@ -112,7 +145,9 @@ def _beside(calls: Calls, huge: BoolArray, token_ms: float) -> FloatArray:
     return np.where(huge, 0.0, out)
 
 
-def _beyond_chance(calls: Calls, beside: FloatArray, slow: BoolArray, huge: BoolArray, keys: pl.Series) -> float:
+def _beyond_chance(
+    calls: Calls, beside: FloatArray, slow: BoolArray, huge: BoolArray, keys: pl.Series
+) -> float:
     """Mean time of a slow request beside huge prompts, less what requests that last as long meet by chance: others meet them at that rate, too."""
     others = ~slow & ~huge & known(calls.of("e2e_ms"))
     whole = float(calls.of("e2e_ms")[others].sum())
@@ -126,54 +161,122 @@ def _of_added_work(case: Case, calls: Calls, huge: BoolArray, beside: FloatArray
     So it looks from a client, who cannot tell the engines apart. 0 without a baseline, where an engine tells, or where the work hardly grew.
     """
     before, whole = case.calls_before, np.nan_to_num(calls.of("e2e_ms"))[~huge].sum()
-    if before is None or case.baseline is None or calls.has_engine.any() or beside.sum() < MOSTLY * whole:
+    if (
+        before is None
+        or case.baseline is None
+        or calls.has_engine.any()
+        or beside.sum() < MOSTLY * whole
+    ):
         return 0.0
     costs = token_costs(before)
-    now, then = (cost_of(side, *costs).sum() / max(period.seconds, 1e-3) for side, period in ((calls, case.period), (before, case.baseline)))
+    now, then = (
+        cost_of(side, *costs).sum() / max(period.seconds, 1e-3)
+        for side, period in ((calls, case.period), (before, case.baseline))
+    )
     theirs = float(cost_of(calls, *costs)[huge].sum()) / max(case.period.seconds, 1e-3)
     return min(1.0, theirs / (now - then)) if now > MIN_GROWTH * then > 0.0 else 0.0
 
 
 def _per_request(beside: FloatArray, chosen: BoolArray, keys: pl.Series) -> float:
     """Mean over requests of the time of their calls beside huge prompts."""
-    frame = pl.DataFrame({"key": keys, "ms": beside}).filter(pl.Series(chosen)).group_by("key").agg(pl.col("ms").sum())
+    frame = (
+        pl.DataFrame({"key": keys, "ms": beside})
+        .filter(pl.Series(chosen))
+        .group_by("key")
+        .agg(pl.col("ms").sum())
+    )
     return float(frame["ms"].to_numpy().mean()) if frame.height else 0.0
 
 
 def _diagnosis(
-    case: Case, huge: BoolArray, beside: FloatArray, line: float, typical: float, part: float, claims: dict[str, float], own: float
+    case: Case,
+    huge: BoolArray,
+    beside: FloatArray,
+    line: float,
+    typical: float,
+    part: float,
+    claims: dict[str, float],
+    own: float,
 ) -> Diagnosis:
     calls = case.calls
     size = float(np.median(calls.new_tokens[huge]))
-    reading = np.where(np.isnan(calls.of("prefill_ms")), calls.of("ttft_ms"), calls.of("prefill_ms"))[huge]
-    took = float(np.nanmedian(reading)) if known(reading).any() else float(np.median(calls.of("e2e_ms")[huge]))
-    frame = pl.DataFrame({"trace_key": calls.frame["trace_key"], "ms": beside}).group_by("trace_key").agg(pl.col("ms").sum())
-    saved = case.rows.select("trace_key").join(frame, on="trace_key", how="left", maintain_order="left")["ms"].fill_null(0.0).to_numpy()
-    busy = sum(np.maximum(case.spent(stage) - case.tail.reference_ms.get(stage, 0.0), 0.0) for stage in STAGES)
+    reading = np.where(
+        np.isnan(calls.of("prefill_ms")), calls.of("ttft_ms"), calls.of("prefill_ms")
+    )[huge]
+    took = (
+        float(np.nanmedian(reading))
+        if known(reading).any()
+        else float(np.median(calls.of("e2e_ms")[huge]))
+    )
+    frame = (
+        pl.DataFrame({"trace_key": calls.frame["trace_key"], "ms": beside})
+        .group_by("trace_key")
+        .agg(pl.col("ms").sum())
+    )
+    saved = (
+        case.rows.select("trace_key")
+        .join(frame, on="trace_key", how="left", maintain_order="left")["ms"]
+        .fill_null(0.0)
+        .to_numpy()
+    )
+    busy = sum(
+        np.maximum(case.spent(stage) - case.tail.reference_ms.get(stage, 0.0), 0.0)
+        for stage in STAGES
+    )
     limit = int(np.ceil(line / 1024.0)) * 1024
     fix = bound_fix(
-        case, "context_limit", f"Refuse or reroute prompts above {limit:,} tokens",
+        case,
+        "context_limit",
+        f"Refuse or reroute prompts above {limit:,} tokens",
         f"Set a context limit (vLLM --max-model-len, SGLang --context-length, or at the gateway) "
         f"of {limit:,} tokens, or send longer prompts to a replica of their own; chunked "
         "prefill lets others in between.",
-        "others no longer run beside huge prompts", np.minimum(saved, np.asarray(busy)), cost={"rerouted_ratio": float(huge.mean())},
-        whatif="context_limit", parameters={"max_input_tokens": limit})
-    stage = max(("queue", "prefill", "decode", "first_token"), key=lambda one: min(claims[one], case.excess_ms(one)))
-    mine = np.flatnonzero(case.rows["trace_key"].is_in(calls.frame["trace_key"].filter(pl.Series(huge)).implode()).to_numpy())
+        "others no longer run beside huge prompts",
+        np.minimum(saved, np.asarray(busy)),
+        cost={"rerouted_ratio": float(huge.mean())},
+        whatif="context_limit",
+        parameters={"max_input_tokens": limit},
+    )
+    stage = max(
+        ("queue", "prefill", "decode", "first_token"),
+        key=lambda one: min(claims[one], case.excess_ms(one)),
+    )
+    mine = np.flatnonzero(
+        case.rows["trace_key"]
+        .is_in(calls.frame["trace_key"].filter(pl.Series(huge)).implode())
+        .to_numpy()
+    )
     answer = named(
-        case, RULE, stage, claims,
+        case,
+        RULE,
+        stage,
+        claims,
         Action(
-            "app", f"Reject prompts above {limit:,} tokens on interactive routes with a clear error.", "Lift the limit once they have a lane of their own.",
-            fix),
+            "app",
+            f"Reject prompts above {limit:,} tokens on interactive routes with a clear error.",
+            "Lift the limit once they have a lane of their own.",
+            fix,
+        ),
         headline=f"{int(huge.sum())} prompts of about {size:,.0f} new tokens ({typical:,.0f} usual) are read for {say_ms(took)} each, and "
         f"{say_ratio(part)} of the slow requests' added time falls beside them",
         because=f"{int(huge.sum())} prompts of about {size:,.0f} tokens hold the others up",
         evidence={
-            "huge_calls": int(huge.sum()), "huge_ratio": float(huge.mean()), "new_tokens_huge": size, "new_tokens_usual": typical, "line": line,
-            "read_ms": took, "overlap_ratio": part, "own_ratio": own},
-        weight=0.95, among=mine)
+            "huge_calls": int(huge.sum()),
+            "huge_ratio": float(huge.mean()),
+            "new_tokens_huge": size,
+            "new_tokens_usual": typical,
+            "line": line,
+            "read_ms": took,
+            "overlap_ratio": part,
+            "own_ratio": own,
+        },
+        weight=0.95,
+        among=mine,
+    )
     # What is read beside running answers slows them, and calls that last longer are more at a time.
     brings = {"decode_stall", "batch_past_knee"}
-    if case.calls_before is not None and float(np.nanmean(calls.new_tokens[~huge])) < OTHERS_GREW * float(np.nanmean(case.calls_before.new_tokens)):
+    if case.calls_before is not None and float(
+        np.nanmean(calls.new_tokens[~huge])
+    ) < OTHERS_GREW * float(np.nanmean(case.calls_before.new_tokens)):
         brings |= {"prompt_bloat"}  # the mean prompt is longer by these alone
     return replace(answer, brings=frozenset(brings))

@@ -54,22 +54,38 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     found = pressure(case)
     if found is None:
-        return NotEnoughData("no KV usage: scrape the engine's /metrics") if case.calls.has_engine.any() else None
+        return (
+            NotEnoughData("no KV usage: scrape the engine's /metrics")
+            if case.calls.has_engine.any()
+            else None
+        )
     rose = found.preempted - (found.preempted_before or 0.0)
     shrunk = found.capacity_ratio is not None and found.capacity_ratio < SHRUNK
     grown = case.demand
     # A cache that became too small shows first in what it no longer keeps: prompts are computed again before anything is preempted.
     full = rose >= MIN_PREEMPTED and (found.usage >= KV_FULL or shrunk)
     # Where answers are short beside prompts, who finds no room waits for it, and nobody is preempted.
-    full = full or (shrunk and found.capacity_source == OWN_FIGURE and found.usage >= KV_FULL > (found.usage_before or 0.0))
+    full = full or (
+        shrunk
+        and found.capacity_source == OWN_FIGURE
+        and found.usage >= KV_FULL > (found.usage_before or 0.0)
+    )
     if not full and not (shrunk and grown is not None and grown.lost_ratio >= MIN_LOST):
-        return RuledOut(what=RULE, figure=f"KV usage P95 is {say_ratio(found.usage)}, {found.preempted:.2f} preemptions a request")
+        return RuledOut(
+            what=RULE,
+            figure=f"KV usage P95 is {say_ratio(found.usage)}, {found.preempted:.2f} preemptions a request",
+        )
     if grown is not None and grown.growth >= GREW and not shrunk:
-        return RuledOut(what=RULE, figure=f"the KV cache is full because the engine has {grown.growth:.2f} times the work")
+        return RuledOut(
+            what=RULE,
+            figure=f"the KV cache is full because the engine has {grown.growth:.2f} times the work",
+        )
     claims = {**spread(case, 1.0), "prefill": case.excess_ms("prefill")}
     if not enough(case, claims):
         return None
-    return too_few_breaches(case) or _diagnosis(case, found, claims, shrunk, 0.0 if grown is None else grown.lost_ratio)
+    return too_few_breaches(case) or _diagnosis(
+        case, found, claims, shrunk, 0.0 if grown is None else grown.lost_ratio
+    )
 
 
 def _more_room(found: Pressure) -> float:
@@ -78,26 +94,58 @@ def _more_room(found: Pressure) -> float:
     return round(1.0 / (found.capacity_ratio or 1.0), 3) if known else ROOM
 
 
-def _diagnosis(case: Case, found: Pressure, claims: dict[str, float], shrunk: bool, lost: float) -> Diagnosis:
+def _diagnosis(
+    case: Case, found: Pressure, claims: dict[str, float], shrunk: bool, lost: float
+) -> Diagnosis:
     stage = case.worst("queue", "prefill", "decode")
     saved = sum(np.minimum(case.spent(name), ms) for name, ms in claims.items())
-    smaller = f"; its capacity is {say_ratio(found.capacity_ratio)} of what it was" if shrunk and found.capacity_ratio is not None else ""
-    again = f"; {say_ratio(lost)} more input is computed because the cache lost it" if lost >= MIN_LOST else ""
-    suffers = "and running requests are preempted" if found.preempted >= MIN_PREEMPTED else (
-        "and prompts fall out of it" if lost >= MIN_LOST else "and requests wait for room in it")
+    smaller = (
+        f"; its capacity is {say_ratio(found.capacity_ratio)} of what it was"
+        if shrunk and found.capacity_ratio is not None
+        else ""
+    )
+    again = (
+        f"; {say_ratio(lost)} more input is computed because the cache lost it"
+        if lost >= MIN_LOST
+        else ""
+    )
+    suffers = (
+        "and running requests are preempted"
+        if found.preempted >= MIN_PREEMPTED
+        else (
+            "and prompts fall out of it" if lost >= MIN_LOST else "and requests wait for room in it"
+        )
+    )
     fix = bound_fix(
-        case, "kv", "Give the KV cache more room",
+        case,
+        "kv",
+        "Give the KV cache more room",
         "vLLM: --gpu-memory-utilization 0.95, --kv-cache-dtype fp8, a lower --max-model-len or --max-num-seqs; SGLang: --mem-fraction-static; "
         "check what else took GPU memory since the onset (another process, LoRA adapters, CUDA graphs).",
-        "no request waits for blocks or is preempted", np.asarray(saved),
-        whatif="kv_size", parameters={"factor": _more_room(found)})
+        "no request waits for blocks or is preempted",
+        np.asarray(saved),
+        whatif="kv_size",
+        parameters={"factor": _more_room(found)},
+    )
     return named(
-        case, RULE, stage, claims,
+        case,
+        RULE,
+        stage,
+        claims,
         Action(
-            "platform", "Send part of the traffic to other replicas, or answer it with 429 and Retry-After at the gateway, until preemptions stop.",
-            "Send it back once the cache has room.", fix),
+            "platform",
+            "Send part of the traffic to other replicas, or answer it with 429 and Retry-After at the gateway, until preemptions stop.",
+            "Send it back once the cache has room.",
+            fix,
+        ),
         headline=f"KV usage stands at {say_ratio(found.usage)} and {found.preempted:.2f} preemptions come with a request{again}{smaller}",
         because=f"the KV cache is {'full' if found.usage >= KV_FULL else 'too small'} ({say_ratio(found.usage)} used), {suffers}{smaller}",
-        evidence={**found._asdict(), "lost_tokens_ratio": lost, "waiting_ms": say_ms(claims.get("queue", 0.0))},
+        evidence={
+            **found._asdict(),
+            "lost_tokens_ratio": lost,
+            "waiting_ms": say_ms(claims.get("queue", 0.0)),
+        },
         # The cache that fills up under the same work is a cause; without proof that it shrank it may be a consequence.
-        weight=0.97 if shrunk else 0.8, amplifier=not shrunk)
+        weight=0.97 if shrunk else 0.8,
+        amplifier=not shrunk,
+    )

@@ -45,7 +45,16 @@ from overrun.analysis.numbers.effect_size import MIN_CLIFF, cliffs_delta
 from overrun.analysis.numbers.goodput import Z_ONE_SIDED, wilson
 from overrun.analysis.whatif.fixes.cap import cap
 from overrun.analysis.words.arrays import FloatArray
-from overrun.analysis.words.finding import MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.words.finding import (
+    MIN_PART,
+    SEED,
+    Diagnosis,
+    Fix,
+    NotEnoughData,
+    RuledOut,
+    say_ms,
+    say_ratio,
+)
 
 RULE: Final = "long_outputs"
 _STAGES: Final = ("decode", "generation")
@@ -87,7 +96,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     # What all write more keeps the engine busy: who waits for it need not get a longer answer himself.
     work, answer_part = case.demand, max(0.0, 1.0 - thought_part(case) - _for_nobody(case))
-    busier = {name: answer_part * ms for name, ms in knock_on(case, "output").items() if name != "decode" or _fuller(case)}
+    busier = {
+        name: answer_part * ms
+        for name, ms in knock_on(case, "output").items()
+        if name != "decode" or _fuller(case)
+    }
     lengthened = work is not None and work.output_ratio >= MIN_GROWTH and enough(case, busier)
     if case.tail.share(stage) < MIN_PART and not lengthened:
         return None
@@ -102,13 +115,25 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "(stream_options.include_usage when streaming)"
         )
     delta = cliffs_delta(_tokens(case.slow), _tokens(case.reference))
-    own = min(parts.length_ms, _longest_grew(case, parts.token_ms_reference)) * _visible(case) if delta >= MIN_CLIFF else 0.0
+    own = (
+        min(parts.length_ms, _longest_grew(case, parts.token_ms_reference)) * _visible(case)
+        if delta >= MIN_CLIFF
+        else 0.0
+    )
     claims = {**busier, stage: max(0.0, own) + (busier.get(stage, 0.0) if lengthened else 0.0)}
     if (own <= 0.0 and not lengthened) or not enough(case, claims):
         figure = f"{parts.tokens_tail:,.0f} output tokens in slow and {parts.tokens_reference:,.0f} in {case.tail.reference} requests"
         return RuledOut(what=RULE, figure=figure)
     usual = case.tail.reference != "baseline" and not of_another_kind(case.rows, case.slow)
-    return _diagnosis(case, stage if own > 0.0 else max(claims, key=lambda name: claims[name]), stage, parts, delta, claims, usual)
+    return _diagnosis(
+        case,
+        stage if own > 0.0 else max(claims, key=lambda name: claims[name]),
+        stage,
+        parts,
+        delta,
+        claims,
+        usual,
+    )
 
 
 def of_another_kind(rows: pl.DataFrame, slow: pl.DataFrame) -> bool:
@@ -118,7 +143,10 @@ def of_another_kind(rows: pl.DataFrame, slow: pl.DataFrame) -> bool:
     cut = slow["truncated"].drop_nulls()
     if len(cut) and wilson(int(cut.sum()), len(cut), Z_ONE_SIDED)[0] > MIN_CUT:
         return True
-    told = [np.log(group["output_tokens"].to_numpy()) for _, group in rows.filter(pl.col("output_tokens") > 0).group_by("route")]
+    told = [
+        np.log(group["output_tokens"].to_numpy())
+        for _, group in rows.filter(pl.col("output_tokens") > 0).group_by("route")
+    ]
     around = [logs - np.median(logs) for logs in told if len(logs) >= MIN_OF_ROUTE]
     if not around:
         return False
@@ -134,15 +162,37 @@ def _longest_grew(case: Case, token_ms: float) -> float:
     if case.calls_before is None:
         return math.inf
     slow = case.slow["trace_key"].implode()
-    sides = [side.frame.group_by("trace_key").agg(pl.col("output_tokens").sum(), pl.col("route", "workload").first(), n=pl.col("output_tokens").count())
-             .filter(pl.col("n") > 0) for side in (case.calls, case.calls_before)]
+    sides = [
+        side.frame.group_by("trace_key")
+        .agg(
+            pl.col("output_tokens").sum(),
+            pl.col("route", "workload").first(),
+            n=pl.col("output_tokens").count(),
+        )
+        .filter(pl.col("n") > 0)
+        for side in (case.calls, case.calls_before)
+    ]
     grew = counted = 0.0
     for kind, now in sides[0].group_by("route", "workload"):
         theirs = int(now["trace_key"].is_in(slow).sum())
-        before = sides[1].filter(pl.all_horizontal(pl.col(name).eq_missing(value) for name, value in zip(("route", "workload"), kind, strict=True)))
+        before = sides[1].filter(
+            pl.all_horizontal(
+                pl.col(name).eq_missing(value)
+                for name, value in zip(("route", "workload"), kind, strict=True)
+            )
+        )
         if theirs and min(now.height, before.height) >= MIN_CALLS:
-            longest = [float(side["output_tokens"].to_numpy()[np.argsort(-side["output_tokens"].to_numpy())][: max(1, round(share * side.height))].mean())
-                       for share in (theirs / now.height,) for side in (now, before)]
+            longest = [
+                float(
+                    side["output_tokens"]
+                    .to_numpy()[np.argsort(-side["output_tokens"].to_numpy())][
+                        : max(1, round(share * side.height))
+                    ]
+                    .mean()
+                )
+                for share in (theirs / now.height,)
+                for side in (now, before)
+            ]
             grew, counted = grew + theirs * (longest[0] - longest[1]), counted + theirs
     return max(0.0, grew / counted) * token_ms if counted else math.inf
 
@@ -154,14 +204,26 @@ def _visible(case: Case) -> float:
     if more <= 0.0:
         return 1.0
     thought = max(0.0, r1 - r0)
-    further = max(0.0, _by_further_calls(case, n0), _given_up(case.slow_calls, case.slow) - _given_up(case.usual_calls, case.reference))
+    further = max(
+        0.0,
+        _by_further_calls(case, n0),
+        _given_up(case.slow_calls, case.slow) - _given_up(case.usual_calls, case.reference),
+    )
     return min(1.0, max(0.0, 1.0 - (thought + further) / more))
 
 
 def _fuller(case: Case) -> bool:
     """Whether more calls run at a time: where no more do, longer answers slow nobody's pace but that of short ones beside them (`mixed_lengths`)."""
-    sides = [calls.running[known(calls.running)] for calls in (case.calls, case.calls_before) if calls is not None]
-    return len(sides) == 2 and all(map(len, sides)) and bool(sides[0].mean() > MIN_FULLER * sides[1].mean())
+    sides = [
+        calls.running[known(calls.running)]
+        for calls in (case.calls, case.calls_before)
+        if calls is not None
+    ]
+    return (
+        len(sides) == 2
+        and all(map(len, sides))
+        and bool(sides[0].mean() > MIN_FULLER * sides[1].mean())
+    )
 
 
 def _for_nobody(case: Case) -> float:
@@ -180,22 +242,38 @@ def _by_further_calls(case: Case, usual_tokens: float) -> float:
     What a model that is new writes a call counts up to a usual request's tokens: a side task's is short, a successor's writes no further answer.
     """
     now, before = (
-        calls.frame.group_by("model").agg(calls=pl.len() / max(rows.height, 1), tokens=pl.col("output_tokens").mean().fill_null(0.0))
-        for calls, rows in ((case.slow_calls, case.slow), (case.usual_calls, case.reference)))
-    both = now.join(before, on="model", how="full", coalesce=True, nulls_equal=True, suffix="_before")
+        calls.frame.group_by("model").agg(
+            calls=pl.len() / max(rows.height, 1),
+            tokens=pl.col("output_tokens").mean().fill_null(0.0),
+        )
+        for calls, rows in ((case.slow_calls, case.slow), (case.usual_calls, case.reference))
+    )
+    both = now.join(
+        before, on="model", how="full", coalesce=True, nulls_equal=True, suffix="_before"
+    )
     tokens = pl.coalesce("tokens_before", pl.min_horizontal("tokens", pl.lit(usual_tokens)))
-    return float(both.select(((pl.col("calls").fill_null(0.0) - pl.col("calls_before").fill_null(0.0)) * tokens).sum()).item())
+    return float(
+        both.select(
+            (
+                (pl.col("calls").fill_null(0.0) - pl.col("calls_before").fill_null(0.0)) * tokens
+            ).sum()
+        ).item()
+    )
 
 
 def _given_up(calls: Calls, rows: pl.DataFrame) -> float:
     """Return the output tokens a request of failed calls: an engine writes on for who gave up, and the next attempt writes the answer again."""
-    return float(np.nansum(calls.of("output_tokens")[calls.of("error") == 1.0])) / max(rows.height, 1)
+    return float(np.nansum(calls.of("output_tokens")[calls.of("error") == 1.0])) / max(
+        rows.height, 1
+    )
 
 
 def _per_request(rows: pl.DataFrame) -> tuple[float, float]:
     """Mean output and reasoning tokens of a request; many senders tell of thought only where there was some."""
     told = rows.filter(pl.col("output_tokens").is_not_null())
-    means = told.select(pl.col("output_tokens", "reasoning_tokens").fill_null(0).cast(pl.Float64).mean()).row(0)
+    means = told.select(
+        pl.col("output_tokens", "reasoning_tokens").fill_null(0).cast(pl.Float64).mean()
+    ).row(0)
     return float(means[0] or 0.0), float(means[1] or 0.0)
 
 
@@ -238,22 +316,43 @@ def _tokens(rows: pl.DataFrame) -> FloatArray:
 
 
 def _diagnosis(
-    case: Case, stage: str, written: str, parts: Parts, delta: float, claims: dict[str, float], usual_tail: bool
+    case: Case,
+    stage: str,
+    written: str,
+    parts: Parts,
+    delta: float,
+    claims: dict[str, float],
+    usual_tail: bool,
 ) -> Diagnosis:
     typical = float(np.median(_tokens(case.reference)))
     tokens = max(CAP_STEP, math.ceil(CAP_OVER_TYPICAL * typical / CAP_STEP) * CAP_STEP)
     usual = f"in {case.tail.reference} ones at {say_ms(parts.token_ms_reference)} a token"
-    cut = case.rows["truncated"].mean() if case.rows["truncated"].null_count() < case.rows.height else None
+    cut = (
+        case.rows["truncated"].mean()
+        if case.rows["truncated"].null_count() < case.rows.height
+        else None
+    )
     said = f"{parts.tokens_tail:,.0f} output tokens in slow requests and {parts.tokens_reference:,.0f} {usual}"
     because = f"slow requests write {parts.tokens_tail:,.0f} tokens instead of {parts.tokens_reference:,.0f}"
     if stage != written:
-        all_now, all_before = (side.mean("output_tokens") if side is not None else None for side in case.served)
-        said = because = f"answers of all calls have {all_now or 0.0:,.0f} tokens instead of {all_before or 0.0:,.0f}, and others wait for the engine"
+        all_now, all_before = (
+            side.mean("output_tokens") if side is not None else None for side in case.served
+        )
+        said = because = (
+            f"answers of all calls have {all_now or 0.0:,.0f} tokens instead of {all_before or 0.0:,.0f}, and others wait for the engine"
+        )
     return named(
-        case, RULE, stage, claims,
+        case,
+        RULE,
+        stage,
+        claims,
         Action(
-            "app", f"Set max_tokens={tokens} on the routes that allow it; a cut answer ends with finish_reason=length.",
-            "Restore the former max_tokens.", _fix(case, tokens, parts), 600),
+            "app",
+            f"Set max_tokens={tokens} on the routes that allow it; a cut answer ends with finish_reason=length.",
+            "Restore the former max_tokens.",
+            _fix(case, tokens, parts),
+            600,
+        ),
         headline=said,
         because=because,
         evidence={
@@ -268,7 +367,8 @@ def _diagnosis(
             "truncated_ratio_now": cut,
         },
         why_no_service="the length of an answer is not one service's fault",
-        opportunity=usual_tail)
+        opportunity=usual_tail,
+    )
 
 
 def _saved_by_calls(case: Case, tokens: int, token_ms: float) -> FloatArray:
@@ -277,15 +377,32 @@ def _saved_by_calls(case: Case, tokens: int, token_ms: float) -> FloatArray:
     Up to the first token the last call on the path is not counted: what it writes comes later. Calls that were not read save nothing.
     """
     sides = [case.calls] if case.calls_before is None else [case.calls, case.calls_before]
-    calls = pl.concat([side.frame for side in sides], how="vertical_relaxed").filter(pl.col("on_path")).unique(["trace_key", "start_s"])
+    calls = (
+        pl.concat([side.frame for side in sides], how="vertical_relaxed")
+        .filter(pl.col("on_path"))
+        .unique(["trace_key", "start_s"])
+    )
     if case.times.path == "ttft":
         calls = calls.filter(pl.col("start_s") < pl.col("start_s").max().over("trace_key"))
     cut = (pl.col("output_tokens") - tokens).clip(lower_bound=0)
-    own = pl.when(pl.col("ttft_ms").is_null()).then(token_ms).otherwise((pl.col("e2e_ms") - pl.col("ttft_ms")) / (pl.col("output_tokens") - 1))
-    saved = calls.group_by("trace_key").agg(saved=pl.min_horizontal(cut * own, "e2e_ms").fill_null(0.0).fill_nan(0.0).sum())
-    rows = case.rows.select("trace_key", "llm_calls").join(saved, on="trace_key", how="left", maintain_order="left")
-    several: FloatArray = rows.select(pl.when(pl.col("llm_calls") > 1).then(pl.col("saved").fill_null(0.0))).to_series().cast(pl.Float64).fill_null(
-        math.nan).to_numpy()
+    own = (
+        pl.when(pl.col("ttft_ms").is_null())
+        .then(token_ms)
+        .otherwise((pl.col("e2e_ms") - pl.col("ttft_ms")) / (pl.col("output_tokens") - 1))
+    )
+    saved = calls.group_by("trace_key").agg(
+        saved=pl.min_horizontal(cut * own, "e2e_ms").fill_null(0.0).fill_nan(0.0).sum()
+    )
+    rows = case.rows.select("trace_key", "llm_calls").join(
+        saved, on="trace_key", how="left", maintain_order="left"
+    )
+    several: FloatArray = (
+        rows.select(pl.when(pl.col("llm_calls") > 1).then(pl.col("saved").fill_null(0.0)))
+        .to_series()
+        .cast(pl.Float64)
+        .fill_null(math.nan)
+        .to_numpy()
+    )
     return several
 
 

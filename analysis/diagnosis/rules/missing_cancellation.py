@@ -58,35 +58,65 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     before = _before(case.calls_before) if case.calls_before is not None else None
     was = before.tokens if before is not None else 0.0
     if now.tokens < MIN_WASTED or now.tokens < MORE_WASTED * was:
-        return RuledOut(what=RULE, figure=f"{say_ratio(now.tokens)} of the tokens are written after the client left, {say_ratio(was)} before")
+        return RuledOut(
+            what=RULE,
+            figure=f"{say_ratio(now.tokens)} of the tokens are written after the client left, {say_ratio(was)} before",
+        )
     grown = case.demand
     if more_attempts(case):
         return None
     fits = _fits(case, now.tokens, was)
     busier = not fits and (grown is None or grown.arrivals_ratio >= GREW)
-    share = now.tokens / (now.tokens + grown.arrivals_ratio - 1.0) if busier and grown is not None else 1.0
+    share = (
+        now.tokens / (now.tokens + grown.arrivals_ratio - 1.0)
+        if busier and grown is not None
+        else 1.0
+    )
     claims = {name: ms * share for name, ms in spread(case, 1.0).items()}
     if not enough(case, claims):
         return None
     few = too_few_breaches(case)
     if few is not None:
         return few
-    held = sum(np.maximum(case.spent(name) - case.tail.reference_ms.get(name, 0.0), 0.0) * share for name in ("queue",))
+    held = sum(
+        np.maximum(case.spent(name) - case.tail.reference_ms.get(name, 0.0), 0.0) * share
+        for name in ("queue",)
+    )
     fix = bound_fix(
-        case, "cancellation", "Cancel the engine call when the client leaves",
+        case,
+        "cancellation",
+        "Cancel the engine call when the client leaves",
         "Close the upstream stream on disconnect (Starlette: await request.is_disconnected(); OpenAI SDK: close the stream; proxies: propagate the abort); "
         "vLLM and SGLang stop a request whose connection closes.",
-        "nobody waits for answers that were given up", np.asarray(held),
-        whatif="cancellation", parameters={})
+        "nobody waits for answers that were given up",
+        np.asarray(held),
+        whatif="cancellation",
+        parameters={},
+    )
     found = named(
-        case, RULE, case.worst("queue", "decode"), claims,
-        Action("app", "Lower max_tokens on the route that users leave most, so that abandoned answers end sooner.", "Restore max_tokens.", fix),
+        case,
+        RULE,
+        case.worst("queue", "decode"),
+        claims,
+        Action(
+            "app",
+            "Lower max_tokens on the route that users leave most, so that abandoned answers end sooner.",
+            "Restore max_tokens.",
+            fix,
+        ),
         headline=f"{say_ratio(now.tokens)} of the engine's tokens are written after the client left ({say_ratio(was)} before), by {say_ratio(now.calls)} of "
         "the calls",
         because=f"engines go on after clients have left and write {say_ratio(now.tokens)} of their tokens for nobody",
-        evidence={"wasted_token_ratio": now.tokens, "wasted_token_ratio_before": was, "outliving_calls_ratio": now.calls, "given_up_ratio": now.left},
+        evidence={
+            "wasted_token_ratio": now.tokens,
+            "wasted_token_ratio_before": was,
+            "outliving_calls_ratio": now.calls,
+            "given_up_ratio": now.left,
+        },
         # Where more clients leave than before, what makes them leave comes first.
-        weight=0.85, amplifier=busier or (before is not None and now.left > MORE_LEAVE * before.left))
+        weight=0.85,
+        amplifier=busier or (before is not None and now.left > MORE_LEAVE * before.left),
+    )
     # An engine that would keep up without the waste is short of room because of it.
     return replace(found, brings=frozenset({"under_capacity"})) if fits else found
 
@@ -96,7 +126,11 @@ def _before(calls: Calls) -> Waste | None:
     harm wastes as much by then."""
     whole, first = wasted(calls), Calls(calls.frame.head(len(calls) // FIRST))
     early = wasted(first) if len(first) >= MIN_FIRST else None
-    return early if whole is not None and early is not None and MORE_WASTED * early.tokens <= whole.tokens else whole
+    return (
+        early
+        if whole is not None and early is not None and MORE_WASTED * early.tokens <= whole.tokens
+        else whole
+    )
 
 
 def _fits(case: Case, now: float, was: float) -> bool:
@@ -104,5 +138,3 @@ def _fits(case: Case, now: float, was: float) -> bool:
     many more come."""
     load = wait_growth(case.rows, service_ms(case.rows), case.every)
     return load is not None and load.offered_ratio * (1.0 - now) / (1.0 - was) <= 1.0
-
-

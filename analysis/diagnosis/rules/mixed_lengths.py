@@ -37,7 +37,14 @@ from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.overlap import Flow
 from overrun.analysis.evidence.token_speed import MIN_TOKENS, decode_parts, fit
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
-from overrun.analysis.words.finding import MIN_BREACHING, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.words.finding import (
+    MIN_BREACHING,
+    Diagnosis,
+    NotEnoughData,
+    RuledOut,
+    say_ms,
+    say_ratio,
+)
 
 RULE: Final = "mixed_lengths"
 # Long: so many times the former median answer; all others are short. Own default.
@@ -67,13 +74,24 @@ class Beside(NamedTuple):
         some: BoolArray = np.isin(self.trace_key, requests["trace_key"].to_numpy())
         if int(some.sum()) < MIN_BREACHING:
             return None
-        return Beside(self.trace_key[some], self.running[some], self.long[some], self.prefill[some], self.token_ms[some])
+        return Beside(
+            self.trace_key[some],
+            self.running[some],
+            self.long[some],
+            self.prefill[some],
+            self.token_ms[some],
+        )
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the mixing with its bound, None when short calls do not run beside more long ones."""
     before, parts = case.calls_before, decode_parts(case)
-    if before is None or parts is None or parts["speed"] <= 0.0 or before.median("output_tokens") is None:
+    if (
+        before is None
+        or parts is None
+        or parts["speed"] <= 0.0
+        or before.median("output_tokens") is None
+    ):
         return None
     least = LONG * float(np.nanmedian(before.of("output_tokens")))
     all_before, all_now = _beside(before, least), _beside(case.calls, least)
@@ -82,10 +100,16 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     was, now = all_before.of(case.reference), all_now.of(case.slow)
     if was is None or now is None:
         return None
-    more, slower = float(now.long.mean() - was.long.mean()), float(now.token_ms.mean() - was.token_ms.mean())
+    more, slower = (
+        float(now.long.mean() - was.long.mean()),
+        float(now.token_ms.mean() - was.token_ms.mean()),
+    )
     within, slope = _per_long(all_before, all_now)
     if now.share - was.share < MIN_RISE or within * more < MIN_PART * slower or slower <= 0.0:
-        return RuledOut(what=RULE, figure=f"{say_ratio(now.share)} of what runs beside short answers is long, {say_ratio(was.share)} before")
+        return RuledOut(
+            what=RULE,
+            figure=f"{say_ratio(now.share)} of what runs beside short answers is long, {say_ratio(was.share)} before",
+        )
     part = min(1.0, slope * more / slower)
     short = (case.slow["output_tokens"] < least).fill_null(False).to_numpy()
     claims = {"decode": float(short.mean()) * part * parts["speed"]}
@@ -97,20 +121,39 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     mine = (case.rows["output_tokens"] < least).fill_null(False).to_numpy()
     usual_ms, slow_ms = float(was.token_ms.mean()), float(now.token_ms.mean())
     fix = bound_fix(
-        case, "lanes", "Give short and long answers lanes of their own",
+        case,
+        "lanes",
+        "Give short and long answers lanes of their own",
         f"Route by predicted length: answers of {least:,.0f} tokens and more to replicas of their own.",
-        "short answers come at their former pace, and lengths are predicted well", np.where(mine, _beyond(case, usual_ms, part), 0.0),
-        whatif="routing", parameters={"policy": "lanes"})
+        "short answers come at their former pace, and lengths are predicted well",
+        np.where(mine, _beyond(case, usual_ms, part), 0.0),
+        whatif="routing",
+        parameters={"policy": "lanes"},
+    )
     return named(
-        case, RULE, "decode", claims,
-        Action("platform", "Send the route with the long answers to one replica of its own.", "Return it to the pool.", fix),
+        case,
+        RULE,
+        "decode",
+        claims,
+        Action(
+            "platform",
+            "Send the route with the long answers to one replica of its own.",
+            "Return it to the pool.",
+            fix,
+        ),
         headline=f"{say_ratio(now.share)} of what runs beside short answers is long ({say_ratio(was.share)} before), and their tokens "
         f"take {say_ms(slow_ms)} instead of {say_ms(usual_ms)}",
         because="short answers run beside more long ones",
         evidence={
-            "long_share_before": was.share, "long_share_now": now.share, "token_ms_per_long": slope, "long_from_tokens": least,
-            "short_token_ms_before": usual_ms, "short_token_ms_now": slow_ms},
-        weight=0.8)
+            "long_share_before": was.share,
+            "long_share_now": now.share,
+            "token_ms_per_long": slope,
+            "long_from_tokens": least,
+            "short_token_ms_before": usual_ms,
+            "short_token_ms_now": slow_ms,
+        },
+        weight=0.8,
+    )
 
 
 def _per_long(before: Beside, now: Beside) -> tuple[float, float]:
@@ -121,7 +164,10 @@ def _per_long(before: Beside, now: Beside) -> tuple[float, float]:
     """
     _, running, prefill, _ = fit(before.token_ms, before.running, before.prefill, before.long)
     within = fit(now.token_ms - running * now.running - prefill * now.prefill, now.long)[1]
-    token, *met = (np.r_[getattr(before, name), getattr(now, name)] for name in ("token_ms", "running", "prefill", "long"))
+    token, *met = (
+        np.r_[getattr(before, name), getattr(now, name)]
+        for name in ("token_ms", "running", "prefill", "long")
+    )
     return within, max(within, fit(token, *met)[-1])
 
 
@@ -147,8 +193,16 @@ def _beside(calls: Calls, least: float) -> Beside | None:
     if long.any():
         # Of the first of these calls those long ones are missed that began before, of the last those that have not ended.
         takes = float(np.median(seconds[long]))
-        chosen &= (calls.first_s >= calls.first_s[usable].min() + takes) & (calls.last_s <= calls.last_s[usable].max() - takes)
+        chosen &= (calls.first_s >= calls.first_s[usable].min() + takes) & (
+            calls.last_s <= calls.last_s[usable].max() - takes
+        )
     if int(chosen.sum()) < MIN_CALLS:
         return None
     keys = calls.frame["trace_key"].to_numpy()
-    return Beside(keys[chosen], calls.running[chosen], beside[chosen], calls.prefill_meanwhile[chosen], calls.token_ms[chosen])
+    return Beside(
+        keys[chosen],
+        calls.running[chosen],
+        beside[chosen],
+        calls.prefill_meanwhile[chosen],
+        calls.token_ms[chosen],
+    )

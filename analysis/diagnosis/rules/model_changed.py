@@ -33,7 +33,14 @@ import polars as pl
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.case import ENGINE_STAGES, Case, too_few_breaches
 from overrun.analysis.evidence.new_model import _median, newcomer
-from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
+from overrun.analysis.words.finding import (
+    Diagnosis,
+    NotEnoughData,
+    RuledOut,
+    printable,
+    say_ms,
+    say_ratio,
+)
 
 RULE: Final = "model_changed"
 
@@ -45,8 +52,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     (name, former, old, new, theirs, its), served, slower = found[:6], found.served, found.slower
     if not found.replaced:
-        return RuledOut(what=RULE, figure=f"{printable(name)} takes {say_ratio(served)} of the slow requests' calls at {slower:.2f} times the time")
-    claims = {stage: served * min(ms, case.excess_ms(stage)) for stage, ms in _added(case, theirs, its).items()}
+        return RuledOut(
+            what=RULE,
+            figure=f"{printable(name)} takes {say_ratio(served)} of the slow requests' calls at {slower:.2f} times the time",
+        )
+    claims = {
+        stage: served * min(ms, case.excess_ms(stage))
+        for stage, ms in _added(case, theirs, its).items()
+    }
     if not enough(case, claims):
         return None
     few = too_few_breaches(case)
@@ -56,20 +69,40 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     spent = sum(case.spent(stage) for stage in ENGINE_STAGES)
     what, was = printable(name), printable(former)
     fix = bound_fix(
-        case, "pin_model", f"Pin {was}",
+        case,
+        "pin_model",
+        f"Pin {was}",
         f"Ask for {was} by its full name (with the snapshot's date) instead of an alias, and change it by a deploy of your own.",
-        f"{was} answers again as it did", np.where(hit, np.asarray(spent) * (1.0 - 1.0 / slower), 0.0))
+        f"{was} answers again as it did",
+        np.where(hit, np.asarray(spent) * (1.0 - 1.0 / slower), 0.0),
+    )
     figures = {
-        f"{column}_{side}": _median(frame, column) for column in ("ttft_ms", "tpot_ms", "output_tokens") for side, frame in (("before", theirs), ("now", its))}
+        f"{column}_{side}": _median(frame, column)
+        for column in ("ttft_ms", "tpot_ms", "output_tokens")
+        for side, frame in (("before", theirs), ("now", its))
+    }
     return named(
-        case, RULE, max(claims, key=lambda stage: claims[stage]), claims,
+        case,
+        RULE,
+        max(claims, key=lambda stage: claims[stage]),
+        claims,
         Action("provider", f"Route back to {was}.", f"Route to {what} again.", fix),
         headline=f"{what} answers {say_ratio(new[name])} of the calls and {say_ratio(old.get(name, 0.0))} before, when {was} had {say_ratio(old[former])}; "
         f"it takes "
         f"{say_ms(_median(its, 'e2e_ms'))} where the former one took {say_ms(_median(theirs, 'e2e_ms'))}",
         because=f"{what} answers instead of {was} and takes {slower:.1f} times as long",
-        evidence={"model": what, "former_model": was, "share_now": new[name], "share_of_slow": served, "slower": slower, **figures},
-        weight=0.98, among=np.flatnonzero(case.breaching & hit), why_no_service="the model is another")
+        evidence={
+            "model": what,
+            "former_model": was,
+            "share_now": new[name],
+            "share_of_slow": served,
+            "slower": slower,
+            **figures,
+        },
+        weight=0.98,
+        among=np.flatnonzero(case.breaching & hit),
+        why_no_service="the model is another",
+    )
 
 
 def _added(case: Case, theirs: pl.DataFrame, its: pl.DataFrame) -> dict[str, float]:
@@ -83,7 +116,7 @@ def _added(case: Case, theirs: pl.DataFrame, its: pl.DataFrame) -> dict[str, flo
 
 def _quick(calls: pl.DataFrame) -> tuple[float, float, float]:
     """Return what three of four calls take at least until the first token, after it, and in all, in ms: what only some take longer has another reason."""
-    times = calls.select(first="ttft_ms", rest=pl.col("e2e_ms") - pl.col("ttft_ms"), whole="e2e_ms").select(pl.all().quantile(0.25).fill_null(0.0))
+    times = calls.select(
+        first="ttft_ms", rest=pl.col("e2e_ms") - pl.col("ttft_ms"), whole="e2e_ms"
+    ).select(pl.all().quantile(0.25).fill_null(0.0))
     return times.row(0)
-
-

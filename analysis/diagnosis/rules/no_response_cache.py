@@ -41,23 +41,45 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return what an exact cache would buy, None when few prompts repeat."""
     hashed = case.prompts
     if hashed.is_empty():
-        return NotEnoughData("whether prompts repeat is not known: record overrun.prompt_hash (a hash, not the text) on model calls")
+        return NotEnoughData(
+            "whether prompts repeat is not known: record overrun.prompt_hash (a hash, not the text) on model calls"
+        )
     if hashed.height < MIN_N:
-        return NotEnoughData(f"{hashed.height} model calls carry overrun.prompt_hash, at least {MIN_N} are needed: widen the window")
-    repeats = hashed.filter(pl.col("prompt_hash").is_duplicated() & ~pl.col("prompt_hash").is_first_distinct())
+        return NotEnoughData(
+            f"{hashed.height} model calls carry overrun.prompt_hash, at least {MIN_N} are needed: widen the window"
+        )
+    repeats = hashed.filter(
+        pl.col("prompt_hash").is_duplicated() & ~pl.col("prompt_hash").is_first_distinct()
+    )
     share = repeats.height / hashed.height
     if share < MIN_REPEATED:
         return None
     saved = Tree.per_request(repeats, "duration_ms", case.rows["trace_key"])
     hit = saved > 0.0
     fix = bound_fix(
-        case, "response_cache", "Cache answers to equal questions",
+        case,
+        "response_cache",
+        "Cache answers to equal questions",
         "An exact cache keyed by model, prompt and parameters with a lifetime that fits the data; a semantic cache (similarity above 0.95) finds more and "
         "must be tested for wrong hits.",
-        f"a hit takes {HIT_MS:.0f} ms and its answer is still right", np.where(hit, np.maximum(np.minimum(saved, case.values) - HIT_MS, 0.0), 0.0),
-        whatif="response_cache", parameters={"hit_ratio": round(float(hit.mean()), 3), "hit_ms": HIT_MS})
+        f"a hit takes {HIT_MS:.0f} ms and its answer is still right",
+        np.where(hit, np.maximum(np.minimum(saved, case.values) - HIT_MS, 0.0), 0.0),
+        whatif="response_cache",
+        parameters={"hit_ratio": round(float(hit.mean()), 3), "hit_ms": HIT_MS},
+    )
     return named(
-        case, RULE, "post", {}, Action("app", fix.title, "Empty the cache.", fix),
-        headline=f"{say_ratio(share)} of the model calls repeat a prompt of this window", because="equal prompts are answered again",
-        evidence={"repeated_ratio": share, "calls": hashed.height, "distinct": hashed["prompt_hash"].n_unique(), "touched_ratio": float(hit.mean())},
-        opportunity=True)
+        case,
+        RULE,
+        "post",
+        {},
+        Action("app", fix.title, "Empty the cache.", fix),
+        headline=f"{say_ratio(share)} of the model calls repeat a prompt of this window",
+        because="equal prompts are answered again",
+        evidence={
+            "repeated_ratio": share,
+            "calls": hashed.height,
+            "distinct": hashed["prompt_hash"].n_unique(),
+            "touched_ratio": float(hit.mean()),
+        },
+        opportunity=True,
+    )

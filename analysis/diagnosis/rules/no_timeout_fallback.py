@@ -44,28 +44,45 @@ def diagnose(case: Case) -> Diagnosis | None:
     """Return what a timeout would buy, None when few requests are far over the limit, when something cuts them already, or when it buys nothing."""
     limits = np.asarray(case.limits_ms)
     far = case.values > TIMES_LIMIT * limits
-    if case.metric not in ("e2e", "ttft") or int(far.sum()) < MIN_BREACHING or _fallbacks(case) > 0.0:
+    if (
+        case.metric not in ("e2e", "ttft")
+        or int(far.sum()) < MIN_BREACHING
+        or _fallbacks(case) > 0.0
+    ):
         return None
     saved = np.maximum(case.values - (1.0 + FALLBACK_OF_LIMIT) * limits, 0.0)
     timeout, fallback = say_limits(limits), say_limits(FALLBACK_OF_LIMIT * limits)
     fix = bound_fix(
-        case, "timeout_fallback", f"Cut the call after {timeout} and fall back",
+        case,
+        "timeout_fallback",
+        f"Cut the call after {timeout} and fall back",
         f"Set the client's timeout to {timeout}, answer with a template, a cached answer or a small model ({fallback} assumed), cancel the "
         "call and log it.",
-        f"the fallback answers within {fallback} and is good enough", saved,
-        cost={"fallback_ratio": float((case.values > limits).mean())}, parameters=_parameters(case.metric, limits),
-        whatif="timeout_fallback" if _parameters(case.metric, limits) else None)
+        f"the fallback answers within {fallback} and is good enough",
+        saved,
+        cost={"fallback_ratio": float((case.values > limits).mean())},
+        parameters=_parameters(case.metric, limits),
+        whatif="timeout_fallback" if _parameters(case.metric, limits) else None,
+    )
     if fix.predicted is None or fix.predicted.after > WORTH * fix.predicted.before:
         return None
     stage = max(case.tail.tail_ms, key=lambda name: case.tail.tail_ms[name])
     return named(
-        case, RULE, stage, {},
+        case,
+        RULE,
+        stage,
+        {},
         Action("app", fix.title, "Remove the timeout.", fix),
         headline=f"{say_ratio(float(far.mean()))} of the requests take more than {TIMES_LIMIT:.0f} times the limit, the longest "
         f"{say_ms(float(case.values.max()))}, and nothing cuts them",
         because="nothing cuts slow requests",
-        evidence={"far_over_ratio": float(far.mean()), "longest_ms": float(case.values.max()), "limit_ms": float(np.median(limits[np.isfinite(limits)]))},
-        opportunity=True)
+        evidence={
+            "far_over_ratio": float(far.mean()),
+            "longest_ms": float(case.values.max()),
+            "limit_ms": float(np.median(limits[np.isfinite(limits)])),
+        },
+        opportunity=True,
+    )
 
 
 def _parameters(metric: str, limits: FloatArray) -> dict[str, float | str]:
@@ -73,7 +90,11 @@ def _parameters(metric: str, limits: FloatArray) -> dict[str, float | str]:
     known = np.unique(limits[np.isfinite(limits)])
     if len(known) != 1:
         return {}
-    return {"timeout_ms": float(known[0]), "fallback_ms": FALLBACK_OF_LIMIT * float(known[0]), "until": "first_token" if metric == "ttft" else "end"}
+    return {
+        "timeout_ms": float(known[0]),
+        "fallback_ms": FALLBACK_OF_LIMIT * float(known[0]),
+        "until": "first_token" if metric == "ttft" else "end",
+    }
 
 
 def _fallbacks(case: Case) -> float:
@@ -82,5 +103,10 @@ def _fallbacks(case: Case) -> float:
     if not calls.height:
         return 0.0
     failed = calls.filter(pl.col("error").fill_null(False))["trace_key"]
-    several = calls.drop_nulls("model").group_by("trace_key").agg(pl.col("model").n_unique()).filter(pl.col("model") > 1)["trace_key"]
+    several = (
+        calls.drop_nulls("model")
+        .group_by("trace_key")
+        .agg(pl.col("model").n_unique())
+        .filter(pl.col("model") > 1)["trace_key"]
+    )
     return len(set(failed.to_list()) & set(several.to_list())) / max(case.slow.height, 1)

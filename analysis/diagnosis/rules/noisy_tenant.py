@@ -67,22 +67,48 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     grown = case.demand
     # What one tenant adds counts by itself where the whole has at least not shrunk: how much the others ask for varies by chance.
     enough_added = found.added >= MIN_WORK - 1.0
-    more = enough_added if grown is None else grown.growth >= MIN_WORK or (grown.growth > 1.0 and enough_added)
-    if not more or (found.part_low if case.thinned else found.part) < MIN_PART or found.share_now < max(MIN_SHARE, MIN_RISE * found.share_before):
-        return RuledOut(what=RULE, figure=f"{printable(found.name)} brought most of the added work, {say_ratio(found.part)} of it")
+    more = (
+        enough_added
+        if grown is None
+        else grown.growth >= MIN_WORK or (grown.growth > 1.0 and enough_added)
+    )
+    if (
+        not more
+        or (found.part_low if case.thinned else found.part) < MIN_PART
+        or found.share_now < max(MIN_SHARE, MIN_RISE * found.share_before)
+    ):
+        return RuledOut(
+            what=RULE,
+            figure=f"{printable(found.name)} brought most of the added work, {say_ratio(found.part)} of it",
+        )
     if not found.clear:
-        return RuledOut(what=RULE, figure=f"{printable(found.name)} has {say_ratio(found.share_now)} of the work, {say_ratio(found.share_before)} before: "
-                        "conversations that come at random vary as much")
+        return RuledOut(
+            what=RULE,
+            figure=f"{printable(found.name)} has {say_ratio(found.share_now)} of the work, {say_ratio(found.share_before)} before: "
+            "conversations that come at random vary as much",
+        )
     slow = case.slow["tenant"]
     others = float((slow.fill_null("") != found.name).to_numpy().mean())
     if others < (FEWEST_OTHERS if harmed(case, found.name) else MIN_OTHERS):
-        return RuledOut(what=RULE, figure=f"{say_ratio(1.0 - others)} of the slow requests are {printable(found.name)}'s own")
-    growth = 1.0 if grown is None else grown.arrivals + grown.repeats + grown.input + grown.cache + grown.output
-    claims = {name: ms * found.part * growth for name, ms in (spread(case, 1.0) | _unsplit(case)).items()}
+        return RuledOut(
+            what=RULE,
+            figure=f"{say_ratio(1.0 - others)} of the slow requests are {printable(found.name)}'s own",
+        )
+    growth = (
+        1.0
+        if grown is None
+        else grown.arrivals + grown.repeats + grown.input + grown.cache + grown.output
+    )
+    claims = {
+        name: ms * found.part * growth for name, ms in (spread(case, 1.0) | _unsplit(case)).items()
+    }
     claims["prefill"] = case.excess_ms("prefill") * found.part
     pace = slower_at_equal_load(case, SAME)
     if pace is not None:
-        return RuledOut(what=RULE, figure=f"tokens take {pace:.2f} times as long at equal batch sizes, with no more to read meanwhile")
+        return RuledOut(
+            what=RULE,
+            figure=f"tokens take {pace:.2f} times as long at equal batch sizes, with no more to read meanwhile",
+        )
     if not enough(case, claims):
         return None
     return too_few_breaches(case) or _diagnosis(case, found, others, claims)
@@ -92,7 +118,10 @@ def harmed(case: Case, name: str) -> bool:
     """Say whether clearly more calls of the other tenants than before take longer than all but a few of theirs did."""
     if case.calls_before is None:
         return False
-    sides = [side.where((side.frame["tenant"].fill_null("") != name).to_numpy()).of("e2e_ms") for side in (case.calls_before, case.calls)]
+    sides = [
+        side.where((side.frame["tenant"].fill_null("") != name).to_numpy()).of("e2e_ms")
+        for side in (case.calls_before, case.calls)
+    ]
     before, now = (side[known(side)] for side in sides)
     if min(len(before), len(now)) < MIN_CALLS:
         return False
@@ -107,26 +136,58 @@ def _unsplit(case: Case) -> dict[str, float]:
 def _diagnosis(case: Case, found: Noisy, others: float, claims: dict[str, float]) -> Diagnosis:
     name = printable(found.name)
     theirs = (case.rows["tenant"].fill_null("") == found.name).to_numpy()
-    stage = max(("queue", "prefill", "decode", "first_token", "generation"), key=lambda one: claims.get(one, 0.0))
-    saved = sum(np.maximum(case.spent(one) - case.tail.reference_ms.get(one, 0.0), 0.0) for one in ("queue", "prefill", "first_token", "generation"))
+    stage = max(
+        ("queue", "prefill", "decode", "first_token", "generation"),
+        key=lambda one: claims.get(one, 0.0),
+    )
+    saved = sum(
+        np.maximum(case.spent(one) - case.tail.reference_ms.get(one, 0.0), 0.0)
+        for one in ("queue", "prefill", "first_token", "generation")
+    )
     fix = bound_fix(
-        case, "tenant_quota", f"Limit {name} to its former load",
+        case,
+        "tenant_quota",
+        f"Limit {name} to its former load",
         f"A quota in tokens per second for {name} at the gateway ({say_ratio(found.share_before)} of the work before, {say_ratio(found.share_now)} now), "
         "or weighted fair queueing between tenants.",
-        "the other tenants wait as before", np.where(theirs, 0.0, saved),
+        "the other tenants wait as before",
+        np.where(theirs, 0.0, saved),
         cost={"limited_ratio": float(theirs.mean())},
-        whatif="tenant_quota", parameters={"tenant": found.name, "share_ratio": round(max(_tokens_before(case, found), 0.01), 3)})
+        whatif="tenant_quota",
+        parameters={
+            "tenant": found.name,
+            "share_ratio": round(max(_tokens_before(case, found), 0.01), 3),
+        },
+    )
     answer = named(
-        case, RULE, stage, claims,
-        Action("platform", f"Rate-limit {name} at the gateway (429 with Retry-After) to its former tokens per second.", f"Lift the limit on {name}.", fix),
+        case,
+        RULE,
+        stage,
+        claims,
+        Action(
+            "platform",
+            f"Rate-limit {name} at the gateway (429 with Retry-After) to its former tokens per second.",
+            f"Lift the limit on {name}.",
+            fix,
+        ),
         headline=f"{name} has {say_ratio(found.share_now)} of the engine's work, {say_ratio(found.share_before)} before, which is {say_ratio(found.part)} of "
         f"what was added; {say_ratio(others)} of the slow requests are others'",
         because=f"{name} brings {say_ratio(found.share_now)} of the work, {say_ratio(found.share_before)} before, and the others wait behind it",
         evidence={
-            "tenant": name, "share_before": found.share_before, "share_now": found.share_now, "part_of_added_work": found.part,
-            "share_of_slow_by_others": others, "breach_ratio": float(case.breaching.mean()),
-            "breach_ratio_without": float(case.breaching[~theirs].mean()) if (~theirs).any() else None, "tenants": case.rows["tenant"].n_unique()},
-        weight=0.96, among=np.flatnonzero(case.breaching & theirs))
+            "tenant": name,
+            "share_before": found.share_before,
+            "share_now": found.share_now,
+            "part_of_added_work": found.part,
+            "share_of_slow_by_others": others,
+            "breach_ratio": float(case.breaching.mean()),
+            "breach_ratio_without": float(case.breaching[~theirs].mean())
+            if (~theirs).any()
+            else None,
+            "tenants": case.rows["tenant"].n_unique(),
+        },
+        weight=0.96,
+        among=np.flatnonzero(case.breaching & theirs),
+    )
     return replace(answer, brings=_brings(case, found.name))
 
 
@@ -135,7 +196,9 @@ def _tokens_before(case: Case, found: Noisy) -> float:
     if case.calls_before is None:
         return found.share_before
     theirs = (case.calls_before.frame["tenant"].fill_null("") == found.name).to_numpy()
-    tokens = np.nan_to_num(case.calls_before.of("input_tokens")) + np.nan_to_num(case.calls_before.of("output_tokens"))
+    tokens = np.nan_to_num(case.calls_before.of("input_tokens")) + np.nan_to_num(
+        case.calls_before.of("output_tokens")
+    )
     return float(tokens[theirs].sum() / tokens.sum()) if tokens.any() else found.share_before
 
 
@@ -144,7 +207,10 @@ def _brings(case: Case, name: str) -> frozenset[str]:
     out: set[str] = set()
     if case.calls_before is None:
         return frozenset()
-    others = [side.where((side.frame["tenant"].fill_null("") != name).to_numpy()) for side in (case.calls_before, case.calls)]
+    others = [
+        side.where((side.frame["tenant"].fill_null("") != name).to_numpy())
+        for side in (case.calls_before, case.calls)
+    ]
     for column, rules in (("input_tokens", _BY_INPUT), ("output_tokens", _BY_OUTPUT)):
         before, now = (side.mean(column) for side in others)
         if before is not None and now is not None and now < LONGER_PROMPTS * before:

@@ -65,11 +65,18 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if not len(slow) or not len(now):
         return None
     usual = _held(case.calls_before, pace) if case.calls_before is not None else None
-    before = _share(case.calls_before, usual, pace) if case.calls_before is not None and usual is not None else 0.0
+    before = (
+        _share(case.calls_before, usual, pace)
+        if case.calls_before is not None and usual is not None
+        else 0.0
+    )
     then = f", {say_ratio(before)} of all before" if usual is not None else ""
     share, of_all = _share(case.slow_calls, slow, pace), _share(case.calls, now, pace)
     if share < MIN_HELD or of_all - before < MIN_RISE:
-        return RuledOut(what=RULE, figure=f"{say_ratio(share)} of the slow calls have their first token near the end{then}")
+        return RuledOut(
+            what=RULE,
+            figure=f"{say_ratio(share)} of the slow calls have their first token near the end{then}",
+        )
     claims = {stage: share * case.excess_ms(stage) for stage in STAGES}
     if not enough(case, claims):
         return None
@@ -77,28 +84,61 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if few is not None:
         return few
     keys = set(case.calls.frame["trace_key"].filter(now).to_list())
-    hit = np.fromiter((key in keys for key in case.rows["trace_key"].to_list()), dtype=np.bool_, count=case.rows.height)
+    hit = np.fromiter(
+        (key in keys for key in case.rows["trace_key"].to_list()),
+        dtype=np.bool_,
+        count=case.rows.height,
+    )
     engine = case.slow_calls.of("ttft_engine_ms")
-    first = float(np.nanmedian(case.slow_calls.of("ttft_client_ms"))) if known(case.slow_calls.of("ttft_client_ms")).any() else None
+    first = (
+        float(np.nanmedian(case.slow_calls.of("ttft_client_ms")))
+        if known(case.slow_calls.of("ttft_client_ms")).any()
+        else None
+    )
     wrote = float(np.nanmedian(engine)) if known(engine).any() else None
-    held = sum(np.maximum(case.spent(stage) - case.tail.reference_ms.get(stage, 0.0), 0.0) for stage in STAGES)
+    held = sum(
+        np.maximum(case.spent(stage) - case.tail.reference_ms.get(stage, 0.0), 0.0)
+        for stage in STAGES
+    )
     fix = bound_fix(
-        case, "streaming", "Stream end to end",
+        case,
+        "streaming",
+        "Stream end to end",
         "Set stream=True in the call, proxy_buffering off and X-Accel-Buffering: no in proxies, flush every chunk, and keep compression and body-collecting "
         "middleware off this route.",
-        "the first token reaches the user when the engine writes it (the whole answer takes as long)", np.where(hit, np.asarray(held), 0.0),
-        whatif="streaming")
+        "the first token reaches the user when the engine writes it (the whole answer takes as long)",
+        np.where(hit, np.asarray(held), 0.0),
+        whatif="streaming",
+    )
     stage = "gateway" if case.excess_ms("gateway") > 0.0 else case.worst(*STAGES)
-    seen = f": at the client after {say_ms(first)}, in the engine after {say_ms(wrote)}" if first is not None and wrote is not None else ""
+    seen = (
+        f": at the client after {say_ms(first)}, in the engine after {say_ms(wrote)}"
+        if first is not None and wrote is not None
+        else ""
+    )
     return named(
-        case, RULE, stage, claims,
-        Action("platform", "Switch response buffering off in the proxy, or route the stream around it.", "Restore the proxy's setting.", fix),
+        case,
+        RULE,
+        stage,
+        claims,
+        Action(
+            "platform",
+            "Switch response buffering off in the proxy, or route the stream around it.",
+            "Restore the proxy's setting.",
+            fix,
+        ),
         headline=f"{say_ratio(share)} of the slow calls show their first token only near the end{then}{seen}",
         because=f"the stream is held back{seen}",
         evidence={
-            "held_ratio_slow": share, "held_ratio_now": of_all, "held_ratio_before": before, "first_token_client_ms": first,
-            "first_token_engine_ms": wrote},
-        weight=0.97, among=np.flatnonzero(case.breaching & hit))
+            "held_ratio_slow": share,
+            "held_ratio_now": of_all,
+            "held_ratio_before": before,
+            "first_token_client_ms": first,
+            "first_token_engine_ms": wrote,
+        },
+        weight=0.97,
+        among=np.flatnonzero(case.breaching & hit),
+    )
 
 
 def _share(calls: Calls, held: BoolArray, pace: Pace) -> float:
@@ -109,14 +149,20 @@ def _share(calls: Calls, held: BoolArray, pace: Pace) -> float:
 
 def _long(calls: Calls, pace: Pace) -> BoolArray:
     tokens = calls.of("output_tokens")
-    mask: BoolArray = np.where(np.isnan(tokens), _writing_ms(calls, pace) >= LONG_MS, np.nan_to_num(tokens) >= LONG)
+    mask: BoolArray = np.where(
+        np.isnan(tokens), _writing_ms(calls, pace) >= LONG_MS, np.nan_to_num(tokens) >= LONG
+    )
     return mask
 
 
 def _writing_ms(calls: Calls, pace: Pace) -> FloatArray:
     """What the tokens after the first take to write: as the engine says, else at the usual pace; where they were not counted, what answers took before."""
     tokens, decode = calls.of("output_tokens"), calls.of("decode_ms")
-    return np.where(~np.isnan(decode), decode, np.where(np.isnan(tokens), pace.rest_ms, pace.token_ms * np.nan_to_num(tokens)))
+    return np.where(
+        ~np.isnan(decode),
+        decode,
+        np.where(np.isnan(tokens), pace.rest_ms, pace.token_ms * np.nan_to_num(tokens)),
+    )
 
 
 def _usual_rest_ms(case: Case) -> float:
@@ -135,12 +181,20 @@ def usual_token_ms(case: Case) -> float:
 
 def _held(calls: Calls, pace: Pace) -> BoolArray:
     """Which calls with a long answer show their first token in the last tenth (or far behind the engine's) and the rest at once; as long as the calls."""
-    first, whole, engine = calls.of("ttft_client_ms"), calls.of("e2e_ms"), calls.of("ttft_engine_ms")
+    first, whole, engine = (
+        calls.of("ttft_client_ms"),
+        calls.of("e2e_ms"),
+        calls.of("ttft_engine_ms"),
+    )
     tokens = np.nan_to_num(calls.of("output_tokens"))
     # Hidden thought comes before the first visible token: its time is no holding back.
     thought = np.nan_to_num(calls.of("reasoning_tokens")) / np.maximum(tokens, 1.0)
     wrote = np.nan_to_num(engine) + thought * np.maximum(whole - np.nan_to_num(engine), 0.0)
-    late = np.where(known(engine), np.nan_to_num(first - wrote) > MIN_HELD * whole, (first > LAST_PART * whole) & (thought == 0.0))
+    late = np.where(
+        known(engine),
+        np.nan_to_num(first - wrote) > MIN_HELD * whole,
+        (first > LAST_PART * whole) & (thought == 0.0),
+    )
     writing = _writing_ms(calls, pace) * (1.0 - thought)
     at_once = (whole - first < MOST_REST * writing) | (writing <= 0.0)
     held: BoolArray = _long(calls, pace) & known(first) & late & at_once

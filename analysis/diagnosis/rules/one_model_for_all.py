@@ -41,9 +41,15 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return the route that a small model could serve, None when routes do not differ or do not share a model."""
     rows = case.rows.drop_nulls(["route", "model", "output_tokens"])
     if rows.height < 2 * MIN_N:
-        return NotEnoughData(f"{rows.height} requests tell route, model and output tokens, two routes need {MIN_N} each: send http.route and token usage")
-    routes = rows.group_by("model", "route").agg(n=pl.len(), tokens=pl.col("output_tokens").median(), ms=pl.col("e2e_ms").median())
-    routes = routes.filter((pl.col("n") >= MIN_N) & (pl.col("n") >= MIN_SHARE * max(rows.height, 1))).sort("tokens", "route")
+        return NotEnoughData(
+            f"{rows.height} requests tell route, model and output tokens, two routes need {MIN_N} each: send http.route and token usage"
+        )
+    routes = rows.group_by("model", "route").agg(
+        n=pl.len(), tokens=pl.col("output_tokens").median(), ms=pl.col("e2e_ms").median()
+    )
+    routes = routes.filter(
+        (pl.col("n") >= MIN_N) & (pl.col("n") >= MIN_SHARE * max(rows.height, 1))
+    ).sort("tokens", "route")
     for (model,), group in routes.group_by("model", maintain_order=True):
         low, high = group.row(0, named=True), group.row(-1, named=True)
         if group.height >= 2 and high["tokens"] >= MIN_DIFFERENCE * max(low["tokens"], 1.0):
@@ -51,21 +57,40 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     return None
 
 
-def _diagnosis(case: Case, rows: pl.DataFrame, model: str, low: dict[str, float], high: dict[str, float]) -> Diagnosis:
+def _diagnosis(
+    case: Case, rows: pl.DataFrame, model: str, low: dict[str, float], high: dict[str, float]
+) -> Diagnosis:
     easy, hard = printable(str(low["route"])), printable(str(high["route"]))
     share = low["n"] / max(case.rows.height, 1)
     values = rows["e2e_ms"].to_numpy()
     means = rows.group_by("route").agg(n=pl.len(), mean=pl.col("e2e_ms").mean())
-    between = float(np.average((means["mean"].to_numpy() - values.mean()) ** 2, weights=means["n"].to_numpy())) / max(float(values.var()), 1e-9)
+    between = float(
+        np.average((means["mean"].to_numpy() - values.mean()) ** 2, weights=means["n"].to_numpy())
+    ) / max(float(values.var()), 1e-9)
     fix = open_fix(
-        "route_model", f"Serve {easy} by a smaller model",
+        "route_model",
+        f"Serve {easy} by a smaller model",
         f"{easy} ({say_ratio(share)} of the requests) usually answers in {low['tokens']:,.0f} tokens, {hard} in {high['tokens']:,.0f}, both by "
         f"{printable(model)}: try a small model on {easy} and compare the quality.",
-        f"a small model answers {easy} as well", "how fast the small model is has to be given by you")
+        f"a small model answers {easy} as well",
+        "how fast the small model is has to be given by you",
+    )
     return named(
-        case, RULE, "generation", {}, Action("app", fix.title, "Route back to the former model.", fix),
+        case,
+        RULE,
+        "generation",
+        {},
+        Action("app", fix.title, "Route back to the former model.", fix),
         headline=f"{easy} and {hard} share {printable(model)} although their answers differ {high['tokens'] / max(low['tokens'], 1.0):.0f}-fold in length",
         because="easy and hard routes share a model",
-        evidence={"model": printable(model), "easy_route": easy, "hard_route": hard, "easy_share": share, "easy_tokens": low["tokens"],
-                  "hard_tokens": high["tokens"], "variance_between_routes": between},
-        opportunity=True)
+        evidence={
+            "model": printable(model),
+            "easy_route": easy,
+            "hard_route": hard,
+            "easy_share": share,
+            "easy_tokens": low["tokens"],
+            "hard_tokens": high["tokens"],
+            "variance_between_routes": between,
+        },
+        opportunity=True,
+    )

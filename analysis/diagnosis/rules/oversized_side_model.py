@@ -35,7 +35,14 @@ from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, na
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.span_tree import Tree
 from overrun.analysis.words.arrays import BoolArray
-from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
+from overrun.analysis.words.finding import (
+    Diagnosis,
+    NotEnoughData,
+    RuledOut,
+    printable,
+    say_ms,
+    say_ratio,
+)
 
 RULE: Final = "oversized_side_model"
 MOST_TOKENS: Final = 20
@@ -57,46 +64,88 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the side task's model with the gain of a small one, None when side tasks are short or as before."""
     new = _new_models(case.slow_tree, case.usual_tree)
     gone = _gone(case.slow_tree, case.usual_tree)
-    now, before = _side_ms(case.slow_tree, case.slow, new, moved=bool(gone)), _side_ms(case.usual_tree, case.reference, gone)
+    now, before = (
+        _side_ms(case.slow_tree, case.slow, new, moved=bool(gone)),
+        _side_ms(case.usual_tree, case.reference, gone),
+    )
     if now is None:
         return None
     spent, operation, model, tokens = now
     of_slowest, before = before, _of_all_before(case, gone, model, before)
     asked = case.usual_tree if before == of_slowest else case.tree_before
-    if before is not None and case.tail.reference == "baseline" and asked is not None and _asked(asked, gone, model) >= MOSTLY:
-        return RuledOut(what=RULE, figure=f"{printable(model)} was asked before as well, and took {say_ms(before[0])} of a request")
+    if (
+        before is not None
+        and case.tail.reference == "baseline"
+        and asked is not None
+        and _asked(asked, gone, model) >= MOSTLY
+    ):
+        return RuledOut(
+            what=RULE,
+            figure=f"{printable(model)} was asked before as well, and took {say_ms(before[0])} of a request",
+        )
     usual = told = before[0] if before is not None else 0.0
-    if case.tail.reference != "baseline":  # what every request spends counts as usual as far as the budget of checks goes
+    if (
+        case.tail.reference != "baseline"
+    ):  # what every request spends counts as usual as far as the budget of checks goes
         usual *= case.tail.kept_part("guardrail")
     whole = float((case.tail.tail_ms and sum(case.tail.tail_ms.values())) or 0.0)
     if whole <= 0.0 or spent < MIN_OF_REQUEST * whole or spent - usual <= 0.0:
         return None
-    stage = "guardrail" if case.excess_ms("guardrail") > 0.5 * (spent - usual) else case.worst("generation", "first_token", "decode", "queue")
+    stage = (
+        "guardrail"
+        if case.excess_ms("guardrail") > 0.5 * (spent - usual)
+        else case.worst("generation", "first_token", "decode", "queue")
+    )
     claims = {stage: spent - usual}
     if not enough(case, claims):
         return None
     few = too_few_breaches(case)
     if few is not None:
         return few
-    every = case.tree.per_request(_side_calls(case.tree, new, moved=bool(gone)), "duration_ms", case.rows["trace_key"])
+    every = case.tree.per_request(
+        _side_calls(case.tree, new, moved=bool(gone)), "duration_ms", case.rows["trace_key"]
+    )
     name, what = printable(operation), printable(model)
     asks = name if what in name else f"{name} asks {what}"
     fix = bound_fix(
-        case, "small_side_model", f"Let a small local model do {name}",
+        case,
+        "small_side_model",
+        f"Let a small local model do {name}",
         f"Replace {what} by a distilled classifier or rules in the process (1-3 ms), or run it beside the main call and stop the stream on a hit.",
-        f"a small model takes {say_ms(SMALL_MS)} and decides as well", np.minimum(np.maximum(every - SMALL_MS, 0.0), sum(case.times.ms.values())))
+        f"a small model takes {say_ms(SMALL_MS)} and decides as well",
+        np.minimum(np.maximum(every - SMALL_MS, 0.0), sum(case.times.ms.values())),
+    )
     return named(
-        case, RULE, stage, claims,
-        Action("app", f"Run {name} beside the main call, or only on routes that need it.", "Put it back in front.", fix),
+        case,
+        RULE,
+        stage,
+        claims,
+        Action(
+            "app",
+            f"Run {name} beside the main call, or only on routes that need it.",
+            "Put it back in front.",
+            fix,
+        ),
         headline=f"{asks} for {tokens:.0f} tokens and takes {say_ms(spent)} of a slow request ({say_ratio(spent / whole)}), {say_ms(told)} of a "
         f"{case.tail.reference} one",
-        because=f"{asks} takes {say_ms(spent)} for {tokens:.0f} tokens" if what in name else f"{asks} and takes {say_ms(spent)} for {tokens:.0f} tokens",
-        evidence={"operation": name, "model": what, "output_tokens": tokens, "side_ms_slow": spent, "side_ms_reference": usual,
-            "share_of_request": spent / whole},
-        weight=0.97)
+        because=f"{asks} takes {say_ms(spent)} for {tokens:.0f} tokens"
+        if what in name
+        else f"{asks} and takes {say_ms(spent)} for {tokens:.0f} tokens",
+        evidence={
+            "operation": name,
+            "model": what,
+            "output_tokens": tokens,
+            "side_ms_slow": spent,
+            "side_ms_reference": usual,
+            "share_of_request": spent / whole,
+        },
+        weight=0.97,
+    )
 
 
-def _of_all_before(case: Case, gone: Collection[str], model: str, of_slowest: tuple[float, str, str, float] | None) -> tuple[float, str, str, float] | None:
+def _of_all_before(
+    case: Case, gone: Collection[str], model: str, of_slowest: tuple[float, str, str, float] | None
+) -> tuple[float, str, str, float] | None:
     """Return what side calls took before: of the slowest former requests (as given), or of all of them where those are the first victims of what came.
 
     So it is where few of all former requests asked that model and most do now: whom a guard asks only now and then asked it before as well.
@@ -104,21 +153,42 @@ def _of_all_before(case: Case, gone: Collection[str], model: str, of_slowest: tu
     if case.tree_before is None:
         return of_slowest
     then, now = (_asked(tree, gone, model) for tree in (case.tree_before, case.tree))
-    return _side_ms(case.tree_before, case.reference, gone) if then < MOSTLY <= now and now >= MORE_ASK * then else of_slowest
+    return (
+        _side_ms(case.tree_before, case.reference, gone)
+        if then < MOSTLY <= now and now >= MORE_ASK * then
+        else of_slowest
+    )
 
 
 def _new_models(now: Tree, before: Tree) -> list[str]:
     """Return the models that slow requests ask and usual ones do not, but for the one that writes most: that is the main one."""
-    told = [tree.frame.filter((pl.col("role") == "llm") & pl.col("model").is_not_null()) for tree in (now, before)]
-    written = told[0].group_by("model").agg(pl.col("output_tokens").sum()).sort("output_tokens", "model", descending=[True, False])["model"].to_list()
+    told = [
+        tree.frame.filter((pl.col("role") == "llm") & pl.col("model").is_not_null())
+        for tree in (now, before)
+    ]
+    written = (
+        told[0]
+        .group_by("model")
+        .agg(pl.col("output_tokens").sum())
+        .sort("output_tokens", "model", descending=[True, False])["model"]
+        .to_list()
+    )
     former = set(told[1]["model"].to_list())
     return [model for model in written[1:] if model not in former]
 
 
 def _gone(now: Tree, before: Tree) -> list[str]:
     """Return the models that usual requests ask for short answers alone and slow ones ask no more: what they did is done by another."""
-    told = [tree.frame.filter((pl.col("role") == "llm") & pl.col("model").is_not_null()) for tree in (now, before)]
-    longest = told[1].group_by("model").agg(pl.col("output_tokens").max()).filter(pl.col("output_tokens") <= MOST_TOKENS)
+    told = [
+        tree.frame.filter((pl.col("role") == "llm") & pl.col("model").is_not_null())
+        for tree in (now, before)
+    ]
+    longest = (
+        told[1]
+        .group_by("model")
+        .agg(pl.col("output_tokens").max())
+        .filter(pl.col("output_tokens") <= MOST_TOKENS)
+    )
     return sorted(set(longest["model"].to_list()) - set(told[0]["model"].to_list()))
 
 
@@ -128,12 +198,20 @@ def _side_calls(tree: Tree, new: Collection[str], *, moved: bool = False) -> pl.
     Where such a task has `moved` to a model that writes answers as well, every short one is taken for it.
     """
     frame = tree.frame
-    name = pl.col("name").fill_null("") + " " + pl.col("parent_name").fill_null("") + " " + pl.col("model").fill_null("")
+    name = (
+        pl.col("name").fill_null("")
+        + " "
+        + pl.col("parent_name").fill_null("")
+        + " "
+        + pl.col("model").fill_null("")
+    )
     written = pl.col("output_tokens").fill_null(0)
     check = pl.Series(_guarded(frame)) & (written <= MOST_OF_CHECK)
     fresh = (pl.col("model").is_in(list(new)) | moved) & pl.col("output_tokens").is_not_null()
     side = check | ((written <= MOST_TOKENS) & (name.str.contains(_SIDE) | fresh))
-    return frame.filter((pl.col("role") == "llm") & pl.col("model").is_not_null() & side & ~pl.col("root"))
+    return frame.filter(
+        (pl.col("role") == "llm") & pl.col("model").is_not_null() & side & ~pl.col("root")
+    )
 
 
 def _guarded(frame: pl.DataFrame) -> BoolArray:
@@ -142,10 +220,20 @@ def _guarded(frame: pl.DataFrame) -> BoolArray:
     below = frame.filter(pl.col("stage") == "guardrail").select(family)
     found = below
     for _ in range(1 + MOST_WRAPPERS):
-        below = frame.join(below.rename({"span_key": "parent_key"}), on=["trace_key", "parent_key"], how="semi").select(family)
+        below = frame.join(
+            below.rename({"span_key": "parent_key"}), on=["trace_key", "parent_key"], how="semi"
+        ).select(family)
         found = pl.concat([found, below])
-    mask: BoolArray = frame.join(found.unique().with_columns(inside=pl.lit(value=True)), on=family, how="left", maintain_order="left")["inside"].fill_null(
-        value=False).to_numpy()
+    mask: BoolArray = (
+        frame.join(
+            found.unique().with_columns(inside=pl.lit(value=True)),
+            on=family,
+            how="left",
+            maintain_order="left",
+        )["inside"]
+        .fill_null(value=False)
+        .to_numpy()
+    )
     return mask
 
 
@@ -155,13 +243,28 @@ def _asked(tree: Tree, new: Collection[str], model: str) -> float:
     return calls["trace_key"].n_unique() / max(tree.requests, 1)
 
 
-def _side_ms(tree: Tree, rows: pl.DataFrame, new: Collection[str], *, moved: bool = False) -> tuple[float, str, str, float] | None:
+def _side_ms(
+    tree: Tree, rows: pl.DataFrame, new: Collection[str], *, moved: bool = False
+) -> tuple[float, str, str, float] | None:
     """Mean time of side calls per request, the operation and model that take most, and their mean output tokens; None without any."""
     calls = _side_calls(tree, new, moved=moved)
     if calls.is_empty() or rows.is_empty():
         return None
     # A call beside the main one has the request for its parent, which is no name of what it does.
-    top = calls.with_columns(what=pl.when(pl.col("model").is_in(list(new))).then("name").otherwise(pl.coalesce("parent_name", "name"))).group_by(
-        "what", "model").agg(pl.col("duration_ms").sum(), pl.col("output_tokens").mean()).sort("duration_ms", descending=True)
+    top = (
+        calls.with_columns(
+            what=pl.when(pl.col("model").is_in(list(new)))
+            .then("name")
+            .otherwise(pl.coalesce("parent_name", "name"))
+        )
+        .group_by("what", "model")
+        .agg(pl.col("duration_ms").sum(), pl.col("output_tokens").mean())
+        .sort("duration_ms", descending=True)
+    )
     requests = max(tree.requests, 1)
-    return float(calls["duration_ms"].sum()) / requests, str(top["what"][0]), str(top["model"][0]), float(top["output_tokens"][0] or 0.0)
+    return (
+        float(calls["duration_ms"].sum()) / requests,
+        str(top["what"][0]),
+        str(top["model"][0]),
+        float(top["output_tokens"][0] or 0.0),
+    )

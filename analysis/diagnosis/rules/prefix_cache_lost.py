@@ -67,17 +67,34 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             return None
         return NotEnoughData(
             f"{found.stage} grew but nothing tells of cache hits: record gen_ai.usage.cache_read.input_tokens, or scrape the engine's "
-            "prefix_cache_hits and _queries")
+            "prefix_cache_hits and _queries"
+        )
     hits = hit_ratio(case)
     before, now = (hits.before, hits.now) if hits is not None else (found.hit_usual, found.hit_slow)
     drop = max(before - now, found.hit_usual - found.hit_slow)
     work = case.demand
     recomputed = work.lost_ratio if work is not None else 0.0
-    if (drop < MIN_DROP and recomputed < MIN_RECOMPUTED) or (case.baseline is None and found.hit_slow >= LOW_HITS):
-        return RuledOut(what=RULE, figure=f"{say_ratio(max(now, 0.0))} of input tokens hit the cache, {say_ratio(before)} before") if hits else None
-    if not case.calls.has_engine.any() and case.calls_before is not None and _forgets(case.calls_before, case.calls):
-        return RuledOut(what=RULE, figure=f"{say_ratio(max(now, 0.0))} of input tokens hit the cache, {say_ratio(before)} before, but heads of prompts are "
-                        "still found: the far side keeps less, or a session's calls go elsewhere")
+    if (drop < MIN_DROP and recomputed < MIN_RECOMPUTED) or (
+        case.baseline is None and found.hit_slow >= LOW_HITS
+    ):
+        return (
+            RuledOut(
+                what=RULE,
+                figure=f"{say_ratio(max(now, 0.0))} of input tokens hit the cache, {say_ratio(before)} before",
+            )
+            if hits
+            else None
+        )
+    if (
+        not case.calls.has_engine.any()
+        and case.calls_before is not None
+        and _forgets(case.calls_before, case.calls)
+    ):
+        return RuledOut(
+            what=RULE,
+            figure=f"{say_ratio(max(now, 0.0))} of input tokens hit the cache, {say_ratio(before)} before, but heads of prompts are "
+            "still found: the far side keeps less, or a session's calls go elsewhere",
+        )
     z = _z(case.calls, case.calls_before)
     busier = knock_on(case, "cache")
     claims = {**busier, found.stage: found.cache_ms + busier.get(found.stage, 0.0)}
@@ -86,7 +103,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if not enough(case, claims) or (z is not None and z < MIN_Z):
         return None
     few = too_few_breaches(case)
-    return few or _diagnosis(case, found, before, now, z, claims, hits.source if hits else "cached tokens of the calls")
+    return few or _diagnosis(
+        case, found, before, now, z, claims, hits.source if hits else "cached tokens of the calls"
+    )
 
 
 def _forgets(before: Calls, now: Calls) -> bool:
@@ -97,7 +116,11 @@ def _forgets(before: Calls, now: Calls) -> bool:
     head = float(np.percentile(sides[0], FEWEST))
     missed = [int((side < HEAD_PART * head).sum()) for side in sides]
     beyond = float((sides[0] > head / HEAD_PART).mean())
-    return head > 0.0 and beyond < MOST_BEYOND and wilson(missed[1], len(sides[1]))[0] <= wilson(missed[0], len(sides[0]))[1]
+    return (
+        head > 0.0
+        and beyond < MOST_BEYOND
+        and wilson(missed[1], len(sides[1]))[0] <= wilson(missed[0], len(sides[0]))[1]
+    )
 
 
 def _z(now: Calls, before: Calls | None) -> float | None:
@@ -109,38 +132,74 @@ def _z(now: Calls, before: Calls | None) -> float | None:
         counted = known(calls.of("input_tokens")) & (calls.of("input_tokens") > 0)
         if int(counted.sum()) < MIN_CALLS or not known(calls.of("cached_tokens")).any():
             return None
-        sides.append(np.minimum(1.0, calls.cached_tokens[counted] / calls.of("input_tokens")[counted]))
+        sides.append(
+            np.minimum(1.0, calls.cached_tokens[counted] / calls.of("input_tokens")[counted])
+        )
     error = float(np.sqrt(sum(ratio.var() / len(ratio) for ratio in sides)))
     return float(sides[0].mean() - sides[1].mean()) / error if error > 0.0 else float("inf")
 
 
-def _diagnosis(case: Case, found: Reading, before: float, now: float, z: float | None, claims: dict[str, float], source: str) -> Diagnosis:
+def _diagnosis(
+    case: Case,
+    found: Reading,
+    before: float,
+    now: float,
+    z: float | None,
+    claims: dict[str, float],
+    source: str,
+) -> Diagnosis:
     quiet = _quiet(case)
     saved = np.minimum(case.spent(found.stage), _lost_tokens(case, before) * found.token_ms)
     why = "fewer calls come, so entries expire between them; " if quiet else ""
     act = (
-        "send a keep-alive call per prefix or ask for a longer cache lifetime" if quiet
-        else "move what changes per request (timestamps, ids, names) behind the constant part, keep tools and examples in one order")
+        "send a keep-alive call per prefix or ask for a longer cache lifetime"
+        if quiet
+        else "move what changes per request (timestamps, ids, names) behind the constant part, keep tools and examples in one order"
+    )
     fix = bound_fix(
-        case, "prefix_cache", "Restore the prefix cache",
+        case,
+        "prefix_cache",
+        "Restore the prefix cache",
         f"{why}{act[0].upper()}{act[1:]}; route sessions to the replica that holds their prefix. vLLM: --enable-prefix-caching, SGLang: no "
         "--disable-radix-cache.",
-        f"{say_ratio(before)} of the input is in the cache again (engine time that this frees is not counted)", saved,
-        whatif="prefix_cache", parameters={"hit_ratio": round(min(before, 0.999), 3)})
+        f"{say_ratio(before)} of the input is in the cache again (engine time that this frees is not counted)",
+        saved,
+        whatif="prefix_cache",
+        parameters={"hit_ratio": round(min(before, 0.999), 3)},
+    )
     answer = named(
-        case, RULE, found.stage, claims,
+        case,
+        RULE,
+        found.stage,
+        claims,
         Action(
-            "app", "Roll back the last change of the prompt template; route sessions to one replica each (consistent hashing on the prefix).",
-            "Return to even routing; put the new template back once its head is constant.", fix),
+            "app",
+            "Roll back the last change of the prompt template; route sessions to one replica each (consistent hashing on the prefix).",
+            "Return to even routing; put the new template back once its head is constant.",
+            fix,
+        ),
         headline=f"{why}cache hits fell from {say_ratio(before)} to {say_ratio(now)} of input tokens ({source}); computing them again adds "
         f"{say_ms(found.cache_ms)} to the first token of a slow request",
         because=f"only {say_ratio(now)} of the input hits the prefix cache, {say_ratio(before)} before",
         evidence={
-            "hit_ratio_before": before, "hit_ratio_now": now, "hit_ratio_slow": found.hit_slow, "hit_ratio_reference": found.hit_usual, "z": z,
-            "source": source, "prefill_ms_per_new_token": found.token_ms, "cache_ms": found.cache_ms, "input_ms": found.input_ms,
-            "speed_ms": found.speed_ms, "input_tokens_slow": found.input_slow, "input_tokens_reference": found.input_usual, "low_traffic": quiet},
+            "hit_ratio_before": before,
+            "hit_ratio_now": now,
+            "hit_ratio_slow": found.hit_slow,
+            "hit_ratio_reference": found.hit_usual,
+            "z": z,
+            "source": source,
+            "prefill_ms_per_new_token": found.token_ms,
+            "cache_ms": found.cache_ms,
+            "input_ms": found.input_ms,
+            "speed_ms": found.speed_ms,
+            "input_tokens_slow": found.input_slow,
+            "input_tokens_reference": found.input_usual,
+            "low_traffic": quiet,
+        },
         # A cache that holds less because its memory shrank is that memory's loss.
-        weight=0.95, amplifier=shrunk(case))
+        weight=0.95,
+        amplifier=shrunk(case),
+    )
     # While the engine reads again, other answers stall; and calls that last longer are more at a time.
     return replace(answer, brings=frozenset({"decode_stall", "batch_past_knee"}))
 
@@ -148,7 +207,9 @@ def _diagnosis(case: Case, found: Reading, before: float, now: float, z: float |
 def _quiet(case: Case) -> bool:
     if case.baseline is None or case.calls_before is None or not len(case.calls_before):
         return False
-    return len(case.calls) / max(case.period.seconds, 1e-3) < QUIET * len(case.calls_before) / max(case.baseline.seconds, 1e-3)
+    return len(case.calls) / max(case.period.seconds, 1e-3) < QUIET * len(case.calls_before) / max(
+        case.baseline.seconds, 1e-3
+    )
 
 
 def _lost_tokens(case: Case, before: float) -> np.ndarray:

@@ -40,7 +40,15 @@ from overrun.analysis.evidence.demand import MIN_GROWTH as MIN_WORK
 from overrun.analysis.evidence.demand import lost_and_longer, slope
 from overrun.analysis.evidence.prefill import LONGER_PROMPTS, Reading, knock_on, reading
 from overrun.analysis.numbers.effect_size import MIN_CLIFF, cliffs_delta
-from overrun.analysis.words.finding import MIN_PART, MIN_SHIFTED, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.words.finding import (
+    MIN_PART,
+    MIN_SHIFTED,
+    Diagnosis,
+    NotEnoughData,
+    RuledOut,
+    say_ms,
+    say_ratio,
+)
 
 RULE: Final = "prompt_bloat"
 
@@ -51,15 +59,31 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if found is None:
         if max(case.tail.share("prefill"), case.tail.share("first_token")) < 0.5:
             return None
-        return NotEnoughData("the first token takes longer but calls carry no input tokens: record gen_ai.usage.input_tokens")
+        return NotEnoughData(
+            "the first token takes longer but calls carry no input tokens: record gen_ai.usage.input_tokens"
+        )
     # What the cache holds costs nothing to read: where it is known, growth is measured on the rest. A prompt that is asked again is no longer one.
-    slow, usual = _longest(case.slow_calls) or found.input_slow, _longest(case.usual_calls) or found.input_usual
-    _, longer = lost_and_longer(usual, usual * (1.0 - (found.hit_usual or 0.0)), slow, slow * (1.0 - (found.hit_slow or 0.0)))
+    slow, usual = (
+        _longest(case.slow_calls) or found.input_slow,
+        _longest(case.usual_calls) or found.input_usual,
+    )
+    _, longer = lost_and_longer(
+        usual,
+        usual * (1.0 - (found.hit_usual or 0.0)),
+        slow,
+        slow * (1.0 - (found.hit_slow or 0.0)),
+    )
     more = longer / max(usual * (1.0 - (found.hit_usual or 0.0)), 1.0)
-    sides = [rows["input_tokens"].drop_nulls().to_numpy().astype(np.float64) for rows in (case.slow, case.reference)]
+    sides = [
+        rows["input_tokens"].drop_nulls().to_numpy().astype(np.float64)
+        for rows in (case.slow, case.reference)
+    ]
     delta, everyone = cliffs_delta(sides[0], sides[1]), _everyone(case)
     if everyone is None and max(slow / max(usual, 1.0), 1.0 + more) < LONGER_PROMPTS:
-        return RuledOut(what=RULE, figure=f"{found.input_slow:,.0f} input tokens in slow and {found.input_usual:,.0f} in {case.tail.reference} requests")
+        return RuledOut(
+            what=RULE,
+            figure=f"{found.input_slow:,.0f} input tokens in slow and {found.input_usual:,.0f} in {case.tail.reference} requests",
+        )
     busier = knock_on(case, "input")
     claims = {**busier, found.stage: found.input_ms + busier.get(found.stage, 0.0)}
     if busier.get("generation", 0.0) > claims[found.stage]:  # nobody saw a first token
@@ -79,44 +103,96 @@ def _everyone(case: Case) -> tuple[float, float] | None:
     if before is None or work is None or 1.0 + work.longer_ratio < MIN_WORK:
         return None
     sides = [side.of("input_tokens")[known(side.of("input_tokens"))] for side in (now, before)]
-    return (float(sides[1].mean()), float(sides[0].mean())) if cliffs_delta(sides[0], sides[1]) >= MIN_CLIFF else None
+    return (
+        (float(sides[1].mean()), float(sides[0].mean()))
+        if cliffs_delta(sides[0], sides[1]) >= MIN_CLIFF
+        else None
+    )
 
 
-def _diagnosis(case: Case, found: Reading, delta: float, claims: dict[str, float], everyone: tuple[float, float] | None) -> Diagnosis:
+def _diagnosis(
+    case: Case,
+    found: Reading,
+    delta: float,
+    claims: dict[str, float],
+    everyone: tuple[float, float] | None,
+) -> Diagnosis:
     n_in = case.rows["input_tokens"].fill_null(0).to_numpy().astype(np.float64)
     limit = max(1.0, found.input_usual)
     new_ratio = 1.0 - (found.hit_usual or 0.0)
-    saved = np.minimum(case.spent(found.stage), np.maximum(n_in - limit, 0.0) * new_ratio * found.token_ms)
+    saved = np.minimum(
+        case.spent(found.stage), np.maximum(n_in - limit, 0.0) * new_ratio * found.token_ms
+    )
     per_turn = turn_growth(case.mine)
-    turns = f", {say_ratio(per_turn)} more with every turn" if per_turn is not None and per_turn > 0.0 else ""
+    turns = (
+        f", {say_ratio(per_turn)} more with every turn"
+        if per_turn is not None and per_turn > 0.0
+        else ""
+    )
     fix = bound_fix(
-        case, "context_limit", f"Limit the prompt to {limit:,.0f} tokens",
+        case,
+        "context_limit",
+        f"Limit the prompt to {limit:,.0f} tokens",
         f"Prompts grew from {found.input_usual:,.0f} to {found.input_slow:,.0f} tokens{turns}: cut the history to the last 2-4 turns and a "
         f"summary, pass fewer passages, and refuse or reroute what is above {limit:,.0f} tokens.",
-        f"no prompt is longer than {limit:,.0f} tokens (engine time that this frees is not counted)", saved,
+        f"no prompt is longer than {limit:,.0f} tokens (engine time that this frees is not counted)",
+        saved,
         cost={"trimmed_ratio": float((n_in > limit).mean())},
-        whatif="context_limit", parameters={"max_input_tokens": round(limit)})
+        whatif="context_limit",
+        parameters={"max_input_tokens": round(limit)},
+    )
     answer = named(
-        case, RULE, found.stage, claims,
-        Action("app", f"Cut the history or the passages so that prompts stay below {limit:,.0f} tokens.", "Restore the former prompt.", fix),
-        headline=(f"prompts of all calls have {everyone[1]:,.0f} tokens, {everyone[0]:,.0f} before; " if everyone is not None else "")
+        case,
+        RULE,
+        found.stage,
+        claims,
+        Action(
+            "app",
+            f"Cut the history or the passages so that prompts stay below {limit:,.0f} tokens.",
+            "Restore the former prompt.",
+            fix,
+        ),
+        headline=(
+            f"prompts of all calls have {everyone[1]:,.0f} tokens, {everyone[0]:,.0f} before; "
+            if everyone is not None
+            else ""
+        )
         + f"prompts of slow requests have {found.input_slow:,.0f} tokens, {found.input_usual:,.0f} in {case.tail.reference} ones{turns}; "
         f"reading the difference takes {say_ms(found.input_ms)}",
-        because=f"prompts have {found.input_slow:,.0f} tokens instead of {found.input_usual:,.0f}" if delta >= MIN_CLIFF or everyone is None
+        because=f"prompts have {found.input_slow:,.0f} tokens instead of {found.input_usual:,.0f}"
+        if delta >= MIN_CLIFF or everyone is None
         else f"prompts of all calls have {everyone[1]:,.0f} tokens instead of {everyone[0]:,.0f}",
         evidence={
-            "input_tokens_slow": found.input_slow, "input_tokens_reference": found.input_usual, "cliffs_delta": delta,
-            "prefill_ms_per_new_token": found.token_ms, "input_ms": found.input_ms, "cache_ms": found.cache_ms, "speed_ms": found.speed_ms,
+            "input_tokens_slow": found.input_slow,
+            "input_tokens_reference": found.input_usual,
+            "cliffs_delta": delta,
+            "prefill_ms_per_new_token": found.token_ms,
+            "input_ms": found.input_ms,
+            "cache_ms": found.cache_ms,
+            "speed_ms": found.speed_ms,
             "input_tokens_all": None if everyone is None else list(everyone),
-            "hit_ratio_slow": found.hit_slow, "hit_ratio_reference": found.hit_usual, "growth_per_turn": per_turn},
-        weight=0.9)
+            "hit_ratio_slow": found.hit_slow,
+            "hit_ratio_reference": found.hit_usual,
+            "growth_per_turn": per_turn,
+        },
+        weight=0.9,
+    )
     # Others' answers stall while the longer prompts are read, and calls that last longer are more at a time.
-    return replace(answer, brings=frozenset({"decode_stall", "batch_past_knee"}), least=MIN_PART if everyone is None else MIN_SHIFTED)
+    return replace(
+        answer,
+        brings=frozenset({"decode_stall", "batch_past_knee"}),
+        least=MIN_PART if everyone is None else MIN_SHIFTED,
+    )
 
 
 def _longest(calls: Calls) -> float | None:
     """Return the mean over requests of their longest prompt in tokens, None where calls do not tell."""
-    longest = calls.frame.group_by("trace_key").agg(pl.col("input_tokens").max())["input_tokens"].drop_nulls().to_numpy()
+    longest = (
+        calls.frame.group_by("trace_key")
+        .agg(pl.col("input_tokens").max())["input_tokens"]
+        .drop_nulls()
+        .to_numpy()
+    )
     return float(longest.mean()) if len(longest) else None
 
 

@@ -39,12 +39,27 @@ import polars as pl
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.calls import known
 from overrun.analysis.evidence.case import Case, too_few_breaches
-from overrun.analysis.evidence.client_view import SPIKE, Outside, clustering, outside, spikes, uncounted
+from overrun.analysis.evidence.client_view import (
+    SPIKE,
+    Outside,
+    clustering,
+    outside,
+    spikes,
+    uncounted,
+)
 from overrun.analysis.evidence.hidden_reasoning import unsaid_thought
 from overrun.analysis.evidence.load_response import huge_prompts
 from overrun.analysis.evidence.prefill_stalls import Odds, odds_ratio
 from overrun.analysis.words.arrays import BoolArray
-from overrun.analysis.words.finding import MIN_BREACHING, Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
+from overrun.analysis.words.finding import (
+    MIN_BREACHING,
+    Diagnosis,
+    NotEnoughData,
+    RuledOut,
+    printable,
+    say_ms,
+    say_ratio,
+)
 
 RULE: Final = "provider_spikes"
 STAGES: Final = ("first_token", "generation", "decode")
@@ -75,56 +90,114 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     share, gathered = float(late.mean()), clustering(found.start_s, late, case.kept)
     ratio = float(np.median(found.now_ms) / max(float(np.median(found.before_ms)), 1.0))
     if not RARE[0] <= share <= RARE[1] or gathered > MOST_GATHERED or ratio > MOST_MEDIAN:
-        return RuledOut(what=RULE, figure=f"{say_ratio(share)} of the calls take five times as long, gathered by {gathered:.1f}")
+        return RuledOut(
+            what=RULE,
+            figure=f"{say_ratio(share)} of the calls take five times as long, gathered by {gathered:.1f}",
+        )
     if not found.counted:
-        return uncounted(found, f"{say_ratio(share)} of the calls take five times as long as usual, here and there")
+        return uncounted(
+            found,
+            f"{say_ratio(share)} of the calls take five times as long as usual, here and there",
+        )
     thought = unsaid_thought(case)
     if thought is not None:
-        return RuledOut(what=RULE, figure=f"late calls count {thought.added:,.0f} tokens more that came before the first visible one: thought")
+        return RuledOut(
+            what=RULE,
+            figure=f"late calls count {thought.added:,.0f} tokens more that came before the first visible one: thought",
+        )
     pace = _pace(case, found, late)
     if pace is not None and pace > MOST_PACE:
-        return RuledOut(what=RULE, figure=f"the tokens of the late calls take {pace:.1f} times as long, too")
+        return RuledOut(
+            what=RULE, figure=f"the tokens of the late calls take {pace:.1f} times as long, too"
+        )
     odds = _follow(case, found, late)
     if odds is not None and odds.clear:
-        return RuledOut(what=RULE, figure=f"late calls begin behind long prompts of the caller's own (odds ratio {odds.ratio:.1f}, from {odds.low:.1f} on)")
+        return RuledOut(
+            what=RULE,
+            figure=f"late calls begin behind long prompts of the caller's own (odds ratio {odds.ratio:.1f}, from {odds.low:.1f} on)",
+        )
     huge = huge_prompts(case.calls) if case.thinned else 0
     if huge:
-        return NotEnoughData(f"{say_ratio(share)} of the calls take five times as long as usual; {huge} prompts are huge, and {say_ratio(case.kept)} of all "
-                             "are stored: whether late calls begin behind others of that size cannot be told, keep every trace for some minutes")
+        return NotEnoughData(
+            f"{say_ratio(share)} of the calls take five times as long as usual; {huge} prompts are huge, and {say_ratio(case.kept)} of all "
+            "are stored: whether late calls begin behind others of that size cannot be told, keep every trace for some minutes"
+        )
     whose = _whose(case, found, late)
     if whose is not None:
-        return RuledOut(what=RULE, figure=f"{say_ratio(whose.most_late)} of {printable(whose.most)}'s calls are late and {say_ratio(whose.least_late)} of "
-                        f"{printable(whose.least)}'s: that is not at random")
+        return RuledOut(
+            what=RULE,
+            figure=f"{say_ratio(whose.most_late)} of {printable(whose.most)}'s calls are late and {say_ratio(whose.least_late)} of "
+            f"{printable(whose.least)}'s: that is not at random",
+        )
     keys = set(found.keys[late].view(np.uint64).tolist())
-    hit = np.fromiter((key in keys for key in case.rows["trace_key"].to_list()), dtype=np.bool_, count=case.rows.height)
+    hit = np.fromiter(
+        (key in keys for key in case.rows["trace_key"].to_list()),
+        dtype=np.bool_,
+        count=case.rows.height,
+    )
     part = float(hit[case.tail.tail_index].mean())
     struck = hit[case.tail.tail_index]
-    claims = {name: float(np.where(struck, case.spent(name)[case.tail.tail_index] - case.tail.reference_ms.get(name, 0.0), 0.0).mean()) for name in STAGES}
+    claims = {
+        name: float(
+            np.where(
+                struck,
+                case.spent(name)[case.tail.tail_index] - case.tail.reference_ms.get(name, 0.0),
+                0.0,
+            ).mean()
+        )
+        for name in STAGES
+    }
     if not enough(case, claims):
         return None
     few = too_few_breaches(case)
     if few is not None:
         return few
-    usual = float(np.percentile(found.before_ms[found.before_ms <= SPIKE * np.percentile(found.before_ms, 75.0)], 95.0))
+    usual = float(
+        np.percentile(
+            found.before_ms[found.before_ms <= SPIKE * np.percentile(found.before_ms, 75.0)], 95.0
+        )
+    )
     limit = usual + float(np.median(found.before_ms))
     fix = bound_fix(
-        case, "hedging", f"Hedge calls that have no first token after {say_ms(usual)}",
+        case,
+        "hedging",
+        f"Hedge calls that have no first token after {say_ms(usual)}",
         f"Send a second call after {say_ms(usual)} (the usual P95: about 5 % duplicates), take the faster one and cancel the other; to another "
         "deployment if there is one.",
         f"the second call is as fast as usual, so that nobody waits longer than {say_ms(limit)}",
-        np.where(hit, np.maximum(case.spent(stage) - limit, 0.0), 0.0), cost={"duplicated_ratio": float((found.now_ms > usual).mean())},
-        whatif="hedging", parameters={"delay_ms": round(usual, 3)})
+        np.where(hit, np.maximum(case.spent(stage) - limit, 0.0), 0.0),
+        cost={"duplicated_ratio": float((found.now_ms > usual).mean())},
+        whatif="hedging",
+        parameters={"delay_ms": round(usual, 3)},
+    )
     return named(
-        case, RULE, stage, claims,
-        Action("app", f"Set a timeout of {say_ms(2.0 * limit)} on the call with a fallback answer or model.", "Remove the timeout again.", fix),
+        case,
+        RULE,
+        stage,
+        claims,
+        Action(
+            "app",
+            f"Set a timeout of {say_ms(2.0 * limit)} on the call with a fallback answer or model.",
+            "Remove the timeout again.",
+            fix,
+        ),
         headline=f"{say_ratio(share)} of the calls take {float(np.median(found.now_ms[late]) / np.median(found.before_ms)):.0f} times as long as usual, "
         f"scattered over the window (dispersion {gathered:.1f}), {ratio:.2f} times the former median for the rest",
         because=f"{say_ratio(share)} of the provider's calls take {say_ms(float(np.median(found.now_ms[late])))} instead of "
         f"{say_ms(float(np.median(found.before_ms)))}, at random",
         evidence={
-            "spike_ratio": share, "spike_ms": float(np.median(found.now_ms[late])), "usual_ms": float(np.median(found.before_ms)),
-            "dispersion": gathered, "median_ratio": ratio, "pace_ratio": pace, "share_of_slow": part},
-        weight=0.95, among=np.flatnonzero(case.breaching & hit), why_no_service="the spikes are the provider's")
+            "spike_ratio": share,
+            "spike_ms": float(np.median(found.now_ms[late])),
+            "usual_ms": float(np.median(found.before_ms)),
+            "dispersion": gathered,
+            "median_ratio": ratio,
+            "pace_ratio": pace,
+            "share_of_slow": part,
+        },
+        weight=0.95,
+        among=np.flatnonzero(case.breaching & hit),
+        why_no_service="the spikes are the provider's",
+    )
 
 
 def _follow(case: Case, found: Outside, late: BoolArray) -> Odds | None:
@@ -153,18 +226,30 @@ class Whose(NamedTuple):
 def _whose(case: Case, found: Outside, late: BoolArray) -> Whose | None:
     """Return whom late calls strike and whom they spare, None where they strike all tenants alike within chance, or nobody says who asks."""
     mine = dict(zip(case.rows["trace_key"].to_list(), case.rows["tenant"].to_list(), strict=True))
-    told = pl.DataFrame({"tenant": [mine.get(key) for key in found.keys.view(np.uint64).tolist()], "late": late}, schema_overrides={"tenant": pl.String})
+    told = pl.DataFrame(
+        {"tenant": [mine.get(key) for key in found.keys.view(np.uint64).tolist()], "late": late},
+        schema_overrides={"tenant": pl.String},
+    )
     usual = float(late.mean())
-    sides = told.drop_nulls("tenant").group_by("tenant").agg(pl.len().alias("n"), pl.col("late").mean().alias("share")).filter(
-        pl.col("n") * usual >= LEAST_EXPECTED).sort("share", "tenant")
+    sides = (
+        told.drop_nulls("tenant")
+        .group_by("tenant")
+        .agg(pl.len().alias("n"), pl.col("late").mean().alias("share"))
+        .filter(pl.col("n") * usual >= LEAST_EXPECTED)
+        .sort("share", "tenant")
+    )
     free = sides.height - 1
     if free < 1:
         return None
     n, shares = sides["n"].to_numpy().astype(np.float64), sides["share"].to_numpy()
     squares = float((n * (shares - usual) ** 2).sum()) / (usual * (1.0 - usual))
-    if deviations(squares, free) < CLEAR or (shares[-1] < PREFERRED * usual and shares[0] * PREFERRED > usual):
+    if deviations(squares, free) < CLEAR or (
+        shares[-1] < PREFERRED * usual and shares[0] * PREFERRED > usual
+    ):
         return None
-    return Whose(str(sides["tenant"][-1]), float(shares[-1]), str(sides["tenant"][0]), float(shares[0]))
+    return Whose(
+        str(sides["tenant"][-1]), float(shares[-1]), str(sides["tenant"][0]), float(shares[0])
+    )
 
 
 def deviations(squares: float, free: int) -> float:
@@ -181,7 +266,10 @@ def _pace(case: Case, found: Outside, late: BoolArray) -> float | None:
     keys = pl.Series(found.keys[late].view(np.uint64)).cast(case.calls.frame["trace_key"].dtype)
     theirs = case.calls.frame["trace_key"].is_in(keys.implode()).to_numpy()
     pace = case.calls.of("tpot_ms")
-    sides = [pace[side & known(pace) & ~case.calls.has_engine & case.calls.writers] for side in (theirs, ~theirs)]
+    sides = [
+        pace[side & known(pace) & ~case.calls.has_engine & case.calls.writers]
+        for side in (theirs, ~theirs)
+    ]
     if min(len(side) for side in sides) < MIN_BREACHING:
         return None
     return float(np.median(sides[0]) / max(float(np.median(sides[1])), 1e-3))

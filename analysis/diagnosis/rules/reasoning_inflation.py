@@ -48,11 +48,26 @@ MIN_N: Final = 5
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return the longer reasoning with its bound, None when reasoning did not grow or does not explain the excess."""
     # Many senders tell of thought only where there was some.
-    told = [rows.filter(pl.col("output_tokens") > 0).with_columns(pl.col("reasoning_tokens").fill_null(0)) for rows in (case.slow, case.reference)]
+    told = [
+        rows.filter(pl.col("output_tokens") > 0).with_columns(
+            pl.col("reasoning_tokens").fill_null(0)
+        )
+        for rows in (case.slow, case.reference)
+    ]
     unsaid = _unsaid(case)
-    if unsaid is not None or min(rows.height for rows in told) < MIN_N or case.slow["reasoning_tokens"].count() < MIN_N:
+    if (
+        unsaid is not None
+        or min(rows.height for rows in told) < MIN_N
+        or case.slow["reasoning_tokens"].count() < MIN_N
+    ):
         return unsaid
-    (r1, n1), (r0, n0) = ((float(rows["reasoning_tokens"].to_numpy().mean()), float(rows["output_tokens"].to_numpy().mean())) for rows in told)
+    (r1, n1), (r0, n0) = (
+        (
+            float(rows["reasoning_tokens"].to_numpy().mean()),
+            float(rows["output_tokens"].to_numpy().mean()),
+        )
+        for rows in told
+    )
     rise = r1 / n1 - r0 / n0
     thought = thought_part(case)
     if thought == 0.0 and (r1 <= r0 or (rise < MIN_SHARE_RISE and (r1 - r0) < 0.5 * (n1 - n0))):
@@ -61,7 +76,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     token_ms = _token_ms(case, stage)
     # What all think more keeps the engine busy: who waits for it need not think himself.
     claims = {name: thought * ms for name, ms in knock_on(case, "output").items()}
-    claims[stage] = min(case.excess_ms(stage), claims.get(stage, 0.0) + max(0.0, r1 - r0) * token_ms)
+    claims[stage] = min(
+        case.excess_ms(stage), claims.get(stage, 0.0) + max(0.0, r1 - r0) * token_ms
+    )
     if not enough(case, claims):
         return None
     few = too_few_breaches(case)
@@ -70,21 +87,46 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     reasoning = case.rows["reasoning_tokens"].fill_null(0).to_numpy().astype(np.float64)
     limit = max(1.0, r0)
     fix = bound_fix(
-        case, "reasoning_effort", f"Limit reasoning to {limit:,.0f} tokens",
+        case,
+        "reasoning_effort",
+        f"Limit reasoning to {limit:,.0f} tokens",
         "Set the reasoning effort one step lower or give a thinking budget; send only hard questions to the reasoning model.",
         "answers stay good enough with less thought (engine time that this frees is not counted)",
-        np.minimum(case.spent(stage), np.maximum(reasoning - limit, 0.0) * token_ms), cost={"limited_ratio": float((reasoning > limit).mean())},
-        whatif="reasoning_effort", parameters={"factor": round(float(np.minimum(reasoning, limit).sum() / max(reasoning.sum(), 1.0)), 3)})
+        np.minimum(case.spent(stage), np.maximum(reasoning - limit, 0.0) * token_ms),
+        cost={"limited_ratio": float((reasoning > limit).mean())},
+        whatif="reasoning_effort",
+        parameters={
+            "factor": round(
+                float(np.minimum(reasoning, limit).sum() / max(reasoning.sum(), 1.0)), 3
+            )
+        },
+    )
     return named(
-        case, RULE, stage, claims,
-        Action("app", "Set the reasoning effort to low on interactive routes.", "Restore the former effort.", fix, 600),
+        case,
+        RULE,
+        stage,
+        claims,
+        Action(
+            "app",
+            "Set the reasoning effort to low on interactive routes.",
+            "Restore the former effort.",
+            fix,
+            600,
+        ),
         headline=f"slow requests think for {r1:,.0f} tokens ({say_ratio(r1 / n1)} of their output), {case.tail.reference} ones for {r0:,.0f} "
         f"({say_ratio(r0 / n0)}); the difference takes {say_ms((r1 - r0) * token_ms)}",
         because=f"the model thinks for {r1:,.0f} tokens instead of {r0:,.0f}",
         evidence={
-            "reasoning_tokens_slow": r1, "reasoning_tokens_reference": r0, "output_tokens_slow": n1, "output_tokens_reference": n0,
-            "reasoning_share_slow": r1 / n1, "reasoning_share_reference": r0 / n0, "token_ms": token_ms},
-        weight=0.97)
+            "reasoning_tokens_slow": r1,
+            "reasoning_tokens_reference": r0,
+            "output_tokens_slow": n1,
+            "output_tokens_reference": n0,
+            "reasoning_share_slow": r1 / n1,
+            "reasoning_share_reference": r0 / n0,
+            "token_ms": token_ms,
+        },
+        weight=0.97,
+    )
 
 
 def _unsaid(case: Case) -> Diagnosis | NotEnoughData | None:
@@ -100,17 +142,36 @@ def _unsaid(case: Case) -> Diagnosis | NotEnoughData | None:
         return few
     usual = case.tail.reference_ms.get("first_token", 0.0)
     fix = bound_fix(
-        case, "reasoning_effort", "Limit reasoning to what it was",
+        case,
+        "reasoning_effort",
+        "Limit reasoning to what it was",
         "Set the reasoning effort one step lower or give a thinking budget; record reasoning tokens to see what it takes.",
-        "answers stay good enough with less thought", np.maximum(case.spent("first_token") - usual, 0.0))
+        "answers stay good enough with less thought",
+        np.maximum(case.spent("first_token") - usual, 0.0),
+    )
     answer = named(
-        case, RULE, "first_token", claims,
-        Action("app", "Set the reasoning effort to low on interactive routes.", "Restore the former effort.", fix, 600),
+        case,
+        RULE,
+        "first_token",
+        claims,
+        Action(
+            "app",
+            "Set the reasoning effort to low on interactive routes.",
+            "Restore the former effort.",
+            fix,
+            600,
+        ),
         headline=f"slow requests count {found.slow:,.0f} output tokens, {case.tail.reference} ones {found.reference:,.0f}, and {found.added:,.0f} of the "
         f"difference do not fit after the first visible token: they take {say_ms(found.added * found.token_ms)} before it",
         because=f"the model writes {found.added:,.0f} tokens more before the first visible one, which nothing but thought is (reasoning tokens are not told)",
-        evidence={"output_tokens_slow": found.slow, "output_tokens_reference": found.reference, "unsaid_tokens": found.added, "token_ms": found.token_ms},
-        weight=0.9)
+        evidence={
+            "output_tokens_slow": found.slow,
+            "output_tokens_reference": found.reference,
+            "unsaid_tokens": found.added,
+            "token_ms": found.token_ms,
+        },
+        weight=0.9,
+    )
     return replace(answer, brings=frozenset({"long_outputs"}))
 
 
@@ -118,10 +179,21 @@ def _token_ms(case: Case, stage: str) -> float:
     """Time of a token of thought: the slope of the stage's time over them within the slow and within the reference requests, but no less than the usual time
     per token (or the slope over all tokens). The caller's own time per token spreads what came after the thought over all of the tokens."""
     column = f"ttft_{stage}_ms" if case.times.path == "ttft" else f"{stage}_ms"
-    thought = [rows.select("reasoning_tokens", column).drop_nulls().to_numpy().astype(np.float64) for rows in (case.slow, case.reference)]
+    thought = [
+        rows.select("reasoning_tokens", column).drop_nulls().to_numpy().astype(np.float64)
+        for rows in (case.slow, case.reference)
+    ]
     pace = slope_within([(side[:, 0], side[:, 1]) for side in thought])
     usual = case.reference["tpot_ms"].drop_nulls().to_numpy()
     if len(usual) >= MIN_N and stage != "generation":
         return max(pace, float(np.median(usual)))
-    both = pl.concat([rows.select("output_tokens", column).drop_nulls() for rows in (case.slow, case.reference)])
-    return max(pace, slope(both["output_tokens"].to_numpy().astype(np.float64), both[column].to_numpy().astype(np.float64)))
+    both = pl.concat(
+        [rows.select("output_tokens", column).drop_nulls() for rows in (case.slow, case.reference)]
+    )
+    return max(
+        pace,
+        slope(
+            both["output_tokens"].to_numpy().astype(np.float64),
+            both[column].to_numpy().astype(np.float64),
+        ),
+    )

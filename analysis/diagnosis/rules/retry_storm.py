@@ -41,7 +41,13 @@ from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.demand import MIN_GROWTH, token_costs
 from overrun.analysis.evidence.prefill import asked_again_for_it, spread
-from overrun.analysis.evidence.repeated_calls import MIN_AMPLIFICATION, MIN_RISE, Attempts, amplification, attempts
+from overrun.analysis.evidence.repeated_calls import (
+    MIN_AMPLIFICATION,
+    MIN_RISE,
+    Attempts,
+    amplification,
+    attempts,
+)
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
@@ -57,11 +63,17 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the storm, None when calls are not repeated more than before, or only after errors."""
     while_slow, before = amplification(case)
     if while_slow < MIN_AMPLIFICATION or while_slow - before < MIN_RISE:
-        return RuledOut(what=RULE, figure=f"{while_slow:.2f} attempts a question, {before:.2f} before") if len(case.calls) else None
+        return (
+            RuledOut(what=RULE, figure=f"{while_slow:.2f} attempts a question, {before:.2f} before")
+            if len(case.calls)
+            else None
+        )
     now = attempts(case.calls)
     refused = float(now.after_error[now.repeat].mean())
     lost = _lost_ms(case.calls, now)
-    mean_lost = float(np.mean([lost.get(key, 0.0) for key in case.slow["trace_key"].to_list()] or [0.0]))
+    mean_lost = float(
+        np.mean([lost.get(key, 0.0) for key in case.slow["trace_key"].to_list()] or [0.0])
+    )
     claims = _claims(case, mean_lost, _part(case, while_slow / before))
     if not enough(case, claims) or refused > MOST_AFTER_ERROR:
         return None
@@ -70,23 +82,42 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return few
     lag = lag_correlation(case.calls, now)
     fix = bound_fix(
-        case, "retries_on_error", "Retry on errors only, within a budget",
+        case,
+        "retries_on_error",
+        "Retry on errors only, within a budget",
         "Retry 429 and 5xx only, at most 10 % of requests, with back-off min(2^n + U(0, 1), 60) s; drop retries on a slow first token, or hedge once "
         "and cancel the loser. Cancel the abandoned call so that the engine stops.",
         "the first attempt answers as fast as the last one did, and the far side as fast as before",
         _saved_ms(case, claims, lost),
-        whatif="retries", parameters={"policy": "on_error"})
+        whatif="retries",
+        parameters={"policy": "on_error"},
+    )
     stage = case.worst(*STAGES)
     answer = named(
-        case, RULE, stage, claims,
-        Action("app", "Switch retries on slowness off (raise the client's read timeout), keep those on errors.", "Restore the former timeout.", fix),
+        case,
+        RULE,
+        stage,
+        claims,
+        Action(
+            "app",
+            "Switch retries on slowness off (raise the client's read timeout), keep those on errors.",
+            "Restore the former timeout.",
+            fix,
+        ),
         headline=f"{while_slow:.2f} attempts a question while requests are slow, {before:.2f} before; {say_ratio(1.0 - refused)} of the repeats followed no "
         f"refusal, and slow requests lost {say_ms(mean_lost)} with attempts that they gave up",
         because=f"calls are tried {while_slow:.2f} times, mostly because the first attempt was slow",
         evidence={
-            "amplification_now": while_slow, "amplification_before": before, "repeats": int(now.repeat.sum()), "after_error_ratio": refused,
-            "lost_ms": mean_lost, "lag_correlation": lag},
-        weight=0.95 * (FED if _fed(case) else 1.0), amplifier=True)
+            "amplification_now": while_slow,
+            "amplification_before": before,
+            "repeats": int(now.repeat.sum()),
+            "after_error_ratio": refused,
+            "lost_ms": mean_lost,
+            "lag_correlation": lag,
+        },
+        weight=0.95 * (FED if _fed(case) else 1.0),
+        amplifier=True,
+    )
     # Behind one's own repeats calls wait at the far side as well.
     return replace(answer, brings=frozenset({"provider_queueing"}))
 
@@ -96,7 +127,9 @@ def _fed(case: Case) -> bool:
     grown = case.demand
     if grown is None or grown.growth <= 1.0:
         return False
-    return grown.growth ** (grown.input + grown.cache + grown.output) >= MIN_GROWTH or asked_again_for_it(case, grown)
+    return grown.growth ** (
+        grown.input + grown.cache + grown.output
+    ) >= MIN_GROWTH or asked_again_for_it(case, grown)
 
 
 def _part(case: Case, more: float) -> float:
@@ -106,7 +139,10 @@ def _part(case: Case, more: float) -> float:
     """
     if case.calls_before is None or case.baseline is None:
         return 0.0
-    before, slow = (side.where(side.of("engine_alone") != 1.0) for side in (case.calls_before, case.calls.beside(case.slow_calls)))
+    before, slow = (
+        side.where(side.of("engine_alone") != 1.0)
+        for side in (case.calls_before, case.calls.beside(case.slow_calls))
+    )
     costs = token_costs(case.calls_before, case.calls)
     each = [_work(side, *costs) for side in (before, slow)]
     if min(len(before), len(slow)) < MIN_CALLS or not each[0] or not each[1]:
@@ -150,14 +186,18 @@ def _saved_ms(case: Case, claims: Mapping[str, float], lost: Mapping[int, float]
     if len(others) >= MIN_CALLS:
         part = sum(claims.values()) / max(case.excess_ms(*claims), 1e-9)
         rank = (np.argsort(np.argsort(spent[slow])) + 0.5) / len(slow)
-        saved[slow] = np.maximum(saved[slow], min(1.0, part) * (spent[slow] - np.quantile(spent[others], rank)))
+        saved[slow] = np.maximum(
+            saved[slow], min(1.0, part) * (spent[slow] - np.quantile(spent[others], rank))
+        )
     least: FloatArray = np.minimum(saved, spent)
     return least
 
 
 def _lost_ms(calls: Calls, found: Attempts) -> dict[int, float]:
     """Per request (trace key), the time between its first attempt and its last one."""
-    frame = pl.DataFrame({"key": calls.frame["trace_key"], "ms": np.where(found.repeat, found.after_ms, 0.0)})
+    frame = pl.DataFrame(
+        {"key": calls.frame["trace_key"], "ms": np.where(found.repeat, found.after_ms, 0.0)}
+    )
     return dict(frame.group_by("key").agg(pl.col("ms").fill_nan(0.0).sum()).iter_rows())
 
 

@@ -35,7 +35,14 @@ import polars as pl
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.span_tree import GAP_MS, MOST_TRACES, Tree, siblings
-from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
+from overrun.analysis.words.finding import (
+    Diagnosis,
+    NotEnoughData,
+    RuledOut,
+    printable,
+    say_ms,
+    say_ratio,
+)
 
 RULE: Final = "sequential_calls"
 STAGES: Final = ("retrieval", "tool")
@@ -56,16 +63,28 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     told = case.tree_before is not None and len(case.tree_before) > 0
     # Several stores asked for one question are siblings of several names: that they could run side by side, only a time in which they did can tell.
-    rows = [one for mixed in (False, True)[: 1 + told] for one in _rows(case.slow_tree, case.tree_before, stage, told, mixed)]
+    rows = [
+        one
+        for mixed in (False, True)[: 1 + told]
+        for one in _rows(case.slow_tree, case.tree_before, stage, told, mixed)
+    ]
     if not told:
         # Where nothing older tells, requests of the same time do in which they run side by side.
-        rows += [one for mixed in (False, True) for one in _rows(case.slow_tree, case.usual_tree, stage, True, mixed) if one.changed]
+        rows += [
+            one
+            for mixed in (False, True)
+            for one in _rows(case.slow_tree, case.usual_tree, stage, True, mixed)
+            if one.changed
+        ]
     if not rows:
         return None
     held = next((one for one in rows if one.changed), None)
     if held is None:
         said = f", {say_ratio(rows[0].before)} before" if rows[0].before is not None else ""
-        return RuledOut(what=RULE, figure=f"calls of {printable(rows[0].operation)} run in a row in {say_ratio(rows[0].now)} of the slow requests{said}")
+        return RuledOut(
+            what=RULE,
+            figure=f"calls of {printable(rows[0].operation)} run in a row in {say_ratio(rows[0].now)} of the slow requests{said}",
+        )
     operation, now, row_now, row_before = held.operation, held.groups, held.now, held.before
     gain = case.slow_tree.per_request(now, "gain_ms", case.slow["trace_key"])
     claims = {stage: float(gain.mean())}
@@ -74,29 +93,57 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     few = too_few_breaches(case)
     if few is not None:
         return few
-    every = _groups(case.tree, stage, inside=told or held.before is not None, mixed=held.mixed).filter((pl.col("operation") == operation) & pl.col("in_row"))
+    every = _groups(
+        case.tree, stage, inside=told or held.before is not None, mixed=held.mixed
+    ).filter((pl.col("operation") == operation) & pl.col("in_row"))
     every = every.with_columns(pl.col("gain_ms") * held.part)
     name = printable(operation.partition("/")[2])
     n = float(now["n"].to_numpy().mean())
     fix = bound_fix(
-        case, "fan_out", f"Run the {n:.0f} calls of {name} at the same time",
+        case,
+        "fan_out",
+        f"Run the {n:.0f} calls of {name} at the same time",
         f"Start them together (asyncio.gather, a thread pool), each with a timeout and a partial result; {say_ms(float(now['sum_ms'].to_numpy().mean()))} in a "
         f"row are {say_ms(float(now['longest_ms'].to_numpy().mean()))} side by side.",
         "none of them needs another one's answer, and more of them at a time are not slower",
-        np.minimum(case.tree.per_request(every, "gain_ms", case.rows["trace_key"]), case.spent(stage)), whatif="fan_out",
-        parameters={"stage": stage})
+        np.minimum(
+            case.tree.per_request(every, "gain_ms", case.rows["trace_key"]), case.spent(stage)
+        ),
+        whatif="fan_out",
+        parameters={"stage": stage},
+    )
     found = named(
-        case, RULE, stage, claims,
-        Action("app", "Roll back the change that put them in a row, or call only the first one on interactive routes.", "Call all of them again.", fix),
+        case,
+        RULE,
+        stage,
+        claims,
+        Action(
+            "app",
+            "Roll back the change that put them in a row, or call only the first one on interactive routes.",
+            "Call all of them again.",
+            fix,
+        ),
         headline=f"{n:.1f} calls of {name} run one after the other in {say_ratio(row_now)} of the slow requests"
         f"{f' ({say_ratio(row_before)} {case.when})' if row_before is not None else ''}; side by side they would save {say_ms(float(gain.mean()))}",
         because=f"{n:.0f} calls of {name} run in a row instead of side by side",
         evidence={
-            "operation": printable(operation), "calls": n, "in_row_now": row_now, "in_row_before": row_before if told else None,
-            "sum_ms": float(now["sum_ms"].to_numpy().mean()), "longest_ms": float(now["longest_ms"].to_numpy().mean()), "gain_ms": float(gain.mean())},
-        weight=0.97 if row_before is not None else 0.9, service=printable(operation.partition("/")[0]))
+            "operation": printable(operation),
+            "calls": n,
+            "in_row_now": row_now,
+            "in_row_before": row_before if told else None,
+            "sum_ms": float(now["sum_ms"].to_numpy().mean()),
+            "longest_ms": float(now["longest_ms"].to_numpy().mean()),
+            "gain_ms": float(gain.mean()),
+        },
+        weight=0.97 if row_before is not None else 0.9,
+        service=printable(operation.partition("/")[0]),
+    )
     # A stage that takes long because its calls stand in a row has no slow dependency besides.
-    return replace(found, brings=frozenset({"slow_dependency"})) if claims[stage] > MOSTLY * case.excess_ms(stage) else found
+    return (
+        replace(found, brings=frozenset({"slow_dependency"}))
+        if claims[stage] > MOSTLY * case.excess_ms(stage)
+        else found
+    )
 
 
 @dataclass(frozen=True)
@@ -123,14 +170,33 @@ def _rows(slow: Tree, others: Tree | None, stage: str, inside: bool, mixed: bool
     """The operation whose calls in a row cost the slow requests most, of calls of several operations the few that do. These may need one another in part (an
     embedding before the searches): what runs side by side in the `others` (the baseline, usual requests) is what can."""
     every = _groups(slow, stage, inside=inside, mixed=mixed)
-    costly = every.group_by("operation").agg(pl.col("gain_ms").sum()).sort("gain_ms", "operation", descending=[True, False])["operation"]
+    costly = (
+        every.group_by("operation")
+        .agg(pl.col("gain_ms").sum())
+        .sort("gain_ms", "operation", descending=[True, False])["operation"]
+    )
     usual, found = _groups(others, stage, inside=inside, mixed=mixed), []
     for operation in costly[: MOST_MIXED if mixed else 1]:
         now, before = (side.filter(pl.col("operation") == operation) for side in (every, usual))
-        overlap, shorter = (float(ms.to_numpy().sum()) for ms in (before["overlap_ms"], before["sum_ms"] - before["longest_ms"]))
+        overlap, shorter = (
+            float(ms.to_numpy().sum())
+            for ms in (before["overlap_ms"], before["sum_ms"] - before["longest_ms"])
+        )
         part = overlap / max(shorter, 1e-3) if mixed and before.height else 1.0
-        rows = (float(side["in_row"].to_numpy().mean()) if side.height else None for side in (now, before))
-        found.append(_Rows(operation, now.with_columns(pl.col("gain_ms") * part), next(rows) or 0.0, next(rows), part, mixed))
+        rows = (
+            float(side["in_row"].to_numpy().mean()) if side.height else None
+            for side in (now, before)
+        )
+        found.append(
+            _Rows(
+                operation,
+                now.with_columns(pl.col("gain_ms") * part),
+                next(rows) or 0.0,
+                next(rows),
+                part,
+                mixed,
+            )
+        )
     return found
 
 
@@ -139,11 +205,15 @@ def _groups(tree: Tree | None, stage: str, *, inside: bool, mixed: bool = False)
 
     Those `inside` of a span of the same stage (a chain of retrievers) count where a baseline tells whether they ran side by side before."""
     if tree is None or not len(tree):
-        figures: dict[str, pl.DataType] = {name: pl.Float64() for name in ("gain_ms", "overlap_ms", "sum_ms", "longest_ms")}
+        figures: dict[str, pl.DataType] = {
+            name: pl.Float64() for name in ("gain_ms", "overlap_ms", "sum_ms", "longest_ms")
+        }
         return pl.DataFrame(schema={"operation": pl.String(), "in_row": pl.Boolean(), **figures})
     groups = siblings(tree, (stage,), inside=inside, mixed=mixed).filter(~pl.col("waits"))
     shorter = pl.col("sum_ms") - pl.col("longest_ms")
     pause = (pl.col("whole_ms") - pl.col("sum_ms")) / (pl.col("n") - 1)
     return groups.with_columns(
-        in_row=(pl.col("overlap_ms") < SIDE_BY_SIDE * shorter) & (pause < GAP_MS + 0.2 * pl.col("longest_ms")),
-        gain_ms=pl.min_horizontal(shorter, (pl.col("whole_ms") - pl.col("longest_ms")).clip(0.0)))
+        in_row=(pl.col("overlap_ms") < SIDE_BY_SIDE * shorter)
+        & (pause < GAP_MS + 0.2 * pl.col("longest_ms")),
+        gain_ms=pl.min_horizontal(shorter, (pl.col("whole_ms") - pl.col("longest_ms")).clip(0.0)),
+    )

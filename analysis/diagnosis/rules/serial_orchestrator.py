@@ -37,7 +37,14 @@ from overrun.analysis.evidence.handed_over import handed_over
 from overrun.analysis.evidence.overlap import Flow
 from overrun.analysis.evidence.span_tree import longest_hole
 from overrun.analysis.words.arrays import FloatArray
-from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
+from overrun.analysis.words.finding import (
+    Diagnosis,
+    NotEnoughData,
+    RuledOut,
+    printable,
+    say_ms,
+    say_ratio,
+)
 
 RULE: Final = "serial_orchestrator"
 STAGES: Final = ("other", "prompt")
@@ -51,68 +58,114 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     claims = {name: case.excess_ms(name) for name in STAGES}
     if not enough(case, claims):
         return None
-    since = case.rows.with_columns(own=pl.Series(case.spent("other") + case.spent("prompt"))).filter(
-        pl.col("start_us") >= int(case.period.start.timestamp() * 1e6))
+    since = case.rows.with_columns(
+        own=pl.Series(case.spent("other") + case.spent("prompt"))
+    ).filter(pl.col("start_us") >= int(case.period.start.timestamp() * 1e6))
     own, now = since["own"].to_numpy(), sum(case.tail.tail_ms.get(name, 0.0) for name in STAGES)
     if len(own) < MIN_N:
-        return NotEnoughData(f"{len(own)} requests since the onset, {MIN_N} are needed to compare own time with load")
+        return NotEnoughData(
+            f"{len(own)} requests since the onset, {MIN_N} are needed to compare own time with load"
+        )
     behind = came_before(_in_process(since, case.calls), now / 2_000.0)
     by_load = max(rank_correlation(own, in_flight(since)), rank_correlation(own, behind))
-    by_input = rank_correlation(own, since["input_tokens"].fill_null(0).to_numpy().astype(np.float64))
+    by_input = rank_correlation(
+        own, since["input_tokens"].fill_null(0).to_numpy().astype(np.float64)
+    )
     if by_load < MIN_CORRELATION:
-        return RuledOut(what=RULE, figure=f"own time follows the requests in flight by {by_load:.2f}")
+        return RuledOut(
+            what=RULE, figure=f"own time follows the requests in flight by {by_load:.2f}"
+        )
     if handed_over(case):
-        return RuledOut(what=RULE, figure="calls begin in the moment in which others end: they wait for a place, not for the application's own work")
+        return RuledOut(
+            what=RULE,
+            figure="calls begin in the moment in which others end: they wait for a place, not for the application's own work",
+        )
     few = too_few_breaches(case)
     if few is not None:
         return few
     if case.thinned:
-        return NotEnoughData(f"{say_ratio(case.kept)} of the requests are stored: whether own time follows those in flight, or calls wait for a place that "
-                             "another one has, cannot be told; keep every trace for some minutes")
+        return NotEnoughData(
+            f"{say_ratio(case.kept)} of the requests are stored: whether own time follows those in flight, or calls wait for a place that "
+            "another one has, cannot be told; keep every trace for some minutes"
+        )
     hole = longest_hole(case.slow_tree)
     where = f" before {printable(hole[1])}" if hole else ""
     usual = sum(case.tail.reference_ms.get(name, 0.0) for name in STAGES)
     service = printable(case.slow["service"].value_counts(sort=True)["service"][0])
     fix = bound_fix(
-        case, "workers", f"Let {service} work on several requests at a time",
+        case,
+        "workers",
+        f"Let {service} work on several requests at a time",
         f"Run one worker process per core (uvicorn --workers, gunicorn -w), and move the CPU work{where} off the event loop (run_in_executor with a process "
         "pool; fast tokenisers release the lock).",
-        "own work no longer waits for other requests", np.maximum(sum(case.spent(name) for name in STAGES) - usual, 0.0))
+        "own work no longer waits for other requests",
+        np.maximum(sum(case.spent(name) for name in STAGES) - usual, 0.0),
+    )
     return named(
-        case, RULE, stage, claims,
-        Action("app", f"Start more instances of {service}, so that fewer requests share a process.", "Stop the extra instances.", fix),
+        case,
+        RULE,
+        stage,
+        claims,
+        Action(
+            "app",
+            f"Start more instances of {service}, so that fewer requests share a process.",
+            "Stop the extra instances.",
+            fix,
+        ),
         headline=f"{service} itself takes {say_ms(now)} of a slow request{where}, {say_ms(usual)} of a {case.tail.reference} one, and more the more "
         f"requests are in flight (rank correlation {by_load:.2f})",
         because=f"{service} does its own work one request at a time{where}: {say_ms(now)} instead of {say_ms(usual)}",
         evidence={
-            "own_ms_slow": now, "own_ms_reference": usual, "load_correlation": by_load, "input_correlation": by_input,
-            "before": hole[1] if hole else None},
-        weight=0.92, service=service)
+            "own_ms_slow": now,
+            "own_ms_reference": usual,
+            "load_correlation": by_load,
+            "input_correlation": by_input,
+            "before": hole[1] if hole else None,
+        },
+        weight=0.92,
+        service=service,
+    )
 
 
 def _in_process(rows: pl.DataFrame, calls: Calls) -> pl.DataFrame:
     """Return the requests with the service and instance that made their model calls, where calls tell: a gateway before it is no process of the application."""
-    callers = calls.frame.filter(pl.col("engine_alone").fill_null(0) != 1).drop_nulls("instance").group_by("trace_key").agg(
-        pl.col("service", "instance").sort_by("start_s").first().name.prefix("caller_"))
+    callers = (
+        calls.frame.filter(pl.col("engine_alone").fill_null(0) != 1)
+        .drop_nulls("instance")
+        .group_by("trace_key")
+        .agg(pl.col("service", "instance").sort_by("start_s").first().name.prefix("caller_"))
+    )
     return rows.join(callers, on="trace_key", how="left", maintain_order="left").with_columns(
-        service=pl.coalesce("caller_service", "service"), instance=pl.coalesce("caller_instance", "instance"))
+        service=pl.coalesce("caller_service", "service"),
+        instance=pl.coalesce("caller_instance", "instance"),
+    )
 
 
 def came_before(rows: pl.DataFrame, seconds: float) -> FloatArray:
     """Return how many requests of the same service and instance started within so many seconds before each, shape (n,)."""
     start, out = rows["start_us"].to_numpy() / 1e6, np.zeros(rows.height)
-    group = (rows["service"].fill_null("") + "/" + rows["instance"].fill_null("")).rank("dense").to_numpy()
+    group = (
+        (rows["service"].fill_null("") + "/" + rows["instance"].fill_null(""))
+        .rank("dense")
+        .to_numpy()
+    )
     for one in np.unique(group):
         theirs = start[group == one]
         ordered = np.sort(theirs)
-        out[group == one] = np.searchsorted(ordered, theirs) - np.searchsorted(ordered, theirs - seconds)
+        out[group == one] = np.searchsorted(ordered, theirs) - np.searchsorted(
+            ordered, theirs - seconds
+        )
     return out
 
 
 def in_flight(rows: pl.DataFrame) -> FloatArray:
     """Return how many requests of the same service and instance were in flight within half a second around each start, shape (n,)."""
     start, end = rows["start_us"].to_numpy() / 1e6, rows["end_us"].to_numpy() / 1e6
-    group = (rows["service"].fill_null("") + "/" + rows["instance"].fill_null("")).rank("dense").to_numpy()
+    group = (
+        (rows["service"].fill_null("") + "/" + rows["instance"].fill_null(""))
+        .rank("dense")
+        .to_numpy()
+    )
     out = np.zeros(rows.height)
     for one in np.unique(group):
         mine = group == one

@@ -34,7 +34,16 @@ from overrun.analysis.diagnosis.rule_answer import Action, clipped, dominated, e
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.numbers.budget import GROUP_OF
 from overrun.analysis.words.arrays import FloatArray
-from overrun.analysis.words.finding import MIN_DOMINATED, Diagnosis, Fix, NotEnoughData, Owner, printable, say_limits, say_ms
+from overrun.analysis.words.finding import (
+    MIN_DOMINATED,
+    Diagnosis,
+    Fix,
+    NotEnoughData,
+    Owner,
+    printable,
+    say_limits,
+    say_ms,
+)
 
 RULE: Final = "slow_dependency"
 # What to change, per stage this rule may name.
@@ -52,8 +61,17 @@ _OWNER: Final[dict[str, Owner]] = {"network": "platform"}
 
 def diagnose(case: Case) -> list[Diagnosis] | NotEnoughData | None:
     """Return the slow stages with their gain, None when no such stage explains enough of the excess."""
-    stages = [stage for stage in _ADVICE if enough(case, {stage: case.excess_ms(stage)}) or dominated(case, stage) >= MIN_DOMINATED]
-    stages = [stage for stage in stages if case.excess_ms(stage) > 0.0 and (case.tail.reference == "baseline" or _over_budget(case, stage))]
+    stages = [
+        stage
+        for stage in _ADVICE
+        if enough(case, {stage: case.excess_ms(stage)}) or dominated(case, stage) >= MIN_DOMINATED
+    ]
+    stages = [
+        stage
+        for stage in stages
+        if case.excess_ms(stage) > 0.0
+        and (case.tail.reference == "baseline" or _over_budget(case, stage))
+    ]
     if not stages:
         return None
     few = too_few_breaches(case)
@@ -70,25 +88,38 @@ def _diagnosis(case: Case, stage: str) -> Diagnosis:
     operation = f"{printable(spender[1])} in {printable(spender[0])}" if spender else "it"
     who = f"{stage} ({printable(spender[1])} in {printable(spender[0])})" if spender else stage
     return named(
-        case, RULE, stage, {stage: case.excess_ms(stage)},
+        case,
+        RULE,
+        stage,
+        {stage: case.excess_ms(stage)},
         Action(
-            _OWNER.get(stage, "app"), f"Set a timeout of {say_limits(limits_ms)} on {stage} and go on without its result.",
-            "Remove the timeout again; nothing is stored.", _fix(case, stage, who, limits_ms)),
+            _OWNER.get(stage, "app"),
+            f"Set a timeout of {say_limits(limits_ms)} on {stage} and go on without its result.",
+            "Remove the timeout again; nothing is stored.",
+            _fix(case, stage, who, limits_ms),
+        ),
         headline=f"{who} takes {say_ms(tail_ms)} in slow and {say_ms(usual_ms)} in {case.tail.reference} requests"
         + (f", where its budget is {say_ms(meant_ms)}" if always else ""),
-        because=f"{operation} takes {say_ms(tail_ms)} where " + (
-            f"its budget is {say_ms(meant_ms)}" if always else f"{case.tail.reference} requests need {say_ms(usual_ms)}"),
+        because=f"{operation} takes {say_ms(tail_ms)} where "
+        + (
+            f"its budget is {say_ms(meant_ms)}"
+            if always
+            else f"{case.tail.reference} requests need {say_ms(usual_ms)}"
+        ),
         evidence={
             "tail_ms": tail_ms,
             "reference_ms": usual_ms,
-            "budget_ms": float(np.broadcast_to(limits_ms, len(case.values))[case.tail.tail_index].mean()),
+            "budget_ms": float(
+                np.broadcast_to(limits_ms, len(case.values))[case.tail.tail_index].mean()
+            ),
             "operation": printable(spender[1]) if spender else None,
         },
         # What is slow for a reason that another rule knows (its calls in a row, its new model) is named by that rule.
         weight=0.75,
         dominates=dominated(case, stage),
         service=printable(spender[0]) if spender else None,
-        why_no_service=f"no span of stage {stage} was found in the exemplar traces")
+        why_no_service=f"no span of stage {stage} was found in the exemplar traces",
+    )
 
 
 def _over_budget(case: Case, stage: str) -> bool:
@@ -112,5 +143,7 @@ def _fix(case: Case, stage: str, who: str, limits_ms: float | FloatArray) -> Fix
         method="exact",
         predicted=predicted,
         whatif="clip" if isinstance(limits_ms, float) else None,
-        parameters={"stage": stage, "limit_ms": round(limits_ms, 3)} if isinstance(limits_ms, float) else {},
+        parameters={"stage": stage, "limit_ms": round(limits_ms, 3)}
+        if isinstance(limits_ms, float)
+        else {},
     )

@@ -80,76 +80,145 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     few = too_few_breaches(case)
     if few is not None:
         return few
-    said = f"{rate:.2f} accepted tokens a step" if relative else f"{say_ratio(rate)} of the draft tokens are accepted"
+    said = (
+        f"{rate:.2f} accepted tokens a step"
+        if relative
+        else f"{say_ratio(rate)} of the draft tokens are accepted"
+    )
     said += f", {was:.2f} before" if relative else f", {say_ratio(was)} before"
-    length = recorded_length(case.points.filter(pl.col("time_us") >= int(case.period.start.timestamp() * 1e6)))
+    length = recorded_length(
+        case.points.filter(pl.col("time_us") >= int(case.period.start.timestamp() * 1e6))
+    )
     saved = case.spent("decode") * max(0.0, 1.0 - found.usual_ms / max(found.slow_ms, 1e-9))
     return named(
-        case, RULE, "decode", claims, _action(case, length, saved),
+        case,
+        RULE,
+        "decode",
+        claims,
+        _action(case, length, saved),
         headline=f"{said}, and a token takes {say_ms(found.slow_ms)} instead of {say_ms(found.usual_ms)}",
         because=f"speculation does not pay: {said}",
         evidence={
-            "accept_now": rate, "accept_before": was, "unit": "tokens a step" if relative else "ratio", "samples_now": len(now), "samples_before": len(before),
-            "token_ms_slow": found.slow_ms, "token_ms_usual": found.usual_ms, "batch_ms": found.batch_ms, "prefill_ms": found.prefill_ms,
-            "tokens_a_step": length or None, "deviation": float(np.std(now))},
-        weight=0.97)
+            "accept_now": rate,
+            "accept_before": was,
+            "unit": "tokens a step" if relative else "ratio",
+            "samples_now": len(now),
+            "samples_before": len(before),
+            "token_ms_slow": found.slow_ms,
+            "token_ms_usual": found.usual_ms,
+            "batch_ms": found.batch_ms,
+            "prefill_ms": found.prefill_ms,
+            "tokens_a_step": length or None,
+            "deviation": float(np.std(now)),
+        },
+        weight=0.97,
+    )
 
 
-def _alone(case: Case, rates: FloatArray, lengths: FloatArray) -> Diagnosis | NotEnoughData | RuledOut | None:
+def _alone(
+    case: Case, rates: FloatArray, lengths: FloatArray
+) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Without a baseline: so few accepted drafts that no step can gain by them, where slow requests are slow in writing."""
     relative = len(rates) < 2
     told, line = (lengths, 1.0 + TOO_FEW * FEWEST_DRAFTED) if relative else (rates, TOO_FEW)
     if len(told) < 2:
         return None
     rate = float(told.mean())
-    said = f"{rate:.2f} tokens come of a step" if relative else f"{say_ratio(rate)} of the draft tokens are accepted"
+    said = (
+        f"{rate:.2f} tokens come of a step"
+        if relative
+        else f"{say_ratio(rate)} of the draft tokens are accepted"
+    )
     claims = {"decode": case.excess_ms("decode")}
     if rate >= line:
         return RuledOut(what=RULE, figure=said)
     if not enough(case, claims, MIN_DECODE):
         return None
     pace = float(np.nanmedian(case.calls.token_ms)) if known(case.calls.token_ms).any() else 0.0
-    length = recorded_length(case.points.filter(pl.col("time_us") >= int(case.period.start.timestamp() * 1e6)))
+    length = recorded_length(
+        case.points.filter(pl.col("time_us") >= int(case.period.start.timestamp() * 1e6))
+    )
     fix = open_fix(
-        "speculation_off", "Compare speculation on and off",
+        "speculation_off",
+        "Compare speculation on and off",
         "Run one replica without --speculative-config (SGLang: --speculative-algorithm), or with fewer draft tokens, and compare time per token on the same "
-        "traffic.", "drafts are refused as they are now", "what a step takes without drafting is not recorded")
+        "traffic.",
+        "drafts are refused as they are now",
+        "what a step takes without drafting is not recorded",
+    )
     return too_few_breaches(case) or named(
-        case, RULE, "decode", claims,
-        Action("platform", "Restart one replica without speculation.", "Restart with speculation.", fix),
+        case,
+        RULE,
+        "decode",
+        claims,
+        Action(
+            "platform", "Restart one replica without speculation.", "Restart with speculation.", fix
+        ),
         headline=f"{said}, and a token takes {say_ms(pace)} at the median; what it took at another time is not recorded",
         because=f"speculation does not pay: {said}",
-        evidence={"accept_now": rate, "unit": "tokens a step" if relative else "ratio", "samples_now": len(told), "token_ms": pace,
-                  "tokens_a_step": length or None, "deviation": float(np.std(told))},
-        weight=0.7)
+        evidence={
+            "accept_now": rate,
+            "unit": "tokens a step" if relative else "ratio",
+            "samples_now": len(told),
+            "token_ms": pace,
+            "tokens_a_step": length or None,
+            "deviation": float(np.std(told)),
+        },
+        weight=0.7,
+    )
 
 
 def _untold(case: Case) -> NotEnoughData | None:
     """Where nothing tells of drafts: what to record if tokens, not prompts, take longer at equal batch sizes."""
-    if case.calls_before is None or case.tail.share("decode") < MIN_DECODE or case.clocks.lower or case.thinned:
+    if (
+        case.calls_before is None
+        or case.tail.share("decode") < MIN_DECODE
+        or case.clocks.lower
+        or case.thinned
+    ):
         return None
     pace = same_batch_pace(case.calls_before, case.calls)
     if pace is None or pace < SLOWER:
         return None
     return NotEnoughData(
         f"tokens take {pace:.2f} times as long at equal batch sizes, and nothing tells of drafts: if the engine speculates, scrape its "
-        "vllm:spec_decode_* (SGLang: spec_accept_length) metrics; else compare its version, quantisation and sampling options with those of before")
+        "vllm:spec_decode_* (SGLang: spec_accept_length) metrics; else compare its version, quantisation and sampling options with those of before"
+    )
 
 
 def _action(case: Case, length: float, saved: FloatArray) -> Action:
     """What helps: another draft where a step still yields more tokens than drafting costs (`length`, 0 unknown), else none."""
     if length > PAYS:
         fix = bound_fix(
-            case, "speculation_draft", "Bring back a draft that is accepted",
+            case,
+            "speculation_draft",
+            "Bring back a draft that is accepted",
             f"A step still yields {length:.2f} tokens, so to switch speculation off would slow tokens further unless drafting costs more than "
             f"{say_ratio(length - 1.0)} of a step. Restore the draft model or head that was made for this target and tokenizer, or draft fewer tokens "
-            "(num_speculative_tokens 1-2).", "tokens come at the pace of before the onset", saved)
-        return Action("platform", "Roll back the draft model or the target that changed.", "Roll forward again.", fix)
+            "(num_speculative_tokens 1-2).",
+            "tokens come at the pace of before the onset",
+            saved,
+        )
+        return Action(
+            "platform",
+            "Roll back the draft model or the target that changed.",
+            "Roll forward again.",
+            fix,
+        )
     fix = bound_fix(
-        case, "speculation_off", "Switch speculative decoding off",
+        case,
+        "speculation_off",
+        "Switch speculative decoding off",
         "Leave out --speculative-config (SGLang: --speculative-algorithm), or draft fewer tokens (num_speculative_tokens 1-2) and disable it above a batch "
         "size; compare time per token on and off on the same traffic.",
-        "tokens come at the pace of before the onset", saved, whatif="speculation", parameters={"enabled": "false"})
+        "tokens come at the pace of before the onset",
+        saved,
+        whatif="speculation",
+        parameters={"enabled": "false"},
+    )
     return Action(
-        "platform", "Drain one replica and restart it without speculation; go on with the others if its tokens come faster.",
-        "Restart with speculation.", fix)
+        "platform",
+        "Drain one replica and restart it without speculation; go on with the others if its tokens come faster.",
+        "Restart with speculation.",
+        fix,
+    )

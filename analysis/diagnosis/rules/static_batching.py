@@ -45,7 +45,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     calls = case.calls
     chosen = calls.has_engine & known(calls.last_s, calls.of("output_tokens"))
     if case.calls.has_engine.any() and int(chosen.sum()) < MIN_CALLS:
-        return NotEnoughData(f"{int(chosen.sum())} calls of engines tell their last token and their length, at least {MIN_CALLS} are needed: widen the window")
+        return NotEnoughData(
+            f"{int(chosen.sum())} calls of engines tell their last token and their length, at least {MIN_CALLS} are needed: widen the window"
+        )
     if not chosen.any():
         return None  # no engine tells of its batches: a provider's are its own
     together, sizes = 0, []
@@ -56,7 +58,12 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         n, tokens = np.diff(first, append=len(mine)), calls.of("output_tokens")[mine]
         shortest, longest = np.minimum.reduceat(tokens, first), np.maximum.reduceat(tokens, first)
         ended = np.cumsum(n)
-        go_on = np.searchsorted(np.sort(calls.first_s[mine]), calls.last_s[mine][ended - 1], side="right") > ended
+        go_on = (
+            np.searchsorted(
+                np.sort(calls.first_s[mine]), calls.last_s[mine][ended - 1], side="right"
+            )
+            > ended
+        )
         fixed = n[(n >= 2) & ~go_on & (longest >= MIN_SPREAD * np.maximum(shortest, 1.0))]
         together += int(fixed.sum())
         sizes += fixed.tolist()
@@ -65,11 +72,26 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         return None
     size = float(np.mean(sizes))
     fix = open_fix(
-        "continuous_batching", "Serve with continuous batching",
+        "continuous_batching",
+        "Serve with continuous batching",
         "Use an engine that adds and removes sequences at every step (vLLM, SGLang, TensorRT-LLM in-flight batching); batch size and timeout of a static "
         "server have no counterpart there.",
-        "the engine supports the model", "the batches would be others than the recorded ones")
+        "the engine supports the model",
+        "the batches would be others than the recorded ones",
+    )
     return named(
-        case, RULE, "decode", {}, Action("platform", "Lower the batch size, so that fewer wait for the longest.", "Restore the batch size.", fix),
+        case,
+        RULE,
+        "decode",
+        {},
+        Action(
+            "platform",
+            "Lower the batch size, so that fewer wait for the longest.",
+            "Restore the batch size.",
+            fix,
+        ),
         headline=f"{say_ratio(share)} of the engine's calls end together in groups of {size:.1f} although their answers differ in length",
-        because="answers wait for the longest of their batch", evidence={"together_ratio": share, "group_size": size, "groups": len(sizes)}, opportunity=True)
+        because="answers wait for the longest of their batch",
+        evidence={"together_ratio": share, "group_size": size, "groups": len(sizes)},
+        opportunity=True,
+    )

@@ -33,7 +33,14 @@ import numpy as np
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.call_pace import log_pace
 from overrun.analysis.evidence.case import ENGINE_STAGES, Case, too_few_breaches
-from overrun.analysis.evidence.fleet import MIN_ENGINES, Replica, lag_at_equal_batch, lags_in_shared_batches, replicas, share_on
+from overrun.analysis.evidence.fleet import (
+    MIN_ENGINES,
+    Replica,
+    lag_at_equal_batch,
+    lags_in_shared_batches,
+    replicas,
+    share_on,
+)
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
 
 RULE: Final = "straggler_replica"
@@ -48,27 +55,50 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     now = replicas(case.calls, case.slowest_model)
     if len(now) < MIN_ENGINES:
         return None
-    before = {one.name: one for one in (replicas(case.calls_before, case.slowest_model) if case.calls_before is not None else [])}
+    before = {
+        one.name: one
+        for one in (
+            replicas(case.calls_before, case.slowest_model) if case.calls_before is not None else []
+        )
+    }
     worst, slower, z = _slowest(now, before)
     if slower < MIN_SLOWER or z < MIN_Z:
-        return RuledOut(what=RULE, figure=f"the slowest of {len(now)} replicas takes {slower:.2f} times its peers' time for the same work")
+        return RuledOut(
+            what=RULE,
+            figure=f"the slowest of {len(now)} replicas takes {slower:.2f} times its peers' time for the same work",
+        )
     load = worst.share * len(now)
     equal = lag_at_equal_batch(case.calls, worst.name)
     # Who is full of more work slows down by more than its share of it, and how much more its peers have not shown: only like batches tell then.
-    if load > MORE_LOAD and (slower < load or not lags_in_shared_batches(case.calls, worst.name, MIN_SLOWER)):
-        return RuledOut(what=RULE, figure=f"{printable(worst.name)} takes {slower:.2f} times its peers' time, but has {load:.2f} times an even load")
+    if load > MORE_LOAD and (
+        slower < load or not lags_in_shared_batches(case.calls, worst.name, MIN_SLOWER)
+    ):
+        return RuledOut(
+            what=RULE,
+            figure=f"{printable(worst.name)} takes {slower:.2f} times its peers' time, but has {load:.2f} times an even load",
+        )
     if equal is not None and equal < MIN_SLOWER:
-        return RuledOut(what=RULE, figure=f"{printable(worst.name)} takes {slower:.2f} times its peers' time, but {equal:.2f} times in batches like theirs")
-    old = lag_at_equal_batch(case.calls_before, worst.name) if case.calls_before is not None else None
+        return RuledOut(
+            what=RULE,
+            figure=f"{printable(worst.name)} takes {slower:.2f} times its peers' time, but {equal:.2f} times in batches like theirs",
+        )
+    old = (
+        lag_at_equal_batch(case.calls_before, worst.name) if case.calls_before is not None else None
+    )
     if equal is not None and old is not None and equal < MIN_SLOWER * old:
-        return RuledOut(what=RULE, figure=f"{printable(worst.name)} takes {equal:.2f} times its peers' time in batches like theirs, {old:.2f} times before")
+        return RuledOut(
+            what=RULE,
+            figure=f"{printable(worst.name)} takes {equal:.2f} times its peers' time in batches like theirs, {old:.2f} times before",
+        )
     on_slow, on_all = share_on(case.slow_calls, worst.name), share_on(case.calls, worst.name)
     lost = _lost_on(case, worst.name)
     part = max(0.0, (max(on_slow, lost) - on_all) / (1.0 - on_all)) if on_all < 1.0 else 0.0
     claims = {stage: part * case.excess_ms(stage) for stage in ENGINE_STAGES}
     if not enough(case, claims):
         return None
-    return too_few_breaches(case) or _diagnosis(case, worst, slower, z, on_slow, on_all, claims, now)
+    return too_few_breaches(case) or _diagnosis(
+        case, worst, slower, z, on_slow, on_all, claims, now
+    )
 
 
 def _lost_on(case: Case, name: str) -> float:
@@ -77,7 +107,13 @@ def _lost_on(case: Case, name: str) -> float:
     An agent that makes several calls meets a slow replica in one of them: the others, quick as ever, say nothing of it.
     """
     slow = case.calls.frame["trace_key"].is_in(case.slow["trace_key"].implode()).to_numpy()
-    beyond = np.where(slow, np.nan_to_num(case.calls.of("e2e_ms") * np.maximum(0.0, 1.0 - np.exp(-log_pace(case.calls)))), 0.0)
+    beyond = np.where(
+        slow,
+        np.nan_to_num(
+            case.calls.of("e2e_ms") * np.maximum(0.0, 1.0 - np.exp(-log_pace(case.calls)))
+        ),
+        0.0,
+    )
     mine = (case.calls.frame["engine_instance"] == name).fill_null(value=False).to_numpy()
     return float(beyond[mine].sum() / beyond.sum()) if beyond.sum() > 0.0 else 0.0
 
@@ -104,27 +140,68 @@ def _slowest(now: list[Replica], before: dict[str, Replica]) -> tuple[Replica, f
 
 
 def _diagnosis(
-    case: Case, worst: Replica, slower: float, z: float, on_slow: float, on_all: float, claims: dict[str, float], now: list[Replica]
+    case: Case,
+    worst: Replica,
+    slower: float,
+    z: float,
+    on_slow: float,
+    on_all: float,
+    claims: dict[str, float],
+    now: list[Replica],
 ) -> Diagnosis:
     name = printable(worst.name)
-    mine = np.isin(case.rows["trace_key"].to_numpy(), case.calls.frame.filter(case.calls.frame["engine_instance"] == worst.name)["trace_key"].to_numpy())
+    mine = np.isin(
+        case.rows["trace_key"].to_numpy(),
+        case.calls.frame.filter(case.calls.frame["engine_instance"] == worst.name)[
+            "trace_key"
+        ].to_numpy(),
+    )
     spent = sum(case.spent(stage) for stage in ("prefill", "decode", "generation"))
     queue = np.maximum(case.spent("queue") - case.tail.reference_ms.get("queue", 0.0), 0.0)
     fix = bound_fix(
-        case, "eject", f"Take {name} out of rotation",
+        case,
+        "eject",
+        f"Take {name} out of rotation",
         f"Drain {name} and look at its host: clocks and temperature (nvidia-smi -q -d PERFORMANCE), other processes, links. Route by least "
         "outstanding work so that a slow replica gets less.",
-        "its peers take its calls at their own pace and have room for them", np.where(mine, spent * (1.0 - 1.0 / slower) + queue, 0.0),
-        whatif="eject", parameters={})
+        "its peers take its calls at their own pace and have room for them",
+        np.where(mine, spent * (1.0 - 1.0 / slower) + queue, 0.0),
+        whatif="eject",
+        parameters={},
+    )
     stage = case.slowed()
     answer = named(
-        case, RULE, stage, claims,
-        Action("platform", f"Drain {name}: weight 0 in the load balancer.", "Return its weight when its pace is that of its peers.", fix),
+        case,
+        RULE,
+        stage,
+        claims,
+        Action(
+            "platform",
+            f"Drain {name}: weight 0 in the load balancer.",
+            "Return its weight when its pace is that of its peers.",
+            fix,
+        ),
         headline=f"{name} takes {slower:.2f} times its peers' time for the same work and served {say_ratio(on_slow)} of the slow calls "
         f"({say_ratio(on_all)} of all)",
         because=f"{name} is {slower:.1f} times slower than the other replicas and served {say_ratio(on_slow)} of the slow calls",
         evidence={
-            "instance": name, "slower": slower, "z": z, "share_of_slow": on_slow, "share_of_all": on_all,
-            "replicas": [{"instance": printable(one.name), "n": one.calls, "pace": float(np.exp(one.pace)), "load_share": one.share} for one in now]},
-        weight=0.97, service=name, among=case.tail.tail_index[mine[case.tail.tail_index]])
+            "instance": name,
+            "slower": slower,
+            "z": z,
+            "share_of_slow": on_slow,
+            "share_of_all": on_all,
+            "replicas": [
+                {
+                    "instance": printable(one.name),
+                    "n": one.calls,
+                    "pace": float(np.exp(one.pace)),
+                    "load_share": one.share,
+                }
+                for one in now
+            ],
+        },
+        weight=0.97,
+        service=name,
+        among=case.tail.tail_index[mine[case.tail.tail_index]],
+    )
     return replace(answer, apart=True)

@@ -51,16 +51,26 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the slower provider, None when tokens come as fast as before or an engine tells why."""
     if case.tail.share("decode") < 0.25 and case.metric != "tpot":
         return _whole(case) if case.tail.share("generation") >= 0.25 else None
-    now, before = (side.where(~side.has_engine & known(side.of("tpot_ms"))) for side in (case.slow_calls, case.usual_calls))
+    now, before = (
+        side.where(~side.has_engine & known(side.of("tpot_ms")))
+        for side in (case.slow_calls, case.usual_calls)
+    )
     if min(len(now), len(before)) < 5 or case.own_engines > 0.5:
         return None
     slow_ms, usual_ms = pooled(now), pooled(before)
     everyone = _overall(case)
     ratio = slow_ms / max(usual_ms, 1e-3)
     if ratio < MIN_RATIO or (everyone is not None and everyone < 1.0 + (MIN_RATIO - 1.0) / 3.0):
-        return RuledOut(what=RULE, figure=f"a token takes {say_ms(slow_ms)} in slow and {say_ms(usual_ms)} in {case.tail.reference} requests")
+        return RuledOut(
+            what=RULE,
+            figure=f"a token takes {say_ms(slow_ms)} in slow and {say_ms(usual_ms)} in {case.tail.reference} requests",
+        )
     parts = decode_parts(case)
-    claims = {"decode": parts["speed"] if parts is not None else case.excess_ms("decode") * (1.0 - 1.0 / ratio)}
+    claims = {
+        "decode": parts["speed"]
+        if parts is not None
+        else case.excess_ms("decode") * (1.0 - 1.0 / ratio)
+    }
     some = _some(case, now, usual_ms)
     claims |= {"first_token": some * case.excess_ms("first_token")} if some else {}
     if case.metric in ("tpot", "itl"):
@@ -69,32 +79,62 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     grown = case.demand
     each = grown.growth / max(grown.calls_ratio, 1e-9) if grown is not None else 1.0
-    odds = stall_odds(case.calls, np.where(case.calls.has_engine, np.nan, case.calls.asked_meanwhile), usual_ms)
+    odds = stall_odds(
+        case.calls, np.where(case.calls.has_engine, np.nan, case.calls.asked_meanwhile), usual_ms
+    )
     stalls = odds is not None and odds.clear
-    if stalls and odds is not None and case.baseline is None:  # whether the far side lost its pace is not known, that one's own prompts cost it is
-        return RuledOut(what=RULE, figure=f"tokens come slowly where other prompts of yours are sent meanwhile (odds ratio {odds.ratio:.1f})")
+    if (
+        stalls and odds is not None and case.baseline is None
+    ):  # whether the far side lost its pace is not known, that one's own prompts cost it is
+        return RuledOut(
+            what=RULE,
+            figure=f"tokens come slowly where other prompts of yours are sent meanwhile (odds ratio {odds.ratio:.1f})",
+        )
     load = case.own_load
-    filled = load is not None and load.paced and not some  # as fast as ever with as many calls in flight; of a sample nobody knows
-    few = too_few_breaches(case) or unknown_load(case, f"a token takes {say_ms(slow_ms)} in slow calls and {say_ms(usual_ms)} in usual ones")
+    filled = (
+        load is not None and load.paced and not some
+    )  # as fast as ever with as many calls in flight; of a sample nobody knows
+    few = too_few_breaches(case) or unknown_load(
+        case, f"a token takes {say_ms(slow_ms)} in slow calls and {say_ms(usual_ms)} in usual ones"
+    )
     if few is not None:
         return few
     pace = np.nan_to_num(case.rows["tpot_ms"].fill_null(np.nan).to_numpy())
     saved = case.spent("decode") * np.maximum(0.0, 1.0 - usual_ms / np.maximum(pace, usual_ms))
     if some:
-        waited = np.maximum(case.spent("first_token") - case.tail.reference_ms.get("first_token", 0.0), 0.0)
+        waited = np.maximum(
+            case.spent("first_token") - case.tail.reference_ms.get("first_token", 0.0), 0.0
+        )
         saved += np.where(pace > MIN_RATIO * usual_ms, waited, 0.0)
     return named(
-        case, RULE, "decode", claims, _action(case, usual_ms, saved),
+        case,
+        RULE,
+        "decode",
+        claims,
+        _action(case, usual_ms, saved),
         headline=f"a token takes {say_ms(slow_ms)} in slow calls and {say_ms(usual_ms)} in usual ones"
         + (", while most calls keep their pace: some hosts are slow" if some else "")
-        + (f", and most where other prompts of yours are sent meanwhile (odds ratio {odds.ratio:.1f}, {odds.low:.1f} to {odds.high:.1f})"
-           if odds is not None and stalls else ""),
+        + (
+            f", and most where other prompts of yours are sent meanwhile (odds ratio {odds.ratio:.1f}, {odds.low:.1f} to {odds.high:.1f})"
+            if odds is not None and stalls
+            else ""
+        ),
         because=f"{'some hosts of ' if some else ''}the provider {'need' if some else 'needs'} {say_ms(slow_ms)} for a token, {say_ms(usual_ms)} {case.when}",
-        evidence={"token_ms_slow": slow_ms, "token_ms_usual": usual_ms, "ratio": ratio, "ratio_of_all_calls": everyone, "slow_paced_of_slow": some,
-                  "prompt_odds_ratio": odds.ratio if odds is not None else None, "ratio_at_equal_load": load.pace_equal if load is not None else None},
+        evidence={
+            "token_ms_slow": slow_ms,
+            "token_ms_usual": usual_ms,
+            "ratio": ratio,
+            "ratio_of_all_calls": everyone,
+            "slow_paced_of_slow": some,
+            "prompt_odds_ratio": odds.ratio if odds is not None else None,
+            "ratio_at_equal_load": load.pace_equal if load is not None else None,
+        },
         # Calls that have more to read, prompts that stop the answers beside them, and another model slow the far side down as well: then what else is found
         # comes first.
-        weight=0.85, amplifier=each > MOST_EACH or stalls or filled or case.thinned or _replaced(case), why_no_service="the pace is the provider's")
+        weight=0.85,
+        amplifier=each > MOST_EACH or stalls or filled or case.thinned or _replaced(case),
+        why_no_service="the pace is the provider's",
+    )
 
 
 def _whole(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -109,15 +149,35 @@ def _whole(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if not enough(case, claims):
         return None
     tokens = case.rows["output_tokens"].fill_null(0).to_numpy().astype(np.float64)
-    saved = np.minimum(case.spent("generation"), (found.pace_now_ms - found.pace_before_ms) * tokens)
+    saved = np.minimum(
+        case.spent("generation"), (found.pace_now_ms - found.pace_before_ms) * tokens
+    )
     grown, load = case.demand, case.own_load
     each = grown.growth / max(grown.calls_ratio, 1e-9) if grown is not None else 1.0
-    return too_few_breaches(case) or unknown_load(case, said) or named(
-        case, RULE, "generation", claims, _action(case, found.pace_before_ms, saved), headline=said,
-        because=f"the provider needs {say_ms(found.pace_now_ms)} for a token, {say_ms(found.pace_before_ms)} {case.when}",
-        evidence={**found._asdict(), "ratio": found.ratio, "ratio_at_equal_load": load.whole_equal if load is not None else None},
-        weight=0.85, amplifier=each > MOST_EACH or (load is not None and load.answers) or case.thinned or _replaced(case),
-        why_no_service="the pace is the provider's")
+    return (
+        too_few_breaches(case)
+        or unknown_load(case, said)
+        or named(
+            case,
+            RULE,
+            "generation",
+            claims,
+            _action(case, found.pace_before_ms, saved),
+            headline=said,
+            because=f"the provider needs {say_ms(found.pace_now_ms)} for a token, {say_ms(found.pace_before_ms)} {case.when}",
+            evidence={
+                **found._asdict(),
+                "ratio": found.ratio,
+                "ratio_at_equal_load": load.whole_equal if load is not None else None,
+            },
+            weight=0.85,
+            amplifier=each > MOST_EACH
+            or (load is not None and load.answers)
+            or case.thinned
+            or _replaced(case),
+            why_no_service="the pace is the provider's",
+        )
+    )
 
 
 def _replaced(case: Case) -> bool:
@@ -128,18 +188,28 @@ def _replaced(case: Case) -> bool:
 
 def _action(case: Case, usual_ms: float, saved: FloatArray) -> Action:
     fix = bound_fix(
-        case, "other_tier", f"Move to a tier or deployment with its {'former' if case.baseline is not None else 'usual'} pace",
+        case,
+        "other_tier",
+        f"Move to a tier or deployment with its {'former' if case.baseline is not None else 'usual'} pace",
         "Compare the rate-limit headers (x-ratelimit-remaining-tokens) with the pace, spread the load over deployments, ask for provisioned throughput.",
-        f"a token takes {say_ms(usual_ms)} again", saved)
-    return Action("provider", "Send part of the traffic to another deployment or model of equal quality; lower max_tokens meanwhile.",
-                  "Route back when the pace is what it was.", fix)
+        f"a token takes {say_ms(usual_ms)} again",
+        saved,
+    )
+    return Action(
+        "provider",
+        "Send part of the traffic to another deployment or model of equal quality; lower max_tokens meanwhile.",
+        "Route back when the pace is what it was.",
+        fix,
+    )
 
 
 def _some(case: Case, slow: Calls, usual_ms: float) -> float | None:
     """Share of the slow requests' calls written slowly, where most other calls keep their pace (a slow host); None where all calls slowed."""
     if case.calls_before is None:
         return None
-    sides = [side.where(~side.has_engine).median("tpot_ms") for side in (case.calls, case.calls_before)]
+    sides = [
+        side.where(~side.has_engine).median("tpot_ms") for side in (case.calls, case.calls_before)
+    ]
     if sides[0] is None or sides[1] is None or sides[0] > MOST_EACH * sides[1]:
         return None
     return float((slow.of("tpot_ms") > MIN_RATIO * usual_ms).mean())
@@ -149,7 +219,11 @@ def pooled(calls: Calls) -> float:
     """Return the time per token over all tokens of these calls."""
     tokens = np.maximum(calls.of("output_tokens") - 1.0, 0.0)
     both = known(calls.of("tpot_ms"), tokens) & (tokens > 0.0)
-    return float((calls.of("tpot_ms")[both] * tokens[both]).sum() / tokens[both].sum()) if both.any() else 0.0
+    return (
+        float((calls.of("tpot_ms")[both] * tokens[both]).sum() / tokens[both].sum())
+        if both.any()
+        else 0.0
+    )
 
 
 def _overall(case: Case) -> float | None:
@@ -159,7 +233,10 @@ def _overall(case: Case) -> float | None:
     """
     if case.calls_before is None:
         return None
-    sides = [side.of("tpot_ms")[~side.has_engine & known(side.of("tpot_ms"))] for side in (case.calls, case.calls_before)]
+    sides = [
+        side.of("tpot_ms")[~side.has_engine & known(side.of("tpot_ms"))]
+        for side in (case.calls, case.calls_before)
+    ]
     if min(len(side) for side in sides) < MIN_CALLS:
         return None
     means = [float(side[side <= np.quantile(side, 1.0 - TRIMMED)].mean()) for side in sides]

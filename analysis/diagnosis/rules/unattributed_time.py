@@ -48,17 +48,32 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     where = f" between {printable(hole[0])} and {printable(hole[1])}" if hole else ""
     now, usual = case.tail.tail_ms.get(OTHER, 0.0), case.tail.reference_ms.get(OTHER, 0.0)
     fix = open_fix(
-        "instrument", f"Instrument {service}", f"Add spans around what {service} does{where}: start there, then judge again.",
-        "the new spans cover the time that has none", "what the missing spans will show is not known")
+        "instrument",
+        f"Instrument {service}",
+        f"Add spans around what {service} does{where}: start there, then judge again.",
+        "the new spans cover the time that has none",
+        "what the missing spans will show is not known",
+    )
     return named(
-        case, RULE, OTHER, {OTHER: case.excess_ms(OTHER)},
+        case,
+        RULE,
+        OTHER,
+        {OTHER: case.excess_ms(OTHER)},
         Action(
-            "app", f"Start another instance of {service}, or admit fewer requests to it, and take a profile of a slow one: CPU, locks, pools.",
-            "Stop the extra instance, admit all requests again.", fix),
+            "app",
+            f"Start another instance of {service}, or admit fewer requests to it, and take a profile of a slow one: CPU, locks, pools.",
+            "Stop the extra instance, admit all requests again.",
+            fix,
+        ),
         headline=f"{say_ms(now)} of a slow request has no span{where}, {say_ms(usual)} of a {case.tail.reference} one",
         because=f"{say_ratio(share)} of the excess has no span{where}",
-        evidence={"unattributed_ms_slow": now, "unattributed_ms_reference": usual, "after": hole[0] if hole else None, "before": hole[1] if hole else None},
+        evidence={
+            "unattributed_ms_slow": now,
+            "unattributed_ms_reference": usual,
+            "after": hole[0] if hole else None,
+            "before": hole[1] if hole else None,
+        },
         # It is what remains where no rule knows better.
-        weight=0.5, service=service)
-
-
+        weight=0.5,
+        service=service,
+    )

@@ -44,22 +44,58 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, clipped, enough, named, open_fix
+from overrun.analysis.diagnosis.rule_answer import (
+    Action,
+    bound_fix,
+    clipped,
+    enough,
+    named,
+    open_fix,
+)
 from overrun.analysis.evidence.arrival_bursts import MIN_BURSTS, burstiness
 from overrun.analysis.evidence.calls import Calls, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.demand import MIN_GROWTH, Demand
-from overrun.analysis.evidence.fleet import AS_FAST, MIN_ENGINES, NEAR_OVER, lag_at_equal_batch, replicas
+from overrun.analysis.evidence.fleet import (
+    AS_FAST,
+    MIN_ENGINES,
+    NEAR_OVER,
+    lag_at_equal_batch,
+    replicas,
+)
 from overrun.analysis.evidence.kv_cache import KV_FULL
 from overrun.analysis.evidence.load_response import SAME, SLOWER, unknown_load
 from overrun.analysis.evidence.overlap import Flow
 from overrun.analysis.evidence.prefill import spread
 from overrun.analysis.evidence.prefill_stalls import set_whole
-from overrun.analysis.evidence.queue_growth import _LEAST_PER_BIN, STAGE, Load, service_ms, wait_growth
+from overrun.analysis.evidence.queue_growth import (
+    _LEAST_PER_BIN,
+    STAGE,
+    Load,
+    service_ms,
+    wait_growth,
+)
 from overrun.analysis.evidence.tenant_load import one_tenant
-from overrun.analysis.evidence.token_speed import MIN_TOKENS, Line, Slowdown, decode_parts, same_batch_pace, slowdown
+from overrun.analysis.evidence.token_speed import (
+    MIN_TOKENS,
+    Line,
+    Slowdown,
+    decode_parts,
+    same_batch_pace,
+    slowdown,
+)
 from overrun.analysis.words.arrays import FloatArray
-from overrun.analysis.words.finding import MIN_BREACHING, MIN_PART, Diagnosis, Fix, NotEnoughData, RuledOut, say_limits, say_ms, say_ratio
+from overrun.analysis.words.finding import (
+    MIN_BREACHING,
+    MIN_PART,
+    Diagnosis,
+    Fix,
+    NotEnoughData,
+    RuledOut,
+    say_limits,
+    say_ms,
+    say_ratio,
+)
 
 RULE: Final = "under_capacity"
 # Waits of the engines differ this much (shortest over longest median) where one of them is the problem, not the load; own default.
@@ -124,10 +160,15 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     usual_ms = service_ms(case.rows)
     load = wait_growth(case.rows, usual_ms, case.every)
     if load is None:
-        return NotEnoughData(f"too few requests to follow the wait over time: at least {3 * _LEAST_PER_BIN} are needed")
+        return NotEnoughData(
+            f"too few requests to follow the wait over time: at least {3 * _LEAST_PER_BIN} are needed"
+        )
     lonely = one_engine_waits(case.calls.of_kind(model=case.slowest_model))
     if lonely is not None and (found is None or not _first_to_fill(case)):
-        return RuledOut(what=RULE, figure=f"waits stand at {say_ms(lonely[0])} on one engine and {say_ms(lonely[1])} on another")
+        return RuledOut(
+            what=RULE,
+            figure=f"waits stand at {say_ms(lonely[0])} on one engine and {say_ms(lonely[1])} on another",
+        )
     if found is not None:
         return _by_demand(case, load, found, usual_ms)
     other = _uncounted(case)
@@ -136,29 +177,50 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     gauges, slowdown = read_gauges(case.points, case.rows), _slowdown(case)
     became_slower = slowdown is not None and slowdown > MAX_SLOWDOWN
     # Bursts fill an engine as well: they have a rule of their own.
-    short = load.growing or load.standing or (burstiness(case) < MIN_BURSTS and found_full(case.slow_calls, case.calls))
+    short = (
+        load.growing
+        or load.standing
+        or (burstiness(case) < MIN_BURSTS and found_full(case.slow_calls, case.calls))
+    )
     if not short or (became_slower and (load.arrival_rise or 1.0) < MIN_ARRIVAL_RISE):
         return None
     if not enough(case, {STAGE: waiting}):
         return None
-    return _diagnosis(case, load, gauges, {STAGE: waiting}, {"slowdown": slowdown, "service_ms": usual_ms})
+    return _diagnosis(
+        case, load, gauges, {STAGE: waiting}, {"slowdown": slowdown, "service_ms": usual_ms}
+    )
 
 
 def _uncounted(case: Case) -> NotEnoughData | RuledOut | None:
     """Where no call tells its tokens: say why a wait that was not there before is not put down to how many requests come; None where it is, or may be."""
     before, now = case.calls_before, case.calls
-    if before is None or not len(before) or any(known(side.of("output_tokens")).any() for side in (before, now)):
+    if (
+        before is None
+        or not len(before)
+        or any(known(side.of("output_tokens")).any() for side in (before, now))
+    ):
         return None
-    rates = [side.frame["trace_key"].n_unique() / max(float(np.ptp(side.of("start_s"))), 1e-3) for side in (before, now)]
+    rates = [
+        side.frame["trace_key"].n_unique() / max(float(np.ptp(side.of("start_s"))), 1e-3)
+        for side in (before, now)
+    ]
     said = f"requests come {rates[1] / rates[0]:.2f} times as often as before"
     if rates[1] < MIN_ARRIVALS * rates[0]:
-        return NotEnoughData(f"{said} and wait longer: whether each asks for more or the engine is slower cannot be told without token counts, record "
-                             "gen_ai.usage.input_tokens and output_tokens")
+        return NotEnoughData(
+            f"{said} and wait longer: whether each asks for more or the engine is slower cannot be told without token counts, record "
+            "gen_ai.usage.input_tokens and output_tokens"
+        )
     tenant = one_tenant(case)
-    return RuledOut(what=RULE, figure=f"{say_ratio(tenant)} of the added calls are one tenant's") if tenant is not None and tenant > MOST_BY_ONE else None
+    return (
+        RuledOut(what=RULE, figure=f"{say_ratio(tenant)} of the added calls are one tenant's")
+        if tenant is not None and tenant > MOST_BY_ONE
+        else None
+    )
 
 
-def _by_demand(case: Case, load: Load, found: Demand, usual_ms: float) -> Diagnosis | RuledOut | None:
+def _by_demand(
+    case: Case, load: Load, found: Demand, usual_ms: float
+) -> Diagnosis | RuledOut | None:
     """With a baseline: the part of the waiting (and of slower tokens) that goes with more requests, not with more work in each."""
     other = _not_more_requests(case, found)
     if other is not None:
@@ -166,7 +228,13 @@ def _by_demand(case: Case, load: Load, found: Demand, usual_ms: float) -> Diagno
     claims = spread(case, _by_arrivals(case, found))
     if not enough(case, claims):
         return None
-    return _diagnosis(case, load, read_gauges(case.points, case.rows), claims, {**found._asdict(), "service_ms": usual_ms})
+    return _diagnosis(
+        case,
+        load,
+        read_gauges(case.points, case.rows),
+        claims,
+        {**found._asdict(), "service_ms": usual_ms},
+    )
 
 
 def _by_batch(case: Case, found: Demand) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -177,38 +245,72 @@ def _by_batch(case: Case, found: Demand) -> Diagnosis | NotEnoughData | RuledOut
     said = f"requests come {found.arrivals_ratio:.2f} times as often as before"
     pace, share = _pace(before, case.calls_inside, parts), _by_arrivals(case, found)
     if pace >= SAME:
-        return RuledOut(what=RULE, figure=f"{said}, and tokens take {pace:.2f} times as long at equal batch sizes")
+        return RuledOut(
+            what=RULE,
+            figure=f"{said}, and tokens take {pace:.2f} times as long at equal batch sizes",
+        )
     claims = {stage: _shared(case) * ms for stage, ms in spread(case, share).items()}
     if share < found.arrivals and not enough(case, claims):
-        return RuledOut(what=RULE, figure=f"{said}, which would have brought {say_ratio(share)} of what is slower had prompts not come to be read in one piece")
+        return RuledOut(
+            what=RULE,
+            figure=f"{said}, which would have brought {say_ratio(share)} of what is slower had prompts not come to be read in one piece",
+        )
     if parts.now.running < MIN_ARRIVALS * parts.before.running or not enough(case, claims):
-        return RuledOut(what=RULE, figure=f"{said}, and {parts.now.running:.1f} run at a time, {parts.before.running:.1f} before")
+        return RuledOut(
+            what=RULE,
+            figure=f"{said}, and {parts.now.running:.1f} run at a time, {parts.before.running:.1f} before",
+        )
     count = len(np.unique(case.calls.engine[case.calls.has_engine]))
     replicas = max(count + 1, math.ceil(count * found.arrivals_ratio))
     slower = max(0.0, 1.0 - parts.usual_ms / max(parts.slow_ms, 1e-9))
     fix = bound_fix(
-        case, "replicas", f"Run {replicas} replicas instead of {count}", "As many replicas as give each the batch that it had; or "
+        case,
+        "replicas",
+        f"Run {replicas} replicas instead of {count}",
+        "As many replicas as give each the batch that it had; or "
         "--max-num-seqs at the batch whose pace is within the limits, and 429 with Retry-After beyond it.",
-        "batches are as large as they were", slower * case.spent("decode"),
-        whatif="replicas", parameters={"replicas": replicas})
+        "batches are as large as they were",
+        slower * case.spent("decode"),
+        whatif="replicas",
+        parameters={"replicas": replicas},
+    )
     rate = len(case.rows) * case.every / max(case.period.seconds, 1e-3) / found.arrivals_ratio
     return too_few_breaches(case) or named(
-        case, RULE, max(claims, key=lambda stage: min(claims[stage], case.excess_ms(stage))), claims,
-        Action("platform", f"Admit about {rate:.1f} requests/s at the gateway, as before, and answer the rest with 429 and Retry-After.",
-               "Raise the admission limit again as replicas become ready.", fix),
+        case,
+        RULE,
+        max(claims, key=lambda stage: min(claims[stage], case.excess_ms(stage))),
+        claims,
+        Action(
+            "platform",
+            f"Admit about {rate:.1f} requests/s at the gateway, as before, and answer the rest with 429 and Retry-After.",
+            "Raise the admission limit again as replicas become ready.",
+            fix,
+        ),
         headline=f"{said}, {parts.now.running:.1f} calls run at a time instead of {parts.before.running:.1f}, and a token takes {say_ms(parts.slow_ms)} "
         f"instead of {say_ms(parts.usual_ms)} ({pace:.2f} times as long at equal batch sizes)",
         because=f"{said}, and batches of {parts.now.running:.0f} instead of {parts.before.running:.0f} are as slow as such batches ever were",
-        evidence={**found._asdict(), "running_before": parts.before.running, "running_now": parts.now.running, "token_ms_usual": parts.usual_ms,
-                  "token_ms_slow": parts.slow_ms, "same_batch_pace": pace},
-        weight=_CONFIDENCE["spans"], why_no_service="all replicas are as busy")
+        evidence={
+            **found._asdict(),
+            "running_before": parts.before.running,
+            "running_now": parts.now.running,
+            "token_ms_usual": parts.usual_ms,
+            "token_ms_slow": parts.slow_ms,
+            "same_batch_pace": pace,
+        },
+        weight=_CONFIDENCE["spans"],
+        why_no_service="all replicas are as busy",
+    )
 
 
 def _by_arrivals(case: Case, found: Demand) -> float:
     """Return the part (0..1) of what is slower that goes with more requests; where engines read prompts in one piece that did not, no more than the same
     requests would have made slower before: who stands still meanwhile fills the batch, and a batch that grew by that is not the load's."""
     parts = slowdown(case) if set_whole(case) else None
-    return found.arrivals if parts is None else found.arrivals * former_slowdown(parts.before, parts.now, found.arrivals_ratio)
+    return (
+        found.arrivals
+        if parts is None
+        else found.arrivals * former_slowdown(parts.before, parts.now, found.arrivals_ratio)
+    )
 
 
 def former_slowdown(before: Line, now: Line, ratio: float) -> float:
@@ -228,7 +330,9 @@ def former_slowdown(before: Line, now: Line, ratio: float) -> float:
 def _pace(before: Calls, now: Calls, found: Slowdown) -> float:
     """Return the time per token now over before at equal batch sizes; where the sizes have nothing in common, over what the former line says of today's."""
     former = found.before
-    told = former.base_ms + former.batch_ms * found.now.running + former.prefill_ms * found.now.prefill
+    told = (
+        former.base_ms + former.batch_ms * found.now.running + former.prefill_ms * found.now.prefill
+    )
     return same_batch_pace(before, now) or found.now.token_ms / max(told, 1e-9)
 
 
@@ -236,12 +340,17 @@ def _not_more_requests(case: Case, found: Demand) -> RuledOut | None:
     """Say what grew instead, None where it is how many requests come."""
     least, most = sorted((found.arrivals_ratio, found.growth))
     if least < MIN_GROWTH or most < MIN_ARRIVALS or found.arrivals < MIN_OF_GROWTH:
-        return RuledOut(what=RULE, figure=f"requests come {found.arrivals_ratio:.2f} times as often as before")
+        return RuledOut(
+            what=RULE, figure=f"requests come {found.arrivals_ratio:.2f} times as often as before"
+        )
     tenant = one_tenant(case)
     if tenant is not None and tenant > MOST_BY_ONE:
         return RuledOut(what=RULE, figure=f"{say_ratio(tenant)} of the added load is one tenant's")
     if found.arrivals_ratio < STEADY_RATIO and burstiness(case) >= MIN_BURSTS:
-        return RuledOut(what=RULE, figure=f"requests come {found.arrivals_ratio:.2f} times as often as before, but in bursts")
+        return RuledOut(
+            what=RULE,
+            figure=f"requests come {found.arrivals_ratio:.2f} times as often as before, but in bursts",
+        )
     return None
 
 
@@ -253,30 +362,70 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
     other = _not_more_requests(case, found)
     if other is not None:
         return other
-    added = {"first_token": case.excess_ms("first_token") if load.waits and (load.first >= SLOWER or load.crowded >= CROWDED) else 0.0,
-             "generation": case.excess_ms("generation") if load.answers and (load.whole >= SLOWER or load.crowded >= CROWDED) else 0.0,
-             "decode": _shared(case) * parts["speed"] if parts is not None and load.paced and load.pace >= SLOWER else 0.0}
+    added = {
+        "first_token": case.excess_ms("first_token")
+        if load.waits and (load.first >= SLOWER or load.crowded >= CROWDED)
+        else 0.0,
+        "generation": case.excess_ms("generation")
+        if load.answers and (load.whole >= SLOWER or load.crowded >= CROWDED)
+        else 0.0,
+        "decode": _shared(case) * parts["speed"]
+        if parts is not None and load.paced and load.pace >= SLOWER
+        else 0.0,
+    }
     claims = {stage: found.arrivals * ms for stage, ms in added.items()}
     said = f"requests come {found.arrivals_ratio:.2f} times as often as before"
     if load.untold:
         return unknown_load(case, said)
     if not load.moved:
-        return RuledOut(what=RULE, figure=f"{said}, but the far side does not feel them: neither came tokens slower the more of your calls ran, nor do first "
-                        "tokens come later the more of them are made")
-    if not enough(case, claims) or max(load.first_equal or 0.0, load.pace_equal or 0.0, load.whole_equal or 0.0) >= MUCH_SLOWER:
-        return RuledOut(what=RULE, figure=f"{said}, and what is slower is so at equal load as well, or not for the others of the same time")
-    equal = " and ".join(f"{what} {ratio:.2f} times" for what, ratio in (
-        ("a first token", load.first_equal), ("a token", load.pace_equal), ("a whole answer", load.whole_equal)) if ratio)
+        return RuledOut(
+            what=RULE,
+            figure=f"{said}, but the far side does not feel them: neither came tokens slower the more of your calls ran, nor do first "
+            "tokens come later the more of them are made",
+        )
+    if (
+        not enough(case, claims)
+        or max(load.first_equal or 0.0, load.pace_equal or 0.0, load.whole_equal or 0.0)
+        >= MUCH_SLOWER
+    ):
+        return RuledOut(
+            what=RULE,
+            figure=f"{said}, and what is slower is so at equal load as well, or not for the others of the same time",
+        )
+    equal = " and ".join(
+        f"{what} {ratio:.2f} times"
+        for what, ratio in (
+            ("a first token", load.first_equal),
+            ("a token", load.pace_equal),
+            ("a whole answer", load.whole_equal),
+        )
+        if ratio
+    )
     fix = open_fix(
-        "replicas", "Ask for more capacity, or send less at a time", "More replicas behind that endpoint, or reserved capacity; until then a limit on calls in "
-        "flight, and 429 with Retry-After beyond it.", "the far side serves more at a time", "what it can serve is not recorded: trace the engine")
+        "replicas",
+        "Ask for more capacity, or send less at a time",
+        "More replicas behind that endpoint, or reserved capacity; until then a limit on calls in "
+        "flight, and 429 with Retry-After beyond it.",
+        "the far side serves more at a time",
+        "what it can serve is not recorded: trace the engine",
+    )
     return too_few_breaches(case) or named(
-        case, RULE, max(claims, key=lambda stage: min(claims[stage], case.excess_ms(stage))), claims,
-        Action("platform", "Limit how many calls are out at a time; answer the rest with 429 and Retry-After.", "Raise the limit with the capacity.", fix),
+        case,
+        RULE,
+        max(claims, key=lambda stage: min(claims[stage], case.excess_ms(stage))),
+        claims,
+        Action(
+            "platform",
+            "Limit how many calls are out at a time; answer the rest with 429 and Retry-After.",
+            "Raise the limit with the capacity.",
+            fix,
+        ),
         headline=f"{said}, and with as many calls of yours in flight {equal} what it took before: your own load fills it",
         because=f"{said} and fill the far side (with as many of your calls in flight as before, {equal} what it took)",
         evidence={**load._asdict(), **found._asdict()},
-        weight=_CONFIDENCE["spans"], why_no_service="no engine tells of itself")
+        weight=_CONFIDENCE["spans"],
+        why_no_service="no engine tells of itself",
+    )
 
 
 def _shared(case: Case) -> float:
@@ -288,7 +437,9 @@ def _shared(case: Case) -> float:
     before = case.calls_before
     if before is None:
         return 1.0
-    told = case.calls.where(known(case.calls.token_ms) & (case.calls.of("output_tokens") >= MIN_TOKENS))
+    told = case.calls.where(
+        known(case.calls.token_ms) & (case.calls.of("output_tokens") >= MIN_TOKENS)
+    )
     slow = told.frame["trace_key"].is_in(case.slow["trace_key"].implode()).to_numpy()
     former = before.token_ms[known(before.token_ms) & (before.of("output_tokens") >= MIN_TOKENS)]
     if min(len(former), int(slow.sum())) < MIN_BREACHING:
@@ -301,7 +452,9 @@ def _shared(case: Case) -> float:
     met = together > 1e-3
     if not met.any():
         return 1.0
-    usual, beside, held = (float(np.median(ms)) for ms in (former, theirs[met] / together[met], pace[slow]))
+    usual, beside, held = (
+        float(np.median(ms)) for ms in (former, theirs[met] / together[met], pace[slow])
+    )
     return min(1.0, max(0.0, beside - usual) / (held - usual)) if held > usual else 1.0
 
 
@@ -312,16 +465,26 @@ def found_full(slow: Calls, calls: Calls) -> bool:
     """
     waits, met, most = [], [], []
     for code in np.unique(calls.engine[calls.has_engine]):
-        beside, theirs = (side.where(side.has_engine & (side.engine == code)) for side in (calls, slow))
+        beside, theirs = (
+            side.where(side.has_engine & (side.engine == code)) for side in (calls, slow)
+        )
         taken, ended = np.sort(beside.scheduled_s), np.sort(beside.last_s)
         at, all_at = theirs.of("start_s"), beside.of("start_s")
-        running = [np.searchsorted(taken, t, side="right") - np.searchsorted(ended, t, side="right") for t in (at, all_at)]
+        running = [
+            np.searchsorted(taken, t, side="right") - np.searchsorted(ended, t, side="right")
+            for t in (at, all_at)
+        ]
         waits.append(np.nan_to_num(theirs.of("queue_ms")))
         met.append(running[0])
-        most.append(np.full(len(at), np.percentile(running[1], 99.0)) if len(all_at) else np.zeros(0))
+        most.append(
+            np.full(len(at), np.percentile(running[1], 99.0)) if len(all_at) else np.zeros(0)
+        )
     if not waits:
         return False
-    wait, full = np.concatenate(waits), np.concatenate(met) >= FULL * np.maximum(np.concatenate(most), LEAST_RUNNING)
+    wait, full = (
+        np.concatenate(waits),
+        np.concatenate(met) >= FULL * np.maximum(np.concatenate(most), LEAST_RUNNING),
+    )
     return bool(wait.sum() > 0.0 and wait[full].sum() > MOSTLY_FULL * wait.sum())
 
 
@@ -355,7 +518,9 @@ def read_gauges(points: pl.DataFrame, rows: pl.DataFrame) -> Gauges:
     waiting = summed(points, "queue_depth")
     kv = points.filter(pl.col("indicator") == "kv_cache_usage")["value"]
     running = summed(points, "running")
-    seen = points.filter(pl.col("indicator").is_in(["queue_depth", "running", "kv_cache_usage"]))["instance"].n_unique()
+    seen = points.filter(pl.col("indicator").is_in(["queue_depth", "running", "kv_cache_usage"]))[
+        "instance"
+    ].n_unique()
     # A client's instance is no replica of the engine: only requests that the engine itself told of count.
     engines = rows.filter(pl.col("engine_only"))["instance"].drop_nulls().n_unique()
     return Gauges(
@@ -370,46 +535,83 @@ def read_gauges(points: pl.DataFrame, rows: pl.DataFrame) -> Gauges:
 
 def summed(points: pl.DataFrame, indicator: str) -> FloatArray:
     """Return a gauge summed over its instances at every sample time, ascending; empty without samples."""
-    chosen = points.filter(pl.col("indicator") == indicator).with_columns(pl.col("instance").fill_null(""))
+    chosen = points.filter(pl.col("indicator") == indicator).with_columns(
+        pl.col("instance").fill_null("")
+    )
     if chosen.is_empty():
         return np.empty(0)
-    wide = chosen.pivot(on="instance", index="time_us", values="value", aggregate_function="mean").sort("time_us")
+    wide = chosen.pivot(
+        on="instance", index="time_us", values="value", aggregate_function="mean"
+    ).sort("time_us")
     return wide.drop("time_us").fill_null(strategy="forward").sum_horizontal().to_numpy()
 
 
 def _slowdown(case: Case) -> float | None:
     """Return median TPOT of slow requests over that of the reference, None where either is unknown."""
-    slow, usual = case.rows[case.tail.tail_index]["tpot_ms"].median(), case.reference["tpot_ms"].median()
-    return float(slow) / float(usual) if isinstance(slow, float) and isinstance(usual, float) and usual > 0.0 else None
+    slow, usual = (
+        case.rows[case.tail.tail_index]["tpot_ms"].median(),
+        case.reference["tpot_ms"].median(),
+    )
+    return (
+        float(slow) / float(usual)
+        if isinstance(slow, float) and isinstance(usual, float) and usual > 0.0
+        else None
+    )
 
 
-def _diagnosis(case: Case, load: Load, gauges: Gauges, claims: dict[str, float], more: dict[str, object]) -> Diagnosis:
+def _diagnosis(
+    case: Case, load: Load, gauges: Gauges, claims: dict[str, float], more: dict[str, object]
+) -> Diagnosis:
     kv_bound = gauges.kv_p95 is not None and gauges.kv_p95 > KV_FULL
     seen = (gauges.waiting_most or 0.0) >= _LEAST_PER_BIN
     weight = _CONFIDENCE["kv" if seen and kv_bound else "gauge" if seen else "spans"]
     limit = "its KV cache is full" if kv_bound else "its capacity is used up"
-    kv = f", KV cache at {say_ratio(gauges.kv_p95)}" if kv_bound and gauges.kv_p95 is not None else ""
-    peak = f", {gauges.waiting_most:,.0f} waiting at the peak" if seen and gauges.waiting_most is not None else ""
+    kv = (
+        f", KV cache at {say_ratio(gauges.kv_p95)}"
+        if kv_bound and gauges.kv_p95 is not None
+        else ""
+    )
+    peak = (
+        f", {gauges.waiting_most:,.0f} waiting at the peak"
+        if seen and gauges.waiting_most is not None
+        else ""
+    )
     arrivals = more.get("arrivals_ratio")
     full = case.baseline is None and not (load.growing or load.standing)
-    said = f"slow requests wait {say_ms(case.tail.tail_ms.get(STAGE, 0.0))}, and found their engine as full as it ever is" if full else (
-        f"load beyond capacity: {load.offered_rps:.1f} requests/s arrived, "
-        f"{load.admitted_rps:.1f} were admitted and the wait grew from {say_ms(load.wait_from_ms)} to {say_ms(load.wait_to_ms)}")
-    times = float(arrivals) if isinstance(arrivals, float) and load.offered_ratio < MIN_OFFERED_RATIO else load.offered_ratio
+    said = (
+        f"slow requests wait {say_ms(case.tail.tail_ms.get(STAGE, 0.0))}, and found their engine as full as it ever is"
+        if full
+        else (
+            f"load beyond capacity: {load.offered_rps:.1f} requests/s arrived, "
+            f"{load.admitted_rps:.1f} were admitted and the wait grew from {say_ms(load.wait_from_ms)} to {say_ms(load.wait_to_ms)}"
+        )
+    )
+    times = (
+        float(arrivals)
+        if isinstance(arrivals, float) and load.offered_ratio < MIN_OFFERED_RATIO
+        else load.offered_ratio
+    )
     than = "often as before" if times != load.offered_ratio else "fast as the engine admits it"
     return named(
-        case, RULE, STAGE if claims.get(STAGE, 0.0) > 0.0 else max(claims, key=lambda stage: claims[stage]), claims,
+        case,
+        RULE,
+        STAGE if claims.get(STAGE, 0.0) > 0.0 else max(claims, key=lambda stage: claims[stage]),
+        claims,
         Action(
             "platform",
             f"Admit at most {(1.0 - SPARE) * load.admitted_rps:.1f} requests/s at the gateway and answer "
             "the rest with 429 and Retry-After; a refused request costs less than one that waits past its limit.",
-            "Raise the admission limit again as replicas become ready.", _fix(case, load, gauges, kv_bound)),
+            "Raise the admission limit again as replicas become ready.",
+            _fix(case, load, gauges, kv_bound),
+        ),
         headline=f"{'KV-bound: ' if kv_bound else ''}{said}{peak}{kv}",
-        because="their engine is full when they come (whether more come than before, or each asks for more, only a baseline tells)" if full else
-        f"work arrives {times:.{1 if times >= MIN_OFFERED_RATIO else 2}f} times as {than} and {limit}",
+        because="their engine is full when they come (whether more come than before, or each asks for more, only a baseline tells)"
+        if full
+        else f"work arrives {times:.{1 if times >= MIN_OFFERED_RATIO else 2}f} times as {than} and {limit}",
         evidence={**load._asdict(), **gauges._asdict(), **more, "kv_bound": kv_bound},
         weight=weight,
-        why_no_service="the queue is the engine's; its name is under evidence.instances where it is known")
+        why_no_service="the queue is the engine's; its name is under evidence.instances where it is known",
+    )
 
 
 def _fix(case: Case, load: Load, gauges: Gauges, kv_bound: bool) -> Fix:

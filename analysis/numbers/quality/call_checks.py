@@ -15,8 +15,13 @@ USUAL_FROM: Final = 50_000
 
 def call_checks(con: duckdb.DuckDBPyConnection, window: Window, requests: int) -> list[Check]:
     """Return the checks of the window's model calls, of so many requests; one that does not apply (no such calls) is not listed."""
-    seen = answers(con, "quality_calls", filter_of(window) | {"every": max(1, requests // USUAL_FROM)})[0]
-    found = [part(seen) for part in (_beyond_end, _early_chunk, _hidden_retries, _hidden_reasoning, _cached_tokens)]
+    seen = answers(
+        con, "quality_calls", filter_of(window) | {"every": max(1, requests // USUAL_FROM)}
+    )[0]
+    found = [
+        part(seen)
+        for part in (_beyond_end, _early_chunk, _hidden_retries, _hidden_reasoning, _cached_tokens)
+    ]
     return [check for check in found if check is not None]
 
 
@@ -29,8 +34,10 @@ def _beyond_end(seen: Mapping[str, int]) -> Check | None:
     share = seen["beyond"] / seen["timed"] if seen["timed"] else 0.0
     if share <= ONE_PERCENT:
         return None
-    detail = (f"in {seen['beyond']:,} of {seen['timed']:,} calls the first chunk lies behind the end ({say_ratio(share)}): an instrumentation sends "
-              "milliseconds where the conventions want seconds (gen_ai.response.time_to_first_chunk), or clocks differ")
+    detail = (
+        f"in {seen['beyond']:,} of {seen['timed']:,} calls the first chunk lies behind the end ({say_ratio(share)}): an instrumentation sends "
+        "milliseconds where the conventions want seconds (gen_ai.response.time_to_first_chunk), or clocks differ"
+    )
     return Check(check="impossible_times", status="fail" if share > MOST else "warn", detail=detail)
 
 
@@ -52,10 +59,18 @@ def _hidden_retries(seen: Mapping[str, int]) -> Check | None:
     share = seen["late"] / seen["joined"] if seen["joined"] else 0.0
     if share > ONE_PERCENT:
         detail = f"in {seen['late']:,} of {seen['joined']:,} calls the engine began long after its client did ({say_ratio(share)})"
-        return Check(check="hidden_retries", status="warn", detail=detail + ": attempts or a wait inside the client; record each attempt as a span")
+        return Check(
+            check="hidden_retries",
+            status="warn",
+            detail=detail + ": attempts or a wait inside the client; record each attempt as a span",
+        )
     if seen["limited"]:
         detail = f"{say_count(seen['limited'], 'call')} ended in a rate limit and no client counts its attempts: the calls that got through hold retries too"
-        return Check(check="hidden_retries", status="warn", detail=detail + "; record attempts (HTTP client spans or retry counts)")
+        return Check(
+            check="hidden_retries",
+            status="warn",
+            detail=detail + "; record attempts (HTTP client spans or retry counts)",
+        )
     if seen["uncounted"]:
         detail = f"attempts are not recorded in {seen['uncounted']:,} of {seen['calls']:,} calls, and nothing speaks of retries"
     else:
@@ -70,7 +85,9 @@ def _hidden_reasoning(seen: Mapping[str, int]) -> Check | None:
     detail = f"{seen['hidden']:,} of {seen['calls']:,} calls think before the first visible chunk ({say_ratio(share)})"
     if share > ONE_PERCENT:
         detail += ": their TTFT holds the reasoning and their time per token is not given; stream reasoning chunks to tell them apart"
-    return Check(check="hidden_reasoning", status="warn" if share > ONE_PERCENT else "ok", detail=detail)
+    return Check(
+        check="hidden_reasoning", status="warn" if share > ONE_PERCENT else "ok", detail=detail
+    )
 
 
 def _cached_tokens(seen: Mapping[str, int]) -> Check | None:
@@ -81,6 +98,8 @@ def _cached_tokens(seen: Mapping[str, int]) -> Check | None:
     detail = f"{seen['cached_over']:,} of {seen['cached']:,} calls report more cached tokens than input tokens ({say_ratio(share)})"
     if share > ONE_PERCENT:
         detail += ": the provider counts cached tokens beside the input, so input lengths and hit rates are off; name the provider (gen_ai.provider.name)"
-    return Check(check="cached_token_convention", status="ok" if share <= ONE_PERCENT else "fail" if share > MOST else "warn", detail=detail)
-
-
+    return Check(
+        check="cached_token_convention",
+        status="ok" if share <= ONE_PERCENT else "fail" if share > MOST else "warn",
+        detail=detail,
+    )

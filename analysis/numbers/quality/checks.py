@@ -18,7 +18,15 @@ from overrun.analysis.numbers.quality.row import FEW, MOST, ONE_PERCENT, Check, 
 from overrun.analysis.numbers.quality.span_checks import span_checks
 from overrun.analysis.numbers.quality.store_checks import store_checks
 from overrun.analysis.numbers.sampling import Sampling, assess
-from overrun.analysis.numbers.window import MOST_CALLS, MOST_CAUSE_REQUESTS, MOST_SPAN_REQUESTS, SCRAPE_GRACE, RequestFrame, Window, load
+from overrun.analysis.numbers.window import (
+    MOST_CALLS,
+    MOST_CAUSE_REQUESTS,
+    MOST_SPAN_REQUESTS,
+    SCRAPE_GRACE,
+    RequestFrame,
+    Window,
+    load,
+)
 from overrun.analysis.words.finding import printable, say_count, say_ms, say_ratio
 from overrun.analysis.words.slo import Slo
 
@@ -39,6 +47,7 @@ _LEAST_PEERS: Final = 20
 # Parts of a window by number of requests, one of which may show how it was before.
 _PARTS: Final = 10
 
+
 class Quality(msgspec.Struct, kw_only=True):
     """All checks of one window, worst first; `requests` were looked at."""
 
@@ -52,7 +61,9 @@ def quality(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> Quality
     return Quality(requests=frame.rows.height, checks=checks(con, frame, slo, assess(con, frame)))
 
 
-def checks(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, sampled: Sampling) -> list[Check]:
+def checks(
+    con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, sampled: Sampling
+) -> list[Check]:
     """Return every check of a window, worst first; what cannot be checked for want of data is not listed as ok."""
     found = [check for part in _CHECKS for check in [part(frame, slo)] if check is not None]
     loop = closed_loop(frame.rows)
@@ -60,8 +71,17 @@ def checks(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, sample
     of_calls = call_checks(con, frame.window, frame.rows.height)
     if any(check.check == "impossible_times" for check in of_calls):
         # What calls say outright is not said again as what it makes of their requests.
-        found = [check for check in found if check.check not in ("impossible_times", "ttft_equals_duration")]
-    found += [*of_calls, *span_checks(con, frame.window, frame.rows.height), *metric_checks(con, frame, slo), *store_checks(con, frame.window)]
+        found = [
+            check
+            for check in found
+            if check.check not in ("impossible_times", "ttft_equals_duration")
+        ]
+    found += [
+        *of_calls,
+        *span_checks(con, frame.window, frame.rows.height),
+        *metric_checks(con, frame, slo),
+        *store_checks(con, frame.window),
+    ]
     order = {"fail": 0, "warn": 1, "ok": 2}
     return sorted(found, key=lambda check: order[check.status])
 
@@ -80,7 +100,12 @@ def evidence_checks(frame: RequestFrame) -> list[Check]:
 
 def without_spoiled(frame: RequestFrame, found: list[Check]) -> tuple[RequestFrame, dict[str, str]]:
     """Return the frame without the metrics that a failed check has spoiled, and per spoiled metric why."""
-    spoiled = {metric: check.detail for check in found if check.status == "fail" for metric in _SPOILS.get(check.check, ())}
+    spoiled = {
+        metric: check.detail
+        for check in found
+        if check.status == "fail"
+        for metric in _SPOILS.get(check.check, ())
+    }
     if not spoiled or frame.rows.is_empty():
         return frame, {}
     nothing = {f"{metric}_ms": pl.lit(None, pl.Float64) for metric in spoiled}
@@ -102,9 +127,21 @@ def held_back(found: list[Check], frame: RequestFrame, before: RequestFrame | No
     buffered = now.filter("same")["service"].unique()
     for part in parts:
         mine = part.filter(pl.col("service").is_in(buffered.implode()))
-        if mine.height >= _LEAST_PEERS and float(mine["same"].to_numpy().mean()) <= FEW and set(buffered) <= set(mine["service"]):
-            return [msgspec.structs.replace(c, status="warn", detail=f"{c.detail}; it was not so before, so answers are held back")
-                    if c.check == "ttft_equals_duration" else c for c in found]
+        if (
+            mine.height >= _LEAST_PEERS
+            and float(mine["same"].to_numpy().mean()) <= FEW
+            and set(buffered) <= set(mine["service"])
+        ):
+            return [
+                msgspec.structs.replace(
+                    c,
+                    status="warn",
+                    detail=f"{c.detail}; it was not so before, so answers are held back",
+                )
+                if c.check == "ttft_equals_duration"
+                else c
+                for c in found
+            ]
     return found
 
 
@@ -134,9 +171,7 @@ def _waiting(frame: RequestFrame, slo: Slo) -> Check | None:
         wait, whole = frame.rows["queue_ms"].to_numpy(), frame.rows["e2e_ms"].to_numpy()
         if n == 0 or quantile(wait, 0.95) < QUEUE_MATTERS * quantile(whole, 0.95):
             return None
-        detail = (
-            "requests wait in a queue but no queue gauge tells how many were still waiting at the end: scrape /metrics"
-        )
+        detail = "requests wait in a queue but no queue gauge tells how many were still waiting at the end: scrape /metrics"
         return Check(check=name, status="warn", detail=detail)
     share = waiting / (n + waiting) if n + waiting else 0.0
     if share < MOST_WAITING:
@@ -169,7 +204,9 @@ def _ttft_missing(frame: RequestFrame, slo: Slo) -> Check | None:
     missing = int((answered & frame.rows["ttft_ms"].is_null()).sum())
     share = missing / n
     wanted = slo.ttft_ms is not None
-    status: Grade = "ok" if share <= FEW else "fail" if wanted and share > MOST else "warn" if wanted else "ok"
+    status: Grade = (
+        "ok" if share <= FEW else "fail" if wanted and share > MOST else "warn" if wanted else "ok"
+    )
     detail = f"{missing:,} of {n:,} successful requests carry no time to first token ({say_ratio(share)})"
     if status != "ok":
         detail += ": stream the answers and use an instrumentation that records the first chunk, or drop the ttft limit"
@@ -178,9 +215,15 @@ def _ttft_missing(frame: RequestFrame, slo: Slo) -> Check | None:
 
 def _at_end(frame: RequestFrame) -> pl.DataFrame:
     """Return start, service and whether the first token came with the last one (`same`) of the answered requests that carry a TTFT."""
-    told = _answered(frame) & frame.rows["ttft_ms"].is_not_null() & (frame.rows["output_tokens"].fill_null(2) > 1)
+    told = (
+        _answered(frame)
+        & frame.rows["ttft_ms"].is_not_null()
+        & (frame.rows["output_tokens"].fill_null(2) > 1)
+    )
     least_ms = (FASTEST_TOKEN_MS * (pl.col("output_tokens") - 1)).fill_null(SAME_MS)
-    return frame.rows.select("start_us", "service", same=pl.col("e2e_ms") - pl.col("ttft_ms") <= least_ms).filter(told)
+    return frame.rows.select(
+        "start_us", "service", same=pl.col("e2e_ms") - pl.col("ttft_ms") <= least_ms
+    ).filter(told)
 
 
 def _ttft_is_duration(frame: RequestFrame, slo: Slo) -> Check | None:
@@ -204,7 +247,9 @@ def _unattributed(frame: RequestFrame, slo: Slo) -> Check | None:
     share = float(other.sum()) / whole
     if share <= MOST_UNATTRIBUTED:
         return Check(
-            check="unattributed_time", status="ok", detail=f"{say_ratio(share)} of all request time has no span"
+            check="unattributed_time",
+            status="ok",
+            detail=f"{say_ratio(share)} of all request time has no span",
         )
     service = frame.rows[int(np.argmax(other))]["service"][0]
     detail = f"{say_ratio(share)} of all request time has no span: add spans around what {printable(service)} does"
@@ -217,7 +262,9 @@ def _incomplete(frame: RequestFrame, slo: Slo) -> Check | None:
         return None
     share = frame.incomplete / n
     status: Grade = "ok" if share <= ONE_PERCENT else "fail" if share > MOST else "warn"
-    detail = f"{frame.incomplete:,} of {n:,} requests are incomplete and left out ({say_ratio(share)})"
+    detail = (
+        f"{frame.incomplete:,} of {n:,} requests are incomplete and left out ({say_ratio(share)})"
+    )
     if status != "ok":
         detail += ": their root is missing or open; look for dropped exports and services that do not propagate context"
     return Check(check="incomplete_traces", status=status, detail=detail)
@@ -254,7 +301,13 @@ def _sampling(frame: RequestFrame, sampled: Sampling) -> list[Check]:
     if frame.rows.is_empty():
         return []
     if not sampled.refused:
-        return [Check(check="sampling", status="ok" if sampled.kind == "all" else "warn", detail=sampled.detail)]
+        return [
+            Check(
+                check="sampling",
+                status="ok" if sampled.kind == "all" else "warn",
+                detail=sampled.detail,
+            )
+        ]
     detail = f"{sampled.detail}: percentiles, shares and rates are not given; keep every trace, or sample by probability"
     return [Check(check="sampling", status="fail", detail=detail)]
 
@@ -269,13 +322,25 @@ def _missing_children(frame: RequestFrame, slo: Slo) -> Check | None:
     called = rows["llm_calls"] > 0
     if not called.all():
         calling, others = rows.filter(called), rows.filter(~called)
-        of_route = calling.group_by("service", "route").agg(pl.col("e2e_ms").median().alias("usual_ms"))
-        slow = others.join(of_route, on=["service", "route"], nulls_equal=True).filter(pl.col("e2e_ms") * 2 >= pl.col("usual_ms")).drop("usual_ms")
+        of_route = calling.group_by("service", "route").agg(
+            pl.col("e2e_ms").median().alias("usual_ms")
+        )
+        slow = (
+            others.join(of_route, on=["service", "route"], nulls_equal=True)
+            .filter(pl.col("e2e_ms") * 2 >= pl.col("usual_ms"))
+            .drop("usual_ms")
+        )
         rows = pl.concat([calling, slow])
     hollow = rows.filter(pl.col("other_ms") * 2 > pl.col("e2e_ms"))
     if hollow.is_empty() and rows.height >= _LEAST_PEERS:
-        return Check(check="missing_children", status="ok", detail=f"none of {rows.height:,} requests spends most of its time without a span")
-    usual = rows.group_by("service", "route").agg(pl.col("spans").median().alias("usual"), pl.len().alias("n"))
+        return Check(
+            check="missing_children",
+            status="ok",
+            detail=f"none of {rows.height:,} requests spends most of its time without a span",
+        )
+    usual = rows.group_by("service", "route").agg(
+        pl.col("spans").median().alias("usual"), pl.len().alias("n")
+    )
     usual = usual.filter((pl.col("n") >= _LEAST_PEERS) & (pl.col("usual") > 2))
     if usual.is_empty():
         return None
@@ -285,7 +350,11 @@ def _missing_children(frame: RequestFrame, slo: Slo) -> Check | None:
     detail = f"{lost:,} of {n:,} requests have less than half of the spans that are usual on their route ({say_ratio(share)})"
     if share > ONE_PERCENT:
         detail += ": child spans are lost; look for full export queues and services that do not propagate context"
-    return Check(check="missing_children", status="ok" if share <= ONE_PERCENT else "fail" if share > MOST else "warn", detail=detail)
+    return Check(
+        check="missing_children",
+        status="ok" if share <= ONE_PERCENT else "fail" if share > MOST else "warn",
+        detail=detail,
+    )
 
 
 def _outliving(frame: RequestFrame, slo: Slo) -> Check | None:
@@ -294,8 +363,10 @@ def _outliving(frame: RequestFrame, slo: Slo) -> Check | None:
     share = float((frame.rows["clipped_spans"] > 0).mean() or 0.0)  # type: ignore[arg-type]
     detail = f"in {say_ratio(share)} of {frame.rows.height:,} requests a span runs on after its parent and is cut there"
     if share > FEW:
-        detail += (": work after the answer (link it instead of parenting it), or requests whose own span ends before the answer does: their end to end "
-                   "time is too short, end it with the last byte")
+        detail += (
+            ": work after the answer (link it instead of parenting it), or requests whose own span ends before the answer does: their end to end "
+            "time is too short, end it with the last byte"
+        )
     return Check(check="outliving_spans", status="ok" if share <= FEW else "warn", detail=detail)
 
 
@@ -314,13 +385,27 @@ def _outliers(frame: RequestFrame, slo: Slo) -> Check | None:
     negative = int((frame.rows["e2e_ms"] < 0.0).sum()) + int((timed["ttft_ms"] < 0.0).sum())
     longer = int((timed["ttft_ms"] > timed["e2e_ms"] + SAME_MS).sum())
     # A first token within a millisecond of a request that takes a second or more is a number in seconds.
-    instant = int(((timed["ttft_ms"] < SAME_MS) & (timed["ttft_ms"] > 0.0) & (timed["e2e_ms"] > 1000.0 * SAME_MS)).sum())
+    instant = int(
+        (
+            (timed["ttft_ms"] < SAME_MS)
+            & (timed["ttft_ms"] > 0.0)
+            & (timed["e2e_ms"] > 1000.0 * SAME_MS)
+        ).sum()
+    )
     wrong, share = negative + longer + instant, (negative + longer + instant) / timed.height
     if wrong == 0:
-        return Check(check="impossible_times", status="ok", detail=f"every TTFT of {timed.height:,} requests is one that a request can have")
+        return Check(
+            check="impossible_times",
+            status="ok",
+            detail=f"every TTFT of {timed.height:,} requests is one that a request can have",
+        )
     most = float(timed["ttft_ms"].to_numpy().max())
     detail = f"{wrong:,} of {timed.height:,} requests have a TTFT longer than themselves, below a millisecond, or negative (largest {say_ms(most)})"
-    return Check(check="impossible_times", status="fail" if share > MOST else "warn", detail=detail + ": an instrumentation mixes units or clocks")
+    return Check(
+        check="impossible_times",
+        status="fail" if share > MOST else "warn",
+        detail=detail + ": an instrumentation mixes units or clocks",
+    )
 
 
 def _answered(frame: RequestFrame) -> pl.Series:
@@ -330,14 +415,30 @@ def _answered(frame: RequestFrame) -> pl.Series:
 
 def _client_only(frame: RequestFrame, slo: Slo) -> Check | None:
     """Whether no engine tells of the model calls, neither by spans nor by metrics; None where one does."""
-    def spent(*stages: str) -> float:
-        return float(sum(frame.rows[f"{stage}_ms"].sum() or 0.0 for stage in stages if f"{stage}_ms" in frame.rows.columns))
 
-    if spent("queue", "prefill", "kv_transfer") > 0.0 or spent("first_token", "generation") <= 0.0 or not frame.points.is_empty():
+    def spent(*stages: str) -> float:
+        return float(
+            sum(
+                frame.rows[f"{stage}_ms"].sum() or 0.0
+                for stage in stages
+                if f"{stage}_ms" in frame.rows.columns
+            )
+        )
+
+    if (
+        spent("queue", "prefill", "kv_transfer") > 0.0
+        or spent("first_token", "generation") <= 0.0
+        or not frame.points.is_empty()
+    ):
         return None
-    return Check(check="client_only", status="ok", detail=(
-        "model calls are seen from their clients alone: what a first token waits for is not split, no figure of an engine is given, and what fixes buy is "
-        "exact, resampled or estimated"))
+    return Check(
+        check="client_only",
+        status="ok",
+        detail=(
+            "model calls are seen from their clients alone: what a first token waits for is not split, no figure of an engine is given, and what fixes buy is "
+            "exact, resampled or estimated"
+        ),
+    )
 
 
 _CHECKS: Final[tuple[Callable[[RequestFrame, Slo], Check | None], ...]] = (
@@ -357,5 +458,7 @@ _CHECKS: Final[tuple[Callable[[RequestFrame, Slo], Check | None], ...]] = (
 )
 # Which latencies a failed check makes worthless: the report then gives none instead of a wrong one.
 _SPOILS: Final = {
-    "ttft_equals_duration": ("ttft", "tpot"), "impossible_times": ("ttft", "tpot"), "early_role_chunk": ("ttft", "tpot"),
+    "ttft_equals_duration": ("ttft", "tpot"),
+    "impossible_times": ("ttft", "tpot"),
+    "early_role_chunk": ("ttft", "tpot"),
 }

@@ -35,16 +35,29 @@ def closed_loop(rows: pl.DataFrame) -> Check | None:
     flying = np.arange(n) - ended
     most = int(flying.max()) + 1
     later = np.arange(n) >= most
-    if most < 1 or int(later.sum()) < _LEAST // 2:  # requests that end as they start are never in flight
+    if (
+        most < 1 or int(later.sum()) < _LEAST // 2
+    ):  # requests that end as they start are never in flight
         return None
     plateau = float((flying[later] == most - 1).mean())
     after_end = (start - end[np.maximum(ended - 1, 0)])[later & (ended > 0)]
     usual = float(end[-1] - end[0]) / max(n - 1, 1)
     soon = float(np.median(after_end)) < _SOON * usual if len(after_end) and usual > 0.0 else False
     latency, gaps = rows["e2e_ms"].to_numpy()[:-1], np.diff(start)
-    follows = most == 1 and latency.std() > 0.0 and gaps.std() > 0.0 and float(np.corrcoef(latency, gaps)[0, 1]) > _CORRELATED
+    follows = (
+        most == 1
+        and latency.std() > 0.0
+        and gaps.std() > 0.0
+        and float(np.corrcoef(latency, gaps)[0, 1]) > _CORRELATED
+    )
     if plateau < _PLATEAU or not (soon or follows):
-        return Check(check="closed_loop_load", status="ok", detail=f"arrivals do not wait for answers (at most {most:,} in flight, n {n:,})")
-    detail = (f"{say_ratio(plateau)} of arrivals come as soon as one of {most:,} requests in flight ends: a closed loop sends less while the system is slow, "
-              "so waiting is left out of every percentile. Send at a fixed rate, or record the intended send time")
+        return Check(
+            check="closed_loop_load",
+            status="ok",
+            detail=f"arrivals do not wait for answers (at most {most:,} in flight, n {n:,})",
+        )
+    detail = (
+        f"{say_ratio(plateau)} of arrivals come as soon as one of {most:,} requests in flight ends: a closed loop sends less while the system is slow, "
+        "so waiting is left out of every percentile. Send at a fixed rate, or record the intended send time"
+    )
     return Check(check="closed_loop_load", status="warn", detail=detail)

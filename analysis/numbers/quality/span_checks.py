@@ -10,12 +10,22 @@ from overrun.analysis.words.finding import printable, say_count
 
 # What was lost, by which variable of the SDK (128 each by default), and what is unknown for it.
 _LOST: Final = (
-    ("events", "OTEL_SPAN_EVENT_COUNT_LIMIT",
-     "the first token of a stream with an event per chunk is unknown there, its pace is that of the chunks that are left, and percentiles of TTFT are of "
-     "shorter answers alone. Set the limit above the number of chunks, or send no event per chunk"),
-    ("attributes", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT",
-     "models, token counts or ids may be missing. Raise the limit, or record no messages as attributes"),
-    ("links", "OTEL_SPAN_LINK_COUNT_LIMIT", "work that was handed over may stand alone. Raise the limit"),
+    (
+        "events",
+        "OTEL_SPAN_EVENT_COUNT_LIMIT",
+        "the first token of a stream with an event per chunk is unknown there, its pace is that of the chunks that are left, and percentiles of TTFT are of "
+        "shorter answers alone. Set the limit above the number of chunks, or send no event per chunk",
+    ),
+    (
+        "attributes",
+        "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT",
+        "models, token counts or ids may be missing. Raise the limit, or record no messages as attributes",
+    ),
+    (
+        "links",
+        "OTEL_SPAN_LINK_COUNT_LIMIT",
+        "work that was handed over may stand alone. Raise the limit",
+    ),
 )
 _NAMED: Final = 3  # services in one sentence
 # Requests whose spans are looked at for copies: of 5,000 a share is right to 1 %, and all spans of a million would be grouped for it.
@@ -28,28 +38,42 @@ def span_checks(con: duckdb.DuckDBPyConnection, window: Window, requests: int) -
 
 
 def _copies(con: duckdb.DuckDBPyConnection, window: Window, every: int) -> list[Check]:
-    rows = answers(con, "quality_repeats", {"start": window.start, "end": window.end, "service": window.service, "every": every})
+    rows = answers(
+        con,
+        "quality_repeats",
+        {"start": window.start, "end": window.end, "service": window.service, "every": every},
+    )
     if not rows:
         return []
     some = f" (of one trace in {every})" if every > 1 else ""
-    senders = ", ".join(f"{printable(row['service'])} ({row['repeated']:,} of {row['spans']:,})" for row in rows[:_NAMED])
+    senders = ", ".join(
+        f"{printable(row['service'])} ({row['repeated']:,} of {row['spans']:,})"
+        for row in rows[:_NAMED]
+    )
     unfinished = sum(row["unfinished"] for row in rows)
     detail = f"spans came more than once and count once: {senders}{some}"
     if unfinished:
-        detail += (f"; {say_count(unfinished, 'span')} with another end, of which the latest copy counts: a sender exports spans before they end, "
-                   "or sends on two ways of which one is late")
+        detail += (
+            f"; {say_count(unfinished, 'span')} with another end, of which the latest copy counts: a sender exports spans before they end, "
+            "or sends on two ways of which one is late"
+        )
     return [Check(check="repeated_spans", status="warn" if unfinished else "ok", detail=detail)]
 
 
 def _lost_parts(con: duckdb.DuckDBPyConnection, window: Window) -> list[Check]:
     if not answers(con, "any_cut_span", {}):
         return []
-    rows = answers(con, "quality_cut", {"start": window.start, "end": window.end, "service": window.service})
+    rows = answers(
+        con, "quality_cut", {"start": window.start, "end": window.end, "service": window.service}
+    )
     found = []
     for part, variable, matters in _LOST:
         lost = sorted((row for row in rows if row[part]), key=lambda row: -row[part])
         if lost:
-            senders = [f"{printable(row['service'])} ({say_count(row[part], 'span')}, up to {row[f'most_{part}']:,} each)" for row in lost]
+            senders = [
+                f"{printable(row['service'])} ({say_count(row[part], 'span')}, up to {row[f'most_{part}']:,} each)"
+                for row in lost
+            ]
             more = f" and {len(senders) - _NAMED} more" if len(senders) > _NAMED else ""
             detail = f"limits of the sender's SDK dropped {part} in {', '.join(senders[:_NAMED])}{more}, by {variable} (128 by default): {matters}"
             found.append(Check(check=f"{part}_dropped", status="warn", detail=detail))

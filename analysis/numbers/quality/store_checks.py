@@ -45,8 +45,14 @@ def said_of(found: Held) -> str:
     of = f"{say_count(found.spans, 'span')} of {say_count(found.commits, 'commit')}"
     if found.whole:
         return f"the file holds every span that was acknowledged: {of}"
-    parts = [f"{much}{say_count(n, 'acknowledged span')} {what}" for much, n, what in (
-        ("up to ", found.lost_before, "lost by a version before 0.1.0"), ("", found.lost, "recorded and not there")) if n]
+    parts = [
+        f"{much}{say_count(n, 'acknowledged span')} {what}"
+        for much, n, what in (
+            ("up to ", found.lost_before, "lost by a version before 0.1.0"),
+            ("", found.lost, "recorded and not there"),
+        )
+        if n
+    ]
     parts += [f"{say_count(found.copies, 'row')} stored twice"] if found.copies else []
     when = f"received from {found.first} to {found.last}"
     return f"the file is incomplete: {', '.join(parts)}, {when}, of {of}. Send what you still have of that time again: what is there counts once"
@@ -54,10 +60,19 @@ def said_of(found: Held) -> str:
 
 def store_checks(con: duckdb.DuckDBPyConnection, window: Window) -> list[Check]:
     """Return a failed check if acknowledged spans of the window's time are known to be missing."""
-    params: dict[str, Any] = {"start": window.start, "end": None if window.end is None else window.end + _LATE}
+    params: dict[str, Any] = {
+        "start": window.start,
+        "end": None if window.end is None else window.end + _LATE,
+    }
     [row] = con.sql(query("incomplete_commits"), params=params).pl().to_dicts()
     commits, missing = row["commits"], row["missing"]
     if not commits:
         return []
     detail = f"up to {say_count(missing, 'acknowledged span')} of {say_count(commits, 'commit')} of this time are missing (a fault of versions before 0.1.0)"
-    return [Check(check="incomplete_commits", status="fail", detail=f"{detail}: requests may lack stages or calls; `overrun doctor` has the times")]
+    return [
+        Check(
+            check="incomplete_commits",
+            status="fail",
+            detail=f"{detail}: requests may lack stages or calls; `overrun doctor` has the times",
+        )
+    ]

@@ -45,35 +45,71 @@ def cap(
     tokens = np.where(cut, output_tokens, max_tokens + 1.0)
     decode = times.ms.get("decode", none)
     saved = decode * (tokens - max_tokens) / (tokens - 1.0)
-    saved += np.minimum(times.ms.get("generation", none), (tokens - max_tokens) * generation_token_ms)
+    saved += np.minimum(
+        times.ms.get("generation", none), (tokens - max_tokens) * generation_token_ms
+    )
     if calls_saved_ms is not None:
         several = ~np.isnan(calls_saved_ms)
-        theirs = np.minimum(np.nan_to_num(calls_saved_ms), decode + times.ms.get("generation", none))
+        theirs = np.minimum(
+            np.nan_to_num(calls_saved_ms), decode + times.ms.get("generation", none)
+        )
         saved, cut = np.where(several, theirs, saved), np.where(several, theirs > 0.0, cut)
     after = times.total_ms - np.where(cut, saved, 0.0)
     cost = {"truncated_ratio": float(cut.mean())}
     written = np.nan_to_num(output_tokens, nan=0.0)
     if written.sum() > 0.0 and (calls_saved_ms is None or np.isnan(calls_saved_ms).all()):
-        cost["tokens_saved_ratio"] = float(np.maximum(written - max_tokens, 0.0).sum() / written.sum())
-    return effect(times.total_ms, after, metric=metric, percentile=percentile, cost=cost, rng=rng, limits_ms=limits_ms)
+        cost["tokens_saved_ratio"] = float(
+            np.maximum(written - max_tokens, 0.0).sum() / written.sum()
+        )
+    return effect(
+        times.total_ms,
+        after,
+        metric=metric,
+        percentile=percentile,
+        cost=cost,
+        rng=rng,
+        limits_ms=limits_ms,
+    )
 
 
-def predict(facts: Facts, *, max_tokens: Annotated[int, Meta(ge=1, le=10_000_000, description="the most output tokens of an answer")]) -> Prediction:
+def predict(
+    facts: Facts,
+    *,
+    max_tokens: Annotated[
+        int, Meta(ge=1, le=10_000_000, description="the most output tokens of an answer")
+    ],
+) -> Prediction:
     """Return the answer with `cost.truncated_ratio`, the share of requests in which the cap cuts an answer, and `cost.tokens_saved_ratio` of output tokens."""
-    fix = Fix("cap", f"Cap answers at {max_tokens:,} tokens", f"an answer cut at {max_tokens:,} tokens is still of use", {"max_tokens": max_tokens})
+    fix = Fix(
+        "cap",
+        f"Cap answers at {max_tokens:,} tokens",
+        f"an answer cut at {max_tokens:,} tokens is still of use",
+        {"max_tokens": max_tokens},
+    )
     tokens = facts.call("output_tokens")
     known = (facts.request_of >= 0) & ~np.isnan(tokens)
     tokens, request = tokens[known], facts.request_of[known]
-    cost = {"truncated_ratio": len(np.unique(request[tokens > max_tokens])) / len(np.unique(request)) if len(tokens) else 0.0,
-            "tokens_saved_ratio": float(np.maximum(tokens - max_tokens, 0.0).sum() / tokens.sum()) if len(tokens) else 0.0}
+    cost = {
+        "truncated_ratio": len(np.unique(request[tokens > max_tokens])) / len(np.unique(request))
+        if len(tokens)
+        else 0.0,
+        "tokens_saved_ratio": float(np.maximum(tokens - max_tokens, 0.0).sum() / tokens.sum())
+        if len(tokens)
+        else 0.0,
+    }
 
     def change(engine: Engine) -> Change:
         calls = engine.pool.calls
         return Change(answered(calls, np.minimum(calls.output_tokens, max_tokens)), engine.setup)
 
     def bound() -> Prediction:
-        ttft, e2e = facts.per_request(-output_saved_ms(facts, np.full(facts.calls.height, float(max_tokens))), np.zeros(facts.calls.height))
+        ttft, e2e = facts.per_request(
+            -output_saved_ms(facts, np.full(facts.calls.height, float(max_tokens))),
+            np.zeros(facts.calls.height),
+        )
         old = recorded(facts)
-        return predict_times(facts, fix, Times(old.ttft + ttft, old.e2e + e2e, old.tpot), method="exact")
+        return predict_times(
+            facts, fix, Times(old.ttft + ttft, old.e2e + e2e, old.tpot), method="exact"
+        )
 
     return predict_simulated(facts, fix, change, bound=bound, cost=cost)

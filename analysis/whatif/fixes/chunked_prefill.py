@@ -24,17 +24,40 @@ OUTSIDE: Final = {"e2e": 0.05, "tpot": 0.05, "ttft": 0.12}
 def predict(
     facts: Facts,
     *,
-    token_budget: Annotated[int, Meta(ge=16, le=1_000_000, description="tokens of one step (max_num_batched_tokens)")],
+    token_budget: Annotated[
+        int, Meta(ge=16, le=1_000_000, description="tokens of one step (max_num_batched_tokens)")
+    ],
     enabled: Annotated[bool, Meta(description="false: whole prompts first, decoding waits")] = True,
 ) -> Prediction:
     """Return the answer; the fix takes nothing away."""
-    title = f"Read prompts in chunks of at most {token_budget:,} tokens a step" if enabled else "Read whole prompts first"
-    fix = Fix("chunked_prefill", title, "steps of that size cost what the fitted law says", {"token_budget": token_budget, "enabled": enabled})
+    title = (
+        f"Read prompts in chunks of at most {token_budget:,} tokens a step"
+        if enabled
+        else "Read whole prompts first"
+    )
+    fix = Fix(
+        "chunked_prefill",
+        title,
+        "steps of that size cost what the fitted law says",
+        {"token_budget": token_budget, "enabled": enabled},
+    )
 
     def change(engine: Engine) -> Change:
-        return Change(engine.pool.calls, replace(engine.setup, token_budget=token_budget, prefill_first=not enabled))
+        return Change(
+            engine.pool.calls,
+            replace(engine.setup, token_budget=token_budget, prefill_first=not enabled),
+        )
 
     # The settings that the recording ran with are not outside of it, but they are read off it and may not be what they seem.
-    same = all((engine.setup.token_budget, engine.setup.prefill_first) == (token_budget, not enabled) for engine in facts.engines[0])
+    same = all(
+        (engine.setup.token_budget, engine.setup.prefill_first) == (token_budget, not enabled)
+        for engine in facts.engines[0]
+    )
     part = 0.5 if same else 1.0
-    return predict_simulated(facts, fix, change, worse={metric: part * wide for metric, wide in OUTSIDE.items()}, told=parted)
+    return predict_simulated(
+        facts,
+        fix,
+        change,
+        worse={metric: part * wide for metric, wide in OUTSIDE.items()},
+        told=parted,
+    )

@@ -27,16 +27,32 @@ from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_t
 from overrun.analysis.words.arrays import IntArray
 
 
-def predict(facts: Facts, *, max_input_tokens: Annotated[int, Meta(ge=1, le=10_000_000, description="the most input tokens of a call")]) -> Prediction:
+def predict(
+    facts: Facts,
+    *,
+    max_input_tokens: Annotated[
+        int, Meta(ge=1, le=10_000_000, description="the most input tokens of a call")
+    ],
+) -> Prediction:
     """Return the answer with `cost.trimmed_ratio`, the share of calls that lose input, and `cost.input_saved_ratio` of input tokens."""
-    fix = Fix("context_limit", f"Limit prompts to {max_input_tokens:,} tokens", "what is trimmed was not needed for the answer",
-              {"max_input_tokens": max_input_tokens})
+    fix = Fix(
+        "context_limit",
+        f"Limit prompts to {max_input_tokens:,} tokens",
+        "what is trimmed was not needed for the answer",
+        {"max_input_tokens": max_input_tokens},
+    )
     tokens = facts.call("input_tokens")
     own = tokens[(facts.request_of >= 0) & ~np.isnan(tokens)]
-    cost = {"trimmed_ratio": float((own > max_input_tokens).mean()) if len(own) else 0.0,
-            "input_saved_ratio": float(np.maximum(own - max_input_tokens, 0.0).sum() / max(1.0, float(own.sum())))}
+    cost = {
+        "trimmed_ratio": float((own > max_input_tokens).mean()) if len(own) else 0.0,
+        "input_saved_ratio": float(
+            np.maximum(own - max_input_tokens, 0.0).sum() / max(1.0, float(own.sum()))
+        ),
+    }
 
-    def change(engine: Engine, hits: Callable[[Calls, Setup], IntArray | None] | None = None) -> Change:
+    def change(
+        engine: Engine, hits: Callable[[Calls, Setup], IntArray | None] | None = None
+    ) -> Change:
         calls = engine.pool.calls
         # The head of a prompt is what is cached; trimming takes from what comes behind it.
         shorter = shortened(calls, np.minimum(calls.prompt_tokens, max_input_tokens))
@@ -44,16 +60,28 @@ def predict(facts: Facts, *, max_input_tokens: Annotated[int, Meta(ge=1, le=10_0
         if found is None:
             return Change(shorter, engine.setup)
         trimmed = shorter.prompt_tokens < calls.prompt_tokens
-        return Change(replace(shorter, cached_tokens=np.where(trimmed, found, shorter.cached_tokens)), replace(engine.setup, cache_tokens=0))
+        return Change(
+            replace(shorter, cached_tokens=np.where(trimmed, found, shorter.cached_tokens)),
+            replace(engine.setup, cache_tokens=0),
+        )
 
     def bound() -> Prediction:
         fresh = np.minimum(tokens, max_input_tokens) - np.nan_to_num(facts.call("cached_tokens"))
         delta = -input_saved_ms(facts, fresh)
         ttft, e2e = facts.per_request(delta)
         old = recorded(facts)
-        return predict_times(facts, fix, Times(old.ttft + ttft, old.e2e + e2e, old.tpot), method="exact")
+        return predict_times(
+            facts, fix, Times(old.ttft + ttft, old.e2e + e2e, old.tpot), method="exact"
+        )
 
-    return predict_simulated(facts, fix, change, bound=bound, cost=cost, also=[partial(change, hits=hits) for hits in (_as_they_were, _head_alone, all_found)])
+    return predict_simulated(
+        facts,
+        fix,
+        change,
+        bound=bound,
+        cost=cost,
+        also=[partial(change, hits=hits) for hits in (_as_they_were, _head_alone, all_found)],
+    )
 
 
 def _as_they_were(calls: Calls, setup: Setup) -> IntArray:
@@ -63,7 +91,9 @@ def _as_they_were(calls: Calls, setup: Setup) -> IntArray:
 
 def _head_alone(calls: Calls, setup: Setup) -> IntArray:
     """A prompt whose old turns go differs from the one before it behind the head that all have."""
-    return np.where(calls.head >= 0, np.minimum(calls.cached_tokens, calls.head), calls.cached_tokens)
+    return np.where(
+        calls.head >= 0, np.minimum(calls.cached_tokens, calls.head), calls.cached_tokens
+    )
 
 
 def all_found(calls: Calls, setup: Setup) -> IntArray | None:
@@ -71,4 +101,8 @@ def all_found(calls: Calls, setup: Setup) -> IntArray | None:
 
     None where the size is known.
     """
-    return None if setup.kv_tokens < UNLIMITED_KV else np.maximum(calls.cached_tokens, np.where(calls.reach > 0, calls.head + calls.reach, 0))
+    return (
+        None
+        if setup.kv_tokens < UNLIMITED_KV
+        else np.maximum(calls.cached_tokens, np.where(calls.reach > 0, calls.head + calls.reach, 0))
+    )

@@ -25,24 +25,62 @@ def predict(
     facts: Facts,
     *,
     instance: Annotated[str, Meta(description="the replica; by default the slowest")] = "",
-    replaced: Annotated[bool, Meta(description="true: one as quick as the others takes its place; false: the others serve its calls")] = False,
+    replaced: Annotated[
+        bool,
+        Meta(
+            description="true: one as quick as the others takes its place; false: the others serve its calls"
+        ),
+    ] = False,
 ) -> Prediction:
     """Return the answer with `cost.slowdown_now`, its step times over the median replica's."""
     engines, why = facts.engines
-    holds = "its replacement is as quick as the median replica" if replaced else "the others take its calls, in turn or fewest in flight first, as before"
-    fix = Fix("eject", "Replace the slow replica" if replaced else "Take the slow replica out of rotation", holds, {"instance": instance, "replaced": replaced})
+    holds = (
+        "its replacement is as quick as the median replica"
+        if replaced
+        else "the others take its calls, in turn or fewest in flight first, as before"
+    )
+    fix = Fix(
+        "eject",
+        "Replace the slow replica" if replaced else "Take the slow replica out of rotation",
+        holds,
+        {"instance": instance, "replaced": replaced},
+    )
     if why is None and any(engine.unseen for engine in engines):
-        return refuse(facts, fix, "simulated", "no engine tells which replica served a call: switch tracing on in the inference server")
+        return refuse(
+            facts,
+            fix,
+            "simulated",
+            "no engine tells which replica served a call: switch tracing on in the inference server",
+        )
     if why is None:
-        seen = [(engine, at) for engine in engines for at, name in enumerate(engine.pool.instances) if not instance or name == instance]
+        seen = [
+            (engine, at)
+            for engine in engines
+            for at, name in enumerate(engine.pool.instances)
+            if not instance or name == instance
+        ]
         if all(engine.setup.replicas < 2 for engine in engines):
-            return refuse(facts, fix, "simulated", "one replica was seen: there is no other to compare it with")
+            return refuse(
+                facts,
+                fix,
+                "simulated",
+                "one replica was seen: there is no other to compare it with",
+            )
         if not seen:
             names = [printable(name) for engine in engines for name in engine.pool.instances]
-            return refuse(facts, fix, "simulated", f"replica {printable(instance)} is not among those seen: {nearest(instance, names)}")
+            return refuse(
+                facts,
+                fix,
+                "simulated",
+                f"replica {printable(instance)} is not among those seen: {nearest(instance, names)}",
+            )
         slow, place = max(seen, key=lambda one: one[0].setup.speed[one[1]])
         name = slow.pool.instances[place]
-        title = f"Bring replica {printable(name)} to the speed of the others" if replaced else f"Take replica {printable(name)} out of rotation"
+        title = (
+            f"Bring replica {printable(name)} to the speed of the others"
+            if replaced
+            else f"Take replica {printable(name)} out of rotation"
+        )
         fix = replace(fix, title=title, parameters={"instance": name, "replaced": replaced})
 
     def change(engine: Engine, replaced: bool = replaced) -> Change:
@@ -58,6 +96,12 @@ def predict(
             born[place] = np.inf
             calls = replace(calls, replica=np.where(calls.replica == place, -1, calls.replica))
             setup = replace(setup, router=engine.pool.router)
-        return Change(calls, replace(setup, speed=tuple(speed.tolist()), born_s=tuple(born.tolist())), cost=cost)
+        return Change(
+            calls,
+            replace(setup, speed=tuple(speed.tolist()), born_s=tuple(born.tolist())),
+            cost=cost,
+        )
 
-    return predict_simulated(facts, fix, change, also=[] if replaced else [partial(change, replaced=True)])
+    return predict_simulated(
+        facts, fix, change, also=[] if replaced else [partial(change, replaced=True)]
+    )

@@ -25,11 +25,19 @@ _DEPENDENT: Final = re.compile(r"embed|re-?rank", re.IGNORECASE)
 
 
 def predict(
-    facts: Facts, *, stage: Annotated[Literal["retrieval", "tool", "guardrail"], Meta(description="the stage of the calls: retrieval, tool or guardrail")]
+    facts: Facts,
+    *,
+    stage: Annotated[
+        Literal["retrieval", "tool", "guardrail"],
+        Meta(description="the stage of the calls: retrieval, tool or guardrail"),
+    ],
 ) -> Prediction:
     """Return the answer with `cost.requests_fanned_out_ratio`; more calls at once need more connections."""
     fix = Fix(
-        "fan_out", f"Make the {stage} calls of a request side by side", "they are independent of each other and what they ask bears it", {"stage": stage}
+        "fan_out",
+        f"Make the {stage} calls of a request side by side",
+        "they are independent of each other and what they ask bears it",
+        {"stage": stage},
     )
 
     def choose(rows: pl.DataFrame, tree: Tree) -> tuple[list[int], list[list[int]]]:
@@ -40,8 +48,16 @@ def predict(
             group: list[int] = []
             for at in children:
                 work = works.get(at, -1)
-                free = work >= 0 and not any(_DEPENDENT.search(names[one] or "") or "overrun.depends_on" in _keys(attributes[one]) for one in (at, work))
-                if group and free and 0.0 <= tree.start[at] - tree.end[group[-1]] + 0.5 < GAP_MS + 0.5:
+                free = work >= 0 and not any(
+                    _DEPENDENT.search(names[one] or "")
+                    or "overrun.depends_on" in _keys(attributes[one])
+                    for one in (at, work)
+                )
+                if (
+                    group
+                    and free
+                    and 0.0 <= tree.start[at] - tree.end[group[-1]] + 0.5 < GAP_MS + 0.5
+                ):
                     group.append(at)
                     continue
                 groups.append(group)
@@ -50,17 +66,29 @@ def predict(
         return [], [group for group in groups if len(group) > 1]
 
     return predict_replayed(
-        facts, fix, choose, why_none=f"no two {stage} calls of a request follow each other within {GAP_MS:g} ms", cost_name="requests_fanned_out_ratio",
+        facts,
+        fix,
+        choose,
+        why_none=f"no two {stage} calls of a request follow each other within {GAP_MS:g} ms",
+        cost_name="requests_fanned_out_ratio",
         torn=torn(facts, stage),
     )
 
 
-def _works(stage: str, tree: Tree, stages: list[str | None], services: list[str | None]) -> dict[int, int]:
+def _works(
+    stage: str, tree: Tree, stages: list[str | None], services: list[str | None]
+) -> dict[int, int]:
     """The spans that are calls of the stage, with the span that does the work: their own, or the one right below another service's, which they ask for it."""
     found = {at: at for at, said in enumerate(stages) if said == stage}
     for at, said in enumerate(stages):
-        entries = [child for child in tree.children[at] if services[child] != services[at]] if said == "network" else []
-        inner = next((one for entry in entries for one in tree.children[entry] if stages[one] == stage), None)
+        entries = (
+            [child for child in tree.children[at] if services[child] != services[at]]
+            if said == "network"
+            else []
+        )
+        inner = next(
+            (one for entry in entries for one in tree.children[entry] if stages[one] == stage), None
+        )
         if inner is not None:
             found[at] = inner
     return found

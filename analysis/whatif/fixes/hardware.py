@@ -21,17 +21,27 @@ from overrun.analysis.whatif.scaled_model_time import multiplied
 def predict(
     facts: Facts,
     *,
-    time_factor: Annotated[float, Meta(gt=0.01, lt=100, description="time of a step over today's, such as 0.6")],
-    kv_factor: Annotated[float, Meta(gt=0.01, lt=1000, description="KV tokens of a replica over today's")] = 1.0,
+    time_factor: Annotated[
+        float, Meta(gt=0.01, lt=100, description="time of a step over today's, such as 0.6")
+    ],
+    kv_factor: Annotated[
+        float, Meta(gt=0.01, lt=1000, description="KV tokens of a replica over today's")
+    ] = 1.0,
 ) -> Prediction:
     """Return the answer; the interval knows nothing of the factor's own uncertainty."""
-    fix = Fix("hardware", f"Run steps in {time_factor:g} times the time", f"a step takes {time_factor:g} times as long whatever is in it",
-              {"time_factor": time_factor, "kv_factor": kv_factor})
+    fix = Fix(
+        "hardware",
+        f"Run steps in {time_factor:g} times the time",
+        f"a step takes {time_factor:g} times as long whatever is in it",
+        {"time_factor": time_factor, "kv_factor": kv_factor},
+    )
 
     def change(engine: Engine) -> Change:
         setup = replace(engine.setup, kv_tokens=int(engine.setup.kv_tokens * kv_factor))
         return Change(engine.pool.calls, setup, costs=lambda costs: costs.scaled(time_factor))
 
-    answer = predict_simulated(facts, fix, change, bound=lambda: multiplied(facts, fix, time_factor))
+    answer = predict_simulated(
+        facts, fix, change, bound=lambda: multiplied(facts, fix, time_factor)
+    )
     answer.method = "estimate"
     return answer

@@ -14,7 +14,14 @@ import numpy as np
 from msgspec import Meta
 
 from overrun.analysis.whatif.facts import Facts
-from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from overrun.analysis.whatif.prediction import (
+    Fix,
+    Prediction,
+    Times,
+    predict_times,
+    recorded,
+    refuse,
+)
 from overrun.analysis.whatif.substitute_calls import POOL, Neighbours
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import SEED, say_ms
@@ -25,12 +32,27 @@ DRAWS: Final = 8
 def predict(
     facts: Facts,
     *,
-    delay_ms: Annotated[float, Meta(gt=0, lt=1e9, description="how long to wait for the first token before the second call, in ms (P95 of TTFT is usual)")],
+    delay_ms: Annotated[
+        float,
+        Meta(
+            gt=0,
+            lt=1e9,
+            description="how long to wait for the first token before the second call, in ms (P95 of TTFT is usual)",
+        ),
+    ],
 ) -> Prediction:
     """Return the answer with `cost.duplicate_ratio`, the share of calls that are sent twice."""
-    fix = Fix("hedging", f"Hedge calls without a token after {say_ms(delay_ms)}",
-              "the second call meets its own luck (independent of the first), the loser is cancelled and the extra load fits", {"delay_ms": delay_ms})
-    wait, e2e, error = facts.call("ttft_ms"), facts.call("e2e_ms"), facts.calls["error"].fill_null(False).to_numpy()
+    fix = Fix(
+        "hedging",
+        f"Hedge calls without a token after {say_ms(delay_ms)}",
+        "the second call meets its own luck (independent of the first), the loser is cancelled and the extra load fits",
+        {"delay_ms": delay_ms},
+    )
+    wait, e2e, error = (
+        facts.call("ttft_ms"),
+        facts.call("e2e_ms"),
+        facts.calls["error"].fill_null(False).to_numpy(),
+    )
     wait = np.where(np.isnan(wait), e2e, wait)
     usable = ~error & ~np.isnan(wait)
     if int(usable.sum()) < 2 * POOL:
@@ -39,14 +61,26 @@ def predict(
     late = usable & (wait > delay_ms)
     rng = np.random.default_rng(SEED)
     others = Neighbours(facts, usable)
-    outcomes = [_after(facts, wait, late, wait[others.draw(np.flatnonzero(late), rng)], delay_ms) for _ in range(DRAWS)]
+    outcomes = [
+        _after(facts, wait, late, wait[others.draw(np.flatnonzero(late), rng)], delay_ms)
+        for _ in range(DRAWS)
+    ]
     calls = int((usable & (facts.request_of >= 0)).sum())
     cost = {"duplicate_ratio": float((late & (facts.request_of >= 0)).sum()) / max(1, calls)}
-    return predict_times(facts, fix, outcomes[0], method="resampled", cost=cost, draws=[*outcomes[1:], _half_way(recorded(facts), outcomes[0])],
-                         reasons={"load": "the duplicates' own load is not modelled"})
+    return predict_times(
+        facts,
+        fix,
+        outcomes[0],
+        method="resampled",
+        cost=cost,
+        draws=[*outcomes[1:], _half_way(recorded(facts), outcomes[0])],
+        reasons={"load": "the duplicates' own load is not modelled"},
+    )
 
 
-def _after(facts: Facts, wait: FloatArray, late: BoolArray, second: FloatArray, delay_ms: float) -> Times:
+def _after(
+    facts: Facts, wait: FloatArray, late: BoolArray, second: FloatArray, delay_ms: float
+) -> Times:
     new = wait.copy()
     new[late] = np.minimum(wait[late], delay_ms + second)
     ttft_delta, e2e_delta = facts.per_request(new - wait)

@@ -27,18 +27,44 @@ HITS_TOLD: Final = 0.04
 GUESSED: Final = {"e2e": 0.05, "tpot": 0.05, "ttft": 0.3}
 
 
-def predict(facts: Facts, *, factor: Annotated[float, Meta(gt=0, le=1000, description="KV tokens of a replica over today's, such as 2")]) -> Prediction:
+def predict(
+    facts: Facts,
+    *,
+    factor: Annotated[
+        float, Meta(gt=0, le=1000, description="KV tokens of a replica over today's, such as 2")
+    ],
+) -> Prediction:
     """Return the answer; it refuses where no capacity is known and nothing shows that it was ever met."""
     cached = float(np.nansum(facts.call("cached_tokens"))) > 0.0
     told = cached and all(engine.setup.cache_tokens > 0 for engine in facts.engines[0])
-    hits = "conversations come back as they did" if told else "prompts find as much in the prefix cache" if cached else "no prompt is cached"
-    fix = Fix("kv_size", f"Hold {factor:g} times as much KV cache", f"blocks are all that changes, and {hits}", {"factor": factor})
+    hits = (
+        "conversations come back as they did"
+        if told
+        else "prompts find as much in the prefix cache"
+        if cached
+        else "no prompt is cached"
+    )
+    fix = Fix(
+        "kv_size",
+        f"Hold {factor:g} times as much KV cache",
+        f"blocks are all that changes, and {hits}",
+        {"factor": factor},
+    )
 
     def change(engine: Engine) -> Change:
         setup = engine.setup
-        return Change(engine.pool.calls, replace(setup, kv_tokens=int(setup.kv_tokens * factor), cache_tokens=int(setup.cache_tokens * factor)))
+        return Change(
+            engine.pool.calls,
+            replace(
+                setup,
+                kv_tokens=int(setup.kv_tokens * factor),
+                cache_tokens=int(setup.cache_tokens * factor),
+            ),
+        )
 
     hit = HITS_TOLD if told else HITS_UNKNOWN if cached else 0.0
     guessed = any(engine.pool.kv_tokens is None for engine in facts.engines[0])
-    worse = {metric: float(np.hypot(hit, wide if guessed else 0.0)) for metric, wide in GUESSED.items()}
+    worse = {
+        metric: float(np.hypot(hit, wide if guessed else 0.0)) for metric, wide in GUESSED.items()
+    }
     return predict_simulated(facts, fix, change, needs_kv=True, worse=worse)

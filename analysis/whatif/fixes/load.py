@@ -22,9 +22,20 @@ _PER_DOUBLING = 0.05
 _SHAKE_PER_DOUBLING = 28.0
 
 
-def predict(facts: Facts, *, factor: Annotated[float, Meta(gt=0.01, lt=100, description="load over today's, such as 1.3 or 0.8")]) -> Prediction:
+def predict(
+    facts: Facts,
+    *,
+    factor: Annotated[
+        float, Meta(gt=0.01, lt=100, description="load over today's, such as 1.3 or 0.8")
+    ],
+) -> Prediction:
     """Return the answer; the fix takes nothing away, someone else brings the load."""
-    fix = Fix("load", f"Multiply the load by {factor:g}", "the mix of lengths stays, and no limit is met that was not met before", {"factor": factor})
+    fix = Fix(
+        "load",
+        f"Multiply the load by {factor:g}",
+        "the mix of lengths stays, and no limit is met that was not met before",
+        {"factor": factor},
+    )
 
     def change(engine: Engine) -> Change:
         calls = engine.pool.calls
@@ -34,9 +45,21 @@ def predict(facts: Facts, *, factor: Annotated[float, Meta(gt=0.01, lt=100, desc
 
     def full(engine: Engine) -> Change:
         more = change(engine)
-        return replace(more, setup=replace(more.setup, max_sequences=min(more.setup.max_sequences, max(1, engine.pool.most_running))))
+        return replace(
+            more,
+            setup=replace(
+                more.setup,
+                max_sequences=min(more.setup.max_sequences, max(1, engine.pool.most_running)),
+            ),
+        )
 
     doublings = float(np.log2(factor))
     # Past the recorded load the queue hangs on the capacity itself, of which the recording shows less the further it was away.
-    return predict_simulated(facts, fix, change, worse=_PER_DOUBLING * abs(doublings), shake=SHAKE * (1.0 + _SHAKE_PER_DOUBLING * max(0.0, doublings)),
-                             also=[full] if factor > 1.0 else ())
+    return predict_simulated(
+        facts,
+        fix,
+        change,
+        worse=_PER_DOUBLING * abs(doublings),
+        shake=SHAKE * (1.0 + _SHAKE_PER_DOUBLING * max(0.0, doublings)),
+        also=[full] if factor > 1.0 else (),
+    )

@@ -30,27 +30,55 @@ SMALLER: Final = {"e2e": 0.015, "tpot": 0.015, "ttft": 0.07}
 
 
 def predict(
-    facts: Facts, *, hit_ratio: Annotated[float, Meta(ge=0, lt=1, description="part of the input tokens that the cache holds, 0..1 (what it was before)")]
+    facts: Facts,
+    *,
+    hit_ratio: Annotated[
+        float,
+        Meta(
+            ge=0,
+            lt=1,
+            description="part of the input tokens that the cache holds, 0..1 (what it was before)",
+        ),
+    ],
 ) -> Prediction:
     """Return the answer; it costs no answers, `cost.cached_ratio_now` is the recorded hit ratio."""
-    fix = Fix("prefix_cache", f"Bring the prefix cache to {say_ratio(hit_ratio)} of input tokens", "the shared prefix is that long in every call",
-              {"hit_ratio": hit_ratio})
+    fix = Fix(
+        "prefix_cache",
+        f"Bring the prefix cache to {say_ratio(hit_ratio)} of input tokens",
+        "the shared prefix is that long in every call",
+        {"hit_ratio": hit_ratio},
+    )
     tokens, cached = facts.call("input_tokens"), np.nan_to_num(facts.call("cached_tokens"))
     total = float(np.nansum(tokens))
 
     def change(engine: Engine) -> Change:
         calls = engine.pool.calls
-        return Change(replace(calls, cached_tokens=restored(calls.prompt_tokens, calls.cached_tokens, hit_ratio)), replace(engine.setup, cache_tokens=0))
+        return Change(
+            replace(
+                calls, cached_tokens=restored(calls.prompt_tokens, calls.cached_tokens, hit_ratio)
+            ),
+            replace(engine.setup, cache_tokens=0),
+        )
 
     def bound() -> Prediction:
         left, known = tokens.copy(), tokens >= 1.0
-        left[known] -= restored(tokens[known].astype(np.int64), cached[known].astype(np.int64), hit_ratio)
+        left[known] -= restored(
+            tokens[known].astype(np.int64), cached[known].astype(np.int64), hit_ratio
+        )
         ttft, e2e = facts.per_request(-input_saved_ms(facts, left))
         old = recorded(facts)
-        return predict_times(facts, fix, Times(old.ttft + ttft, old.e2e + e2e, old.tpot), method="exact")
+        return predict_times(
+            facts, fix, Times(old.ttft + ttft, old.e2e + e2e, old.tpot), method="exact"
+        )
 
-    return predict_simulated(facts, fix, change, bound=bound, worse=SMALLER,
-                             cost={"cached_ratio_now": float(cached.sum() / total) if total else 0.0})
+    return predict_simulated(
+        facts,
+        fix,
+        change,
+        bound=bound,
+        worse=SMALLER,
+        cost={"cached_ratio_now": float(cached.sum() / total) if total else 0.0},
+    )
 
 
 def restored(prompt: IntArray, cached: IntArray, hit_ratio: float) -> IntArray:
@@ -63,7 +91,13 @@ def restored(prompt: IntArray, cached: IntArray, hit_ratio: float) -> IntArray:
         alike = np.interp(prompt, prompt[hits][ALIKE // 2 : len(hits) - ALIKE // 2], middle)
         lacking = max(0.0, float(wanted.sum() - cached[found].sum()))
         # What the calls that miss have to find for all to come to that part, as far as calls like them find it now; the rest is for everyone.
-        own = np.where(missing, np.maximum(cached, alike * min(1.0, lacking / max(float(alike[missing].sum()), 1.0))), cached)
-        wanted = own + (prompt - own) * np.clip((wanted.sum() - own.sum()) / max(float((prompt - own).sum()), 1.0), 0.0, 1.0)
+        own = np.where(
+            missing,
+            np.maximum(cached, alike * min(1.0, lacking / max(float(alike[missing].sum()), 1.0))),
+            cached,
+        )
+        wanted = own + (prompt - own) * np.clip(
+            (wanted.sum() - own.sum()) / max(float((prompt - own).sum()), 1.0), 0.0, 1.0
+        )
     now: IntArray = np.clip(np.maximum(cached, np.floor(wanted).astype(np.int64)), 0, prompt - 1)
     return now

@@ -22,23 +22,49 @@ from overrun.analysis.whatif.scaled_model_time import multiplied
 def predict(
     facts: Facts,
     *,
-    step_factor: Annotated[float, Meta(gt=0.01, lt=100, description="time of a decode step over today's, such as 0.65")],
-    prefill_factor: Annotated[float, Meta(gt=0.01, lt=100, description="time of a prompt token over today's")] = 1.0,
-    kv_factor: Annotated[float, Meta(gt=0.01, lt=1000, description="KV tokens of a replica over today's, such as 2 for an 8-bit cache")] = 1.0,
+    step_factor: Annotated[
+        float, Meta(gt=0.01, lt=100, description="time of a decode step over today's, such as 0.65")
+    ],
+    prefill_factor: Annotated[
+        float, Meta(gt=0.01, lt=100, description="time of a prompt token over today's")
+    ] = 1.0,
+    kv_factor: Annotated[
+        float,
+        Meta(
+            gt=0.01,
+            lt=1000,
+            description="KV tokens of a replica over today's, such as 2 for an 8-bit cache",
+        ),
+    ] = 1.0,
 ) -> Prediction:
     """Return the answer; the interval knows nothing of the factors' own uncertainty."""
-    fix = Fix("quantisation", f"Decode in {step_factor:g} times the time with fewer bits", "the factors hold on your model, and so does its quality",
-              {"step_factor": step_factor, "prefill_factor": prefill_factor, "kv_factor": kv_factor})
+    fix = Fix(
+        "quantisation",
+        f"Decode in {step_factor:g} times the time with fewer bits",
+        "the factors hold on your model, and so does its quality",
+        {"step_factor": step_factor, "prefill_factor": prefill_factor, "kv_factor": kv_factor},
+    )
 
     def costs(now: Costs) -> Costs:
-        return replace(now, step=now.step * step_factor, kv_token=now.kv_token * step_factor, prefill_token=now.prefill_token * prefill_factor,
-                       attention=now.attention * prefill_factor)
+        return replace(
+            now,
+            step=now.step * step_factor,
+            kv_token=now.kv_token * step_factor,
+            prefill_token=now.prefill_token * prefill_factor,
+            attention=now.attention * prefill_factor,
+        )
 
     def change(engine: Engine) -> Change:
         setup = engine.setup
-        more = replace(setup, kv_tokens=int(setup.kv_tokens * kv_factor), cache_tokens=int(setup.cache_tokens * kv_factor))
+        more = replace(
+            setup,
+            kv_tokens=int(setup.kv_tokens * kv_factor),
+            cache_tokens=int(setup.cache_tokens * kv_factor),
+        )
         return Change(engine.pool.calls, more, costs=costs)
 
-    answer = predict_simulated(facts, fix, change, bound=lambda: multiplied(facts, fix, prefill_factor, step_factor))
+    answer = predict_simulated(
+        facts, fix, change, bound=lambda: multiplied(facts, fix, prefill_factor, step_factor)
+    )
     answer.method = "estimate"
     return answer

@@ -28,26 +28,45 @@ PER_DOUBLING: Final[Mapping[str, float]] = {"e2e": 0.025, "tpot": 0.025, "ttft":
 def predict(
     facts: Facts,
     *,
-    replicas: Annotated[int, Meta(ge=1, le=256, description="how many equal replicas there are in all")],
+    replicas: Annotated[
+        int, Meta(ge=1, le=256, description="how many equal replicas there are in all")
+    ],
     router: Annotated[
-        Literal["as_now", "least_load", "round_robin"], Meta(description="how calls are shared out: as now where that is seen, fewest calls, or in turn")
+        Literal["as_now", "least_load", "round_robin"],
+        Meta(
+            description="how calls are shared out: as now where that is seen, fewest calls, or in turn"
+        ),
     ] = "as_now",
 ) -> Prediction:
     """Return the answer with `cost.replicas_factor`, replicas over those seen."""
-    fix = Fix("replicas", f"Run {replicas} replicas", "they are equal, and any of them can serve any call", {"replicas": replicas, "router": router})
+    fix = Fix(
+        "replicas",
+        f"Run {replicas} replicas",
+        "they are equal, and any of them can serve any call",
+        {"replicas": replicas, "router": router},
+    )
 
     def change(engine: Engine, apart: int = 0) -> Change:
-        in_turn = router == "round_robin" or (router == "as_now" and engine.pool.router == ROUND_ROBIN)
+        in_turn = router == "round_robin" or (
+            router == "as_now" and engine.pool.router == ROUND_ROBIN
+        )
         rule = ROUND_ROBIN if in_turn else LEAST_LOAD
         now = engine.setup.replicas
         # Behind clients one replica more or less replays about as well: then as many are the more, or the less, for the fix.
         told = now + apart if engine.unseen and now + apart >= 1 else now
         many = max(1, round(replicas * now / told))
-        setup = replace(engine.setup, replicas=many, router=rule, speed=engine.setup.speed[:many], born_s=())
+        setup = replace(
+            engine.setup, replicas=many, router=rule, speed=engine.setup.speed[:many], born_s=()
+        )
         return Change(engine.pool.calls, setup, cost={"replicas_factor": replicas / now})
 
     seen = max((engine.setup.replicas for engine in facts.engines[0]), default=replicas)
     doublings = abs(math.log2(replicas / seen))
     guessed = any(engine.unseen for engine in facts.engines[0])
-    return predict_simulated(facts, fix, change, worse={metric: wide * doublings for metric, wide in PER_DOUBLING.items()},
-                             also=[partial(change, apart=apart) for apart in (-1, 1)] if guessed else [])
+    return predict_simulated(
+        facts,
+        fix,
+        change,
+        worse={metric: wide * doublings for metric, wide in PER_DOUBLING.items()},
+        also=[partial(change, apart=apart) for apart in (-1, 1)] if guessed else [],
+    )

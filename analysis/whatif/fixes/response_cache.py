@@ -17,7 +17,15 @@ from msgspec import Meta
 from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.whatif.engine_replay import Change, predict_simulated, without
 from overrun.analysis.whatif.facts import Facts
-from overrun.analysis.whatif.prediction import METRICS, Fix, Prediction, Times, predict_times, recorded, refuse
+from overrun.analysis.whatif.prediction import (
+    METRICS,
+    Fix,
+    Prediction,
+    Times,
+    predict_times,
+    recorded,
+    refuse,
+)
 from overrun.analysis.words.arrays import BoolArray
 from overrun.analysis.words.finding import SEED, say_ms, say_ratio
 
@@ -32,29 +40,57 @@ def predict(
     facts: Facts,
     *,
     hit_ratio: Annotated[
-        Annotated[float, Meta(gt=0, lt=1)] | None, Meta(description="share of requests that the cache answers, 0..1; by default the repeats by prompt hash"),
+        Annotated[float, Meta(gt=0, lt=1)] | None,
+        Meta(
+            description="share of requests that the cache answers, 0..1; by default the repeats by prompt hash"
+        ),
     ] = None,
-    hit_ms: Annotated[float, Meta(ge=0, lt=60_000, description="what an answer from the cache takes, in ms")] = 50.0,
+    hit_ms: Annotated[
+        float, Meta(ge=0, lt=60_000, description="what an answer from the cache takes, in ms")
+    ] = 50.0,
 ) -> Prediction:
     """Return the answer with `cost.cached_answers_ratio`, the share of the requests that are answered from the cache."""
     if (facts.answering < 0).all() and not (facts.request_of >= 0).any():
-        fix = Fix("response_cache", "Answer repeated questions from a cache", "cached answers still hold", {"hit_ms": hit_ms})
-        return refuse(facts, fix, "exact" if hit_ratio is None else "estimate", "no request has a model call to save")
+        fix = Fix(
+            "response_cache",
+            "Answer repeated questions from a cache",
+            "cached answers still hold",
+            {"hit_ms": hit_ms},
+        )
+        return refuse(
+            facts,
+            fix,
+            "exact" if hit_ratio is None else "estimate",
+            "no request has a model call to save",
+        )
     return _exact(facts, hit_ms) if hit_ratio is None else _drawn(facts, hit_ratio, hit_ms)
 
 
 def _exact(facts: Facts, hit_ms: float) -> Prediction:
     """The calls that an exact cache would have answered."""
-    fix = Fix("response_cache", f"Answer repeated prompts from a cache in {say_ms(hit_ms)}", "cached answers still hold when they are asked again",
-              {"hit_ms": hit_ms})
-    hashed = facts.calls.get_column("prompt_hash", default=pl.Series([None] * facts.calls.height, dtype=pl.String)).count()
+    fix = Fix(
+        "response_cache",
+        f"Answer repeated prompts from a cache in {say_ms(hit_ms)}",
+        "cached answers still hold when they are asked again",
+        {"hit_ms": hit_ms},
+    )
+    hashed = facts.calls.get_column(
+        "prompt_hash", default=pl.Series([None] * facts.calls.height, dtype=pl.String)
+    ).count()
     if hashed < MIN_HASHED:
-        why = (f"{hashed} calls carry overrun.prompt_hash, at least {MIN_HASHED} are needed to count repeats: record it on model calls (a hash, not the text), "
-               "or give hit_ratio")
+        why = (
+            f"{hashed} calls carry overrun.prompt_hash, at least {MIN_HASHED} are needed to count repeats: record it on model calls (a hash, not the text), "
+            "or give hit_ratio"
+        )
         return refuse(facts, fix, "exact", why)
     mine = repeated(facts) & (facts.request_of >= 0)
     if not mine.any():
-        return refuse(facts, fix, "exact", f"none of {hashed} prompts had been answered before: an exact cache saves nothing here")
+        return refuse(
+            facts,
+            fix,
+            "exact",
+            f"none of {hashed} prompts had been answered before: an exact cache saves nothing here",
+        )
     whole, wait = (np.nan_to_num(facts.call(name)) for name in ("e2e_ms", "ttft_ms"))
     left = np.where(mine, np.maximum(whole - hit_ms, 0.0), 0.0)
     ttft, e2e = facts.per_request(-left, np.where(mine, -np.maximum(wait - hit_ms, 0.0), 0.0))
@@ -64,19 +100,37 @@ def _exact(facts: Facts, hit_ms: float) -> Prediction:
     hit[facts.request_of[mine & facts.on_path]] = True
     # Who is answered from the cache needs no engine any more; of others that asked one repeated question among several, the engine answers the rest.
     answering = facts.answering
-    answered = Times(*(np.where((answering >= 0) & mine[answering], after.of(metric), np.nan) for metric in METRICS))
+    answered = Times(
+        *(
+            np.where((answering >= 0) & mine[answering], after.of(metric), np.nan)
+            for metric in METRICS
+        )
+    )
 
     def change(engine: Engine) -> Change:
         gone, pool = mine[engine.pool.rows], engine.pool
-        return Change(without(pool.calls, gone), engine.setup, removed=gone, spent_s=np.where(gone, left[pool.rows] / 1000.0, pool.e2e_s), answered=answered)
+        return Change(
+            without(pool.calls, gone),
+            engine.setup,
+            removed=gone,
+            spent_s=np.where(gone, left[pool.rows] / 1000.0, pool.e2e_s),
+            answered=answered,
+        )
 
-    return predict_simulated(facts, fix, change, bound=lambda: predict_times(facts, fix, after, method="exact"),
-                             cost={"cached_answers_ratio": float(hit.mean())})
+    return predict_simulated(
+        facts,
+        fix,
+        change,
+        bound=lambda: predict_times(facts, fix, after, method="exact"),
+        cost={"cached_answers_ratio": float(hit.mean())},
+    )
 
 
 def repeated(facts: Facts) -> BoolArray:
     """Return which calls ask what an earlier one to the same model had been answered when they came, by the hash of their prompts."""
-    calls = facts.calls.select("start_us", "end_us", "model", "prompt_hash", answered=~pl.col("error").fill_null(False)).with_row_index("row")
+    calls = facts.calls.select(
+        "start_us", "end_us", "model", "prompt_hash", answered=~pl.col("error").fill_null(False)
+    ).with_row_index("row")
     known = calls.filter(pl.col("prompt_hash").is_not_null()).sort("start_us")
     ready = pl.when("answered").then("end_us").cum_min().shift(1).over("model", "prompt_hash")
     rows = known.filter((ready <= pl.col("start_us")).fill_null(False))["row"].to_numpy()
@@ -103,22 +157,34 @@ def _drawn(facts: Facts, hit_ratio: float, hit_ms: float) -> Prediction:
 
     def outcome(hit: BoolArray) -> Times:
         mine = saved(hit)
-        ttft_delta, e2e_delta = facts.per_request(np.where(mine, -np.nan_to_num(e2e), 0.0), np.where(mine, -np.nan_to_num(wait), 0.0))
+        ttft_delta, e2e_delta = facts.per_request(
+            np.where(mine, -np.nan_to_num(e2e), 0.0), np.where(mine, -np.nan_to_num(wait), 0.0)
+        )
         paid = np.where(hit, hit_ms, 0.0)
         return Times(
-            np.minimum(old.ttft, np.maximum(old.ttft + ttft_delta, 0.0) + paid), np.minimum(old.e2e, np.maximum(old.e2e + e2e_delta, 0.0) + paid), old.tpot
+            np.minimum(old.ttft, np.maximum(old.ttft + ttft_delta, 0.0) + paid),
+            np.minimum(old.e2e, np.maximum(old.e2e + e2e_delta, 0.0) + paid),
+            old.tpot,
         )
 
     def change(engine: Engine, hit: BoolArray = hits[0]) -> Change:
         gone, times = saved(hit)[engine.pool.rows], outcome(hit)
         answered = Times(*(np.where(hit, times.of(metric), np.nan) for metric in METRICS))
-        return Change(without(engine.pool.calls, gone), engine.setup, removed=gone, answered=answered)
+        return Change(
+            without(engine.pool.calls, gone), engine.setup, removed=gone, answered=answered
+        )
 
     def bound() -> Prediction:
         outcomes = [outcome(hit) for hit in hits]
         return predict_times(facts, fix, outcomes[0], method="estimate", draws=outcomes[1:])
 
-    answer = predict_simulated(facts, fix, change, bound=bound, cost={"cached_answers_ratio": hit_ratio},
-                               also=[partial(change, hit=hit) for hit in hits[1 : 1 + REPLAYED]])
+    answer = predict_simulated(
+        facts,
+        fix,
+        change,
+        bound=bound,
+        cost={"cached_answers_ratio": hit_ratio},
+        also=[partial(change, hit=hit) for hit in hits[1 : 1 + REPLAYED]],
+    )
     answer.method = "estimate"
     return answer

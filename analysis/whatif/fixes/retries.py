@@ -25,7 +25,10 @@ from overrun.analysis.words.arrays import BoolArray, IntArray
 def predict(
     facts: Facts,
     *,
-    policy: Annotated[Literal["on_error", "off"], Meta(description="on_error: only failed calls are sent again; off: none is")] = "on_error",
+    policy: Annotated[
+        Literal["on_error", "off"],
+        Meta(description="on_error: only failed calls are sent again; off: none is"),
+    ] = "on_error",
 ) -> Prediction:
     """Return the answer with `cost.attempts_saved_ratio` of calls."""
     fix = Fix(
@@ -39,10 +42,20 @@ def predict(
     unknown = np.isnan(facts.call("input_tokens"))[first] & ~refused[first]
     untold = int((again & unknown).sum())
     if untold > int((again & ~unknown).sum()):
-        return refuse(facts, fix, "simulated", f"{untold} calls were given up before they told their tokens, so what they cost the engine is not known: "
-                      "switch tracing on in the inference server (one that stops what is given up may tell nothing of it)")
+        return refuse(
+            facts,
+            fix,
+            "simulated",
+            f"{untold} calls were given up before they told their tokens, so what they cost the engine is not known: "
+            "switch tracing on in the inference server (one that stops what is given up may tell nothing of it)",
+        )
     if not again.any():
-        return refuse(facts, fix, "simulated", "no call was sent a second time within its request (attempts hidden inside a client's span cannot be told)")
+        return refuse(
+            facts,
+            fix,
+            "simulated",
+            "no call was sent a second time within its request (attempts hidden inside a client's span cannot be told)",
+        )
     saved = float(again.sum() / max(1, facts.calls.height))
     tried = list(chains(first, again))
     start_s = facts.calls["start_us"].to_numpy() / 1e6
@@ -51,23 +64,43 @@ def predict(
         pool = engine.pool
         place = np.full(facts.calls.height, -1, dtype=np.int64)
         place[pool.rows] = np.arange(len(pool))
-        calls, removed, failed = pool.calls, np.zeros(len(pool), np.bool_), np.zeros(len(pool), np.bool_)
+        calls, removed, failed = (
+            pool.calls,
+            np.zeros(len(pool), np.bool_),
+            np.zeros(len(pool), np.bool_),
+        )
         arrival, after = calls.arrival_s.copy(), calls.after.copy()
         spent = pool.e2e_s.copy()
         for chain in tried:
             # Whose call was refused has no answer without another one.
-            answered = next((nth + 1 for nth, row in enumerate(chain[:-1]) if refused[row]), len(chain))
-            told, never = ([int(place[row]) for row in part if place[row] >= 0] for part in (chain[:answered], chain[answered:]))
+            answered = next(
+                (nth + 1 for nth, row in enumerate(chain[:-1]) if refused[row]), len(chain)
+            )
+            told, never = (
+                [int(place[row]) for row in part if place[row] >= 0]
+                for part in (chain[:answered], chain[answered:])
+            )
             failed[never] = True
             if not told:
                 continue
             # The last attempt's answer at the first one's arrival stands for all, be it that no engine tells of the first one.
-            origin, last, earlier_s = told[0], told[-1], start_s[pool.rows[told[0]]] - start_s[chain[0]]
+            origin, last, earlier_s = (
+                told[0],
+                told[-1],
+                start_s[pool.rows[told[0]]] - start_s[chain[0]],
+            )
             arrival[last], after[last] = calls.arrival_s[origin] - earlier_s, calls.after[origin]
             spent[told] = 0.0
             spent[last] = pool.ended_s[last] - pool.arrived_s[origin] + earlier_s
             removed[told[:-1]] = True
-        calls = without(replace(calls, arrival_s=np.where(failed, np.inf, arrival), after=np.where(failed, -1, after)), removed)
+        calls = without(
+            replace(
+                calls,
+                arrival_s=np.where(failed, np.inf, arrival),
+                after=np.where(failed, -1, after),
+            ),
+            removed,
+        )
         return Change(calls, engine.setup, removed=removed, spent_s=spent)
 
     return predict_simulated(facts, fix, change, cost={"attempts_saved_ratio": saved})
@@ -87,7 +120,9 @@ def chains(first: IntArray, again: BoolArray) -> Iterator[list[int]]:
 
 def _refused() -> pl.Expr:
     """Say of each call whether it failed by more than its caller's impatience."""
-    return (pl.col("error").fill_null(False) | (pl.col("http_status") >= 400).fill_null(False)) & ~impatient()
+    return (
+        pl.col("error").fill_null(False) | (pl.col("http_status") >= 400).fill_null(False)
+    ) & ~impatient()
 
 
 def repeated(facts: Facts, *, keep_after_error: bool) -> tuple[IntArray, BoolArray]:
@@ -99,7 +134,10 @@ def repeated(facts: Facts, *, keep_after_error: bool) -> tuple[IntArray, BoolArr
     """
     n = facts.calls.height
     first, again = np.arange(n), np.zeros(n, np.bool_)
-    tokens, refused = np.nan_to_num(facts.call("input_tokens"), nan=-1.0), facts.calls.select(_refused()).to_series().to_numpy()
+    tokens, refused = (
+        np.nan_to_num(facts.call("input_tokens"), nan=-1.0),
+        facts.calls.select(_refused()).to_series().to_numpy(),
+    )
     failed = facts.calls["error"].fill_null(False).to_numpy()
     model = facts.calls.select(_model()).to_series().to_list()
     start_us = facts.calls["start_us"].to_numpy()
@@ -110,8 +148,15 @@ def repeated(facts: Facts, *, keep_after_error: bool) -> tuple[IntArray, BoolArr
         request, asked = int(facts.request_of[row]), (int(facts.request_of[row]), model[row])
         if request < 0 or (tokens[row] < 0.0 and not failed[row]):
             continue
-        found = [untold.pop(asked, -1), -1 if tokens[row] < 0.0 else last.get((*asked, float(tokens[row])), -1)]
-        earlier = [one for one in found if one >= 0 and start_us[row] >= min(end_us[one], start_us[one] + 1e6 * BESIDE_S)]
+        found = [
+            untold.pop(asked, -1),
+            -1 if tokens[row] < 0.0 else last.get((*asked, float(tokens[row])), -1),
+        ]
+        earlier = [
+            one
+            for one in found
+            if one >= 0 and start_us[row] >= min(end_us[one], start_us[one] + 1e6 * BESIDE_S)
+        ]
         if tokens[row] < 0.0:
             untold[asked] = row
         else:
@@ -125,4 +170,11 @@ def repeated(facts: Facts, *, keep_after_error: bool) -> tuple[IntArray, BoolArr
 
 def _model() -> pl.Expr:
     """The model of each call: an engine's half of one may not say it, but the same engine's other calls do."""
-    return pl.coalesce("model", pl.col("model").drop_nulls().mode().first().over(pl.coalesce("engine_instance", "instance"))).fill_null("")
+    return pl.coalesce(
+        "model",
+        pl.col("model")
+        .drop_nulls()
+        .mode()
+        .first()
+        .over(pl.coalesce("engine_instance", "instance")),
+    ).fill_null("")

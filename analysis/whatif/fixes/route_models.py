@@ -19,7 +19,9 @@ def predict(
     facts: Facts,
     *,
     route: Annotated[str, Meta(description="the route whose calls change model")],
-    first_factor: Annotated[float, Meta(gt=0, le=100, description="time to the first token over today's")],
+    first_factor: Annotated[
+        float, Meta(gt=0, le=100, description="time to the first token over today's")
+    ],
     token_factor: Annotated[float, Meta(gt=0, le=100, description="time per token over today's")],
 ) -> Prediction:
     """Return the answer with `cost.moved_ratio`, the part of the calls that change model."""
@@ -31,7 +33,12 @@ def predict(
     )
     mine = (facts.calls["route"] == route).fill_null(False).to_numpy() & (facts.request_of >= 0)
     if not mine.any():
-        return refuse(facts, fix, "estimate", f"no call of that route is in the window: {facts.known('route', route)}")
+        return refuse(
+            facts,
+            fix,
+            "estimate",
+            f"no call of that route is in the window: {facts.known('route', route)}",
+        )
     answer = multiplied(facts, fix, first_factor, token_factor, which=mine)
     answer.cost["moved_ratio"] = float(mine.sum() / (facts.request_of >= 0).sum())
     return answer

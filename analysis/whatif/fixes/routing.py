@@ -30,24 +30,51 @@ MOST_OVER: Final = 1.25
 APART: Final = 2.0
 # Beginnings of a round that are replayed, the recorded one among them: each takes as long as a replay, and more tell little more.
 MOST_BEGINNINGS: Final = 8
-Policy = Literal["round_robin", "least_load", "by_input", "by_predicted_length", "least_work", "lanes"]
+Policy = Literal[
+    "round_robin", "least_load", "by_input", "by_predicted_length", "least_work", "lanes"
+]
 
 
 def predict(
-    facts: Facts, *, policy: Annotated[Policy, Meta(description="round_robin, least_load, by_input, by_predicted_length, least_work or lanes")]
+    facts: Facts,
+    *,
+    policy: Annotated[
+        Policy,
+        Meta(
+            description="round_robin, least_load, by_input, by_predicted_length, least_work or lanes"
+        ),
+    ],
 ) -> Prediction:
     """Return the answer; it refuses with a single replica, where there is nothing to choose."""
-    fix = Fix("routing", f"Route calls by {policy.replace('_', ' ')}", _knows(facts), {"policy": policy})
+    fix = Fix(
+        "routing", f"Route calls by {policy.replace('_', ' ')}", _knows(facts), {"policy": policy}
+    )
     engines, why = facts.engines
     if why is None and all(engine.setup.replicas < 2 for engine in engines):
-        return refuse(facts, fix, "simulated", "one replica was seen: there is nothing to choose between")
+        return refuse(
+            facts, fix, "simulated", "one replica was seen: there is nothing to choose between"
+        )
     if why is None and any(engine.unseen for engine in engines):
-        return refuse(facts, fix, "simulated", "no engine tells which replica served a call: switch tracing on in the inference server")
+        return refuse(
+            facts,
+            fix,
+            "simulated",
+            "no engine tells which replica served a call: switch tracing on in the inference server",
+        )
     expected = expected_tokens(facts.calls)
-    fullest = max((_fullest(expected[engine.pool.rows], engine.setup.replicas) for engine in engines if engine.setup.replicas > 1), default=0.0)
+    fullest = max(
+        (
+            _fullest(expected[engine.pool.rows], engine.setup.replicas)
+            for engine in engines
+            if engine.setup.replicas > 1
+        ),
+        default=0.0,
+    )
     if policy == "lanes" and fullest > MOST_OVER:
-        why = (f"the lengths that a router would expect are too alike for lanes: one would have {fullest:.1f} times its share of the tokens; watch the calls "
-               "with a length predictor (overrun serve --artifact)")
+        why = (
+            f"the lengths that a router would expect are too alike for lanes: one would have {fullest:.1f} times its share of the tokens; watch the calls "
+            "with a length predictor (overrun serve --artifact)"
+        )
         return refuse(facts, fix, "simulated", why)
 
     def change(engine: Engine, begins: int = 0) -> Change:
@@ -61,30 +88,61 @@ def predict(
             calls = replace(calls, weight=length)
         elif policy == "least_work":
             # Work in seconds of a step: a prompt token costs its compute, an output token its part of a step.
-            calls = replace(calls, weight=fresh * costs.prefill_token + length * (costs.sequence + costs.step / max(1.0, engine.pool.most_running)))
+            calls = replace(
+                calls,
+                weight=fresh * costs.prefill_token
+                + length * (costs.sequence + costs.step / max(1.0, engine.pool.most_running)),
+            )
         elif policy == "lanes" and engine.setup.replicas > 1:
             calls = _lanes(calls, length, engine.setup.replicas)
         speed = np.roll(engine.setup.speed, -(begins % engine.setup.replicas))
         return Change(calls, replace(engine.setup, router=router, speed=tuple(speed.tolist())))
 
-    uneven = [engine.setup.replicas for engine in engines if len(set(engine.setup.speed)) > 1] if policy == "round_robin" and why is None else []
-    return predict_simulated(facts, fix, change, also=[partial(change, begins=k) for k in range(1, min(MOST_BEGINNINGS, max(uneven, default=1)))])
+    uneven = (
+        [engine.setup.replicas for engine in engines if len(set(engine.setup.speed)) > 1]
+        if policy == "round_robin" and why is None
+        else []
+    )
+    return predict_simulated(
+        facts,
+        fix,
+        change,
+        also=[
+            partial(change, begins=k)
+            for k in range(1, min(MOST_BEGINNINGS, max(uneven, default=1)))
+        ],
+    )
 
 
 def _knows(facts: Facts) -> str:
     """What the router is assumed to know."""
     predicted = facts.calls.get_column("predicted_p50").count()
-    lengths = f"; lengths as predicted for {predicted:,} of {facts.calls.height:,} calls" if predicted else "; lengths as usual for route and prompt size"
+    lengths = (
+        f"; lengths as predicted for {predicted:,} of {facts.calls.height:,} calls"
+        if predicted
+        else "; lengths as usual for route and prompt size"
+    )
     return f"the router sees every call and every end{lengths}"
 
 
 def expected_tokens(calls: pl.DataFrame) -> FloatArray:
     """Return the output tokens that a router would expect of each call: those predicted when it came, else the median of its route and input size."""
     frame = calls.select(
-        pl.col("route").fill_null(""), pl.col("predicted_p50").cast(pl.Float64), size=pl.col("input_tokens").fill_null(1).clip(1).log(2).round(),
-        tokens=pl.col("output_tokens").cast(pl.Float64))
-    usual = pl.col("tokens").median().over("route", "size").fill_null(pl.col("tokens").median()).fill_null(1.0)
-    expected: FloatArray = frame.select(pl.col("predicted_p50").fill_null(usual)).to_series().to_numpy()
+        pl.col("route").fill_null(""),
+        pl.col("predicted_p50").cast(pl.Float64),
+        size=pl.col("input_tokens").fill_null(1).clip(1).log(2).round(),
+        tokens=pl.col("output_tokens").cast(pl.Float64),
+    )
+    usual = (
+        pl.col("tokens")
+        .median()
+        .over("route", "size")
+        .fill_null(pl.col("tokens").median())
+        .fill_null(1.0)
+    )
+    expected: FloatArray = (
+        frame.select(pl.col("predicted_p50").fill_null(usual)).to_series().to_numpy()
+    )
     return expected
 
 
@@ -102,7 +160,9 @@ def longest_short(length: FloatArray, replicas: int) -> float:
     ordered = np.sort(length)
     tokens = np.cumsum(ordered)
     below = np.flatnonzero(ordered[1:] >= APART * ordered[:-1])
-    for k in below[np.argsort(-ordered[below + 1] / np.maximum(ordered[below], 1.0), kind="stable")]:
+    for k in below[
+        np.argsort(-ordered[below + 1] / np.maximum(ordered[below], 1.0), kind="stable")
+    ]:
         if _over(float(tokens[k] / max(1.0, tokens[-1])), replicas) <= MOST_OVER:
             return float(ordered[k])
     return float(ordered[min(int(np.searchsorted(tokens, 0.5 * tokens[-1])), len(ordered) - 1)])

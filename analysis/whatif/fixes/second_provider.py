@@ -14,7 +14,14 @@ from msgspec import Meta
 
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.fixes.side_model import SHORT
-from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from overrun.analysis.whatif.prediction import (
+    Fix,
+    Prediction,
+    Times,
+    predict_times,
+    recorded,
+    refuse,
+)
 from overrun.analysis.whatif.substitute_calls import POOL, Neighbours
 from overrun.analysis.words.arrays import BoolArray
 from overrun.analysis.words.finding import SEED, printable, say_ms
@@ -25,8 +32,17 @@ DRAWS: Final = 8
 def predict(
     facts: Facts,
     *,
-    provider: Annotated[str, Meta(description="the provider (or model) to fail over to; its calls must be recorded")],
-    after_ms: Annotated[float, Meta(ge=0, lt=1e9, description="how long to wait for the first token before, in ms; 0 moves all calls")] = 0.0,
+    provider: Annotated[
+        str, Meta(description="the provider (or model) to fail over to; its calls must be recorded")
+    ],
+    after_ms: Annotated[
+        float,
+        Meta(
+            ge=0,
+            lt=1e9,
+            description="how long to wait for the first token before, in ms; 0 moves all calls",
+        ),
+    ] = 0.0,
 ) -> Prediction:
     """Return the answer with `cost.moved_ratio`, the part of the calls that go there."""
     fix = Fix(
@@ -36,12 +52,21 @@ def predict(
         {"provider": provider, "after_ms": after_ms},
     )
     wait, e2e, tokens = facts.call("ttft_ms"), facts.call("e2e_ms"), facts.call("output_tokens")
-    named = ((facts.calls["provider"] == provider) | (facts.calls["model"] == provider)).fill_null(False).to_numpy()
+    named = (
+        ((facts.calls["provider"] == provider) | (facts.calls["model"] == provider))
+        .fill_null(False)
+        .to_numpy()
+    )
     answered = ~facts.calls["error"].fill_null(False).to_numpy() & ~np.isnan(wait) & ~np.isnan(e2e)
     there = named & answered
     if int(there.sum()) < POOL:
         why = f"{int(there.sum())} calls of {printable(provider)} are recorded, at least {POOL} are needed: send it a small share first"
-        return refuse(facts, fix, "resampled", why if named.any() else f"{why} (providers: {facts.known('provider', provider)})")
+        return refuse(
+            facts,
+            fix,
+            "resampled",
+            why if named.any() else f"{why} (providers: {facts.known('provider', provider)})",
+        )
     # A small model that checks prompts stays where it is unless it was seen there: what another model takes there says nothing of it.
     models = facts.calls["model"].filter(pl.Series(there)).drop_nulls().unique()
     theirs = facts.calls["model"].is_in(models.implode()).fill_null(value=False).to_numpy()
@@ -58,8 +83,12 @@ def predict(
         drawn = others.draw(rows, rng)
         first, whole = np.where(np.isnan(wait), e2e, wait).copy(), e2e.copy()
         first[rows] = after_ms + wait[drawn]
-        whole[rows] = first[rows] + token_ms[drawn] * np.maximum(np.nan_to_num(tokens[rows], nan=1.0) - 1.0, 0.0)
-        ttft_delta, e2e_delta = facts.per_request(whole - e2e, first - np.where(np.isnan(wait), e2e, wait))
+        whole[rows] = first[rows] + token_ms[drawn] * np.maximum(
+            np.nan_to_num(tokens[rows], nan=1.0) - 1.0, 0.0
+        )
+        ttft_delta, e2e_delta = facts.per_request(
+            whole - e2e, first - np.where(np.isnan(wait), e2e, wait)
+        )
         tpot = old.tpot.copy()
         moved = np.full(len(wait), -1, dtype=np.int64)
         moved[rows] = drawn

@@ -22,7 +22,9 @@ SHORT: Final = 20
 def predict(
     facts: Facts,
     *,
-    time_factor: Annotated[float, Meta(ge=0, le=10, description="time of a side call over today's, such as 0.05")],
+    time_factor: Annotated[
+        float, Meta(ge=0, le=10, description="time of a side call over today's, such as 0.05")
+    ],
     model: Annotated[str, Meta(description="only calls of this model count as side calls")] = "",
 ) -> Prediction:
     """Return the answer with `cost.side_calls_ratio`, the part of the calls that move."""
@@ -41,7 +43,12 @@ def predict(
         side &= ~answers
     side &= facts.request_of >= 0
     if not side.any():
-        return refuse(facts, fix, "estimate", f"no call of a side task is recorded (answers under {SHORT} tokens beside the answering call)")
+        return refuse(
+            facts,
+            fix,
+            "estimate",
+            f"no call of a side task is recorded (answers under {SHORT} tokens beside the answering call)",
+        )
     answer = multiplied(facts, fix, time_factor, which=side)
     answer.cost["side_calls_ratio"] = float(side.sum() / (facts.request_of >= 0).sum())
     return answer

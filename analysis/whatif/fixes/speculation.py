@@ -16,7 +16,12 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from overrun.analysis.evidence.speculative_drafts import COST_A_TOKEN, recorded_draft, recorded_length, share_of
+from overrun.analysis.evidence.speculative_drafts import (
+    COST_A_TOKEN,
+    recorded_draft,
+    recorded_length,
+    share_of,
+)
 from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.simulator.engine import Costs
 from overrun.analysis.whatif.engine_replay import Change, predict_simulated
@@ -37,10 +42,20 @@ def predict(
     *,
     enabled: Annotated[bool, Meta(description="true: switch it on; false: switch it off")] = True,
     accepted_length: Annotated[
-        float, Meta(ge=0, le=64, description="tokens that a step yields with it; 0: as the engine's metrics tell (to switch it off)")
+        float,
+        Meta(
+            ge=0,
+            le=64,
+            description="tokens that a step yields with it; 0: as the engine's metrics tell (to switch it off)",
+        ),
     ] = 0.0,
     draft_cost_ratio: Annotated[
-        float, Meta(ge=-1, le=10, description="what drafting adds to a step, as a part of it; -1: 0.05 for each token that is drafted, and its check")
+        float,
+        Meta(
+            ge=-1,
+            le=10,
+            description="what drafting adds to a step, as a part of it; -1: 0.05 for each token that is drafted, and its check",
+        ),
     ] = -1.0,
 ) -> Prediction:
     """Return the answer: an estimate from the given length and cost."""
@@ -56,32 +71,71 @@ def predict(
         {"enabled": enabled, "accepted_length": length, "draft_cost_ratio": draft_cost_ratio},
     )
     if length < 1.0:
-        return refuse(facts, fix, "estimate", "the accepted length is not known: give accepted_length (1 or more), or scrape the engine's metrics")
+        return refuse(
+            facts,
+            fix,
+            "estimate",
+            "the accepted length is not known: give accepted_length (1 or more), or scrape the engine's metrics",
+        )
     dearer = 1.0 + draft_cost_ratio if enabled else 1.0 / (1.0 + draft_cost_ratio)
 
     def change(engine: Engine, cost: float = draft_cost_ratio, host_s: float = HOST_S) -> Change:
         setup = engine.setup
         if enabled:
             # Whoever says what a step costs more says it with the checks.
-            now = replace(setup, tokens_per_step=length, drafted=setup.drafted if given else proposed, draft_share=share_of(cost))
-            return Change(engine.pool.calls, now, costs=lambda costs: costs if setup.drafted else _read(costs, 1.0 + cost, 1.0 + cost / proposed))
+            now = replace(
+                setup,
+                tokens_per_step=length,
+                drafted=setup.drafted if given else proposed,
+                draft_share=share_of(cost),
+            )
+            return Change(
+                engine.pool.calls,
+                now,
+                costs=lambda costs: (
+                    costs if setup.drafted else _read(costs, 1.0 + cost, 1.0 + cost / proposed)
+                ),
+            )
         # Every token takes a step of its own then, which computes that one alone. Where nothing tells of drafts, the steps of the fit yield one token.
-        now = replace(setup, tokens_per_step=setup.tokens_per_step / length, drafted=0.0, draft_share=0.0)
-        return Change(engine.pool.calls, now,
-                      costs=lambda costs: _undrafted(_read(costs, 1.0 / (1.0 + cost), 1.0 / (1.0 + cost / proposed)), setup.checked, host_s))
+        now = replace(
+            setup, tokens_per_step=setup.tokens_per_step / length, drafted=0.0, draft_share=0.0
+        )
+        return Change(
+            engine.pool.calls,
+            now,
+            costs=lambda costs: _undrafted(
+                _read(costs, 1.0 / (1.0 + cost), 1.0 / (1.0 + cost / proposed)),
+                setup.checked,
+                host_s,
+            ),
+        )
 
     # Dear steps and cheap ones without drafts.
-    other = [(draft_cost_ratio if given else 0.0, 2.0 * HOST_S), (draft_cost_ratio if given else 2.0 * draft_cost_ratio, 0.0)]
-    answer = predict_simulated(facts, fix, change, bound=lambda: multiplied(facts, fix, 1.0, dearer / length if enabled else dearer * length),
-                               worse=COST_UNKNOWN, also=[partial(change, cost=cost, host_s=host_s) for cost, host_s in other])
+    other = [
+        (draft_cost_ratio if given else 0.0, 2.0 * HOST_S),
+        (draft_cost_ratio if given else 2.0 * draft_cost_ratio, 0.0),
+    ]
+    answer = predict_simulated(
+        facts,
+        fix,
+        change,
+        bound=lambda: multiplied(facts, fix, 1.0, dearer / length if enabled else dearer * length),
+        worse=COST_UNKNOWN,
+        also=[partial(change, cost=cost, host_s=host_s) for cost, host_s in other],
+    )
     answer.method = "estimate"
     return answer
 
 
 def _read(costs: Costs, step: float, prompt: float) -> Costs:
     """With drafts or without: the draft's weights and its context are read in each step, whatever the batch, and it reads each prompt once."""
-    return replace(costs, step=costs.step * step, kv_token=costs.kv_token * step, prefill_token=costs.prefill_token * prompt,
-                   attention=costs.attention * prompt)
+    return replace(
+        costs,
+        step=costs.step * step,
+        kv_token=costs.kv_token * step,
+        prefill_token=costs.prefill_token * prompt,
+        attention=costs.attention * prompt,
+    )
 
 
 def _undrafted(costs: Costs, checked: float, host_s: float) -> Costs:

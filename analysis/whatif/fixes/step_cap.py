@@ -15,7 +15,14 @@ from msgspec import Meta
 from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.whatif.engine_replay import Change, predict_simulated, without
 from overrun.analysis.whatif.facts import Facts
-from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from overrun.analysis.whatif.prediction import (
+    Fix,
+    Prediction,
+    Times,
+    predict_times,
+    recorded,
+    refuse,
+)
 from overrun.analysis.words.arrays import IntArray
 
 
@@ -30,10 +37,24 @@ class Cut(NamedTuple):
 
 
 def predict(
-    facts: Facts, *, steps: Annotated[int, Meta(ge=1, le=10_000, description="the most model calls of a request, the answer's own included")]
+    facts: Facts,
+    *,
+    steps: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000,
+            description="the most model calls of a request, the answer's own included",
+        ),
+    ],
 ) -> Prediction:
     """Return the answer with `cost.truncated_ratio`, the share of requests that lose steps."""
-    fix = Fix("step_cap", f"Take at most {steps} model calls a request", "the answer is as good without the later steps", {"steps": steps})
+    fix = Fix(
+        "step_cap",
+        f"Take at most {steps} model calls a request",
+        "the answer is as good without the later steps",
+        {"steps": steps},
+    )
     if not ((facts.request_of >= 0) & facts.on_path).any():
         return refuse(facts, fix, "exact", "no request has a model call on its path")
     found = cuts(facts, steps)
@@ -48,7 +69,11 @@ def predict(
         prompt, cached = pool.calls.prompt_tokens.copy(), pool.calls.cached_tokens.copy()
         after, arrival = pool.calls.after.copy(), pool.calls.arrival_s.copy()
         for cut in found:
-            answer, kept, first = place[cut.answer], place[cut.kept] if cut.kept >= 0 else -1, place[cut.left_out[0]]
+            answer, kept, first = (
+                place[cut.answer],
+                place[cut.kept] if cut.kept >= 0 else -1,
+                place[cut.left_out[0]],
+            )
             gone = place[cut.left_out][place[cut.left_out] >= 0]
             removed[gone], spent[gone] = True, 0.0
             # The time of what goes is taken off the answer, or off the last call before it where the answer's own engine times are not known.
@@ -58,13 +83,17 @@ def predict(
                 prompt[answer], cached[answer] = prompt[first], cached[first]
             if answer >= 0 and kept >= 0:
                 after[answer], arrival[answer] = kept, 0.0
-        calls = replace(pool.calls, prompt_tokens=prompt, cached_tokens=cached, after=after, arrival_s=arrival)
+        calls = replace(
+            pool.calls, prompt_tokens=prompt, cached_tokens=cached, after=after, arrival_s=arrival
+        )
         return Change(without(calls, removed), engine.setup, removed=removed, spent_s=spent)
 
     def bound() -> Prediction:
         saved = np.zeros(len(facts))
         for cut in found:
-            saved[facts.request_of[cut.answer]] = max(0.0, (start[cut.answer] - cut.resumed_us) / 1000.0)
+            saved[facts.request_of[cut.answer]] = max(
+                0.0, (start[cut.answer] - cut.resumed_us) / 1000.0
+            )
         old = recorded(facts)
         # A first token before the cut steps stays where it was.
         ahead = np.where(facts.answering >= 0, saved, 0.0)
@@ -76,7 +105,11 @@ def predict(
 
 def cuts(facts: Facts, steps: int) -> list[Cut]:
     """Return what each request with more than `steps` calls on its path loses: all but the first steps - 1 and the last."""
-    start, end, request = facts.calls["start_us"].to_numpy(), facts.calls["end_us"].to_numpy(), facts.request_of
+    start, end, request = (
+        facts.calls["start_us"].to_numpy(),
+        facts.calls["end_us"].to_numpy(),
+        facts.request_of,
+    )
     rows = np.flatnonzero((request >= 0) & facts.on_path)
     rows = rows[np.lexsort((start[rows], request[rows]))]
     found = []
@@ -84,5 +117,12 @@ def cuts(facts: Facts, steps: int) -> list[Cut]:
         if len(mine) > steps:
             # With one step the answer starts where the first call did.
             kept = int(mine[steps - 2]) if steps > 1 else -1
-            found.append(Cut(mine[steps - 1 : -1], int(mine[-1]), kept, int(end[kept] if kept >= 0 else start[mine[0]])))
+            found.append(
+                Cut(
+                    mine[steps - 1 : -1],
+                    int(mine[-1]),
+                    kept,
+                    int(end[kept] if kept >= 0 else start[mine[0]]),
+                )
+            )
     return found

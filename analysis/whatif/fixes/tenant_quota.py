@@ -29,8 +29,12 @@ BUCKET_S: Final = 60.0
 def predict(
     facts: Facts,
     *,
-    tenant: Annotated[str, Meta(description="the tenant; by default the one with most tokens")] = "",
-    share_ratio: Annotated[float, Meta(gt=0, le=1, description="part of the tokens then served that it may have, 0..1")] = 0.25,
+    tenant: Annotated[
+        str, Meta(description="the tenant; by default the one with most tokens")
+    ] = "",
+    share_ratio: Annotated[
+        float, Meta(gt=0, le=1, description="part of the tokens then served that it may have, 0..1")
+    ] = 0.25,
 ) -> Prediction:
     """Return the answer with `cost.tenant_calls_ratio` and `cost.tenant_tokens_ratio`, the tenant's part of all calls and of their tokens, and
     `cost.rejected_ratio` of the requests."""
@@ -38,7 +42,10 @@ def predict(
     tokens = facts.call("input_tokens") + facts.call("output_tokens")
     if not tenant and names.null_count() < len(names):
         known = names.drop_nulls().unique().sort().to_list()
-        tenant = max(known, key=lambda name: float(np.nansum(tokens[(names == name).fill_null(False).to_numpy()])))
+        tenant = max(
+            known,
+            key=lambda name: float(np.nansum(tokens[(names == name).fill_null(False).to_numpy()])),
+        )
     fix = Fix(
         "tenant_quota",
         f"Limit {f'tenant {printable(tenant)}' if tenant else 'the largest tenant'} to {say_ratio(share_ratio)} of the tokens",
@@ -47,19 +54,36 @@ def predict(
     )
     mine = (names == tenant).fill_null(False).to_numpy()
     if not mine.any():
-        why = f"no call of that tenant is recorded: {facts.known('tenant', tenant)}" if tenant else "no call names a tenant: send a tenant attribute"
+        why = (
+            f"no call of that tenant is recorded: {facts.known('tenant', tenant)}"
+            if tenant
+            else "no call names a tenant: send a tenant attribute"
+        )
         return refuse(facts, fix, "simulated", why)
 
-    def change(engine: Engine, refuses: Callable[[Engine, BoolArray, float], BoolArray] = refused) -> Change:
+    def change(
+        engine: Engine, refuses: Callable[[Engine, BoolArray, float], BoolArray] = refused
+    ) -> Change:
         theirs, spent = mine[engine.pool.rows], tokens_of(engine)
         cost = {"tenant_tokens_ratio": float(spent[theirs].sum() / max(float(spent.sum()), 1.0))}
-        return Change(without(engine.pool.calls, refuses(engine, theirs, share_ratio)), engine.setup, cost=cost)
+        return Change(
+            without(engine.pool.calls, refuses(engine, theirs, share_ratio)),
+            engine.setup,
+            cost=cost,
+        )
 
-    also = [partial(change, refuses=partial(refused, whole=False)), partial(change, refuses=_largest)]
-    return predict_simulated(facts, fix, change, cost={"tenant_calls_ratio": float(mine.mean())}, also=also)
+    also = [
+        partial(change, refuses=partial(refused, whole=False)),
+        partial(change, refuses=_largest),
+    ]
+    return predict_simulated(
+        facts, fix, change, cost={"tenant_calls_ratio": float(mine.mean())}, also=also
+    )
 
 
-def refused(engine: Engine, mine: BoolArray, share_ratio: float, *, whole: bool = True) -> BoolArray:
+def refused(
+    engine: Engine, mine: BoolArray, share_ratio: float, *, whole: bool = True
+) -> BoolArray:
     """Return which of the tenant's calls (`mine`) a quota refuses that gives it this share of all tokens beside those that the others took.
 
     With `whole` a call passes when the bucket holds all of its tokens (a full bucket lets any pass), else as soon as it holds some.

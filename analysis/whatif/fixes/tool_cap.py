@@ -18,13 +18,28 @@ from overrun.analysis.whatif.tree_replay import predict_replayed
 NEEDS_SPANS: Final = True
 
 
-def predict(facts: Facts, *, calls: Annotated[int, Meta(ge=0, le=10_000, description="the most tool calls of a request")]) -> Prediction:
+def predict(
+    facts: Facts,
+    *,
+    calls: Annotated[int, Meta(ge=0, le=10_000, description="the most tool calls of a request")],
+) -> Prediction:
     """Return the answer with `cost.truncated_ratio`, the share of requests that lose tool calls."""
-    fix = Fix("tool_cap", f"Make at most {calls} tool calls a request", "the answer is as good without the later calls", {"calls": calls})
+    fix = Fix(
+        "tool_cap",
+        f"Make at most {calls} tool calls a request",
+        "the answer is as good without the later calls",
+        {"calls": calls},
+    )
 
     def choose(rows: pl.DataFrame, tree: Tree) -> tuple[list[int], list[list[int]]]:
         tools = [at for at, stage in enumerate(rows["stage"].to_list()) if stage == "tool"]
         outer = [at for at in tools if tree.parent[at] not in tools]
         return sorted(outer, key=lambda at: tree.start[at])[calls:], []
 
-    return predict_replayed(facts, fix, choose, why_none=f"no request makes more than {calls} tool calls", cost_name="truncated_ratio")
+    return predict_replayed(
+        facts,
+        fix,
+        choose,
+        why_none=f"no request makes more than {calls} tool calls",
+        cost_name="truncated_ratio",
+    )

@@ -18,7 +18,14 @@ from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.simulator.pool import CALLS_AHEAD
 from overrun.analysis.whatif.engine_replay import Change, predict_simulated
 from overrun.analysis.whatif.facts import Facts
-from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from overrun.analysis.whatif.prediction import (
+    Fix,
+    Prediction,
+    Times,
+    predict_times,
+    recorded,
+    refuse,
+)
 from overrun.analysis.whatif.substitute_calls import POOL, Neighbours
 from overrun.analysis.words.arrays import IntArray
 from overrun.analysis.words.finding import SEED
@@ -29,11 +36,18 @@ OWN_STAGES: Final = ("retrieval", "prompt", "tool", "post", "other")
 
 
 def predict(
-    facts: Facts, *, warm_up_s: Annotated[float, Meta(gt=0, lt=86_400, description="how long a new instance is cold, in seconds")] = 60.0
+    facts: Facts,
+    *,
+    warm_up_s: Annotated[
+        float, Meta(gt=0, lt=86_400, description="how long a new instance is cold, in seconds")
+    ] = 60.0,
 ) -> Prediction:
     """Return the answer with `cost.cold_ratio_now`, the part of the calls that met a cold instance."""
     fix = Fix(
-        "warm_pool", "Keep replicas warm before they take traffic", "a warm replica answers as its neighbours of the same minute", {"warm_up_s": warm_up_s}
+        "warm_pool",
+        "Keep replicas warm before they take traffic",
+        "a warm replica answers as its neighbours of the same minute",
+        {"warm_up_s": warm_up_s},
     )
     start = facts.calls["start_us"].to_numpy() / 1e6
     named = facts.calls.with_columns(name=pl.coalesce("engine_instance", "instance"))
@@ -43,7 +57,11 @@ def predict(
     ahead = np.searchsorted(np.sort(start[known]), first, side="left")
     fresh = known & (ahead >= CALLS_AHEAD * named["name"].n_unique())
     cold = fresh & (start - first < warm_up_s)
-    if cold.any() and any(engine.setup.cold > 0.0 for engine in facts.engines[0]) and facts.engines[1] is None:
+    if (
+        cold.any()
+        and any(engine.setup.cold > 0.0 for engine in facts.engines[0])
+        and facts.engines[1] is None
+    ):
         return predict_simulated(facts, fix, _warm, cost={"cold_ratio_now": float(cold.mean())})
     wait, e2e, tokens = facts.call("ttft_ms"), facts.call("e2e_ms"), facts.call("output_tokens")
     seen = np.where(np.isnan(wait), e2e, wait)
@@ -55,13 +73,21 @@ def predict(
             "resampled",
             f"no instance appeared after the window began (service.instance.id), or fewer than {POOL} calls met a warm one",
         )
-    rows, rng, others, old = np.flatnonzero(cold), np.random.default_rng(SEED), Neighbours(facts, warm), recorded(facts)
+    rows, rng, others, old = (
+        np.flatnonzero(cold),
+        np.random.default_rng(SEED),
+        Neighbours(facts, warm),
+        recorded(facts),
+    )
     steps = np.maximum(np.nan_to_num(tokens, nan=1.0) - 1.0, 0.0)
     token_ms = np.where(steps > 0.0, (e2e - seen) / np.maximum(steps, 1.0), np.nan)
 
     theirs = facts.request_of[cold & named["engine_instance"].is_null().to_numpy()]
     mine = np.unique(theirs[theirs >= 0])
-    own, own_before = (np.sum([np.nan_to_num(facts.ms(f"{prefix}{stage}_ms")) for stage in OWN_STAGES], axis=0) for prefix in ("", "ttft_"))
+    own, own_before = (
+        np.sum([np.nan_to_num(facts.ms(f"{prefix}{stage}_ms")) for stage in OWN_STAGES], axis=0)
+        for prefix in ("", "ttft_")
+    )
 
     def outcome() -> Times:
         drawn = others.draw(rows, rng)
@@ -75,11 +101,20 @@ def predict(
         moved = np.full(len(seen), -1, dtype=np.int64)
         moved[rows] = drawn
         at = moved[facts.answering]
-        tpot = np.where((facts.answering >= 0) & (at >= 0), np.fmin(old.tpot, token_ms[at]), old.tpot)
+        tpot = np.where(
+            (facts.answering >= 0) & (at >= 0), np.fmin(old.tpot, token_ms[at]), old.tpot
+        )
         return Times(old.ttft + ttft_delta, old.e2e + e2e_delta, tpot)
 
     outcomes = [outcome() for _ in range(DRAWS)]
-    return predict_times(facts, fix, outcomes[0], method="resampled", draws=outcomes[1:], cost={"cold_ratio_now": float(cold.mean())})
+    return predict_times(
+        facts,
+        fix,
+        outcomes[0],
+        method="resampled",
+        draws=outcomes[1:],
+        cost={"cold_ratio_now": float(cold.mean())},
+    )
 
 
 def _warm_requests(facts: Facts, cold: IntArray, rng: np.random.Generator) -> IntArray:

@@ -11,7 +11,13 @@ from typing import Any
 from overrun.collector.errors import BadPayload
 from overrun.collector.sources.exports import console, jaeger, langfuse, tempo, zipkin
 
-_FORMS = (tempo.documents, jaeger.documents, zipkin.documents, langfuse.documents, console.documents)
+_FORMS = (
+    tempo.documents,
+    jaeger.documents,
+    zipkin.documents,
+    langfuse.documents,
+    console.documents,
+)
 
 
 def as_otlp(value: Any) -> list[dict[str, Any]] | None:
@@ -24,7 +30,9 @@ def as_otlp(value: Any) -> list[dict[str, Any]] | None:
         try:
             found = form(value)
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            raise BadPayload(f"it looks like an export of {form.__module__.rpartition('.')[2].title()}, but {str(error)[:200]}") from error
+            raise BadPayload(
+                f"it looks like an export of {form.__module__.rpartition('.')[2].title()}, but {str(error)[:200]}"
+            ) from error
         if found is not None:
             return found
     return None

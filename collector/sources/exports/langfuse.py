@@ -12,7 +12,10 @@ from typing import Any
 
 from overrun.collector.sources.exports import otlp
 
-_USAGE = (("input", ("input", "promptTokens", "inputUsage", "prompt_tokens")), ("output", ("output", "completionTokens", "outputUsage", "completion_tokens")))
+_USAGE = (
+    ("input", ("input", "promptTokens", "inputUsage", "prompt_tokens")),
+    ("output", ("output", "completionTokens", "outputUsage", "completion_tokens")),
+)
 
 
 def documents(value: Any) -> list[dict[str, Any]] | None:
@@ -22,7 +25,9 @@ def documents(value: Any) -> list[dict[str, Any]] | None:
         return None
     parents = {(_trace_id(o), o.get("parentObservationId")) for o, _ in found}
     whole = [(o, t) for o, t in found if t.get("id") and (_trace_id(o), None) in parents]
-    return otlp.request([*_roots(whole), *(_span(o, t, rooted=_several(whole, o)) for o, t in found)])
+    return otlp.request(
+        [*_roots(whole), *(_span(o, t, rooted=_several(whole, o)) for o, t in found)]
+    )
 
 
 def _observations(value: Any) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
@@ -48,37 +53,78 @@ def _trace_id(observation: dict[str, Any]) -> str:
 
 def _several(found: list[tuple[dict[str, Any], dict[str, Any]]], one: dict[str, Any]) -> bool:
     """Whether more than one observation of this one's trace has no parent: the trace itself is around them then."""
-    return sum(_trace_id(o) == _trace_id(one) and not o.get("parentObservationId") for o, _ in found) > 1
+    return (
+        sum(_trace_id(o) == _trace_id(one) and not o.get("parentObservationId") for o, _ in found)
+        > 1
+    )
 
 
-def _roots(found: list[tuple[dict[str, Any], dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
+def _roots(
+    found: list[tuple[dict[str, Any], dict[str, Any]]],
+) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
     """A span for each trace that has several observations without a parent."""
     for trace_id, trace in {_trace_id(o): t for o, t in found if _several(found, o)}.items():
         mine = [o for o, _ in found if _trace_id(o) == trace_id]
         start = min(otlp.iso_ns(o.get("startTime")) for o in mine)
         end = max(otlp.iso_ns(o.get("endTime") or o.get("startTime")) for o in mine)
-        yield _resource(trace, trace), "langfuse-sdk", {
-            "traceId": trace_id, "spanId": otlp.hex_id(f"trace {trace_id}", 16), "name": str(trace.get("name") or "trace"), "kind": 2,
-            "startTimeUnixNano": start, "endTimeUnixNano": end, "attributes": otlp.attributes(_of_trace(trace))}
+        yield (
+            _resource(trace, trace),
+            "langfuse-sdk",
+            {
+                "traceId": trace_id,
+                "spanId": otlp.hex_id(f"trace {trace_id}", 16),
+                "name": str(trace.get("name") or "trace"),
+                "kind": 2,
+                "startTimeUnixNano": start,
+                "endTimeUnixNano": end,
+                "attributes": otlp.attributes(_of_trace(trace)),
+            },
+        )
 
 
-def _span(observation: dict[str, Any], trace: dict[str, Any], *, rooted: bool) -> tuple[dict[str, Any], str, dict[str, Any]]:
+def _span(
+    observation: dict[str, Any], trace: dict[str, Any], *, rooted: bool
+) -> tuple[dict[str, Any], str, dict[str, Any]]:
     o, trace_id = observation, _trace_id(observation)
-    parent = otlp.hex_id(o.get("parentObservationId"), 16) or (otlp.hex_id(f"trace {trace_id}", 16) if rooted else "")
+    parent = otlp.hex_id(o.get("parentObservationId"), 16) or (
+        otlp.hex_id(f"trace {trace_id}", 16) if rooted else ""
+    )
     start = otlp.iso_ns(o.get("startTime"))
     told = {
-        "langfuse.observation.type": str(o.get("type", "")).lower(), "langfuse.observation.model.name": o.get("model") or o.get("providedModelName"),
+        "langfuse.observation.type": str(o.get("type", "")).lower(),
+        "langfuse.observation.model.name": o.get("model") or o.get("providedModelName"),
         "langfuse.observation.usage_details": json.dumps(usage) if (usage := _usage(o)) else None,
-        "langfuse.observation.completion_start_time": o.get("completionStartTime"), "langfuse.observation.level": o.get("level"),
-        "langfuse.observation.model.parameters": json.dumps(o["modelParameters"]) if isinstance(o.get("modelParameters"), dict) else None, **_of_trace(trace)}
-    return _resource(o, trace), "langfuse-sdk", {
-        "traceId": trace_id, "spanId": otlp.hex_id(o.get("id"), 16), "parentSpanId": parent, "name": str(o.get("name") or ""), "kind": 1,
-        "startTimeUnixNano": start, "endTimeUnixNano": otlp.iso_ns(o.get("endTime")) or start,
-        "attributes": otlp.attributes({key: value for key, value in told.items() if value not in (None, "")})}
+        "langfuse.observation.completion_start_time": o.get("completionStartTime"),
+        "langfuse.observation.level": o.get("level"),
+        "langfuse.observation.model.parameters": json.dumps(o["modelParameters"])
+        if isinstance(o.get("modelParameters"), dict)
+        else None,
+        **_of_trace(trace),
+    }
+    return (
+        _resource(o, trace),
+        "langfuse-sdk",
+        {
+            "traceId": trace_id,
+            "spanId": otlp.hex_id(o.get("id"), 16),
+            "parentSpanId": parent,
+            "name": str(o.get("name") or ""),
+            "kind": 1,
+            "startTimeUnixNano": start,
+            "endTimeUnixNano": otlp.iso_ns(o.get("endTime")) or start,
+            "attributes": otlp.attributes(
+                {key: value for key, value in told.items() if value not in (None, "")}
+            ),
+        },
+    )
 
 
 def _of_trace(trace: dict[str, Any]) -> dict[str, Any]:
-    told = {"langfuse.trace.name": trace.get("name"), "session.id": trace.get("sessionId"), "user.id": trace.get("userId")}
+    told = {
+        "langfuse.trace.name": trace.get("name"),
+        "session.id": trace.get("sessionId"),
+        "user.id": trace.get("userId"),
+    }
     return {key: value for key, value in told.items() if value}
 
 
@@ -90,7 +136,13 @@ def _usage(observation: dict[str, Any]) -> dict[str, Any]:
     places = [observation.get("usage"), observation]
     out = {}
     for side, names in _USAGE:
-        found = [place[name] for place in places if isinstance(place, dict) for name in names if type(place.get(name)) is int]
+        found = [
+            place[name]
+            for place in places
+            if isinstance(place, dict)
+            for name in names
+            if type(place.get(name)) is int
+        ]
         if found:
             out[side] = found[0]
     return out
@@ -106,6 +158,9 @@ def _resource(observation: dict[str, Any], trace: dict[str, Any]) -> dict[str, A
             metadata = None
     resource = metadata.get("resourceAttributes") if isinstance(metadata, dict) else None
     named = resource.get("service.name") if isinstance(resource, dict) else None
-    out = {"service.name": str(named or "langfuse"), "service.version": trace.get("version") or trace.get("release"),
-           "deployment.environment": trace.get("environment")}
+    out = {
+        "service.name": str(named or "langfuse"),
+        "service.version": trace.get("version") or trace.get("release"),
+        "deployment.environment": trace.get("environment"),
+    }
     return {key: value for key, value in out.items() if value}

@@ -60,10 +60,23 @@ def request(spans: Iterable[tuple[Mapping[str, Any], str, dict[str, Any]]]) -> l
     """One request of spans, each with its resource's attributes and its scope's name."""
     grouped: dict[str, tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]]]]] = {}
     for resource, scope, span in spans:
-        _, scopes = grouped.setdefault(repr(sorted(resource.items(), key=str)), (attributes(resource), {}))
+        _, scopes = grouped.setdefault(
+            repr(sorted(resource.items(), key=str)), (attributes(resource), {})
+        )
         scopes.setdefault(scope, []).append(span)
-    return [{"resourceSpans": [{"resource": {"attributes": told}, "scopeSpans": [{"scope": {"name": name}, "spans": found} for name, found in scopes.items()]}
-                               for told, scopes in grouped.values()]}]
+    return [
+        {
+            "resourceSpans": [
+                {
+                    "resource": {"attributes": told},
+                    "scopeSpans": [
+                        {"scope": {"name": name}, "spans": found} for name, found in scopes.items()
+                    ],
+                }
+                for told, scopes in grouped.values()
+            ]
+        }
+    ]
 
 
 def listed(value: Any) -> list[dict[str, Any]]:

@@ -15,6 +15,12 @@ def documents(value: Any) -> list[dict[str, Any]] | None:
     """The requests of a download, None if it is none."""
     if not isinstance(value, dict):
         return None
-    inner = next((value[key] for key in ("trace", "result") if isinstance(value.get(key), dict)), value)
+    inner = next(
+        (value[key] for key in ("trace", "result") if isinstance(value.get(key), dict)), value
+    )
     spans = next((inner[root] for root in _ROOTS if isinstance(inner.get(root), list)), None)
-    return None if spans is None or (inner is value and "batches" not in value) else [{"resourceSpans": spans}]
+    return (
+        None
+        if spans is None or (inner is value and "batches" not in value)
+        else [{"resourceSpans": spans}]
+    )

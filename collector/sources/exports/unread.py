@@ -8,31 +8,62 @@ _STARTS: tuple[tuple[int, bytes, str], ...] = (
     (0, b"PK\x03\x04", "a zip archive: unzip it and import the folder"),
     (257, b"ustar", "a tar archive: `tar xf` it and import the folder"),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive: unpack it and import the folder"),
-    (0, b"SQLite format 3", "an SQLite database, as Phoenix and MLflow keep theirs: export the traces from what wrote it, or point its sender here"),
+    (
+        0,
+        b"SQLite format 3",
+        "an SQLite database, as Phoenix and MLflow keep theirs: export the traces from what wrote it, or point its sender here",
+    ),
     (8, b"DUCK", "a DuckDB database: if it is one of ours, name it with --db"),
     (0, b"PAR1", "a Parquet file: name it .parquet if it has a request a row"),
-    (0, b"%PDF", "a PDF document"), (0, b"\x89PNG", "a picture"), (0, b"\xff\xd8\xff", "a picture"),
+    (0, b"%PDF", "a PDF document"),
+    (0, b"\x89PNG", "a picture"),
+    (0, b"\xff\xd8\xff", "a picture"),
     (0, b"<!DOCTYPE", "a web page: was it saved from an address that wanted a login?"),
     (0, b"<html", "a web page: was it saved from an address that wanted a login?"),
     (0, b"<?xml", "an XML document"),
 )
 # Keys on top of a JSON document -> what it is.
 _DOCUMENTS: tuple[tuple[frozenset[str], str], ...] = (
-    (frozenset({"traceEvents"}), "a Chrome or Perfetto trace (PyTorch's profiler writes such): it has no requests"),
-    (frozenset({"Traces", "UnprocessedTraceIds"}),
-     "what `aws xray batch-get-traces` prints: send through the Collector's awsxrayreceiver to `overrun serve` instead"),
-    (frozenset({"status", "data"}), "an answer of Prometheus's query API: save its page instead, `curl http://HOST:9090/federate?match[]=... > page.prom`"),
-    (frozenset({"traces", "metrics"}), "what Tempo's search answers, without spans: fetch each trace, `curl http://HOST:3200/api/traces/ID > ID.json`"),
+    (
+        frozenset({"traceEvents"}),
+        "a Chrome or Perfetto trace (PyTorch's profiler writes such): it has no requests",
+    ),
+    (
+        frozenset({"Traces", "UnprocessedTraceIds"}),
+        "what `aws xray batch-get-traces` prints: send through the Collector's awsxrayreceiver to `overrun serve` instead",
+    ),
+    (
+        frozenset({"status", "data"}),
+        "an answer of Prometheus's query API: save its page instead, `curl http://HOST:9090/federate?match[]=... > page.prom`",
+    ),
+    (
+        frozenset({"traces", "metrics"}),
+        "what Tempo's search answers, without spans: fetch each trace, `curl http://HOST:3200/api/traces/ID > ID.json`",
+    ),
     (frozenset({"log"}), "a HAR file of a browser: it has no spans"),
-    (frozenset({"hits"}), "an answer of Elasticsearch: export through the Collector's file exporter instead"),
-    (frozenset({"SpanContext", "StartTime"}), "what Go's stdouttrace exporter prints: use its otlptrace exporter, OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318"),
+    (
+        frozenset({"hits"}),
+        "an answer of Elasticsearch: export through the Collector's file exporter instead",
+    ),
+    (
+        frozenset({"SpanContext", "StartTime"}),
+        "what Go's stdouttrace exporter prints: use its otlptrace exporter, OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318",
+    ),
 )
 
 
 def of_bytes(head: bytes) -> str:
     """What a file is that begins so (300 bytes are enough); "" if that is not known."""
     text = head.lstrip()
-    return next((what for at, start, what in _STARTS if head[at : at + len(start)] == start or (at == 0 and text[: len(start)].lower() == start.lower())), "")
+    return next(
+        (
+            what
+            for at, start, what in _STARTS
+            if head[at : at + len(start)] == start
+            or (at == 0 and text[: len(start)].lower() == start.lower())
+        ),
+        "",
+    )
 
 
 def of_document(value: Any) -> str:
@@ -40,6 +71,10 @@ def of_document(value: Any) -> str:
     first = value[0] if isinstance(value, list) and value else value
     if not isinstance(first, dict):
         return ""
-    if first.keys() >= {"traceId", "name", "latency"} or first.keys() >= {"id", "timestamp", "totalCost"}:
+    if first.keys() >= {"traceId", "name", "latency"} or first.keys() >= {
+        "id",
+        "timestamp",
+        "totalCost",
+    }:
         return "Langfuse's list of traces without their observations: export the observations, or each trace by `/api/public/traces/ID`"
     return next((what for keys, what in _DOCUMENTS if keys <= first.keys()), "")

@@ -113,7 +113,16 @@ def _cut_cycles(nodes: Sequence[Node]) -> None:
 def _root(nodes: Sequence[Node]) -> Node:
     """Of the spans without a parent: one that says so, then one that is no mere part of a request, then the earliest, then the longest."""
     loose = [n for n in nodes if n.parent is None]
-    return min(loose, key=lambda n: (not n.true_root, n.role in (cp.PHASE, cp.FOLDED, cp.WRITE), n.start, -n.end, n.row))
+    return min(
+        loose,
+        key=lambda n: (
+            not n.true_root,
+            n.role in (cp.PHASE, cp.FOLDED, cp.WRITE),
+            n.start,
+            -n.end,
+            n.row,
+        ),
+    )
 
 
 def _adopt_orphans(nodes: Sequence[Node], root: Node) -> None:
@@ -121,7 +130,14 @@ def _adopt_orphans(nodes: Sequence[Node], root: Node) -> None:
     for orphan in nodes:
         if orphan.parent is not None or orphan is root:
             continue
-        around = [n for n in nodes if n is not orphan and n.start <= orphan.start and n.end >= orphan.end and not _is_under(nodes, n, orphan)]
+        around = [
+            n
+            for n in nodes
+            if n is not orphan
+            and n.start <= orphan.start
+            and n.end >= orphan.end
+            and not _is_under(nodes, n, orphan)
+        ]
         tightest = min(around, key=lambda n: (n.length, n.row), default=root)
         orphan.parent = tightest.row if tightest.length < root.length else root.row
 
@@ -150,10 +166,19 @@ def _hand_over(nodes: Sequence[Node], root: Node) -> None:
         at = node.above
         if at is None or node.role in (cp.PHASE, cp.FOLDED) or node.domain != at.domain:
             continue
-        while at is not root and node.end > at.end and at.role in (cp.PLAIN, cp.CONTAINER) and at.kind not in (SERVER, CONSUMER):
+        while (
+            at is not root
+            and node.end > at.end
+            and at.role in (cp.PLAIN, cp.CONTAINER)
+            and at.kind not in (SERVER, CONSUMER)
+        ):
             over = before[at.row]
             assert over is not None
-            if over.domain != at.domain or any(at.end < sibling.end <= limit for sibling in over.children if sibling is not at and sibling.length):
+            if over.domain != at.domain or any(
+                at.end < sibling.end <= limit
+                for sibling in over.children
+                if sibling is not at and sibling.length
+            ):
                 break
             at = over
         node.above = at
@@ -167,8 +192,15 @@ def _synchronise(node: Node) -> None:
     for child in node.children:
         if child.domain == node.domain:
             child.shift = node.shift
-        elif child.kind != CONSUMER and node.kind != PRODUCER and (child.start < node.start or child.end > node.end):
-            room, seen = node.length - child.length, child.role == cp.ENGINE and node.role == cp.LLM and not child.left
+        elif (
+            child.kind != CONSUMER
+            and node.kind != PRODUCER
+            and (child.start < node.start or child.end > node.end)
+        ):
+            room, seen = (
+                node.length - child.length,
+                child.role == cp.ENGINE and node.role == cp.LLM and not child.left,
+            )
             if seen and room >= 0 and child.ttft is not None and node.ttft is not None:
                 # Both saw the first token: as near to the client's as the call has room for.
                 child.shift = node.start + min(max(0, node.ttft - child.ttft), room) - child.start
@@ -188,7 +220,11 @@ def _settle(nodes: Sequence[Node], root: Node) -> None:
     calls = [n for n in nodes if n.role in (cp.LLM, cp.ENGINE)]
     last_call_end = max((n.end for n in calls), default=-1)
     # Read before anything is renamed: which model calls are mere wrappers, which spans lead to an engine, which engines tell their phases.
-    wrappers = {id(n) for n in nodes if n.role == cp.LLM and any(b.role == cp.LLM and b.tokens for b in n.below())}
+    wrappers = {
+        id(n)
+        for n in nodes
+        if n.role == cp.LLM and any(b.role == cp.LLM and b.tokens for b in n.below())
+    }
     to_engine = {id(n) for n in nodes if any(b.role == cp.ENGINE for b in n.below())}
     for node in nodes:
         if node.role == cp.PHASE:
@@ -234,7 +270,9 @@ def _settle_below(node: Node, wrappers: set[int], to_engine: set[int], last_call
     elif node.role == cp.ENGINE:
         if above.call is None:
             node.call = node
-        elif above.call.role == cp.LLM and (above.call.engine is None or node.end > above.call.engine.end):
+        elif above.call.role == cp.LLM and (
+            above.call.engine is None or node.end > above.call.engine.end
+        ):
             above.call.engine = node
     elif node.role != cp.PHASE and above.call is not None:
         if id(node) in to_engine:
@@ -245,7 +283,11 @@ def _settle_below(node: Node, wrappers: set[int], to_engine: set[int], last_call
         if node.stage == cp.NETWORK and above.call is None and node.bearing is not None:
             node.stage = node.bearing
     else:
-        if node.stage in (cp.NETWORK, cp.OTHER) and node.bearing is not None and node.kind != CONSUMER:
+        if (
+            node.stage in (cp.NETWORK, cp.OTHER)
+            and node.bearing is not None
+            and node.kind != CONSUMER
+        ):
             node.stage = node.bearing
         if node.role == cp.PLAIN and node.stage not in (cp.OTHER, cp.NETWORK, cp.WAIT_USER):
             node.bearing = node.stage
@@ -263,8 +305,17 @@ def _forget_the_unwaited(nodes: Sequence[Node], root: Node) -> None:
             node.off = True
         # Who was given up once another call beside it had answered.
         beside = node.above.children if node.above is not None else []
-        if node.role == cp.LLM and node.cancelled and any(
-                o.role == cp.LLM and not o.cancelled and o.start < node.end and node.start < o.end <= node.end for o in beside):
+        if (
+            node.role == cp.LLM
+            and node.cancelled
+            and any(
+                o.role == cp.LLM
+                and not o.cancelled
+                and o.start < node.end
+                and node.start < o.end <= node.end
+                for o in beside
+            )
+        ):
             node.off = True
 
 
@@ -273,7 +324,10 @@ def _forget_the_unwaited(nodes: Sequence[Node], root: Node) -> None:
 
 def _walk(node: Node, low: int, high: int) -> Iterator[tuple[int, int, int, int]]:
     cursor = high
-    for child in sorted((c for c in node.children if not c.off), key=lambda c: (-c.end, not c.tokens, -c.start, c.row)):
+    for child in sorted(
+        (c for c in node.children if not c.off),
+        key=lambda c: (-c.end, not c.tokens, -c.start, c.row),
+    ):
         end, start = min(child.end, cursor), max(child.start, low)
         if end > start:
             yield from _own(node, end, cursor)
@@ -294,7 +348,12 @@ def _own(node: Node, low: int, high: int) -> Iterator[tuple[int, int, int, int]]
 
 def _edges(node: Node) -> list[tuple[int, int]]:
     """Where a span's own time changes its stage: (moment, stage up to it); after the last one comes `_last_stage`."""
-    if node.role == cp.LLM and node.stage != cp.GUARDRAIL and node.engine is None and node.ttft is not None:
+    if (
+        node.role == cp.LLM
+        and node.stage != cp.GUARDRAIL
+        and node.engine is None
+        and node.ttft is not None
+    ):
         return [(node.start + node.ttft, cp.FIRST_TOKEN)]
     if node.role == cp.ENGINE and not node.has_phases and not _says_nothing(node):
         if _says_only_queue(node):
@@ -319,7 +378,12 @@ def _says_nothing(node: Node) -> bool:
 
 
 def _says_only_queue(node: Node) -> bool:
-    return node.queue is not None and node.prefill is None and node.ttft is None and node.decode is None
+    return (
+        node.queue is not None
+        and node.prefill is None
+        and node.ttft is None
+        and node.decode is None
+    )
 
 
 def _last_stage(node: Node) -> int:
@@ -328,5 +392,9 @@ def _last_stage(node: Node) -> int:
             return cp.NETWORK
         return cp.GENERATION if node.ttft is None else cp.DECODE
     if node.role == cp.ENGINE:
-        return cp.GENERATION if not node.has_phases and (_says_nothing(node) or _says_only_queue(node)) else cp.OTHER
+        return (
+            cp.GENERATION
+            if not node.has_phases and (_says_nothing(node) or _says_only_queue(node))
+            else cp.OTHER
+        )
     return node.stage

@@ -12,17 +12,34 @@ from tests.analysis.builders import at, gauge, store
 from tests.analysis.numbers.quality.test_checks import histogram
 
 EDGES = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]
-CALM, SLOW = [10.0, 60.0, 25.0, 5.0, 0.0, 0.0, 0.0, 0.0], [0.0, 10.0, 10.0, 10.0, 20.0, 30.0, 20.0, 0.0]
+CALM, SLOW = (
+    [10.0, 60.0, 25.0, 5.0, 0.0, 0.0, 0.0, 0.0],
+    [0.0, 10.0, 10.0, 10.0, 20.0, 30.0, 20.0, 0.0],
+)
 
 
-def engine(*steps: list[float], slo: Slo, queue_s: float = 0.01, waiting: float = 0.0, grown: float = 1.0) -> Report:
+def engine(
+    *steps: list[float], slo: Slo, queue_s: float = 0.01, waiting: float = 0.0, grown: float = 1.0
+) -> Report:
     """A minute per step: TTFT counts, a queue that takes `queue_s` a request from the second half on, and gauges."""
     con = store()
     total = np.cumsum([[0.0] * 8, *steps], axis=0)
     histogram(con, "ttft", EDGES, {60.0 * i: row.tolist() for i, row in enumerate(total)})
     counts = [[0.0] * 8] + [[float(part.sum()), *[0.0] * 7] for part in total[1:]]
-    histogram(con, "queue", EDGES, {60.0 * i: row for i, row in enumerate(counts)}, total=queue_s * 100.0 / 60.0)
-    histogram(con, "prefill", EDGES, {60.0 * i: row for i, row in enumerate(counts)}, total=0.05 * 100.0 / 60.0)
+    histogram(
+        con,
+        "queue",
+        EDGES,
+        {60.0 * i: row for i, row in enumerate(counts)},
+        total=queue_s * 100.0 / 60.0,
+    )
+    histogram(
+        con,
+        "prefill",
+        EDGES,
+        {60.0 * i: row for i, row in enumerate(counts)},
+        total=0.05 * 100.0 / 60.0,
+    )
     minutes = range(len(steps) + 1)
     late = len(steps) // 2
     gauge(con, "queue_depth", {60.0 * i: waiting if i > late or not late else 0.0 for i in minutes})
@@ -33,7 +50,11 @@ def engine(*steps: list[float], slo: Slo, queue_s: float = 0.01, waiting: float 
 
 def test_engine_within_budget() -> None:
     report = engine(CALM, CALM, slo=Slo(ttft_ms=1_000.0))
-    assert (report.verdict.status, report.verdict.scope, report.window.requests) == ("within_budget", "engine_only", 0)
+    assert (report.verdict.status, report.verdict.scope, report.window.requests) == (
+        "within_budget",
+        "engine_only",
+        0,
+    )
     assert report.latency.ttft_ms.n == 200
     assert report.checklist[0].status == "pass"
     assert report.latency.ttft_ms.p95_interval == (250.0, 500.0)
@@ -43,10 +64,20 @@ def test_engine_within_budget() -> None:
 
 
 def test_queue_of_an_engine_over_capacity_is_named_with_its_onset() -> None:
-    report = engine(*[CALM] * 4, *[SLOW] * 5, slo=Slo(ttft_ms=1_000.0), queue_s=2.0, waiting=40.0, grown=3.0)
+    report = engine(
+        *[CALM] * 4, *[SLOW] * 5, slo=Slo(ttft_ms=1_000.0), queue_s=2.0, waiting=40.0, grown=3.0
+    )
     verdict = report.verdict
-    assert (verdict.status, verdict.scope, verdict.metric, verdict.stage, verdict.cause) == ("over_budget", "engine_only", "ttft", "queue", "under_capacity")
-    assert verdict.onset == at(300)  # the first scrape after the change: a value is dated at the end of its interval
+    assert (verdict.status, verdict.scope, verdict.metric, verdict.stage, verdict.cause) == (
+        "over_budget",
+        "engine_only",
+        "ttft",
+        "queue",
+        "under_capacity",
+    )
+    assert verdict.onset == at(
+        300
+    )  # the first scrape after the change: a value is dated at the end of its interval
     assert "3.0 times as fast" in verdict.sentence
     first = report.checklist[0]
     assert (first.step, first.status) == ("TTFT against ITL", "fail")
@@ -55,12 +86,23 @@ def test_queue_of_an_engine_over_capacity_is_named_with_its_onset() -> None:
     assert "alone" in report.goodput.reasons["ratio"]
 
 
-def test_samples_of_one_moment_have_no_onset_and_edges_are_not_called_a_confidence_interval() -> None:
+def test_samples_of_one_moment_have_no_onset_and_edges_are_not_called_a_confidence_interval() -> (
+    None
+):
     counts = [[0] * 7, [100, 0, 0, 0, 0, 0, 0], [200, 0, 0, 0, 0, 0, 0], [200, 0, 0, 0, 0, 0, 400]]
     con = store()
-    histogram(con, "e2e", [0.25, 0.5, 1.0, 2.0, 4.0, 8.0], {0.001 * i: one for i, one in enumerate(counts)})
+    histogram(
+        con,
+        "e2e",
+        [0.25, 0.5, 1.0, 2.0, 4.0, 8.0],
+        {0.001 * i: one for i, one in enumerate(counts)},
+    )
     report = build(con, Window(), Slo(e2e_ms=500.0))
-    assert (report.verdict.status, report.verdict.scope, report.verdict.onset) == ("over_budget", "engine_only", None)
+    assert (report.verdict.status, report.verdict.scope, report.verdict.onset) == (
+        "over_budget",
+        "engine_only",
+        None,
+    )
     assert "P95 (bucket edges)" in render(report)
 
 
@@ -79,14 +121,18 @@ def test_a_histogram_that_came_once_counts_since_its_start_time() -> None:
 
 
 @pytest.mark.parametrize(("since_s", "window"), [(None, Window()), (0.0, Window(start=at(300)))])
-def test_a_histogram_that_came_once_without_a_start_in_the_window_says_what_it_lacks(since_s: float | None, window: Window) -> None:
+def test_a_histogram_that_came_once_without_a_start_in_the_window_says_what_it_lacks(
+    since_s: float | None, window: Window
+) -> None:
     con = store()
     histogram(con, "ttft", EDGES, {600.0: CALM}, since_s=since_s)
     report = build(con, window, Slo(ttft_ms=1_000.0))
     assert report.verdict.status == "not_enough_data"
     assert "vllm:ttft came once" in report.verdict.sentence
     assert report.latency.ttft_ms.p50 is None
-    assert ("histogram_came_once", "fail") in [(check.check, check.status) for check in report.data_quality]
+    assert ("histogram_came_once", "fail") in [
+        (check.check, check.status) for check in report.data_quality
+    ]
     assert from_json(to_json(report)) == report
 
 

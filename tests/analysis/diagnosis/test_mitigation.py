@@ -12,12 +12,20 @@ from tests.analysis.diagnosis.rules.cases import run
 
 
 def complete(verdict: Verdict) -> bool:
-    return None not in (verdict.owner, verdict.mitigation, verdict.rollback, verdict.recheck_after_s)
+    return None not in (
+        verdict.owner,
+        verdict.mitigation,
+        verdict.rollback,
+        verdict.recheck_after_s,
+    )
 
 
 def test_a_verdict_without_a_cause_still_says_what_is_safe_to_do_now() -> None:
     slow = np.where(np.arange(400) % 5 == 0, 9_000.0, 100.0)
-    found = run(requests(400, prefill_ms=10.0, ttft_ms=10.0, decode_ms=slow, output_tokens=None), baseline="none")
+    found = run(
+        requests(400, prefill_ms=10.0, ttft_ms=10.0, decode_ms=slow, output_tokens=None),
+        baseline="none",
+    )
     assert (found.verdict.status, found.verdict.cause) == ("over_budget", None)
     assert complete(found.verdict), found.verdict.reasons
     assert "no_response_cache" not in found.verdict.reasons["cause"]
@@ -25,16 +33,49 @@ def test_a_verdict_without_a_cause_still_says_what_is_safe_to_do_now() -> None:
 
 def test_what_clients_alone_see_is_for_the_provider_to_mend() -> None:
     slow = np.where(np.arange(400) % 5 == 0, 9_000.0, 100.0)
-    found = run(requests(400, first_token_ms=10.0, ttft_first_token_ms=10.0, ttft_ms=10.0, decode_ms=slow, output_tokens=None), baseline="none")
-    assert (found.verdict.cause, found.verdict.stage, found.verdict.owner) == (None, "decode", "provider")
+    found = run(
+        requests(
+            400,
+            first_token_ms=10.0,
+            ttft_first_token_ms=10.0,
+            ttft_ms=10.0,
+            decode_ms=slow,
+            output_tokens=None,
+        ),
+        baseline="none",
+    )
+    assert (found.verdict.cause, found.verdict.stage, found.verdict.owner) == (
+        None,
+        "decode",
+        "provider",
+    )
     assert "another deployment" in (found.verdict.mitigation or "")
 
 
-@pytest.mark.parametrize(("error", "owner"), [
-    ("503", "platform"), ("RateLimitError", "platform"), ("400", "app"), ("AuthenticationError", "app"), ("Weird", None)])
-def test_errors_are_for_who_made_them_and_latency_within_its_limit_is_ruled_out(error: str, owner: str | None) -> None:
+@pytest.mark.parametrize(
+    ("error", "owner"),
+    [
+        ("503", "platform"),
+        ("RateLimitError", "platform"),
+        ("400", "app"),
+        ("AuthenticationError", "app"),
+        ("Weird", None),
+    ],
+)
+def test_errors_are_for_who_made_them_and_latency_within_its_limit_is_ruled_out(
+    error: str, owner: str | None
+) -> None:
     failing = np.arange(400) % 3 == 0
-    found = run(requests(400, prefill_ms=10.0, ttft_ms=10.0, decode_ms=100.0, error=failing, error_type=[error if bad else None for bad in failing]))
+    found = run(
+        requests(
+            400,
+            prefill_ms=10.0,
+            ttft_ms=10.0,
+            decode_ms=100.0,
+            error=failing,
+            error_type=[error if bad else None for bad in failing],
+        )
+    )
     assert found.verdict.status == "failing"
     assert found.verdict.owner == owner
     assert ("owner" in found.verdict.reasons) is (owner is None)
@@ -50,7 +91,12 @@ def test_errors_of_a_far_side_are_the_providers() -> None:
 
 
 def test_a_step_for_each_owner_can_be_undone() -> None:
-    for stage, owner in (("decode", "platform"), ("first_token", "provider"), ("retrieval", "app"), ("other", "app")):
+    for stage, owner in (
+        ("decode", "platform"),
+        ("first_token", "provider"),
+        ("retrieval", "app"),
+        ("other", "app"),
+    ):
         step, undo = stopgap(stage, owner, [])  # type: ignore[arg-type]
         assert step.endswith(".")
         assert undo.endswith(".")
@@ -58,9 +104,27 @@ def test_a_step_for_each_owner_can_be_undone() -> None:
 
 def test_opportunities_are_ranked_by_time_saved_times_share_times_confidence() -> None:
     def one(before: float, after: float, touched: float, confidence: float) -> Diagnosis:
-        gain = Predicted(metric="e2e", quantile=0.95, before=before, after=after, interval=None, touched_ratio=touched, cost={})
+        gain = Predicted(
+            metric="e2e",
+            quantile=0.95,
+            before=before,
+            after=after,
+            interval=None,
+            touched_ratio=touched,
+            cost={},
+        )
         fix = Fix(id="x", title="x", detail="x", assumption="x", method="exact", predicted=gain)
-        finding = Finding(rule="x", stage="decode", service=None, severity="info", confidence=confidence, headline="x", evidence={}, exemplars=[], fix=fix)
+        finding = Finding(
+            rule="x",
+            stage="decode",
+            service=None,
+            severity="info",
+            confidence=confidence,
+            headline="x",
+            evidence={},
+            exemplars=[],
+            fix=fix,
+        )
         return Diagnosis(finding, {}, "x", "app", "x", "x", 300)
 
     assert _saved_ms(one(3000.0, 1000.0, 0.5, 0.4)) == pytest.approx(2000.0 * 0.5 * 0.4)

@@ -52,21 +52,37 @@ def test_a_large_window_of_a_file_has_exact_numbers_and_the_causes_of_a_sample(
     overloaded: duckdb.DuckDBPyConnection, whole: Report, large: None
 ) -> None:
     found = build(overloaded.cursor(), WINDOW, SLO)
-    assert (found.latency, found.goodput, found.stages) == (whole.latency, whole.goodput, whole.stages)
-    assert (found.verdict.status, found.verdict.stage, found.verdict.cause) == ("over_budget", "queue", "under_capacity")
+    assert (found.latency, found.goodput, found.stages) == (
+        whole.latency,
+        whole.goodput,
+        whole.stages,
+    )
+    assert (found.verdict.status, found.verdict.stage, found.verdict.cause) == (
+        "over_budget",
+        "queue",
+        "under_capacity",
+    )
     assert found.verdict.onset == whole.verdict.onset
-    assert [finding.rule for finding in found.findings] == [finding.rule for finding in whole.findings]
+    assert [finding.rule for finding in found.findings] == [
+        finding.rule for finding in whole.findings
+    ]
     assert (found.findings_age_s, whole.findings_age_s, seeking(found)) == (0.0, 0.0, False)
     # Half of the requests are looked at; their rates are those of all.
-    assert found.findings[0].evidence["offered_rps"] == pytest.approx(whole.findings[0].evidence["offered_rps"], rel=0.1)
+    assert found.findings[0].evidence["offered_rps"] == pytest.approx(
+        whole.findings[0].evidence["offered_rps"], rel=0.1
+    )
     predicted = [one.findings[0].fix.predicted.before for one in (found, whole)]  # type: ignore[union-attr]
     assert predicted[0] == pytest.approx(predicted[1], rel=0.05)
 
 
 @pytest.mark.parametrize("stage", ["decode", "prefill", "queue", "guardrail"])
-def test_a_large_window_with_nothing_before_it_says_what_cannot_be_known(stage: str, large: None) -> None:
+def test_a_large_window_with_nothing_before_it_says_what_cannot_be_known(
+    stage: str, large: None
+) -> None:
     con = store()
-    times = {"decode_ms": 300.0} | {f"{stage}_ms": np.random.default_rng(1).uniform(4_000.0, 9_000.0, 1_500)}
+    times = {"decode_ms": 300.0} | {
+        f"{stage}_ms": np.random.default_rng(1).uniform(4_000.0, 9_000.0, 1_500)
+    }
     insert(con, requests(1_500, every_s=0.1, **times))
     found = build(con.cursor(), WINDOW, parse_slo("e2el:5000"))
     assert (found.verdict.status, found.verdict.stage) == ("over_budget", stage)
@@ -94,15 +110,32 @@ def test_a_server_answers_at_once_and_tells_the_causes_with_their_age_when_they_
     sought = Background(reading)
     first = build(overloaded.cursor(), WINDOW, SLO, sought=sought)
     assert seeking(first)
-    assert (first.latency, first.goodput, first.verdict.stage) == (whole.latency, whole.goodput, "queue")
-    assert (first.findings, first.findings_age_s, first.verdict.cause, first.edges) == ([], None, None, None)
-    assert first.verdict.reasons["cause"] == first.reasons["findings"] == first.reasons["edges"] == FINDING_CAUSES
+    assert (first.latency, first.goodput, first.verdict.stage) == (
+        whole.latency,
+        whole.goodput,
+        "queue",
+    )
+    assert (first.findings, first.findings_age_s, first.verdict.cause, first.edges) == (
+        [],
+        None,
+        None,
+        None,
+    )
+    assert (
+        first.verdict.reasons["cause"]
+        == first.reasons["findings"]
+        == first.reasons["edges"]
+        == FINDING_CAUSES
+    )
     assert first.verdict.sentence.endswith("of a request over the limit since the onset.")
     for text in (render(first), to_html(first), to_markdown(first)):
         assert FINDING_CAUSES in text
     may_begin.set()
     until = time.monotonic() + 60.0
-    while seeking(then := build(overloaded.cursor(), WINDOW, SLO, sought=sought)) and time.monotonic() < until:
+    while (
+        seeking(then := build(overloaded.cursor(), WINDOW, SLO, sought=sought))
+        and time.monotonic() < until
+    ):
         time.sleep(0.1)
     assert (then.verdict.cause, then.findings[0].rule) == ("under_capacity", "under_capacity")
     assert then.findings_age_s is not None
@@ -115,8 +148,17 @@ def test_a_server_answers_at_once_and_tells_the_causes_with_their_age_when_they_
     assert sought(overloaded.cursor(), begun, SLO, None, 1499) is not None
     assert sought(overloaded.cursor(), replace(begun, model="another"), SLO, None, 1499) is None
     # So is one of which a side stands still while the other follows the clock.
-    assert all(sought(overloaded.cursor(), replace(WINDOW, start=T0 + timedelta(seconds=s)), SLO, None, 1499) is not None for s in range(0, 60, 7))
-    assert sought(overloaded.cursor(), replace(WINDOW, start=T0 - timedelta(hours=1)), SLO, None, 1499) is None
+    assert all(
+        sought(
+            overloaded.cursor(), replace(WINDOW, start=T0 + timedelta(seconds=s)), SLO, None, 1499
+        )
+        is not None
+        for s in range(0, 60, 7)
+    )
+    assert (
+        sought(overloaded.cursor(), replace(WINDOW, start=T0 - timedelta(hours=1)), SLO, None, 1499)
+        is None
+    )
 
 
 def test_who_asks_the_same_again_within_moments_hears_the_causes_of_then_with_their_age(
@@ -131,11 +173,18 @@ def test_who_asks_the_same_again_within_moments_hears_the_causes_of_then_with_th
         return report, report.findings_age_s == 0.0
 
     first, anew = ask(WINDOW)
-    assert (anew, first.findings, first.edges, first.indicators) == (True, whole.findings, whole.edges, whole.indicators)
+    assert (anew, first.findings, first.edges, first.indicators) == (
+        True,
+        whole.findings,
+        whole.edges,
+        whole.indicators,
+    )
     again, anew = ask(WINDOW)
     assert not anew
     assert 0.0 < (again.findings_age_s or 0.0) < sampled_causes.MOST_LATELY_S
-    assert {**json.loads(reports.to_json(again)), "findings_age_s": 0.0} == json.loads(reports.to_json(first))
+    assert {**json.loads(reports.to_json(again)), "findings_age_s": 0.0} == json.loads(
+        reports.to_json(first)
+    )
     # A step of the clock is the same question; its numbers are its own.
     later, anew = ask(replace(WINDOW, start=at(1), end=at(151)))
     assert (anew, later.verdict.cause) == (False, whole.verdict.cause)
@@ -145,7 +194,11 @@ def test_who_asks_the_same_again_within_moments_hears_the_causes_of_then_with_th
     assert ask(WINDOW, slo=parse_slo("e2el:9000"))[1]
     _, known = sought.lately(WINDOW, SLO, None, 1499) or (0.0, None)
     assert known is not None
-    for other in (replace(known.known, metric="tpot"), replace(known.known, onset=at(3600)), sampled_causes.NO_CAUSES):
+    for other in (
+        replace(known.known, metric="tpot"),
+        replace(known.known, onset=at(3600)),
+        sampled_causes.NO_CAUSES,
+    ):
         sought.remember(WINDOW, SLO, None, replace(known, known=other), 0.1)
         report, anew = ask(WINDOW)
         assert (anew, report.findings) == (True, whole.findings)
@@ -153,22 +206,44 @@ def test_who_asks_the_same_again_within_moments_hears_the_causes_of_then_with_th
     assert ask(WINDOW)[1]
 
 
-def test_small_windows_have_causes_of_their_own_each_time(overloaded: duckdb.DuckDBPyConnection) -> None:
+def test_small_windows_have_causes_of_their_own_each_time(
+    overloaded: duckdb.DuckDBPyConnection,
+) -> None:
     sought = Background(overloaded.cursor)  # type: ignore[arg-type]
-    assert [build(overloaded.cursor(), WINDOW, SLO, recent=sought).findings_age_s for _ in range(2)] == [0.0, 0.0]
+    assert [
+        build(overloaded.cursor(), WINDOW, SLO, recent=sought).findings_age_s for _ in range(2)
+    ] == [0.0, 0.0]
 
 
 def test_a_day_of_which_one_side_follows_the_clock_is_one_question() -> None:
     day = Window(start=at(-90_000), end=at(0))
     for seconds in range(0, 60, 7):
-        assert sampled_causes._keys(day, SLO, None)[0] in sampled_causes._keys(replace(day, start=at(seconds - 90_000)), SLO, None)
-        assert sampled_causes._keys(day, SLO, None)[0] in sampled_causes._keys(replace(day, start=at(seconds - 90_000), end=at(seconds)), SLO, None)
+        assert sampled_causes._keys(day, SLO, None)[0] in sampled_causes._keys(
+            replace(day, start=at(seconds - 90_000)), SLO, None
+        )
+        assert sampled_causes._keys(day, SLO, None)[0] in sampled_causes._keys(
+            replace(day, start=at(seconds - 90_000), end=at(seconds)), SLO, None
+        )
 
 
-def test_causes_of_another_metric_or_time_are_not_named(overloaded: duckdb.DuckDBPyConnection, large: None) -> None:
+def test_causes_of_another_metric_or_time_are_not_named(
+    overloaded: duckdb.DuckDBPyConnection, large: None
+) -> None:
     age, found = seek(overloaded.cursor(), WINDOW, SLO, None, 1499)
-    for other, why in ((replace(found.known, metric="tpot"), "judged TPOT"), (replace(found.known, onset=T0 + timedelta(hours=1)), "another time"),
-                       (replace(found.known, metric=None), "within budget")):
-        report = build(overloaded.cursor(), WINDOW, SLO, sought=lambda *_, known=other: (age, replace(found, known=known)))
-        assert (report.verdict.status, report.verdict.cause, report.findings) == ("over_budget", None, [])
+    for other, why in (
+        (replace(found.known, metric="tpot"), "judged TPOT"),
+        (replace(found.known, onset=T0 + timedelta(hours=1)), "another time"),
+        (replace(found.known, metric=None), "within budget"),
+    ):
+        report = build(
+            overloaded.cursor(),
+            WINDOW,
+            SLO,
+            sought=lambda *_, known=other: (age, replace(found, known=known)),
+        )
+        assert (report.verdict.status, report.verdict.cause, report.findings) == (
+            "over_budget",
+            None,
+            [],
+        )
         assert why in report.reasons["findings"]

@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from overrun.analysis.evidence.alert_choice import ALERTS, EARLY, LATE, RIGHT, TOLD, Trials, choose, cuts, hold_out
+from overrun.analysis.evidence.alert_choice import (
+    ALERTS,
+    EARLY,
+    LATE,
+    RIGHT,
+    TOLD,
+    Trials,
+    choose,
+    cuts,
+    hold_out,
+)
 
 
 def trials(seed: int, thresholds: int = 7, parts: int = 5) -> Trials:
@@ -16,7 +26,9 @@ def trials(seed: int, thresholds: int = 7, parts: int = 5) -> Trials:
     counts[TOLD] = rng.binomial(np.broadcast_to(events, (thresholds, parts)).astype(int), 0.6)
     counts[EARLY] = rng.binomial(counts[TOLD].astype(int), 0.8)
     part_of = np.repeat(np.arange(parts), events.astype(int))
-    return Trials(np.arange(float(thresholds)), counts, np.zeros((thresholds, len(part_of))), events, part_of)
+    return Trials(
+        np.arange(float(thresholds)), counts, np.zeros((thresholds, len(part_of))), events, part_of
+    )
 
 
 def fit(made: Trials, parts: list[int]) -> int:
@@ -43,8 +55,13 @@ def test_each_part_is_scored_by_what_was_learned_on_all_others(seed: int) -> Non
         assert held.counts[:, k].tolist() == made.counts[:, fit(made, others), k].tolist()
         # Whom to choose for part k is asked of the others, each scored without itself and without k.
         inner = sum(made.counts[:, fit(made, [p for p in others if p != q]), q] for q in others)
-        precision, recall = inner[RIGHT] / max(inner[ALERTS], 1.0), inner[TOLD] / made.events[others].sum()
-        assert held.worths[k] == pytest.approx(2.0 * precision * recall / max(precision + recall, 1e-12))
+        precision, recall = (
+            inner[RIGHT] / max(inner[ALERTS], 1.0),
+            inner[TOLD] / made.events[others].sum(),
+        )
+        assert held.worths[k] == pytest.approx(
+            2.0 * precision * recall / max(precision + recall, 1e-12)
+        )
 
 
 def test_the_plain_indicator_is_kept_unless_another_is_better_by_more_than_its_error() -> None:
@@ -55,7 +72,13 @@ def test_the_plain_indicator_is_kept_unless_another_is_better_by_more_than_its_e
         counts[1, [ALERTS, RIGHT, TOLD, EARLY]] = 1.0
         counts[0, [ALERTS, TOLD, EARLY]] = 1.0
         counts[0, RIGHT, 0, : (3 * parts + 2) // 4] = 1.0
-        made = [hold_out(Trials(np.zeros(1), one, np.zeros((1, parts)), events, np.arange(parts)), plain=k == 0) for k, one in enumerate(counts)]
+        made = [
+            hold_out(
+                Trials(np.zeros(1), one, np.zeros((1, parts)), events, np.arange(parts)),
+                plain=k == 0,
+            )
+            for k, one in enumerate(counts)
+        ]
         assert choose(made, parts)[0] == chosen
 
 
@@ -66,7 +89,11 @@ def test_an_indicator_that_rises_after_breaches_or_too_late_is_not_chosen() -> N
 
 
 def test_a_window_is_cut_midway_between_breaches_into_ten_parts_at_most() -> None:
-    assert cuts(np.array([100.0, 300.0]), np.array([150.0, 400.0]), 0.0, 500.0).tolist() == [0.0, 225.0, 500.0]
+    assert cuts(np.array([100.0, 300.0]), np.array([150.0, 400.0]), 0.0, 500.0).tolist() == [
+        0.0,
+        225.0,
+        500.0,
+    ]
     onsets = np.arange(100.0, 10_100.0, 100.0)
     edges = cuts(onsets, onsets + 10.0, 0.0, 10_200.0)
     assert len(edges) == 11

@@ -15,13 +15,23 @@ def talks(*, midway: bool, per_turn: int = 200, users: int = 60) -> Calls:
     rng = np.random.default_rng(3)
     rows = []
     for user in range(users):
-        at, turn, talk = float(rng.uniform(0.0, PAUSE_S)), int(rng.integers(0, TURNS)) if midway else 0, 0
+        at, turn, talk = (
+            float(rng.uniform(0.0, PAUSE_S)),
+            int(rng.integers(0, TURNS)) if midway else 0,
+            0,
+        )
         while at < SECONDS:
             rows.append((at, f"s-{user}-{talk}", len(rows), 1_000 + per_turn * turn, None))
             turn, at = turn + 1, at + float(rng.uniform(0.8, 1.2)) * PAUSE_S
             if turn == TURNS - (user % 4 if talk == 0 else 0):
                 turn, talk = 0, talk + 1
-    names = {"start_s": pl.Float64, "session": pl.String, "trace_key": pl.Int64, "input_tokens": pl.Int64, "turn": pl.Int64}
+    names = {
+        "start_s": pl.Float64,
+        "session": pl.String,
+        "trace_key": pl.Int64,
+        "input_tokens": pl.Int64,
+        "turn": pl.Int64,
+    }
     return Calls(pl.DataFrame(rows, schema=names, orient="row").sort("start_s"))
 
 
@@ -45,7 +55,9 @@ def test_conversations_met_midway_have_no_known_age() -> None:
 
 def test_recorded_turns_count_wherever_a_conversation_began() -> None:
     calls = talks(midway=True)
-    before, now = halves(Calls(calls.frame.with_columns(turn=((pl.col("input_tokens") - 800) // 200))))
+    before, now = halves(
+        Calls(calls.frame.with_columns(turn=((pl.col("input_tokens") - 800) // 200)))
+    )
     found = turns(before, now)
     assert found is not None
     assert found[1].tolist() == now.of("turn").tolist()
@@ -59,11 +71,15 @@ def test_times_that_do_not_meet_or_have_no_conversations_tell_no_age() -> None:
 
 
 @pytest.mark.parametrize(("oldest", "expected"), [(4, 0.0), (8, 400.0)])
-def test_former_values_are_read_at_the_turns_of_now_and_on_their_line_beyond(oldest: int, expected: float) -> None:
+def test_former_values_are_read_at_the_turns_of_now_and_on_their_line_beyond(
+    oldest: int, expected: float
+) -> None:
     turn = np.repeat(np.arange(1.0, 5.0), 40)
     values = 1_000.0 + 200.0 * turn + np.tile([-5.0, 5.0], 80)
     # A mean of turn 2.5 before; of turn 2.5 or of turn 4.5 now, half of which no former call has reached.
-    assert added_by_age(values, turn, np.repeat(np.arange(1.0, oldest + 1.0), 40)) == pytest.approx(expected, abs=1e-6)
+    assert added_by_age(values, turn, np.repeat(np.arange(1.0, oldest + 1.0), 40)) == pytest.approx(
+        expected, abs=1e-6
+    )
 
 
 def test_a_line_that_is_lost_in_noise_is_none() -> None:

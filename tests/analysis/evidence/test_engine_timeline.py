@@ -19,7 +19,15 @@ def breaking(at_s: float = 100.0):
     """20 requests/s; TTFT goes from 100 ms to 2 s at `at_s`."""
     con = store()
     starts = np.arange(4000) * 0.05
-    insert(con, requests(4000, start_s=starts, other_ms=np.where(starts < at_s, 100.0, 2000.0), ttft_other_ms=np.where(starts < at_s, 100.0, 2000.0)))
+    insert(
+        con,
+        requests(
+            4000,
+            start_s=starts,
+            other_ms=np.where(starts < at_s, 100.0, 2000.0),
+            ttft_other_ms=np.where(starts < at_s, 100.0, 2000.0),
+        ),
+    )
     return con
 
 
@@ -44,14 +52,29 @@ def test_an_alert_before_the_breach_has_its_lead() -> None:
 def test_a_breach_is_of_the_limits_that_requests_came_with() -> None:
     """All take 100 ms of the common 200; from the 300th second each came with a limit of 50."""
     header = "http.request.header.x-slo-ttft-ms"
-    con = with_headers({at: {header: "50"} for at in range(300, 900)}, 900, prefill_ms=100.0, ttft_prefill_ms=100.0, every_s=1.0)
-    found, course = (read(con, Window(), Slo(ttft_ms=200.0), "ttft") for read in (engine_course, series))
+    con = with_headers(
+        {at: {header: "50"} for at in range(300, 900)},
+        900,
+        prefill_ms=100.0,
+        ttft_prefill_ms=100.0,
+        every_s=1.0,
+    )
+    found, course = (
+        read(con, Window(), Slo(ttft_ms=200.0), "ttft") for read in (engine_course, series)
+    )
     assert (found.own_limits, course.own_limits) == (600, 600)
     assert found.breach_at is not None
     assert abs((found.breach_at - at(300)).total_seconds()) <= found.step_s
-    common = series(with_headers({}, 900, prefill_ms=100.0, ttft_prefill_ms=100.0), Window(), Slo(ttft_ms=100.0), "ttft")
+    common = series(
+        with_headers({}, 900, prefill_ms=100.0, ttft_prefill_ms=100.0),
+        Window(),
+        Slo(ttft_ms=100.0),
+        "ttft",
+    )
     assert {point.p95_over for point in common.points if point.p95 is not None} == {False}
-    assert {point.p95_over for point in series(con, Window(), Slo(e2e_ms=1.0), "itl").points} == {None}
+    assert {point.p95_over for point in series(con, Window(), Slo(e2e_ms=1.0), "itl").points} == {
+        None
+    }
 
 
 def test_an_alert_that_lagged_has_a_negative_lead() -> None:
@@ -64,7 +87,9 @@ def test_an_alert_that_lagged_has_a_negative_lead() -> None:
 
 def test_three_samples_are_no_alert() -> None:
     con = breaking(100.0)
-    gauge(con, "kv_cache_usage", {float(s): 0.99 if 50 <= s <= 60 else 0.4 for s in range(0, 200, 5)})
+    gauge(
+        con, "kv_cache_usage", {float(s): 0.99 if 50 <= s <= 60 else 0.4 for s in range(0, 200, 5)}
+    )
     found = engine_course(con, WINDOW, SLO, "ttft").indicators[0]
     assert found.crossed_at is None
     assert "4 samples" in found.reasons["crossed_at"]

@@ -9,7 +9,14 @@ import pytest
 
 from overrun.analysis.evidence.derived_indicators import arrivals
 from overrun.analysis.evidence.engine_overview import engine_view, indicators
-from overrun.analysis.evidence.leading_indicators import Breaches, Indicator, Scored, breaches, learn, score
+from overrun.analysis.evidence.leading_indicators import (
+    Breaches,
+    Indicator,
+    Scored,
+    breaches,
+    learn,
+    score,
+)
 from overrun.analysis.evidence.load_knee import knee
 from overrun.analysis.front.report import build
 from overrun.analysis.front.report_page import to_html, to_markdown
@@ -45,7 +52,10 @@ def near(second: float, before: float, length: float) -> bool:
 
 def test_planted_warning_is_learned_with_its_lead_against_random_alerts() -> None:
     rng = np.random.default_rng(1)
-    found = window(kv_cache_usage=lambda s: 0.95 if near(s, 30.0, 60.0) else 0.5 + 0.1 * rng.random(), running=lambda s: 5.0 + rng.integers(0, 3))
+    found = window(
+        kv_cache_usage=lambda s: 0.95 if near(s, 30.0, 60.0) else 0.5 + 0.1 * rng.random(),
+        running=lambda s: 5.0 + rng.integers(0, 3),
+    )
     kv = found["kv_cache_usage"]
     assert (kv.precision, kv.recall, kv.events, kv.alerts) == (1.0, 1.0, 4, 4)
     assert kv.lead_s_median == pytest.approx(30.0, abs=5.0)
@@ -53,7 +63,12 @@ def test_planted_warning_is_learned_with_its_lead_against_random_alerts() -> Non
     assert kv.null_precision is not None
     assert kv.null_precision < 0.2
     assert not kv.lags
-    assert (next(iter(found)), kv.recommended, kv.figures, kv.parts) == ("kv_cache_usage", True, "held_out", 4)
+    assert (next(iter(found)), kv.recommended, kv.figures, kv.parts) == (
+        "kv_cache_usage",
+        True,
+        "held_out",
+        4,
+    )
     assert not found["running"].recommended
 
 
@@ -62,10 +77,27 @@ def test_what_is_shown_of_noise_is_what_it_is_worth_on_data_held_out() -> None:
     onsets, seconds, shown = np.array(ONSETS), np.arange(5, 3_600, 5), []
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        noise = [pl.DataFrame({"time_us": seconds * 1_000_000, "instance": "a", "indicator": name, "value": rng.random(len(seconds))})
-                 for name in ("running", "kv_cache_usage", "queue_depth", "arrivals")]
+        noise = [
+            pl.DataFrame(
+                {
+                    "time_us": seconds * 1_000_000,
+                    "instance": "a",
+                    "indicator": name,
+                    "value": rng.random(len(seconds)),
+                }
+            )
+            for name in ("running", "kv_cache_usage", "queue_depth", "arrivals")
+        ]
         first = learn(pl.concat(noise), Breaches(onsets, onsets + 60.0, 0.0, 3_600.0), 0)[0][0]
-        shown.append((first.learned_precision, (first.precision or 0.0) * first.alerts, first.alerts, first.null_precision, first.recommended))
+        shown.append(
+            (
+                first.learned_precision,
+                (first.precision or 0.0) * first.alerts,
+                first.alerts,
+                first.null_precision,
+                first.recommended,
+            )
+        )
         assert first.recommended or first.lags or "held out" in first.reasons["recommended"]
     learned, right, alerts, null, recommended = np.array(shown, np.float64).mean(axis=0)
     assert learned > 1.5 * right / alerts
@@ -78,14 +110,26 @@ def test_a_report_says_which_alert_may_be_relied_on_and_of_which_data_its_figure
     seconds = np.arange(0.0, 3_600.0, 0.5)
     slow = np.array([near(s, 0.0, 60.0) for s in seconds])
     insert(con, requests(len(seconds), start_s=seconds, prefill_ms=np.where(slow, 4_000.0, 100.0)))
-    gauge(con, "kv_cache_usage", {float(s): 0.95 if near(s, 30.0, 60.0) else 0.5 + 0.01 * (s % 7) for s in np.arange(0.0, 3_600.0, 5.0)})
+    gauge(
+        con,
+        "kv_cache_usage",
+        {
+            float(s): 0.95 if near(s, 30.0, 60.0) else 0.5 + 0.01 * (s % 7)
+            for s in np.arange(0.0, 3_600.0, 5.0)
+        },
+    )
     report = build(con, Window(), SLO)
     wanted = "KV cache usage over 76.8 %: on data held out 4 of 4 alerts came before a breach and 4 of 4 breaches were told, 30 s ahead at the median."
     assert f"EARLY WARNING {wanted}" in " ".join(render(report).split())
     assert all(wanted in made for made in (to_html(report), to_markdown(report)))
     report.indicators[0].recommended = False
-    report.indicators[0].reasons["recommended"] = "on data held out 1 of 4 alerts came before a breach, at least half should"
-    assert "no alert to rely on: the best is KV cache usage over 76.8 %, and on data held out 1 of 4" in " ".join(render(report).split())
+    report.indicators[0].reasons["recommended"] = (
+        "on data held out 1 of 4 alerts came before a breach, at least half should"
+    )
+    assert (
+        "no alert to rely on: the best is KV cache usage over 76.8 %, and on data held out 1 of 4"
+        in " ".join(render(report).split())
+    )
     report.indicators = []
     assert "EARLY WARNING" not in render(report)
 
@@ -97,11 +141,18 @@ def test_what_rises_after_the_breach_is_said_to_lag() -> None:
 
 
 def test_falling_hit_rate_warns_too() -> None:
-    found = window(prefix_cache_hit_rate=lambda s: 0.1 if near(s, 40.0, 80.0) else 0.8 + 0.01 * (s % 7))
-    assert (found["prefix_cache_hit_rate"].falling, found["prefix_cache_hit_rate"].recall) == (True, 1.0)
+    found = window(
+        prefix_cache_hit_rate=lambda s: 0.1 if near(s, 40.0, 80.0) else 0.8 + 0.01 * (s % 7)
+    )
+    assert (found["prefix_cache_hit_rate"].falling, found["prefix_cache_hit_rate"].recall) == (
+        True,
+        1.0,
+    )
 
 
-def test_unrest_of_the_engine_s_steps_is_learned_from_its_step_counter_beside_the_arrivals() -> None:
+def test_unrest_of_the_engine_s_steps_is_learned_from_its_step_counter_beside_the_arrivals() -> (
+    None
+):
     con = store()
     seconds = np.arange(0.0, 3_600.0, 0.5)
     slow = np.array([near(s, 0.0, 60.0) for s in seconds])
@@ -113,12 +164,19 @@ def test_unrest_of_the_engine_s_steps_is_learned_from_its_step_counter_beside_th
         samples[float(s)] = [counts, 0.0]
     histogram(con, "batch_tokens", [4096.0], samples)
     found = {row.indicator: row for row in indicators(con, load(con, Window()), SLO)[0]}
-    assert {"arrivals", "iteration_time", "iteration_deviation"} >= found.keys() >= {"iteration_time", "iteration_deviation"}
+    assert (
+        {"arrivals", "iteration_time", "iteration_deviation"}
+        >= found.keys()
+        >= {"iteration_time", "iteration_deviation"}
+    )
     for name in ("iteration_time", "iteration_deviation"):
         assert (found[name].recall, found[name].lags) == (1.0, False)
     assert 0.0 < found["iteration_deviation"].threshold < 0.03
     series = {row.indicator: row for row in engine_view(con, Window(), SLO).series}
-    assert (series["iteration_time"].unit, series["iteration_time"].max) == ("s", pytest.approx(0.06))
+    assert (series["iteration_time"].unit, series["iteration_time"].max) == (
+        "s",
+        pytest.approx(0.06),
+    )
 
 
 def test_two_bad_requests_of_a_busy_step_are_chance_and_five_are_a_breach() -> None:
@@ -130,7 +188,9 @@ def test_two_bad_requests_of_a_busy_step_are_chance_and_five_are_a_breach() -> N
         assert breaches(start_us, bad, 0.01, 0).onsets.tolist() == begun
 
 
-def test_a_breach_begins_with_its_first_bad_request_and_one_of_the_first_step_had_begun_before() -> None:
+def test_a_breach_begins_with_its_first_bad_request_and_one_of_the_first_step_had_begun_before() -> (
+    None
+):
     start_us = np.arange(0, 600_000_000, 1_000_000, dtype=np.int64)
     bad = np.zeros(len(start_us), np.bool_)
     bad[[3, 4, 5, 306, 307, 308, 309, 310]] = True
@@ -148,7 +208,12 @@ def scored(over: list[tuple[float, float]], onsets: list[float]) -> Scored:
 
 def test_an_alert_that_flaps_is_one_alert_and_one_that_stays_on_is_told_again() -> None:
     flapping = scored([(500.0, 510.0), (530.0, 540.0), (560.0, 570.0)], [600.0])
-    assert (flapping.alerts, flapping.precision, flapping.recall, flapping.lead_s_median) == (1, 1.0, 1.0, 100.0)
+    assert (flapping.alerts, flapping.precision, flapping.recall, flapping.lead_s_median) == (
+        1,
+        1.0,
+        1.0,
+        100.0,
+    )
     always = scored([(0.0, 3_600.0)], [600.0, 1_800.0])
     assert (always.alerts, always.recall) == (30, 1.0)
     assert always.precision == pytest.approx(always.null_precision or 0.0, abs=0.01)
@@ -157,7 +222,10 @@ def test_an_alert_that_flaps_is_one_alert_and_one_that_stays_on_is_told_again() 
 
 def test_a_breach_that_begins_while_the_alert_is_still_on_was_told() -> None:
     found = scored([(500.0, 900.0)], [610.0, 890.0])
-    assert (found.recall, found.null_recall) == (1.0, pytest.approx((890.0 - 500.0 + 120.0) / 3_600.0))
+    assert (found.recall, found.null_recall) == (
+        1.0,
+        pytest.approx((890.0 - 500.0 + 120.0) / 3_600.0),
+    )
 
 
 def test_starts_centuries_apart_take_no_memory() -> None:
@@ -166,7 +234,10 @@ def test_starts_centuries_apart_take_no_memory() -> None:
 
 def test_arrivals_are_counted_to_the_end_of_each_step() -> None:
     made = arrivals(np.array([0, 1, 9_999_999, 10_000_000, 25_000_000]))
-    assert list(made.select("time_us", "value").iter_rows()) == [(10_000_000, 0.3), (20_000_000, 0.1)]
+    assert list(made.select("time_us", "value").iter_rows()) == [
+        (10_000_000, 0.3),
+        (20_000_000, 0.1),
+    ]
     assert arrivals(np.zeros(0, np.int64)).is_empty()
 
 
@@ -202,14 +273,27 @@ def test_no_knee_is_told_where_load_never_passed_one(seed: int) -> None:
     assert straight.at is None
     assert "never passed" in straight.reasons["at"]
     assert knee(*curve(800, seed, 8, 30.0), "tpot", np.random.default_rng(0)).at is None
-    assert "factor" in knee(np.repeat(np.arange(20.0, 30.0), 10), np.ones(100), "tpot", np.random.default_rng(0)).reasons["at"]
+    assert (
+        "factor"
+        in knee(
+            np.repeat(np.arange(20.0, 30.0), 10), np.ones(100), "tpot", np.random.default_rng(0)
+        ).reasons["at"]
+    )
 
 
 def test_headroom_says_where_the_budget_breaks_and_which_stage_goes_first() -> None:
     rng = np.random.default_rng(2)
     tokens = rng.integers(10, 400, 4_000)
-    rows = requests(4_000, decode_ms=tokens * 10.0, retrieval_ms=rng.lognormal(4, 0.3, 4_000), output_tokens=tokens, input_tokens=500)
-    rooms = {room.quantity: room for room in headroom(frame_of(rows).rows, Slo(e2e_ms=2_500.0), "e2e")}
+    rows = requests(
+        4_000,
+        decode_ms=tokens * 10.0,
+        retrieval_ms=rng.lognormal(4, 0.3, 4_000),
+        output_tokens=tokens,
+        input_tokens=500,
+    )
+    rooms = {
+        room.quantity: room for room in headroom(frame_of(rows).rows, Slo(e2e_ms=2_500.0), "e2e")
+    }
     breaks = rooms["output_tokens"].breaks_between
     assert breaks is not None
     assert breaks[0] < 245.0 < breaks[1] + 20.0
@@ -222,7 +306,9 @@ def test_headroom_is_told_by_the_limit_that_each_request_came_with() -> None:
     """Long answers that were given 5 s break nothing; by the common limit they would break it at 250 tokens."""
     tokens = np.random.default_rng(2).integers(10, 400, 4_000)
     own = [5_000.0 if count > 200 else None for count in tokens]
-    rows = frame_of(requests(4_000, decode_ms=tokens * 10.0, output_tokens=tokens, input_tokens=500)).rows
+    rows = frame_of(
+        requests(4_000, decode_ms=tokens * 10.0, output_tokens=tokens, input_tokens=500)
+    ).rows
     slo = Slo(e2e_ms=2_500.0)
     room = headroom(rows.with_columns(slo_e2e_ms=pl.Series(own, dtype=pl.Float64)), slo, "e2e")[2]
     assert headroom(rows, slo, "e2e")[2].breaks_between is not None
@@ -232,7 +318,10 @@ def test_headroom_is_told_by_the_limit_that_each_request_came_with() -> None:
     breaks = tight[2].breaks_between
     assert breaks is not None
     assert breaks[0] < 95.0 < breaks[1] + 20.0
-    assert "E2E P95 against each request's own limit (4,000 requests came with one) breaks at" in said(tight[2:])
+    assert (
+        "E2E P95 against each request's own limit (4,000 requests came with one) breaks at"
+        in said(tight[2:])
+    )
 
 
 def test_headroom_that_was_never_used_up_is_not_extrapolated() -> None:
@@ -256,13 +345,29 @@ def test_view_of_the_engine_has_series_and_reasons() -> None:
 def test_a_report_within_budget_says_at_which_load_prompt_or_answer_it_breaks() -> None:
     rng = np.random.default_rng(4)
     con, tokens = store(), rng.integers(10, 260, 4_000)
-    insert(con, requests(4_000, decode_ms=tokens * 10.0, ttft_decode_ms=0.0, output_tokens=tokens, input_tokens=500, sample_weight=4.0, sampling="th:c"))
+    insert(
+        con,
+        requests(
+            4_000,
+            decode_ms=tokens * 10.0,
+            ttft_decode_ms=0.0,
+            output_tokens=tokens,
+            input_tokens=500,
+            sample_weight=4.0,
+            sampling="th:c",
+        ),
+    )
     report = build(con, Window(), Slo(e2e_ms=2_500.0))
     rooms = {room.quantity: room for room in report.headroom}
     assert report.verdict.status == "within_budget"
-    assert rooms["load"].usual == pytest.approx(4.0, rel=0.1)  # one a second is stored, each for four
+    assert rooms["load"].usual == pytest.approx(
+        4.0, rel=0.1
+    )  # one a second is stored, each for four
     text = " ".join(render(report).split())
     assert "HEADROOM E2E P95 of 2.50 s breaks at 2" in text
-    assert re.search(r"breaks at 2\d\d to 2\d\d(\.\d)? output tokens \(usual 1\d\d, 4\d\.\d % spare\), decode first; load: ", text), text
+    assert re.search(
+        r"breaks at 2\d\d to 2\d\d(\.\d)? output tokens \(usual 1\d\d, 4\d\.\d % spare\), decode first; load: ",
+        text,
+    ), text
     assert all("decode first" in made for made in (to_html(report), to_markdown(report)))
     assert build(con, Window(), Slo(e2e_ms=2_500.0), with_findings=False).headroom == []

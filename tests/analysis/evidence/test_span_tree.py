@@ -8,25 +8,53 @@ from overrun.analysis.evidence.span_tree import Tree, siblings
 # span, parent, service, stage, name, start and duration in ms: two searches in a row, each asked of another service.
 ASKED = [
     (1, None, "app", "other", "POST /ask", 0.0, 1000.0),
-    (2, 1, "app", "network", "POST", 10.0, 300.0), (3, 2, "search", "other", "POST /search", 12.0, 296.0),
+    (2, 1, "app", "network", "POST", 10.0, 300.0),
+    (3, 2, "search", "other", "POST /search", 12.0, 296.0),
     (4, 3, "search", "retrieval", "query", 12.0, 290.0),
-    (5, 1, "app", "network", "POST", 311.0, 200.0), (6, 5, "search", "other", "POST /search", 313.0, 196.0),
+    (5, 1, "app", "network", "POST", 311.0, 200.0),
+    (6, 5, "search", "other", "POST /search", 313.0, 196.0),
     (7, 6, "search", "retrieval", "query", 313.0, 190.0),
 ]
 
 
 def tree(rows: list[tuple[int, int | None, str, str, str, float, float]]) -> Tree:
-    return Tree(pl.DataFrame([
-        {"trace_key": 1, "span_key": span, "parent_key": parent, "service": service, "stage": stage, "name": name, "start_s": start / 1e3, "duration_ms": took,
-         "role": "plain", "depends_on": None, "arguments": None, "input_tokens": None}
-        for span, parent, service, stage, name, start, took in rows],
-        schema_overrides={"parent_key": pl.Int64, "depends_on": pl.String, "arguments": pl.String, "input_tokens": pl.Int64}))
+    return Tree(
+        pl.DataFrame(
+            [
+                {
+                    "trace_key": 1,
+                    "span_key": span,
+                    "parent_key": parent,
+                    "service": service,
+                    "stage": stage,
+                    "name": name,
+                    "start_s": start / 1e3,
+                    "duration_ms": took,
+                    "role": "plain",
+                    "depends_on": None,
+                    "arguments": None,
+                    "input_tokens": None,
+                }
+                for span, parent, service, stage, name, start, took in rows
+            ],
+            schema_overrides={
+                "parent_key": pl.Int64,
+                "depends_on": pl.String,
+                "arguments": pl.String,
+                "input_tokens": pl.Int64,
+            },
+        )
+    )
 
 
 def test_requests_to_another_service_for_work_of_a_stage_are_calls_of_that_stage() -> None:
     (group,) = siblings(tree(ASKED), ("retrieval",)).to_dicts()
     assert (group["operation"], group["n"], group["overlap_ms"]) == ("search/query", 2, 0.0)
-    assert (group["sum_ms"], group["longest_ms"], group["whole_ms"]) == (500.0, 300.0, pytest.approx(501.0))
+    assert (group["sum_ms"], group["longest_ms"], group["whole_ms"]) == (
+        500.0,
+        300.0,
+        pytest.approx(501.0),
+    )
 
 
 def test_requests_that_spend_less_than_half_of_their_time_on_it_are_not() -> None:

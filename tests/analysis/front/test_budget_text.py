@@ -19,7 +19,16 @@ RNG = np.random.default_rng(5)
 
 def view(limit_ms: float) -> BudgetView:
     con = store()
-    insert(con, requests(3_000, prefill_ms=RNG.lognormal(5, 0.3, 3_000), retrieval_ms=RNG.lognormal(4.6, 0.5, 3_000), decode_ms=300.0, other_ms=20.0))
+    insert(
+        con,
+        requests(
+            3_000,
+            prefill_ms=RNG.lognormal(5, 0.3, 3_000),
+            retrieval_ms=RNG.lognormal(4.6, 0.5, 3_000),
+            decode_ms=300.0,
+            other_ms=20.0,
+        ),
+    )
     return budget_view(con, Window(), Slo(e2e_ms=limit_ms))
 
 
@@ -30,7 +39,9 @@ def test_the_allocation_is_a_table_that_the_settings_file_takes() -> None:
     assert set(budgets) == {"retrieval", "model"}
     assert made.derived is not None
     assert sum(budgets.values()) + made.derived.stage_ms["other"] == pytest.approx(1_000.0, abs=0.2)
-    asked = Question.read({"route": "/chat"}, Settings(budgets=table["budgets"]), now=datetime.now(UTC))
+    asked = Question.read(
+        {"route": "/chat"}, Settings(budgets=table["budgets"]), now=datetime.now(UTC)
+    )
     assert asked.budgets == {"/chat": budgets}
 
 
@@ -42,7 +53,15 @@ def test_it_says_whether_the_limit_can_be_kept() -> None:
 def test_a_limit_that_half_of_the_requests_miss_is_not_achievable() -> None:
     con = store()
     slow = np.arange(3_000) >= 1_500
-    insert(con, requests(3_000, prefill_ms=300.0, retrieval_ms=np.where(slow, 4_000.0, 100.0), decode_ms=np.where(slow, 300.0, 30.0)))
+    insert(
+        con,
+        requests(
+            3_000,
+            prefill_ms=300.0,
+            retrieval_ms=np.where(slow, 4_000.0, 100.0),
+            decode_ms=np.where(slow, 300.0, 30.0),
+        ),
+    )
     made = budget_view(con, Window(), Slo(e2e_ms=500.0))
     assert made.derived is not None
     assert made.derived.achievable is True

@@ -22,12 +22,22 @@ def test_gate_is_the_goodput_ratio_to_the_last_request() -> None:
     assert check(report(5)).passed
     failed = check(report(6))
     assert not failed.passed
-    assert failed.sentence == "Failed: goodput is 94 % of 100 requests, wanted at least 95 % (E2E 1.00 s)."
+    assert (
+        failed.sentence
+        == "Failed: goodput is 94 % of 100 requests, wanted at least 95 % (E2E 1.00 s)."
+    )
     assert check(report(6), 0.94).passed
 
 
 def test_the_interval_is_around_the_ratio_also_where_sampled_requests_weigh_differently() -> None:
-    found = check(report(50, 100, sampling=["th:0"] * 50 + ["th:e6666666666668"] * 50, sample_weight=[1.0] * 50 + [10.0] * 50))
+    found = check(
+        report(
+            50,
+            100,
+            sampling=["th:0"] * 50 + ["th:e6666666666668"] * 50,
+            sample_weight=[1.0] * 50 + [10.0] * 50,
+        )
+    )
     assert found.goodput_ratio == pytest.approx(500.0 / 550.0)
     assert found.interval[0] < found.goodput_ratio < found.interval[1]
     assert found.interval[0] > 0.8

@@ -34,7 +34,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
-        self.server.asked.append((parts.path, parse_qs(parts.query), self.headers.get("authorization")))
+        self.server.asked.append(
+            (parts.path, parse_qs(parts.query), self.headers.get("authorization"))
+        )
         self.send_response(self.server.status)
         self.send_header("content-length", str(len(self.server.body)))
         self.end_headers()
@@ -68,7 +70,13 @@ def test_an_answer_comes_out_as_the_struct_that_went_in(server: Server, client: 
 def test_parameters_are_sent_by_name(server: Server, client: Client) -> None:
     server.body = msgspec.json.encode(RequestList(sort="ttft", limit=5, total=0, rows=[]))
     client.requests({"route": "/a&b=c"}, sort="ttft", limit=5, metric="ttft", min_ms=0.5)
-    assert server.asked[0][1] == {"route": ["/a&b=c"], "sort": ["ttft"], "limit": ["5"], "metric": ["ttft"], "min_ms": ["0.5"]}
+    assert server.asked[0][1] == {
+        "route": ["/a&b=c"],
+        "sort": ["ttft"],
+        "limit": ["5"],
+        "metric": ["ttft"],
+        "min_ms": ["0.5"],
+    }
 
 
 def test_a_pasted_trace_id_stays_one_segment_of_the_path(server: Server, client: Client) -> None:
@@ -86,7 +94,9 @@ def test_a_refusal_carries_the_servers_sentence(server: Server, client: Client) 
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_missing_token_names_the_variable_and_never_the_token(server: Server, client: Client, status: int) -> None:
+def test_a_missing_token_names_the_variable_and_never_the_token(
+    server: Server, client: Client, status: int
+) -> None:
     server.status = status
     with pytest.raises(Refused, match="OVERRUN_READ_TOKEN") as caught:
         client.report()
@@ -113,7 +123,10 @@ def test_nobody_there_says_how_to_start_a_server(server: Server) -> None:
 
 
 def test_a_server_that_hangs_is_given_up_on() -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as silent, pytest.raises(Unreachable, match="in time"):
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as silent,
+        pytest.raises(Unreachable, match="in time"),
+    ):
         Client(f"http://127.0.0.1:{silent.server_port}", timeout_s=0.2).holdings()
 
 
@@ -123,7 +136,9 @@ def test_an_address_that_is_none_is_a_client_error(url: str) -> None:
         Client(url).holdings()
 
 
-def test_the_token_comes_from_the_environment(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_comes_from_the_environment(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.body = msgspec.json.encode(HOLDINGS)
     monkeypatch.setenv("OVERRUN_TOKEN", "both")
     Client(server.url).holdings()

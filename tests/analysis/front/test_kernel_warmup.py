@@ -43,9 +43,14 @@ print(len(before), again, *sorted(compiled() - before), sep="\\n")
 
 
 def test_what_arrives_finds_every_kernel_compiled(tmp_path: Path) -> None:
-    recordings = [ROOT / "sample_traces" / "recordings" / name for name in ("vllm-joined", "sglang-spans", "langfuse", "vercel-ai-sdk", "litellm-sdk")]
+    recordings = [
+        ROOT / "sample_traces" / "recordings" / name
+        for name in ("vllm-joined", "sglang-spans", "langfuse", "vercel-ai-sdk", "litellm-sdk")
+    ]
     command = [sys.executable, "-c", PROGRAM, str(tmp_path), *map(str, recordings)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr
     kernels, again, *late = done.stdout.splitlines()
     assert int(kernels) > 10

@@ -26,7 +26,9 @@ def samples(lines: list[str]) -> dict[tuple[str, str], float]:
     found = {}
     for family in text_string_to_metric_families("\n".join([*lines, ""])):
         for sample in family.samples:
-            found[(sample.name, ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items())))] = sample.value
+            found[(sample.name, ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items())))] = (
+                sample.value
+            )
     return found
 
 
@@ -34,10 +36,15 @@ def test_prometheus_reads_goodput_burn_stages_and_findings() -> None:
     made = snapshot()
     seen = samples(exposition(made))
     assert seen[("overrun_goodput_ratio", "")] == made.report.goodput.ratio
-    assert seen[("overrun_latency_seconds", "metric=ttft,quantile=0.95")] == (made.report.latency.ttft_ms.p95 or 0.0) / 1000.0
+    assert (
+        seen[("overrun_latency_seconds", "metric=ttft,quantile=0.95")]
+        == (made.report.latency.ttft_ms.p95 or 0.0) / 1000.0
+    )
     assert seen[("overrun_verdict", "status=over_budget")] == 1.0
     assert ("overrun_stage_p95_seconds", "stage=queue") in seen
-    assert any(name == "overrun_finding" and "rule=under_capacity" in labels for name, labels in seen)
+    assert any(
+        name == "overrun_finding" and "rule=under_capacity" in labels for name, labels in seen
+    )
     assert ("overrun_burn_rate", "window=3600s") in seen
 
 
@@ -49,7 +56,16 @@ def test_what_is_not_known_is_no_series() -> None:
 
 def test_names_cannot_break_the_format() -> None:
     con = store()
-    insert(con, requests(100, prefill_ms=9_000.0, ttft_ms=9_000.0, route='x"} 1\noverrun_goodput_ratio 1\\', service='a"\n'))
+    insert(
+        con,
+        requests(
+            100,
+            prefill_ms=9_000.0,
+            ttft_ms=9_000.0,
+            route='x"} 1\noverrun_goodput_ratio 1\\',
+            service='a"\n',
+        ),
+    )
     samples(exposition(Snapshot(build(con, Window(), SLO), burn(con, Window(), SLO, at(0)))))
 
 

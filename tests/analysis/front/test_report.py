@@ -28,10 +28,33 @@ CONTRACT = {
     "goodput": {"ratio", "rps", "good", "bad", "unmeasurable", "failed_by"},
     "errors": {"ratio", "abandoned_ratio", "truncated_ratio"},
     "retries": {"attempts", "wasted_ms", "wasted_tokens", "on_slow", "on_error"},
-    "verdict": {"status", "scope", "metric", "stage", "cause", "sentence", "onset", "trend", "affected", "changed"}
+    "verdict": {
+        "status",
+        "scope",
+        "metric",
+        "stage",
+        "cause",
+        "sentence",
+        "onset",
+        "trend",
+        "affected",
+        "changed",
+    }
     | {"ruled_out", "owner", "mitigation", "rollback", "recheck_after_s"},
 }
-PERCENTILES = {"n", "p50", "p75", "p90", "p95", "p99", "p99_9", "p50_interval", "p95_interval", "p99_interval", "max"}
+PERCENTILES = {
+    "n",
+    "p50",
+    "p75",
+    "p90",
+    "p95",
+    "p99",
+    "p99_9",
+    "p50_interval",
+    "p95_interval",
+    "p99_interval",
+    "max",
+}
 STAGE = {
     "stage",
     "group",
@@ -45,10 +68,37 @@ STAGE = {
     "breach_share",
     "over",
 }
-FINDING = {"rule", "stage", "service", "severity", "confidence", "headline", "evidence", "exemplars", "fix"}
+FINDING = {
+    "rule",
+    "stage",
+    "service",
+    "severity",
+    "confidence",
+    "headline",
+    "evidence",
+    "exemplars",
+    "fix",
+}
 FIX = {"id", "title", "detail", "method", "predicted"}
-PREDICTED = {"metric", "quantile", "before", "after", "interval", "touched_ratio", "cost", "backtest_error_ratio"}
-TOP = set(CONTRACT) | {"schema", "baseline", "stages", "checklist", "findings", "indicators", "data_quality"}
+PREDICTED = {
+    "metric",
+    "quantile",
+    "before",
+    "after",
+    "interval",
+    "touched_ratio",
+    "cost",
+    "backtest_error_ratio",
+}
+TOP = set(CONTRACT) | {
+    "schema",
+    "baseline",
+    "stages",
+    "checklist",
+    "findings",
+    "indicators",
+    "data_quality",
+}
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +144,11 @@ def test_verdict_of_the_overloaded_engine_names_stage_cause_and_fix(overloaded: 
     )
     assert verdict.onset is not None
     assert 38 <= (verdict.onset - overloaded.window.start).total_seconds() <= 48  # type: ignore[operator]
-    assert (finding.rule, finding.stage, finding.severity) == ("under_capacity", "queue", "critical")
+    assert (finding.rule, finding.stage, finding.severity) == (
+        "under_capacity",
+        "queue",
+        "critical",
+    )
     assert "KV-bound" in finding.headline
     assert finding.evidence["waiting_last"] == 394
     assert finding.evidence["offered_ratio"] > 2
@@ -117,7 +171,9 @@ def test_spans_alone_give_the_same_cause_with_less_confidence(overloaded: Report
     alone = build(con, Window(), parse_slo("ttft:1000 e2el:5000"))
     assert alone.verdict.cause == "under_capacity"
     assert alone.findings[0].confidence < overloaded.findings[0].confidence
-    assert {c.check for c in alone.data_quality if c.status == "warn"} == {"requests_waiting_at_end"}
+    assert {c.check for c in alone.data_quality if c.status == "warn"} == {
+        "requests_waiting_at_end"
+    }
 
 
 def test_calm_part_of_the_run_has_no_finding() -> None:
@@ -180,7 +236,17 @@ def test_json_comes_back_as_the_same_report(overloaded: Report) -> None:
 def test_numpy_numbers_in_evidence_are_numbers() -> None:
     report = build(store(), Window(), DEFAULT)
     evidence = {"growth": np.float64(2.5), "n": np.int64(3)}
-    finding = Finding(rule="r", stage="queue", service=None, severity="info", confidence=0.5, headline="h", evidence=evidence, exemplars=[], fix=None)
+    finding = Finding(
+        rule="r",
+        stage="queue",
+        service=None,
+        severity="info",
+        confidence=0.5,
+        headline="h",
+        evidence=evidence,
+        exemplars=[],
+        fix=None,
+    )
     report.findings.append(finding)
     assert json.loads(to_json(report))["findings"][0]["evidence"] == {"growth": 2.5, "n": 3}
 
@@ -216,7 +282,10 @@ def test_truncated_and_failed_requests_stand_beside_latency() -> None:
     insert(
         con,
         requests(
-            100, prefill_ms=1.0, truncated=[True] * 20 + [False] * 20 + [None] * 60, error=[True] * 5 + [False] * 95
+            100,
+            prefill_ms=1.0,
+            truncated=[True] * 20 + [False] * 20 + [None] * 60,
+            error=[True] * 5 + [False] * 95,
         ),
     )
     errors = build(con, Window(), DEFAULT).errors
@@ -251,11 +320,16 @@ REQUEST = st.fixed_dictionaries(
     st.sampled_from([1, 30]),
     st.sampled_from(["chat", "itl:50", "tpot:50ms", "e2e:1"]),
 )
-def test_any_requests_give_a_report_a_text_and_the_same_report_back(rows, times: int, slo: str) -> None:
+def test_any_requests_give_a_report_a_text_and_the_same_report_back(
+    rows, times: int, slo: str
+) -> None:
     """Whatever arrives: no crash, no NaN, and every column of means adds up to the same request."""
     con = store()
     repeated = rows * times
-    insert(con, requests(len(repeated), **{name: [row[name] for row in repeated] for name in repeated[0]}))
+    insert(
+        con,
+        requests(len(repeated), **{name: [row[name] for row in repeated] for name in repeated[0]}),
+    )
     report = build(con, Window(), parse_slo(slo))
     assert from_json(to_json(report)) == report
     assert render(report).startswith("OVERRUN  ")
@@ -268,11 +342,15 @@ def test_any_requests_give_a_report_a_text_and_the_same_report_back(rows, times:
 
 def test_a_server_rehearses_on_the_newest_minute() -> None:
     def over(con: duckdb.DuckDBPyConnection) -> Any:
-        return SimpleNamespace(store=SimpleNamespace(reading=lambda: contextlib.nullcontext(con.cursor())))
+        return SimpleNamespace(
+            store=SimpleNamespace(reading=lambda: contextlib.nullcontext(con.cursor()))
+        )
 
     con = store()
     assert not rehearse(over(con))
     insert(con, vllm_spans())
     assert rehearse(over(con))
     con.close()
-    assert not rehearse(SimpleNamespace(store=SimpleNamespace(reading=lambda: contextlib.nullcontext(con))))  # type: ignore[arg-type]
+    assert not rehearse(
+        SimpleNamespace(store=SimpleNamespace(reading=lambda: contextlib.nullcontext(con)))
+    )  # type: ignore[arg-type]

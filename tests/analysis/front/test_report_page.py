@@ -11,7 +11,9 @@ from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.slo import DEFAULT, parse_slo
 from tests.analysis.builders import insert, requests, store, vllm_gauges, vllm_spans
 
-HOSTILE = '<script src="https://evil.example/x.js">alert(1)</script>![x](https://evil.example/i.png)|`_*'
+HOSTILE = (
+    '<script src="https://evil.example/x.js">alert(1)</script>![x](https://evil.example/i.png)|`_*'
+)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,19 @@ def overloaded() -> Report:
 @pytest.fixture(scope="module")
 def hostile() -> Report:
     con = store()
-    insert(con, requests(100, prefill_ms=9_000.0, ttft_ms=9_000.0, route=HOSTILE, service=HOSTILE, model=HOSTILE, tenant=HOSTILE, version=HOSTILE))
+    insert(
+        con,
+        requests(
+            100,
+            prefill_ms=9_000.0,
+            ttft_ms=9_000.0,
+            route=HOSTILE,
+            service=HOSTILE,
+            model=HOSTILE,
+            tenant=HOSTILE,
+            version=HOSTILE,
+        ),
+    )
     return build(con, Window(), DEFAULT)
 
 

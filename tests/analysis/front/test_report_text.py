@@ -36,17 +36,32 @@ def test_verdict_stands_first_and_all_fits_one_screen(report: Report) -> None:
 
 
 def test_sentence_and_stages_say_of_which_requests_their_means_are(report: Report) -> None:
-    assert "queue takes 29.3 s of the 29.4 s of a request over the limit since the onset" in report.verdict.sentence
+    assert (
+        "queue takes 29.3 s of the 29.4 s of a request over the limit since the onset"
+        in report.verdict.sentence
+    )
     assert "typical P40-P60, near P95 P93-P97" in render(report)
     assert not any(row.amber for row in report.stages)
 
 
 def test_a_stage_over_its_part_of_a_budget_that_is_kept_is_amber_and_no_verdict() -> None:
     con = store()
-    insert(con, requests(400, retrieval_ms=700.0, prefill_ms=100.0, ttft_retrieval_ms=700.0, ttft_prefill_ms=100.0, decode_ms=500.0))
+    insert(
+        con,
+        requests(
+            400,
+            retrieval_ms=700.0,
+            prefill_ms=100.0,
+            ttft_retrieval_ms=700.0,
+            ttft_prefill_ms=100.0,
+            decode_ms=500.0,
+        ),
+    )
     calm = build(con, Window(), DEFAULT)
     assert (calm.verdict.status, calm.verdict.stage) == ("within_budget", None)
-    assert [(row.group, row.over, row.amber) for row in calm.stages if row.stage is None and row.over] == [("retrieval", True, True)]
+    assert [
+        (row.group, row.over, row.amber) for row in calm.stages if row.stage is None and row.over
+    ] == [("retrieval", True, True)]
     for text in (render(calm), to_markdown(calm), to_html(calm)):
         assert "amber" in text
         assert "OVER " not in text.replace("OVERRUN ", "")
@@ -89,14 +104,29 @@ def test_a_group_of_one_stage_is_one_row_and_what_takes_the_time_is_never_left_o
     spent = {f"{stage}_ms": 20.0 + 10.0 * i for i, stage in enumerate(stages)}
     insert(con, requests(100, **spent, decode_ms=900.0, ttft_ms=450.0))
     lines = render(build(con, Window(), DEFAULT)).splitlines()
-    rows = lines[next(i for i, line in enumerate(lines) if line.startswith("STAGES")) + 1:]
-    names = [row[:28].split("  ")[1 if row.startswith("  ") and row[2] != " " else 2].strip() for row in rows[:8]]
-    assert names == ["network+gateway", "retrieval", "prompt+guardrail", "model", "queue", "prefill", "decode", "tool+post: tool"]
+    rows = lines[next(i for i, line in enumerate(lines) if line.startswith("STAGES")) + 1 :]
+    names = [
+        row[:28].split("  ")[1 if row.startswith("  ") and row[2] != " " else 2].strip()
+        for row in rows[:8]
+    ]
+    assert names == [
+        "network+gateway",
+        "retrieval",
+        "prompt+guardrail",
+        "model",
+        "queue",
+        "prefill",
+        "decode",
+        "tool+post: tool",
+    ]
 
 
 def test_routes_that_hold_few_of_the_bad_requests_are_not_said_to_be_affected() -> None:
     slow = [9_000.0 if i % 10 == 0 else 100.0 for i in range(600)]
-    for routes, told in (([f"/item/{i}" for i in range(600)], False), (["/a" if i % 20 == 0 else "/b" for i in range(600)], True)):
+    for routes, told in (
+        ([f"/item/{i}" for i in range(600)], False),
+        (["/a" if i % 20 == 0 else "/b" for i in range(600)], True),
+    ):
         con = store()
         insert(con, requests(600, prefill_ms=slow, ttft_ms=100.0, route=routes))
         assert ("route /" in " ".join(render(build(con, Window(), DEFAULT)).split())) is told
@@ -107,7 +137,17 @@ def test_hostile_telemetry_prints_no_escape_and_no_markup() -> None:
     name = "\x1b]0;owned\x07[bold red]\u202egnp.exe\r\n\x9b31m" + "A" * 5000
     slow = np.where(np.arange(200) % 5 == 0, 9000.0, 10.0)
     insert(
-        con, requests(200, service=name, route=name, model=name, tenant=name, sampling=name, other_ms=slow, ttft_ms=5.0)
+        con,
+        requests(
+            200,
+            service=name,
+            route=name,
+            model=name,
+            tenant=name,
+            sampling=name,
+            other_ms=slow,
+            ttft_ms=5.0,
+        ),
     )
     text = render(build(con, Window(), DEFAULT))
     assert not set(text) & set("\x1b\x07\x9b\u202e\r[]")
@@ -133,15 +173,32 @@ def test_times_and_shares_are_said_in_the_unit_of_their_size() -> None:
         "54.4 s",
     ]
     assert [say_ms(v) for v in (-0.04, -7.31)] == ["0.0 ms", "-7.3 ms"]
-    assert [say_s(v) for v in (90, 599, 3600, 5400, 86_400, 345_600)] == ["90 s", "599 s", "60 min", "90 min", "24 h", "4 d"]
+    assert [say_s(v) for v in (90, 599, 3600, 5400, 86_400, 345_600)] == [
+        "90 s",
+        "599 s",
+        "60 min",
+        "90 min",
+        "24 h",
+        "4 d",
+    ]
     assert [say_rate(v, "requests") for v in (1234.4, 6.283, 0.1, 0.0079, 0.001, 0.0)] == [
-        "1,234 requests/s", "6.28 requests/s", "0.1 requests/s", "0.474 requests/min", "3.6 requests/h", "0 requests/s"]
+        "1,234 requests/s",
+        "6.28 requests/s",
+        "0.1 requests/s",
+        "0.474 requests/min",
+        "3.6 requests/h",
+        "0 requests/s",
+    ]
     assert [say_ratio(v) for v in (0.2455, 0.92, 1.0, 0.0)] == ["24.6 %", "92 %", "100 %", "0 %"]
 
 
 def test_the_verdict_says_who_acts_how_to_undo_it_and_what_it_is_not(report: Report) -> None:
     verdict = report.verdict
-    for said in (" ".join(render(report, width=200).split()), " ".join(to_html(report).split()), " ".join(to_markdown(report).split())):
+    for said in (
+        " ".join(render(report, width=200).split()),
+        " ".join(to_html(report).split()),
+        " ".join(to_markdown(report).split()),
+    ):
         assert "Owner of the fix: platform." in said
         assert "Look again after 5 min." in said
         assert verdict.rollback is not None
@@ -150,9 +207,19 @@ def test_the_verdict_says_who_acts_how_to_undo_it_and_what_it_is_not(report: Rep
             assert out.what.replace("_", "\\_") in said or out.what in said
 
 
-def test_a_gain_says_whom_it_touches_what_it_costs_and_how_far_its_method_was_off(report: Report) -> None:
-    gain = Predicted(metric="ttft", quantile=0.95, before=9_000.0, after=3_000.0, interval=(2_500.0, 3_500.0), touched_ratio=0.91,
-                     cost={"replicas_factor": 1.5, "truncated_ratio": 0.055, "network_floor_ms": 2.3}, backtest_error_ratio=0.003)
+def test_a_gain_says_whom_it_touches_what_it_costs_and_how_far_its_method_was_off(
+    report: Report,
+) -> None:
+    gain = Predicted(
+        metric="ttft",
+        quantile=0.95,
+        before=9_000.0,
+        after=3_000.0,
+        interval=(2_500.0, 3_500.0),
+        touched_ratio=0.91,
+        cost={"replicas_factor": 1.5, "truncated_ratio": 0.055, "network_floor_ms": 2.3},
+        backtest_error_ratio=0.003,
+    )
     first = report.findings[0]
     assert first.fix is not None
     fix = msgspec.structs.replace(first.fix, predicted=gain)
@@ -164,7 +231,17 @@ def test_a_gain_says_whom_it_touches_what_it_costs_and_how_far_its_method_was_of
 
 def test_a_finding_says_its_sample_and_the_interval_of_its_part(report: Report) -> None:
     first = report.findings[0]
-    sure = {"n": 1000, "n_tail": 80, "stage_share_of_excess": 0.6, "stage_share_of_excess_interval": [0.5, 0.7], "claims_ms": {"queue": 5.0}}
-    again = msgspec.structs.replace(report, findings=[msgspec.structs.replace(first, evidence=sure)])
+    sure = {
+        "n": 1000,
+        "n_tail": 80,
+        "stage_share_of_excess": 0.6,
+        "stage_share_of_excess_interval": [0.5, 0.7],
+        "claims_ms": {"queue": 5.0},
+    }
+    again = msgspec.structs.replace(
+        report, findings=[msgspec.structs.replace(first, evidence=sure)]
+    )
     for said in (render(again, width=200), to_html(again), to_markdown(again)):
-        assert "n 1,000, 80 slow; queue is 60 % of the excess (50 % to 70 %)" in " ".join(said.split())
+        assert "n 1,000, 80 slow; queue is 60 % of the excess (50 % to 70 %)" in " ".join(
+            said.split()
+        )

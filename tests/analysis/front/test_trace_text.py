@@ -16,7 +16,10 @@ from tests.collector.oracle_store import recording
 
 def simple() -> Trace:
     return traced(
-        Made(1, "POST /chat", 0, 1000, kind=SERVER, attributes={"http.route": "/chat"}), Made(2, "retrieve", 0, 250, 1), chat(3, 250, 1000, ttft=250))
+        Made(1, "POST /chat", 0, 1000, kind=SERVER, attributes={"http.route": "/chat"}),
+        Made(2, "retrieve", 0, 250, 1),
+        chat(3, 250, 1000, ttft=250),
+    )
 
 
 def bars(text: str) -> dict[str, str]:
@@ -35,14 +38,20 @@ def test_the_bars_ink_the_path_and_mark_the_first_token() -> None:
     assert found["POST /chat"][29] == "▏"
     assert "TTFT 500.0 ms" in text
     assert "first token" in text
-    assert "critical path: decode 500.0 ms (50 %), first_token 250.0 ms (25 %), retrieval 250.0 ms (25 %)" in text
+    assert (
+        "critical path: decode 500.0 ms (50 %), first_token 250.0 ms (25 %), retrieval 250.0 ms (25 %)"
+        in text
+    )
 
 
 @pytest.fixture(scope="module", params=["semconv-genai-openai", "vllm-joined"])
 def recorded(request: pytest.FixtureRequest) -> list[tuple[int, Trace]]:
     """How many spans each request of a recording has, and the request."""
     with stored(*bodies(request.param)) as con:
-        return [(found["spans"], load_trace(con, found["trace_id"])) for found in recording(request.param).requests]
+        return [
+            (found["spans"], load_trace(con, found["trace_id"]))
+            for found in recording(request.param).requests
+        ]
 
 
 @pytest.mark.parametrize("width", [1, 60, 100, 200])
@@ -57,13 +66,28 @@ def test_recorded_requests_fit_their_width(recorded: list[tuple[int, Trace]], wi
 
 
 HOSTILE = (
-    "\x1b[2J\x1b[31mred", "a\x07b\x08c\rd\ne\x9b31m", "x" * 5_000,
-    "\u202egnp.exe\u202c", "\u2066iso\u2069\u200b\ufeff", "\ud7ff模型\u0301", "\x00\x7f", "")
+    "\x1b[2J\x1b[31mred",
+    "a\x07b\x08c\rd\ne\x9b31m",
+    "x" * 5_000,
+    "\u202egnp.exe\u202c",
+    "\u2066iso\u2069\u200b\ufeff",
+    "\ud7ff模型\u0301",
+    "\x00\x7f",
+    "",
+)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_reach_no_terminal(name: str) -> None:
-    root = Made(1, name or "r", 0, 100, kind=SERVER, service=name or "s", attributes={"http.route": f"/{name}"})
+    root = Made(
+        1,
+        name or "r",
+        0,
+        100,
+        kind=SERVER,
+        service=name or "s",
+        attributes={"http.route": f"/{name}"},
+    )
     text = render(traced(root, Made(2, name, 10, 90, 1, service=name, status=ERROR)), 100)
     assert not [c for c in text if unicodedata.category(c)[0] == "C" and c != "\n"]
     # A name cannot add lines of its own.
@@ -80,7 +104,11 @@ def test_printable_is_bounded_and_says_where_something_was() -> None:
 def test_ten_thousand_spans_are_shown_in_bounded_rows() -> None:
     n = 10_000
     many = [Made(i, f"step {i}", i / 10, i / 10 + 0.1, 1) for i in range(2, n)]
-    trace = traced(Made(1, "POST /chat", 0, n / 10, kind=SERVER), *many, Made(n, "longest of all", 100, 900, 1, attributes={"overrun.stage": "tool"}))
+    trace = traced(
+        Made(1, "POST /chat", 0, n / 10, kind=SERVER),
+        *many,
+        Made(n, "longest of all", 100, 900, 1, attributes={"overrun.stage": "tool"}),
+    )
     assert len(trace.spans) == n
     assert sum(s.path_ms for s in trace.spans) == pytest.approx(trace.e2e_ms)
     text = render(trace, 120)

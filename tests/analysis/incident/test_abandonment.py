@@ -24,13 +24,29 @@ LATE = np.arange(N) >= 700
 def traffic(left: np.ndarray, waited_ms: float = 1_500.0, **columns: Any) -> pl.DataFrame:
     """Answers take 1.2 to 4 s with a first token after 200 ms; who leaves waited so long, and nothing is recorded of what had come."""
     answer = np.random.default_rng(6).uniform(1_000.0, 3_800.0, N)
-    return requests(N, every_s=0.5, **{
-        "e2e_ms": np.where(left, waited_ms, answer + 200.0), "first_token_ms": np.where(left, 0.0, 200.0), "decode_ms": np.where(left, 0.0, answer),
-        "generation_ms": np.where(left, waited_ms, 0.0), "ttft_ms": [None if gone else 200.0 for gone in left], "error": left,
-        "error_type": [CANCELLED if gone else None for gone in left]} | columns)
+    return requests(
+        N,
+        every_s=0.5,
+        **{
+            "e2e_ms": np.where(left, waited_ms, answer + 200.0),
+            "first_token_ms": np.where(left, 0.0, 200.0),
+            "decode_ms": np.where(left, 0.0, answer),
+            "generation_ms": np.where(left, waited_ms, 0.0),
+            "ttft_ms": [None if gone else 200.0 for gone in left],
+            "error": left,
+            "error_type": [CANCELLED if gone else None for gone in left],
+        }
+        | columns,
+    )
 
 
-def chosen(left: np.ndarray, waited_ms: float = 1_500.0, slo: Slo = SLO, before: np.ndarray | None = None, **columns: Any) -> np.ndarray:
+def chosen(
+    left: np.ndarray,
+    waited_ms: float = 1_500.0,
+    slo: Slo = SLO,
+    before: np.ndarray | None = None,
+    **columns: Any,
+) -> np.ndarray:
     rows = frame_of(traffic(left, waited_ms, **columns)).rows
     return by_choice(rows, slo, None if before is None else frame_of(traffic(before)).rows)
 
@@ -39,8 +55,10 @@ def test_a_constant_share_that_leaves_while_others_are_served_is_no_breach() -> 
     found = run(traffic(SOME), slo=SLO)
     assert (found.verdict.status, found.findings) == ("within_budget", [])
     assert (found.goodput.bad, found.goodput.ratio) == (100, pytest.approx(1_100 / 1_200))
-    assert ("100 % of the 1,100 requests whose clients stayed meet every limit (target 95 %); "
-            "100 clients more (8.3 %) left after 1.50 s") in found.verdict.sentence
+    assert (
+        "100 % of the 1,100 requests whose clients stayed meet every limit (target 95 %); "
+        "100 clients more (8.3 %) left after 1.50 s"
+    ) in found.verdict.sentence
     assert chosen(SOME).sum() == 100
 
 
@@ -87,4 +105,6 @@ def test_what_a_client_had_got_speaks_for_itself() -> None:
 
 
 def test_other_errors_are_no_choice() -> None:
-    assert not chosen(SOME, error_type=["openai.InternalServerError" if gone else None for gone in SOME]).any()
+    assert not chosen(
+        SOME, error_type=["openai.InternalServerError" if gone else None for gone in SOME]
+    ).any()

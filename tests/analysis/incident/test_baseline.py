@@ -14,7 +14,9 @@ SLO = Slo(e2e_ms=1_000.0)
 
 
 def hour(start_s: float, *, slow: bool = False) -> pl.DataFrame:
-    return requests(200, start_s=start_s + np.arange(200) * 18.0, prefill_ms=2_000.0 if slow else 100.0)
+    return requests(
+        200, start_s=start_s + np.arange(200) * 18.0, prefill_ms=2_000.0 if slow else 100.0
+    )
 
 
 def chosen(con: duckdb.DuckDBPyConnection, baseline: str = "auto") -> Chosen | None:
@@ -23,7 +25,9 @@ def chosen(con: duckdb.DuckDBPyConnection, baseline: str = "auto") -> Chosen | N
 
 def test_auto_takes_the_same_hours_of_the_latest_healthy_day() -> None:
     con = store()
-    insert(con, hour(0, slow=True), hour(-DAY, slow=True), hour(-2 * DAY), hour(-3 * DAY), hour(-3_600))
+    insert(
+        con, hour(0, slow=True), hour(-DAY, slow=True), hour(-2 * DAY), hour(-3 * DAY), hour(-3_600)
+    )
     found = chosen(con)
     assert found is not None
     assert (found.frame.start, found.frame.rows.height) == (at(-2 * DAY), 200)
@@ -49,7 +53,11 @@ def test_auto_finds_none_among_sick_or_absent_windows() -> None:
 
 def test_a_span_before_begins_with_what_is_stored_of_it() -> None:
     con = store()
-    insert(con, hour(0, slow=True), requests(150, start_s=-2_700 + np.arange(150) * 18.0, prefill_ms=100.0))
+    insert(
+        con,
+        hour(0, slow=True),
+        requests(150, start_s=-2_700 + np.arange(150) * 18.0, prefill_ms=100.0),
+    )
     found = chosen(con)
     assert found is not None
     assert (found.frame.start, found.frame.end) == (at(-2_700), at(0))
@@ -57,11 +65,19 @@ def test_a_span_before_begins_with_what_is_stored_of_it() -> None:
 
 def test_auto_takes_what_was_healthy_of_the_span_before() -> None:
     con = store()
-    before = requests(200, start_s=-3_600 + np.arange(200) * 18.0, prefill_ms=np.where(np.arange(200) < 150, 100.0, 2_000.0))
+    before = requests(
+        200,
+        start_s=-3_600 + np.arange(200) * 18.0,
+        prefill_ms=np.where(np.arange(200) < 150, 100.0, 2_000.0),
+    )
     insert(con, hour(0, slow=True), before)
     found = chosen(con)
     assert found is not None
-    assert (found.frame.start, found.frame.end, found.frame.rows.height) == (at(-3_600), at(-900), 150)
+    assert (found.frame.start, found.frame.end, found.frame.rows.height) == (
+        at(-3_600),
+        at(-900),
+        150,
+    )
     assert found.onset == at(-900)
     assert found.choice == "auto: the equal span just before, healthy until 09:45:00 UTC"
 
@@ -94,15 +110,23 @@ def test_a_single_request_that_took_no_time_has_no_span_before_it() -> None:
 
 def test_a_span_before_that_is_over_the_target_serves_where_it_is_far_less_so() -> None:
     """Every request is slow now; of those before one in 13 was, of which the target allows one in twenty, or one in four."""
+
     def every(k: int) -> pl.DataFrame:
-        return requests(200, start_s=-3_600 + np.arange(200) * 18.0, prefill_ms=np.where(np.arange(200) % k == 0, 2_000.0, 100.0))
+        return requests(
+            200,
+            start_s=-3_600 + np.arange(200) * 18.0,
+            prefill_ms=np.where(np.arange(200) % k == 0, 2_000.0, 100.0),
+        )
 
     con = store()
     insert(con, hour(0, slow=True), every(13))
     found = chosen(con)
     assert found is not None
     assert (found.frame.start, found.frame.end, found.onset) == (at(-3_600), at(0), None)
-    assert found.choice == "auto: the equal span just before, over the target as well (8 % miss it, 100 % now)"
+    assert (
+        found.choice
+        == "auto: the equal span just before, over the target as well (8 % miss it, 100 % now)"
+    )
     con = store()
     insert(con, hour(0, slow=True), every(4))
     assert chosen(con) is None

@@ -13,7 +13,13 @@ HIT = (START >= 280.0) & (np.arange(N) % 6 == 0)
 
 
 def test_the_healthy_span_before_ends_where_the_fault_began() -> None:
-    rows = requests(N, start_s=START, retrieval_ms=np.where(HIT, 3_000.0, 100.0), first_token_ms=200.0, decode_ms=300.0)
+    rows = requests(
+        N,
+        start_s=START,
+        retrieval_ms=np.where(HIT, 3_000.0, 100.0),
+        first_token_ms=200.0,
+        decode_ms=300.0,
+    )
     found = run(rows, slo=E2E, start=at(300.0), end=at(600.0))
     assert found.verdict.onset is not None
     assert abs((found.verdict.onset - at(280.0)).total_seconds()) < 5.0
@@ -25,7 +31,13 @@ def test_the_healthy_span_before_ends_where_the_fault_began() -> None:
 
 
 def test_a_span_before_in_which_nothing_began_stays_whole() -> None:
-    rows = requests(N, start_s=START, retrieval_ms=np.where(HIT & (START >= 300.0), 3_000.0, 100.0), first_token_ms=200.0, decode_ms=300.0)
+    rows = requests(
+        N,
+        start_s=START,
+        retrieval_ms=np.where(HIT & (START >= 300.0), 3_000.0, 100.0),
+        first_token_ms=200.0,
+        decode_ms=300.0,
+    )
     found = run(rows.filter(pl.Series(START < 600.0)), slo=E2E, start=at(300.0), end=at(600.0))
     assert found.baseline is not None
     assert (found.baseline.start, found.baseline.end) == (at(0.0), at(300.0))

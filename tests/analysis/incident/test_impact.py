@@ -23,19 +23,36 @@ def onset_of(*parts: tuple[int, float], allowed: float = 0.05) -> float | None:
     ("parts", "expected"),
     [
         ([(500, 0.01), (500, 0.6)], 500),
-        ([(100, 0.0), (200, 0.7), (700, 0.01)], 100),  # an incident that has ended, with the recovery as the greater change
+        (
+            [(100, 0.0), (200, 0.7), (700, 0.01)],
+            100,
+        ),  # an incident that has ended, with the recovery as the greater change
         ([(300, 0.0), (100, 0.9), (300, 0.0), (300, 0.9)], 700),  # the latest of two
         ([(400, 0.02), (300, 0.2), (300, 0.9)], 400),  # grows in two steps
-        ([(600, 0.11), (300, 0.85)], 600),  # a tenth missed it before, twice what may, and most do now
+        (
+            [(600, 0.11), (300, 0.85)],
+            600,
+        ),  # a tenth missed it before, twice what may, and most do now
     ],
 )
-def test_onset_is_where_the_latest_bad_stretch_begins(parts: list[tuple[int, float]], expected: int) -> None:
+def test_onset_is_where_the_latest_bad_stretch_begins(
+    parts: list[tuple[int, float]], expected: int
+) -> None:
     found = onset_of(*parts)
     assert found is not None
     assert abs(found - expected) <= 20
 
 
-@pytest.mark.parametrize("parts", [[(1000, 0.02)], [(1000, 0.6)], [(500, 0.6), (500, 0.01)], [(500, 0.25), (500, 0.8)], [(30, 0.9)]])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [(1000, 0.02)],
+        [(1000, 0.6)],
+        [(500, 0.6), (500, 0.01)],
+        [(500, 0.25), (500, 0.8)],
+        [(30, 0.9)],
+    ],
+)
 def test_no_onset_without_a_healthy_stretch_before(parts: list[tuple[int, float]]) -> None:
     assert onset_of(*parts) is None
 
@@ -44,7 +61,9 @@ def end_of(*parts: tuple[int, float], took_ms: float = 2_000.0) -> float | None:
     """The end of what began at request 200 (one a second) of pieces (n, share of bad); each takes `took_ms`."""
     rng = np.random.default_rng(7)
     bad = np.concatenate([rng.random(n) < share for n, share in parts])
-    found = find_end(np.arange(len(bad)) * 1_000_000, bad, np.full(len(bad), took_ms), 200_000_000, 0.05)
+    found = find_end(
+        np.arange(len(bad)) * 1_000_000, bad, np.full(len(bad), took_ms), 200_000_000, 0.05
+    )
     return None if found is None else found / 1e6
 
 
@@ -61,10 +80,19 @@ def test_end_is_from_where_all_is_well_again(parts: list[tuple[int, float]], exp
     assert abs(found - expected) <= 10
 
 
-@pytest.mark.parametrize("parts", [
-    [(200, 0.0), (500, 0.7)], [(200, 0.0), (200, 0.7), (40, 0.0)], [(200, 0.0), (40, 0.9), (300, 0.0)],
-    [(200, 0.0), (200, 0.7), (300, 0.2)], [(500, 0.0)]])
-def test_no_end_of_what_goes_on_pauses_or_is_over_within_a_minute(parts: list[tuple[int, float]]) -> None:
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [(200, 0.0), (500, 0.7)],
+        [(200, 0.0), (200, 0.7), (40, 0.0)],
+        [(200, 0.0), (40, 0.9), (300, 0.0)],
+        [(200, 0.0), (200, 0.7), (300, 0.2)],
+        [(500, 0.0)],
+    ],
+)
+def test_no_end_of_what_goes_on_pauses_or_is_over_within_a_minute(
+    parts: list[tuple[int, float]],
+) -> None:
     assert end_of(*parts) is None
 
 
@@ -80,7 +108,10 @@ def test_onset_of_a_million_requests_is_exact() -> None:
 
 
 def what(rows: pl.DataFrame) -> dict[str, tuple[list[str], str]]:
-    return {change.what: (change.before, change.after) for change in changed(frame_of(rows).rows, at(200))}
+    return {
+        change.what: (change.before, change.after)
+        for change in changed(frame_of(rows).rows, at(200))
+    }
 
 
 HALF = [0] * 200 + [1] * 200
@@ -88,12 +119,24 @@ HALF = [0] * 200 + [1] * 200
 
 def test_new_version_new_model_new_cap_and_new_mix_are_told() -> None:
     rows = requests(
-        400, prefill_ms=1.0, version=["v1" if h == 0 else "v2" for h in HALF], model=["m-0801" if h == 0 else "m-1101" for h in HALF],
-        max_tokens=[256 if h == 0 else 4096 for h in HALF], input_tokens=[500 if h == 0 else 2000 for h in HALF],
-        tenant=[("a" if i % 4 else "b") if h == 0 else ("a" if i % 4 == 0 else "b") for i, h in enumerate(HALF)])
+        400,
+        prefill_ms=1.0,
+        version=["v1" if h == 0 else "v2" for h in HALF],
+        model=["m-0801" if h == 0 else "m-1101" for h in HALF],
+        max_tokens=[256 if h == 0 else 4096 for h in HALF],
+        input_tokens=[500 if h == 0 else 2000 for h in HALF],
+        tenant=[
+            ("a" if i % 4 else "b") if h == 0 else ("a" if i % 4 == 0 else "b")
+            for i, h in enumerate(HALF)
+        ],
+    )
     assert what(rows) == {
-        "version": (["v1"], "v2"), "model": (["m-0801"], "m-1101"), "config max_tokens": (["256"], "4,096"),
-        "mix of tenant": (["b 25 % of requests"], "b 75 % of requests"), "input tokens P50": (["500"], "2,000")}
+        "version": (["v1"], "v2"),
+        "model": (["m-0801"], "m-1101"),
+        "config max_tokens": (["256"], "4,096"),
+        "mix of tenant": (["b 25 % of requests"], "b 75 % of requests"),
+        "input tokens P50": (["500"], "2,000"),
+    }
 
 
 def test_a_deploy_shortly_before_the_onset_is_what_changed_and_one_long_before_is_not() -> None:
@@ -112,7 +155,9 @@ def test_request_rate_that_doubles_is_a_change() -> None:
 
 
 def minutes(*per_minute: int) -> pl.DataFrame:
-    starts = np.concatenate([60.0 * m + np.arange(n) * 60.0 / max(n, 1) for m, n in enumerate(per_minute)])
+    starts = np.concatenate(
+        [60.0 * m + np.arange(n) * 60.0 / max(n, 1) for m, n in enumerate(per_minute)]
+    )
     return requests(len(starts), start_s=starts, prefill_ms=100.0)
 
 
@@ -141,7 +186,9 @@ def test_silence_at_the_end_of_a_cut_window_is_lost_traffic() -> None:
 def test_traffic_that_swings_or_just_ends_is_not_lost() -> None:
     assert traffic_lost(cut_at(minutes(*[100] * 45), 45), None) is None
     assert traffic_lost(cut_at(minutes(*[100, 10] * 20), 40), None) is None
-    assert traffic_lost(frame_of(minutes(*[100] * 40)), None) is None  # the file ends: nobody asked for more
+    assert (
+        traffic_lost(frame_of(minutes(*[100] * 40)), None) is None
+    )  # the file ends: nobody asked for more
     assert traffic_lost(cut_at(minutes(*[100] * 3), 15), None) is None  # a short test long ago
 
 
@@ -149,12 +196,24 @@ def test_drop_that_lasts_is_lost_also_where_the_window_ends_with_the_data() -> N
     assert traffic_lost(frame_of(minutes(*[100] * 16, *[20] * 4)), None) is not None
 
 
-def test_half_of_the_usual_requests_is_not_lost_where_chance_alone_puts_the_count_below_half() -> None:
+def test_half_of_the_usual_requests_is_not_lost_where_chance_alone_puts_the_count_below_half() -> (
+    None
+):
     baseline = frame_of(minutes(*[100] * 20), start=at(0), end=at(1_200))
-    assert traffic_lost(frame_of(minutes(*[48] * 20), start=at(0), end=at(1_200)), baseline) is None  # 960 + 1.645 x sqrt(960 + 2,000 / 4) = 1,023
-    lost = traffic_lost(frame_of(minutes(*[44] * 20), start=at(0), end=at(1_200)), baseline)  # 880 + 62 < 1,000
+    assert (
+        traffic_lost(frame_of(minutes(*[48] * 20), start=at(0), end=at(1_200)), baseline) is None
+    )  # 960 + 1.645 x sqrt(960 + 2,000 / 4) = 1,023
+    lost = traffic_lost(
+        frame_of(minutes(*[44] * 20), start=at(0), end=at(1_200)), baseline
+    )  # 880 + 62 < 1,000
     assert lost is not None
     assert (lost.seen, lost.expected) == (880, 2_000.0)
     # Conversations of six requests each: their number scatters as that of a sixth as many, 880 + 1.645 x sqrt(6 x 1,380) = 1,030.
-    assert traffic_lost(frame_of(minutes(*[44] * 20), start=at(0), end=at(1_200)), baseline, 6.0) is None
-    assert traffic_lost(frame_of(minutes(*[30] * 20), start=at(0), end=at(1_200)), baseline, 6.0) is not None
+    assert (
+        traffic_lost(frame_of(minutes(*[44] * 20), start=at(0), end=at(1_200)), baseline, 6.0)
+        is None
+    )
+    assert (
+        traffic_lost(frame_of(minutes(*[30] * 20), start=at(0), end=at(1_200)), baseline, 6.0)
+        is not None
+    )

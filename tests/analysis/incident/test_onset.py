@@ -24,7 +24,10 @@ def wandering(n: int, seed: int) -> np.ndarray:
 
 def test_a_load_that_wanders_is_no_departure() -> None:
     starts = np.arange(1500) * 1_000_000
-    found = [departure(starts, wandering(1500, seed), 1500 * 1_000_000, shared=True) for seed in range(40)]
+    found = [
+        departure(starts, wandering(1500, seed), 1500 * 1_000_000, shared=True)
+        for seed in range(40)
+    ]
     # 19 of the 40 before requests counted by their runs.
     assert sum(at is not None for at in found) <= 3
 

@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from overrun.analysis.numbers.budget import GROUP_OF, StageTimes, budgets_for, overrun_shares, stage_rows, stage_shares, stage_times
+from overrun.analysis.numbers.budget import (
+    GROUP_OF,
+    StageTimes,
+    budgets_for,
+    overrun_shares,
+    stage_rows,
+    stage_shares,
+    stage_times,
+)
 from overrun.analysis.words.errors import BudgetError
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import frame_of, requests
@@ -45,7 +53,8 @@ def test_configured_budgets_replace_groups_and_add_stages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "says"), [("retreival", 1, "'retrieval'"), ("queue", 0, "above 0"), ("other", 5, "no stage")]
+    ("name", "value", "says"),
+    [("retreival", 1, "'retrieval'"), ("queue", 0, "above 0"), ("other", 5, "no stage")],
 )
 def test_wrong_budget_is_refused_with_the_nearest_name(name: str, value: float, says: str) -> None:
     with pytest.raises(BudgetError, match=says):
@@ -54,7 +63,9 @@ def test_wrong_budget_is_refused_with_the_nearest_name(name: str, value: float, 
 
 @given(hnp.arrays(np.float64, (5, 20), elements=st.floats(0, 5000)))
 def test_overrun_shares_sum_to_one_over_groups_and_over_stages(ms: np.ndarray) -> None:
-    parts = times(**dict(zip(("network", "retrieval", "queue", "decode", "tool"), ms.tolist(), strict=True)))
+    parts = times(
+        **dict(zip(("network", "retrieval", "queue", "decode", "tool"), ms.tolist(), strict=True))
+    )
     budgets = budgets_for(CHAT, "e2e")
     shares = overrun_shares(parts, budgets)
     if shares is None:
@@ -66,7 +77,9 @@ def test_overrun_shares_sum_to_one_over_groups_and_over_stages(ms: np.ndarray) -
 
 def test_overrun_share_is_the_excess_over_the_budget() -> None:
     # Retrieval 400 is 100 over its 300, the model 1,900 is 300 over its 1,600: a quarter and three quarters.
-    shares = overrun_shares(times(retrieval=[400.0], queue=[1000.0], decode=[900.0]), budgets_for(CHAT, "e2e"))
+    shares = overrun_shares(
+        times(retrieval=[400.0], queue=[1000.0], decode=[900.0]), budgets_for(CHAT, "e2e")
+    )
     assert shares is not None
     assert (shares["retrieval"], shares["model"]) == (pytest.approx(0.25), pytest.approx(0.75))
 
@@ -81,7 +94,9 @@ def test_nothing_over_gives_no_share() -> None:
 
 
 def test_stages_sum_to_the_total_and_the_rest_is_unattributed() -> None:
-    frame = frame_of(requests(3, queue_ms=[1.0, 2.0, 3.0], decode_ms=10.0, e2e_ms=[11.0, 12.0, 20.0]))
+    frame = frame_of(
+        requests(3, queue_ms=[1.0, 2.0, 3.0], decode_ms=10.0, e2e_ms=[11.0, 12.0, 20.0])
+    )
     parts = stage_times(frame.rows, "e2e")
     assert sum(parts.ms.values()).tolist() == pytest.approx(parts.total_ms.tolist())
     assert parts.ms["other"].tolist() == [0.0, 0.0, 7.0]
@@ -124,6 +139,12 @@ def test_rows_stand_per_group_then_its_stages() -> None:
 
 def test_row_percentiles_need_their_least_n() -> None:
     parts = times(decode=[1.0] * 58)
-    row = stage_rows(parts, budgets_for(CHAT, "e2e"), parts.take(np.zeros(58, bool)), {"decode": 1.0}, {"decode": 1.0})[-2]
+    row = stage_rows(
+        parts,
+        budgets_for(CHAT, "e2e"),
+        parts.take(np.zeros(58, bool)),
+        {"decode": 1.0},
+        {"decode": 1.0},
+    )[-2]
     assert (row.p90_ms, row.p95_ms) == (1.0, None)
     assert "59" in row.reasons["p95_ms"]

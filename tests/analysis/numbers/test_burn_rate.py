@@ -22,7 +22,11 @@ def burned(*frames: pl.DataFrame) -> Burn:
 def steady(first_s: float, last_s: float, every_s: float, bad_share: float) -> pl.DataFrame:
     starts = np.arange(first_s, last_s, every_s)
     n = len(starts)
-    return requests(n, start_s=starts, prefill_ms=np.where((np.arange(n) * bad_share) % 1.0 + bad_share >= 1.0, 5_000.0, 100.0))
+    return requests(
+        n,
+        start_s=starts,
+        prefill_ms=np.where((np.arange(n) * bad_share) % 1.0 + bad_share >= 1.0, 5_000.0, 100.0),
+    )
 
 
 def test_steady_loss_burns_at_its_share_over_the_budget_in_every_window() -> None:
@@ -37,7 +41,11 @@ def test_steady_loss_burns_at_its_share_over_the_budget_in_every_window() -> Non
 def test_fresh_outage_fires_the_fast_pair_and_a_past_one_does_not() -> None:
     outage = burned(steady(0, 3 * DAY - 3_600, 20, 0.0), steady(3 * DAY - 3_600, 3 * DAY, 20, 0.3))
     assert outage.pairs[0].firing
-    over = burned(steady(0, 3 * DAY - 3_600, 20, 0.0), steady(3 * DAY - 3_600, 3 * DAY - 600, 20, 0.3), steady(3 * DAY - 600, 3 * DAY, 20, 0.0))
+    over = burned(
+        steady(0, 3 * DAY - 3_600, 20, 0.0),
+        steady(3 * DAY - 3_600, 3 * DAY - 600, 20, 0.3),
+        steady(3 * DAY - 600, 3 * DAY, 20, 0.0),
+    )
     assert not over.pairs[0].firing
     assert over.pairs[0].short_burn == 0.0
 
@@ -52,8 +60,12 @@ def test_a_burn_is_of_all_requests_and_not_of_what_a_sampler_kept() -> None:
     kept = steady(3 * DAY - 3_600, 3 * DAY, 10, 0.3)
     bad = kept["prefill_ns"].to_numpy() > 1e9
     # Every bad request is kept, of the others one in ten: 3 % of all are bad where 30 % of the stored ones are.
-    weighted = kept.with_columns(sampling=pl.lit("th:e6"), sample_weight=pl.Series(np.where(bad, 1.0, 10.0)))
-    assert burned(weighted).pairs[0].long_burn == pytest.approx(100.0 * bad.sum() / (bad.sum() + 10.0 * (~bad).sum()))
+    weighted = kept.with_columns(
+        sampling=pl.lit("th:e6"), sample_weight=pl.Series(np.where(bad, 1.0, 10.0))
+    )
+    assert burned(weighted).pairs[0].long_burn == pytest.approx(
+        100.0 * bad.sum() / (bad.sum() + 10.0 * (~bad).sum())
+    )
     chosen = burned(kept.with_columns(sampling=pl.lit("tail:errors")))
     assert (chosen.pairs[0].long_burn, chosen.firing) == (None, False)
     assert "tail:errors" in chosen.pairs[0].reasons["long_burn"]

@@ -9,7 +9,15 @@ import pytest
 
 from overrun.analysis.front.compare_text import render
 from overrun.analysis.numbers.bootstrap import blocks
-from overrun.analysis.numbers.compare import Comparison, _said, cliffs_delta, compare, compare_frames, read_sides, weighted_quantile
+from overrun.analysis.numbers.compare import (
+    Comparison,
+    _said,
+    cliffs_delta,
+    compare,
+    compare_frames,
+    read_sides,
+    weighted_quantile,
+)
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.errors import WindowError
 from overrun.analysis.words.slo import Slo
@@ -18,14 +26,30 @@ from tests.analysis.builders import at, frame_of, insert, requests, store
 SLO = Slo(e2e_ms=2_000.0)
 
 
-def traffic(n: int, seed: int, *, token_ms: float = 10.0, tokens: float = 5.0, load_ms: float = 0.0, every_s: float = 1.0, **columns: Any) -> pl.DataFrame:
+def traffic(
+    n: int,
+    seed: int,
+    *,
+    token_ms: float = 10.0,
+    tokens: float = 5.0,
+    load_ms: float = 0.0,
+    every_s: float = 1.0,
+    **columns: Any,
+) -> pl.DataFrame:
     """Requests whose decode takes `token_ms` a token; lengths are lognormal around exp(`tokens`)."""
     rng = np.random.default_rng(seed)
     lengths = np.maximum(2, rng.lognormal(tokens, 0.5, n)).astype(int)
     prefill = rng.lognormal(4.0, 0.3, n) + load_ms
     return requests(
-        n, start_s=np.cumsum(rng.exponential(every_s, n)), prefill_ms=prefill, ttft_prefill_ms=prefill, decode_ms=lengths * token_ms * rng.lognormal(0, 0.1, n),
-        output_tokens=lengths, input_tokens=rng.integers(400, 600, n), **columns)
+        n,
+        start_s=np.cumsum(rng.exponential(every_s, n)),
+        prefill_ms=prefill,
+        ttft_prefill_ms=prefill,
+        decode_ms=lengths * token_ms * rng.lognormal(0, 0.1, n),
+        output_tokens=lengths,
+        input_tokens=rng.integers(400, 600, n),
+        **columns,
+    )
 
 
 def compared(before: pl.DataFrame, after: pl.DataFrame) -> Comparison:
@@ -33,7 +57,9 @@ def compared(before: pl.DataFrame, after: pl.DataFrame) -> Comparison:
 
 
 def quantile(found: Comparison, metric: str, p: float) -> Any:
-    return next(q for m in found.metrics if m.metric == metric for q in m.quantiles if q.quantile == p)
+    return next(
+        q for m in found.metrics if m.metric == metric for q in m.quantiles if q.quantile == p
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -67,9 +93,13 @@ def test_longer_answers_are_put_down_to_the_mix() -> None:
 
 def test_a_change_that_other_traffic_does_not_explain_but_may_be_chance_is_said_so() -> None:
     change = quantile(compared(traffic(3000, 1), traffic(3000, 2, tokens=5.4)), "e2e", 50.0)
-    mostly = msgspec.structs.replace(change, mix_ms=20.0, adjusted_ms=130.0, adjusted_significant=False)
+    mostly = msgspec.structs.replace(
+        change, mix_ms=20.0, adjusted_ms=130.0, adjusted_significant=False
+    )
     assert _said(("e2e", mostly)).endswith("with the same traffic it may be chance")
-    assert _said(("e2e", msgspec.structs.replace(mostly, mix_ms=130.0, adjusted_ms=20.0))).endswith("other traffic explains it")
+    assert _said(("e2e", msgspec.structs.replace(mostly, mix_ms=130.0, adjusted_ms=20.0))).endswith(
+        "other traffic explains it"
+    )
 
 
 def test_mix_that_does_not_overlap_is_not_adjusted_but_said() -> None:
@@ -82,16 +112,25 @@ def test_stage_changes_sum_to_the_change_of_the_mean() -> None:
     before, after = traffic(300, 1), traffic(300, 2, retrieval_ms=200.0)
     found = compared(before, after)
     e2e = [frame_of(part).rows["e2e_ms"].to_numpy().mean() for part in (before, after)]
-    assert sum(stage.difference_ms for stage in found.stages) == pytest.approx(e2e[1] - e2e[0], abs=1e-6)
+    assert sum(stage.difference_ms for stage in found.stages) == pytest.approx(
+        e2e[1] - e2e[0], abs=1e-6
+    )
     retrieval = next(stage for stage in found.stages if stage.stage == "retrieval")
     assert retrieval.difference_ms == pytest.approx(200.0)
 
 
 def test_values_that_came_and_went_and_the_moment_of_change() -> None:
     con = store()
-    later = traffic(600, 2, token_ms=25.0, version="v2", every_s=0.5).with_columns(start_ns=pl.col("start_ns") + 600_000_000_000)
+    later = traffic(600, 2, token_ms=25.0, version="v2", every_s=0.5).with_columns(
+        start_ns=pl.col("start_ns") + 600_000_000_000
+    )
     insert(con, traffic(600, 1, version="v1", every_s=0.5), later)
-    sides = read_sides(Window(), f"{at(0).isoformat()}..{at(600).isoformat()}", f"{at(600).isoformat()}..{at(1200).isoformat()}", at(2000))
+    sides = read_sides(
+        Window(),
+        f"{at(0).isoformat()}..{at(600).isoformat()}",
+        f"{at(600).isoformat()}..{at(1200).isoformat()}",
+        at(2000),
+    )
     found = compare(con, sides, SLO)
     assert [(c.attribute, c.value) for c in found.appeared] == [("version", "v2")]
     assert [(c.attribute, c.value) for c in found.vanished] == [("version", "v1")]
@@ -114,8 +153,13 @@ def test_errors_and_goodput_that_moved_are_told_with_intervals() -> None:
 
 def test_too_little_is_said_and_not_judged() -> None:
     found = compared(traffic(3, 1), traffic(3, 2))
-    assert quantile(found, "e2e", 95.0).reasons["difference_ms"] == "P95 needs at least 59 requests, there are 3 and 3"
-    empty = compare_frames(frame_of(traffic(3, 1), start=at(-9), end=at(-8)), frame_of(traffic(3, 1)), ("a", "b"), SLO)
+    assert (
+        quantile(found, "e2e", 95.0).reasons["difference_ms"]
+        == "P95 needs at least 59 requests, there are 3 and 3"
+    )
+    empty = compare_frames(
+        frame_of(traffic(3, 1), start=at(-9), end=at(-8)), frame_of(traffic(3, 1)), ("a", "b"), SLO
+    )
     assert (empty.outcome, empty.before.requests) == ("not_enough_data", 0)
     render(empty)
 
@@ -145,7 +189,10 @@ def test_bootstrap_interval_of_a_quantile_covers_it() -> None:
     true, hits = float(np.exp(1.6448536)), 0
     for _ in range(120):
         values = rng.lognormal(0, 1, 300)
-        low, high = np.percentile(blocks(values, np.arange(300) * 1_000_000).quantiles(np.array([0.95]), rng, 300)[:, 0], [2.5, 97.5])
+        low, high = np.percentile(
+            blocks(values, np.arange(300) * 1_000_000).quantiles(np.array([0.95]), rng, 300)[:, 0],
+            [2.5, 97.5],
+        )
         hits += low <= true <= high
     assert 0.87 <= hits / 120 <= 0.99
 
@@ -158,7 +205,9 @@ def test_long_windows_have_longer_blocks_and_the_same_interval() -> None:
     assert len(held.counts) == 360
     low, high = np.percentile(held.quantiles(np.array([0.95]), rng)[:, 0], [2.5, 97.5])
     ranks = 8_000 * 0.95 + np.array([-1.96, 1.96]) * np.sqrt(8_000 * 0.95 * 0.05)
-    assert high - low == pytest.approx(float(np.diff(np.sort(values)[ranks.astype(int)])[0]), rel=0.2)
+    assert high - low == pytest.approx(
+        float(np.diff(np.sort(values)[ranks.astype(int)])[0]), rel=0.2
+    )
 
 
 def test_three_requests_against_many_and_a_version_that_nobody_runs_are_not_unchanged() -> None:
@@ -166,8 +215,13 @@ def test_three_requests_against_many_and_a_version_that_nobody_runs_are_not_unch
     assert (few.outcome, few.goodput.significant) == ("not_enough_data", False)
     con = store()
     insert(con, traffic(200, 3, version="v1"))
-    found = compare(con, read_sides(Window(), "version=v1", "version=v9", at(0)), Slo(e2e_ms=2_500.0))
-    assert (found.outcome, found.sentence) == ("not_enough_data", "Not enough data: no request of version v9 in the window.")
+    found = compare(
+        con, read_sides(Window(), "version=v1", "version=v9", at(0)), Slo(e2e_ms=2_500.0)
+    )
+    assert (found.outcome, found.sentence) == (
+        "not_enough_data",
+        "Not enough data: no request of version v9 in the window.",
+    )
 
 
 def test_a_regression_that_could_not_be_adjusted_says_that_traffic_may_explain_it() -> None:

@@ -84,7 +84,9 @@ def test_one_token_answers_pass_tpot() -> None:
 
 
 def test_request_at_the_limit_is_good() -> None:
-    assert goodput(judge(table([(False, 500.0, None, None, 9.0, 5)]), Slo(ttft_ms=500)), 1.0).good == 1
+    assert (
+        goodput(judge(table([(False, 500.0, None, None, 9.0, 5)]), Slo(ttft_ms=500)), 1.0).good == 1
+    )
 
 
 def test_slow_requests_that_come_in_runs_tell_less_than_as_many_alone() -> None:
@@ -113,30 +115,56 @@ def test_wilson_interval_is_the_published_one() -> None:
     assert wilson(0, 10)[0] == 0.0
 
 
-def with_headers(headers: dict[int, dict[str, str]], n: int = 100, **columns: Any) -> duckdb.DuckDBPyConnection:
+def with_headers(
+    headers: dict[int, dict[str, str]], n: int = 100, **columns: Any
+) -> duckdb.DuckDBPyConnection:
     """n requests, and on the root span of some of them captured headers {number of the request: {attribute: text}}."""
     con = store()
     insert(con, requests(n, **columns))
     for shape, (index, told) in enumerate(headers.items()):
         con.execute(
             """insert into shapes by name select $shape::int as shape, 1::ubigint as source_id, 2::utinyint as kind, 0::utinyint as status,
-               0::uinteger as flags, 0::utinyint as stage, 0::utinyint as role, $keys::varchar[] as keys""", {"shape": shape, "keys": list(told)})
+               0::uinteger as flags, 0::utinyint as stage, 0::utinyint as role, $keys::varchar[] as keys""",
+            {"shape": shape, "keys": list(told)},
+        )
         con.execute(
             """insert into spans by name select $shape as seq, 1::ubigint as trace_hi, $lo::ubigint as trace_lo, 1::ubigint as span_id, 0::ubigint as parent_id,
                $start as start_ns, 1 as duration_ns, 'POST' as name, $shape::int as shape, $values as attribute_values""",
-            {"shape": shape, "lo": index + 1, "start": T0_NS + index * 10**9, "values": "\x1f".join(told.values())})
+            {
+                "shape": shape,
+                "lo": index + 1,
+                "start": T0_NS + index * 10**9,
+                "values": "\x1f".join(told.values()),
+            },
+        )
     return con
 
 
 def test_a_limit_that_a_request_came_with_replaces_the_common_one() -> None:
     header = "http.request.header.x-slo-ttft-ms"
     con = with_headers(
-        {0: {header: "50", "other": "1"}, 1: {header: '["900"]'}, 2: {"x-slo-e2e-ms": "80"}, 3: {"http.request.header.x_slo_ttft_ms": "5"},
-         4: {header: "fast"}, 5: {header: "0"}, 6: {"x-slo-tpot-ms": "1e300"}, 7: {"x-slo-price-ms": "1"}},
-        prefill_ms=100.0, ttft_prefill_ms=100.0, decode_ms=50.0)
+        {
+            0: {header: "50", "other": "1"},
+            1: {header: '["900"]'},
+            2: {"x-slo-e2e-ms": "80"},
+            3: {"http.request.header.x_slo_ttft_ms": "5"},
+            4: {header: "fast"},
+            5: {header: "0"},
+            6: {"x-slo-tpot-ms": "1e300"},
+            7: {"x-slo-price-ms": "1"},
+        },
+        prefill_ms=100.0,
+        ttft_prefill_ms=100.0,
+        decode_ms=50.0,
+    )
     # The course over time and the burn rate judge by the same limits.
-    course, spent = series(con, Window(), Slo(ttft_ms=200.0), "ttft"), burn(con, Window(start=T0, end=at(100)), Slo(ttft_ms=200.0), at(100))
-    assert sum(point.requests * (1.0 - (point.goodput_ratio or 0.0)) for point in course.points) == pytest.approx(3.0)
+    course, spent = (
+        series(con, Window(), Slo(ttft_ms=200.0), "ttft"),
+        burn(con, Window(start=T0, end=at(100)), Slo(ttft_ms=200.0), at(100)),
+    )
+    assert sum(
+        point.requests * (1.0 - (point.goodput_ratio or 0.0)) for point in course.points
+    ) == pytest.approx(3.0)
     assert (course.own_limits, course.limit_ms, spent.pairs[0].bad) == (4, 200.0, 3)
     report = build(con, Window(), Slo(ttft_ms=200.0), with_findings=False)
     # 50 and 5 ms are missed by 100 ms, 900 ms is met, 80 ms end to end is missed by 150 ms; a text that is no number above 0 limits nothing.
@@ -144,5 +172,10 @@ def test_a_limit_that_a_request_came_with_replaces_the_common_one() -> None:
     assert (report.goodput.failed_by.ttft, report.goodput.failed_by.e2e) == (2, 1)
     assert report.goodput.own_limits == 4
     assert "4 judged by limits of their own (x-slo headers)" in " ".join(render(report).split())
-    common = build(with_headers({}, prefill_ms=100.0, ttft_prefill_ms=100.0, decode_ms=50.0), Window(), Slo(ttft_ms=200.0), with_findings=False)
+    common = build(
+        with_headers({}, prefill_ms=100.0, ttft_prefill_ms=100.0, decode_ms=50.0),
+        Window(),
+        Slo(ttft_ms=200.0),
+        with_findings=False,
+    )
     assert (common.goodput.good, common.goodput.own_limits) == (100, 0)

@@ -25,7 +25,9 @@ def test_every_successful_request_is_counted_in_its_own_cell() -> None:
         inside = (stored >= edges[row]) & (stored < edges[row + 1])
         assert sum(found.counts[row]) == inside.sum()
     columns = np.arange(500) // found.step_s
-    assert [sum(row[c] for row in found.counts) for c in range(len(found.counts[0]))] == np.bincount(columns).tolist()
+    assert [
+        sum(row[c] for row in found.counts) for c in range(len(found.counts[0]))
+    ] == np.bincount(columns).tolist()
 
 
 def test_usual_metrics_always_show_50_ms_to_30_s() -> None:

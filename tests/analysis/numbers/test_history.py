@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from overrun.analysis.numbers.history import ERROR_BOUND, bucket_quantile, history
 from overrun.analysis.numbers.request_list import ListError
 from overrun.analysis.numbers.window import Window
-from overrun.collector.lifecycle.rollups import MINUTE_NS, OPEN_NS, expire, roll_up, rolled_up_through
+from overrun.collector.lifecycle.rollups import (
+    MINUTE_NS,
+    OPEN_NS,
+    expire,
+    roll_up,
+    rolled_up_through,
+)
 from tests.analysis.builders import T0_NS, at, insert, requests, store
 
 RNG = np.random.default_rng(9)
@@ -22,7 +28,16 @@ GAMMA = 1.01 / 0.99
 def filled(n: int = 5_000, minutes: float = 300.0) -> tuple[duckdb.DuckDBPyConnection, np.ndarray]:
     con = store()
     e2e = RNG.lognormal(6.0, 1.2, n)
-    insert(con, requests(n, start_s=np.sort(RNG.uniform(0, minutes * 60.0, n)), prefill_ms=e2e, error=RNG.random(n) < 0.02, route=["/a", "/b"] * (n // 2)))
+    insert(
+        con,
+        requests(
+            n,
+            start_s=np.sort(RNG.uniform(0, minutes * 60.0, n)),
+            prefill_ms=e2e,
+            error=RNG.random(n) < 0.02,
+            route=["/a", "/b"] * (n // 2),
+        ),
+    )
     return con, e2e
 
 
@@ -33,7 +48,9 @@ def fold(con: duckdb.DuckDBPyConnection, now_ns: int) -> None:
 
 def test_percentiles_through_rollups_are_within_the_bound_of_the_exact_ones() -> None:
     con, _ = filled()
-    fold(con, T0_NS + 200 * MINUTE_NS + OPEN_NS)  # two thirds are folded, the rest is read from the requests
+    fold(
+        con, T0_NS + 200 * MINUTE_NS + OPEN_NS
+    )  # two thirds are folded, the rest is read from the requests
     found = history(con, Window(), "e2e")
     exact = con.sql("select e2e_ms from v_requests where status = 'ok'").pl()["e2e_ms"].to_numpy()
     assert found.n == len(exact)
@@ -42,8 +59,14 @@ def test_percentiles_through_rollups_are_within_the_bound_of_the_exact_ones() ->
         assert value == pytest.approx(np.quantile(exact, p), rel=ERROR_BOUND + 1e-9)
     assert (found.requests, found.errors) == (5_000, 5_000 - len(exact))
     for point in found.points:
-        mine = con.sql("select e2e_ms from v_requests where status = 'ok' and start >= $a and start < $b",
-                       params={"a": point.start, "b": point.start + timedelta(seconds=found.step_s)}).pl()["e2e_ms"].to_numpy()
+        mine = (
+            con.sql(
+                "select e2e_ms from v_requests where status = 'ok' and start >= $a and start < $b",
+                params={"a": point.start, "b": point.start + timedelta(seconds=found.step_s)},
+            )
+            .pl()["e2e_ms"]
+            .to_numpy()
+        )
         assert point.n == len(mine)
         if point.p50 is not None:
             assert point.p50 == pytest.approx(np.quantile(mine, 0.5), rel=ERROR_BOUND + 1e-9)
@@ -55,14 +78,22 @@ def test_folding_changes_no_answer() -> None:
     fold(con, T0_NS + 10_000 * MINUTE_NS)
     folded = history(con, Window(route="/a"), "e2e")
     assert raw.reasons["rolled_up_until"]
-    assert ([p.p50 for p in folded.points], folded.p95, folded.requests) == ([p.p50 for p in raw.points], raw.p95, raw.requests)
+    assert ([p.p50 for p in folded.points], folded.p95, folded.requests) == (
+        [p.p50 for p in raw.points],
+        raw.p95,
+        raw.requests,
+    )
 
 
-def test_minutes_that_were_folded_one_by_one_become_one_piece_and_say_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_minutes_that_were_folded_one_by_one_become_one_piece_and_say_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     con, _ = filled(2_000, minutes=40.0)
     raw = history(con, Window(), "e2e")
     monkeypatch.setattr("overrun.collector.lifecycle.rollups.PACK_ROWS", 600)
-    con.execute(f"attach '{tmp_path / 'file.db'}' as file")  # row groups are what a checkpoint of a file leaves
+    con.execute(
+        f"attach '{tmp_path / 'file.db'}' as file"
+    )  # row groups are what a checkpoint of a file leaves
     con.execute("set global max_vacuum_tasks = 0")
     con.execute("copy from database memory to file")
     con.execute("use file")
@@ -70,12 +101,22 @@ def test_minutes_that_were_folded_one_by_one_become_one_piece_and_say_the_same(m
     for minute in range(42):
         fold(con, T0_NS + minute * MINUTE_NS + OPEN_NS)
         con.execute("checkpoint file")
-        pieces.append(con.sql("select count(distinct row_group_id) from pragma_storage_info('rollups')").fetchall()[0][0])
+        pieces.append(
+            con.sql(
+                "select count(distinct row_group_id) from pragma_storage_info('rollups')"
+            ).fetchall()[0][0]
+        )
     assert pieces[:5] == [0, 1, 2, 3, 4]
     assert max(pieces) < 20  # once they are enough they are one
     folded = history(con, Window(), "e2e")
-    assert ([p.p50 for p in folded.points], folded.p99, folded.requests) == ([p.p50 for p in raw.points], raw.p99, raw.requests)
-    assert con.sql("select count(*), count(distinct minute_ns) from rollup_counts").fetchall() == [(80, 40)]  # two routes
+    assert ([p.p50 for p in folded.points], folded.p99, folded.requests) == (
+        [p.p50 for p in raw.points],
+        raw.p99,
+        raw.requests,
+    )
+    assert con.sql("select count(*), count(distinct minute_ns) from rollup_counts").fetchall() == [
+        (80, 40)
+    ]  # two routes
 
 
 def test_history_outlives_its_requests_until_its_own_retention() -> None:
@@ -96,12 +137,23 @@ def test_a_minute_is_folded_once_and_open_ones_are_left() -> None:
     fold(con, now)
     assert rolled_up_through(con) == T0_NS + 100 * MINUTE_NS
     folded = con.sql("select sum(requests) from rollup_counts").fetchall()[0][0]
-    assert folded == con.sql(f"select count(*) from requests where start_ns < {now - OPEN_NS - 30 * 10**9}").fetchall()[0][0]
+    assert (
+        folded
+        == con.sql(
+            f"select count(*) from requests where start_ns < {now - OPEN_NS - 30 * 10**9}"
+        ).fetchall()[0][0]
+    )
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=60), st.floats(0.0, 1.0), st.integers(0, 1_000))
-def test_buckets_keep_the_bound_whatever_the_values_and_however_they_are_merged(values: list[float], p: float, seed: int) -> None:
+@given(
+    st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=60),
+    st.floats(0.0, 1.0),
+    st.integers(0, 1_000),
+)
+def test_buckets_keep_the_bound_whatever_the_values_and_however_they_are_merged(
+    values: list[float], p: float, seed: int
+) -> None:
     buckets = np.ceil(np.log(values) / np.log(GAMMA)).astype(int)
     shuffled = np.random.default_rng(seed).permutation(buckets)
     parts = np.array_split(shuffled, 3)

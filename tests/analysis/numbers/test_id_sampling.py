@@ -22,7 +22,12 @@ def signed(value: int) -> int:
 
 
 def folded(trace: int) -> int:
-    return (trace >> 96) ^ (trace >> 64 & 0xFFFFFFFF) ^ (trace >> 32 & 0xFFFFFFFF) ^ (trace & 0xFFFFFFFF)
+    return (
+        (trace >> 96)
+        ^ (trace >> 64 & 0xFFFFFFFF)
+        ^ (trace >> 32 & 0xFFFFFFFF)
+        ^ (trace & 0xFFFFFFFF)
+    )
 
 
 KEPT: dict[str, Callable[[int], bool]] = {
@@ -45,20 +50,39 @@ def ids(n: int, keep: Callable[[int], bool], seed: int = 3) -> list[int]:
 
 @pytest.mark.parametrize("sdk", KEPT)
 def test_each_sampler_by_id_is_told_with_its_share(sdk: str) -> None:
-    assert share_kept([f"{one:032x}" for one in ids(1_000, KEPT[sdk])]) == pytest.approx(SHARE, rel=0.02)
-    assert share_kept([f"{one:032x}" for one in ids(60, KEPT[sdk])]) == pytest.approx(SHARE, rel=0.1)
+    assert share_kept([f"{one:032x}" for one in ids(1_000, KEPT[sdk])]) == pytest.approx(
+        SHARE, rel=0.02
+    )
+    assert share_kept([f"{one:032x}" for one in ids(60, KEPT[sdk])]) == pytest.approx(
+        SHARE, rel=0.1
+    )
 
 
-@pytest.mark.parametrize(("name", "made"), [
-    ("random", ids(2_000, lambda trace: True)),
-    ("a tail sampler's", ids(2_000, lambda trace: trace % 7 == 0)),
-    ("63 random bits", [one % 2**63 for one in ids(2_000, lambda trace: True)]),
-    ("53 random bits", [one % 2**53 for one in ids(2_000, lambda trace: True)]),
-    ("a counter's", list(range(1, 2_001))),
-    ("a clock's in the upper half", [(0x6925_0000 + k << 96) + one % 2**96 for k, one in enumerate(ids(2_000, lambda trace: True))]),
-    ("of version 7", [one % 2**62 | 1 << 63 | 0x0192_F000_0000_7000 << 64 for one in ids(2_000, lambda trace: True)]),
-    ("too few", ids(49, KEPT["Python"])),
-])
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("random", ids(2_000, lambda trace: True)),
+        ("a tail sampler's", ids(2_000, lambda trace: trace % 7 == 0)),
+        ("63 random bits", [one % 2**63 for one in ids(2_000, lambda trace: True)]),
+        ("53 random bits", [one % 2**53 for one in ids(2_000, lambda trace: True)]),
+        ("a counter's", list(range(1, 2_001))),
+        (
+            "a clock's in the upper half",
+            [
+                (0x6925_0000 + k << 96) + one % 2**96
+                for k, one in enumerate(ids(2_000, lambda trace: True))
+            ],
+        ),
+        (
+            "of version 7",
+            [
+                one % 2**62 | 1 << 63 | 0x0192_F000_0000_7000 << 64
+                for one in ids(2_000, lambda trace: True)
+            ],
+        ),
+        ("too few", ids(49, KEPT["Python"])),
+    ],
+)
 def test_ids_that_nobody_chose_tell_nothing(name: str, made: list[int]) -> None:
     assert share_kept([f"{one:032x}" for one in made]) is None, name
 
@@ -67,7 +91,9 @@ def test_a_window_is_weighed_by_what_its_ids_tell() -> None:
     n = 400
     chosen = ids(n, KEPT["Python"])
     frame = requests(n, prefill_ms=np.where(np.arange(n) % 50 == 0, 3_000.0, 300.0)).with_columns(
-        trace_hi=pl.Series([one >> 64 for one in chosen], dtype=pl.UInt64), trace_lo=pl.Series([one % 2**64 for one in chosen], dtype=pl.UInt64))
+        trace_hi=pl.Series([one >> 64 for one in chosen], dtype=pl.UInt64),
+        trace_lo=pl.Series([one % 2**64 for one in chosen], dtype=pl.UInt64),
+    )
     con = store()
     con.register("frame", frame)
     con.execute("insert into requests by name select * from frame")

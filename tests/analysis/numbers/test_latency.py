@@ -8,32 +8,55 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from overrun.analysis.numbers.latency import MIN_N, _binomial_cdf, binomial_tail, latency, min_n, percentiles, quantile, quantile_interval, sorted_quantile
+from overrun.analysis.numbers.latency import (
+    MIN_N,
+    _binomial_cdf,
+    binomial_tail,
+    latency,
+    min_n,
+    percentiles,
+    quantile,
+    quantile_interval,
+    sorted_quantile,
+)
 from tests.analysis.builders import frame_of, requests
 
-SAMPLES = hnp.arrays(np.float64, st.integers(1, 400), elements=st.floats(0, 1e7, allow_subnormal=False))
+SAMPLES = hnp.arrays(
+    np.float64, st.integers(1, 400), elements=st.floats(0, 1e7, allow_subnormal=False)
+)
 
 
 @given(SAMPLES, st.floats(0.0, 1.0))
 def test_quantile_is_numpys(values: np.ndarray, p: float) -> None:
-    assert sorted_quantile(np.sort(values), p) == pytest.approx(float(np.quantile(values, p)), rel=1e-12, abs=1e-12)
+    assert sorted_quantile(np.sort(values), p) == pytest.approx(
+        float(np.quantile(values, p)), rel=1e-12, abs=1e-12
+    )
     assert quantile(values, p) == sorted_quantile(np.sort(values), p)
 
 
 @pytest.mark.parametrize(
-    "values", [np.full(400, 7.0), np.arange(400.0), np.arange(400.0)[::-1], np.r_[np.zeros(380), np.full(20, 9e6)]]
+    "values",
+    [
+        np.full(400, 7.0),
+        np.arange(400.0),
+        np.arange(400.0)[::-1],
+        np.r_[np.zeros(380), np.full(20, 9e6)],
+    ],
 )
 def test_hostile_shapes_agree_with_numpy(values: np.ndarray) -> None:
     stats = percentiles(values)
     expected = np.percentile(values, [50, 75, 90, 95, 99])
-    assert [stats.p50, stats.p75, stats.p90, stats.p95, stats.p99] == pytest.approx(expected.tolist())
+    assert [stats.p50, stats.p75, stats.p90, stats.p95, stats.p99] == pytest.approx(
+        expected.tolist()
+    )
     assert stats.max == values.max()
     assert stats.p99_interval is not None
     assert stats.p99_interval[0] <= stats.p99_interval[1] <= stats.max
 
 
 @pytest.mark.parametrize(
-    ("name", "n"), [("p50", 6), ("p75", 11), ("p90", 29), ("p95", 59), ("p99", 299), ("p99_9", 2995)]
+    ("name", "n"),
+    [("p50", 6), ("p75", 11), ("p90", 29), ("p95", 59), ("p99", 299), ("p99_9", 2995)],
 )
 def test_percentile_below_its_least_n_is_null_with_the_reason(name: str, n: int) -> None:
     enough, few = percentiles(np.arange(float(n))), percentiles(np.arange(float(n - 1)))
@@ -43,7 +66,9 @@ def test_percentile_below_its_least_n_is_null_with_the_reason(name: str, n: int)
     assert few.max == n - 2
 
 
-@pytest.mark.parametrize(("name", "n"), [("p50_interval", 6), ("p95_interval", 72), ("p99_interval", 368)])
+@pytest.mark.parametrize(
+    ("name", "n"), [("p50_interval", 6), ("p95_interval", 72), ("p99_interval", 368)]
+)
 def test_interval_below_its_least_n_is_null_with_the_reason(name: str, n: int) -> None:
     assert getattr(percentiles(np.arange(float(n))), name) is not None
     few = percentiles(np.arange(float(n - 1)))
@@ -71,7 +96,9 @@ def test_no_sample_is_null_with_the_reason_everywhere() -> None:
     assert stats.reasons["p95"] == stats.reasons["max"] == "no chunk events"
 
 
-@pytest.mark.parametrize(("n", "p"), [(6, 0.5), (101, 0.5), (72, 0.95), (200, 0.95), (368, 0.99), (1000, 0.99)])
+@pytest.mark.parametrize(
+    ("n", "p"), [(6, 0.5), (101, 0.5), (72, 0.95), (200, 0.95), (368, 0.99), (1000, 0.99)]
+)
 def test_interval_covers_the_true_quantile_95_times_in_100(n: int, p: float) -> None:
     """Simulation error at 8,000 draws is +-0.5 points (two standard errors)."""
     rng = np.random.default_rng(n)
@@ -87,7 +114,9 @@ def test_interval_is_none_where_no_order_statistic_lies_outside() -> None:
     assert quantile_interval(np.arange(71.0), 0.95) is None
 
 
-@pytest.mark.parametrize(("n", "p"), [(20, 0.05), (300, 0.01), (900, 0.1), (900, 0.5), (7, 0.0), (7, 1.0)])
+@pytest.mark.parametrize(
+    ("n", "p"), [(20, 0.05), (300, 0.01), (900, 0.1), (900, 0.5), (7, 0.0), (7, 1.0)]
+)
 def test_the_tail_of_a_binomial_is_the_sum_of_its_terms(n: int, p: float) -> None:
     for k in (-1, 0, 1, 3, n // 10, n // 2, n, n + 1):
         terms = [math.comb(n, i) * p**i * (1.0 - p) ** (n - i) for i in range(max(k, 0), n + 1)]
@@ -108,7 +137,9 @@ def test_only_successful_requests_count() -> None:
 
 def test_source_of_ttft_says_who_measured() -> None:
     one = frame_of(requests(10, ttft_prefill_ms=10.0, prefill_ms=10.0, ttft_source=3))
-    two = frame_of(requests(10, ttft_prefill_ms=10.0, prefill_ms=10.0, ttft_source=[1] * 6 + [3] * 4))
+    two = frame_of(
+        requests(10, ttft_prefill_ms=10.0, prefill_ms=10.0, ttft_source=[1] * 6 + [3] * 4)
+    )
     assert latency(one.rows).ttft_ms.source == "engine"
     assert latency(two.rows).ttft_ms.source == "attribute 60 %, engine 40 %"
     assert latency(one.rows).itl_ms.source is None

@@ -24,11 +24,17 @@ def filled(**columns: object) -> duckdb.DuckDBPyConnection:
 
 def test_a_point_holds_the_percentiles_of_its_own_requests() -> None:
     found = series(filled(), Window(start=T0, end=at(600)), SLO, "e2e")
-    assert found.step_s == 60  # 1 request/s: 89 requests a step would take 120 s, but ten points are wanted
+    assert (
+        found.step_s == 60
+    )  # 1 request/s: 89 requests a step would take 120 s, but ten points are wanted
     assert [point.n for point in found.points] == [60] * 10
     values = np.arange(60) + 0.5
     first = found.points[0]
-    assert (first.p50, first.p95, first.p99) == (np.quantile(values, 0.5), pytest.approx(np.quantile(values, 0.95)), None)
+    assert (first.p50, first.p95, first.p99) == (
+        np.quantile(values, 0.5),
+        pytest.approx(np.quantile(values, 0.95)),
+        None,
+    )
     assert found.n == 600
     assert found.limit_ms == 1000.0
 
@@ -37,13 +43,20 @@ def test_percentiles_are_null_below_their_sample_size() -> None:
     con = store()
     insert(con, requests(5, every_s=1.0, other_ms=10))
     found = series(con, Window(start=T0, end=at(3600)), SLO, "e2e")
-    assert [point.p50 for point in found.points if point.n] == [None] * sum(1 for point in found.points if point.n)
+    assert [point.p50 for point in found.points if point.n] == [None] * sum(
+        1 for point in found.points if point.n
+    )
     assert found.min_n == {"p50": 6, "p95": 59, "p99": 299}
 
 
 def test_errors_and_goodput_are_per_step_and_failed_requests_have_no_latency() -> None:
     con = store()
-    insert(con, requests(120, every_s=1.0, other_ms=10.0, ttft_other_ms=5.0, error=[i < 60 for i in range(120)]))
+    insert(
+        con,
+        requests(
+            120, every_s=1.0, other_ms=10.0, ttft_other_ms=5.0, error=[i < 60 for i in range(120)]
+        ),
+    )
     found = series(con, Window(start=T0, end=at(120)), SLO, "ttft")
     assert sum(point.errors for point in found.points) == 60
     assert sum(point.n for point in found.points) == 60
@@ -96,8 +109,17 @@ def test_it_survives_the_wire() -> None:
 
 def test_sampled_requests_count_for_those_that_they_stand_for() -> None:
     con = store()
-    fast = requests(60, every_s=1.0, other_ms=10.0, ttft_other_ms=5.0, sampling="th:e6666666666668", sample_weight=10.0)
-    slow = requests(60, every_s=1.0, other_ms=2000.0, ttft_other_ms=5.0, sampling="th:0", sample_weight=1.0)
+    fast = requests(
+        60,
+        every_s=1.0,
+        other_ms=10.0,
+        ttft_other_ms=5.0,
+        sampling="th:e6666666666668",
+        sample_weight=10.0,
+    )
+    slow = requests(
+        60, every_s=1.0, other_ms=2000.0, ttft_other_ms=5.0, sampling="th:0", sample_weight=1.0
+    )
     insert(con, fast, slow)
     found = series(con, Window(start=T0, end=at(60)), SLO, "e2e")
     assert found.reasons == {}
@@ -108,8 +130,12 @@ def test_sampled_requests_count_for_those_that_they_stand_for() -> None:
 
 def test_of_a_biased_selection_only_the_counts_are_shown() -> None:
     con = store()
-    insert(con, requests(600, every_s=1.0, other_ms=2000.0, ttft_other_ms=5.0, sampling="tail:latency"))
+    insert(
+        con, requests(600, every_s=1.0, other_ms=2000.0, ttft_other_ms=5.0, sampling="tail:latency")
+    )
     found = series(con, Window(start=T0, end=at(600)), SLO, "e2e")
-    assert {(point.p50, point.p95, point.goodput_ratio) for point in found.points} == {(None, None, None)}
+    assert {(point.p50, point.p95, point.goodput_ratio) for point in found.points} == {
+        (None, None, None)
+    }
     assert sum(point.requests for point in found.points) == 600
     assert "chooses by what happened" in found.reasons["p95"]

@@ -27,13 +27,24 @@ from overrun.analysis.numbers.window import (
 )
 from overrun.analysis.words.errors import WindowError
 from overrun.collector.normalise.stages import ROLE
-from tests.analysis.builders import at, frame_of, gauge, insert, insert_spans, requests, spans_of, store, vllm_gauges
+from tests.analysis.builders import (
+    at,
+    frame_of,
+    gauge,
+    insert,
+    insert_spans,
+    requests,
+    spans_of,
+    store,
+    vllm_gauges,
+)
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90s", 90), ("15m", 900), ("1h30m", 5400), ("7d", 604_800), ("1.5h", 5400), ("250ms", 0.25)]
+    ("text", "seconds"),
+    [("90s", 90), ("15m", 900), ("1h30m", 5400), ("7d", 604_800), ("1.5h", 5400), ("250ms", 0.25)],
 )
 def test_duration_is_a_sum_of_numbers_with_units(text: str, seconds: float) -> None:
     assert parse_duration(text) == timedelta(seconds=seconds)
@@ -47,13 +58,25 @@ def test_other_durations_are_refused_with_an_example(text: str) -> None:
 
 def test_time_is_rfc_3339_with_its_zone_or_relative_to_now() -> None:
     assert parse_time("2026-11-20T11:00:00+01:00", NOW) == datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
-    assert parse_time("2026-11-20t10:00:00.5z", NOW) == datetime(2026, 11, 20, 10, 0, 0, 500_000, tzinfo=UTC)
+    assert parse_time("2026-11-20t10:00:00.5z", NOW) == datetime(
+        2026, 11, 20, 10, 0, 0, 500_000, tzinfo=UTC
+    )
     assert parse_time("-2h", NOW) == NOW - timedelta(hours=2)
     assert parse_time("now", NOW) == NOW
 
 
-@pytest.mark.parametrize("text", ["2026-11-20T10:00:00", "yesterday", "2026-13-01T00:00:00Z", "-5", "2026-11-20",
-                                  "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-20T10:00:00",
+        "yesterday",
+        "2026-13-01T00:00:00Z",
+        "-5",
+        "2026-11-20",
+        "0001-01-01T00:00:00Z",
+        "9999-12-31T23:59:59Z",
+    ],
+)
 def test_time_without_zone_or_meaning_is_refused(text: str) -> None:
     with pytest.raises(WindowError, match=r"2026-11-20T10:00:00Z|90s"):
         parse_time(text, NOW)
@@ -77,7 +100,9 @@ def test_any_range_text_gives_a_range_or_its_own_error(text: str) -> None:
 
 
 def test_flags_become_a_window() -> None:
-    assert make_window(now=NOW, since="1h", service="s") == Window(NOW - timedelta(hours=1), NOW, "auto", "s")
+    assert make_window(now=NOW, since="1h", service="s") == Window(
+        NOW - timedelta(hours=1), NOW, "auto", "s"
+    )
     ranged = make_window(now=NOW, from_="-3h", to="-2h", baseline="-4h..-3h")
     assert ranged.baseline == (NOW - timedelta(hours=4), NOW - timedelta(hours=3))
     with pytest.raises(WindowError, match="together"):
@@ -88,7 +113,11 @@ def test_flags_become_a_window() -> None:
 
 def test_request_belongs_to_the_window_in_which_it_starts() -> None:
     frame = frame_of(requests(10, every_s=1.0, prefill_ms=5000.0), start=at(2), end=at(5))
-    assert (frame.rows["start_us"] - frame.rows["start_us"].min()).to_list() == [0, 1_000_000, 2_000_000]
+    assert (frame.rows["start_us"] - frame.rows["start_us"].min()).to_list() == [
+        0,
+        1_000_000,
+        2_000_000,
+    ]
     assert frame.seconds == 3.0
 
 
@@ -104,12 +133,16 @@ def test_incomplete_requests_are_counted_and_left_out() -> None:
 
 def test_batch_and_eval_work_is_asked_for_by_name() -> None:
     rows = requests(6, workload=["chat", "batch", "eval", None, "batch", "rag"], prefill_ms=1.0)
-    counts = {name: frame_of(rows, workload=name).rows.height for name in (None, "batch", "chat", "all")}
+    counts = {
+        name: frame_of(rows, workload=name).rows.height for name in (None, "batch", "chat", "all")
+    }
     assert counts == {None: 3, "batch": 2, "chat": 2, "all": 6}
 
 
 def test_filters_select_their_column() -> None:
-    rows = requests(4, service=["a", "a", "b", "b"], model=["m", "n", "m", "n"], route=["/x", None, "/x", "/x"])
+    rows = requests(
+        4, service=["a", "a", "b", "b"], model=["m", "n", "m", "n"], route=["/x", None, "/x", "/x"]
+    )
     assert frame_of(rows, service="a").rows.height == 2
     assert frame_of(rows, service="b", model="n").rows.height == 1
     assert frame_of(rows, route="/x").rows.height == 3
@@ -146,12 +179,19 @@ def test_model_calls_and_spans_are_read_through_their_views() -> None:
 
 def test_columns_left_out_can_be_read_later_for_the_same_rows() -> None:
     con = store()
-    insert(con, requests(40, complete=[index % 3 > 0 for index in range(40)], tool_calls=list(range(40))))
+    insert(
+        con,
+        requests(40, complete=[index % 3 > 0 for index in range(40)], tool_calls=list(range(40))),
+    )
     con.begin()
     whole, narrow = load(con, Window()), load(con, Window(), without=("tool_calls", "trace_key"))
     assert "tool_calls" not in narrow.rows.columns
     assert narrow.having(["e2e_ms"]) is narrow
-    assert narrow.having(["tool_calls", "trace_key"]).rows.select(whole.rows.columns).equals(whole.rows)
+    assert (
+        narrow.having(["tool_calls", "trace_key"])
+        .rows.select(whole.rows.columns)
+        .equals(whole.rows)
+    )
 
 
 def test_what_is_not_asked_for_is_not_read() -> None:
@@ -171,10 +211,22 @@ def test_the_evidence_of_some_traces_and_times_is_what_the_view_of_all_spans_say
     con = store()
     frame = requests(40, tool_ms=50.0)
     insert(con, frame)
-    tool = {"x": [f"a{i}" for i in range(40)], "gen_ai.tool.name": [f"tool {i}" for i in range(40)], "input.value": ["len 3"] * 40}
-    region = {"net.peer.region": ["west"] * 40, "cloud.region": ["east"] * 40, "server.region": ["north"] * 40}
-    insert_spans(con, spans_of(frame, "call", "tool", 0.0, 50.0, attributes=tool), spans_of(frame, "GET", "tool", 5.0, 9.0, span_id=3, attributes=region),
-                 spans_of(frame, "plain", "tool", 7.0, 9.0, span_id=4, parent_id=0))
+    tool = {
+        "x": [f"a{i}" for i in range(40)],
+        "gen_ai.tool.name": [f"tool {i}" for i in range(40)],
+        "input.value": ["len 3"] * 40,
+    }
+    region = {
+        "net.peer.region": ["west"] * 40,
+        "cloud.region": ["east"] * 40,
+        "server.region": ["north"] * 40,
+    }
+    insert_spans(
+        con,
+        spans_of(frame, "call", "tool", 0.0, 50.0, attributes=tool),
+        spans_of(frame, "GET", "tool", 5.0, 9.0, span_id=3, attributes=region),
+        spans_of(frame, "plain", "tool", 7.0, 9.0, span_id=4, parent_id=0),
+    )
     keys = load(con, Window()).rows["trace_key"]
     told = """select trace_key, name, attributes['gen_ai.tool.name'] as tool, attributes['input.value'] as arguments,
         attributes['cloud.region'] as region, attributes['server.region'] as peer_region, parent_span_id is null as root
@@ -183,7 +235,10 @@ def test_the_evidence_of_some_traces_and_times_is_what_the_view_of_all_spans_say
     whole = load_evidence_spans(con, at(10), at(30), at(0), 40)
     assert every.height == 60
     assert whole.select(every.columns).equals(every)
-    assert (whole["start_s"].min(), whole["start_s"].max()) == (pytest.approx(10.0), pytest.approx(29.007))
+    assert (whole["start_s"].min(), whole["start_s"].max()) == (
+        pytest.approx(10.0),
+        pytest.approx(29.007),
+    )
     some = load_evidence_spans(con, at(10), at(30), at(0), 40, traces=keys[5:15])
     assert some.equals(whole.filter(pl.col("trace_key").is_in(keys[5:15].implode())))
     assert load_evidence_spans(con, at(10), at(30), at(0), 40, traces=keys[:0]).is_empty()
@@ -195,8 +250,11 @@ def test_only_model_calls_with_a_hash_of_their_prompt_are_prompts() -> None:
     insert(con, frame)
     hashes = {"gen_ai.prompt.hash": [f"h{i % 3}" for i in range(10)]}
     assert load_evidence_prompts(con, at(0), at(10), at(0), 10).is_empty()
-    insert_spans(con, spans_of(frame, "chat", "decode", 1.0, 50.0, role=ROLE["llm"], attributes=hashes),
-                 spans_of(frame, "step", "other", 0.0, 60.0, span_id=3, attributes=hashes))
+    insert_spans(
+        con,
+        spans_of(frame, "chat", "decode", 1.0, 50.0, role=ROLE["llm"], attributes=hashes),
+        spans_of(frame, "step", "other", 0.0, 60.0, span_id=3, attributes=hashes),
+    )
     found = load_evidence_prompts(con, at(0), at(10), at(0), 10)
     assert found["prompt_hash"].to_list() == hashes["gen_ai.prompt.hash"]
     assert found["duration_ms"].unique().to_list() == [50.0]
@@ -222,16 +280,24 @@ def test_rows_are_put_into_the_order_in_which_they_are_stored(keys: list[int]) -
     assert found.rows() == [(key, f"n{key}") for key in sorted(keys)]
 
 
-def test_texts_that_are_read_once_for_each_kind_are_those_of_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_that_are_read_once_for_each_kind_are_those_of_their_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     con = store()
-    few = requests(400, route=[None if index % 7 == 0 else f"/r{index % 3}" for index in range(400)], tenant=[f"t{index % 5}" for index in range(400)],
-                   error_type=["TimeoutError" if index % 11 == 0 else None for index in range(400)])
+    few = requests(
+        400,
+        route=[None if index % 7 == 0 else f"/r{index % 3}" for index in range(400)],
+        tenant=[f"t{index % 5}" for index in range(400)],
+        error_type=["TimeoutError" if index % 11 == 0 else None for index in range(400)],
+    )
     insert(con, few)
     as_they_are = load(con, Window(), expected=400).rows
     monkeypatch.setattr(window, "MANY", 400)
     assert load(con, Window(), expected=400).rows.equals(as_they_are)
     con = store()
-    insert(con, requests(400, tenant=[f"user-{index}" for index in range(400)]))  # every user a tenant
+    insert(
+        con, requests(400, tenant=[f"user-{index}" for index in range(400)])
+    )  # every user a tenant
     found = load(con, Window(), expected=400).rows
     assert found["tenant"].to_list() == [f"user-{index}" for index in range(400)]
     assert found.equals(load(con, Window()).rows)

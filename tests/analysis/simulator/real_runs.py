@@ -20,9 +20,22 @@ SETTINGS = {
 def real(name: str) -> tuple[Facts, IntArray, IntArray]:
     """The run's facts, and the rows that ended in its first and its second half."""
     run = pl.read_parquet(DATA / f"vllm_{name}.parquet")
-    ttft, e2e, queue = (run[column].to_numpy() * 1000.0 for column in ("ttft_s", "e2e_s", "queue_s"))
-    made = calls(run.height, start_s=run["arrival_s"].to_numpy(), ttft_ms=ttft, e2e_ms=e2e, ttft_engine_ms=ttft, engine_e2e_ms=e2e, queue_ms=queue,
-                 prefill_ms=ttft - queue, decode_ms=e2e - ttft, input_tokens=run["input_tokens"].to_numpy(), output_tokens=run["output_tokens"].to_numpy())
+    ttft, e2e, queue = (
+        run[column].to_numpy() * 1000.0 for column in ("ttft_s", "e2e_s", "queue_s")
+    )
+    made = calls(
+        run.height,
+        start_s=run["arrival_s"].to_numpy(),
+        ttft_ms=ttft,
+        e2e_ms=e2e,
+        ttft_engine_ms=ttft,
+        engine_e2e_ms=e2e,
+        queue_ms=queue,
+        prefill_ms=ttft - queue,
+        decode_ms=e2e - ttft,
+        input_tokens=run["input_tokens"].to_numpy(),
+        output_tokens=run["output_tokens"].to_numpy(),
+    )
     ended = (run["arrival_s"] + run["e2e_s"]).to_numpy()
     early = ended <= np.median(ended)
     return facts_of(made, percentile=95.0), np.flatnonzero(early), np.flatnonzero(~early)

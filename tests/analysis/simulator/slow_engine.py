@@ -30,8 +30,15 @@ class _Sequence:
 def run(calls: Calls, setup: Setup, costs: Costs) -> tuple[list[float], list[float], int]:
     """Return (first token, end) of every call in seconds, and how often one was preempted."""
     coming = [
-        _Sequence(i, float(calls.arrival_s[i]), int(calls.prompt_tokens[i]), int(calls.cached_tokens[i]), int(calls.output_tokens[i]))
-        for i in range(len(calls))]
+        _Sequence(
+            i,
+            float(calls.arrival_s[i]),
+            int(calls.prompt_tokens[i]),
+            int(calls.cached_tokens[i]),
+            int(calls.output_tokens[i]),
+        )
+        for i in range(len(calls))
+    ]
     coming.sort(key=lambda s: s.arrival)
     done: list[_Sequence] = []
     waiting: list[_Sequence] = []
@@ -49,10 +56,16 @@ def run(calls: Calls, setup: Setup, costs: Costs) -> tuple[list[float], list[flo
 
         def growth() -> int:
             room = max(0, setup.token_budget - (0 if setup.prefill_first else len(decoding)))
-            return len(decoding) + (0 if setup.reserve == WHOLE else min(room, sum(s.to_read for s in reading)))
+            return len(decoding) + (
+                0 if setup.reserve == WHOLE else min(room, sum(s.to_read for s in reading))
+            )
 
         full = False
-        while len(reading) + len(decoding) > 1 and used() + growth() + setup.block / 2 * (len(reading) + len(decoding)) > setup.kv_tokens:
+        while (
+            len(reading) + len(decoding) > 1
+            and used() + growth() + setup.block / 2 * (len(reading) + len(decoding))
+            > setup.kv_tokens
+        ):
             newest = max([*reading, *decoding], key=lambda s: s.number)
             if not setup.resumes:
                 newest.read = 0
@@ -71,15 +84,29 @@ def run(calls: Calls, setup: Setup, costs: Costs) -> tuple[list[float], list[flo
                 chunks.append((sequence, chunk))
                 budget -= chunk
                 sequence.held += 0 if setup.reserve == WHOLE else chunk
-        while not full and waiting and budget > 0 and len(reading) + len(decoding) < setup.max_sequences:
+        while (
+            not full
+            and waiting
+            and budget > 0
+            and len(reading) + len(decoding) < setup.max_sequences
+        ):
             sequence, taken = waiting[0], len(reading) + len(decoding)
             if setup.resumes and sequence.preempted:
                 # What others have written since lies over the end of what it had computed; one token is computed anew at least.
-                sequence.read = min(max(0, sequence.read - (written - sequence.dropped)), sequence.prompt - sequence.cached - 1)
+                sequence.read = min(
+                    max(0, sequence.read - (written - sequence.dropped)),
+                    sequence.prompt - sequence.cached - 1,
+                )
                 sequence.dropped = written
             chunk = sequence.to_read if setup.prefill_first else min(sequence.to_read, budget)
             found, all_of_it = sequence.read + chunk, sequence.read + sequence.to_read
-            if taken and used() + (found if setup.reserve == CHUNK else all_of_it) + setup.block / 2 * (taken + 1) > setup.kv_tokens:
+            if (
+                taken
+                and used()
+                + (found if setup.reserve == CHUNK else all_of_it)
+                + setup.block / 2 * (taken + 1)
+                > setup.kv_tokens
+            ):
                 break
             if setup.prefill_first and chunks and sequence.to_read > budget:
                 break
@@ -93,9 +120,16 @@ def run(calls: Calls, setup: Setup, costs: Costs) -> tuple[list[float], list[flo
         tokens = sum(chunk for _, chunk in chunks)
         work = sum(chunk * (s.prompt - s.to_read + chunk / 2) for s, chunk in chunks)
         context = sum(s.prompt for s in batch)
-        compute, memory = costs.prefill_token * (tokens + len(batch)) + costs.attention * work, costs.step + costs.kv_token * context
+        compute, memory = (
+            costs.prefill_token * (tokens + len(batch)) + costs.attention * work,
+            costs.step + costs.kv_token * context,
+        )
         written += tokens + len(batch)
-        now += max(compute, memory) + costs.overlap * min(compute, memory) + costs.sequence * (len(batch) + len(reading))
+        now += (
+            max(compute, memory)
+            + costs.overlap * min(compute, memory)
+            + costs.sequence * (len(batch) + len(reading))
+        )
         for sequence, chunk in chunks:
             sequence.read += chunk
         for sequence in batch:

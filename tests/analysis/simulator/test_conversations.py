@@ -49,15 +49,30 @@ COSTS = Costs(1e-9, 0.0, 1e-9, 0.0, 0.0)
 def came(prompt: np.ndarray, cached: np.ndarray, session: np.ndarray = SESSION) -> Calls:
     """Calls on one replica that answers at once."""
     none = np.full(N, -1, dtype=np.int64)
-    calls = Calls(ARRIVED, none, prompt, cached, OUTPUT.astype(np.int64), np.zeros(N, dtype=np.int64), np.zeros(N, dtype=np.int64),
-                  np.ones(N, dtype=np.int64), np.ones(N), np.zeros(N, np.bool_), **apart(N))
+    calls = Calls(
+        ARRIVED,
+        none,
+        prompt,
+        cached,
+        OUTPUT.astype(np.int64),
+        np.zeros(N, dtype=np.int64),
+        np.zeros(N, dtype=np.int64),
+        np.ones(N, dtype=np.int64),
+        np.ones(N),
+        np.zeros(N, np.bool_),
+        **apart(N),
+    )
     return linked(calls, session.astype(np.int64), ARRIVED, ARRIVED, ARRIVED + 0.001)
 
 
 def hits(calls: Calls, setup: Setup) -> np.ndarray:
     """What calls find in such a cache."""
     found = simulate(calls, setup, COSTS).found
-    return np.where(calls.usual >= 0, np.clip(calls.cached_tokens + found - calls.usual, 0, calls.prompt_tokens - 1), calls.cached_tokens)
+    return np.where(
+        calls.usual >= 0,
+        np.clip(calls.cached_tokens + found - calls.usual, 0, calls.prompt_tokens - 1),
+        calls.cached_tokens,
+    )
 
 
 @pytest.mark.parametrize(("now", "other"), [(30_000, 60_000), (60_000, 30_000), (60_000, 120_000)])
@@ -82,7 +97,9 @@ def test_the_same_size_changes_nothing() -> None:
 
 def test_an_engine_that_holds_more_than_conversations_is_given_the_room_that_they_had() -> None:
     prompt, cached = played(30_000)
-    assert remembered(came(prompt, cached), Setup(kv_tokens=60_000), COSTS, EVERY)[1].cache_tokens == pytest.approx(30_000, rel=0.1)
+    assert remembered(came(prompt, cached), Setup(kv_tokens=60_000), COSTS, EVERY)[
+        1
+    ].cache_tokens == pytest.approx(30_000, rel=0.1)
 
 
 def test_shorter_prompts_push_out_less_of_the_others() -> None:
@@ -108,7 +125,9 @@ def test_calls_before_the_window_met_another_cache() -> None:
     (prompt, small), (_, large) = played(30_000), played(100_000)
     early = ARRIVED < 700.0
     calls = came(prompt, np.where(early, large, small))
-    assert remembered(calls, Setup(kv_tokens=100_000), COSTS, np.flatnonzero(~early))[1].cache_tokens == pytest.approx(30_000, rel=0.1)
+    assert remembered(calls, Setup(kv_tokens=100_000), COSTS, np.flatnonzero(~early))[
+        1
+    ].cache_tokens == pytest.approx(30_000, rel=0.1)
 
 
 def test_turns_that_find_nothing_where_they_were_kept_do_not_hide_the_cache() -> None:
@@ -117,7 +136,9 @@ def test_turns_that_find_nothing_where_they_were_kept_do_not_hide_the_cache() ->
     prompt, cached = played(room)
     anew = rng.random(N) < 0.3
     calls = replace(came(prompt, cached), pool_to=np.full(N, 2))
-    calls = replace(calls, cached_tokens=np.where(anew, np.minimum(cached, HEAD), cached), replica=SESSION % 2)
+    calls = replace(
+        calls, cached_tokens=np.where(anew, np.minimum(cached, HEAD), cached), replica=SESSION % 2
+    )
     known, setup = remembered(calls, Setup(replicas=2, kv_tokens=room), COSTS, EVERY)
     assert setup.cache_tokens == room
     assert (hits(known, setup) == calls.cached_tokens).all()
@@ -125,7 +146,9 @@ def test_turns_that_find_nothing_where_they_were_kept_do_not_hide_the_cache() ->
     for i in range(N):
         told, place = prompt[i] - HEAD - OWN[i], (SESSION[i], sent[i])
         truth[i] = 0 if anew[i] else min(left.get(place, 0), told)
-        left = {key: min(value, told) if key[0] == SESSION[i] else value for key, value in left.items()} | {place: prompt[i] + OUTPUT[i] - HEAD}
+        left = {
+            key: min(value, told) if key[0] == SESSION[i] else value for key, value in left.items()
+        } | {place: prompt[i] + OUTPUT[i] - HEAD}
     found = hits(replace(known, replica=sent), setup) - HEAD
     assert truth.mean() < 0.9 * (calls.cached_tokens - HEAD).mean()
     assert found.mean() == pytest.approx(truth.mean(), rel=0.05)
@@ -146,7 +169,12 @@ def sliding(finds: bool) -> Calls:
 
 def test_a_turn_that_lost_the_head_of_its_history_finds_nothing_in_any_cache() -> None:
     calls = sliding(False)
-    shorter = (calls.follows >= 0) & (calls.prompt_tokens < 2_000) & (calls.cached_tokens == HEAD) & (calls.prompt_tokens > 1_800)
+    shorter = (
+        (calls.follows >= 0)
+        & (calls.prompt_tokens < 2_000)
+        & (calls.cached_tokens == HEAD)
+        & (calls.prompt_tokens > 1_800)
+    )
     assert shorter.sum() > 300
     assert float((calls.reach[shorter] > 0).mean()) < 0.02
     assert float((sliding(True).reach[shorter] > 0).mean()) > 0.98
@@ -154,13 +182,28 @@ def test_a_turn_that_lost_the_head_of_its_history_finds_nothing_in_any_cache() -
 
 def test_hits_that_no_cache_explains_stay_as_they_were() -> None:
     prompt, cached = played(60_000)
-    assert remembered(came(prompt, cached, np.full(N, -1)), Setup(kv_tokens=60_000), COSTS, EVERY)[1].cache_tokens == 0
+    assert (
+        remembered(came(prompt, cached, np.full(N, -1)), Setup(kv_tokens=60_000), COSTS, EVERY)[
+            1
+        ].cache_tokens
+        == 0
+    )
     # As many hits, of any turns.
     calls = came(prompt, cached)
-    mixed = replace(calls, cached_tokens=np.where(RNG.random(N) < 0.5, calls.head, calls.head + calls.reach))
+    mixed = replace(
+        calls, cached_tokens=np.where(RNG.random(N) < 0.5, calls.head, calls.head + calls.reach)
+    )
     assert remembered(mixed, Setup(kv_tokens=60_000), COSTS, EVERY)[1].cache_tokens == 0
     # None at all: a head that changes, not a cache that is too small.
-    assert remembered(replace(calls, cached_tokens=np.zeros(N, dtype=np.int64)), Setup(kv_tokens=60_000), COSTS, EVERY)[1].cache_tokens == 0
+    assert (
+        remembered(
+            replace(calls, cached_tokens=np.zeros(N, dtype=np.int64)),
+            Setup(kv_tokens=60_000),
+            COSTS,
+            EVERY,
+        )[1].cache_tokens
+        == 0
+    )
 
 
 def test_shorter_answers_leave_the_prompts_that_carry_them() -> None:
@@ -170,16 +213,24 @@ def test_shorter_answers_leave_the_prompts_that_carry_them() -> None:
     lost = (calls.output_tokens - capped.output_tokens)[calls.follows][young]
     assert (calls.prompt_tokens - capped.prompt_tokens)[young].tolist() == lost.tolist()
     # What is read anew stays.
-    assert ((capped.prompt_tokens - capped.cached_tokens) == (calls.prompt_tokens - calls.cached_tokens)).mean() > 0.95
+    assert (
+        (capped.prompt_tokens - capped.cached_tokens) == (calls.prompt_tokens - calls.cached_tokens)
+    ).mean() > 0.95
     # Prompts that grow by something else stay as they are.
     other = replace(calls, prompt_tokens=RNG.integers(500, 4_000, N))
-    assert (answered(other, np.minimum(other.output_tokens, 120)).prompt_tokens == other.prompt_tokens).all()
+    assert (
+        answered(other, np.minimum(other.output_tokens, 120)).prompt_tokens == other.prompt_tokens
+    ).all()
 
 
 def chain(n: int) -> Calls:
     """One conversation of so many turns."""
     every = came(*played(60_000))
-    return replace(every, **{name: getattr(every, name)[:n] for name in Calls.__slots__} | {"follows": np.arange(n) - 1})
+    return replace(
+        every,
+        **{name: getattr(every, name)[:n] for name in Calls.__slots__}
+        | {"follows": np.arange(n) - 1},
+    )
 
 
 def test_turns_that_waited_for_an_answer_come_in_their_own_time_when_that_is_there() -> None:
@@ -195,7 +246,9 @@ def test_turns_that_waited_for_an_answer_come_in_their_own_time_when_that_is_the
     at = meant(chain(n), np.zeros(n, dtype=np.int64), begun, begun + took, begun, begun + took).at_s
     assert (at <= begun + 1e-9).all()
     assert float(np.mean(begun - at)) == pytest.approx(float((begun - plan).mean()), rel=0.2)
-    assert meant(chain(n), np.zeros(n, dtype=np.int64), begun, begun + 0.1, begun, begun + 0.1).at_s.shape == (1, n)
+    assert meant(
+        chain(n), np.zeros(n, dtype=np.int64), begun, begun + 0.1, begun, begun + 0.1
+    ).at_s.shape == (1, n)
 
 
 def test_people_who_read_before_they_ask_come_sooner_after_a_sooner_answer() -> None:
@@ -209,5 +262,12 @@ def test_people_who_read_before_they_ask_come_sooner_after_a_sooner_answer() -> 
     assert own.at_s[0, -1] < 1.0
     # The same pauses between two beginnings tell nothing of answers.
     begun = np.concatenate([[0.0], np.cumsum(12.0 + pause)[:-1]])
-    at = meant(chain(n), np.zeros(n, dtype=np.int64), begun, begun + np.minimum(took, 11.0), begun, begun + np.minimum(took, 11.0)).at_s
+    at = meant(
+        chain(n),
+        np.zeros(n, dtype=np.int64),
+        begun,
+        begun + np.minimum(took, 11.0),
+        begun,
+        begun + np.minimum(took, 11.0),
+    ).at_s
     assert at.tolist() == [begun.tolist()]

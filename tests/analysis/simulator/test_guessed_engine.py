@@ -21,7 +21,13 @@ TRUE = Setup(replicas=2, router=LEAST_LOAD)
 
 
 def seen_by_clients(came: Calls, setup: Setup) -> Facts:
-    return recorded(came, setup, **dict.fromkeys(("engine_e2e_ms", "ttft_engine_ms", "prefill_ms", "queue_ms", "decode_ms", "instance")))
+    return recorded(
+        came,
+        setup,
+        **dict.fromkeys(
+            ("engine_e2e_ms", "ttft_engine_ms", "prefill_ms", "queue_ms", "decode_ms", "instance")
+        ),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +42,22 @@ def test_replicas_are_those_that_replay_what_the_clients_saw(facts: Facts) -> No
     assert [(engine.unseen, engine.setup.replicas) for engine in engines] == [(True, 2)]
 
 
-@pytest.mark.parametrize(("fix", "parameters", "came", "setup"), [
-    (cap, {"max_tokens": 100}, replace(CAME, output_tokens=np.minimum(CAME.output_tokens, 100)), TRUE),
-    (replicas, {"replicas": 4}, CAME, replace(TRUE, replicas=4)),
-], ids=["cap", "replicas"])
-def test_the_prediction_is_near_the_engine_with_the_fix(facts: Facts, fix: ModuleType, parameters: dict[str, Any], came: Calls, setup: Setup) -> None:
+@pytest.mark.parametrize(
+    ("fix", "parameters", "came", "setup"),
+    [
+        (
+            cap,
+            {"max_tokens": 100},
+            replace(CAME, output_tokens=np.minimum(CAME.output_tokens, 100)),
+            TRUE,
+        ),
+        (replicas, {"replicas": 4}, CAME, replace(TRUE, replicas=4)),
+    ],
+    ids=["cap", "replicas"],
+)
+def test_the_prediction_is_near_the_engine_with_the_fix(
+    facts: Facts, fix: ModuleType, parameters: dict[str, Any], came: Calls, setup: Setup
+) -> None:
     answer = fix.predict(facts, **parameters)
     after = float(np.quantile(simulate(came, setup, COSTS).e2e_s, 0.95) * 1000.0)
     assert answer.method == "estimate"
@@ -56,13 +73,19 @@ def test_the_prediction_is_near_the_engine_with_the_fix(facts: Facts, fix: Modul
 
 
 def test_settings_that_nobody_saw_are_not_changed(facts: Facts) -> None:
-    for fix, parameters in ((max_sequences, {"sequences": 4}), (routing, {"policy": "least_load"}), (eject, {})):
+    for fix, parameters in (
+        (max_sequences, {"sequences": 4}),
+        (routing, {"policy": "least_load"}),
+        (eject, {}),
+    ):
         answer = fix.predict(facts, **parameters)
         assert answer.predicted is None
         assert "no engine tells" in answer.reasons["predicted"]
 
 
-def test_nothing_is_guessed_where_times_follow_no_load_of_the_clients_or_tell_no_first_token() -> None:
+def test_nothing_is_guessed_where_times_follow_no_load_of_the_clients_or_tell_no_first_token() -> (
+    None
+):
     (pool,) = pools(hosted(CAME))
     assert guess(pool, np.arange(len(pool))) is None
     assert pools(recorded(CAME, TRUE, ttft_ms=None, ttft_engine_ms=None)) == []
@@ -91,7 +114,12 @@ def test_settings_beside_the_best_differ_in_one_thing() -> None:
 
 def test_drafts_are_simulated_behind_clients_too(facts: Facts) -> None:
     answer = speculation.predict(facts, accepted_length=2.0, draft_cost_ratio=0.1)
-    drafting = replace(COSTS, step=1.1 * COSTS.step, kv_token=1.1 * COSTS.kv_token, prefill_token=COSTS.prefill_token * (1.0 + 0.1 / 3.0))
+    drafting = replace(
+        COSTS,
+        step=1.1 * COSTS.step,
+        kv_token=1.1 * COSTS.kv_token,
+        prefill_token=COSTS.prefill_token * (1.0 + 0.1 / 3.0),
+    )
     run = simulate(CAME, replace(TRUE, tokens_per_step=2.0, draft_share=1.0 / 11.0), drafting)
     after = float(np.quantile(run.e2e_s, 0.95) * 1000.0)
     assert not answer.bound
@@ -103,7 +131,10 @@ def test_a_bound_reaches_down_to_an_engine_that_nobody_waits_for() -> None:
     """A tenth of the calls met nobody; the others waited two seconds, which a cap may take away as well."""
     n = 400
     ttft = np.where(np.arange(n) % 8 == 0, 200.0, 2200.0)
-    answer = cap.predict(facts_of(calls(n, ttft_ms=ttft, e2e_ms=ttft + 1000.0, output_tokens=101), percentile=50.0), max_tokens=51)
+    answer = cap.predict(
+        facts_of(calls(n, ttft_ms=ttft, e2e_ms=ttft + 1000.0, output_tokens=101), percentile=50.0),
+        max_tokens=51,
+    )
     assert answer.bound
     assert answer.predicted is not None
     assert answer.predicted.after == 2700.0

@@ -7,7 +7,12 @@ from overrun.analysis.simulator.nelder_mead import minimise
 
 
 def test_it_finds_the_bottom_of_rosenbrocks_valley() -> None:
-    point, worth = minimise(lambda p: float((1 - p[0]) ** 2 + 100 * (p[1] - p[0] ** 2) ** 2 + 1.0), np.array([-1.2, 1.0]), np.array([0.5, 0.5]), 400)
+    point, worth = minimise(
+        lambda p: float((1 - p[0]) ** 2 + 100 * (p[1] - p[0] ** 2) ** 2 + 1.0),
+        np.array([-1.2, 1.0]),
+        np.array([0.5, 0.5]),
+        400,
+    )
     assert worth == pytest.approx(1.0, abs=1e-3)
     assert point == pytest.approx([1.0, 1.0], abs=0.05)
 

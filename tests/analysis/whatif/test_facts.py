@@ -26,7 +26,16 @@ def test_query_prepares_against_the_schema(name: str) -> None:
 
 
 def test_each_query_has_a_caller() -> None:
-    assert sorted(set(re.findall(r'query\("(whatif_[a-z_]+)"\)', (ROOT / "analysis/whatif/facts.py").read_text()))) == FILES
+    assert (
+        sorted(
+            set(
+                re.findall(
+                    r'query\("(whatif_[a-z_]+)"\)', (ROOT / "analysis/whatif/facts.py").read_text()
+                )
+            )
+        )
+        == FILES
+    )
 
 
 def with_calls(con: duckdb.DuckDBPyConnection, n: int) -> None:
@@ -70,11 +79,20 @@ def test_an_empty_window_has_no_requests() -> None:
 
 def test_changes_of_calls_before_the_first_token_move_it() -> None:
     # Two calls a request: a planner (1 s) and the answer, whose first token comes 300 ms after its start at 1.2 s.
-    both = calls(4, start_s=[0.0, 1.2, 10.0, 11.2], e2e_ms=1000.0, ttft_ms=300.0, request=[0, 0, 1, 1], trace_id=["a", "a", "b", "b"])
+    both = calls(
+        4,
+        start_s=[0.0, 1.2, 10.0, 11.2],
+        e2e_ms=1000.0,
+        ttft_ms=300.0,
+        request=[0, 0, 1, 1],
+        trace_id=["a", "a", "b", "b"],
+    )
     own = requests_of(both, start_us=both["start_us"].gather([0, 2]), ttft_ms=1500.0, e2e_ms=2200.0)
     facts = facts_of(both, requests=own)
     assert facts.answering.tolist() == [1, 3]
-    ttft, e2e = facts.per_request(both["e2e_ms"].to_numpy() * -0.5, both["ttft_ms"].to_numpy() * -0.5)
+    ttft, e2e = facts.per_request(
+        both["e2e_ms"].to_numpy() * -0.5, both["ttft_ms"].to_numpy() * -0.5
+    )
     assert ttft.tolist() == [-650.0, -650.0]
     assert e2e.tolist() == [-1000.0, -1000.0]
 
@@ -84,7 +102,17 @@ def test_requests_are_judged_by_limits_that_they_came_with(slo: Slo) -> None:
     con, took = store(), 1000.0 + 10.0 * np.arange(100)
     rows = requests(100, tool_ms=took - 200.0, prefill_ms=200.0, ttft_prefill_ms=200.0)
     insert(con, rows)
-    insert_spans(con, spans_of(rows, "POST /chat", "other", 0.0, 1.0, attributes={"x-slo-e2e-ms": ["1500" if k % 2 else "none" for k in range(100)]}))
+    insert_spans(
+        con,
+        spans_of(
+            rows,
+            "POST /chat",
+            "other",
+            0.0,
+            1.0,
+            attributes={"x-slo-e2e-ms": ["1500" if k % 2 else "none" for k in range(100)]},
+        ),
+    )
     facts = load_facts(con, Window(), slo, "e2e")
     limits = np.where(np.arange(100) % 2, 1500.0, slo.e2e_ms or np.inf)
     assert goodput_ratio(facts, recorded(facts)) == float((took <= limits).mean())

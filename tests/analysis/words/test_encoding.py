@@ -23,7 +23,10 @@ def test_numbers_of_numpy_are_plain() -> None:
 
 
 def test_what_is_no_number_is_null() -> None:
-    assert encode(Answer(value=np.float64("nan"), certain=False, n=0)) == b'{"value":null,"certain":false,"n":0}'
+    assert (
+        encode(Answer(value=np.float64("nan"), certain=False, n=0))
+        == b'{"value":null,"certain":false,"n":0}'
+    )
 
 
 def test_what_steers_a_terminal_is_written_as_an_escape() -> None:
@@ -68,5 +71,11 @@ print("alive")
 
 
 def test_answers_that_hold_one_another_are_read_by_several_threads_at_once() -> None:
-    done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", RACE], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", RACE],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert done.stdout == "alive\n", done.stderr[-2000:]

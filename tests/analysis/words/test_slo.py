@@ -24,8 +24,14 @@ from overrun.analysis.words.slo import PRESETS, Slo, parse_slo
         ("chat", PRESETS["chat"]),
         ("chat e2el:5000", Slo(ttft_ms=1500, e2e_ms=5000)),
         ("chat percentile:99", Slo(ttft_ms=1500, e2e_ms=2500, percentile=99, goodput_target=0.99)),
-        ("chat percentile:99 goodput_target:0.9", Slo(ttft_ms=1500, e2e_ms=2500, percentile=99, goodput_target=0.9)),
-        ("chat percentile:99 goodput_target:0.99", Slo(ttft_ms=1500, e2e_ms=2500, percentile=99, goodput_target=0.99)),
+        (
+            "chat percentile:99 goodput_target:0.9",
+            Slo(ttft_ms=1500, e2e_ms=2500, percentile=99, goodput_target=0.9),
+        ),
+        (
+            "chat percentile:99 goodput_target:0.99",
+            Slo(ttft_ms=1500, e2e_ms=2500, percentile=99, goodput_target=0.99),
+        ),
         ("batch", Slo(e2e_ms=60_000)),
     ],
 )

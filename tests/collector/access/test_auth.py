@@ -10,8 +10,19 @@ from overrun.collector.access.auth import Tokens, Unauthorized, check, is_loopba
 from overrun.collector.errors import ConfigError
 
 
-@pytest.mark.parametrize(("host", "local"), [("127.0.0.1", True), ("127.8.0.9", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
-                                             ("10.0.0.4", False), ("gpu-7.example", False)])
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.0.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.4", False),
+        ("gpu-7.example", False),
+    ],
+)
 def test_only_loopback_addresses_are_this_machine(host: str, local: bool) -> None:
     assert is_loopback(host) is local
 
@@ -27,9 +38,16 @@ def test_another_host_needs_both_tokens() -> None:
 
 def test_a_token_file_has_a_token_for_each_side_or_one_for_both(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
-    for text, wanted in (("secret\n", Tokens("secret", "secret")), ("# ours\ningest=a\nread=b=c\n", Tokens("a", "b=c")), ("ingest=a\n", Tokens("a", None))):
+    for text, wanted in (
+        ("secret\n", Tokens("secret", "secret")),
+        ("# ours\ningest=a\nread=b=c\n", Tokens("a", "b=c")),
+        ("ingest=a\n", Tokens("a", None)),
+    ):
         path.write_text(text)
-        assert Tokens.find({"OVERRUN_TOKEN": "other"}, str(path), "0.0.0.0", tmp_path / "t.db") == wanted
+        assert (
+            Tokens.find({"OVERRUN_TOKEN": "other"}, str(path), "0.0.0.0", tmp_path / "t.db")
+            == wanted
+        )
     for text in ("", "# nothing\n"):
         path.write_text(text)
         with pytest.raises(ConfigError, match=r"tokens is empty: write `ingest=TOKEN`"):
@@ -38,7 +56,9 @@ def test_a_token_file_has_a_token_for_each_side_or_one_for_both(tmp_path: Path) 
         Tokens.from_file(tmp_path / "gone")
 
 
-def test_a_container_makes_its_tokens_at_the_first_start_and_names_their_file_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_container_makes_its_tokens_at_the_first_start_and_names_their_file_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     db, container = tmp_path / "t.db", {"container": "podman"}
     made = Tokens.find(container, "", "0.0.0.0", db)
     path = tmp_path / "t.db.token"
@@ -48,7 +68,9 @@ def test_a_container_makes_its_tokens_at_the_first_start_and_names_their_file_on
     assert (path.stat().st_mode & 0o777, str(path) in caplog.text) == (0o600, True)
     assert made.ingest not in caplog.text
     assert Tokens.find(container, "", "0.0.0.0", db) == made
-    assert Tokens.find(container | {"OVERRUN_TOKEN": "mine"}, "", "0.0.0.0", db) == Tokens("mine", "mine")
+    assert Tokens.find(container | {"OVERRUN_TOKEN": "mine"}, "", "0.0.0.0", db) == Tokens(
+        "mine", "mine"
+    )
     assert Tokens.find(container, "", "127.0.0.1", db) == Tokens()
     with pytest.raises(ConfigError, match=r"cannot be written .*OVERRUN_TOKEN"):
         Tokens.find(container, "", "0.0.0.0", tmp_path / "no folder" / "t.db")
@@ -56,7 +78,9 @@ def test_a_container_makes_its_tokens_at_the_first_start_and_names_their_file_on
 
 def test_one_variable_sets_both_tokens_and_each_can_be_its_own() -> None:
     assert Tokens.from_environment({"OVERRUN_TOKEN": "x"}) == Tokens("x", "x")
-    assert Tokens.from_environment({"OVERRUN_TOKEN": "x", "OVERRUN_READ_TOKEN": "y"}) == Tokens("x", "y")
+    assert Tokens.from_environment({"OVERRUN_TOKEN": "x", "OVERRUN_READ_TOKEN": "y"}) == Tokens(
+        "x", "y"
+    )
     assert Tokens.from_environment({"OVERRUN_TOKEN": ""}) == Tokens(None, None)
 
 
@@ -64,6 +88,14 @@ def test_the_header_must_carry_exactly_the_token() -> None:
     check(None, None)
     check("Bearer secret", "secret")
     check("bearer  secret ", "secret")
-    for header in (None, "", "secret", "Basic secret", "Bearer secre", "Bearer secrets", "Bearer é"):
+    for header in (
+        None,
+        "",
+        "secret",
+        "Basic secret",
+        "Bearer secre",
+        "Bearer secrets",
+        "Bearer é",
+    ):
         with pytest.raises(Unauthorized, match="authorization: Bearer"):
             check(header, "secret")

@@ -20,12 +20,25 @@ def _message(tag: bytes, content: bytes) -> bytes:
 def test_old_names_of_scopes_decode_as_today(request: ExportTraceServiceRequest) -> None:
     old = b""
     for resource in request.resource_spans:
-        scopes = b"".join(_message(b"\xc2\x3e", scope.SerializeToString()) for scope in resource.scope_spans)
-        whole = _message(b"\x0a", resource.resource.SerializeToString()) if resource.HasField("resource") else b""
-        old += _message(b"\x0a", whole + scopes + (_message(b"\x1a", resource.schema_url.encode()) if resource.schema_url else b""))
+        scopes = b"".join(
+            _message(b"\xc2\x3e", scope.SerializeToString()) for scope in resource.scope_spans
+        )
+        whole = (
+            _message(b"\x0a", resource.resource.SerializeToString())
+            if resource.HasField("resource")
+            else b""
+        )
+        old += _message(
+            b"\x0a",
+            whole
+            + scopes
+            + (_message(b"\x1a", resource.schema_url.encode()) if resource.schema_url else b""),
+        )
     today = request.SerializeToString()
     for decoder in (otlp_spans, otlp_spans_upb):
-        assert otlp.plain_columns(decoder.decode_spans([modern(old)])) == otlp.plain_columns(decoder.decode_spans([today]))
+        assert otlp.plain_columns(decoder.decode_spans([modern(old)])) == otlp.plain_columns(
+            decoder.decode_spans([today])
+        )
     assert ExportTraceServiceRequest.FromString(modern(today)) == request
 
 
@@ -37,9 +50,29 @@ def test_any_bytes_come_out_with_the_same_length(before: bytes, after: bytes) ->
 
 
 def test_what_is_written_twice_in_json_is_read_once() -> None:
-    old, today = {"instrumentationLibrary": {"name": "lib"}, "spans": [{"name": "a"}]}, {"spans": [{"name": "b"}]}
-    document = {"resourceSpans": [{"instrumentationLibrarySpans": [old], "scopeSpans": [today]}, {"instrumentationLibrarySpans": [old]}]}
+    old, today = (
+        {"instrumentationLibrary": {"name": "lib"}, "spans": [{"name": "a"}]},
+        {"spans": [{"name": "b"}]},
+    )
+    document = {
+        "resourceSpans": [
+            {"instrumentationLibrarySpans": [old], "scopeSpans": [today]},
+            {"instrumentationLibrarySpans": [old]},
+        ]
+    }
     modernize(document)
-    assert document["resourceSpans"] == [{"scopeSpans": [today]}, {"scopeSpans": [{"scope": {"name": "lib"}, "spans": [{"name": "a"}]}]}]
-    for strange in ({"resourceSpans": 5}, {"resourceSpans": [5, {"instrumentationLibrarySpans": 5}, {"instrumentationLibrarySpans": [5]}]}):
+    assert document["resourceSpans"] == [
+        {"scopeSpans": [today]},
+        {"scopeSpans": [{"scope": {"name": "lib"}, "spans": [{"name": "a"}]}]},
+    ]
+    for strange in (
+        {"resourceSpans": 5},
+        {
+            "resourceSpans": [
+                5,
+                {"instrumentationLibrarySpans": 5},
+                {"instrumentationLibrarySpans": [5]},
+            ]
+        },
+    ):
         modernize(strange)

@@ -16,7 +16,9 @@ from overrun.collector.decode.columns import MAX_VALUE_DEPTH, RawSpans
 from overrun.collector.errors import BadPayload
 from tests.collector import oracle_otlp as otlp
 
-SETTINGS = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=70)
+SETTINGS = settings(
+    deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=70
+)
 
 
 def test_the_fixture_has_all_recordings() -> None:
@@ -26,9 +28,13 @@ def test_the_fixture_has_all_recordings() -> None:
 @pytest.mark.parametrize("name", otlp.RECORDINGS)
 def test_both_decoders_agree_on_every_recorded_body(name: str) -> None:
     bodies = otlp.bodies(name)
-    assert otlp.plain_columns(otlp_spans.decode_spans(bodies)) == otlp.plain_columns(otlp_spans_upb.decode_spans(bodies))
+    assert otlp.plain_columns(otlp_spans.decode_spans(bodies)) == otlp.plain_columns(
+        otlp_spans_upb.decode_spans(bodies)
+    )
     for body in bodies:
-        assert otlp.plain_columns(otlp_spans.decode_spans([body])) == otlp.plain_columns(otlp_spans_upb.decode_spans([body]))
+        assert otlp.plain_columns(otlp_spans.decode_spans([body])) == otlp.plain_columns(
+            otlp_spans_upb.decode_spans([body])
+        )
 
 
 def test_ids_do_not_hold_what_else_was_read() -> None:
@@ -44,7 +50,9 @@ def test_ids_do_not_hold_what_else_was_read() -> None:
 @given(st.lists(otlp.requests(), max_size=3))
 def test_both_decoders_agree_on_any_request(requests: list[ExportTraceServiceRequest]) -> None:
     bodies = [request.SerializeToString() for request in requests]
-    assert otlp.plain_columns(otlp_spans.decode_spans(bodies)) == otlp.plain_columns(otlp_spans_upb.decode_spans(bodies))
+    assert otlp.plain_columns(otlp_spans.decode_spans(bodies)) == otlp.plain_columns(
+        otlp_spans_upb.decode_spans(bodies)
+    )
 
 
 @pytest.mark.parametrize("bodies", [[], [b""], [b"", b""]])
@@ -89,19 +97,39 @@ def _request(span: bytes, scope_spans: bytes = b"", resource_spans: bytes = b"")
     return _field(1, 2, resource_spans + _field(2, 2, scope_spans + _field(2, 2, span)))
 
 
-_SPAN = _field(1, 2, b"\1" * 16) + _field(2, 2, b"\2" * 8) + _field(5, 2, b"name") + _field(7, 1, b"\1" * 8) + _field(8, 1, b"\2" * 8)
+_SPAN = (
+    _field(1, 2, b"\1" * 16)
+    + _field(2, 2, b"\2" * 8)
+    + _field(5, 2, b"name")
+    + _field(7, 1, b"\1" * 8)
+    + _field(8, 1, b"\2" * 8)
+)
 _KEY = _field(1, 2, b"key")
 # What protobuf allows and no sender writes, or what it forbids.
 _UNUSUAL = {
     "a span's name twice": _SPAN + _field(5, 2, b"later"),
-    "a status twice": _SPAN + _field(15, 2, _field(3, 0, b"\2")) + _field(15, 2, _field(2, 2, b"message")),
-    "a value set twice": _SPAN + _field(9, 2, _KEY + _field(2, 2, _field(1, 2, b"text") + _field(3, 0, b"\7"))),
-    "a value in two parts": _SPAN + _field(9, 2, _KEY + _field(2, 2, _field(1, 2, b"text")) + _field(2, 2, _field(3, 0, b"\7"))),
-    "an array in two parts": _SPAN + _field(9, 2, _KEY + _field(2, 2, _field(5, 2, _field(1, 2, _field(3, 0, b"\1"))) + _field(5, 2, _field(1, 2, b"")))),
+    "a status twice": _SPAN
+    + _field(15, 2, _field(3, 0, b"\2"))
+    + _field(15, 2, _field(2, 2, b"message")),
+    "a value set twice": _SPAN
+    + _field(9, 2, _KEY + _field(2, 2, _field(1, 2, b"text") + _field(3, 0, b"\7"))),
+    "a value in two parts": _SPAN
+    + _field(9, 2, _KEY + _field(2, 2, _field(1, 2, b"text")) + _field(2, 2, _field(3, 0, b"\7"))),
+    "an array in two parts": _SPAN
+    + _field(
+        9,
+        2,
+        _KEY
+        + _field(
+            2, 2, _field(5, 2, _field(1, 2, _field(3, 0, b"\1"))) + _field(5, 2, _field(1, 2, b""))
+        ),
+    ),
     "a key twice": _SPAN + _field(9, 2, _KEY + _field(1, 2, b"other")),
     "a key that is not UTF-8": _SPAN + _field(9, 2, _field(1, 2, b"k\xff")),
-    "a value that is not UTF-8": _SPAN + _field(9, 2, _KEY + _field(2, 2, _field(1, 2, b"\xed\xa0\x80"))),
-    "a value of four-byte characters": _SPAN + _field(9, 2, _KEY + _field(2, 2, _field(1, 2, "\U0010ffffé\u0800".encode()))),
+    "a value that is not UTF-8": _SPAN
+    + _field(9, 2, _KEY + _field(2, 2, _field(1, 2, b"\xed\xa0\x80"))),
+    "a value of four-byte characters": _SPAN
+    + _field(9, 2, _KEY + _field(2, 2, _field(1, 2, "\U0010ffffé\u0800".encode()))),
     "a status message that is not UTF-8": _SPAN + _field(15, 2, _field(2, 2, b"\xc0\xaf")),
     "a state that is not UTF-8": _SPAN + _field(3, 2, b"\xf5\x80\x80\x80"),
     "a name of a number's type": _SPAN + _field(5, 0, b"\7"),
@@ -118,16 +146,36 @@ _UNUSUAL = {
     "an end without a group": _SPAN + _field(99, 4, b""),
     "a field of number 0": _SPAN + b"\x02\x00",
     "a wire type that there is not": _SPAN + b"\x56\x00",
-    "unknown fields of each type": _SPAN + _field(900, 0, b"\1") + _field(901, 1, b"\1" * 8) + _field(902, 2, b"\xff") + _field(903, 5, b"\1" * 4),
-    "unknown fields in a value": _SPAN + _field(9, 2, _KEY + _field(2, 2, _field(20, 2, b"\xff") + _field(2, 0, b"\2")) + _field(7, 5, b"\1" * 4)),
+    "unknown fields of each type": _SPAN
+    + _field(900, 0, b"\1")
+    + _field(901, 1, b"\1" * 8)
+    + _field(902, 2, b"\xff")
+    + _field(903, 5, b"\1" * 4),
+    "unknown fields in a value": _SPAN
+    + _field(
+        9,
+        2,
+        _KEY + _field(2, 2, _field(20, 2, b"\xff") + _field(2, 0, b"\2")) + _field(7, 5, b"\1" * 4),
+    ),
     "a string of another table": _SPAN + _field(9, 2, _KEY + _field(2, 2, _field(8, 0, b"\5"))),
     "a length beyond the body": _SPAN + b"\x2a\x7f",
     "a length beyond all bounds": _SPAN + b"\x2a" + b"\xff" * 9 + b"\1",
     "a time cut short": _SPAN + b"\x39\1\1",
-    "ids of wrong widths": _field(1, 2, b"\1" * 15) + _field(2, 2, b"\2" * 9) + _field(13, 2, _field(1, 2, b"\1" * 16) + _field(2, 2, b"\1")),
-    "counts beyond 32 bits": _SPAN + _field(10, 0, _varint(2**40 + 3)) + _field(12, 0, b"\xff" * 9 + b"\1") + _field(14, 0, b"\x83\x80\x00"),
-    "counts of a text's type": _SPAN + _field(12, 2, b"\3") + _field(11, 2, _field(4, 2, b"\3")) + _field(13, 2, _field(5, 5, b"\3" * 4)),
-    "an event without anything": _SPAN + _field(11, 2, b"") + _field(13, 2, b"") + _field(9, 2, b""),
+    "ids of wrong widths": _field(1, 2, b"\1" * 15)
+    + _field(2, 2, b"\2" * 9)
+    + _field(13, 2, _field(1, 2, b"\1" * 16) + _field(2, 2, b"\1")),
+    "counts beyond 32 bits": _SPAN
+    + _field(10, 0, _varint(2**40 + 3))
+    + _field(12, 0, b"\xff" * 9 + b"\1")
+    + _field(14, 0, b"\x83\x80\x00"),
+    "counts of a text's type": _SPAN
+    + _field(12, 2, b"\3")
+    + _field(11, 2, _field(4, 2, b"\3"))
+    + _field(13, 2, _field(5, 5, b"\3" * 4)),
+    "an event without anything": _SPAN
+    + _field(11, 2, b"")
+    + _field(13, 2, b"")
+    + _field(9, 2, b""),
     "an event's name that is not UTF-8": _SPAN + _field(11, 2, _field(2, 2, b"\x80")),
     "a link's state that is not UTF-8": _SPAN + _field(13, 2, _field(3, 2, b"\xe0\x80\x80")),
 }
@@ -138,20 +186,35 @@ def test_what_is_unusual_is_read_or_refused_as_protobuf_does_it(span: bytes) -> 
     _read_alike(_request(span))
 
 
-@pytest.mark.parametrize(("scope_spans", "resource_spans"), [
-    (_field(1, 2, _field(1, 2, b"one")) * 2, b""), (b"", _field(1, 2, _field(1, 2, _KEY)) * 2), (_field(1, 2, b"\xff"), b""), (b"", _field(1, 2, b"\x0a")),
-    (_field(3, 2, b"\xff"), b""), (b"", _field(3, 2, b"\xff")), (_field(3, 2, b"a") + _field(3, 2, b"b"), _field(3, 2, b"c")),
-    (_field(1, 0, b"\1"), b""), (b"", _field(1, 5, b"\1" * 4)), (_field(77, 2, b"x"), _field(78, 0, b"\1"))])
-def test_an_unusual_source_is_read_or_refused_as_protobuf_does_it(scope_spans: bytes, resource_spans: bytes) -> None:
+@pytest.mark.parametrize(
+    ("scope_spans", "resource_spans"),
+    [
+        (_field(1, 2, _field(1, 2, b"one")) * 2, b""),
+        (b"", _field(1, 2, _field(1, 2, _KEY)) * 2),
+        (_field(1, 2, b"\xff"), b""),
+        (b"", _field(1, 2, b"\x0a")),
+        (_field(3, 2, b"\xff"), b""),
+        (b"", _field(3, 2, b"\xff")),
+        (_field(3, 2, b"a") + _field(3, 2, b"b"), _field(3, 2, b"c")),
+        (_field(1, 0, b"\1"), b""),
+        (b"", _field(1, 5, b"\1" * 4)),
+        (_field(77, 2, b"x"), _field(78, 0, b"\1")),
+    ],
+)
+def test_an_unusual_source_is_read_or_refused_as_protobuf_does_it(
+    scope_spans: bytes, resource_spans: bytes
+) -> None:
     _read_alike(_request(_SPAN, scope_spans, resource_spans))
 
 
 @SETTINGS
 @given(otlp.requests(), st.integers(0, 2**32), st.binary(max_size=3), st.integers(0, 4))
-def test_bytes_that_were_cut_or_overwritten_are_read_or_refused_as_protobuf_does_it(request: ExportTraceServiceRequest, at: int, put: bytes, cut: int) -> None:
+def test_bytes_that_were_cut_or_overwritten_are_read_or_refused_as_protobuf_does_it(
+    request: ExportTraceServiceRequest, at: int, put: bytes, cut: int
+) -> None:
     body = request.SerializeToString()
     at %= len(body) + 1
-    _read_alike(body[:at] + put + body[at + cut:])
+    _read_alike(body[:at] + put + body[at + cut :])
 
 
 def test_more_attributes_and_keys_than_usual_are_all_read() -> None:
@@ -206,8 +269,12 @@ def _in_span(value: AnyValue) -> bytes:
 
 
 @pytest.mark.parametrize("build", [_arrays, _maps])
-@pytest.mark.parametrize("depth", [1, 2, MAX_VALUE_DEPTH - 1, MAX_VALUE_DEPTH, MAX_VALUE_DEPTH + 1, MAX_VALUE_DEPTH + 5])
-def test_a_value_is_cut_at_the_same_depth_by_every_way_of_reading_it(build: Callable[[int], AnyValue], depth: int) -> None:
+@pytest.mark.parametrize(
+    "depth", [1, 2, MAX_VALUE_DEPTH - 1, MAX_VALUE_DEPTH, MAX_VALUE_DEPTH + 1, MAX_VALUE_DEPTH + 5]
+)
+def test_a_value_is_cut_at_the_same_depth_by_every_way_of_reading_it(
+    build: Callable[[int], AnyValue], depth: int
+) -> None:
     value = build(depth)
     raw = otlp_spans.decode_spans([_in_span(value)])
     expected = columns.any_value(value)
@@ -246,8 +313,17 @@ def test_times_after_2262_are_cut_to_the_last_that_fits() -> None:
 
 def test_what_limits_of_the_sender_took_is_decoded() -> None:
     request = ExportTraceServiceRequest()
-    span = request.resource_spans.add().scope_spans.add().spans.add(
-        trace_id=b"\1" * 16, span_id=b"\1" * 8, dropped_attributes_count=1, dropped_events_count=872, dropped_links_count=3)
+    span = (
+        request.resource_spans.add()
+        .scope_spans.add()
+        .spans.add(
+            trace_id=b"\1" * 16,
+            span_id=b"\1" * 8,
+            dropped_attributes_count=1,
+            dropped_events_count=872,
+            dropped_links_count=3,
+        )
+    )
     span.events.add(dropped_attributes_count=4)
     span.links.add(dropped_attributes_count=5)
     request.resource_spans[0].resource.dropped_attributes_count = 6

@@ -76,18 +76,38 @@ def scalar(field: FieldDescriptor, which: int) -> Any:
         return T0_NS + which + (10 if field.name == "end_time_unix_nano" else 0)
     kind = field.cpp_type
     if kind == FieldDescriptor.CPPTYPE_STRING:
-        return ("one", "two")[which] if field.type == FieldDescriptor.TYPE_STRING else (b"one", b"two")[which]
+        return (
+            ("one", "two")[which]
+            if field.type == FieldDescriptor.TYPE_STRING
+            else (b"one", b"two")[which]
+        )
     if kind == FieldDescriptor.CPPTYPE_BOOL:
         return bool(which)
     if kind == FieldDescriptor.CPPTYPE_ENUM:
         return 1 + which
-    return 1 + which if kind not in (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT) else 0.5 + which
+    return (
+        1 + which
+        if kind not in (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT)
+        else 0.5 + which
+    )
 
 
 def fill(message: Message, path: tuple[str, ...], which: int) -> None:
     """A message with what it needs to be stored, and with the field at `path` set to one of its two values."""
     for field in message.DESCRIPTOR.fields:  # ids, times and names, which nothing is stored without
-        if field.name in ("trace_id", "span_id", "start_time_unix_nano", "end_time_unix_nano", "time_unix_nano", "name", "key") and field.name != path[0]:
+        if (
+            field.name
+            in (
+                "trace_id",
+                "span_id",
+                "start_time_unix_nano",
+                "end_time_unix_nano",
+                "time_unix_nano",
+                "name",
+                "key",
+            )
+            and field.name != path[0]
+        ):
             setattr(message, field.name, scalar(field, 0))
     if {"explicit_bounds", "bucket_counts"} <= set(message.DESCRIPTOR.fields_by_name):
         message.explicit_bounds[:], message.bucket_counts[:] = [0.25], [3, 4]  # type: ignore[attr-defined]
@@ -106,7 +126,9 @@ def fill(message: Message, path: tuple[str, ...], which: int) -> None:
         else:
             setattr(message, field.name, value)
         return
-    inner = getattr(message, field.name).add() if field.is_repeated else getattr(message, field.name)
+    inner = (
+        getattr(message, field.name).add() if field.is_repeated else getattr(message, field.name)
+    )
     if not field.is_repeated:
         inner.SetInParent()
     fill(inner, path[1:], which)
@@ -141,7 +163,11 @@ def made(kind: type[Message], path: tuple[str, ...], which: int) -> bytes:
                     fill(metric.gauge.data_points.add(), ("as_double",), 0)
                 elif not getattr(metric, metric.WhichOneof("data")).data_points:
                     kind_of = metric.WhichOneof("data")
-                    fill(getattr(metric, kind_of).data_points.add(), ("as_double",) if kind_of in ("gauge", "sum") else ("count",), 0)
+                    fill(
+                        getattr(metric, kind_of).data_points.add(),
+                        ("as_double",) if kind_of in ("gauge", "sum") else ("count",),
+                        0,
+                    )
     return request.SerializeToString()
 
 
@@ -184,7 +210,9 @@ def test_every_exception_is_about_a_field_that_there_is() -> None:
         assert any(excused(path, {pattern: ""}) for path in METRIC_FIELDS), pattern
 
 
-def test_log_records_are_an_exception_as_a_whole_and_the_sender_hears_so(collector: Collector) -> None:
+def test_log_records_are_an_exception_as_a_whole_and_the_sender_hears_so(
+    collector: Collector,
+) -> None:
     request = ExportLogsServiceRequest()
     request.resource_logs.add().scope_logs.add().log_records.add(severity_text="INFO")
     told = asyncio.run(store("logs", request.SerializeToString(), collector.writer))

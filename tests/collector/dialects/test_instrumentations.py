@@ -23,8 +23,21 @@ from tests.collector.oracle_store import Held, held, pipeline, send
 
 SENDERS = Path(__file__).parents[1] / "data" / "senders"
 FOLDERS = sorted(path.name for path in SENDERS.iterdir() if path.is_dir())
-FIELDS = ("model", "provider", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "max_tokens", "streaming", "finish_reason", "response_id",
-          "attempts", "error", "session")
+FIELDS = (
+    "model",
+    "provider",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "reasoning_tokens",
+    "max_tokens",
+    "streaming",
+    "finish_reason",
+    "response_id",
+    "attempts",
+    "error",
+    "session",
+)
 
 
 @functools.cache
@@ -35,7 +48,10 @@ def truth(name: str) -> dict[str, Any]:
 @functools.cache
 def stored(name: str) -> Held:
     """The views after all bodies of a recording."""
-    bodies = {path.name: zstandard.ZstdDecompressor().decompress(path.read_bytes()) for path in sorted((SENDERS / name).glob("*.zst"))}
+    bodies = {
+        path.name: zstandard.ZstdDecompressor().decompress(path.read_bytes())
+        for path in sorted((SENDERS / name).glob("*.zst"))
+    }
     with pipeline() as one:
         send(one, [body for file, body in bodies.items() if ".traces." in file])
         for body in (body for file, body in bodies.items() if ".logs." in file):
@@ -59,24 +75,42 @@ def test_calls_are_those_that_the_server_saw(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_first_token_is_told_where_the_package_tells_it_and_lies_between_the_servers_and_the_end(name: str) -> None:
+def test_a_first_token_is_told_where_the_package_tells_it_and_lies_between_the_servers_and_the_end(
+    name: str,
+) -> None:
     said = truth(name)
     for index, (call, true) in enumerate(zip(stored(name).calls, said["calls"], strict=True)):
         if true.get("ttft_ms") is None or index in said["no_ttft"]:
             assert call["ttft_ms"] is None, index
         else:
             # Early: the server sent a role, or said that it begins, before it had a token.
-            assert (0 if index in said["early"] else true["ttft_ms"]) <= call["ttft_ms"] <= call["e2e_ms"], index
+            assert (
+                (0 if index in said["early"] else true["ttft_ms"])
+                <= call["ttft_ms"]
+                <= call["e2e_ms"]
+            ), index
 
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_requests_are_those_of_the_application(name: str) -> None:
-    got = [[request["llm_calls"], request["tool_calls"], *sorted(stage for stage in ("retrieval", "guardrail", "tool", "network") if request[f"{stage}_ms"])]
-           for request in stored(name).requests]
+    got = [
+        [
+            request["llm_calls"],
+            request["tool_calls"],
+            *sorted(
+                stage
+                for stage in ("retrieval", "guardrail", "tool", "network")
+                if request[f"{stage}_ms"]
+            ),
+        ]
+        for request in stored(name).requests
+    ]
     assert got == truth(name)["requests"]
 
 
-@pytest.mark.parametrize("name", [name for name in FOLDERS if name != "celery"])  # its jobs run beside what sent them
+@pytest.mark.parametrize(
+    "name", [name for name in FOLDERS if name != "celery"]
+)  # its jobs run beside what sent them
 def test_requests_spend_the_time_of_their_calls_on_models(name: str) -> None:
     calls = Counter[str]()
     for call in stored(name).calls:
@@ -85,7 +119,9 @@ def test_requests_spend_the_time_of_their_calls_on_models(name: str) -> None:
         if request["llm_calls"]:
             # Beside them the pauses of a busy machine, the way to the provider, and what lies between attempts. A check that asks a model is a guardrail's.
             spent = sum(request[f"{stage}_ms"] for stage in (*MODEL_STAGES, "network", "guardrail"))
-            assert spent >= 0.5 * min(calls[request["trace_id"]], request["e2e_ms"]), request["trace_id"]
+            assert spent >= 0.5 * min(calls[request["trace_id"]], request["e2e_ms"]), request[
+                "trace_id"
+            ]
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -97,13 +133,22 @@ def test_nobodys_words_are_stored(name: str) -> None:
 def test_model_calls_name_their_vocabulary(name: str) -> None:
     held_ = stored(name)
     calls = {call["span_id"] for call in held_.calls}
-    assert sorted({span["dialect"] for span in held_.spans if span["span_id"] in calls}) == truth(name)["dialects"]
+    assert (
+        sorted({span["dialect"] for span in held_.spans if span["span_id"] in calls})
+        == truth(name)["dialects"]
+    )
 
 
-def test_a_request_to_flask_lasts_until_the_end_of_the_answer_that_its_span_does_not_wait_for() -> None:
+def test_a_request_to_flask_lasts_until_the_end_of_the_answer_that_its_span_does_not_wait_for() -> (
+    None
+):
     found = stored("otel-fastapi-flask")
     calls = {call["trace_id"]: call for call in found.calls}
-    spans = {span["trace_id"]: span for span in found.spans if span["kind"] == "server" and span["name"] == "POST /fask"}
+    spans = {
+        span["trace_id"]: span
+        for span in found.spans
+        if span["kind"] == "server" and span["name"] == "POST /fask"
+    }
     requests = [request for request in found.requests if request["route"] == "/fask"]
     assert len(requests) == len(spans) == 2
     for request in requests:
@@ -117,27 +162,57 @@ def test_a_request_to_flask_lasts_until_the_end_of_the_answer_that_its_span_does
 
 
 def test_what_openais_client_asks_for_beside_texts_has_a_stage_and_is_no_call() -> None:
-    spans = [span for span in stored("openinference-openai-other").spans if span["scope_name"].endswith(".openai")]
+    spans = [
+        span
+        for span in stored("openinference-openai-other").spans
+        if span["scope_name"].endswith(".openai")
+    ]
     stages = {span["name"]: span["stage"] for span in spans if span["role"] == "plain"}
-    assert stages == {"SyncPage[Model]": "network", "ModerationCreateResponse": "guardrail", "ImagesResponse": "network", "Transcription": "network",
-                      "HttpxBinaryResponseContent": "network", "FileObject": "network", "SyncPage[VectorStoreSearchResponse]": "retrieval"}
-    assert {span["name"] for span in spans if span["role"] == "llm"} == {"ChatCompletion", "Response"}
+    assert stages == {
+        "SyncPage[Model]": "network",
+        "ModerationCreateResponse": "guardrail",
+        "ImagesResponse": "network",
+        "Transcription": "network",
+        "HttpxBinaryResponseContent": "network",
+        "FileObject": "network",
+        "SyncPage[VectorStoreSearchResponse]": "retrieval",
+    }
+    assert {span["name"] for span in spans if span["role"] == "llm"} == {
+        "ChatCompletion",
+        "Response",
+    }
 
 
 def test_streamed_answers_out_of_a_gateways_cache_are_no_calls() -> None:
     found = stored("litellm-v1-cache")
-    stored_ids = sorted(span["response_id"] for span in found.spans if span["stage"] == "gateway" and span["role"] == "plain")
+    stored_ids = sorted(
+        span["response_id"]
+        for span in found.spans
+        if span["stage"] == "gateway" and span["role"] == "plain"
+    )
     assert stored_ids == [call["response_id"] for call in found.calls]
 
 
 def test_a_request_to_dynamo_is_its_clients_call_whatever_trace_it_is_told_in() -> None:
     found = stored("dynamo")
-    fronts = {span["response_id"]: span["trace_id"] for span in found.spans if span["name"] == "http-request"}
-    clients = {span["response_id"]: span["trace_id"] for span in found.spans if span["name"] == "chat mock"}
+    fronts = {
+        span["response_id"]: span["trace_id"]
+        for span in found.spans
+        if span["name"] == "http-request"
+    }
+    clients = {
+        span["response_id"]: span["trace_id"] for span in found.spans if span["name"] == "chat mock"
+    }
     assert len(fronts) == 10
     assert set(clients) < set(fronts)
     assert all(fronts[answer] != trace for answer, trace in clients.items())
     # The eight of the application, and two that nobody else tells of.
     assert [request["route"] for request in found.requests] == ["/ask"] * 8 + ["http-request"] * 2
-    assert all(request["first_token_ms"] > 0 and request["decode_ms"] > 0 for request in found.requests)
-    assert {span["stage"] for span in found.spans if span["name"].startswith("kv_router.") and span["role"] == "plain"} == {"queue"}
+    assert all(
+        request["first_token_ms"] > 0 and request["decode_ms"] > 0 for request in found.requests
+    )
+    assert {
+        span["stage"]
+        for span in found.spans
+        if span["name"].startswith("kv_router.") and span["role"] == "plain"
+    } == {"queue"}

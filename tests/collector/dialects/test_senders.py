@@ -15,13 +15,33 @@ import zstandard
 from tests.collector.oracle_store import Held, Row, held, pipeline, send
 
 SENDERS = Path(__file__).parents[1] / "data" / "senders"
-TOLD = ("response_id", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "finish_reason")
-KEYS = {"response_id": "id", "input_tokens": "pt", "output_tokens": "ct", "cached_tokens": "cached", "reasoning_tokens": "reason", "finish_reason": "finish"}
+TOLD = (
+    "response_id",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "reasoning_tokens",
+    "finish_reason",
+)
+KEYS = {
+    "response_id": "id",
+    "input_tokens": "pt",
+    "output_tokens": "ct",
+    "cached_tokens": "cached",
+    "reasoning_tokens": "reason",
+    "finish_reason": "finish",
+}
 # What packages themselves get wrong of an interface: a first chunk without a token, or one of an answer that was not streamed; `stop` of an answer that was cut
 # off or asks for a tool; a span that ends before its stream; thoughts that were in the output tokens already.
-WRONG = {("vercel-5", "responses"): {"ttft_ms"}, ("langfuse-js", "responses"): {"ttft_ms"}, ("mastra", "chat"): {"ttft_ms"},
-         ("opentelemetry-openai-js", "responses"): {"finish_reason"}, ("google-adk", "gemini"): {"finish_reason"},
-         ("google-adk", "chat"): {"finish_reason", "output_tokens"}, ("traceloop-js", "responses"): {"e2e_ms"}}
+WRONG = {
+    ("vercel-5", "responses"): {"ttft_ms"},
+    ("langfuse-js", "responses"): {"ttft_ms"},
+    ("mastra", "chat"): {"ttft_ms"},
+    ("opentelemetry-openai-js", "responses"): {"finish_reason"},
+    ("google-adk", "gemini"): {"finish_reason"},
+    ("google-adk", "chat"): {"finish_reason", "output_tokens"},
+    ("traceloop-js", "responses"): {"e2e_ms"},
+}
 MODEL_STAGES = ("queue_ms", "prefill_ms", "decode_ms", "first_token_ms", "generation_ms")
 
 
@@ -41,53 +61,233 @@ class Sender:
 
 
 RUNS = {
-    "agent-framework": Sender(6, 1, {"tool": 1}, "genai", absent=frozenset({"ttft_ms"}), user=False),
+    "agent-framework": Sender(
+        6, 1, {"tool": 1}, "genai", absent=frozenset({"ttft_ms"}), user=False
+    ),
     "agno-double": Sender(5, 1, {"tool": 1}, "openinference"),
-    "google-adk": Sender(10, 3, {"tool": 2}, "adk", absent=frozenset({"ttft_ms", "response_id"}), sometimes=frozenset({"finish_reason"}), user=False),
-    "litellm-v1": Sender(12, 1, {"guardrail": 39, "queue": 15, "retrieval": 1, "gateway": 1}, "litellm", absent=frozenset({"ttft_ms"}),
-                         sometimes=frozenset({"response_id"}), attempts=(3, 4)),
-    "litellm-v2": Sender(12, 1, {"guardrail": 13, "queue": 18, "retrieval": 1}, "litellm", absent=frozenset({"reasoning_tokens"}),
-                         sometimes=frozenset({"response_id"}), attempts=(3, 4)),
-    "langsmith": Sender(8, 1, {"tool": 2, "retrieval": 1, "prompt": 1, "post": 1}, "langsmith", absent=frozenset({"ttft_ms"}),
-                        sometimes=frozenset({"response_id"})),
+    "google-adk": Sender(
+        10,
+        3,
+        {"tool": 2},
+        "adk",
+        absent=frozenset({"ttft_ms", "response_id"}),
+        sometimes=frozenset({"finish_reason"}),
+        user=False,
+    ),
+    "litellm-v1": Sender(
+        12,
+        1,
+        {"guardrail": 39, "queue": 15, "retrieval": 1, "gateway": 1},
+        "litellm",
+        absent=frozenset({"ttft_ms"}),
+        sometimes=frozenset({"response_id"}),
+        attempts=(3, 4),
+    ),
+    "litellm-v2": Sender(
+        12,
+        1,
+        {"guardrail": 13, "queue": 18, "retrieval": 1},
+        "litellm",
+        absent=frozenset({"reasoning_tokens"}),
+        sometimes=frozenset({"response_id"}),
+        attempts=(3, 4),
+    ),
+    "langsmith": Sender(
+        8,
+        1,
+        {"tool": 2, "retrieval": 1, "prompt": 1, "post": 1},
+        "langsmith",
+        absent=frozenset({"ttft_ms"}),
+        sometimes=frozenset({"response_id"}),
+    ),
     # With contents; 2.9.0 tells nothing of a stream but that it ended.
-    "haystack": Sender(5, 1, {"tool": 1, "retrieval": 8, "prompt": 4, "post": 3}, "haystack", absent=frozenset({"response_id"}), user=False),
-    "haystack-2": Sender(4, 1, {"retrieval": 8, "prompt": 4}, "haystack", absent=frozenset({"response_id", "ttft_ms"}), user=False,
-                         sometimes=frozenset({"input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"})),
+    "haystack": Sender(
+        5,
+        1,
+        {"tool": 1, "retrieval": 8, "prompt": 4, "post": 3},
+        "haystack",
+        absent=frozenset({"response_id"}),
+        user=False,
+    ),
+    "haystack-2": Sender(
+        4,
+        1,
+        {"retrieval": 8, "prompt": 4},
+        "haystack",
+        absent=frozenset({"response_id", "ttft_ms"}),
+        user=False,
+        sometimes=frozenset({"input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"}),
+    ),
     # 0.4.8: its documents are bytes, and hold what the spans of later ones tell.
-    "langsmith-old": Sender(8, 1, {"tool": 2, "retrieval": 1, "prompt": 3, "post": 1}, "langsmith", absent=frozenset({"ttft_ms"}),
-                            sometimes=frozenset({"response_id"})),
-    "langfuse-python": Sender(13, 2, {"tool": 3, "retrieval": 5, "guardrail": 4, "prompt": 1, "post": 1}, "langfuse", absent=frozenset({"response_id"}),
-                              sometimes=frozenset({"finish_reason"})),
+    "langsmith-old": Sender(
+        8,
+        1,
+        {"tool": 2, "retrieval": 1, "prompt": 3, "post": 1},
+        "langsmith",
+        absent=frozenset({"ttft_ms"}),
+        sometimes=frozenset({"response_id"}),
+    ),
+    "langfuse-python": Sender(
+        13,
+        2,
+        {"tool": 3, "retrieval": 5, "guardrail": 4, "prompt": 1, "post": 1},
+        "langfuse",
+        absent=frozenset({"response_id"}),
+        sometimes=frozenset({"finish_reason"}),
+    ),
     # 3.0.3: its wrapper of OpenAI and its handler for LangChain have one scope; it has no types of observations but spans and generations.
-    "langfuse-3": Sender(13, 2, {"prompt": 3, "post": 1}, "langfuse", absent=frozenset({"response_id", "finish_reason"}),
-                         sometimes=frozenset({"input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"})),
-    "langfuse-js": Sender(14, 2, {"retrieval": 2, "prompt": 1, "post": 1}, "langfuse", absent=frozenset({"response_id", "finish_reason"})),
+    "langfuse-3": Sender(
+        13,
+        2,
+        {"prompt": 3, "post": 1},
+        "langfuse",
+        absent=frozenset({"response_id", "finish_reason"}),
+        sometimes=frozenset({"input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"}),
+    ),
+    "langfuse-js": Sender(
+        14,
+        2,
+        {"retrieval": 2, "prompt": 1, "post": 1},
+        "langfuse",
+        absent=frozenset({"response_id", "finish_reason"}),
+    ),
     # pydantic-ai and its providers' wrappers and Anthropic's SDK at once; then without pydantic-ai: no first token is told of OpenAI's streams.
-    "logfire-both": Sender(13, 1, {"tool": 1, "retrieval": 1}, "logfire", sometimes=frozenset({"response_id", "finish_reason", "ttft_ms"}), user=False),
-    "logfire-wrappers": Sender(13, 1, {"retrieval": 1}, "logfire", sometimes=frozenset({"response_id", "finish_reason", "ttft_ms"}), user=False),
+    "logfire-both": Sender(
+        13,
+        1,
+        {"tool": 1, "retrieval": 1},
+        "logfire",
+        sometimes=frozenset({"response_id", "finish_reason", "ttft_ms"}),
+        user=False,
+    ),
+    "logfire-wrappers": Sender(
+        13,
+        1,
+        {"retrieval": 1},
+        "logfire",
+        sometimes=frozenset({"response_id", "finish_reason", "ttft_ms"}),
+        user=False,
+    ),
     # pydantic-ai 1.40.0 and logfire 4.16.0: its wrappers tell no operation, its streams of Anthropic no count.
-    "logfire-4": Sender(13, 1, {"tool": 2, "retrieval": 1}, "logfire", absent=frozenset({"ttft_ms"}), user=False, sometimes=frozenset({
-        "response_id", "finish_reason", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"})),
-    "mastra": Sender(5, 2, {"tool": 1}, "mastra", absent=frozenset({"response_id"}), sometimes=frozenset({"ttft_ms"})),
-    "mlflow-autolog": Sender(8, 1, {"tool": 2, "retrieval": 1, "prompt": 1, "post": 1}, "mlflow", user=False),
+    "logfire-4": Sender(
+        13,
+        1,
+        {"tool": 2, "retrieval": 1},
+        "logfire",
+        absent=frozenset({"ttft_ms"}),
+        user=False,
+        sometimes=frozenset(
+            {
+                "response_id",
+                "finish_reason",
+                "input_tokens",
+                "output_tokens",
+                "cached_tokens",
+                "reasoning_tokens",
+            }
+        ),
+    ),
+    "mastra": Sender(
+        5,
+        2,
+        {"tool": 1},
+        "mastra",
+        absent=frozenset({"response_id"}),
+        sometimes=frozenset({"ttft_ms"}),
+    ),
+    "mlflow-autolog": Sender(
+        8, 1, {"tool": 2, "retrieval": 1, "prompt": 1, "post": 1}, "mlflow", user=False
+    ),
     # 2.20.4: its spans of streams tell no count.
-    "mlflow-2": Sender(6, 1, {"tool": 2, "retrieval": 1, "prompt": 3, "post": 1}, "mlflow", user=False,
-                       sometimes=frozenset({"response_id", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "finish_reason"})),
+    "mlflow-2": Sender(
+        6,
+        1,
+        {"tool": 2, "retrieval": 1, "prompt": 3, "post": 1},
+        "mlflow",
+        user=False,
+        sometimes=frozenset(
+            {
+                "response_id",
+                "input_tokens",
+                "output_tokens",
+                "cached_tokens",
+                "reasoning_tokens",
+                "finish_reason",
+            }
+        ),
+    ),
     # Its HTTP, Express, Undici and OpenAI at once.
-    "node-auto": Sender(4, 1, {"retrieval": 8, "network": 6, "post": 0}, "genai", user=False, attempts=(3,),
-                        absent=frozenset({"ttft_ms", "cached_tokens", "reasoning_tokens"})),
-    "openinference-langchain-js": Sender(4, 1, {"tool": 2, "prompt": 1, "post": 1}, "openinference", absent=frozenset({"ttft_ms"}),
-                                         sometimes=frozenset({"response_id", "cached_tokens", "reasoning_tokens"})),
-    "openinference-openai-js": Sender(1, 0, {"retrieval": 1}, "openinference", absent=frozenset({"ttft_ms"}),
-                                      sometimes=frozenset({"response_id", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"}), user=False),
-    "opentelemetry-openai-js": Sender(1, 1, {"retrieval": 1}, "genai", absent=frozenset({"ttft_ms", "cached_tokens", "reasoning_tokens"}), user=False),
-    "semantic-kernel": Sender(5, 1, {"tool": 1}, "genai", absent=frozenset({"ttft_ms", "cached_tokens", "reasoning_tokens"}), user=False),
-    "strands": Sender(5, 1, {"tool": 1}, "genai", absent=frozenset({"response_id", "reasoning_tokens"})),
-    "traceloop-js": Sender(1, 0, {"tool": 1}, "openllmetry", absent=frozenset({"ttft_ms", "cached_tokens", "reasoning_tokens"}),
-                           sometimes=frozenset({"response_id", "input_tokens", "output_tokens", "finish_reason"})),
-    "vercel-5": Sender(9, 1, {"tool": 2, "retrieval": 4}, "vercel", sometimes=frozenset({"cached_tokens", "reasoning_tokens"}), attempts=(2, 3)),
-    "vercel-7": Sender(9, 1, {"tool": 2, "retrieval": 4}, "genai", absent=frozenset({"reasoning_tokens"}), user=False),
+    "node-auto": Sender(
+        4,
+        1,
+        {"retrieval": 8, "network": 6, "post": 0},
+        "genai",
+        user=False,
+        attempts=(3,),
+        absent=frozenset({"ttft_ms", "cached_tokens", "reasoning_tokens"}),
+    ),
+    "openinference-langchain-js": Sender(
+        4,
+        1,
+        {"tool": 2, "prompt": 1, "post": 1},
+        "openinference",
+        absent=frozenset({"ttft_ms"}),
+        sometimes=frozenset({"response_id", "cached_tokens", "reasoning_tokens"}),
+    ),
+    "openinference-openai-js": Sender(
+        1,
+        0,
+        {"retrieval": 1},
+        "openinference",
+        absent=frozenset({"ttft_ms"}),
+        sometimes=frozenset(
+            {"response_id", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"}
+        ),
+        user=False,
+    ),
+    "opentelemetry-openai-js": Sender(
+        1,
+        1,
+        {"retrieval": 1},
+        "genai",
+        absent=frozenset({"ttft_ms", "cached_tokens", "reasoning_tokens"}),
+        user=False,
+    ),
+    "semantic-kernel": Sender(
+        5,
+        1,
+        {"tool": 1},
+        "genai",
+        absent=frozenset({"ttft_ms", "cached_tokens", "reasoning_tokens"}),
+        user=False,
+    ),
+    "strands": Sender(
+        5, 1, {"tool": 1}, "genai", absent=frozenset({"response_id", "reasoning_tokens"})
+    ),
+    "traceloop-js": Sender(
+        1,
+        0,
+        {"tool": 1},
+        "openllmetry",
+        absent=frozenset({"ttft_ms", "cached_tokens", "reasoning_tokens"}),
+        sometimes=frozenset({"response_id", "input_tokens", "output_tokens", "finish_reason"}),
+    ),
+    "vercel-5": Sender(
+        9,
+        1,
+        {"tool": 2, "retrieval": 4},
+        "vercel",
+        sometimes=frozenset({"cached_tokens", "reasoning_tokens"}),
+        attempts=(2, 3),
+    ),
+    "vercel-7": Sender(
+        9,
+        1,
+        {"tool": 2, "retrieval": 4},
+        "genai",
+        absent=frozenset({"reasoning_tokens"}),
+        user=False,
+    ),
 }
 
 
@@ -95,7 +295,14 @@ RUNS = {
 def run(name: str) -> Held:
     """A run, taken in as one body."""
     with pipeline() as one:
-        send(one, [zstandard.ZstdDecompressor().decompress((SENDERS / f"{name}.traces.zst").read_bytes(), max_output_size=1 << 24)])
+        send(
+            one,
+            [
+                zstandard.ZstdDecompressor().decompress(
+                    (SENDERS / f"{name}.traces.zst").read_bytes(), max_output_size=1 << 24
+                )
+            ],
+        )
         return held(one)
 
 
@@ -128,7 +335,9 @@ def test_every_run_is_told_of() -> None:
 def test_calls_and_requests_are_counted_once(name: str) -> None:
     found, sender = run(name), RUNS[name]
     assert len(found.requests) == sender.requests
-    assert Counter(c["error"] for c in found.calls) == +Counter({False: len(truth(name)), True: sender.failed})
+    assert Counter(c["error"] for c in found.calls) == +Counter(
+        {False: len(truth(name)), True: sender.failed}
+    )
     assert {s["dialect"] for s in found.spans if s["role"] == "llm"} == {sender.dialect}
 
 
@@ -137,12 +346,16 @@ def test_calls_have_the_providers_numbers(name: str) -> None:
     sender = RUNS[name]
     for call, true in answered(name):
         for column in TOLD:
-            untold = column in sender.sometimes and (call[column] is None or column == "response_id")
+            untold = column in sender.sometimes and (
+                call[column] is None or column == "response_id"
+            )
             if untold or column in sender.absent | WRONG.get((name, true["ep"]), set()):
                 continue
             # A count of none may be left out.
             assert (call[column] or 0) == (true[KEYS[column]] or 0), (column, call["response_id"])
-        assert call["e2e_ms"] >= true["e2e"] * 1000 - 2 or "e2e_ms" in WRONG.get((name, true["ep"]), ())
+        assert call["e2e_ms"] >= true["e2e"] * 1000 - 2 or "e2e_ms" in WRONG.get(
+            (name, true["ep"]), ()
+        )
         assert call["streaming"] in (None, true["stream"])
     for column in sender.absent:
         assert all(call[column] is None for call, _ in answered(name)), column
@@ -153,13 +366,17 @@ def test_streams_have_their_first_token(name: str) -> None:
     if "ttft_ms" in RUNS[name].absent:
         return
     for call, true in answered(name):
-        if "ttft_ms" in WRONG.get((name, true["ep"]), ()) or ("ttft_ms" in RUNS[name].sometimes and call["ttft_ms"] is None):
+        if "ttft_ms" in WRONG.get((name, true["ep"]), ()) or (
+            "ttft_ms" in RUNS[name].sometimes and call["ttft_ms"] is None
+        ):
             continue
         assert (call["ttft_ms"] is not None) == true["stream"]
         if true["stream"]:
             assert true["ttft"] * 1000 - 2 <= call["ttft_ms"] <= call["e2e_ms"]
             # What follows takes as long as at the provider, and what a busy machine adds (OpenAI's client loads a second's worth at its first response).
-            assert call["e2e_ms"] - call["ttft_ms"] <= (true["e2e"] - true["ttft"]) * 1000 + (1_500 if true["ep"] == "responses" else 300)
+            assert call["e2e_ms"] - call["ttft_ms"] <= (true["e2e"] - true["ttft"]) * 1000 + (
+                1_500 if true["ep"] == "responses" else 300
+            )
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -170,7 +387,9 @@ def test_requests_spend_the_time_of_their_calls_on_models(name: str) -> None:
     for request in run(name).requests:
         if request["llm_calls"]:
             # A busy machine's pauses, and what lies between attempts.
-            assert sum(request[s] for s in MODEL_STAGES) >= 0.5 * min(calls[request["trace_id"]], request["e2e_ms"]), request["trace_id"]
+            assert sum(request[s] for s in MODEL_STAGES) >= 0.5 * min(
+                calls[request["trace_id"]], request["e2e_ms"]
+            ), request["trace_id"]
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -179,7 +398,9 @@ def test_stages_users_and_attempts_are_told(name: str) -> None:
     counts = Counter(s["stage"] for s in found.spans if s["role"] == "plain")
     assert {stage: counts[stage] for stage in sender.stages} == sender.stages
     assert any(r["user_hash"] for r in found.requests) == sender.user
-    assert sorted(c["attempts"] for c in found.calls if (c["attempts"] or 0) > 1) == list(sender.attempts)
+    assert sorted(c["attempts"] for c in found.calls if (c["attempts"] or 0) > 1) == list(
+        sender.attempts
+    )
 
 
 def test_an_answer_out_of_a_gateways_cache_is_a_request_without_a_model_call() -> None:
@@ -189,11 +410,21 @@ def test_an_answer_out_of_a_gateways_cache_is_a_request_without_a_model_call() -
     assert made["end"] < stored["start"]
     assert made["e2e_ms"] > 5 * stored["duration_ms"]
     [request] = [r for r in found.requests if r["trace_id"] == stored["trace_id"]]
-    assert (request["llm_calls"], request["ttft_ms"], request["output_tokens"], request["model"], request["status"]) == (0, None, None, None, "ok")
+    assert (
+        request["llm_calls"],
+        request["ttft_ms"],
+        request["output_tokens"],
+        request["model"],
+        request["status"],
+    ) == (0, None, None, None, "ok")
     assert request["e2e_ms"] > request["gateway_ms"] == pytest.approx(stored["duration_ms"], abs=1)
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_words_of_people_are_not_kept(name: str) -> None:
     kept = repr(run(name))
-    assert [words for words in ("quiet prompt", "capital of", "w1 w2", "secret word", "sunny in", "Paris is") if words in kept] == []
+    assert [
+        words
+        for words in ("quiet prompt", "capital of", "w1 w2", "secret word", "sunny in", "Paris is")
+        if words in kept
+    ] == []

@@ -17,12 +17,19 @@ def test_acknowledged_spans_survive_kill_9_exactly_once(tmp_path: Path) -> None:
     assert len(load.acknowledged) > ROUNDS
     db = tmp_path / "t.db"
     with opened(db) as pipeline:
-        for number in [*load.unsure, *sorted(load.acknowledged)[:50]]:  # sent again: stored if it was not, and counted once
+        for number in [
+            *load.unsure,
+            *sorted(load.acknowledged)[:50],
+        ]:  # sent again: stored if it was not, and counted once
             pipeline.writer.submit(TRACES, load.body(number)).result(30)
     sent = len(load.acknowledged | set(load.unsure))
     load.acknowledged |= set(load.unsure)
-    assert crash.count(db, load) == Found(stored=sent * load.spans, lost=0, changed=0, doubled=0, unknown=0)
+    assert crash.count(db, load) == Found(
+        stored=sent * load.spans, lost=0, changed=0, doubled=0, unknown=0
+    )
     store = open_store(db, create=False)
-    found = store.connection.execute("select count(*), count(distinct trace_id), (select count(*) from v_spans) from v_requests").fetchall()
+    found = store.connection.execute(
+        "select count(*), count(distinct trace_id), (select count(*) from v_spans) from v_requests"
+    ).fetchall()
     store.close()
     assert found == [(sent, sent, sent * load.spans)]

@@ -28,7 +28,13 @@ LIMITS_KB = range(1_000, 9_000, 250)
 
 def wide(key: int, count: int) -> pa.Table:
     texts = {f"text{j}": [f"{key}-{i}-{j}-" + "y" * 60 for i in range(count)] for j in range(6)}
-    return pa.table({"key": pa.array([key] * count, pa.int64()), "number": pa.array(range(count), pa.int64()), **texts})
+    return pa.table(
+        {
+            "key": pa.array([key] * count, pa.int64()),
+            "number": pa.array(range(count), pa.int64()),
+            **texts,
+        }
+    )
 
 
 def insert(connection: duckdb.DuckDBPyConnection, made: pa.Table) -> None:
@@ -39,7 +45,9 @@ def test_a_commit_of_duckdb_that_has_too_little_memory_leaves_nothing(tmp_path: 
     """A canary: with DuckDB 2.0.0 the 512 rows of key 3 are rows of key 2, which was never committed."""
     failed = 0
     for limit in LIMITS_KB:
-        connection = duckdb.connect(str(tmp_path / f"{limit}.db"), config={"threads": 1, "default_block_size": 65_536})
+        connection = duckdb.connect(
+            str(tmp_path / f"{limit}.db"), config={"threads": 1, "default_block_size": 65_536}
+        )
         texts = ", ".join(f"text{j} varchar" for j in range(6))
         connection.execute(f"create table t (key bigint, number bigint, {texts})")
         insert(connection, wide(1, 4_096))
@@ -52,7 +60,9 @@ def test_a_commit_of_duckdb_that_has_too_little_memory_leaves_nothing(tmp_path: 
             failed += 1
             connection.cursor().execute("set memory_limit = '1GB'")
             insert(connection, wide(3, 512))
-            found = connection.execute("select key, count(*), count(distinct number), count(distinct text5) from t group by key order by key").fetchall()
+            found = connection.execute(
+                "select key, count(*), count(distinct number), count(distinct text5) from t group by key order by key"
+            ).fetchall()
             assert found == [(1, 4_096, 4_096, 4_096), (3, 512, 512, 512)], f"with {limit} KB"
         connection.close()
     assert failed, "no commit met its limit"
@@ -62,7 +72,9 @@ def ids(pipeline: Pipeline) -> list[tuple[str, str, str]]:
     return sorted(rows(pipeline, "select trace_id, span_id, name from v_spans"))
 
 
-def test_what_is_acknowledged_after_a_commit_without_memory_is_stored_as_it_was_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_acknowledged_after_a_commit_without_memory_is_stored_as_it_was_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As in a busy collector: commits meet a memory limit, their senders come again, other senders go on."""
     limit = [0]
     finish = Writer._finish
@@ -88,7 +100,15 @@ def test_what_is_acknowledged_after_a_commit_without_memory_is_stored_as_it_was_
                 limit[0] = limit_kb if squeeze else 0
                 trace = next(traces)
                 numbers = range(1, 1_200 if squeeze else 150)
-                spans = [span(trace, i, name=f"{trace}.{i}." + "n" * 100, attributes={"app.text": f"{i}" + "v" * 200}) for i in numbers]
+                spans = [
+                    span(
+                        trace,
+                        i,
+                        name=f"{trace}.{i}." + "n" * 100,
+                        attributes={"app.text": f"{i}" + "v" * 200},
+                    )
+                    for i in numbers
+                ]
                 error = pipeline.writer.submit(TRACES, body(spans)).exception(WAIT_S)
                 failed += error is not None
                 if error is None:
@@ -99,7 +119,9 @@ def test_what_is_acknowledged_after_a_commit_without_memory_is_stored_as_it_was_
         assert ids(pipeline) == sorted(sent)
 
 
-def test_after_a_failed_commit_the_file_is_opened_anew_and_the_sender_comes_again(pipeline: Pipeline) -> None:
+def test_after_a_failed_commit_the_file_is_opened_anew_and_the_sender_comes_again(
+    pipeline: Pipeline,
+) -> None:
     before, data = plain_body(), plain_body(3)
     pipeline.writer.submit(TRACES, before).result(WAIT_S)
     memory = pipeline.store.connection
@@ -108,21 +130,31 @@ def test_after_a_failed_commit_the_file_is_opened_anew_and_the_sender_comes_agai
     assert isinstance(error, StoreUnavailable)
     assert "Forced commit failure" in str(error)
     assert pipeline.store.connection is not memory
-    assert pipeline.writer.submit(TRACES, data).result(WAIT_S) == Stored(3, 0), "the body was not remembered"
+    assert pipeline.writer.submit(TRACES, data).result(WAIT_S) == Stored(3, 0), (
+        "the body was not remembered"
+    )
     assert pipeline.writer.submit(TRACES, before).result(WAIT_S).duplicate
     assert one(pipeline, "select count(*) from spans") == 4
 
 
-def test_a_job_whose_commit_fails_leaves_nothing_and_the_file_is_opened_anew(pipeline: Pipeline) -> None:
+def test_a_job_whose_commit_fails_leaves_nothing_and_the_file_is_opened_anew(
+    pipeline: Pipeline,
+) -> None:
     pipeline.store.cursor().execute("set global debug_force_commit_failure = true")
-    error = pipeline.writer.call(lambda connection: connection.execute("insert into meta values ('a', 'b')")).exception(WAIT_S)
+    error = pipeline.writer.call(
+        lambda connection: connection.execute("insert into meta values ('a', 'b')")
+    ).exception(WAIT_S)
     assert isinstance(error, duckdb.TransactionException)
     assert pipeline.store.meta("a") is None
-    pipeline.writer.call(lambda connection: connection.execute("insert into meta values ('a', 'b')")).result(WAIT_S)
+    pipeline.writer.call(
+        lambda connection: connection.execute("insert into meta values ('a', 'b')")
+    ).result(WAIT_S)
     assert pipeline.store.meta("a") == "b"
 
 
-def test_a_reader_is_interrupted_before_the_file_is_opened_anew_after_a_failed_commit(pipeline: Pipeline) -> None:
+def test_a_reader_is_interrupted_before_the_file_is_opened_anew_after_a_failed_commit(
+    pipeline: Pipeline,
+) -> None:
     """For as long as a cursor of the old memory is open, DuckDB gives a new connection that memory."""
     begun, seen = threading.Event(), []
 
@@ -130,7 +162,9 @@ def test_a_reader_is_interrupted_before_the_file_is_opened_anew_after_a_failed_c
         try:
             with pipeline.store.reading() as cursor:
                 begun.set()
-                cursor.execute("select count(*) from range(100000000) a, range(100000000) b").fetchall()
+                cursor.execute(
+                    "select count(*) from range(100000000) a, range(100000000) b"
+                ).fetchall()
         except StoreUnavailable as error:
             seen.append(str(error))
 
@@ -138,7 +172,9 @@ def test_a_reader_is_interrupted_before_the_file_is_opened_anew_after_a_failed_c
     reader.start()
     assert begun.wait(WAIT_S)
     pipeline.store.connection.execute("set global debug_force_commit_failure = true")
-    assert isinstance(pipeline.writer.submit(TRACES, plain_body()).exception(WAIT_S), StoreUnavailable)
+    assert isinstance(
+        pipeline.writer.submit(TRACES, plain_body()).exception(WAIT_S), StoreUnavailable
+    )
     reader.join(WAIT_S)
     assert seen == ["the database was opened anew after a commit that failed: ask again"]
     assert pipeline.writer.submit(TRACES, plain_body()).result(WAIT_S) == Stored(1, 0)
@@ -174,9 +210,13 @@ def copy_for_another(rows_: pa.Table) -> pa.Table:
 
 def change(rows_: pa.Table) -> pa.Table:
     """One time of the last row, by a nanosecond."""
-    at = max(rows_.schema.get_field_index(name) for name in ("start_ns", "time_ns", "linked_span_id"))
+    at = max(
+        rows_.schema.get_field_index(name) for name in ("start_ns", "time_ns", "linked_span_id")
+    )
     values = rows_.column(at).to_pylist()
-    return rows_.set_column(at, rows_.schema.field(at), pa.array([*values[:-1], values[-1] + 1], rows_.column(at).type))
+    return rows_.set_column(
+        at, rows_.schema.field(at), pa.array([*values[:-1], values[-1] + 1], rows_.column(at).type)
+    )
 
 
 @pytest.fixture
@@ -184,12 +224,20 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Make the next append to one table hand DuckDB other rows than those that it returns."""
     append, planned = writer_module.append, {}
 
-    def spoiled(connection: duckdb.DuckDBPyConnection, table: str, rows_: pa.Table, batch: int | None = None) -> pa.Table:
+    def spoiled(
+        connection: duckdb.DuckDBPyConnection, table: str, rows_: pa.Table, batch: int | None = None
+    ) -> pa.Table:
         damage = planned.pop(table, None) if rows_.num_rows else None
         if damage is None:
             return append(connection, table, rows_, batch)
         append(connection, table, damage(rows_), batch)
-        return rows_ if batch is None else rows_.append_column("batch", pa.repeat(pa.scalar(batch, pa.int64()), rows_.num_rows))
+        return (
+            rows_
+            if batch is None
+            else rows_.append_column(
+                "batch", pa.repeat(pa.scalar(batch, pa.int64()), rows_.num_rows)
+            )
+        )
 
     monkeypatch.setattr(writer_module, "append", spoiled)
     monkeypatch.setattr("overrun.collector.ingest.pipeline.append", spoiled)
@@ -198,11 +246,26 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 
 
 # Times of receipt differ from try to try.
-TABLES = ("spans", "span_values", "span_events", "span_links", "points", "shapes", "sources", "bodies", "batches")
+TABLES = (
+    "spans",
+    "span_values",
+    "span_events",
+    "span_links",
+    "points",
+    "shapes",
+    "sources",
+    "bodies",
+    "batches",
+)
 
 
 def everything(pipeline: Pipeline) -> list[Any]:
-    return [sorted(rows(pipeline, f"select columns(lambda c: c <> 'received_ns') from {table}"), key=repr) for table in TABLES]
+    return [
+        sorted(
+            rows(pipeline, f"select columns(lambda c: c <> 'received_ns') from {table}"), key=repr
+        )
+        for table in TABLES
+    ]
 
 
 def eventful(trace: int) -> bytes:
@@ -217,7 +280,11 @@ def eventful(trace: int) -> bytes:
 @pytest.mark.parametrize("damage", [loss, copy, copy_for_another, change])
 @pytest.mark.parametrize("table", ["spans", "span_values", "span_events", "span_links"])
 def test_spans_that_are_not_stored_as_they_were_decoded_are_taken_back(
-    pipeline: Pipeline, spoil: Callable[..., None], table: str, damage: Callable[[pa.Table], pa.Table], caplog: pytest.LogCaptureFixture
+    pipeline: Pipeline,
+    spoil: Callable[..., None],
+    table: str,
+    damage: Callable[[pa.Table], pa.Table],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     pipeline.writer.submit(TRACES, eventful(1)).result(WAIT_S)
     before = everything(pipeline)
@@ -227,7 +294,9 @@ def test_spans_that_are_not_stored_as_they_were_decoded_are_taken_back(
     assert isinstance(error, NotAsWritten)
     assert (error.http_status, error.retry_after_s) == (503, 5)
     assert everything(pipeline) == before
-    assert pipeline.writer.counters.taken_back_commits == pipeline.writer.counters.failed_commits == 1
+    assert (
+        pipeline.writer.counters.taken_back_commits == pipeline.writer.counters.failed_commits == 1
+    )
     assert pipeline.writer.submit(TRACES, data).result(WAIT_S) == Stored(4, 0), "it is no repeat"
     assert one(pipeline, "select count(distinct (trace_id, span_id)) from v_spans") == 8
     assert "could not be read back" in caplog.text
@@ -247,7 +316,10 @@ def test_points_that_are_not_stored_as_they_were_decoded_are_taken_back(
 @pytest.mark.parametrize("table", ["requests", "llm_calls"])
 @pytest.mark.parametrize("damage", [loss, copy, change])
 def test_rows_of_assembly_that_are_not_stored_as_they_were_made_are_made_again(
-    pipeline: Pipeline, spoil: Callable[..., None], table: str, damage: Callable[[pa.Table], pa.Table]
+    pipeline: Pipeline,
+    spoil: Callable[..., None],
+    table: str,
+    damage: Callable[[pa.Table], pa.Table],
 ) -> None:
     pipeline.writer.submit(TRACES, eventful(1)).result(WAIT_S)
     spoil(table, damage)
@@ -255,10 +327,14 @@ def test_rows_of_assembly_that_are_not_stored_as_they_were_made_are_made_again(
         pipeline.drain()
     pipeline.drain()
     assert rows(pipeline, "select count(*), count(distinct trace_id) from v_requests") == [(2, 2)]
-    assert rows(pipeline, "select count(*), count(distinct span_id || trace_id) from v_llm_calls") == [(2, 2)]
+    assert rows(
+        pipeline, "select count(*), count(distinct span_id || trace_id) from v_llm_calls"
+    ) == [(2, 2)]
 
 
-def test_a_commit_that_the_log_has_right_is_acknowledged_after_the_file_was_opened_anew(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_the_log_has_right_is_acknowledged_after_the_file_was_opened_anew(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Memory may be wrong where the log is right."""
     prove, wrong = Claims.prove, [True]
 
@@ -272,4 +348,7 @@ def test_a_commit_that_the_log_has_right_is_acknowledged_after_the_file_was_open
     memory = pipeline.store.connection
     assert pipeline.writer.submit(TRACES, plain_body(3)).result(WAIT_S) == Stored(3, 0)
     assert pipeline.store.connection is not memory
-    assert (pipeline.writer.counters.taken_back_commits, one(pipeline, "select count(*) from spans")) == (0, 3)
+    assert (
+        pipeline.writer.counters.taken_back_commits,
+        one(pipeline, "select count(*) from spans"),
+    ) == (0, 3)

@@ -28,13 +28,23 @@ _SKEW_NS = 3_000_000_000
 
 @functools.cache
 def spans(name: str) -> tuple[Sent, ...]:
-    bodies = [zstandard.ZstdDecompressor().decompress(path.read_bytes()) for path in sorted((SENDERS / name).glob("*.traces.pb.zst"))]
-    return tuple((by_resource.resource, by_scope.scope, span) for one in bodies for by_resource in ExportTraceServiceRequest.FromString(one).resource_spans
-                 for by_scope in by_resource.scope_spans for span in by_scope.spans)
+    bodies = [
+        zstandard.ZstdDecompressor().decompress(path.read_bytes())
+        for path in sorted((SENDERS / name).glob("*.traces.pb.zst"))
+    ]
+    return tuple(
+        (by_resource.resource, by_scope.scope, span)
+        for one in bodies
+        for by_resource in ExportTraceServiceRequest.FromString(one).resource_spans
+        for by_scope in by_resource.scope_spans
+        for span in by_scope.spans
+    )
 
 
 def service(sent: Sent) -> str:
-    return next((kv.value.string_value for kv in sent[0].attributes if kv.key == "service.name"), "")
+    return next(
+        (kv.value.string_value for kv in sent[0].attributes if kv.key == "service.name"), ""
+    )
 
 
 SEVERAL = [name for name in FOLDERS if len({service(sent) for sent in spans(name)}) > 1]
@@ -50,7 +60,12 @@ def taken_in(*rounds: Iterable[bytes]) -> Held:
 
 def told(of: Held) -> list[list[str]]:
     """Calls and requests as text, without salted hashes."""
-    return [sorted(repr({key: value for key, value in row.items() if key != "user_hash"}) for row in rows) for rows in (of.calls, of.requests)]
+    return [
+        sorted(
+            repr({key: value for key, value in row.items() if key != "user_hash"}) for row in rows
+        )
+        for rows in (of.calls, of.requests)
+    ]
 
 
 @functools.cache
@@ -64,7 +79,11 @@ def in_strings(attributes: Iterable[KeyValue]) -> None:
         if kind in ("int_value", "double_value", "bool_value", "array_value"):
             value = MessageToDict(kv.value)
             [said] = value.values()
-            items = [next(iter(item.values()), None) for item in said.get("values", [])] if isinstance(said, dict) else said
+            items = (
+                [next(iter(item.values()), None) for item in said.get("values", [])]
+                if isinstance(said, dict)
+                else said
+            )
             kv.value.string_value = items if isinstance(items, str) else json.dumps(items)
         if not kv.key.startswith(_KEPT):
             kv.key = kv.key.replace(".", "_")
@@ -80,9 +99,18 @@ def rewritten(sent: bytes) -> bytes:
             for event in told_of.events:
                 in_strings(event.attributes)
     document: dict[str, Any] = MessageToDict(request)
-    for span in (s for by_resource in document["resourceSpans"] for by_scope in by_resource["scopeSpans"] for s in by_scope["spans"]):
+    for span in (
+        s
+        for by_resource in document["resourceSpans"]
+        for by_scope in by_resource["scopeSpans"]
+        for s in by_scope["spans"]
+    ):
         for ids in (span, *span.get("links", ())):
-            ids |= {key: base64.b64decode(ids[key]).hex() for key in ("traceId", "spanId", "parentSpanId") if key in ids}
+            ids |= {
+                key: base64.b64decode(ids[key]).hex()
+                for key in ("traceId", "spanId", "parentSpanId")
+                if key in ids
+            }
     return otlp_json.to_protobuf("traces", json.dumps(document).encode())
 
 
@@ -97,17 +125,29 @@ def pieces(name: str) -> list[bytes]:
 def of_each(found: Held) -> dict[str, Held]:
     """The rows of each recording."""
     names = {span.trace_id.hex(): name for name in FOLDERS for _, _, span in spans(name)}
-    return {name: Held(*([row for row in rows if names[row["trace_id"]] == name] for rows in (found.calls, found.requests, found.spans))) for name in FOLDERS}
+    return {
+        name: Held(
+            *(
+                [row for row in rows if names[row["trace_id"]] == name]
+                for rows in (found.calls, found.requests, found.spans)
+            )
+        )
+        for name in FOLDERS
+    }
 
 
 @pytest.fixture(scope="module")
 def both_ways() -> tuple[dict[str, Held], dict[str, Held]]:
     """All recordings beside one another in one store, as they were sent and rewritten: a store for each takes fifty times as long."""
-    return of_each(taken_in(body(list(spans(name))) for name in FOLDERS)), of_each(taken_in(*zip(*map(pieces, FOLDERS), strict=True)))
+    return of_each(taken_in(body(list(spans(name))) for name in FOLDERS)), of_each(
+        taken_in(*zip(*map(pieces, FOLDERS), strict=True))
+    )
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_json_in_pieces_with_values_in_strings_and_underscores_in_keys(name: str, both_ways: tuple[dict[str, Held], dict[str, Held]]) -> None:
+def test_json_in_pieces_with_values_in_strings_and_underscores_in_keys(
+    name: str, both_ways: tuple[dict[str, Held], dict[str, Held]]
+) -> None:
     as_it_was, found = (way[name] for way in both_ways)
     assert found.calls
     assert told(found) == told(as_it_was)
@@ -127,7 +167,13 @@ def test_clocks_that_differ_by_seconds(name: str, which: Callable[[set[str]], st
                 event.time_unix_nano += _SKEW_NS
     found, true = taken_in([request.SerializeToString()]), as_sent(name)
     # When its first token came is as far off as the clocks cannot tell, whether one came is not.
-    wanted = [[{field: call[field] for field in FIELDS} | {"first": call["ttft_ms"] is None} for call in by_id(of)] for of in (found, true)]
+    wanted = [
+        [
+            {field: call[field] for field in FIELDS} | {"first": call["ttft_ms"] is None}
+            for call in by_id(of)
+        ]
+        for of in (found, true)
+    ]
     assert wanted[0] == wanted[1]
     assert len(found.requests) == len(true.requests)
 

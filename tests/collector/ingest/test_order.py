@@ -24,8 +24,13 @@ Sent = tuple[Resource, InstrumentationScope, Span]
 @functools.cache
 def spans(name: str) -> tuple[Sent, ...]:
     """The spans of a recording by start, each with where it comes from."""
-    found = [(by_resource.resource, by_scope.scope, span) for body in bodies(name) for by_resource in ExportTraceServiceRequest.FromString(body).resource_spans
-             for by_scope in by_resource.scope_spans for span in by_scope.spans]
+    found = [
+        (by_resource.resource, by_scope.scope, span)
+        for body in bodies(name)
+        for by_resource in ExportTraceServiceRequest.FromString(body).resource_spans
+        for by_scope in by_resource.scope_spans
+        for span in by_scope.spans
+    ]
     return tuple(sorted(found, key=lambda sent: sent[2].start_time_unix_nano))
 
 
@@ -57,13 +62,24 @@ def as_they_end(sent: list[Sent]) -> list[list[Sent]]:
 
 def again(sent: list[Sent]) -> list[list[Sent]]:
     """The requests' spans first, then the others; then half of all once more, in another body."""
-    return [[s for s in sent if not s[2].parent_span_id], [s for s in sent if s[2].parent_span_id], sent[::2]]
+    return [
+        [s for s in sent if not s[2].parent_span_id],
+        [s for s in sent if s[2].parent_span_id],
+        sent[::2],
+    ]
 
 
 def told(of: Held) -> list[list[str]]:
     """Rows as text, without salted hashes and the attributes that no column took, whose order is the sender's."""
-    return [sorted(repr({key: value for key, value in row.items() if key not in ("user_hash", "attributes")}) for row in rows)
-            for rows in (of.calls, of.requests, of.spans)]
+    return [
+        sorted(
+            repr(
+                {key: value for key, value in row.items() if key not in ("user_hash", "attributes")}
+            )
+            for row in rows
+        )
+        for rows in (of.calls, of.requests, of.spans)
+    ]
 
 
 @functools.cache
@@ -75,7 +91,9 @@ def as_sent(name: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("put", [shuffled, as_they_end, again], ids=lambda put: str(put.__name__))
 @pytest.mark.parametrize("name", RECORDINGS)
-def test_calls_requests_and_spans_are_the_same(name: str, put: Callable[[list[Sent]], list[list[Sent]]]) -> None:
+def test_calls_requests_and_spans_are_the_same(
+    name: str, put: Callable[[list[Sent]], list[list[Sent]]]
+) -> None:
     with pipeline() as one:
         for part in put(list(spans(name))):
             one.writer.submit(TRACES, body(part)).result()

@@ -41,7 +41,9 @@ def payloads(name: str) -> list[bytes]:
 # --- when ---
 
 
-def test_nothing_is_assembled_before_the_quiet_period_and_everything_by_a_drain(pipeline: Pipeline) -> None:
+def test_nothing_is_assembled_before_the_quiet_period_and_everything_by_a_drain(
+    pipeline: Pipeline,
+) -> None:
     send(pipeline, body(chat(1)), body(chat(2)))
     assert (one(pipeline, "select count(*) from requests"), len(pipeline.quiet)) == (0, 2)
     pipeline.drain()
@@ -61,7 +63,15 @@ def test_a_late_span_changes_the_row_and_adds_none(pipeline: Pipeline) -> None:
     send(pipeline, body(chat(1)))
     pipeline.drain()
     before = rows(pipeline, REQUESTS)
-    tool = span(1, 3, 1, name="tool", start_ms=92, ms=5, attributes={"gen_ai.operation.name": "execute_tool"})
+    tool = span(
+        1,
+        3,
+        1,
+        name="tool",
+        start_ms=92,
+        ms=5,
+        attributes={"gen_ai.operation.name": "execute_tool"},
+    )
     send(pipeline, body([tool]))
     pipeline.drain()
     after = rows(pipeline, REQUESTS)
@@ -90,20 +100,33 @@ def test_spans_that_come_in_two_bodies_are_counted_once_in_the_row(pipeline: Pip
 def test_a_background_trace_is_kept_as_spans_and_is_no_request(pipeline: Pipeline) -> None:
     send(pipeline, body([span(1, 1, name="load model"), span(1, 2, 1)]))
     pipeline.drain()
-    assert (one(pipeline, "select count(*) from v_requests"), one(pipeline, "select count(*) from v_spans")) == (0, 2)
+    assert (
+        one(pipeline, "select count(*) from v_requests"),
+        one(pipeline, "select count(*) from v_spans"),
+    ) == (0, 2)
 
 
 def test_stage_times_sum_to_e2e_exactly_for_every_recording(pipeline: Pipeline) -> None:
-    for name in ("semconv-genai-openai", "semconv-openai-v2", "vllm-joined", "sglang-spans", "openllmetry", "vercel-ai-sdk"):
+    for name in (
+        "semconv-genai-openai",
+        "semconv-openai-v2",
+        "vllm-joined",
+        "sglang-spans",
+        "openllmetry",
+        "vercel-ai-sdk",
+    ):
         send(pipeline, *payloads(name))
     pipeline.drain()
     stages = [
         c
         for (c,) in rows(
-            pipeline, "select column_name from duckdb_columns() where table_name = 'requests' and column_name like '%\\_ns' escape '\\' and column_index > 40"
+            pipeline,
+            "select column_name from duckdb_columns() where table_name = 'requests' and column_name like '%\\_ns' escape '\\' and column_index > 40",
         )
     ]
-    names = [c for c in stages if not c.startswith("ttft_") and c not in ("inferred_ns", "wait_user_ns")]
+    names = [
+        c for c in stages if not c.startswith("ttft_") and c not in ("inferred_ns", "wait_user_ns")
+    ]
     assert len(names) == 14
     assert one(pipeline, "select count(*) from requests") >= 50
     assert rows(pipeline, f"select * from requests where {' + '.join(names)} <> e2e_ns") == []
@@ -139,13 +162,23 @@ ARRIVALS: dict[str, Callable[[], Sequence[bytes | None]]] = {  # None is a drain
     "engine then client": lambda: payloads("vllm-joined")[::-1],
     "client, drain, engine": lambda: [payloads("vllm-joined")[0], None, payloads("vllm-joined")[1]],
     "engine, drain, client": lambda: [payloads("vllm-joined")[1], None, payloads("vllm-joined")[0]],
-    "both, drain, both again in one body": lambda: [*payloads("vllm-joined"), None, b"".join(payloads("vllm-joined"))],
+    "both, drain, both again in one body": lambda: [
+        *payloads("vllm-joined"),
+        None,
+        b"".join(payloads("vllm-joined")),
+    ],
     "one span at a time": lambda: bodies_per_trace("vllm-joined"),
     "one span at a time with a drain after every seventh": lambda: list(
-        itertools.chain.from_iterable([data, None] if i % 7 == 6 else [data] for i, data in enumerate(bodies_per_trace("vllm-joined")))
+        itertools.chain.from_iterable(
+            [data, None] if i % 7 == 6 else [data]
+            for i, data in enumerate(bodies_per_trace("vllm-joined"))
+        )
     ),
     "one span at a time backwards with a drain after every fifth": lambda: list(
-        itertools.chain.from_iterable([data, None] if i % 5 == 4 else [data] for i, data in enumerate(bodies_per_trace("vllm-joined")[::-1]))
+        itertools.chain.from_iterable(
+            [data, None] if i % 5 == 4 else [data]
+            for i, data in enumerate(bodies_per_trace("vllm-joined")[::-1])
+        )
     ),
 }
 
@@ -160,7 +193,9 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("arrival", ARRIVALS)
-def test_client_and_engine_seen_together_are_twenty_requests_in_any_order_of_arrival(pipeline: Pipeline, expected: tuple[Any, Any], arrival: str) -> None:
+def test_client_and_engine_seen_together_are_twenty_requests_in_any_order_of_arrival(
+    pipeline: Pipeline, expected: tuple[Any, Any], arrival: str
+) -> None:
     for data in ARRIVALS[arrival]():
         if data is None:
             pipeline.drain()
@@ -169,7 +204,10 @@ def test_client_and_engine_seen_together_are_twenty_requests_in_any_order_of_arr
     pipeline.drain()
     found, calls = rows(pipeline, JOINED), rows(pipeline, CALLS)
     assert (len(found), len(calls)) == (20, 20)
-    assert (one(pipeline, "select count(*) from requests"), one(pipeline, "select count(*) from llm_calls")) == (20, 20)
+    assert (
+        one(pipeline, "select count(*) from requests"),
+        one(pipeline, "select count(*) from llm_calls"),
+    ) == (20, 20)
     assert found == expected[0]
     assert calls == expected[1]
     assert all(call[2] is not None for call in calls)
@@ -193,24 +231,53 @@ def test_an_engine_trace_alone_is_a_request_until_its_client_call_comes(pipeline
     send(pipeline, body([engine], {"service.name": "vllm"}))
     pipeline.drain()
     assert rows(pipeline, "select service, engine_only from v_requests") == [("vllm", True)]
-    assert rows(pipeline, "select engine_e2e_ms, date_diff('ms', start, \"end\") from v_engine_spans") == [(70.0, 70)]
+    assert rows(
+        pipeline, "select engine_e2e_ms, date_diff('ms', start, \"end\") from v_engine_spans"
+    ) == [(70.0, 70)]
     send(pipeline, body(chat(1, response_id="cmpl-1")))
     pipeline.drain()
-    assert rows(pipeline, "select service, engine_only, round(queue_ms, 6) from v_requests") == [("shop", False, 20.0)]
-    assert rows(pipeline, "select ttft_source, engine_span_id is not null from v_llm_calls") == [("engine", True)]
+    assert rows(pipeline, "select service, engine_only, round(queue_ms, 6) from v_requests") == [
+        ("shop", False, 20.0)
+    ]
+    assert rows(pipeline, "select ttft_source, engine_span_id is not null from v_llm_calls") == [
+        ("engine", True)
+    ]
 
 
 # --- restarts and failures ---
 
 
-def test_a_request_that_goes_on_while_its_engines_trace_is_assembled_is_one_request(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = {"gen_ai.request.id": "chatcmpl-1", "gen_ai.latency.e2e": 0.07, "gen_ai.latency.time_to_first_token": 0.02, "gen_ai.usage.completion_tokens": 5}
-    client = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.response.id": "chatcmpl-1", "gen_ai.usage.output_tokens": 5}
-    root, call = span(1, 1, name="POST /chat", kind=2, ms=120), span(1, 2, 1, name="chat m", kind=3, start_ms=10, ms=90, attributes=client)
-    send(pipeline, body([call]), body([span(2, 1, name="llm_request", kind=2, start_ms=20, ms=70, attributes=engine)]))
+def test_a_request_that_goes_on_while_its_engines_trace_is_assembled_is_one_request(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = {
+        "gen_ai.request.id": "chatcmpl-1",
+        "gen_ai.latency.e2e": 0.07,
+        "gen_ai.latency.time_to_first_token": 0.02,
+        "gen_ai.usage.completion_tokens": 5,
+    }
+    client = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "m",
+        "gen_ai.response.id": "chatcmpl-1",
+        "gen_ai.usage.output_tokens": 5,
+    }
+    root, call = (
+        span(1, 1, name="POST /chat", kind=2, ms=120),
+        span(1, 2, 1, name="chat m", kind=3, start_ms=10, ms=90, attributes=client),
+    )
+    send(
+        pipeline,
+        body([call]),
+        body([span(2, 1, name="llm_request", kind=2, start_ms=20, ms=70, attributes=engine)]),
+    )
     take = pipeline.quiet.take
     with monkeypatch.context() as still:
-        still.setattr(pipeline.quiet, "take", lambda *when: {key: seen for key, seen in take(*when).items() if key[1] == 2})
+        still.setattr(
+            pipeline.quiet,
+            "take",
+            lambda *when: {key: seen for key, seen in take(*when).items() if key[1] == 2},
+        )
         pipeline._assemble_due(0.0)
     assert (one(pipeline, "select count(*) from v_llm_calls"), len(pipeline.quiet)) == (1, 1)
     send(pipeline, body([root]))
@@ -219,29 +286,71 @@ def test_a_request_that_goes_on_while_its_engines_trace_is_assembled_is_one_requ
     assert one(pipeline, "select count(*) from v_llm_calls") == 1
 
 
-def test_traces_that_waited_longer_than_memory_lasts_are_read_from_their_own_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traces_that_waited_longer_than_memory_lasts_are_read_from_their_own_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("overrun.collector.ingest.pipeline.Recent", lambda: Recent(0))
     asked: list[dict[str, int]] = []
     with opened(tmp_path / "t.db") as pipeline:
         send(pipeline, body(chat(1)), body(chat(2)), body(chat(3)))
         pipeline.drain()
         ask = reading._asked
-        monkeypatch.setattr(reading, "_asked", lambda cursor, query, params, **tables: asked.append(params) or ask(cursor, query, params, **tables))
-        late = span(2, 3, 1, name="tool", start_ms=92, ms=5, attributes={"gen_ai.operation.name": "execute_tool"})
+        monkeypatch.setattr(
+            reading,
+            "_asked",
+            lambda cursor, query, params, **tables: (
+                asked.append(params) or ask(cursor, query, params, **tables)
+            ),
+        )
+        late = span(
+            2,
+            3,
+            1,
+            name="tool",
+            start_ms=92,
+            ms=5,
+            attributes={"gen_ai.operation.name": "execute_tool"},
+        )
         send(pipeline, body(chat(4)), body([late]), body(chat(5)))
         pipeline.drain()
-        assert [row[2:] for row in rows(pipeline, REQUESTS)] == [(1, 0, 2), (1, 1, 3), (1, 0, 2), (1, 0, 2), (1, 0, 2)]
-    assert {(params["since"] >> BATCH_BITS, params["until"] >> BATCH_BITS) for params in asked if "since" in params} == {(0, LAST_SEQ >> BATCH_BITS), (4, 7)}
+        assert [row[2:] for row in rows(pipeline, REQUESTS)] == [
+            (1, 0, 2),
+            (1, 1, 3),
+            (1, 0, 2),
+            (1, 0, 2),
+            (1, 0, 2),
+        ]
+    assert {
+        (params["since"] >> BATCH_BITS, params["until"] >> BATCH_BITS)
+        for params in asked
+        if "since" in params
+    } == {(0, LAST_SEQ >> BATCH_BITS), (4, 7)}
 
 
 def test_an_id_that_many_answers_have_brings_no_traces_together(pipeline: Pipeline) -> None:
     """Answers out of a cache, or of a mock provider: to look for partners in all of them would cost more with each one."""
-    same = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.response.id": "chatcmpl-mock", "gen_ai.usage.output_tokens": 5}
+    same = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "m",
+        "gen_ai.response.id": "chatcmpl-mock",
+        "gen_ai.usage.output_tokens": 5,
+    }
     for number in range(1, 13):
-        send(pipeline, body([span(number, 1, name="chat m", kind=3, start_ms=1_000 * number, attributes=same)]))
+        send(
+            pipeline,
+            body(
+                [span(number, 1, name="chat m", kind=3, start_ms=1_000 * number, attributes=same)]
+            ),
+        )
         pipeline.drain()
     with pipeline.store.reading() as cursor:
-        traces = pa.table({"trace_hi": pa.array([0xABC], pa.uint64()), "trace_lo": pa.array([12], pa.uint64()), "start_ns": [T0_NS]})
+        traces = pa.table(
+            {
+                "trace_hi": pa.array([0xABC], pa.uint64()),
+                "trace_lo": pa.array([12], pa.uint64()),
+                "start_ns": [T0_NS],
+            }
+        )
         assert set(quiet_spans(cursor, traces).column("trace_lo").to_pylist()) == {12}
     assert len(rows(pipeline, REQUESTS)) == 12
 
@@ -282,7 +391,9 @@ def test_the_mark_stays_before_a_trace_that_still_waits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a defect"), ValueError("another")])
-def test_an_error_while_assembling_keeps_traces_pending_and_the_next_try_takes_them(tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception) -> None:
+def test_an_error_while_assembling_keeps_traces_pending_and_the_next_try_takes_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
     caplog.set_level(logging.CRITICAL, "overrun.collector")
     broken = [True]
 
@@ -291,7 +402,9 @@ def test_an_error_while_assembling_keeps_traces_pending_and_the_next_try_takes_t
             raise error
         return assemble(spans)
 
-    pipeline = Pipeline(new_store(tmp_path / "t.db"), CollectorSettings(quiet_s=0.05), PrivacySettings(), sometimes)
+    pipeline = Pipeline(
+        new_store(tmp_path / "t.db"), CollectorSettings(quiet_s=0.05), PrivacySettings(), sometimes
+    )
     send(pipeline, body(chat(1)))
     time.sleep(0.5)  # long enough for the thread to have met the error
     assert (one(pipeline, "select count(*) from requests"), len(pipeline.quiet)) == (0, 1)
@@ -304,9 +417,16 @@ def test_an_error_while_assembling_keeps_traces_pending_and_the_next_try_takes_t
     pipeline.close()
 
 
-def test_what_does_not_fit_into_the_memory_of_a_quiet_store_is_assembled_with_the_usual_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_into_the_memory_of_a_quiet_store_is_assembled_with_the_usual_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store, "SETTLED_MEMORY", "1MB")
-    pipeline = Pipeline(store.open_store(tmp_path / "t.db", create=True, memory_limit="256MB"), CollectorSettings(quiet_s=3600.0), PrivacySettings(), assemble)
+    pipeline = Pipeline(
+        store.open_store(tmp_path / "t.db", create=True, memory_limit="256MB"),
+        CollectorSettings(quiet_s=3600.0),
+        PrivacySettings(),
+        assemble,
+    )
     send(pipeline, *(body(chat(k)) for k in range(1, 21)))
     pipeline.store.settle()
     pipeline.drain()
@@ -314,7 +434,9 @@ def test_what_does_not_fit_into_the_memory_of_a_quiet_store_is_assembled_with_th
     pipeline.close()
 
 
-def test_a_trace_that_cannot_be_assembled_does_not_hold_up_the_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_trace_that_cannot_be_assembled_does_not_hold_up_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.CRITICAL, "overrun.collector")
 
     def choking(spans: pa.Table) -> Assembled:
@@ -322,7 +444,9 @@ def test_a_trace_that_cannot_be_assembled_does_not_hold_up_the_others(tmp_path: 
             raise ValueError("a defect met by one trace only")
         return assemble(spans)
 
-    pipeline = Pipeline(new_store(tmp_path / "t.db"), CollectorSettings(quiet_s=3600), PrivacySettings(), choking)
+    pipeline = Pipeline(
+        new_store(tmp_path / "t.db"), CollectorSettings(quiet_s=3600), PrivacySettings(), choking
+    )
     send(pipeline, body([s for trace in range(1, 8) for s in chat(trace)]))
     with pytest.raises(StoreUnavailable, match="1 traces are stored but could not be assembled"):
         pipeline.drain()
@@ -331,16 +455,22 @@ def test_a_trace_that_cannot_be_assembled_does_not_hold_up_the_others(tmp_path: 
         pipeline.close()
 
 
-def test_rows_that_the_store_refuses_leave_the_old_ones_and_the_trace_pending(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_that_the_store_refuses_leave_the_old_ones_and_the_trace_pending(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.CRITICAL, "overrun.collector")
     send(pipeline, body(chat(1)))
     pipeline.drain()
-    pipeline.writer.call(lambda connection: connection.execute("alter table llm_calls rename to away")).result(WAIT_S)
+    pipeline.writer.call(
+        lambda connection: connection.execute("alter table llm_calls rename to away")
+    ).result(WAIT_S)
     send(pipeline, body([span(1, 3, 1, start_ms=95, ms=1)]))
     with pytest.raises(StoreUnavailable, match="1 traces are stored but could not be assembled"):
         pipeline.drain()
     assert (one(pipeline, "select spans from requests"), len(pipeline.quiet)) == (2, 1)
-    pipeline.writer.call(lambda connection: connection.execute("alter table away rename to llm_calls")).result(WAIT_S)
+    pipeline.writer.call(
+        lambda connection: connection.execute("alter table away rename to llm_calls")
+    ).result(WAIT_S)
     pipeline.drain()
     assert (one(pipeline, "select spans from requests"), len(pipeline.quiet)) == (3, 0)
 
@@ -351,7 +481,23 @@ def test_while_somebody_reads_the_log_can_be_moved_into_the_file(pipeline: Pipel
     pipeline.writer.call(lambda connection: roll_up(connection, time.time_ns())).result(WAIT_S)
     with pipeline.store.reading() as cursor:
         held = cursor.execute(REQUESTS).fetchall()
-        send(pipeline, body([span(1, 3, 1, name="tool", start_ms=92, ms=5, attributes={"gen_ai.operation.name": "execute_tool"})]), body(chat(2)))
+        send(
+            pipeline,
+            body(
+                [
+                    span(
+                        1,
+                        3,
+                        1,
+                        name="tool",
+                        start_ms=92,
+                        ms=5,
+                        attributes={"gen_ai.operation.name": "execute_tool"},
+                    )
+                ]
+            ),
+            body(chat(2)),
+        )
         pipeline.drain()
         pipeline.writer.call(lambda connection: roll_up(connection, time.time_ns())).result(WAIT_S)
         pipeline.store.connection.execute("checkpoint")
@@ -367,7 +513,9 @@ def test_closing_assembles_what_is_pending(tmp_path: Path) -> None:
 
 
 def test_hostile_times_are_set_aside_and_harm_no_request(pipeline: Pipeline) -> None:
-    zero, backwards, huge, cycle = (span(i, 1, name="chat", attributes={"gen_ai.operation.name": "chat"}) for i in (1, 2, 3, 4))
+    zero, backwards, huge, cycle = (
+        span(i, 1, name="chat", attributes={"gen_ai.operation.name": "chat"}) for i in (1, 2, 3, 4)
+    )
     zero.start_time_unix_nano = zero.end_time_unix_nano = 0
     backwards.end_time_unix_nano = backwards.start_time_unix_nano - 5_000_000
     huge.start_time_unix_nano, huge.end_time_unix_nano = 2**64 - 1, 2**64 - 1
@@ -376,7 +524,10 @@ def test_hostile_times_are_set_aside_and_harm_no_request(pipeline: Pipeline) -> 
     pipeline.drain()
     assert one(pipeline, "select count(*) from v_spans") == 3
     assert one(pipeline, "select count(*) from v_quarantine") == 3
-    assert one(pipeline, f"select e2e_ms from v_requests where trace_id = '{trace_id(5).hex()}'") == 100.0
+    assert (
+        one(pipeline, f"select e2e_ms from v_requests where trace_id = '{trace_id(5).hex()}'")
+        == 100.0
+    )
     assert len(pipeline.quiet) == 0
 
 

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from overrun.collector.ingest.quiet_traces import QuietTraces
 
 
-def note(quiet: QuietTraces, traces: list[int], batch: int, now_s: float, start_ns: int = 100) -> None:
+def note(
+    quiet: QuietTraces, traces: list[int], batch: int, now_s: float, start_ns: int = 100
+) -> None:
     keys = np.array(traces, dtype=np.uint64)
     quiet.note(keys * 0 + 7, keys, np.full(len(traces), start_ns, dtype=np.int64), batch, now_s)
 
@@ -36,7 +38,10 @@ def test_traces_of_one_note_are_counted_once_with_their_earliest_start() -> None
     quiet = QuietTraces()
     hi, lo = np.array([7, 7, 7], dtype=np.uint64), np.array([1, 2, 1], dtype=np.uint64)
     quiet.note(hi, lo, np.array([300, 50, 200], dtype=np.int64), 1, 0.0)
-    assert {key: seen.start_ns for key, seen in quiet.take(10.0, 2.0, 9).items()} == {(7, 1): 200, (7, 2): 50}
+    assert {key: seen.start_ns for key, seen in quiet.take(10.0, 2.0, 9).items()} == {
+        (7, 1): 200,
+        (7, 2): 50,
+    }
 
 
 def test_no_more_than_the_limit_is_taken_oldest_first() -> None:
@@ -89,10 +94,16 @@ def test_the_mark_never_passes_a_commit_with_a_waiting_trace() -> None:
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(
-        st.one_of(st.tuples(st.just("note"), st.lists(st.integers(1, 4), min_size=1, max_size=3)), st.tuples(st.just("assemble"), st.booleans())), max_size=30
+        st.one_of(
+            st.tuples(st.just("note"), st.lists(st.integers(1, 4), min_size=1, max_size=3)),
+            st.tuples(st.just("assemble"), st.booleans()),
+        ),
+        max_size=30,
     )
 )
-def test_in_any_order_of_arrival_every_commit_after_the_mark_is_looked_at_again(steps: list[tuple[str, object]]) -> None:
+def test_in_any_order_of_arrival_every_commit_after_the_mark_is_looked_at_again(
+    steps: list[tuple[str, object]],
+) -> None:
     """A model: a trace is covered by the last assembly that saw all of its commits; the mark may not pass an uncovered one."""
     quiet, batch, now_s = QuietTraces(), 0, 0.0
     uncovered: dict[int, int] = {}  # trace -> first commit that no stored row covers

@@ -29,7 +29,10 @@ def test_a_call_is_elsewhere_if_more_are_stored_than_are_at_hand() -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.lists(st.integers(0, 400), min_size=1, max_size=120), min_size=1, max_size=6), st.lists(st.integers(0, 400), max_size=50))
+@given(
+    st.lists(st.lists(st.integers(0, 400), min_size=1, max_size=120), min_size=1, max_size=6),
+    st.lists(st.integers(0, 400), max_size=50),
+)
 def test_it_agrees_with_counting(batches: list[list[int]], at_hand: list[int]) -> None:
     known = ResponseIds(0)
     for batch in batches:
@@ -39,7 +42,9 @@ def test_it_agrees_with_counting(batches: list[list[int]], at_hand: list[int]) -
     assert elsewhere(known, [f"chatcmpl-{i}" for i in at_hand]) == wanted
 
 
-def test_tables_grow_and_what_the_oldest_held_is_known_to_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_grow_and_what_the_oldest_held_is_known_to_be_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(response_ids, "_FIRST_BITS", 4)
     monkeypatch.setattr(response_ids, "_LAST_BITS", 6)
     monkeypatch.setattr(response_ids, "_SLOTS", 3 << 6)

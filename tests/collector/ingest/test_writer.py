@@ -26,7 +26,9 @@ WAIT_S = 30
 
 def metrics_body(name: str) -> bytes:
     sent = ExportMetricsServiceRequest()
-    sent.resource_metrics.add().scope_metrics.add().metrics.add(name=name).gauge.data_points.add(time_unix_nano=1, as_double=1.0)
+    sent.resource_metrics.add().scope_metrics.add().metrics.add(name=name).gauge.data_points.add(
+        time_unix_nano=1, as_double=1.0
+    )
     return sent.SerializeToString()
 
 
@@ -60,26 +62,37 @@ def test_bodies_that_gathered_during_a_commit_go_together_in_the_next(pipeline: 
 
 def test_senders_come_before_jobs(pipeline: Pipeline) -> None:
     with held(pipeline.writer):
-        job = pipeline.writer.call(lambda connection: connection.execute("select count(*) from spans").fetchall())
+        job = pipeline.writer.call(
+            lambda connection: connection.execute("select count(*) from spans").fetchall()
+        )
         body = pipeline.writer.submit(TRACES, plain_body())
     assert job.result(WAIT_S) == [(1,)]
     assert body.done()
 
 
 def test_a_commit_takes_no_more_than_its_share_of_bytes(tmp_path: Path) -> None:
-    bodies = [body([span(trace, i, name="n" * 200) for i in range(1, 2_000)]) for trace in range(1, 6)]
+    bodies = [
+        body([span(trace, i, name="n" * 200) for i in range(1, 2_000)]) for trace in range(1, 6)
+    ]
     assert 2 * len(bodies[0]) < 1 << 20 < 3 * len(bodies[0])
     with opened(tmp_path / "t.db", commit_mib=1) as pipeline:
         with held(pipeline.writer):
             waiting = [pipeline.writer.submit(TRACES, data) for data in bodies]
         for w in waiting:
             w.result(WAIT_S)
-        assert [n for (n,) in rows(pipeline, "select spans from batches order by batch")] == [2 * 1_999, 2 * 1_999, 1_999]
+        assert [n for (n,) in rows(pipeline, "select spans from batches order by batch")] == [
+            2 * 1_999,
+            2 * 1_999,
+            1_999,
+        ]
 
 
 def test_traces_and_metrics_of_one_commit_are_stored_together(pipeline: Pipeline) -> None:
     with held(pipeline.writer):
-        waiting = [pipeline.writer.submit(TRACES, plain_body()), pipeline.writer.submit(METRICS, metrics_body("m"))]
+        waiting = [
+            pipeline.writer.submit(TRACES, plain_body()),
+            pipeline.writer.submit(METRICS, metrics_body("m")),
+        ]
     for w in waiting:
         w.result(WAIT_S)
     assert rows(pipeline, "select spans, points from batches") == [(1, 1)]
@@ -89,15 +102,24 @@ def test_each_body_is_told_how_many_items_it_brought(pipeline: Pipeline) -> None
     broken = span(1, 9)
     broken.trace_id = b""
     with held(pipeline.writer):
-        waiting = [pipeline.writer.submit(TRACES, body(spans)) for spans in ([span(1, 1)], [broken, span(1, 2), span(1, 3)], [])]
-    assert [(w.result(WAIT_S).items, w.result(WAIT_S).rejected) for w in waiting] == [(1, 0), (2, 1), (0, 0)]
+        waiting = [
+            pipeline.writer.submit(TRACES, body(spans))
+            for spans in ([span(1, 1)], [broken, span(1, 2), span(1, 3)], [])
+        ]
+    assert [(w.result(WAIT_S).items, w.result(WAIT_S).rejected) for w in waiting] == [
+        (1, 0),
+        (2, 1),
+        (0, 0),
+    ]
 
 
 # --- culprits ---
 
 
 @pytest.mark.parametrize("signal", [TRACES, METRICS])
-def test_a_bad_body_fails_alone_and_its_neighbours_are_stored(pipeline: Pipeline, signal: int) -> None:
+def test_a_bad_body_fails_alone_and_its_neighbours_are_stored(
+    pipeline: Pipeline, signal: int
+) -> None:
     with held(pipeline.writer):
         before = pipeline.writer.submit(TRACES, plain_body())
         bad = pipeline.writer.submit(signal, b"\xff\xff\xff")
@@ -105,7 +127,10 @@ def test_a_bad_body_fails_alone_and_its_neighbours_are_stored(pipeline: Pipeline
         points = pipeline.writer.submit(METRICS, metrics_body("good"))
     assert isinstance(bad.exception(WAIT_S), BadPayload)
     assert [w.result(WAIT_S).rejected for w in (before, after, points)] == [0, 0, 0]
-    assert (one(pipeline, "select count(*) from spans"), one(pipeline, "select count(*) from points")) == (2, 1)
+    assert (
+        one(pipeline, "select count(*) from spans"),
+        one(pipeline, "select count(*) from points"),
+    ) == (2, 1)
     assert pipeline.writer.counters.bad_bodies == 1
 
 
@@ -115,7 +140,9 @@ def test_either_decoder_stores_the_same(tmp_path: Path, decoder: str) -> None:
         assert pipeline.writer.submit(TRACES, body(chat(1))).result(WAIT_S) == Stored(2, 0)
         assert isinstance(pipeline.writer.submit(TRACES, b"\xff").exception(WAIT_S), BadPayload)
         pipeline.drain()
-        assert rows(pipeline, "select e2e_ms, route, model, output_tokens from v_requests") == [(100.0, "/chat", "m", 10)]
+        assert rows(pipeline, "select e2e_ms, route, model, output_tokens from v_requests") == [
+            (100.0, "/chat", "m", 10)
+        ]
 
 
 def test_a_bad_body_is_refused_each_time_it_comes(pipeline: Pipeline) -> None:
@@ -140,9 +167,16 @@ def test_a_body_sent_again_is_acknowledged_and_counted_once(pipeline: Pipeline) 
 def test_two_equal_bodies_in_one_commit_are_counted_once(pipeline: Pipeline) -> None:
     data, points = plain_body(3), metrics_body("m")
     with held(pipeline.writer):
-        waiting = [pipeline.writer.submit(signal, content) for _ in range(2) for signal, content in ((TRACES, data), (METRICS, points))]
+        waiting = [
+            pipeline.writer.submit(signal, content)
+            for _ in range(2)
+            for signal, content in ((TRACES, data), (METRICS, points))
+        ]
     assert [w.result(WAIT_S).duplicate for w in waiting] == [False, False, True, True]
-    assert (one(pipeline, "select count(*) from spans"), one(pipeline, "select count(*) from points")) == (3, 1)
+    assert (
+        one(pipeline, "select count(*) from spans"),
+        one(pipeline, "select count(*) from points"),
+    ) == (3, 1)
 
 
 def test_a_body_sent_again_after_a_restart_is_counted_once(tmp_path: Path) -> None:
@@ -151,41 +185,64 @@ def test_a_body_sent_again_after_a_restart_is_counted_once(tmp_path: Path) -> No
         with opened(tmp_path / "t.db") as pipeline:
             assert pipeline.writer.submit(TRACES, data).result(WAIT_S).duplicate is expected
             assert pipeline.writer.submit(METRICS, points).result(WAIT_S).duplicate is expected
-            assert (one(pipeline, "select count(*) from spans"), one(pipeline, "select count(*) from points")) == (3, 1)
+            assert (
+                one(pipeline, "select count(*) from spans"),
+                one(pipeline, "select count(*) from points"),
+            ) == (3, 1)
 
 
 def test_equal_bytes_of_different_signals_are_different_bodies(pipeline: Pipeline) -> None:
-    assert [pipeline.writer.submit(signal, b"").result(WAIT_S).duplicate for signal in (TRACES, METRICS)] == [False, False]
+    assert [
+        pipeline.writer.submit(signal, b"").result(WAIT_S).duplicate for signal in (TRACES, METRICS)
+    ] == [False, False]
 
 
 def test_a_span_that_came_in_two_bodies_is_one_row_of_the_view(pipeline: Pipeline) -> None:
     for more in ([span(1, 1)], [span(1, 1), span(1, 2)]):
         pipeline.writer.submit(TRACES, body(more)).result(WAIT_S)
-    assert (one(pipeline, "select count(*) from spans"), one(pipeline, "select count(*) from v_spans")) == (3, 2)
+    assert (
+        one(pipeline, "select count(*) from spans"),
+        one(pipeline, "select count(*) from v_spans"),
+    ) == (3, 2)
 
 
 def test_a_body_that_was_not_stored_is_no_repeat_when_it_comes_again(pipeline: Pipeline) -> None:
     data = plain_body()
-    pipeline.writer.call(lambda connection: connection.execute("alter table bodies rename to away")).result(WAIT_S)
+    pipeline.writer.call(
+        lambda connection: connection.execute("alter table bodies rename to away")
+    ).result(WAIT_S)
     assert isinstance(pipeline.writer.submit(TRACES, data).exception(WAIT_S), StoreUnavailable)
-    pipeline.writer.call(lambda connection: connection.execute("alter table away rename to bodies")).result(WAIT_S)
+    pipeline.writer.call(
+        lambda connection: connection.execute("alter table away rename to bodies")
+    ).result(WAIT_S)
     assert pipeline.writer.submit(TRACES, data).result(WAIT_S) == Stored(1, 0)
-    assert rows(pipeline, "select service from v_spans") == [("shop",)]  # its source row came with it, too
+    assert rows(pipeline, "select service from v_spans") == [
+        ("shop",)
+    ]  # its source row came with it, too
 
 
 # --- a store that refuses ---
 
 
 @pytest.mark.parametrize("table", ["spans", "sources", "batches", "points"])
-def test_a_store_that_refuses_is_said_so_and_nothing_of_the_commit_is_kept(pipeline: Pipeline, table: str) -> None:
-    pipeline.writer.call(lambda connection: connection.execute(f"alter table {table} rename to away")).result(WAIT_S)
+def test_a_store_that_refuses_is_said_so_and_nothing_of_the_commit_is_kept(
+    pipeline: Pipeline, table: str
+) -> None:
+    pipeline.writer.call(
+        lambda connection: connection.execute(f"alter table {table} rename to away")
+    ).result(WAIT_S)
     with held(pipeline.writer):
-        waiting = [pipeline.writer.submit(TRACES, plain_body()), pipeline.writer.submit(METRICS, metrics_body("m"))]
+        waiting = [
+            pipeline.writer.submit(TRACES, plain_body()),
+            pipeline.writer.submit(METRICS, metrics_body("m")),
+        ]
     for w in waiting:
         error = w.exception(WAIT_S)
         assert isinstance(error, StoreUnavailable)
         assert error.retry_after_s == 5
-    pipeline.writer.call(lambda connection: connection.execute(f"alter table away rename to {table}")).result(WAIT_S)
+    pipeline.writer.call(
+        lambda connection: connection.execute(f"alter table away rename to {table}")
+    ).result(WAIT_S)
     for kept in ("spans", "points", "bodies", "batches", "sources"):
         assert one(pipeline, f"select count(*) from {kept}") == 0, kept
     assert pipeline.writer.counters.failed_commits == 1
@@ -194,9 +251,14 @@ def test_a_store_that_refuses_is_said_so_and_nothing_of_the_commit_is_kept(pipel
 
 
 def test_a_bad_body_beside_a_refusing_store_still_hears_that_it_is_bad(pipeline: Pipeline) -> None:
-    pipeline.writer.call(lambda connection: connection.execute("drop table spans cascade")).result(WAIT_S)
+    pipeline.writer.call(lambda connection: connection.execute("drop table spans cascade")).result(
+        WAIT_S
+    )
     with held(pipeline.writer):
-        bad, good = pipeline.writer.submit(TRACES, b"\xff\xff\xff"), pipeline.writer.submit(TRACES, plain_body())
+        bad, good = (
+            pipeline.writer.submit(TRACES, b"\xff\xff\xff"),
+            pipeline.writer.submit(TRACES, plain_body()),
+        )
     assert isinstance(bad.exception(WAIT_S), BadPayload)
     assert isinstance(good.exception(WAIT_S), StoreUnavailable)
 
@@ -205,12 +267,16 @@ def test_a_bad_body_beside_a_refusing_store_still_hears_that_it_is_bad(pipeline:
 
 
 def log_bytes(pipeline: Pipeline) -> int:
-    pipeline.writer.call(lambda _: None).result(WAIT_S)  # what comes after the answers is done by then
+    pipeline.writer.call(lambda _: None).result(
+        WAIT_S
+    )  # what comes after the answers is done by then
     path = pipeline.store.path.with_name(pipeline.store.path.name + ".wal")
     return path.stat().st_size if path.exists() else 0
 
 
-def test_a_long_log_moves_into_the_file_after_the_answers(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_log_moves_into_the_file_after_the_answers(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pipeline.writer.submit(TRACES, plain_body()).result(WAIT_S)
     assert log_bytes(pipeline)
     monkeypatch.setattr(pipeline.store, "_long_log", log_bytes(pipeline) + 1)
@@ -222,20 +288,28 @@ def test_a_long_log_moves_into_the_file_after_the_answers(pipeline: Pipeline, mo
 # --- jobs ---
 
 
-def test_a_file_that_is_opened_anew_between_commits_holds_all_that_was_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_opened_anew_between_commits_holds_all_that_was_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writer_module, "RENEW_ROWS", 10)
     renewals: list[bool] = []
     with opened(tmp_path / "t.db") as pipeline:
         renew = pipeline.store.renew
-        monkeypatch.setattr(pipeline.store, "renew", lambda: renewals.append(renew()) or renewals[-1])
+        monkeypatch.setattr(
+            pipeline.store, "renew", lambda: renewals.append(renew()) or renewals[-1]
+        )
         monkeypatch.setattr(pipeline.store, "_long_log", 1)
         for i in range(1, 31):
             assert pipeline.writer.submit(TRACES, plain_body()).result(WAIT_S) == Stored(1, 0)
             assert one(pipeline, "select count(*) from spans") == i
-    assert sum(renewals) in (2, 3), "every 10 spans, or a little later where a question was under way"
+    assert sum(renewals) in (2, 3), (
+        "every 10 spans, or a little later where a question was under way"
+    )
 
 
-def test_a_file_that_cannot_be_opened_anew_refuses_senders_until_it_can(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_opened_anew_refuses_senders_until_it_can(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writer_module, "RENEW_ROWS", 1)
     store, reopened = pipeline.store, pipeline.store._reopened
 
@@ -245,9 +319,13 @@ def test_a_file_that_cannot_be_opened_anew_refuses_senders_until_it_can(pipeline
     monkeypatch.setattr(store, "_long_log", 1)
     monkeypatch.setattr(store, "_reopened", taken)
     pipeline.writer.submit(TRACES, plain_body()).result(WAIT_S)
-    assert isinstance(pipeline.writer.submit(TRACES, plain_body()).exception(WAIT_S), StoreUnavailable)
+    assert isinstance(
+        pipeline.writer.submit(TRACES, plain_body()).exception(WAIT_S), StoreUnavailable
+    )
     monkeypatch.setattr(store, "_reopened", reopened)
-    assert isinstance(pipeline.writer.submit(TRACES, plain_body()).exception(WAIT_S), StoreUnavailable | None)
+    assert isinstance(
+        pipeline.writer.submit(TRACES, plain_body()).exception(WAIT_S), StoreUnavailable | None
+    )
     pipeline.writer.submit(TRACES, plain_body()).result(WAIT_S)
     assert one(pipeline, "select count(*) from spans") >= 2
 
@@ -259,7 +337,10 @@ def test_a_job_runs_in_one_transaction_and_answers_after_its_commit(pipeline: Pi
         return "done"
 
     assert pipeline.writer.call(job).result(WAIT_S) == "done"
-    assert rows(pipeline, "select value from meta where key in ('a', 'b') order by key") == [("1",), ("2",)]
+    assert rows(pipeline, "select value from meta where key in ('a', 'b') order by key") == [
+        ("1",),
+        ("2",),
+    ]
 
 
 def test_a_job_that_fails_leaves_nothing_and_its_caller_hears_why(pipeline: Pipeline) -> None:
@@ -277,7 +358,9 @@ def test_a_job_that_fails_leaves_nothing_and_its_caller_hears_why(pipeline: Pipe
 
 
 def test_the_queue_is_bounded_in_bytes_and_what_was_refused_is_not_queued(tmp_path: Path) -> None:
-    data = [body([span(trace, i, name="n" * 200) for i in range(1, 1_000)]) for trace in range(1, 12)]
+    data = [
+        body([span(trace, i, name="n" * 200) for i in range(1, 1_000)]) for trace in range(1, 12)
+    ]
     fits = (1 << 20) // len(data[0])
     with opened(tmp_path / "t.db", queue_mib=1) as pipeline:
         with held(pipeline.writer):
@@ -289,11 +372,16 @@ def test_the_queue_is_bounded_in_bytes_and_what_was_refused_is_not_queued(tmp_pa
             assert pipeline.writer.waiting_bytes <= 1 << 20
         for w in waiting:
             w.result(WAIT_S)
-        assert (one(pipeline, "select count(*) from bodies"), pipeline.writer.waiting_bytes) == (fits, 0)
+        assert (one(pipeline, "select count(*) from bodies"), pipeline.writer.waiting_bytes) == (
+            fits,
+            0,
+        )
         assert pipeline.writer.submit(TRACES, data[-1]).result(WAIT_S).items == 999
 
 
-def test_senders_are_refused_while_too_many_traces_wait_to_be_assembled(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_senders_are_refused_while_too_many_traces_wait_to_be_assembled(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writer_module, "MAX_PENDING", 2)
     pipeline.writer.submit(TRACES, body([span(trace, 1) for trace in (1, 2, 3)])).result(WAIT_S)
     with pytest.raises(QueueFull, match="wait to become requests"):
@@ -302,10 +390,14 @@ def test_senders_are_refused_while_too_many_traces_wait_to_be_assembled(pipeline
     assert pipeline.writer.submit(TRACES, body([span(4, 1)])).result(WAIT_S).items == 1
 
 
-def test_senders_are_refused_earlier_once_assembling_has_fallen_behind(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_senders_are_refused_earlier_once_assembling_has_fallen_behind(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writer_module, "LATE_PENDING", 2)
     pipeline.writer.submit(TRACES, body([span(trace, 1) for trace in (1, 2, 3)])).result(WAIT_S)
-    assert pipeline.writer.submit(TRACES, body([span(4, 1)])).result(WAIT_S).items == 1  # they have been waiting for a moment only
+    assert (
+        pipeline.writer.submit(TRACES, body([span(4, 1)])).result(WAIT_S).items == 1
+    )  # they have been waiting for a moment only
     monkeypatch.setattr(writer_module, "LATE_S", -1e9)
     with pytest.raises(QueueFull, match="4 traces wait to become requests, the limit is 2"):
         pipeline.writer.submit(TRACES, body([span(5, 1)]))
@@ -374,7 +466,12 @@ def test_a_file_that_can_only_be_read_takes_no_telemetry_and_says_so(tmp_path: P
         pipeline.writer.submit(TRACES, plain_body()).result(WAIT_S)
         pipeline.drain()
     connection = duckdb.connect(str(tmp_path / "t.db"), read_only=True)
-    reading = Pipeline(Store(connection, tmp_path / "t.db", read_only=True), CollectorSettings(quiet_s=3600.0), PrivacySettings(), assemble)
+    reading = Pipeline(
+        Store(connection, tmp_path / "t.db", read_only=True),
+        CollectorSettings(quiet_s=3600.0),
+        PrivacySettings(),
+        assemble,
+    )
     error = reading.writer.submit(TRACES, plain_body()).exception(WAIT_S)
     assert isinstance(error, StoreUnavailable)
     assert "read-only" in str(error)
@@ -384,8 +481,16 @@ def test_a_file_that_can_only_be_read_takes_no_telemetry_and_says_so(tmp_path: P
 
 if sys.platform != "win32":
 
-    @pytest.mark.parametrize("small", ["store._long_log = 1_500_000", "store.connection.execute(\"set checkpoint_threshold = '1500KB'\")"])
-    def test_a_disk_that_takes_no_more_is_a_refusal_and_with_new_room_the_same_process_goes_on(tmp_path: Path, small: str) -> None:
+    @pytest.mark.parametrize(
+        "small",
+        [
+            "store._long_log = 1_500_000",
+            "store.connection.execute(\"set checkpoint_threshold = '1500KB'\")",
+        ],
+    )
+    def test_a_disk_that_takes_no_more_is_a_refusal_and_with_new_room_the_same_process_goes_on(
+        tmp_path: Path, small: str
+    ) -> None:
         resource = pytest.importorskip("resource")
         code = f"""
 import resource, signal, sys
@@ -425,7 +530,9 @@ with opened(folder / "t.db") as pipeline:
     print(stored * 1_499)
 """
         assert resource is not None
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+        )
         assert done.returncode == 0, done.stderr[-2_000:]
         with opened(tmp_path / "t.db") as pipeline:
             assert one(pipeline, "select count(*) from spans") == int(done.stdout)

@@ -8,18 +8,38 @@ from overrun.collector.config import RetentionSettings
 from overrun.collector.errors import ConfigError
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.writer import LOGS, METRICS, TRACES
-from overrun.collector.lifecycle.retention import DAY_NS, Retention, checkpoint, size_bytes, used_bytes
+from overrun.collector.lifecycle.retention import (
+    DAY_NS,
+    Retention,
+    checkpoint,
+    size_bytes,
+    used_bytes,
+)
 from overrun.collector.normalise import log_records
 from overrun.collector.normalise.log_records import Note
 from overrun.collector.store.layout import BATCH_BITS
 from tests.collector.conftest import MS, T0_NS, body, chat, one, opened, rows, span, trace_id
 from tests.collector.normalise.test_points import gauge, request
 
-TABLES = ("spans", "span_values", "span_events", "span_links", "quarantine", "points", "requests", "llm_calls", "span_notes")
+TABLES = (
+    "spans",
+    "span_values",
+    "span_events",
+    "span_links",
+    "quarantine",
+    "points",
+    "requests",
+    "llm_calls",
+    "span_notes",
+)
 
 
 def retention(pipeline: Pipeline, **settings: object) -> Retention:
-    return Retention(pipeline.store, pipeline.writer, RetentionSettings(**{"max_age_days": 0.0, "db_max_size": "0", **settings}))  # type: ignore[arg-type]
+    return Retention(
+        pipeline.store,
+        pipeline.writer,
+        RetentionSettings(**{"max_age_days": 0.0, "db_max_size": "0", **settings}),
+    )  # type: ignore[arg-type]
 
 
 def fill(pipeline: Pipeline, trace: int) -> None:
@@ -29,16 +49,28 @@ def fill(pipeline: Pipeline, trace: int) -> None:
     call.links.add(trace_id=b"t" * 16, span_id=b"s" * 8)
     odd.end_time_unix_nano = 0
     pipeline.writer.submit(TRACES, body([chat(trace)[0], call, odd])).result(120)
-    pipeline.writer.submit(METRICS, request(gauge("vllm:num_requests_waiting", float(trace)))).result(120)
-    pipeline.writer.submit(LOGS, log_records.pack([Note(int.from_bytes(trace_id(trace)[:8]), trace, 2, T0_NS, "stop")])).result(120)
+    pipeline.writer.submit(
+        METRICS, request(gauge("vllm:num_requests_waiting", float(trace)))
+    ).result(120)
+    pipeline.writer.submit(
+        LOGS, log_records.pack([Note(int.from_bytes(trace_id(trace)[:8]), trace, 2, T0_NS, "stop")])
+    ).result(120)
     pipeline.drain()
 
 
 def backdate(pipeline: Pipeline, through: int, days: float) -> None:
     """Commits up to `through` were received so many days earlier."""
     back = {"by": int(days * DAY_NS), "through": through}
-    pipeline.writer.call(lambda c: c.execute("update batches set received_ns = received_ns - $by where batch <= $through", back)).result()
-    pipeline.writer.call(lambda c: c.execute("update bodies set received_ns = received_ns - $by", {"by": int(days * DAY_NS)})).result()
+    pipeline.writer.call(
+        lambda c: c.execute(
+            "update batches set received_ns = received_ns - $by where batch <= $through", back
+        )
+    ).result()
+    pipeline.writer.call(
+        lambda c: c.execute(
+            "update bodies set received_ns = received_ns - $by", {"by": int(days * DAY_NS)}
+        )
+    ).result()
 
 
 def now_ns(pipeline: Pipeline) -> int:
@@ -53,7 +85,9 @@ def test_what_is_older_than_the_age_goes_with_everything_made_from_it(pipeline: 
     done = retention(pipeline, max_age_days=7.0).round(now_ns(pipeline))
     assert (done.batches, done.spans, done.points) == (old, 2, 1)
     assert rows(pipeline, "select trace_id from v_requests") == [(trace_id(2).hex(),)]
-    assert {t: one(pipeline, f"select count(*) from {t}") for t in TABLES} == dict.fromkeys(TABLES, 1) | {"spans": 2}
+    assert {t: one(pipeline, f"select count(*) from {t}") for t in TABLES} == dict.fromkeys(
+        TABLES, 1
+    ) | {"spans": 2}
     assert pipeline.writer.tally.value("expired_spans") == 2
     assert retention(pipeline, max_age_days=7.0).round(now_ns(pipeline)).batches == 0
     fill(pipeline, 3)
@@ -62,7 +96,10 @@ def test_what_is_older_than_the_age_goes_with_everything_made_from_it(pipeline: 
 
 def test_imported_history_is_as_old_as_its_import(pipeline: Pipeline) -> None:
     old = span(1, 1, kind=2, attributes={"gen_ai.operation.name": "chat"})
-    old.start_time_unix_nano, old.end_time_unix_nano = T0_NS - 900 * DAY_NS, T0_NS - 900 * DAY_NS + MS
+    old.start_time_unix_nano, old.end_time_unix_nano = (
+        T0_NS - 900 * DAY_NS,
+        T0_NS - 900 * DAY_NS + MS,
+    )
     pipeline.writer.submit(TRACES, body([old])).result(120)
     pipeline.drain()
     fill(pipeline, 2)
@@ -80,7 +117,10 @@ def test_the_newest_commit_stays_so_that_numbers_go_on(tmp_path: Path) -> None:
     with opened(tmp_path / "t.db") as pipeline:
         assert pipeline.writer.last_batch == last
         fill(pipeline, 2)
-        assert one(pipeline, f"select count(*) from v_requests where trace_id = '{trace_id(2).hex()}'") == 1
+        assert (
+            one(pipeline, f"select count(*) from v_requests where trace_id = '{trace_id(2).hex()}'")
+            == 1
+        )
 
 
 def test_a_request_that_got_a_late_span_lives_as_long_as_that(pipeline: Pipeline) -> None:
@@ -100,31 +140,52 @@ def test_a_file_over_its_size_loses_its_oldest_commits_until_it_fits(tmp_path: P
     with opened(tmp_path / "t.db") as pipeline:
         for i in range(1, 13):
             seqs = f"select {i << BATCH_BITS} + range as seq from range({per_commit})"
-            pipeline.writer.call(lambda c, seqs=seqs: c.execute(f"insert into spans by name select {row} from ({seqs})")).result()  # type: ignore[misc]
-            pipeline.writer.call(lambda c, i=i: c.execute(f"insert into batches values ({i}, {i}, {per_commit}, 0)")).result()  # type: ignore[misc]
+            pipeline.writer.call(
+                lambda c, seqs=seqs: c.execute(
+                    f"insert into spans by name select {row} from ({seqs})"
+                )
+            ).result()  # type: ignore[misc]
+            pipeline.writer.call(
+                lambda c, i=i: c.execute(f"insert into batches values ({i}, {i}, {per_commit}, 0)")
+            ).result()  # type: ignore[misc]
         pipeline.writer.call(checkpoint).result()
         limit = int(used_bytes(pipeline.store) * 0.66)
         keep = retention(pipeline)
-        keep._max_bytes = limit  # below what the setting allows: a file of that size would take minutes to make
+        keep._max_bytes = (
+            limit  # below what the setting allows: a file of that size would take minutes to make
+        )
         done = keep.round(0)
         left = [int(b) for (b,) in rows(pipeline, "select batch from batches order by batch")]
         assert left == list(range(13 - len(left), 13))
         assert 2 <= len(left) <= 8
-        assert one(pipeline, "select count(*) from spans") == per_commit * len(left) == 12 * per_commit - done.spans
+        assert (
+            one(pipeline, "select count(*) from spans")
+            == per_commit * len(left)
+            == 12 * per_commit - done.spans
+        )
         assert used_bytes(pipeline.store) <= limit
         assert keep.round(0).batches == 0
 
 
-def test_senders_are_answered_while_old_telemetry_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_senders_are_answered_while_old_telemetry_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("overrun.collector.lifecycle.retention.CHUNK_ROWS", 10)
     with opened(tmp_path / "t.db") as pipeline:
         for i in range(1, 41):
             pipeline.writer.submit(TRACES, body([span(i, n) for n in range(1, 6)])).result(120)
         backdate(pipeline, 40, days=9)
         with retention(pipeline, max_age_days=7.0, check_s=0.05).running():
-            answers = [pipeline.writer.submit(TRACES, body([span(i, 1)])).result(120).items for i in range(100, 130)]
+            answers = [
+                pipeline.writer.submit(TRACES, body([span(i, 1)])).result(120).items
+                for i in range(100, 130)
+            ]
             while one(pipeline, "select count(*) from batches where batch <= 40"):
-                answers.append(pipeline.writer.submit(TRACES, body([span(100 + len(answers), 1)])).result(120).items)
+                answers.append(
+                    pipeline.writer.submit(TRACES, body([span(100 + len(answers), 1)]))
+                    .result(120)
+                    .items
+                )
         assert set(answers) == {1}
         assert one(pipeline, "select count(*) from spans") == len(answers)
 
@@ -139,7 +200,15 @@ def test_hashes_of_a_day_stay_so_that_a_body_sent_again_is_known(pipeline: Pipel
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"), [("0", 0), ("67108864", 1 << 26), ("20GB", 20 << 30), ("37.5 MiB", 75 << 19), ("2g", 2 << 30), ("99999kb", 99_999 << 10)]
+    ("text", "wanted"),
+    [
+        ("0", 0),
+        ("67108864", 1 << 26),
+        ("20GB", 20 << 30),
+        ("37.5 MiB", 75 << 19),
+        ("2g", 2 << 30),
+        ("99999kb", 99_999 << 10),
+    ],
 )
 def test_sizes_are_read(text: str, wanted: int) -> None:
     assert size_bytes(text) == wanted

@@ -32,7 +32,11 @@ def test_attributes_over_the_count_are_left_out_and_counted(tmp_path: Path) -> N
 def test_a_value_over_the_length_is_cut_and_counted(tmp_path: Path) -> None:
     privacy = PrivacySettings(store_text=True)
     with opened(tmp_path / "t.db", privacy=privacy, max_attribute_length=20) as pipeline:
-        assert kept(pipeline, {"short": "x" * 20, "long": "größer" * 10, "n": 5}) == {"short": "x" * 20, "long": ("größer" * 10)[:20], "n": "5"}
+        assert kept(pipeline, {"short": "x" * 20, "long": "größer" * 10, "n": 5}) == {
+            "short": "x" * 20,
+            "long": ("größer" * 10)[:20],
+            "n": "5",
+        }
         assert cut(pipeline, "value_length") == 1
 
 
@@ -43,7 +47,11 @@ def test_a_key_over_the_length_takes_its_attribute_away(pipeline: Pipeline) -> N
 
 def test_a_value_over_the_depth_is_null_from_there_on_and_counted(tmp_path: Path) -> None:
     with opened(tmp_path / "t.db", max_depth=2) as pipeline:
-        assert kept(pipeline, {"a": [["x", ["y"]]], "b": {"k": {"l": {"m": 1}}}, "c": [1]}) == {"a": '[["x",null]]', "b": '{"k":{"l":null}}', "c": "[1]"}
+        assert kept(pipeline, {"a": [["x", ["y"]]], "b": {"k": {"l": {"m": 1}}}, "c": [1]}) == {
+            "a": '[["x",null]]',
+            "b": '{"k":{"l":null}}',
+            "c": "[1]",
+        }
         assert cut(pipeline, "depth") == 2
 
 
@@ -61,11 +69,18 @@ def test_the_limits_hold_for_resources_events_and_data_points(tmp_path: Path) ->
 
 def test_a_key_may_be_allowed_to_keep_long_text(tmp_path: Path) -> None:
     long = "x" * 400
-    with opened(tmp_path / "t.db", privacy=PrivacySettings(keep_long=("shop.manifest",))) as pipeline:
+    with opened(
+        tmp_path / "t.db", privacy=PrivacySettings(keep_long=("shop.manifest",))
+    ) as pipeline:
         found = kept(pipeline, {"shop.manifest": long, "shop.other": long})
-    assert (found["shop.manifest"], found["shop.other"].startswith("[text: 400 characters")) == (long, True)
+    assert (found["shop.manifest"], found["shop.other"].startswith("[text: 400 characters")) == (
+        long,
+        True,
+    )
 
 
 @pytest.mark.parametrize("length", [1_000_000])
-def test_a_megabyte_in_one_value_is_stored_as_its_length_and_hash(pipeline: Pipeline, length: int) -> None:
+def test_a_megabyte_in_one_value_is_stored_as_its_length_and_hash(
+    pipeline: Pipeline, length: int
+) -> None:
     assert kept(pipeline, {"k": "x" * length})["k"].startswith(f"[text: {length} characters")

@@ -12,11 +12,15 @@ TEXTS = st.lists(st.text(max_size=6), max_size=6)
 
 
 @given(TEXTS, TEXTS, st.data())
-def test_gathered_texts_are_those_that_take_gives(texts: list[str], more: list[str], data: st.DataObject) -> None:
+def test_gathered_texts_are_those_that_take_gives(
+    texts: list[str], more: list[str], data: st.DataObject
+) -> None:
     both = texts + more
     at = data.draw(st.lists(st.integers(-1, len(both) - 1), max_size=9))
     take = np.array(at, dtype=np.int64)
-    found = packing.gathered(take, take >= 0, pa.array(texts, pa.string()), pa.array(more, pa.string()))
+    found = packing.gathered(
+        take, take >= 0, pa.array(texts, pa.string()), pa.array(more, pa.string())
+    )
     found.validate(full=True)
     assert found.to_pylist() == [None if i < 0 else both[i] for i in at]
 

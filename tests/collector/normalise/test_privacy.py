@@ -22,26 +22,77 @@ from overrun.collector.normalise import log_records, privacy
 from overrun.collector.normalise.points import decode_points
 from overrun.collector.normalise.spans import Rules, _paths, normalize
 from overrun.sample_traces import replay
-from tests.collector.conftest import T0_NS, Collector, attributes, collecting, one, request, rows, span
+from tests.collector.conftest import (
+    T0_NS,
+    Collector,
+    attributes,
+    collecting,
+    one,
+    request,
+    rows,
+    span,
+)
 from tests.collector.oracle_build import Made, body
 from tests.collector.oracle_otlp import RECORDINGS
 
 MARKER = "zebra-crossing-at-midnight"
 # Where a sentence stays: names and versions of programs, models, scopes, spans, metrics and their users' groups, which a program or its operator chose.
-_OF_SENDERS = {"service.name", "service.version", "service.instance.id", "deployment.environment.name", "schema_url", "name", "version",
-               "gen_ai.response.model"}
+_OF_SENDERS = {
+    "service.name",
+    "service.version",
+    "service.instance.id",
+    "deployment.environment.name",
+    "schema_url",
+    "name",
+    "version",
+    "gen_ai.response.model",
+}
 NAMES = {
     "logs": set(),
     "metrics": _OF_SENDERS | {"unit", "model_name"},
-    "traces": _OF_SENDERS | {
-        "deployment.environment", "agent_name", "gen_ai.agent.name", "ai.operationId", "ai.telemetry.functionId", "traceloop.workflow.name", "http.route",
-        "embedding.model_name", "langfuse.observation.model.name", "llm.model_name", "mlflow.llm.model", "reranker.model_name",
-        "gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system", "mlflow.message.format",
-        "gen_ai.operation.name", "langfuse.observation.type", "mlflow.spanType", "openinference.span.kind", "traceloop.span.kind", "thread_label",
-        "gen_ai.conversation.id", "gen_ai.request.id", "gen_ai.response.id", "litellm.call_id", "session.id", "ai.telemetry.metadata.sessionId",
-        "traceloop.association.properties.session_id", "tenant.id", "ai.telemetry.metadata.tenant", "langfuse.trace.metadata.tenant",
-        "metadata.user_api_key_team_id", "traceloop.association.properties.tenant",
-        "ai.request.headers.user-agent", "http.user_agent", "metadata.user_agent", "user_agent.original"}}
+    "traces": _OF_SENDERS
+    | {
+        "deployment.environment",
+        "agent_name",
+        "gen_ai.agent.name",
+        "ai.operationId",
+        "ai.telemetry.functionId",
+        "traceloop.workflow.name",
+        "http.route",
+        "embedding.model_name",
+        "langfuse.observation.model.name",
+        "llm.model_name",
+        "mlflow.llm.model",
+        "reranker.model_name",
+        "gen_ai.provider.name",
+        "gen_ai.system",
+        "llm.provider",
+        "llm.system",
+        "mlflow.message.format",
+        "gen_ai.operation.name",
+        "langfuse.observation.type",
+        "mlflow.spanType",
+        "openinference.span.kind",
+        "traceloop.span.kind",
+        "thread_label",
+        "gen_ai.conversation.id",
+        "gen_ai.request.id",
+        "gen_ai.response.id",
+        "litellm.call_id",
+        "session.id",
+        "ai.telemetry.metadata.sessionId",
+        "traceloop.association.properties.session_id",
+        "tenant.id",
+        "ai.telemetry.metadata.tenant",
+        "langfuse.trace.metadata.tenant",
+        "metadata.user_api_key_team_id",
+        "traceloop.association.properties.tenant",
+        "ai.request.headers.user-agent",
+        "http.user_agent",
+        "metadata.user_agent",
+        "user_agent.original",
+    },
+}
 SHORT, LONG = f"tell me about {MARKER}", f"tell me about {MARKER} " * 20
 USER = "jane.doe.4711@example.com"
 
@@ -168,18 +219,32 @@ URL_KEYS = ("url.full", "http.url", "http.target", "url.path", "http.request.url
 
 def shapes(text: str) -> list[Any]:
     """A text in every shape that an attribute can have."""
-    return [text, [text], {"content": text}, [{"role": "user", "content": text}], json.dumps([{"role": "user", "content": text}])]
+    return [
+        text,
+        [text],
+        {"content": text},
+        [{"role": "user", "content": text}],
+        json.dumps([{"role": "user", "content": text}]),
+    ]
 
 
 def payload(text: str) -> bytes:
     spans = []
     for i, key in enumerate(TEXT_KEYS):
-        spans += [span(1, 10 * i + j + 1, attributes={key: value}) for j, value in enumerate(shapes(text))]
+        spans += [
+            span(1, 10 * i + j + 1, attributes={key: value}) for j, value in enumerate(shapes(text))
+        ]
     first = 10 * len(TEXT_KEYS)
     for i, key in enumerate(URL_KEYS):
         spans += [
             span(2, first + 3 * i + j, attributes={key: url})
-            for j, url in enumerate([f"https://{MARKER}:secret@shop.example/search?q={text}", f"/search?q={text}", f"/search#{text}"])
+            for j, url in enumerate(
+                [
+                    f"https://{MARKER}:secret@shop.example/search?q={text}",
+                    f"/search?q={text}",
+                    f"/search#{text}",
+                ]
+            )
         ]
     blobs = [
         json.dumps({"prompt": text}),
@@ -190,10 +255,20 @@ def payload(text: str) -> bytes:
         '\n  {"prompt": "' + text + '"}',
     ]
     spans += [span(3, i + 1, attributes={"hidden_params": blob}) for i, blob in enumerate(blobs)]
-    spans += [span(3, 20 + i, attributes={"metadata": value}) for i, value in enumerate([{"prompt": text}, [{"prompt": text}], {"a": {"answer": [text]}}])]
+    spans += [
+        span(3, 20 + i, attributes={"metadata": value})
+        for i, value in enumerate([{"prompt": text}, [{"prompt": text}], {"a": {"answer": [text]}}])
+    ]
     last = span(4, 1, name=f"GET /search?q={text}", attributes={"http.route": "/search"})
     last.status.code, last.status.message = 2, text
-    for name in ("exception", "gen_ai.user.message", "gen_ai.content.prompt", "gen_ai.choice", "gen_ai.content.completion.chunk", "log"):
+    for name in (
+        "exception",
+        "gen_ai.user.message",
+        "gen_ai.content.prompt",
+        "gen_ai.choice",
+        "gen_ai.content.completion.chunk",
+        "log",
+    ):
         last.events.add(time_unix_nano=T0_NS, name=name).attributes.extend(
             attributes(
                 {
@@ -208,7 +283,9 @@ def payload(text: str) -> bytes:
                 }
             )
         )
-    last.links.add(trace_id=bytes(15) + b"1", span_id=bytes(7) + b"1").attributes.extend(attributes({"prompt": text, "input.value": [text]}))
+    last.links.add(trace_id=bytes(15) + b"1", span_id=bytes(7) + b"1").attributes.extend(
+        attributes({"prompt": text, "input.value": [text]})
+    )
     made = request(
         [*spans, last],
         {
@@ -219,7 +296,9 @@ def payload(text: str) -> bytes:
             "note": json.dumps({"prompt": text}),
         },
     )
-    made.resource_spans[0].scope_spans[0].scope.attributes.extend(attributes({"instructions": text}))
+    made.resource_spans[0].scope_spans[0].scope.attributes.extend(
+        attributes({"instructions": text})
+    )
     return made.SerializeToString()
 
 
@@ -236,7 +315,9 @@ def metrics(text: str) -> bytes:
     metric = made.resource_metrics.add().scope_metrics.add().metrics.add(name="m", description=text)
     point = metric.gauge.data_points.add(time_unix_nano=T0_NS, as_double=1)
     point.attributes.extend(attributes({"prompt": text}))
-    point.exemplars.add(time_unix_nano=T0_NS, as_double=1).filtered_attributes.extend(attributes({"prompt": text}))
+    point.exemplars.add(time_unix_nano=T0_NS, as_double=1).filtered_attributes.extend(
+        attributes({"prompt": text})
+    )
     return made.SerializeToString()
 
 
@@ -246,12 +327,18 @@ def on_disk(folder: Path) -> bytes:
 
 
 def send_all(collector: Collector, text: str) -> None:
-    for signal, content in (("traces", payload(text)), ("logs", logs(text)), ("metrics", metrics(text))):
+    for signal, content in (
+        ("traces", payload(text)),
+        ("logs", logs(text)),
+        ("metrics", metrics(text)),
+    ):
         assert collector.post(signal, content).status_code == 200
 
 
 @pytest.mark.parametrize("text", [SHORT, LONG], ids=["short", "long"])
-def test_a_marker_sentence_in_any_text_is_found_neither_in_the_log_nor_in_the_file(tmp_path: Path, text: str) -> None:
+def test_a_marker_sentence_in_any_text_is_found_neither_in_the_log_nor_in_the_file(
+    tmp_path: Path, text: str
+) -> None:
     with collecting(tmp_path / "t.db") as collector:
         send_all(collector, text)
         assert (tmp_path / "t.db.wal").stat().st_size > 10_000
@@ -266,8 +353,13 @@ def _leaks(collector: Collector) -> list[tuple[str, Any]]:
     """Rows that hold the marker, per table: names the attribute when the test above fails."""
     out = []
     for table in ("spans", "span_events", "span_links", "sources", "points", "shapes"):
-        out += [(table, row) for row in collector.rows(f"select * from {table} t where t::varchar like '%{MARKER}%'")]
-    for key, value in collector.rows("select unnest(map_keys(attributes)), unnest(map_values(attributes)) from v_spans"):
+        out += [
+            (table, row)
+            for row in collector.rows(f"select * from {table} t where t::varchar like '%{MARKER}%'")
+        ]
+    for key, value in collector.rows(
+        "select unnest(map_keys(attributes)), unnest(map_values(attributes)) from v_spans"
+    ):
         if MARKER in value:
             out.append((key, value))
     return out
@@ -277,9 +369,16 @@ def test_with_store_text_it_is_kept(tmp_path: Path) -> None:
     with collecting(tmp_path / "t.db", privacy=PrivacySettings(store_text=True)) as collector:
         send_all(collector, SHORT)
         assert MARKER.encode() in on_disk(tmp_path)
-        assert collector.rows("select count(*) from v_spans where attributes['gen_ai.prompt'] = '" + SHORT + "'") == [(1,)]
+        assert collector.rows(
+            "select count(*) from v_spans where attributes['gen_ai.prompt'] = '" + SHORT + "'"
+        ) == [(1,)]
         # Log bodies are never stored, and a user stays a hash.
-        assert collector.post("traces", request([span(9, 1, attributes={"user.id": USER})]).SerializeToString()).status_code == 200
+        assert (
+            collector.post(
+                "traces", request([span(9, 1, attributes={"user.id": USER})]).SerializeToString()
+            ).status_code
+            == 200
+        )
         assert USER.encode() not in on_disk(tmp_path)
 
 
@@ -302,18 +401,42 @@ def test_numbers_and_names_under_keys_like_text_stay(tmp_path: Path) -> None:
         "k8s.pod.name": "pod-1",
     }
     with collecting(tmp_path / "t.db") as collector:
-        assert collector.post("traces", request([span(1, 1, attributes=kept)]).SerializeToString()).status_code == 200
+        assert (
+            collector.post(
+                "traces", request([span(1, 1, attributes=kept)]).SerializeToString()
+            ).status_code
+            == 200
+        )
         [(found,)] = collector.rows("select attributes from v_spans")
     assert found == {"prompt": "7", "gen_ai.prompt": "3", "input": "2.5", "completion": "true"} | {
-        k: str(v) for k, v in kept.items() if k not in ("prompt", "gen_ai.prompt", "input", "completion")
+        k: str(v)
+        for k, v in kept.items()
+        if k not in ("prompt", "gen_ai.prompt", "input", "completion")
     }
 
 
 def test_a_redacted_text_keeps_its_length_and_equal_texts_stay_equal(tmp_path: Path) -> None:
     with collecting(tmp_path / "t.db") as collector:
-        values = [{"question": SHORT}, {"question": SHORT}, {"question": LONG}, {"unknown": "x" * 128}, {"unknown": "x" * 129}]
-        assert collector.post("traces", request([span(1, i + 1, attributes=a) for i, a in enumerate(values)]).SerializeToString()).status_code == 200
-        first, again, long, short, cut = (next(iter(a.values())) for (a,) in collector.rows("select attributes from v_spans order by span_id"))
+        values = [
+            {"question": SHORT},
+            {"question": SHORT},
+            {"question": LONG},
+            {"unknown": "x" * 128},
+            {"unknown": "x" * 129},
+        ]
+        assert (
+            collector.post(
+                "traces",
+                request(
+                    [span(1, i + 1, attributes=a) for i, a in enumerate(values)]
+                ).SerializeToString(),
+            ).status_code
+            == 200
+        )
+        first, again, long, short, cut = (
+            next(iter(a.values()))
+            for (a,) in collector.rows("select attributes from v_spans order by span_id")
+        )
     assert first == again != long
     assert first.startswith(f"[text: {len(SHORT)} characters, ")
     assert (short, cut.startswith("[text: 129 characters, ")) == ("x" * 128, True)
@@ -335,23 +458,45 @@ USER_KEYS = (
 
 
 def test_users_are_salted_hashes_even_when_they_are_named_twice(tmp_path: Path) -> None:
-    spans = [span(1, 1, attributes=dict.fromkeys(USER_KEYS, USER)), *(span(1, i + 2, attributes={key: USER}) for i, key in enumerate(USER_KEYS))]
-    sent = request(spans, {"service.name": "s", "enduser.id": USER, "profile": json.dumps({"userId": USER})}).SerializeToString()
+    spans = [
+        span(1, 1, attributes=dict.fromkeys(USER_KEYS, USER)),
+        *(span(1, i + 2, attributes={key: USER}) for i, key in enumerate(USER_KEYS)),
+    ]
+    sent = request(
+        spans, {"service.name": "s", "enduser.id": USER, "profile": json.dumps({"userId": USER})}
+    ).SerializeToString()
     hashes = []
     for folder in (tmp_path / "a", tmp_path / "b"):
         with collecting(folder / "t.db") as collector:
             assert collector.post("traces", sent).status_code == 200
-            hashes += [h for (h,) in collector.rows("select distinct user_hash from v_spans where user_hash is not null")]
+            hashes += [
+                h
+                for (h,) in collector.rows(
+                    "select distinct user_hash from v_spans where user_hash is not null"
+                )
+            ]
             assert USER.encode() not in on_disk(folder)
-            assert collector.rows("select count(distinct user_hash) from v_spans where attributes is not null") == [(1,)]
+            assert collector.rows(
+                "select count(distinct user_hash) from v_spans where attributes is not null"
+            ) == [(1,)]
     assert len(set(hashes)) == 2  # every store has a salt of its own
     assert all(re.fullmatch(r"[0-9a-f]{16}", h) for h in hashes)
 
 
 def test_users_are_kept_as_they_are_when_that_is_asked_for(tmp_path: Path) -> None:
     with collecting(tmp_path / "t.db", privacy=PrivacySettings(hash_users=False)) as collector:
-        assert collector.post("traces", request([span(1, 1, attributes={"user.id": USER, "llm.user": "other"})]).SerializeToString()).status_code == 200
-        assert collector.rows("select user_hash, attributes['llm.user'] from v_spans") == [(USER, "other")]
+        assert (
+            collector.post(
+                "traces",
+                request(
+                    [span(1, 1, attributes={"user.id": USER, "llm.user": "other"})]
+                ).SerializeToString(),
+            ).status_code
+            == 200
+        )
+        assert collector.rows("select user_hash, attributes['llm.user'] from v_spans") == [
+            (USER, "other")
+        ]
 
 
 def test_metric_labels_are_cleaned_like_attributes(tmp_path: Path) -> None:
@@ -400,12 +545,19 @@ def test_any_key_has_an_action(key: str) -> None:
 @settings(max_examples=200, deadline=None)
 @given(
     st.recursive(
-        st.text(max_size=5), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "id", "usage"]), inner, max_size=3), max_leaves=6
+        st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["a", "id", "usage"]), inner, max_size=3)
+        ),
+        max_leaves=6,
     ),
     st.sampled_from(["prompt", "messages", "toolArgs", "user_id"]),
     st.randoms(),
 )
-def test_a_text_key_anywhere_inside_a_json_text_is_seen(around: Any, key: str, dice: random.Random) -> None:
+def test_a_text_key_anywhere_inside_a_json_text_is_seen(
+    around: Any, key: str, dice: random.Random
+) -> None:
     document = {"x": around, key: "words"}
     for _ in range(dice.randint(0, 3)):
         document = dice.choice([{"n": document}, [document], json.dumps(document)])
@@ -413,30 +565,75 @@ def test_a_text_key_anywhere_inside_a_json_text_is_seen(around: Any, key: str, d
     assert not privacy.holds_text(json.dumps({"x": around}))
 
 
-@pytest.mark.parametrize("key", ["http.request.header.authorization", "http.request.header.cookie", "http.response.header.set-cookie", "db.password",
-                                 "http.request.header.x-api-key", "app.client_secret", "metadata.user_api_key"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "http.request.header.authorization",
+        "http.request.header.cookie",
+        "http.response.header.set-cookie",
+        "db.password",
+        "http.request.header.x-api-key",
+        "app.client_secret",
+        "metadata.user_api_key",
+    ],
+)
 def test_credentials_are_never_stored(key: str) -> None:
     assert privacy.action(key) == privacy.DROP
     assert privacy.clean(key, "Bearer abc", store_text=False, salt=None) is None
 
 
-@pytest.mark.parametrize("key", ["metadata.user_api_key_team_id", "gen_ai.token.type", "cookie.count", "auth.method"])
+@pytest.mark.parametrize(
+    "key", ["metadata.user_api_key_team_id", "gen_ai.token.type", "cookie.count", "auth.method"]
+)
 def test_what_only_sounds_like_a_credential_stays(key: str) -> None:
     assert privacy.action(key) == privacy.KEEP
 
 
-@pytest.mark.parametrize("key", ["baggage", "db.query.parameter.0", "process.command_line", "ticket.description", "search.q", "chat.title"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "baggage",
+        "db.query.parameter.0",
+        "process.command_line",
+        "ticket.description",
+        "search.q",
+        "chat.title",
+    ],
+)
 def test_text_in_less_usual_places_keeps_only_length_and_hash(key: str) -> None:
-    assert privacy.clean(key, "my mother is ill", store_text=False, salt=None) == privacy.redacted("my mother is ill")
+    assert privacy.clean(key, "my mother is ill", store_text=False, salt=None) == privacy.redacted(
+        "my mother is ill"
+    )
 
 
 def test_a_route_is_a_path_and_nothing_else() -> None:
-    paths = ["/a/b?q=x", "https://h/p?q=x", "https://h", "/**", "UNKNOWN", "a question", '{"q": "x"}', "", "/"]
+    paths = [
+        "/a/b?q=x",
+        "https://h/p?q=x",
+        "https://h",
+        "/**",
+        "UNKNOWN",
+        "a question",
+        '{"q": "x"}',
+        "",
+        "/",
+    ]
     assert _paths(pa.array(paths)).to_pylist() == ["/a/b", "/p", "", "", "", "", "", "", "/"]
 
 
-@pytest.mark.parametrize("key", ["user.full_name", "user.email", "client.address", "enduser.name", "app.user_id",
-                                 "patient.name", "customer_email", "contact.phone_number"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "user.full_name",
+        "user.email",
+        "client.address",
+        "enduser.name",
+        "app.user_id",
+        "patient.name",
+        "customer_email",
+        "contact.phone_number",
+    ],
+)
 def test_who_somebody_is_becomes_a_salted_hash(key: str) -> None:
     assert privacy.clean(key, "Ada", store_text=False, salt=b"s") == privacy.user_hash("Ada", b"s")
     assert privacy.clean("user_agent.name", "Firefox", store_text=False, salt=b"s") == "Firefox"
@@ -453,10 +650,21 @@ def _places(message: Any, path: str = "") -> Iterator[tuple[Callable[[str], None
         if field.type == field.TYPE_MESSAGE:
             for item in value if field.is_repeated else [value]:
                 of = item.DESCRIPTOR.name
-                yield from _places(item, f"{path} {item.key}" if of == "KeyValue" else f"{path}[]" if of == "AnyValue" and field.is_repeated else
-                                   path if of in ("AnyValue", "ArrayValue", "KeyValueList") else f"{path} {field.name}")
+                yield from _places(
+                    item,
+                    f"{path} {item.key}"
+                    if of == "KeyValue"
+                    else f"{path}[]"
+                    if of == "AnyValue" and field.is_repeated
+                    else path
+                    if of in ("AnyValue", "ArrayValue", "KeyValueList")
+                    else f"{path} {field.name}",
+                )
         elif field.type == field.TYPE_STRING and field.name != "key":
-            yield functools.partial(setattr, message, field.name), path.strip() if field.name == "string_value" else f"{path} {field.name}".strip()
+            yield (
+                functools.partial(setattr, message, field.name),
+                path.strip() if field.name == "string_value" else f"{path} {field.name}".strip(),
+            )
 
 
 def _alone(request: Any, resource: Any, scope: Any, item: Any, where: tuple[str, str, str]) -> Any:
@@ -476,8 +684,11 @@ def _alone(request: Any, resource: Any, scope: Any, item: Any, where: tuple[str,
 
 def _with_a_sentence_each(signal: str) -> tuple[bytes, list[str]]:
     """One request in which every place of the recordings' items has a numbered sentence once, and the places in the order of the numbers."""
-    where = {"traces": ("resource_spans", "scope_spans", "spans"), "metrics": ("resource_metrics", "scope_metrics", "metrics"),
-             "logs": ("resource_logs", "scope_logs", "log_records")}[signal]
+    where = {
+        "traces": ("resource_spans", "scope_spans", "spans"),
+        "metrics": ("resource_metrics", "scope_metrics", "metrics"),
+        "logs": ("resource_logs", "scope_logs", "log_records"),
+    }[signal]
     places: list[str] = []
     out = b""
     for name in (n for n in RECORDINGS if not n.startswith("sim-")):
@@ -485,20 +696,42 @@ def _with_a_sentence_each(signal: str) -> tuple[bytes, list[str]]:
             for resource in getattr(payload.request, where[0]):
                 for scope in getattr(resource, where[1]):
                     for item in getattr(scope, where[2])[:40]:
-                        for i, (_, place) in enumerate(list(_places(_alone(payload.request, resource, scope, item, where)))):
+                        for i, (_, place) in enumerate(
+                            list(_places(_alone(payload.request, resource, scope, item, where)))
+                        ):
                             if place not in places:
                                 one = _alone(payload.request, resource, scope, item, where)
                                 list(_places(one))[i][0](SENTENCE.format(len(places)))
                                 places.append(place)
-                                out += one.SerializeToString()  # requests put one behind the other are one
+                                out += (
+                                    one.SerializeToString()
+                                )  # requests put one behind the other are one
     return out, places
 
 
 def test_a_task_that_a_span_is_named_after_is_not_kept() -> None:
-    made = [Made(1, "Read https://x/y?z for Ann.task", 0, 10, scope="opentelemetry.instrumentation.crewai.instrumentation"),
-            Made(2, "Cook.agent", 0, 10, scope="opentelemetry.instrumentation.crewai.instrumentation"), Made(3, "embed.task", 0, 10, scope="other")]
-    kept = {store: normalize(decode_spans([body(*made)]), Rules(store_text=store)).spans.column("name").to_pylist() for store in (False, True)}
-    assert kept[False] == [f"{privacy.redacted('Read https://x/y?z for Ann')}.task", "Cook.agent", "embed.task"]
+    made = [
+        Made(
+            1,
+            "Read https://x/y?z for Ann.task",
+            0,
+            10,
+            scope="opentelemetry.instrumentation.crewai.instrumentation",
+        ),
+        Made(2, "Cook.agent", 0, 10, scope="opentelemetry.instrumentation.crewai.instrumentation"),
+        Made(3, "embed.task", 0, 10, scope="other"),
+    ]
+    kept = {
+        store: normalize(decode_spans([body(*made)]), Rules(store_text=store))
+        .spans.column("name")
+        .to_pylist()
+        for store in (False, True)
+    }
+    assert kept[False] == [
+        f"{privacy.redacted('Read https://x/y?z for Ann')}.task",
+        "Cook.agent",
+        "embed.task",
+    ]
     assert kept[True] == [one.name for one in made]
 
 
@@ -509,18 +742,32 @@ def test_a_sentence_stays_only_where_a_name_belongs() -> None:
     metrics, in_metrics = _with_a_sentence_each("metrics")
     logs, in_logs = _with_a_sentence_each("logs")
     found = normalize(decode_spans([spans]), rules)
-    read = [("traces", in_spans, [found.spans, found.events, found.links, found.sources]), ("logs", in_logs, log_records.told(logs)),
-            ("metrics", in_metrics, [(p.rows, p.sources) for p in [decode_points(metrics, rules)]])]
+    read = [
+        ("traces", in_spans, [found.spans, found.events, found.links, found.sources]),
+        ("logs", in_logs, log_records.told(logs)),
+        ("metrics", in_metrics, [(p.rows, p.sources) for p in [decode_points(metrics, rules)]]),
+    ]
     assert (len(in_spans) > 250, len(in_metrics) > 40, len(in_logs) > 5) == (True, True, True)
     for signal, places, kept in read:
-        text = " ".join(str(part.to_pylist()) if isinstance(part, pa.Table) else str(part) for part in kept)
+        text = " ".join(
+            str(part.to_pylist()) if isinstance(part, pa.Table) else str(part) for part in kept
+        )
         left = {places[int(number)] for number in re.findall(r"(?i)zquixo(\d+)", text)}
         assert {place.rpartition(" ")[2] for place in left} == NAMES[signal]
 
 
-@pytest.mark.parametrize(("key", "action"), [
-    ("agent.generate.argument.0", privacy.REDACT), ("agent.generate.argument[0]", privacy.REDACT),
-    ("ai_value", privacy.action("ai.value")), ("AI.VALUE", privacy.action("ai.value")),
-    ("url_full", privacy.STRIP_QUERY), ("gen_ai_prompt_0_content", privacy.DROP), ("latency.p99", privacy.KEEP), ("shard.0", privacy.KEEP)])
+@pytest.mark.parametrize(
+    ("key", "action"),
+    [
+        ("agent.generate.argument.0", privacy.REDACT),
+        ("agent.generate.argument[0]", privacy.REDACT),
+        ("ai_value", privacy.action("ai.value")),
+        ("AI.VALUE", privacy.action("ai.value")),
+        ("url_full", privacy.STRIP_QUERY),
+        ("gen_ai_prompt_0_content", privacy.DROP),
+        ("latency.p99", privacy.KEEP),
+        ("shard.0", privacy.KEEP),
+    ],
+)
 def test_text_is_known_under_any_spelling_and_number_of_its_key(key: str, action: int) -> None:
     assert privacy.action(key) == action

@@ -51,7 +51,11 @@ def test_only_both_ends_of_a_long_prompt_are_looked_at() -> None:
     assert len(words_of(middle)) == 300
     long = "Read this: " + "filler, " * 100_000 + "and write an essay on it?"
     seen = numbers(long)
-    assert (seen["shape_characters"], seen["shape_ends_with_question"], seen["cue_long_form"]) == (len(long), 1, 1)
+    assert (seen["shape_characters"], seen["shape_ends_with_question"], seen["cue_long_form"]) == (
+        len(long),
+        1,
+        1,
+    )
     assert words_of(long)[:2] == ["read", "this"]
     assert words_of(long)[-2:] == ["on", "it"]
     assert seen["shape_commas"] <= MAX_CHARACTERS / len("filler, ")
@@ -63,10 +67,15 @@ def test_bins_do_not_change_between_runs_and_machines() -> None:
     # CRC-32 of "hello", "world" and "helloworld", as any table of test values has them.
     single, placed, letters = hashed(["hello", "world"])
     assert set(single) == {0x3610A686 & 0x7FFF, 0x3A771143 & 0x7FFF, 0xF9EB20AD & 0x7FFF}
-    assert placed == tuple(sorted(zlib.crc32(data) & 0x3FFF | 0x8000 for data in (b"\1hello", b"\2world")))
+    assert placed == tuple(
+        sorted(zlib.crc32(data) & 0x3FFF | 0x8000 for data in (b"\1hello", b"\2world"))
+    )
     # The four bytes as a number, lowest first, times 2**32 over the golden ratio.
     grams = (" hel", "hell", "ello", "llo ", "lo w", "o wo", " wor", "worl", "orld")
-    assert letters == tuple((int.from_bytes(gram.encode(), "little") * 2_654_435_761 % 2**32 >> 18) + 0xC000 for gram in grams)
+    assert letters == tuple(
+        (int.from_bytes(gram.encode(), "little") * 2_654_435_761 % 2**32 >> 18) + 0xC000
+        for gram in grams
+    )
 
 
 def test_a_word_counts_where_it_stands_the_more_the_earlier() -> None:

@@ -27,15 +27,26 @@ YEAR_NS = 365 * 86_400 * 10**9
         (1, 2, None),
     ],
 )
-def test_a_span_with_impossible_times_is_set_aside_with_its_reason(pipeline: Pipeline, start: int, end: int, reason: str | None) -> None:
+def test_a_span_with_impossible_times_is_set_aside_with_its_reason(
+    pipeline: Pipeline, start: int, end: int, reason: str | None
+) -> None:
     odd = span(1, 7, 1, name="odd", attributes={"shop.kind": "garden", "gen_ai.request.model": "m"})
     odd.start_time_unix_nano, odd.end_time_unix_nano = start, end
     stored = pipeline.writer.submit(TRACES, body([odd, *chat(2)])).result(120)
     pipeline.drain()
-    assert (stored.items, stored.rejected, "set aside" in stored.reason) == (3, 0, reason is not None)
-    aside = rows(pipeline, "select trace_id, span_id, parent_span_id, service, name, reason, sent_start_ns, sent_end_ns, model, attributes from v_quarantine")
+    assert (stored.items, stored.rejected, "set aside" in stored.reason) == (
+        3,
+        0,
+        reason is not None,
+    )
+    aside = rows(
+        pipeline,
+        "select trace_id, span_id, parent_span_id, service, name, reason, sent_start_ns, sent_end_ns, model, attributes from v_quarantine",
+    )
     ids = (trace_id(1).hex(), "0000000000000007", "0000000000000001")
-    assert aside == ([(*ids, "shop", "odd", reason, start, end, "m", {"shop.kind": "garden"})] if reason else [])
+    assert aside == (
+        [(*ids, "shop", "odd", reason, start, end, "m", {"shop.kind": "garden"})] if reason else []
+    )
     assert one(pipeline, "select count(*) from v_spans where name = 'odd'") == (0 if reason else 1)
     assert pipeline.writer.counters.quarantined_spans == (1 if reason else 0)
 
@@ -45,7 +56,11 @@ def test_the_sender_is_warned_and_nothing_counts_as_rejected(collector: Collecto
     backwards.end_time_unix_nano = backwards.start_time_unix_nano - 1
     answer = collector.post("traces", body([backwards]))
     told = ExportTraceServiceResponse.FromString(answer.content).partial_success
-    assert (answer.status_code, told.rejected_spans, "v_quarantine" in told.error_message) == (200, 0, True)
+    assert (answer.status_code, told.rejected_spans, "v_quarantine" in told.error_message) == (
+        200,
+        0,
+        True,
+    )
 
 
 def test_a_broken_id_and_an_impossible_time_are_both_said(pipeline: Pipeline) -> None:

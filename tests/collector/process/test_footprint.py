@@ -26,7 +26,9 @@ atexit.register(ended)
 sys.argv = ["overrun", "report", "--db", {str(tmp_path / "t.db")!r}, "--output", "json"]
 cli.main()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
     assert not done.stderr
     assert done.stdout.endswith("False False True True\n")
 

@@ -19,14 +19,31 @@ def test_every_metric_has_its_help_and_type_and_a_number(pipeline: Pipeline) -> 
     odd = span(1, 1)
     odd.end_time_unix_nano = 0
     pipeline.writer.submit(TRACES, body([odd, span(1, 2)])).result(120)
-    pipeline.writer.tally.count("refused_requests", protocol="http", signal="traces", reason="bad_payload")
+    pipeline.writer.tally.count(
+        "refused_requests", protocol="http", signal="traces", reason="bad_payload"
+    )
     lines = health.metric_lines(pipeline)
-    found = {line.split(" ")[0]: float(line.split(" ")[1]) for line in lines if not line.startswith("#")}
-    assert (found["overrun_spans_total"], found["overrun_quarantined_spans_total"], found["overrun_store_writable"]) == (1, 1, 1)
-    assert found['overrun_refused_requests_total{protocol="http",signal="traces",reason="bad_payload"}'] == 1
+    found = {
+        line.split(" ")[0]: float(line.split(" ")[1]) for line in lines if not line.startswith("#")
+    }
+    assert (
+        found["overrun_spans_total"],
+        found["overrun_quarantined_spans_total"],
+        found["overrun_store_writable"],
+    ) == (1, 1, 1)
+    assert (
+        found[
+            'overrun_refused_requests_total{protocol="http",signal="traces",reason="bad_payload"}'
+        ]
+        == 1
+    )
     assert found["overrun_db_bytes"] > 0
     families = {line.split(" ")[2] for line in lines if line.startswith("# TYPE")}
-    assert {name.partition("{")[0] for name in found} == families == {line.split(" ")[2] for line in lines if line.startswith("# HELP")}
+    assert (
+        {name.partition("{")[0] for name in found}
+        == families
+        == {line.split(" ")[2] for line in lines if line.startswith("# HELP")}
+    )
 
 
 def test_it_is_not_ready_while_the_queue_is_full_or_the_store_refuses(tmp_path: Path) -> None:
@@ -34,7 +51,9 @@ def test_it_is_not_ready_while_the_queue_is_full_or_the_store_refuses(tmp_path: 
         pipeline = collector.pipeline
         assert health.readiness(pipeline)[0]
         with held(pipeline.writer):
-            done = pipeline.writer.submit(TRACES, body([span(1, i, name="n" * 250) for i in range(1, 5_000)]))
+            done = pipeline.writer.submit(
+                TRACES, body([span(1, i, name="n" * 250) for i in range(1, 5_000)])
+            )
             assert health.readiness(pipeline)[1]["status"] == "queue full"
         done.result(120)
         pipeline.writer.call(lambda c: c.execute("alter table bodies rename to elsewhere")).result()
@@ -48,7 +67,9 @@ def test_it_is_not_ready_while_the_queue_is_full_or_the_store_refuses(tmp_path: 
     assert (fine, said["status"].startswith("nothing is stored any more")) == (False, True)
 
 
-def test_logs_are_lines_of_text_or_of_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_are_lines_of_text_or_of_json(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     root, ours = logging.getLogger(), logging.getLogger("overrun")
     monkeypatch.setattr(root, "handlers", root.handlers[:])
     before = root.level, ours.level
@@ -66,7 +87,11 @@ def test_logs_are_lines_of_text_or_of_json(capsys: pytest.CaptureFixture[str], m
     text, _, structured = capsys.readouterr().err.partition("{")
     assert " error overrun.test: it failed: 7\nTraceback" in text
     event = json.loads("{" + structured)
-    assert (event["level"], event["logger"], event["message"]) == ("error", "overrun.test", "it failed: 7")
+    assert (event["level"], event["logger"], event["message"]) == (
+        "error",
+        "overrun.test",
+        "it failed: 7",
+    )
     assert event["exception"].endswith("ValueError: no")
 
 
@@ -78,25 +103,53 @@ def test_logs_are_lines_of_text_or_of_json(capsys: pytest.CaptureFixture[str], m
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"}, False),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}, False),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9999"}, True),
-        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://other:4318/v1/traces", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"}, True),
+        (
+            {
+                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://other:4318/v1/traces",
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318",
+            },
+            True,
+        ),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://other:4318", "OTEL_SDK_DISABLED": "true"}, False),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://other:4318", "OTEL_TRACES_EXPORTER": "none"}, False),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://other:4318", "OTEL_TRACES_EXPORTER": "none"},
+            False,
+        ),
     ],
 )
 def test_own_spans_go_to_another_endpoint_only(environment: dict[str, str], goes: bool) -> None:
     assert (tracing.endpoint(environment, ["127.0.0.1:4317", "127.0.0.1:4318"]) is not None) == goes
 
 
-def test_a_server_sends_spans_of_its_work_to_another_collector(tmp_path: Path, start_server: StartServer) -> None:
+def test_a_server_sends_spans_of_its_work_to_another_collector(
+    tmp_path: Path, start_server: StartServer
+) -> None:
     with collecting(tmp_path / "other.db") as other:
-        named = {"OTEL_EXPORTER_OTLP_ENDPOINT": other.http, "OTEL_BSP_SCHEDULE_DELAY": "100", "OTEL_SERVICE_NAME": "overrun-7"}
+        named = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": other.http,
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
+            "OTEL_SERVICE_NAME": "overrun-7",
+        }
         server = start_server(tmp_path / "t.db", environment=named)
         import httpx
 
-        sent = httpx.post(f"{server.http}/v1/traces", content=plain_body(), headers={"content-type": "application/x-protobuf"}, trust_env=False, timeout=60)
+        sent = httpx.post(
+            f"{server.http}/v1/traces",
+            content=plain_body(),
+            headers={"content-type": "application/x-protobuf"},
+            trust_env=False,
+            timeout=60,
+        )
         assert sent.status_code == 200
         until = time.monotonic() + 90
-        while not (found := other.rows("select distinct service, name from v_spans where name = 'commit'")) and time.monotonic() < until:
+        while (
+            not (
+                found := other.rows(
+                    "select distinct service, name from v_spans where name = 'commit'"
+                )
+            )
+            and time.monotonic() < until
+        ):
             time.sleep(0.05)
         assert found == [("overrun-7", "commit")]
         assert server.stop() == 0

@@ -36,17 +36,29 @@ def details(error: grpc.RpcError) -> Status:
     return Status.FromString(found["grpc-status-details-bin"])
 
 
-@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip, grpc.Compression.Deflate])
-def test_spans_are_stored_before_the_answer(collector: Collector, channel: grpc.Channel, compression: grpc.Compression) -> None:
+@pytest.mark.parametrize(
+    "compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip, grpc.Compression.Deflate]
+)
+def test_spans_are_stored_before_the_answer(
+    collector: Collector, channel: grpc.Channel, compression: grpc.Compression
+) -> None:
     service = f"grpc-{compression}"
-    answer = TraceServiceStub(channel).Export(request([span(1, 1), span(1, 2, 1)], {"service.name": service}), compression=compression, timeout=30)
+    answer = TraceServiceStub(channel).Export(
+        request([span(1, 1), span(1, 2, 1)], {"service.name": service}),
+        compression=compression,
+        timeout=30,
+    )
     assert not answer.HasField("partial_success")
-    assert collector.rows(f"select count(*) from stored_spans join sources using (source_id) where service = '{service}'") == [(2,)]
+    assert collector.rows(
+        f"select count(*) from stored_spans join sources using (source_id) where service = '{service}'"
+    ) == [(2,)]
 
 
 def test_metrics_are_stored_before_the_answer(collector: Collector, channel: grpc.Channel) -> None:
     sent = ExportMetricsServiceRequest()
-    sent.resource_metrics.add().scope_metrics.add().metrics.add(name="grpc.metric").gauge.data_points.add(time_unix_nano=1, as_int=7)
+    sent.resource_metrics.add().scope_metrics.add().metrics.add(
+        name="grpc.metric"
+    ).gauge.data_points.add(time_unix_nano=1, as_int=7)
     assert not MetricsServiceStub(channel).Export(sent, timeout=30).HasField("partial_success")
     assert collector.rows("select value from points where name = 'grpc.metric'") == [(7.0,)]
 
@@ -54,19 +66,30 @@ def test_metrics_are_stored_before_the_answer(collector: Collector, channel: grp
 def test_logs_are_counted_and_said_not_to_be_stored(channel: grpc.Channel) -> None:
     sent = ExportLogsServiceRequest()
     sent.resource_logs.add().scope_logs.add().log_records.add().body.string_value = "text"
-    assert LogsServiceStub(channel).Export(sent, timeout=30).partial_success.rejected_log_records == 1
+    assert (
+        LogsServiceStub(channel).Export(sent, timeout=30).partial_success.rejected_log_records == 1
+    )
 
 
 def test_spans_with_invalid_ids_are_a_partial_success(channel: grpc.Channel) -> None:
     wrong = span(2, 2)
     wrong.span_id = b"tiny"
-    assert TraceServiceStub(channel).Export(request([span(2, 1), wrong]), timeout=30).partial_success.rejected_spans == 1
+    assert (
+        TraceServiceStub(channel)
+        .Export(request([span(2, 1), wrong]), timeout=30)
+        .partial_success.rejected_spans
+        == 1
+    )
 
 
-@pytest.mark.parametrize("service", ["trace.v1.TraceService", "metrics.v1.MetricsService", "logs.v1.LogsService"])
+@pytest.mark.parametrize(
+    "service", ["trace.v1.TraceService", "metrics.v1.MetricsService", "logs.v1.LogsService"]
+)
 def test_a_malformed_body_is_invalid_argument(channel: grpc.Channel, service: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary(f"/opentelemetry.proto.collector.{service}/Export")(b"\xff\xff\xff", timeout=30)
+        channel.unary_unary(f"/opentelemetry.proto.collector.{service}/Export")(
+            b"\xff\xff\xff", timeout=30
+        )
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert (details(caught.value).code, len(details(caught.value).details)) == (3, 0)
     assert "protobuf" in caught.value.details()
@@ -74,21 +97,29 @@ def test_a_malformed_body_is_invalid_argument(channel: grpc.Channel, service: st
 
 def test_an_unknown_service_is_unimplemented(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary("/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export")(b"", timeout=30)
+        channel.unary_unary(
+            "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
+        )(b"", timeout=30)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_a_body_over_the_limit_is_resource_exhausted_and_not_to_be_sent_again(channel: grpc.Channel) -> None:
+def test_a_body_over_the_limit_is_resource_exhausted_and_not_to_be_sent_again(
+    channel: grpc.Channel,
+) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary(EXPORT)(bytes((1 << 20) + 1), timeout=30)
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "grpc-status-details-bin" not in dict(caught.value.trailing_metadata() or ())
 
 
-def test_a_full_queue_is_resource_exhausted_with_the_time_to_come_again(start_collector: Callable[..., Collector]) -> None:
+def test_a_full_queue_is_resource_exhausted_with_the_time_to_come_again(
+    start_collector: Callable[..., Collector],
+) -> None:
     collector = start_collector(queue_mib=1, max_body_mib=2)
     large = body([span(1, i, name="n" * 200) for i in range(1, 5_000)])
-    with grpc.insecure_channel(collector.grpc, options=[*NO_PROXY, ("grpc.max_send_message_length", 4 << 20)]) as channel:
+    with grpc.insecure_channel(
+        collector.grpc, options=[*NO_PROXY, ("grpc.max_send_message_length", 4 << 20)]
+    ) as channel:
         export = channel.unary_unary(EXPORT)
         with held(collector.writer):
             first = export.future(large, timeout=60)
@@ -105,10 +136,17 @@ def test_a_full_queue_is_resource_exhausted_with_the_time_to_come_again(start_co
         assert export(body([span(2, 1)]), timeout=30) == b""
 
 
-def test_a_store_that_refuses_is_unavailable_with_the_time_to_come_again(start_collector: Callable[..., Collector]) -> None:
+def test_a_store_that_refuses_is_unavailable_with_the_time_to_come_again(
+    start_collector: Callable[..., Collector],
+) -> None:
     collector = start_collector()
-    collector.writer.call(lambda connection: connection.execute("alter table spans rename to away")).result()
-    with grpc.insecure_channel(collector.grpc, options=NO_PROXY) as channel, pytest.raises(grpc.RpcError) as caught:
+    collector.writer.call(
+        lambda connection: connection.execute("alter table spans rename to away")
+    ).result()
+    with (
+        grpc.insecure_channel(collector.grpc, options=NO_PROXY) as channel,
+        pytest.raises(grpc.RpcError) as caught,
+    ):
         channel.unary_unary(EXPORT)(body([span(1, 1)]), timeout=30)
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     assert len(details(caught.value).details) == 1
@@ -117,20 +155,37 @@ def test_a_store_that_refuses_is_unavailable_with_the_time_to_come_again(start_c
 def test_many_senders_at_once_are_all_stored(collector: Collector, channel: grpc.Channel) -> None:
     export = TraceServiceStub(channel).Export
     with ThreadPoolExecutor(16) as pool:
-        sent = [pool.submit(export, request([span(trace, 1), span(trace, 2, 1)], {"service.name": "crowd"}), timeout=60) for trace in range(100, 200)]
+        sent = [
+            pool.submit(
+                export,
+                request([span(trace, 1), span(trace, 2, 1)], {"service.name": "crowd"}),
+                timeout=60,
+            )
+            for trace in range(100, 200)
+        ]
         assert all(not s.result().HasField("partial_success") for s in sent)
-    assert collector.rows("select count(*) from stored_spans join sources using (source_id) where service = 'crowd'") == [(200,)]
+    assert collector.rows(
+        "select count(*) from stored_spans join sources using (source_id) where service = 'crowd'"
+    ) == [(200,)]
 
 
 @pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
-def test_the_opentelemetry_sdk_delivers_over_grpc(collector: Collector, compression: grpc.Compression) -> None:
+def test_the_opentelemetry_sdk_delivers_over_grpc(
+    collector: Collector, compression: grpc.Compression
+) -> None:
     service = f"sdk-{compression}"
     provider = TracerProvider(resource=Resource({"service.name": service}))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=collector.grpc, insecure=True, compression=compression)))
+    provider.add_span_processor(
+        BatchSpanProcessor(
+            OTLPSpanExporter(endpoint=collector.grpc, insecure=True, compression=compression)
+        )
+    )
     tracer = provider.get_tracer("real.sender")
     for _ in range(20):
         with tracer.start_as_current_span("POST /chat"), tracer.start_as_current_span("chat m"):
             pass
     assert provider.force_flush()
     provider.shutdown()
-    assert collector.rows(f"select count(*), count(distinct trace_id) from v_spans where service = '{service}'") == [(40, 20)]
+    assert collector.rows(
+        f"select count(*), count(distinct trace_id) from v_spans where service = '{service}'"
+    ) == [(40, 20)]

@@ -23,10 +23,15 @@ import zstandard
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from opentelemetry.exporter.otlp.common.http import Compression as JsonCompression
-from opentelemetry.exporter.otlp.json.http.trace_exporter import OTLPSpanExporter as JsonSpanExporter
+from opentelemetry.exporter.otlp.json.http.trace_exporter import (
+    OTLPSpanExporter as JsonSpanExporter,
+)
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.sdk.resources import Resource
@@ -34,7 +39,18 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 from overrun.collector.receive import http_protocol
-from tests.collector.conftest import JSON, PROTOBUF, Collector, attributes, body, held, plain_body, request, span, trace_id
+from tests.collector.conftest import (
+    JSON,
+    PROTOBUF,
+    Collector,
+    attributes,
+    body,
+    held,
+    plain_body,
+    request,
+    span,
+    trace_id,
+)
 
 MIB = 1 << 20
 
@@ -42,13 +58,19 @@ MIB = 1 << 20
 def stored(collector: Collector, trace: int) -> int:
     """How many rows the base table has for a trace."""
     high, low = divmod(int.from_bytes(trace_id(trace), "big"), 1 << 64)
-    return int(collector.rows(f"select count(*) from spans where trace_hi = {high} and trace_lo = {low}")[0][0])
+    return int(
+        collector.rows(f"select count(*) from spans where trace_hi = {high} and trace_lo = {low}")[
+            0
+        ][0]
+    )
 
 
 # --- good bodies ---
 
 
-def test_a_protobuf_body_is_answered_200_in_protobuf_after_it_is_stored(collector: Collector) -> None:
+def test_a_protobuf_body_is_answered_200_in_protobuf_after_it_is_stored(
+    collector: Collector,
+) -> None:
     answer = collector.post("traces", body([span(1_001, 1), span(1_001, 2, 1)]))
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/x-protobuf")
     assert ExportTraceServiceResponse.FromString(answer.content) == ExportTraceServiceResponse()
@@ -67,21 +89,33 @@ COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
     "Deflate": bare_deflate,
     "x-deflate": functools.partial(bare_deflate, level=0),
     "identity": bytes,
-    "GZIP": lambda data: gzip.compress(data[: len(data) // 2]) + gzip.compress(data[len(data) // 2 :]),
+    "GZIP": lambda data: (
+        gzip.compress(data[: len(data) // 2]) + gzip.compress(data[len(data) // 2 :])
+    ),
 }
 
 
 @pytest.mark.parametrize("encoding", COMPRESSED)
 def test_a_compressed_body_is_stored_like_a_plain_one(collector: Collector, encoding: str) -> None:
     trace = 1_100 + list(COMPRESSED).index(encoding)
-    answer = collector.post("traces", COMPRESSED[encoding](body([span(trace, 1)])), content_encoding=encoding)
+    answer = collector.post(
+        "traces", COMPRESSED[encoding](body([span(trace, 1)])), content_encoding=encoding
+    )
     assert answer.status_code == 200, answer.text
     assert stored(collector, trace) == 1
 
 
 def test_a_content_type_may_carry_parameters_and_capitals(collector: Collector) -> None:
-    assert collector.post("traces", plain_body(), content_type="Application/X-Protobuf; charset=utf-8").status_code == 200
-    assert collector.post("traces", b"{}", content_type="application/json;charset=UTF-8").status_code == 200
+    assert (
+        collector.post(
+            "traces", plain_body(), content_type="Application/X-Protobuf; charset=utf-8"
+        ).status_code
+        == 200
+    )
+    assert (
+        collector.post("traces", b"{}", content_type="application/json;charset=UTF-8").status_code
+        == 200
+    )
 
 
 @pytest.mark.parametrize("signal", ["traces", "metrics", "logs"])
@@ -93,7 +127,15 @@ def test_an_empty_body_is_a_success_with_nothing_in_it(collector: Collector, sig
 def test_unknown_fields_of_a_newer_protocol_are_ignored(collector: Collector) -> None:
     newer = body([span(1_200, 1)]) + b"\xfa\x3f\x03new"  # field 127, length-delimited
     assert collector.post("traces", newer).status_code == 200
-    document = {"resourceSpans": [{"scopeSpans": [{"spans": [{**json_span(1_201), "fieldOfTheFuture": {"a": 1}}]}], "newThing": []}], "other": 1}
+    document = {
+        "resourceSpans": [
+            {
+                "scopeSpans": [{"spans": [{**json_span(1_201), "fieldOfTheFuture": {"a": 1}}]}],
+                "newThing": [],
+            }
+        ],
+        "other": 1,
+    }
     assert collector.post("traces", json.dumps(document).encode(), **JSON_HEADER).status_code == 200
     assert (stored(collector, 1_200), stored(collector, 1_201)) == (1, 1)
 
@@ -116,10 +158,28 @@ def json_span(trace: int, **more: Any) -> dict[str, Any]:
 
 
 def test_json_ids_are_hex_and_times_may_be_texts_or_numbers(collector: Collector) -> None:
-    spans = [json_span(1_300), json_span(1_301, startTimeUnixNano=1790000000000000000, endTimeUnixNano=1790000000250000000, parentSpanId="00000000000000b2")]
-    answer = collector.post("traces", json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode(), **JSON_HEADER)
-    assert (answer.status_code, answer.headers["content-type"], answer.json()) == (200, "application/json", {})
-    found = collector.rows(f"select span_id, parent_span_id, kind, duration_ms from v_spans where trace_id = '{trace_id(1_301).hex()}'")
+    spans = [
+        json_span(1_300),
+        json_span(
+            1_301,
+            startTimeUnixNano=1790000000000000000,
+            endTimeUnixNano=1790000000250000000,
+            parentSpanId="00000000000000b2",
+        ),
+    ]
+    answer = collector.post(
+        "traces",
+        json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode(),
+        **JSON_HEADER,
+    )
+    assert (answer.status_code, answer.headers["content-type"], answer.json()) == (
+        200,
+        "application/json",
+        {},
+    )
+    found = collector.rows(
+        f"select span_id, parent_span_id, kind, duration_ms from v_spans where trace_id = '{trace_id(1_301).hex()}'"
+    )
     assert found == [("00000000000000a1", "00000000000000b2", "server", 250.0)]
     assert stored(collector, 1_300) == 1
 
@@ -134,17 +194,29 @@ def test_json_in_snake_case_is_understood_too(collector: Collector) -> None:
         "kind": "SPAN_KIND_CLIENT",
         "attributes": [{"key": "gen_ai.usage.input_tokens", "value": {"int_value": "12"}}],
     }
-    answer = collector.post("traces", json.dumps({"resource_spans": [{"scope_spans": [{"spans": [snake]}]}]}).encode(), **JSON_HEADER)
+    answer = collector.post(
+        "traces",
+        json.dumps({"resource_spans": [{"scope_spans": [{"spans": [snake]}]}]}).encode(),
+        **JSON_HEADER,
+    )
     assert answer.status_code == 200, answer.text
-    assert collector.rows(f"select kind, input_tokens from v_spans where trace_id = '{trace_id(1_310).hex()}'") == [("client", 12)]
+    assert collector.rows(
+        f"select kind, input_tokens from v_spans where trace_id = '{trace_id(1_310).hex()}'"
+    ) == [("client", 12)]
 
 
 def test_an_attribute_named_like_an_id_keeps_its_text(collector: Collector) -> None:
     attribute = {"key": "traceId", "value": {"stringValue": "not hex"}}
     nested = {"key": "nested", "value": {"kvlistValue": {"values": [attribute]}}}
-    document = {"resourceSpans": [{"scopeSpans": [{"spans": [json_span(1_320, attributes=[attribute, nested])]}]}]}
+    document = {
+        "resourceSpans": [
+            {"scopeSpans": [{"spans": [json_span(1_320, attributes=[attribute, nested])]}]}
+        ]
+    }
     assert collector.post("traces", json.dumps(document).encode(), **JSON_HEADER).status_code == 200
-    assert collector.rows(f"select attributes['traceId'] from v_spans where trace_id = '{trace_id(1_320).hex()}'") == [("not hex",)]
+    assert collector.rows(
+        f"select attributes['traceId'] from v_spans where trace_id = '{trace_id(1_320).hex()}'"
+    ) == [("not hex",)]
 
 
 def test_a_large_json_body_takes_the_same_road(collector: Collector) -> None:
@@ -161,7 +233,9 @@ def test_the_same_request_in_json_and_protobuf_is_one_body(collector: Collector)
     document = {
         "resourceSpans": [
             {
-                "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": "shop"}}]},
+                "resource": {
+                    "attributes": [{"key": "service.name", "value": {"stringValue": "shop"}}]
+                },
                 "scopeSpans": [
                     {
                         "scope": {"name": "test"},
@@ -187,9 +261,16 @@ def test_the_same_request_in_json_and_protobuf_is_one_body(collector: Collector)
 # --- partial success ---
 
 
-def test_spans_with_invalid_ids_are_refused_and_their_neighbours_stored(collector: Collector) -> None:
+def test_spans_with_invalid_ids_are_refused_and_their_neighbours_stored(
+    collector: Collector,
+) -> None:
     wrong = [span(1_400, 2), span(1_400, 3), span(1_400, 4), span(1_400, 5)]
-    wrong[0].trace_id, wrong[1].span_id, wrong[2].trace_id, wrong[3].span_id = b"short", b"", bytes(16), bytes(8)
+    wrong[0].trace_id, wrong[1].span_id, wrong[2].trace_id, wrong[3].span_id = (
+        b"short",
+        b"",
+        bytes(16),
+        bytes(8),
+    )
     answer = collector.post("traces", body([span(1_400, 1), *wrong]))
     partial = ExportTraceServiceResponse.FromString(answer.content).partial_success
     assert (answer.status_code, partial.rejected_spans) == (200, 4)
@@ -198,19 +279,33 @@ def test_spans_with_invalid_ids_are_refused_and_their_neighbours_stored(collecto
 
 
 def test_a_partial_success_in_json_counts_as_text(collector: Collector) -> None:
-    document = {"resourceSpans": [{"scopeSpans": [{"spans": [json_span(1_410), json_span(1_411, spanId="")]}]}]}
+    document = {
+        "resourceSpans": [
+            {"scopeSpans": [{"spans": [json_span(1_410), json_span(1_411, spanId="")]}]}
+        ]
+    }
     answer = collector.post("traces", json.dumps(document).encode(), **JSON_HEADER)
-    assert answer.json()["partialSuccess"]["rejectedSpans"] == "1"  # OTLP/JSON: 64-bit integers are texts
+    assert (
+        answer.json()["partialSuccess"]["rejectedSpans"] == "1"
+    )  # OTLP/JSON: 64-bit integers are texts
 
 
 def test_metric_points_without_a_value_are_refused_and_counted(collector: Collector) -> None:
     sent = ExportMetricsServiceRequest()
-    metric = sent.resource_metrics.add().scope_metrics.add().metrics.add(name="vllm:num_requests_running")
+    metric = (
+        sent.resource_metrics.add()
+        .scope_metrics.add()
+        .metrics.add(name="vllm:num_requests_running")
+    )
     metric.gauge.data_points.add(time_unix_nano=1, as_double=2.0)
     metric.gauge.data_points.add(time_unix_nano=2)
-    answer = collector.post("metrics", sent.SerializeToString(), content_type="application/x-protobuf")
+    answer = collector.post(
+        "metrics", sent.SerializeToString(), content_type="application/x-protobuf"
+    )
     assert b"data points" in answer.content
-    assert collector.rows("select count(*) from points where name = 'vllm:num_requests_running'") == [(1,)]
+    assert collector.rows(
+        "select count(*) from points where name = 'vllm:num_requests_running'"
+    ) == [(1,)]
 
 
 @pytest.mark.parametrize("form", ["protobuf", "json"])
@@ -224,8 +319,18 @@ def test_logs_are_answered_counted_and_never_stored(collector: Collector, form: 
         partial = ExportLogsServiceResponse.FromString(answer.content).partial_success
         assert (partial.rejected_log_records, "not stored" in partial.error_message) == (2, True)
     else:
-        records = [{"body": {"stringValue": "first"}, "traceId": trace_id(1).hex(), "spanId": "00000000000000a1"}]
-        answer = collector.post("logs", json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": records}]}]}).encode(), **JSON_HEADER)
+        records = [
+            {
+                "body": {"stringValue": "first"},
+                "traceId": trace_id(1).hex(),
+                "spanId": "00000000000000a1",
+            }
+        ]
+        answer = collector.post(
+            "logs",
+            json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": records}]}]}).encode(),
+            **JSON_HEADER,
+        )
         assert answer.json()["partialSuccess"]["rejectedLogRecords"] == "1"
     assert answer.status_code == 200
 
@@ -263,7 +368,9 @@ BROKEN_JSON = [
 
 @pytest.mark.parametrize("signal", ["traces", "metrics", "logs"])
 @pytest.mark.parametrize("content", BROKEN_PROTOBUF)
-def test_malformed_protobuf_is_400_with_a_status_in_protobuf(collector: Collector, signal: str, content: bytes) -> None:
+def test_malformed_protobuf_is_400_with_a_status_in_protobuf(
+    collector: Collector, signal: str, content: bytes
+) -> None:
     answer = collector.post(signal, content)
     assert (answer.status_code, answer.headers["content-type"]) == (400, "application/x-protobuf")
     code, message = status_of(answer)
@@ -271,24 +378,43 @@ def test_malformed_protobuf_is_400_with_a_status_in_protobuf(collector: Collecto
     assert "retry-after" not in answer.headers
 
 
-@pytest.mark.parametrize("content", BROKEN_JSON[1:], ids=lambda content: content[:40].decode(errors="replace"))
+@pytest.mark.parametrize(
+    "content", BROKEN_JSON[1:], ids=lambda content: content[:40].decode(errors="replace")
+)
 def test_malformed_json_is_400_with_a_status_in_json(collector: Collector, content: bytes) -> None:
     answer = collector.post("traces", content, **JSON_HEADER)
-    assert (answer.status_code, answer.headers["content-type"]) == (400, "application/json"), answer.text
+    assert (answer.status_code, answer.headers["content-type"]) == (400, "application/json"), (
+        answer.text
+    )
     assert status_of(answer)[0] == 3
 
 
-def test_deep_nesting_of_what_nobody_knows_ends_neither_thread_nor_answer(collector: Collector) -> None:
+def test_deep_nesting_of_what_nobody_knows_ends_neither_thread_nor_answer(
+    collector: Collector,
+) -> None:
     deep: Any = {"stringValue": "leaf"}
     for _ in range(40):
         deep = {"arrayValue": {"values": [deep]}}
-    document = {"resourceSpans": [{"scopeSpans": [{"spans": [json_span(1_500, attributes=[{"key": "deep", "value": deep}])]}]}]}
-    assert collector.post("traces", json.dumps(document).encode(), **JSON_HEADER).status_code in (200, 400)
+    document = {
+        "resourceSpans": [
+            {
+                "scopeSpans": [
+                    {"spans": [json_span(1_500, attributes=[{"key": "deep", "value": deep}])]}
+                ]
+            }
+        ]
+    }
+    assert collector.post("traces", json.dumps(document).encode(), **JSON_HEADER).status_code in (
+        200,
+        400,
+    )
     assert collector.post("traces", plain_body()).status_code == 200
 
 
 def test_invalid_utf8_in_a_text_is_400(collector: Collector) -> None:
-    content = body([span(1_510, 1, name="placeholder")]).replace(b"placeholder", b"\xff\xfe\xff\xfe\xff\xfe\xff\xfe\xff\xfe\xff")
+    content = body([span(1_510, 1, name="placeholder")]).replace(
+        b"placeholder", b"\xff\xfe\xff\xfe\xff\xfe\xff\xfe\xff\xfe\xff"
+    )
     assert collector.post("traces", content).status_code == 400
 
 
@@ -311,7 +437,9 @@ CUT = gzip.compress(plain_body(200))
         ("gzip", CUT[:-8] + b"\0\0\0\0" + CUT[-4:]),
     ],
 )
-def test_a_broken_or_truncated_compressed_body_is_400(collector: Collector, encoding: str, content: bytes) -> None:
+def test_a_broken_or_truncated_compressed_body_is_400(
+    collector: Collector, encoding: str, content: bytes
+) -> None:
     before = collector.rows("select count(*) from bodies")
     answer = collector.post("traces", content, content_encoding=encoding)
     assert answer.status_code == 400, answer.content
@@ -329,38 +457,66 @@ def test_a_decompression_bomb_is_413(collector: Collector, encoding: str) -> Non
 
 
 def test_a_bomb_of_many_gzip_members_is_413(collector: Collector) -> None:
-    assert collector.post("traces", gzip.compress(bytes(100_000)) * 100, content_encoding="gzip").status_code == 413
+    assert (
+        collector.post(
+            "traces", gzip.compress(bytes(100_000)) * 100, content_encoding="gzip"
+        ).status_code
+        == 413
+    )
 
 
 def test_a_body_over_the_limit_is_413_whether_declared_or_chunked(collector: Collector) -> None:
     content = bytes(MIB + 1)
     assert collector.post("traces", content).status_code == 413
     chunked = httpx.post(
-        f"{collector.http}/v1/traces", content=iter([content]), headers={"content-type": "application/x-protobuf"}, trust_env=False, verify=False
+        f"{collector.http}/v1/traces",
+        content=iter([content]),
+        headers={"content-type": "application/x-protobuf"},
+        trust_env=False,
+        verify=False,
     )
     assert (chunked.status_code, "more than" in status_of(chunked)[1]) == (413, True)
 
 
-def test_a_declared_length_over_the_limit_is_refused_before_the_body_comes(collector: Collector) -> None:
+def test_a_declared_length_over_the_limit_is_refused_before_the_body_comes(
+    collector: Collector,
+) -> None:
     host, port = collector.http.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=30) as connection:
-        connection.sendall(b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: 99999999999\r\n\r\n")
+        connection.sendall(
+            b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: 99999999999\r\n\r\n"
+        )
         assert connection.recv(1000).startswith(b"HTTP/1.1 413")
 
 
-def test_a_sender_that_hangs_up_in_the_middle_of_a_body_stores_nothing(collector: Collector) -> None:
+def test_a_sender_that_hangs_up_in_the_middle_of_a_body_stores_nothing(
+    collector: Collector,
+) -> None:
     host, port = collector.http.removeprefix("http://").split(":")
     content = body([span(1_520, 1)])
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.sendall(
-            b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: %d\r\n\r\n" % (len(content) + 1) + content
+            b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: %d\r\n\r\n"
+            % (len(content) + 1)
+            + content
         )
     assert collector.post("traces", plain_body()).status_code == 200
     assert stored(collector, 1_520) == 0
 
 
-@pytest.mark.parametrize("media", ["text/plain", "application/xml", "", "application/x-protobuf-delimited", "multipart/form-data; boundary=x"])
-def test_another_content_type_is_415_and_names_the_known_ones(collector: Collector, media: str) -> None:
+@pytest.mark.parametrize(
+    "media",
+    [
+        "text/plain",
+        "application/xml",
+        "",
+        "application/x-protobuf-delimited",
+        "multipart/form-data; boundary=x",
+    ],
+)
+def test_another_content_type_is_415_and_names_the_known_ones(
+    collector: Collector, media: str
+) -> None:
     answer = collector.post("traces", plain_body(), content_type=media)
     assert answer.status_code == 415
     assert "application/x-protobuf" in status_of(answer)[1]
@@ -373,26 +529,44 @@ def test_another_content_encoding_is_415(collector: Collector) -> None:
 
 
 def test_langfuses_sdks_send_below_a_path_of_their_own(collector: Collector) -> None:
-    answer = httpx.post(f"{collector.http}/api/public/otel/v1/traces", content=plain_body(), headers=PROTOBUF, trust_env=False, verify=False)
+    answer = httpx.post(
+        f"{collector.http}/api/public/otel/v1/traces",
+        content=plain_body(),
+        headers=PROTOBUF,
+        trust_env=False,
+        verify=False,
+    )
     assert (answer.status_code, answer.content) == (200, b"")
 
 
 @pytest.mark.parametrize("form", [PROTOBUF, JSON])
-def test_another_path_is_404_and_another_method_405_in_the_encoding_of_the_request(collector: Collector, form: dict[str, str]) -> None:
+def test_another_path_is_404_and_another_method_405_in_the_encoding_of_the_request(
+    collector: Collector, form: dict[str, str]
+) -> None:
     for path in ("profiles", "traces/", "traces/v1/traces", ""):
         answer = collector.post(path, b"", content_type=form["content-type"])
         assert (answer.status_code, answer.headers["content-type"]) == (404, form["content-type"])
         assert "/v1/traces" in status_of(answer)[1]
     for method in ("GET", "PUT", "DELETE", "OPTIONS", "HEAD"):
-        answer = httpx.request(method, f"{collector.http}/v1/traces", headers=form, trust_env=False, verify=False)
-        assert (answer.status_code, answer.headers["allow"], answer.headers["content-type"]) == (405, "POST", form["content-type"])
+        answer = httpx.request(
+            method, f"{collector.http}/v1/traces", headers=form, trust_env=False, verify=False
+        )
+        assert (answer.status_code, answer.headers["allow"], answer.headers["content-type"]) == (
+            405,
+            "POST",
+            form["content-type"],
+        )
         assert method == "HEAD" or "use POST" in status_of(answer)[1]
 
 
 @pytest.mark.parametrize("path", ["/", "/traces", "//v1/traces", "/v1development/profiles"])
-def test_a_sender_whose_endpoint_lacks_the_path_hears_it_in_its_encoding(collector: Collector, path: str) -> None:
+def test_a_sender_whose_endpoint_lacks_the_path_hears_it_in_its_encoding(
+    collector: Collector, path: str
+) -> None:
     for form in (PROTOBUF, JSON):
-        answer = httpx.post(f"{collector.http}{path}", content=b"", headers=form, trust_env=False, verify=False)
+        answer = httpx.post(
+            f"{collector.http}{path}", content=b"", headers=form, trust_env=False, verify=False
+        )
         assert (answer.status_code, answer.headers["content-type"]) == (404, form["content-type"])
         assert "/v1/traces" in status_of(answer)[1]
     assert httpx.get(f"{collector.http}{path}", trust_env=False, verify=False).text == "Not Found"
@@ -400,11 +574,20 @@ def test_a_sender_whose_endpoint_lacks_the_path_hears_it_in_its_encoding(collect
 
 @pytest.mark.parametrize("nested", [["aXb"], {"k": "aXb"}, {"aXb": 1}, [[{"k": ["aXb"]}]]], ids=str)
 @pytest.mark.parametrize("where", ["span", "event", "link", "resource"])
-def test_invalid_utf8_deep_inside_a_value_is_400_too(collector: Collector, nested: Any, where: str) -> None:
-    held = request([span(1_511, 1)], {"service.name": "shop"} | ({"deep": nested} if where == "resource" else {}))
+def test_invalid_utf8_deep_inside_a_value_is_400_too(
+    collector: Collector, nested: Any, where: str
+) -> None:
+    held = request(
+        [span(1_511, 1)],
+        {"service.name": "shop"} | ({"deep": nested} if where == "resource" else {}),
+    )
     made = held.resource_spans[0].scope_spans[0].spans[0]
     if where != "resource":
-        holder = {"span": made, "event": made.events.add() if where == "event" else made, "link": made.links.add() if where == "link" else made}[where]
+        holder = {
+            "span": made,
+            "event": made.events.add() if where == "event" else made,
+            "link": made.links.add() if where == "link" else made,
+        }[where]
         holder.attributes.extend(attributes({"deep": nested}))
     answer = collector.post("traces", held.SerializeToString().replace(b"aXb", b"a\xffb"))
     assert (answer.status_code, "UTF-8" in status_of(answer)[1]) == (400, True)
@@ -449,16 +632,22 @@ def everything(connection: socket.socket) -> bytes:
     return out
 
 
-def test_a_body_that_does_not_come_is_408_and_the_connection_is_closed(start_collector: Callable[..., Collector]) -> None:
+def test_a_body_that_does_not_come_is_408_and_the_connection_is_closed(
+    start_collector: Callable[..., Collector],
+) -> None:
     collector = start_collector(body_timeout_s=0.2)
     with open_to(collector) as connection:
-        connection.sendall(b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: 9\r\n\r\nabc")
+        connection.sendall(
+            b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: 9\r\n\r\nabc"
+        )
         assert everything(connection).startswith(b"HTTP/1.1 408")
     assert collector.writer.tally.value("refused_requests", reason="too_slow") == 1
     assert collector.post("traces", plain_body()).status_code == 200
 
 
-def test_a_head_that_does_not_end_is_closed_by_its_time_or_its_size(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_that_does_not_end_is_closed_by_its_time_or_its_size(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with open_to(collector) as connection:
         connection.sendall(b"POST /v1/traces HTTP/1.1\r\nX-Long: ")
         with contextlib.suppress(ConnectionError):
@@ -466,14 +655,20 @@ def test_a_head_that_does_not_end_is_closed_by_its_time_or_its_size(collector: C
                 connection.sendall(b"a" * 8_192)
             assert everything(connection).startswith(b"HTTP/1.1 431")
     monkeypatch.setattr(http_protocol, "HEAD_TIMEOUT_S", 0.2)
-    for begun in (b"", b"POST /v1/traces HTTP/1.1\r\nX-Slow: ", b"GET /v1/traces HTTP/1.1\r\n\r\nPOST /v1"):
+    for begun in (
+        b"",
+        b"POST /v1/traces HTTP/1.1\r\nX-Slow: ",
+        b"GET /v1/traces HTTP/1.1\r\n\r\nPOST /v1",
+    ):
         with open_to(collector) as connection:
             connection.sendall(begun)
             assert b"HTTP/1.1 408" in everything(connection)
     assert collector.post("traces", plain_body()).status_code == 200
 
 
-def test_the_body_of_a_refused_request_stays_with_its_sender_until_the_answer(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_body_of_a_refused_request_stays_with_its_sender_until_the_answer(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held: list[int] = []
     connections: set[http_protocol.GuardedProtocol] = set()
     on_body = http_protocol.GuardedProtocol.on_body
@@ -490,18 +685,26 @@ def test_the_body_of_a_refused_request_stays_with_its_sender_until_the_answer(co
     large = b"x" * 900_000
     with open_to(collector) as connection:
         for _ in range(2):
-            connection.sendall(b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % len(large) + large)
+            connection.sendall(
+                b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n"
+                % len(large)
+                + large
+            )
             answer = b""
             while not answer.endswith(b"}"):
                 answer += connection.recv(16_384)
             assert answer.startswith(b"HTTP/1.1 415")
             until = time.monotonic() + 30
-            while not nothing_held() and time.monotonic() < until:  # the answer may be heard before the rest of the body has been thrown away
+            while (
+                not nothing_held() and time.monotonic() < until
+            ):  # the answer may be heard before the rest of the body has been thrown away
                 time.sleep(0.01)
             assert nothing_held()
         assert 0 < max(held) <= 16_384
         assert len(connections) == 1
-    assert collector.post("traces", large).status_code == 200  # whoever is not refused from the head on is read whole
+    assert (
+        collector.post("traces", large).status_code == 200
+    )  # whoever is not refused from the head on is read whole
     assert max(held) > 16_384
 
 
@@ -515,18 +718,29 @@ def test_event_loops_of_one_process_do_not_read_into_the_same_place() -> None:
     assert there.obj is not here.obj
 
 
-def test_bodies_that_arrive_at_once_are_bounded_together(start_collector: Callable[..., Collector]) -> None:
+def test_bodies_that_arrive_at_once_are_bounded_together(
+    start_collector: Callable[..., Collector],
+) -> None:
     collector = start_collector(queue_mib=1, max_body_mib=2)
     with open_to(collector) as slow:
-        slow.sendall(b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: 1100000\r\n\r\n" + b"x" * 1_000_000)
-        time.sleep(0.5)  # it should be there first: of two that arrive together either may be asked to come again
+        slow.sendall(
+            b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: 1100000\r\n\r\n"
+            + b"x" * 1_000_000
+        )
+        time.sleep(
+            0.5
+        )  # it should be there first: of two that arrive together either may be asked to come again
         until = time.monotonic() + 30
-        while (answer := collector.post("traces", b"x" * 200_000)).status_code != 503 and time.monotonic() < until:
+        while (
+            answer := collector.post("traces", b"x" * 200_000)
+        ).status_code != 503 and time.monotonic() < until:
             time.sleep(0.01)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert "arriving" in status_of(answer)[1]
     until = time.monotonic() + 30
-    while (answer := collector.post("traces", b"x" * 200_000)).status_code == 503 and time.monotonic() < until:
+    while (
+        answer := collector.post("traces", b"x" * 200_000)
+    ).status_code == 503 and time.monotonic() < until:
         time.sleep(0.01)
     assert answer.status_code == 200
 
@@ -534,20 +748,38 @@ def test_bodies_that_arrive_at_once_are_bounded_together(start_collector: Callab
 # --- browsers ---
 
 
-def test_no_page_may_send_unless_its_origin_is_listed(collector: Collector, start_collector: Callable[..., Collector]) -> None:
+def test_no_page_may_send_unless_its_origin_is_listed(
+    collector: Collector, start_collector: Callable[..., Collector]
+) -> None:
     page, other = "https://app.example.com", "https://evil.example"
-    asks = {"access-control-request-method": "POST", "access-control-request-headers": "content-type"}
+    asks = {
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "content-type",
+    }
 
     def preflight(to: Collector, origin: str) -> httpx.Response:
-        return httpx.options(f"{to.http}/v1/traces", headers={"origin": origin, **asks}, trust_env=False, verify=False)
+        return httpx.options(
+            f"{to.http}/v1/traces",
+            headers={"origin": origin, **asks},
+            trust_env=False,
+            verify=False,
+        )
 
     closed = [preflight(collector, page), collector.post("traces", plain_body(), origin=page)]
     assert [a.status_code for a in closed] == [405, 200]
     assert not any(name.startswith("access-control") for a in closed for name in a.headers)
     open_ = start_collector(cors_origins=(page,))
-    answers = [preflight(open_, page), open_.post("traces", plain_body(), origin=page), open_.post("traces", b"\xff", origin=page)]
+    answers = [
+        preflight(open_, page),
+        open_.post("traces", plain_body(), origin=page),
+        open_.post("traces", b"\xff", origin=page),
+    ]
     for answer, status in zip(answers, (204, 200, 400), strict=True):
-        assert (answer.status_code, answer.headers["access-control-allow-origin"], answer.headers["vary"]) == (status, page, "origin")
+        assert (
+            answer.status_code,
+            answer.headers["access-control-allow-origin"],
+            answer.headers["vary"],
+        ) == (status, page, "origin")
     assert "content-type" in preflight(open_, page).headers["access-control-allow-headers"]
     refused = [preflight(open_, other), open_.post("traces", plain_body(), origin=other)]
     assert not any(name.startswith("access-control") for a in refused for name in a.headers)
@@ -556,17 +788,27 @@ def test_no_page_may_send_unless_its_origin_is_listed(collector: Collector, star
 # --- come again ---
 
 
-def test_a_full_queue_is_503_with_retry_after_in_header_and_status(start_collector: Callable[..., Collector]) -> None:
+def test_a_full_queue_is_503_with_retry_after_in_header_and_status(
+    start_collector: Callable[..., Collector],
+) -> None:
     collector = start_collector(queue_mib=1, max_body_mib=2)
     large = body([span(1, i, name="n" * 200) for i in range(1, 5_000)])
     assert len(large) > MIB
     with ThreadPoolExecutor() as pool:
         with held(collector.writer):
-            first = pool.submit(collector.post, "traces", large)  # alone, a body larger than the queue is taken
+            first = pool.submit(
+                collector.post, "traces", large
+            )  # alone, a body larger than the queue is taken
             while not collector.writer.waiting_bytes:
                 pass
             refused = collector.post("traces", plain_body())
-            as_json = collector.post("traces", json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [json_span(9)]}]}]}).encode(), **JSON_HEADER)
+            as_json = collector.post(
+                "traces",
+                json.dumps(
+                    {"resourceSpans": [{"scopeSpans": [{"spans": [json_span(9)]}]}]}
+                ).encode(),
+                **JSON_HEADER,
+            )
             assert not first.done()
         assert first.result(30).status_code == 200
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
@@ -579,11 +821,16 @@ def test_a_full_queue_is_503_with_retry_after_in_header_and_status(start_collect
     assert collector.post("traces", plain_body()).status_code == 200
 
 
-def test_a_full_queue_refuses_from_the_head_on_and_the_connection_goes_on(start_collector: Callable[..., Collector]) -> None:
+def test_a_full_queue_refuses_from_the_head_on_and_the_connection_goes_on(
+    start_collector: Callable[..., Collector],
+) -> None:
     collector = start_collector(queue_mib=1, max_body_mib=2)
     waiting = body([span(1, i, name="n" * 200) for i in range(1, 5_000)])
     content = plain_body()
-    head = b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: %d\r\n\r\n" % len(content)
+    head = (
+        b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: %d\r\n\r\n"
+        % len(content)
+    )
     with ThreadPoolExecutor() as pool, open_to(collector) as connection:
         with held(collector.writer):
             first = pool.submit(collector.post, "traces", waiting)
@@ -605,13 +852,23 @@ def answered(connection: socket.socket) -> HTTPResponse:
     return answer
 
 
-def test_a_store_that_refuses_is_503_and_the_body_can_be_sent_again(start_collector: Callable[..., Collector]) -> None:
+def test_a_store_that_refuses_is_503_and_the_body_can_be_sent_again(
+    start_collector: Callable[..., Collector],
+) -> None:
     collector = start_collector()
     content = body([span(1, 1)])
-    collector.writer.call(lambda connection: connection.execute("alter table spans rename to away")).result()
+    collector.writer.call(
+        lambda connection: connection.execute("alter table spans rename to away")
+    ).result()
     answer = collector.post("traces", content)
-    assert (answer.status_code, answer.headers["retry-after"], Status.FromString(answer.content).code) == (503, "5", 14)
-    collector.writer.call(lambda connection: connection.execute("alter table away rename to spans")).result()
+    assert (
+        answer.status_code,
+        answer.headers["retry-after"],
+        Status.FromString(answer.content).code,
+    ) == (503, "5", 14)
+    collector.writer.call(
+        lambda connection: connection.execute("alter table away rename to spans")
+    ).result()
     assert collector.post("traces", content).status_code == 200
     assert stored(collector, 1) == 1
 
@@ -624,26 +881,49 @@ def export(exporter: SpanExporter, spans: int, service: str) -> None:
     provider.add_span_processor(BatchSpanProcessor(exporter))
     tracer = provider.get_tracer("real.sender")
     for i in range(spans):
-        with tracer.start_as_current_span("POST /chat") as outer, tracer.start_as_current_span("chat m") as inner:
+        with (
+            tracer.start_as_current_span("POST /chat") as outer,
+            tracer.start_as_current_span("chat m") as inner,
+        ):
             outer.set_attribute("number", i)
             inner.set_attribute("gen_ai.operation.name", "chat")
     assert provider.force_flush()
     provider.shutdown()
 
 
-@pytest.mark.parametrize("compression", [Compression.NoCompression, Compression.Gzip, Compression.Deflate])
-def test_the_opentelemetry_sdk_delivers_over_http(collector: Collector, compression: Compression) -> None:
+@pytest.mark.parametrize(
+    "compression", [Compression.NoCompression, Compression.Gzip, Compression.Deflate]
+)
+def test_the_opentelemetry_sdk_delivers_over_http(
+    collector: Collector, compression: Compression
+) -> None:
     service = f"sdk-{compression.value}"
-    export(OTLPSpanExporter(endpoint=f"{collector.http}/v1/traces", compression=compression), 20, service)
-    assert collector.rows(f"select count(*), count(distinct trace_id) from v_spans where service = '{service}'") == [(40, 20)]
+    export(
+        OTLPSpanExporter(endpoint=f"{collector.http}/v1/traces", compression=compression),
+        20,
+        service,
+    )
+    assert collector.rows(
+        f"select count(*), count(distinct trace_id) from v_spans where service = '{service}'"
+    ) == [(40, 20)]
 
 
 @pytest.mark.parametrize("compression", [None, JsonCompression.GZIP])
-def test_the_opentelemetry_sdk_delivers_as_json(collector: Collector, compression: JsonCompression | None) -> None:
+def test_the_opentelemetry_sdk_delivers_as_json(
+    collector: Collector, compression: JsonCompression | None
+) -> None:
     service = f"json-{compression}"
-    export(JsonSpanExporter(endpoint=f"{collector.http}/v1/traces", compression=compression), 20, service)
-    assert collector.rows(f"select count(*), count(distinct trace_id) from v_spans where service = '{service}'") == [(40, 20)]
-    assert collector.rows(f"select distinct operation from v_spans where service = '{service}' and operation is not null") == [("chat",)]
+    export(
+        JsonSpanExporter(endpoint=f"{collector.http}/v1/traces", compression=compression),
+        20,
+        service,
+    )
+    assert collector.rows(
+        f"select count(*), count(distinct trace_id) from v_spans where service = '{service}'"
+    ) == [(40, 20)]
+    assert collector.rows(
+        f"select distinct operation from v_spans where service = '{service}' and operation is not null"
+    ) == [("chat",)]
 
 
 @contextmanager
@@ -661,7 +941,13 @@ def flaky(target: str, refusals: int) -> Iterator[tuple[str, list[int]]]:
                 self.send_header("content-length", "0")
                 self.end_headers()
                 return
-            answer = httpx.post(target, content=content, headers={"content-type": self.headers["content-type"]}, trust_env=False, verify=False)
+            answer = httpx.post(
+                target,
+                content=content,
+                headers={"content-type": self.headers["content-type"]},
+                trust_env=False,
+                verify=False,
+            )
             answered.append(answer.status_code)
             self.send_response(answer.status_code)
             self.send_header("content-length", str(len(answer.content)))
@@ -682,15 +968,21 @@ def flaky(target: str, refusals: int) -> Iterator[tuple[str, list[int]]]:
         server.server_close()
 
 
-def test_an_sdk_that_was_told_503_comes_again_and_is_counted_once(collector: Collector, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_sdk_that_was_told_503_comes_again_and_is_counted_once(
+    collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.CRITICAL)
     with flaky(f"{collector.http}/v1/traces", refusals=1) as (url, answered):
         export(OTLPSpanExporter(endpoint=url), 5, "patient")
     assert answered == [503, 200]
-    assert collector.rows("select count(*) from stored_spans join sources using (source_id) where service = 'patient'") == [(10,)]
+    assert collector.rows(
+        "select count(*) from stored_spans join sources using (source_id) where service = 'patient'"
+    ) == [(10,)]
 
 
-def test_an_sdk_waits_out_a_full_queue_of_ours(start_collector: Callable[..., Collector], caplog: pytest.LogCaptureFixture) -> None:
+def test_an_sdk_waits_out_a_full_queue_of_ours(
+    start_collector: Callable[..., Collector], caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.CRITICAL)
     collector = start_collector(queue_mib=1, max_body_mib=2)
     large = body([span(1, i, name="n" * 200) for i in range(1, 5_000)])
@@ -699,7 +991,9 @@ def test_an_sdk_waits_out_a_full_queue_of_ours(start_collector: Callable[..., Co
             first = pool.submit(collector.post, "traces", large)
             while not collector.writer.waiting_bytes:
                 pass
-            sending = pool.submit(export, OTLPSpanExporter(endpoint=f"{collector.http}/v1/traces"), 3, "queued")
+            sending = pool.submit(
+                export, OTLPSpanExporter(endpoint=f"{collector.http}/v1/traces"), 3, "queued"
+            )
             while not collector.writer.counters.refused_bodies:
                 pass
         sending.result(60)

@@ -21,11 +21,20 @@ ANY = ("--grpc-port", "0", "--http-port", "0")
 
 
 def post(server: ServerProcess, content: bytes) -> httpx.Response:
-    return httpx.post(f"{server.http}/v1/traces", content=content, headers=PROTOBUF, trust_env=False, verify=False, timeout=30)
+    return httpx.post(
+        f"{server.http}/v1/traces",
+        content=content,
+        headers=PROTOBUF,
+        trust_env=False,
+        verify=False,
+        timeout=30,
+    )
 
 
 def get(server: ServerProcess, path: str, **parameters: Any) -> httpx.Response:
-    return httpx.get(f"{server.http}{path}", params=parameters or None, trust_env=False, verify=False, timeout=30)
+    return httpx.get(
+        f"{server.http}{path}", params=parameters or None, trust_env=False, verify=False, timeout=30
+    )
 
 
 def settled(server: ServerProcess) -> None:
@@ -36,12 +45,16 @@ def settled(server: ServerProcess) -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    made = ServerProcess(tmp_path_factory.mktemp("serve") / "t.db", environment={"OVERRUN_QUIET_S": "0.1"})
+    made = ServerProcess(
+        tmp_path_factory.mktemp("serve") / "t.db", environment={"OVERRUN_QUIET_S": "0.1"}
+    )
     yield made
     assert made.stop() == 0
 
 
-def test_without_data_it_says_how_to_point_an_application_and_an_engine_at_it(server: ServerProcess) -> None:
+def test_without_data_it_says_how_to_point_an_application_and_an_engine_at_it(
+    server: ServerProcess,
+) -> None:
     said = "".join(server.said)
     assert f"OTEL_EXPORTER_OTLP_ENDPOINT={server.http}" in said
     assert f"vllm serve MODEL --otlp-traces-endpoint http://{server.grpc}" in said
@@ -85,32 +98,49 @@ def test_it_says_that_it_lives_that_it_is_ready_and_what_it_counted(server: Serv
     content = plain_body(3)
     assert [post(server, c).status_code for c in (content, content, b"\xff")] == [200, 200, 400]
     after = counted(server)
-    assert {k: after[k] - before[k] for k in ("bodies", "duplicates", "spans", "bad_bodies")} == {"bodies": 1, "duplicates": 1, "spans": 3, "bad_bodies": 1}
+    assert {k: after[k] - before[k] for k in ("bodies", "duplicates", "spans", "bad_bodies")} == {
+        "bodies": 1,
+        "duplicates": 1,
+        "spans": 3,
+        "bad_bodies": 1,
+    }
 
 
 def counted(server: ServerProcess) -> dict[str, float]:
-    lines = [line.split() for line in get(server, "/metrics").text.splitlines() if not line.startswith("#")]
-    return {name.removeprefix("overrun_").removesuffix("_total"): float(value) for name, value in lines}
+    lines = [
+        line.split()
+        for line in get(server, "/metrics").text.splitlines()
+        if not line.startswith("#")
+    ]
+    return {
+        name.removeprefix("overrun_").removesuffix("_total"): float(value) for name, value in lines
+    }
 
 
 def test_a_slow_sender_does_not_hold_up_the_others(server: ServerProcess) -> None:
     host, port = server.address.split(":")
     slow = [socket.create_connection((host, int(port)), timeout=30) for _ in range(50)]
     for connection in slow:
-        connection.sendall(b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: 1000\r\n\r\nabc")
+        connection.sendall(
+            b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: 1000\r\n\r\nabc"
+        )
     assert post(server, plain_body()).status_code == 200
     for connection in slow:
         connection.close()
 
 
 @pytest.mark.parametrize("taken", ["grpc", "http"])
-def test_a_taken_port_is_named_and_the_other_one_runs(tmp_path: Path, start_server: StartServer, taken: str) -> None:
+def test_a_taken_port_is_named_and_the_other_one_runs(
+    tmp_path: Path, start_server: StartServer, taken: str
+) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = holder.getsockname()[1]
         free = "http" if taken == "grpc" else "grpc"
-        server = start_server(tmp_path / "t.db", f"--{taken}-port", str(port), f"--{free}-port", "0")
+        server = start_server(
+            tmp_path / "t.db", f"--{taken}-port", str(port), f"--{free}-port", "0"
+        )
     said = "".join(server.said)
     assert f"port 127.0.0.1:{port} cannot be used" in said
     assert f"--{taken}-port" in said
@@ -124,13 +154,17 @@ def test_a_taken_port_is_named_and_the_other_one_runs(tmp_path: Path, start_serv
     assert server.stop() == 0
 
 
-def test_sigterm_answers_what_was_sent_assembles_it_and_ends_with_0(tmp_path: Path, start_server: StartServer) -> None:
+def test_sigterm_answers_what_was_sent_assembles_it_and_ends_with_0(
+    tmp_path: Path, start_server: StartServer
+) -> None:
     server = start_server(tmp_path / "t.db", *ANY)
     answers: list[int] = []
     ended = threading.Event()
 
     def send() -> None:
-        with httpx.Client(base_url=server.http, headers=PROTOBUF, trust_env=False, verify=False, timeout=30) as client:
+        with httpx.Client(
+            base_url=server.http, headers=PROTOBUF, trust_env=False, verify=False, timeout=30
+        ) as client:
             for trace in range(1, 10_000):
                 try:
                     answers.append(client.post("/v1/traces", content=body(chat(trace))).status_code)
@@ -148,9 +182,13 @@ def test_sigterm_answers_what_was_sent_assembles_it_and_ends_with_0(tmp_path: Pa
     sender.join()
     stored = answers.count(200)
     store = open_store(tmp_path / "t.db", create=False)
-    found = store.connection.execute("select (select count(*) from v_requests), (select count(distinct trace_lo) from spans)").fetchall()
+    found = store.connection.execute(
+        "select (select count(*) from v_requests), (select count(distinct trace_lo) from spans)"
+    ).fetchall()
     store.close()
     assert set(answers) <= {200, 503}
-    assert found[0][0] == found[0][1] >= stored  # everything stored is assembled; at most the one that was cut off is extra
+    assert (
+        found[0][0] == found[0][1] >= stored
+    )  # everything stored is assembled; at most the one that was cut off is extra
     assert found[0][0] <= stored + 1
     assert not (tmp_path / "t.db.server").exists()

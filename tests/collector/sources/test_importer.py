@@ -23,7 +23,9 @@ from tests.conftest import StartServer
 
 def metrics() -> bytes:
     sent = ExportMetricsServiceRequest()
-    sent.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points.add(time_unix_nano=1, as_double=1.0)
+    sent.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points.add(
+        time_unix_nano=1, as_double=1.0
+    )
     return sent.SerializeToString()
 
 
@@ -41,7 +43,27 @@ def document(trace: int) -> dict[str, object]:
         "startTimeUnixNano": "1790000000000000000",
         "endTimeUnixNano": "1790000001000000000",
     }
-    return {"resourceSpans": [{"scopeSpans": [{"spans": [{**ids, "attributes": [{"key": "gen_ai.operation.name", "value": {"stringValue": "chat"}}]}]}]}]}
+    return {
+        "resourceSpans": [
+            {
+                "scopeSpans": [
+                    {
+                        "spans": [
+                            {
+                                **ids,
+                                "attributes": [
+                                    {
+                                        "key": "gen_ai.operation.name",
+                                        "value": {"stringValue": "chat"},
+                                    }
+                                ],
+                            }
+                        ]
+                    }
+                ]
+            }
+        ]
+    }
 
 
 FORMS: dict[str, Callable[[], bytes]] = {
@@ -56,7 +78,12 @@ FORMS: dict[str, Callable[[], bytes]] = {
 
 
 def imported(db: Path, *paths: Path, url: str | None = None) -> str:
-    return import_files(list(paths), load(None, environment={}, flags={"collector.db": str(db)}), url=url, progress=lambda at, total: None)
+    return import_files(
+        list(paths),
+        load(None, environment={}, flags={"collector.db": str(db)}),
+        url=url,
+        progress=lambda at, total: None,
+    )
 
 
 def count(db: Path, query: str = "select count(*) from v_requests") -> int:
@@ -70,7 +97,11 @@ def count(db: Path, query: str = "select count(*) from v_requests") -> int:
 @pytest.mark.parametrize("compression", ["", ".gz", ".zst"])
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form_of_file_is_read(tmp_path: Path, name: str, compression: str) -> None:
-    pack: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}
+    pack: dict[str, Callable[[bytes], bytes]] = {
+        "": bytes,
+        ".gz": gzip.compress,
+        ".zst": zstandard.ZstdCompressor().compress,
+    }
     path = tmp_path / (name + compression)
     path.write_bytes(pack[compression](FORMS[name]()))
     [(signal, content)] = read_bodies(path)
@@ -79,32 +110,44 @@ def test_every_form_of_file_is_read(tmp_path: Path, name: str, compression: str)
 
 def test_a_large_zstd_file_of_several_frames_is_read_whole(tmp_path: Path) -> None:
     lines = [json.dumps(document(i)).encode() + b"\n" for i in range(1, 2_000)]
-    half = zstandard.ZstdCompressor().compress(b"".join(lines[:1_000])), zstandard.ZstdCompressor().compress(b"".join(lines[1_000:]))
+    half = (
+        zstandard.ZstdCompressor().compress(b"".join(lines[:1_000])),
+        zstandard.ZstdCompressor().compress(b"".join(lines[1_000:])),
+    )
     (tmp_path / "a.jsonl.zst").write_bytes(b"".join(half))
     assert len(list(read_bodies(tmp_path / "a.jsonl.zst"))) == len(lines)
 
 
 def test_an_import_returns_after_assembly_and_says_what_came_of_it(tmp_path: Path) -> None:
     (tmp_path / "a.pb").write_bytes(body(chat(1)))
-    (tmp_path / "b.jsonl").write_text(json.dumps(document(2)) + "\n" + json.dumps(document(3)) + "\n")
+    (tmp_path / "b.jsonl").write_text(
+        json.dumps(document(2)) + "\n" + json.dumps(document(3)) + "\n"
+    )
     (tmp_path / "m.metrics.pb").write_bytes(metrics())
     (tmp_path / "l.logs.pb").write_bytes(logs())
     told = imported(tmp_path / "t.db", *sorted(tmp_path.glob("*.pb")), tmp_path / "b.jsonl")
-    assert told == "4 files, 4 requests; 5 spans and data points stored; 1 log request left out (telling of no call; logs are not stored)"
+    assert (
+        told
+        == "4 files, 4 requests; 5 spans and data points stored; 1 log request left out (telling of no call; logs are not stored)"
+    )
     assert count(tmp_path / "t.db") == 3
 
 
 def test_a_file_imported_twice_counts_once(tmp_path: Path) -> None:
     (tmp_path / "a.pb").write_bytes(body(chat(1)))
     shutil.copy(tmp_path / "a.pb", tmp_path / "copy.pb")
-    assert "1 were there already" in imported(tmp_path / "t.db", tmp_path / "a.pb", tmp_path / "copy.pb")
+    assert "1 were there already" in imported(
+        tmp_path / "t.db", tmp_path / "a.pb", tmp_path / "copy.pb"
+    )
     assert "1 were there already" in imported(tmp_path / "t.db", tmp_path / "a.pb")
     assert count(tmp_path / "t.db", "select count(*) from spans") == 2
 
 
 def test_a_folder_is_searched_and_what_else_lies_there_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "deep" / "er").mkdir(parents=True)
-    (tmp_path / "deep" / "er" / "a.traces.pb.zst").write_bytes(zstandard.ZstdCompressor().compress(body(chat(1))))
+    (tmp_path / "deep" / "er" / "a.traces.pb.zst").write_bytes(
+        zstandard.ZstdCompressor().compress(body(chat(1)))
+    )
     (tmp_path / "deep" / "b.json").write_text(json.dumps(document(2)))
     (tmp_path / "notes.txt").write_text("not mine")
     assert [p.name for p in find_files([tmp_path])] == ["b.json", "a.traces.pb.zst"]
@@ -123,7 +166,9 @@ def test_through_a_server_it_is_the_same(tmp_path: Path, start_server: StartServ
     (tmp_path / "files" / "b.jsonl.gz").write_bytes(gzip.compress(json.dumps(document(2)).encode()))
     (tmp_path / "files" / "l.logs.pb").write_bytes(logs())
     for _ in range(2):
-        assert imported(tmp_path / "unused.db", tmp_path / "files", url=server.http + "/").startswith("3 files, 2 requests")
+        assert imported(
+            tmp_path / "unused.db", tmp_path / "files", url=server.http + "/"
+        ).startswith("3 files, 2 requests")
     (tmp_path / "bad.traces.pb").write_bytes(b"garbage")
     with pytest.raises(ImportFailed, match="is not OTLP"):
         imported(tmp_path / "unused.db", tmp_path / "bad.traces.pb", url=server.http)
@@ -159,12 +204,19 @@ CUT = gzip.compress(body(chat(1)) * 50)
         ("latin.json", b'{"a": "\xe9"}'),
         ("plain.json.gz", b"{}"),
         ("plain.pb.zst", b"no zstd"),
-        ("cut.jsonl.zst", zstandard.ZstdCompressor().compress(b"".join(json.dumps(document(i)).encode() + b"\n" for i in range(1, 2_000)))[:-20]),
+        (
+            "cut.jsonl.zst",
+            zstandard.ZstdCompressor().compress(
+                b"".join(json.dumps(document(i)).encode() + b"\n" for i in range(1, 2_000))
+            )[:-20],
+        ),
         ("cut.pb.gz", CUT[: len(CUT) // 2]),
         ("cut.pb.zst", zstandard.ZstdCompressor().compress(body(chat(1)) * 50)[:-20]),
     ],
 )
-def test_a_file_that_is_not_otlp_is_refused_by_name(tmp_path: Path, name: str, content: bytes) -> None:
+def test_a_file_that_is_not_otlp_is_refused_by_name(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(ImportFailed, match=rf"{name}.*(is not OTLP|cannot be read)"):
@@ -179,7 +231,9 @@ def test_what_came_before_a_bad_file_is_stored(tmp_path: Path) -> None:
     assert count(tmp_path / "t.db") == 1
 
 
-def test_paths_that_hold_nothing_to_import_are_named_before_anything_is_touched(tmp_path: Path) -> None:
+def test_paths_that_hold_nothing_to_import_are_named_before_anything_is_touched(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "a.txt").write_text("x")
     for path, wanted in (

@@ -16,7 +16,12 @@ S = 1_000_000_000
 T0 = 1_795_640_000
 
 
-def pages(folder: Path, names: list[str], times_s: list[float], text: str = "vllm:num_requests_running 1\n") -> list[Path]:
+def pages(
+    folder: Path,
+    names: list[str],
+    times_s: list[float],
+    text: str = "vllm:num_requests_running 1\n",
+) -> list[Path]:
     folder.mkdir(exist_ok=True)
     out = []
     for name, time_s in zip(names, times_s, strict=True):
@@ -35,14 +40,21 @@ def test_files_have_the_times_at_which_they_were_written(tmp_path: Path) -> None
     assert list(found.values()) == [T0 * S, (T0 + 15) * S, (T0 + 30) * S]
 
 
-@pytest.mark.parametrize("times", [[T0, T0, T0], [T0, T0 + 0.001, T0 + 0.002], [T0, T0, T0 + 15], [T0 + 0.01, T0, T0 + 0.02]])
+@pytest.mark.parametrize(
+    "times",
+    [[T0, T0, T0], [T0, T0 + 0.001, T0 + 0.002], [T0, T0, T0 + 15], [T0 + 0.01, T0, T0 + 0.02]],
+)
 def test_copies_of_one_moment_are_refused(tmp_path: Path, times: list[float]) -> None:
-    with pytest.raises(ImportFailed, match=r"3 pages in gpu0 have file times of one moment .*--every 15s"):
+    with pytest.raises(
+        ImportFailed, match=r"3 pages in gpu0 have file times of one moment .*--every 15s"
+    ):
         page_times(pages(tmp_path / "gpu0", NAMES, times), None, lambda _: False)
 
 
 def test_pages_of_different_engines_may_be_of_one_moment(tmp_path: Path) -> None:
-    found = page_times([pages(tmp_path / engine, ["page.prom"], [T0])[0] for engine in "ab"], None, lambda _: False)
+    found = page_times(
+        [pages(tmp_path / engine, ["page.prom"], [T0])[0] for engine in "ab"], None, lambda _: False
+    )
     assert set(found.values()) == {T0 * S}
 
 
@@ -55,11 +67,16 @@ def test_every_counts_back_from_the_last(tmp_path: Path) -> None:
     assert list(found.values()) == [(T0 - 30) * S, (T0 - 15) * S, T0 * S]
 
 
-@pytest.mark.parametrize("names", [
-    [f"{T0}.prom", f"{T0 + 15}.prom"], [f"metrics_{T0}000.prom", f"metrics_{T0 + 15}000.prom.gz"],
-    ["20261125T205320Z.prom", "20261125T205335Z.prom"], ["gpu0-2026-11-25T20:53:20.prom", "gpu0-2026-11-25T20:53:35.prom"],
-    ["2026-11-25_20-53-20.prom", "2026-11-25_20-53-35.prom"],
-])
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"{T0}.prom", f"{T0 + 15}.prom"],
+        [f"metrics_{T0}000.prom", f"metrics_{T0 + 15}000.prom.gz"],
+        ["20261125T205320Z.prom", "20261125T205335Z.prom"],
+        ["gpu0-2026-11-25T20:53:20.prom", "gpu0-2026-11-25T20:53:35.prom"],
+        ["2026-11-25_20-53-20.prom", "2026-11-25_20-53-35.prom"],
+    ],
+)
 def test_names_may_say_the_time(tmp_path: Path, names: list[str]) -> None:
     found = page_times(pages(tmp_path / "a", names, [5.0, 5.0]), None, lambda _: False)
     assert list(found.values()) == [T0 * S, (T0 + 15) * S]
@@ -71,16 +88,22 @@ def test_the_command_names_the_remedy_and_takes_it(tmp_path: Path) -> None:
     refused = CliRunner().invoke(cli.app, ["import", "--db", str(tmp_path / "a.db"), str(folder)])
     assert refused.exit_code == 2
     assert "--every 15s" in refused.stderr
-    done = CliRunner().invoke(cli.app, ["import", "--db", str(tmp_path / "a.db"), "--every", "15s", str(folder)])
+    done = CliRunner().invoke(
+        cli.app, ["import", "--db", str(tmp_path / "a.db"), "--every", "15s", str(folder)]
+    )
     assert (done.exit_code, "3 spans and data points stored" in done.stdout) == (0, True)
-    wrong = CliRunner().invoke(cli.app, ["import", "--db", str(tmp_path / "a.db"), "--every", "often", str(folder)])
+    wrong = CliRunner().invoke(
+        cli.app, ["import", "--db", str(tmp_path / "a.db"), "--every", "often", str(folder)]
+    )
     assert (wrong.exit_code, "is no duration" in wrong.stderr) == (2, True)
 
 
 def test_federated_pages_are_dated_by_their_samples(tmp_path: Path) -> None:
     folder = tmp_path / "prometheus"
     for at, path in enumerate(pages(folder, NAMES, [T0, T0, T0])):
-        path.write_text(f'vllm:num_requests_running{{instance="gpu-0"}} 1 {1000 * (T0 + 15 * at)}\n')
+        path.write_text(
+            f'vllm:num_requests_running{{instance="gpu-0"}} 1 {1000 * (T0 + 15 * at)}\n'
+        )
         os.utime(path, (T0, T0))
     done = CliRunner().invoke(cli.app, ["import", "--db", str(tmp_path / "a.db"), str(folder)])
     assert (done.exit_code, "3 spans and data points stored" in done.stdout) == (0, True)

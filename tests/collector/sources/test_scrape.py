@@ -16,7 +16,15 @@ from typing import Any
 import pytest
 import zstandard
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Histogram, Info, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Enum,
+    Gauge,
+    Histogram,
+    Info,
+    generate_latest,
+)
 from prometheus_client.openmetrics.exposition import generate_latest as open_metrics
 from typer.testing import CliRunner
 
@@ -66,12 +74,17 @@ class Page:
                 page.hosts.append(self.headers["host"])
                 page.paths.append(self.path)
                 answer = page.pages.pop(0) if len(page.pages) > 1 else page.pages[0]
-                if page.token is not None and self.headers["authorization"] != f"Bearer {page.token}":
+                if (
+                    page.token is not None
+                    and self.headers["authorization"] != f"Bearer {page.token}"
+                ):
                     answer = 401
                 self.send_response(answer if isinstance(answer, int) else 200)
                 self.send_header("content-type", "text/plain; version=0.0.4; charset=utf-8")
                 if answer in (301, 307):
-                    self.send_header("location", "/metrics/?a=b" if answer == 307 else "http://192.0.2.1/metrics")
+                    self.send_header(
+                        "location", "/metrics/?a=b" if answer == 307 else "http://192.0.2.1/metrics"
+                    )
                 self.end_headers()
                 if isinstance(answer, str):
                     self.wfile.write(answer.encode())
@@ -93,14 +106,18 @@ def page() -> Iterator[Page]:
     made.server.server_close()
 
 
-def scraped(pipeline: Pipeline, targets: list[scrape.Target], until: str, timeout_s: float = 60.0) -> None:
+def scraped(
+    pipeline: Pipeline, targets: list[scrape.Target], until: str, timeout_s: float = 60.0
+) -> None:
     """Read until the query finds something."""
 
     async def run() -> None:
         scraper = scrape.Scraper(targets, pipeline.writer)
         end = time.monotonic() + timeout_s
         while not rows(pipeline, until):
-            assert time.monotonic() < end, rows(pipeline, "select indicator, instance, value from points")
+            assert time.monotonic() < end, rows(
+                pipeline, "select indicator, instance, value from points"
+            )
             await asyncio.sleep(0.05)
         await scraper.close()
 
@@ -112,11 +129,25 @@ def test_a_page_becomes_the_otlp_metrics_that_a_collector_would_send() -> None:
     body = prometheus.request(families, service="vllm", instance="gpu-0", time_ns=2_000)
     request = ExportMetricsServiceRequest.FromString(body)
     by_name = {m.name: m for m in request.resource_metrics[0].scope_metrics[0].metrics}
-    assert set(by_name) == {"vllm:num_requests_waiting", "vllm:generation_tokens_total", "vllm:time_to_first_token_seconds", "python_gc"}
+    assert set(by_name) == {
+        "vllm:num_requests_waiting",
+        "vllm:generation_tokens_total",
+        "vllm:time_to_first_token_seconds",
+        "python_gc",
+    }
     total = by_name["vllm:generation_tokens_total"].sum
-    assert (total.is_monotonic, total.data_points[0].as_double, total.data_points[0].start_time_unix_nano) == (True, 100.0, 0)
+    assert (
+        total.is_monotonic,
+        total.data_points[0].as_double,
+        total.data_points[0].start_time_unix_nano,
+    ) == (True, 100.0, 0)
     seconds = by_name["vllm:time_to_first_token_seconds"].histogram.data_points[0]
-    assert (list(seconds.explicit_bounds), list(seconds.bucket_counts), seconds.count, seconds.sum) == ([0.1, 1.0], [2, 3, 1], 6, 4.5)
+    assert (
+        list(seconds.explicit_bounds),
+        list(seconds.bucket_counts),
+        seconds.count,
+        seconds.sum,
+    ) == ([0.1, 1.0], [2, 3, 1], 6, 4.5)
     summary = by_name["python_gc"].summary.data_points[0]
     assert (summary.count, summary.sum, summary.quantile_values[0].value) == (4, 3.0, 0.1)
     assert prometheus.service_of(families) == "vllm"
@@ -124,28 +155,66 @@ def test_a_page_becomes_the_otlp_metrics_that_a_collector_would_send() -> None:
 
 def test_a_page_of_litellms_proxy_says_what_it_served() -> None:
     # A page of litellm[proxy] 1.106.2: four calls of gpt-4o, one answer out of its cache, a refusal, and one of `bad` that was sent again.
-    text = zstandard.ZstdDecompressor().decompress((Path(__file__).parents[1] / "data" / "litellm-proxy.prom.zst").read_bytes()).decode()
-    body = prometheus.request(prometheus.parse(text), service="litellm", instance="gateway", time_ns=1)
+    text = (
+        zstandard.ZstdDecompressor()
+        .decompress((Path(__file__).parents[1] / "data" / "litellm-proxy.prom.zst").read_bytes())
+        .decode()
+    )
+    body = prometheus.request(
+        prometheus.parse(text), service="litellm", instance="gateway", time_ns=1
+    )
     told: dict[str, float] = {}
     for row in decode_points(body, Rules()).rows:
         if row["indicator"]:
-            told[row["indicator"]] = told.get(row["indicator"], 0.0) + (row["count"] if row["count"] is not None else row["value"])
-    counts = {name: value for name, value in told.items() if name not in ("remaining_requests", "remaining_tokens")}
+            told[row["indicator"]] = told.get(row["indicator"], 0.0) + (
+                row["count"] if row["count"] is not None else row["value"]
+            )
+    counts = {
+        name: value
+        for name, value in told.items()
+        if name not in ("remaining_requests", "remaining_tokens")
+    }
     assert counts == {
-        "gateway_requests": 7, "gateway_failures": 1, "gateway_e2e": 6, "gateway_queue": 6, "gateway_calls": 6, "gateway_call_failures": 2,
-        "gateway_call_e2e": 5, "gateway_call_ttft": 1, "gateway_overhead": 5, "gateway_running": 1, "normalized_tpot": 6, "deployment_state": 1,
-        "gateway_input_tokens": 1200, "gateway_output_tokens": 62, "gateway_cached_tokens": 160, "gateway_reasoning_tokens": 12,
-        "response_cache_hits": 1, "response_cache_misses": 1}
+        "gateway_requests": 7,
+        "gateway_failures": 1,
+        "gateway_e2e": 6,
+        "gateway_queue": 6,
+        "gateway_calls": 6,
+        "gateway_call_failures": 2,
+        "gateway_call_e2e": 5,
+        "gateway_call_ttft": 1,
+        "gateway_overhead": 5,
+        "gateway_running": 1,
+        "normalized_tpot": 6,
+        "deployment_state": 1,
+        "gateway_input_tokens": 1200,
+        "gateway_output_tokens": 62,
+        "gateway_cached_tokens": 160,
+        "gateway_reasoning_tokens": 12,
+        "response_cache_hits": 1,
+        "response_cache_misses": 1,
+    }
     assert 0 < told["remaining_requests"] < 600
 
 
 def test_openmetrics_is_read_as_well_and_created_times_are_no_values() -> None:
     text = '# TYPE tgi_request counter\ntgi_request_total{a="b"} 5 1790000000.5\ntgi_request_created{a="b"} 1.0 1790000000.5\n# EOF\n'
     for content_type in ("application/openmetrics-text; version=1.0.0; charset=utf-8", ""):
-        body = prometheus.request(prometheus.parse(text, content_type), service="tgi", instance="i", time_ns=2)
-        (metric,) = ExportMetricsServiceRequest.FromString(body).resource_metrics[0].scope_metrics[0].metrics
+        body = prometheus.request(
+            prometheus.parse(text, content_type), service="tgi", instance="i", time_ns=2
+        )
+        (metric,) = (
+            ExportMetricsServiceRequest.FromString(body)
+            .resource_metrics[0]
+            .scope_metrics[0]
+            .metrics
+        )
         point = metric.sum.data_points[0]
-        assert (metric.name, point.as_double, point.time_unix_nano) == ("tgi_request_total", 5.0, 1_790_000_000_500_000_000)
+        assert (metric.name, point.as_double, point.time_unix_nano) == (
+            "tgi_request_total",
+            5.0,
+            1_790_000_000_500_000_000,
+        )
 
 
 def _engine_registry() -> CollectorRegistry:
@@ -155,11 +224,17 @@ def _engine_registry() -> CollectorRegistry:
         histogram = Histogram(name, "", labels, registry=registry, buckets=(0.1, 1.0))
         for engine in ("0", "1"):
             histogram.labels("m", engine).observe(0.5, {"trace_id": "1f"})
-    Counter("vllm:num_preemptions", "", labels, registry=registry).labels("m", "0").inc(3, {"trace_id": "1f"})
-    Gauge("vllm:num_requests_running", "", labels, registry=registry).labels('org/"m" # {x="y"} 1', "0").set(4)
+    Counter("vllm:num_preemptions", "", labels, registry=registry).labels("m", "0").inc(
+        3, {"trace_id": "1f"}
+    )
+    Gauge("vllm:num_requests_running", "", labels, registry=registry).labels(
+        'org/"m" # {x="y"} 1', "0"
+    ).set(4)
     Gauge("vllm:kv_cache_usage_perc", "", labels, registry=registry).labels("m", "0").set(math.nan)
     Info("python", "", registry=registry).info({"version": "3"})
-    Enum("vllm:engine_sleep_state", "", registry=registry, states=["awake", "asleep"]).state("asleep")
+    Enum("vllm:engine_sleep_state", "", registry=registry, states=["awake", "asleep"]).state(
+        "asleep"
+    )
     return registry
 
 
@@ -167,20 +242,43 @@ def test_a_page_of_prometheus_client_says_the_same_in_either_format() -> None:
     """Its OpenMetrics has `vllm:` in the types and `vllm_` in the samples."""
     told = []
     for text in (generate_latest(_engine_registry()), open_metrics(_engine_registry())):
-        body = prometheus.request(prometheus.parse(text.decode()), service="vllm", instance="i", time_ns=1)
+        body = prometheus.request(
+            prometheus.parse(text.decode()), service="vllm", instance="i", time_ns=1
+        )
         points = decode_points(body, Rules()).rows
-        told.append({(p["indicator"], p["kind"], p["model"], p["value"], p["count"], str(p["counts"])) for p in points if p["indicator"]})
-    assert told[0] == told[1] == {
-        ("batch_tokens", 3, "m", None, 1.0, "[0.0, 1.0, 0.0]"), ("ttft", 3, "m", None, 1.0, "[0.0, 1.0, 0.0]"), ("preemptions", 2, "m", 3.0, None, "None"),
-        ("running", 1, 'org/"m" # {x="y"} 1', 4.0, None, "None")}
+        told.append(
+            {
+                (p["indicator"], p["kind"], p["model"], p["value"], p["count"], str(p["counts"]))
+                for p in points
+                if p["indicator"]
+            }
+        )
+    assert (
+        told[0]
+        == told[1]
+        == {
+            ("batch_tokens", 3, "m", None, 1.0, "[0.0, 1.0, 0.0]"),
+            ("ttft", 3, "m", None, 1.0, "[0.0, 1.0, 0.0]"),
+            ("preemptions", 2, "m", 3.0, None, "None"),
+            ("running", 1, 'org/"m" # {x="y"} 1', 4.0, None, "None"),
+        }
+    )
 
 
-@pytest.mark.parametrize("text", [
-    '# TYPE a counter\na{b="c"} 5 1.5 # {x="y"} 1\n# EOF\n', '# TYPE a counter\n# UNIT a s\na_total{b="c"} 5 1.5\na_created{b="c"} 1\n# EOF',
-    '# TYPE a counter\r\na_total{b="c"} 5 1.5\r\n# EOF\r\n'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '# TYPE a counter\na{b="c"} 5 1.5 # {x="y"} 1\n# EOF\n',
+        '# TYPE a counter\n# UNIT a s\na_total{b="c"} 5 1.5\na_created{b="c"} 1\n# EOF',
+        '# TYPE a counter\r\na_total{b="c"} 5 1.5\r\n# EOF\r\n',
+    ],
+)
 def test_openmetrics_need_not_be_strict(text: str) -> None:
     [family] = [f for f in prometheus.parse(text) if f.samples]
-    assert (family.type, [(s.labels, s.value, s.timestamp) for s in family.samples]) == ("counter", [({"b": "c"}, 5.0, 1.5)])
+    assert (family.type, [(s.labels, s.value, s.timestamp) for s in family.samples]) == (
+        "counter",
+        [({"b": "c"}, 5.0, 1.5)],
+    )
 
 
 @pytest.mark.parametrize("text", ["<html>no</html>", 'a{b="c} 1\n', "name\n", "a 1 2 3 4 x\n"])
@@ -190,100 +288,205 @@ def test_what_is_no_metrics_page_is_said(text: str) -> None:
 
 
 def test_a_counter_is_counted_from_the_start_that_its_page_says_or_from_nobody_knows_when() -> None:
-    for said, start_ns in (("", 0), ("process_start_time_seconds 1.5\n", 1_500_000_000), ("process_start_time_seconds 9e8\n", 10_000_000_000)):
-        body = prometheus.request(prometheus.parse(said + PAGE % {"tokens": 1}), service="s", instance="i", time_ns=10_000_000_000)
-        starts = {p.start_time_unix_nano for m in ExportMetricsServiceRequest.FromString(body).resource_metrics[0].scope_metrics[0].metrics
-                  for p in (*m.sum.data_points, *m.histogram.data_points)}
+    for said, start_ns in (
+        ("", 0),
+        ("process_start_time_seconds 1.5\n", 1_500_000_000),
+        ("process_start_time_seconds 9e8\n", 10_000_000_000),
+    ):
+        body = prometheus.request(
+            prometheus.parse(said + PAGE % {"tokens": 1}),
+            service="s",
+            instance="i",
+            time_ns=10_000_000_000,
+        )
+        starts = {
+            p.start_time_unix_nano
+            for m in ExportMetricsServiceRequest.FromString(body)
+            .resource_metrics[0]
+            .scope_metrics[0]
+            .metrics
+            for p in (*m.sum.data_points, *m.histogram.data_points)
+        }
         assert starts == {start_ns}
 
 
 def test_a_reader_that_begins_anew_finds_no_restart_of_the_engine(pipeline: Pipeline) -> None:
     for second, tokens in ((10, 1_000), (20, 1_100), (30, 1_200)):
-        body = prometheus.request(prometheus.parse(PAGE % {"tokens": tokens}), service="vllm", instance="i", time_ns=second * 10**9)
+        body = prometheus.request(
+            prometheus.parse(PAGE % {"tokens": tokens}),
+            service="vllm",
+            instance="i",
+            time_ns=second * 10**9,
+        )
         pipeline.writer.submit(METRICS, body).result(30)
-    assert rows(pipeline, "select value from v_metric_points where indicator = 'output_tokens'") == [(10.0,), (10.0,)]
+    assert rows(
+        pipeline, "select value from v_metric_points where indicator = 'output_tokens'"
+    ) == [(10.0,), (10.0,)]
 
 
-def test_a_target_is_read_into_indicators_with_its_instance_and_up(pipeline: Pipeline, page: Page) -> None:
+def test_a_target_is_read_into_indicators_with_its_instance_and_up(
+    pipeline: Pipeline, page: Page
+) -> None:
     targets = [scrape.Target(page.url, "gpu-0", 0.1)]
     scraped(pipeline, targets, "select 1 from v_metric_points where indicator = 'up'")
-    found = set(rows(pipeline, "select distinct indicator, instance, model, value from v_metric_points where indicator in ('queue_depth', 'up')"))
+    found = set(
+        rows(
+            pipeline,
+            "select distinct indicator, instance, model, value from v_metric_points where indicator in ('queue_depth', 'up')",
+        )
+    )
     assert found == {("queue_depth", "gpu-0", "m", 7.0), ("up", "gpu-0", None, 1.0)}
-    assert rows(pipeline, "select distinct bounds, counts from v_metric_histograms where indicator = 'ttft'") == [([0.1, 1.0], [2.0, 3.0, 1.0])]
+    assert rows(
+        pipeline, "select distinct bounds, counts from v_metric_histograms where indicator = 'ttft'"
+    ) == [([0.1, 1.0], [2.0, 3.0, 1.0])]
 
 
-def test_a_page_that_asks_for_a_token_gets_the_targets(pipeline: Pipeline, page: Page, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_page_that_asks_for_a_token_gets_the_targets(
+    pipeline: Pipeline, page: Page, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / "token"
     file.write_text("old\n")
     page.token = "new"
-    scraped(pipeline, [scrape.Target(page.url, None, 0.1, file)], "select 1 from points where indicator = 'up' and value = 0")
+    scraped(
+        pipeline,
+        [scrape.Target(page.url, None, 0.1, file)],
+        "select 1 from points where indicator = 'up' and value = 0",
+    )
     assert "401: name a token_file" in caplog.text
     file.write_text("new\n")
-    scraped(pipeline, [scrape.Target(page.url, None, 0.1, file)], "select 1 from points where indicator = 'up' and value = 1")
+    scraped(
+        pipeline,
+        [scrape.Target(page.url, None, 0.1, file)],
+        "select 1 from points where indicator = 'up' and value = 1",
+    )
 
 
-def test_a_target_that_does_not_answer_is_down_and_waited_for_longer_each_time(pipeline: Pipeline, page: Page, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_target_that_does_not_answer_is_down_and_waited_for_longer_each_time(
+    pipeline: Pipeline, page: Page, caplog: pytest.LogCaptureFixture
+) -> None:
     page.pages = [503, 503, "not a page at all {", PAGE % {"tokens": 1}]
-    scraped(pipeline, [scrape.Target(page.url, None, 0.1)], "select 1 from points where indicator = 'up' and value = 1")
-    ups = rows(pipeline, "select value, time_ns from points where indicator = 'up' order by time_ns")
+    scraped(
+        pipeline,
+        [scrape.Target(page.url, None, 0.1)],
+        "select 1 from points where indicator = 'up' and value = 1",
+    )
+    ups = rows(
+        pipeline, "select value, time_ns from points where indicator = 'up' order by time_ns"
+    )
     assert [value for value, _ in ups] == [0.0, 0.0, 0.0, 1.0]
     gaps = [(b - a) / 1e9 for (_, a), (_, b) in itertools.pairwise(ups)]
     assert all(gap >= wanted for gap, wanted in zip(gaps, (0.15, 0.35, 0.75), strict=True)), gaps
     assert all(said in caplog.text for said in ("answered 503", "not Prometheus text"))
-    states = rows(pipeline, "select attributes['state'], attributes['reason'] from points where indicator = 'up' order by time_ns")
-    assert states == [("down", "answered 503")] * 2 + [("unreadable", "no metrics page"), ("up", None)]
-    assert rows(pipeline, "select instance, state, reason, since = last, attempts, answered, interval from v_targets") == [
-        (f"127.0.0.1:{page.port}", "up", None, True, 4, 1, 0.1)]
+    states = rows(
+        pipeline,
+        "select attributes['state'], attributes['reason'] from points where indicator = 'up' order by time_ns",
+    )
+    assert states == [("down", "answered 503")] * 2 + [
+        ("unreadable", "no metrics page"),
+        ("up", None),
+    ]
+    assert rows(
+        pipeline,
+        "select instance, state, reason, since = last, attempts, answered, interval from v_targets",
+    ) == [(f"127.0.0.1:{page.port}", "up", None, True, 4, 1, 0.1)]
     assert rows(pipeline, "select distinct instance from points") == [(f"127.0.0.1:{page.port}",)]
 
 
-def test_a_redirect_is_followed_on_the_same_server_only(pipeline: Pipeline, page: Page, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_redirect_is_followed_on_the_same_server_only(
+    pipeline: Pipeline, page: Page, caplog: pytest.LogCaptureFixture
+) -> None:
     page.pages = [301, 307, 307, 307, 307, 307, PAGE % {"tokens": 1}]
-    scraped(pipeline, [scrape.Target(page.url, None, 0.1)], "select 1 from points where indicator = 'up' and value = 1")
+    scraped(
+        pipeline,
+        [scrape.Target(page.url, None, 0.1)],
+        "select 1 from points where indicator = 'up' and value = 1",
+    )
     assert page.paths == ["/metrics"] * 2 + ["/metrics/?a=b"] * 3 + ["/metrics", "/metrics/?a=b"]
     assert "redirects to 'http://192.0.2.1/metrics': name that address" in caplog.text
     assert "redirects more than 3 times" in caplog.text
 
 
-@pytest.mark.parametrize("sample", ["vllm:num_requests_running 1 -5", "vllm:num_requests_running 1 99999999999999999999",
-                                    '# TYPE h histogram\nh_bucket{le="+Inf"} 1e300'])
-def test_a_page_with_impossible_numbers_is_no_page_and_the_next_one_is_read(pipeline: Pipeline, page: Page, sample: str) -> None:
+@pytest.mark.parametrize(
+    "sample",
+    [
+        "vllm:num_requests_running 1 -5",
+        "vllm:num_requests_running 1 99999999999999999999",
+        '# TYPE h histogram\nh_bucket{le="+Inf"} 1e300',
+    ],
+)
+def test_a_page_with_impossible_numbers_is_no_page_and_the_next_one_is_read(
+    pipeline: Pipeline, page: Page, sample: str
+) -> None:
     page.pages = [sample + "\n", PAGE % {"tokens": 1}]
-    scraped(pipeline, [scrape.Target(page.url, None, 0.1)], "select 1 from points where indicator = 'up' and value = 1")
-    assert rows(pipeline, "select value from points where indicator = 'up' order by time_ns")[0] == (0.0,)
+    scraped(
+        pipeline,
+        [scrape.Target(page.url, None, 0.1)],
+        "select 1 from points where indicator = 'up' and value = 1",
+    )
+    assert rows(pipeline, "select value from points where indicator = 'up' order by time_ns")[
+        0
+    ] == (0.0,)
 
 
-def test_a_page_that_jumps_between_processes_is_called_out_and_not_read_as_resets(pipeline: Pipeline, page: Page, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_page_that_jumps_between_processes_is_called_out_and_not_read_as_resets(
+    pipeline: Pipeline, page: Page, caplog: pytest.LogCaptureFixture
+) -> None:
     page.pages = [PAGE % {"tokens": n} for n in (9_000, 100, 9_010, 110, 9_020, 120, 9_030, 130)]
-    scraped(pipeline, [scrape.Target(page.url, "lb", 0.1)], "select 1 from points where value = 130 and kind = 2")
+    scraped(
+        pipeline,
+        [scrape.Target(page.url, "lb", 0.1)],
+        "select 1 from points where value = 130 and kind = 2",
+    )
     assert "answers for several processes in turn" in caplog.text
-    apart = rows(pipeline, "select instance, max(value) from points where kind = 2 and instance like 'lb#%' group by all order by all")
+    apart = rows(
+        pipeline,
+        "select instance, max(value) from points where kind = 2 and instance like 'lb#%' group by all order by all",
+    )
     assert apart == [("lb#0", 9_030.0), ("lb#1", 130.0)]
 
 
 def test_a_restart_is_no_second_process() -> None:
     processes = scrape.Processes()
-    assert [processes.identify({"a": v}) for v in (10.0, 100.0, *range(1, 26), 200.0)] == [0, 0] + [1] * 26
+    assert [processes.identify({"a": v}) for v in (10.0, 100.0, *range(1, 26), 200.0)] == [0, 0] + [
+        1
+    ] * 26
     told = scrape.Processes()
-    assert [told.identify({"a": v}, started) for v, started in ((20.0, 1.0), (3.0, 2.0), (25.0, 2.0))] == [0, 1, 1]
+    assert [
+        told.identify({"a": v}, started) for v, started in ((20.0, 1.0), (3.0, 2.0), (25.0, 2.0))
+    ] == [0, 1, 1]
     assert (processes.flips, told.flips) == (0, 0)
 
 
 def test_returns_are_told_by_the_start_of_the_process_too() -> None:
     processes = scrape.Processes()
-    assert [processes.identify({"a": v}, started) for v, started in ((5.0, 1.0), (6.0, 2.0), (7.0, 1.0), (8.0, 2.0))] == [0, 1, 0, 1]
+    assert [
+        processes.identify({"a": v}, started)
+        for v, started in ((5.0, 1.0), (6.0, 2.0), (7.0, 1.0), (8.0, 2.0))
+    ] == [0, 1, 0, 1]
     assert processes.flips == 2
 
 
-def test_every_address_behind_a_name_is_an_instance(pipeline: Pipeline, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_address_behind_a_name_is_an_instance(
+    pipeline: Pipeline, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def two(host: str, port: int) -> list[str]:
         return ["127.0.0.1", "127.0.0.2"]
 
     monkeypatch.setattr(scrape, "_addresses", two)
-    scraped(pipeline, [scrape.Target(f"http://engines.test:{page.port}/metrics", None, 0.1)],
-            "select 1 from points where indicator = 'up' group by all having count(distinct instance) = 2")
-    found = dict(rows(pipeline, "select instance, max(value) from points where indicator = 'up' group by all"))
-    assert set(found) == {f"engines.test/127.0.0.1:{page.port}", f"engines.test/127.0.0.2:{page.port}"}
+    scraped(
+        pipeline,
+        [scrape.Target(f"http://engines.test:{page.port}/metrics", None, 0.1)],
+        "select 1 from points where indicator = 'up' group by all having count(distinct instance) = 2",
+    )
+    found = dict(
+        rows(
+            pipeline, "select instance, max(value) from points where indicator = 'up' group by all"
+        )
+    )
+    assert set(found) == {
+        f"engines.test/127.0.0.1:{page.port}",
+        f"engines.test/127.0.0.2:{page.port}",
+    }
     assert found[f"engines.test/127.0.0.1:{page.port}"] == 1.0
     assert page.hosts[0] == f"engines.test:{page.port}"
 
@@ -295,23 +498,48 @@ def test_localhost_is_one_instance() -> None:
 
 def test_targets_come_from_flags_and_the_settings_file(tmp_path: Path) -> None:
     path = tmp_path / "overrun.toml"
-    path.write_text('[scrape]\ninterval_s = 2\nurls = ["http://a:1"]\ntargets = [{url = "http://b:2/x", instance = "gpu", token_file = "t"}]\n')
+    path.write_text(
+        '[scrape]\ninterval_s = 2\nurls = ["http://a:1"]\ntargets = [{url = "http://b:2/x", instance = "gpu", token_file = "t"}]\n'
+    )
     assert scrape.targets(load(path, {}).scrape, ["http://c:3/metrics", "http://a:1/metrics"]) == [
-        scrape.Target("http://c:3/metrics", None, 2.0), scrape.Target("http://a:1/metrics", None, 2.0), scrape.Target("http://b:2/x", "gpu", 2.0, Path("t"))]
+        scrape.Target("http://c:3/metrics", None, 2.0),
+        scrape.Target("http://a:1/metrics", None, 2.0),
+        scrape.Target("http://b:2/x", "gpu", 2.0, Path("t")),
+    ]
     assert scrape.targets(Settings().scrape) == []
 
 
 @pytest.mark.parametrize(
     ("table", "said"),
-    [({"every": 1}, "unknown key .scrape. every"), ({"urls": ["ftp://x"]}, "ftp://x.*is no URL"), ({"urls": "http://x"}, "is no list"),
-     ({"targets": [{"name": "x"}]}, "is no target"), ({"interval_s": 0}, "interval_s = 0"), ({"urls": ["http://h:99999"]}, "is no URL")])
+    [
+        ({"every": 1}, "unknown key .scrape. every"),
+        ({"urls": ["ftp://x"]}, "ftp://x.*is no URL"),
+        ({"urls": "http://x"}, "is no list"),
+        ({"targets": [{"name": "x"}]}, "is no target"),
+        ({"interval_s": 0}, "interval_s = 0"),
+        ({"urls": ["http://h:99999"]}, "is no URL"),
+    ],
+)
 def test_a_wrong_target_stops_the_start(table: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         scrape.targets(table)
 
 
 def test_the_command_refuses_a_wrong_target(tmp_path: Path) -> None:
-    done = CliRunner().invoke(cli.app, ["serve", "--db", str(tmp_path / "t.db"), "--scrape", "localhost:8000", "--http-port", "0", "--grpc-port", "0"])
+    done = CliRunner().invoke(
+        cli.app,
+        [
+            "serve",
+            "--db",
+            str(tmp_path / "t.db"),
+            "--scrape",
+            "localhost:8000",
+            "--http-port",
+            "0",
+            "--grpc-port",
+            "0",
+        ],
+    )
     assert done.exit_code == 2
     assert "http://127.0.0.1:8000/metrics" in done.output
 
@@ -322,8 +550,13 @@ def test_a_saved_page_is_imported_with_the_time_of_its_file(tmp_path: Path) -> N
     path.write_text(PAGE % {"tokens": 5})
     ((signal, body),) = read_bodies(path)
     request = ExportMetricsServiceRequest.FromString(body)
-    attributes = {a.key: a.value.string_value for a in request.resource_metrics[0].resource.attributes}
-    assert (signal, attributes) == ("metrics", {"service.name": "vllm", "service.instance.id": "gpu-3"})
+    attributes = {
+        a.key: a.value.string_value for a in request.resource_metrics[0].resource.attributes
+    }
+    assert (signal, attributes) == (
+        "metrics",
+        {"service.name": "vllm", "service.instance.id": "gpu-3"},
+    )
     point = request.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points[0]
     assert point.time_unix_nano == path.stat().st_mtime_ns
 
@@ -332,5 +565,11 @@ def test_a_free_port_that_nobody_answers_on_is_down(pipeline: Pipeline) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{held.getsockname()[1]}/metrics"
-        scraped(pipeline, [scrape.Target(url, "gone", 0.1)], "select 1 from points where indicator = 'up' and value = 0 and instance = 'gone'")
-    assert rows(pipeline, "select instance, state, reason from v_targets") == [("gone", "down", "connection refused")]
+        scraped(
+            pipeline,
+            [scrape.Target(url, "gone", 0.1)],
+            "select 1 from points where indicator = 'up' and value = 0 and instance = 'gone'",
+        )
+    assert rows(pipeline, "select instance, state, reason from v_targets") == [
+        ("gone", "down", "connection refused")
+    ]

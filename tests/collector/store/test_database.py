@@ -20,14 +20,20 @@ def make(path: Path) -> None:
 
 def test_a_missing_database_is_said_to_be_missing_and_is_not_made(tmp_path: Path) -> None:
     path = tmp_path / "none.db"
-    with pytest.raises(StoreMissing, match=r"there is no database at .*none\.db.*overrun serve --db"):
+    with pytest.raises(
+        StoreMissing, match=r"there is no database at .*none\.db.*overrun serve --db"
+    ):
         open_store(path, create=False)
     assert not path.exists()
 
 
 def test_a_database_is_made_with_its_folder_and_stamped(tmp_path: Path) -> None:
     store = open_store(tmp_path / "deep" / "er" / "t.db", create=True)
-    assert (store.meta("schema_version"), store.meta("assembled_through"), len(store.salt())) == (str(SCHEMA_VERSION), "0", 16)
+    assert (store.meta("schema_version"), store.meta("assembled_through"), len(store.salt())) == (
+        str(SCHEMA_VERSION),
+        "0",
+        16,
+    )
     assert store.meta("unheard_of") is None
     store.close()
 
@@ -54,12 +60,19 @@ def test_another_schema_version_is_refused_with_its_remedy(tmp_path: Path, versi
     path = tmp_path / "t.db"
     make(path)
     with duckdb.connect(str(path)) as connection:
-        connection.execute("update meta set value = $v where key = 'schema_version'", {"v": str(version)})
+        connection.execute(
+            "update meta set value = $v where key = 'schema_version'", {"v": str(version)}
+        )
     remedy = "overrun migrate" if version == SCHEMA_VERSION - 1 else "use a newer Overrun"
-    with pytest.raises(StoreVersion, match=rf"is schema {version}, this build needs {SCHEMA_VERSION}: .*{remedy}.*choose another --db"):
+    with pytest.raises(
+        StoreVersion,
+        match=rf"is schema {version}, this build needs {SCHEMA_VERSION}: .*{remedy}.*choose another --db",
+    ):
         open_store(path, create=True)
     with duckdb.connect(str(path)) as connection:  # left as it was
-        assert connection.execute("select value from meta where key = 'schema_version'").fetchall() == [(str(version),)]
+        assert connection.execute(
+            "select value from meta where key = 'schema_version'"
+        ).fetchall() == [(str(version),)]
 
 
 def test_an_sqlite_database_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -74,7 +87,9 @@ def test_an_sqlite_database_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("content", [b"hello, I am a text file\n" * 400, b"\0" * 8192, b"PK\x03\x04 zip", b"x"])
+@pytest.mark.parametrize(
+    "content", [b"hello, I am a text file\n" * 400, b"\0" * 8192, b"PK\x03\x04 zip", b"x"]
+)
 def test_another_kind_of_file_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
@@ -90,7 +105,9 @@ def test_another_duckdb_database_is_refused_and_left_alone(tmp_path: Path) -> No
     with pytest.raises(StoreError, match="not one of Overrun: choose another --db"):
         open_store(path, create=True)
     with duckdb.connect(str(path)) as connection:
-        assert connection.execute("select table_name from duckdb_tables()").fetchall() == [("theirs",)]
+        assert connection.execute("select table_name from duckdb_tables()").fetchall() == [
+            ("theirs",)
+        ]
 
 
 def test_a_database_with_a_table_meta_of_its_own_is_refused(tmp_path: Path) -> None:
@@ -103,7 +120,9 @@ def test_a_database_with_a_table_meta_of_its_own_is_refused(tmp_path: Path) -> N
 
 def test_a_folder_is_refused_and_a_file_in_it_proposed(tmp_path: Path) -> None:
     for create in (True, False):
-        with pytest.raises(StoreError, match=r"is a folder: --db wants a file in it, such as .*overrun\.db"):
+        with pytest.raises(
+            StoreError, match=r"is a folder: --db wants a file in it, such as .*overrun\.db"
+        ):
             open_store(tmp_path, create=create)
 
 
@@ -121,11 +140,15 @@ def test_a_truncated_database_is_refused(tmp_path: Path) -> None:
         open_store(path, create=True)
 
 
-def test_a_file_that_may_only_be_read_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_may_only_be_read_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "t.db"
     make(path)
     path.chmod(stat.S_IRUSR)
-    if os.access(path, os.W_OK):  # root may write everywhere: the operating system's answer is what it would be for others
+    if os.access(
+        path, os.W_OK
+    ):  # root may write everywhere: the operating system's answer is what it would be for others
         monkeypatch.setattr(os, "access", lambda *_: False)
     store = open_store(path, create=False)
     assert store.read_only
@@ -148,7 +171,9 @@ def test_reading_sees_one_snapshot_while_others_write(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", ["256MB", "40MB", None])
-def test_duckdb_works_in_one_thread_until_a_reader_comes_and_keeps_its_memory_limit(tmp_path: Path, limit: str | None) -> None:
+def test_duckdb_works_in_one_thread_until_a_reader_comes_and_keeps_its_memory_limit(
+    tmp_path: Path, limit: str | None
+) -> None:
     """A commit that met a smaller limit failed, and the rows of later ones were lost (test_failed_commits.py)."""
     store = open_store(tmp_path / "t.db", create=True, memory_limit=limit)
     asked = "select current_setting('threads')::integer, current_setting('memory_limit')"
@@ -168,15 +193,21 @@ def test_duckdb_works_in_one_thread_until_a_reader_comes_and_keeps_its_memory_li
     store.close()
 
 
-def test_settling_gives_back_what_is_held_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settling_gives_back_what_is_held_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store_module, "SETTLED_MEMORY", "4MB")
     store = open_store(tmp_path / "t.db", create=True, memory_limit="256MB")
-    store.connection.execute("insert into bodies select sha256(range::text)::blob, 1, range from range(300000)")
+    store.connection.execute(
+        "insert into bodies select sha256(range::text)::blob, 1, range from range(300000)"
+    )
     held = "select sum(memory_usage_bytes) from duckdb_memory()"
     before = store.connection.execute(held).fetchall()[0][0]
     with store.asking():
         store.settle()
-        assert store.connection.execute(held).fetchall()[0][0] == before > 8_000_000, "a cursor is open"
+        assert store.connection.execute(held).fetchall()[0][0] == before > 8_000_000, (
+            "a cursor is open"
+        )
     store.settle()
     assert store.connection.execute(held).fetchall()[0][0] < 4_000_000
     store.close()
@@ -203,20 +234,29 @@ def test_a_file_is_opened_anew_when_nobody_asks_anything(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("block_size", [65_536, 262_144])
-def test_what_one_checkpoint_wrote_no_later_one_writes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_size: int) -> None:
+def test_what_one_checkpoint_wrote_no_later_one_writes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_size: int
+) -> None:
     """Also in a file of an earlier build, which keeps the blocks that it was made with."""
     with monkeypatch.context() as earlier:
         earlier.setitem(_SETTINGS, "default_block_size", block_size)
         make(tmp_path / "t.db")
     store = open_store(tmp_path / "t.db", create=False)
     held = "select block_size, checkpoint from pragma_database_size(), (select value as checkpoint from duckdb_settings() where name = 'checkpoint_threshold')"
-    assert store.cursor().execute(held).fetchall() == [(block_size, f"{4 * 160 * block_size / 2**20} MiB")]
+    assert store.cursor().execute(held).fetchall() == [
+        (block_size, f"{4 * 160 * block_size / 2**20} MiB")
+    ]
     for i in range(6):
-        store.connection.execute("insert into bodies select md5(range::text)::blob, 1, range from range($first, $first + 3000)", {"first": 3000 * i})
+        store.connection.execute(
+            "insert into bodies select md5(range::text)::blob, 1, range from range($first, $first + 3000)",
+            {"first": 3000 * i},
+        )
         store.connection.execute("checkpoint")
     groups = "select count from pragma_storage_info('bodies') where column_name = 'received_ns' and segment_type <> 'VALIDITY' order by row_group_id"
     assert store.connection.execute(groups).fetchall() == [(3000,)] * 6
-    store.connection.execute("delete from bodies where received_ns < 7000")  # what has no row left is given back
+    store.connection.execute(
+        "delete from bodies where received_ns < 7000"
+    )  # what has no row left is given back
     store.connection.execute("checkpoint")
     assert store.connection.execute(groups).fetchall() == [(3000,)] * 4
     store.close()
@@ -246,7 +286,9 @@ def test_closing_interrupts_whoever_reads_and_lets_nobody_in(tmp_path: Path) -> 
         try:
             with store.reading() as con:
                 began.set()
-                con.execute("select sum(a.range * b.range) from range(1_000_000) a, range(1_000_000) b").fetchall()
+                con.execute(
+                    "select sum(a.range * b.range) from range(1_000_000) a, range(1_000_000) b"
+                ).fetchall()
         except StoreUnavailable as error:
             told.append(str(error))
 

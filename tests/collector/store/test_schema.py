@@ -25,8 +25,16 @@ from tests.collector.conftest import T0_NS, body, chat, one, rows, trace_id
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("collector", "analysis", "models", "dashboard")
-QUERIES = sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.sql") if p.parent.name == "sql")
-TEXT, TIME, MS, COUNT, FLAG = {"VARCHAR"}, {"TIMESTAMP WITH TIME ZONE"}, {"DOUBLE"}, {"BIGINT", "INTEGER"}, {"BOOLEAN"}
+QUERIES = sorted(
+    p for package in PACKAGES for p in (ROOT / package).rglob("*.sql") if p.parent.name == "sql"
+)
+TEXT, TIME, MS, COUNT, FLAG = (
+    {"VARCHAR"},
+    {"TIMESTAMP WITH TIME ZONE"},
+    {"DOUBLE"},
+    {"BIGINT", "INTEGER"},
+    {"BOOLEAN"},
+)
 
 STAGES = (
     "network",
@@ -119,10 +127,35 @@ PROMISED: dict[str, dict[str, set[str]]] = {
         ],
         MS,
     )
-    | dict.fromkeys(["turn", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "max_tokens", "attempts"], COUNT)
+    | dict.fromkeys(
+        [
+            "turn",
+            "input_tokens",
+            "output_tokens",
+            "cached_tokens",
+            "reasoning_tokens",
+            "max_tokens",
+            "attempts",
+        ],
+        COUNT,
+    )
     | {"start": TIME, "end": TIME, "streaming": FLAG, "error": FLAG, "http_status": {"USMALLINT"}},
     "v_requests": dict.fromkeys(
-        ["trace_id", "service", "route", "model", "workload", "tenant", "session", "user_hash", "status", "error_type", "ttft_source", "version", "sampling"],
+        [
+            "trace_id",
+            "service",
+            "route",
+            "model",
+            "workload",
+            "tenant",
+            "session",
+            "user_hash",
+            "status",
+            "error_type",
+            "ttft_source",
+            "version",
+            "sampling",
+        ],
         TEXT,
     )
     | dict.fromkeys(
@@ -141,11 +174,24 @@ PROMISED: dict[str, dict[str, set[str]]] = {
         ],
         MS,
     )
-    | dict.fromkeys(["input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "llm_calls", "tool_calls", "attempts"], COUNT)
+    | dict.fromkeys(
+        [
+            "input_tokens",
+            "output_tokens",
+            "cached_tokens",
+            "reasoning_tokens",
+            "llm_calls",
+            "tool_calls",
+            "attempts",
+        ],
+        COUNT,
+    )
     | {"start": TIME, "end": TIME, "complete": FLAG},
-    "v_metric_points": dict.fromkeys(["instance", "model", "indicator", "unit", "raw_name"], TEXT) | {"time": TIME, "value": MS},
+    "v_metric_points": dict.fromkeys(["instance", "model", "indicator", "unit", "raw_name"], TEXT)
+    | {"time": TIME, "value": MS},
     "v_indicators": {"indicator": TEXT, "oldest": TIME, "newest": TIME, "samples": COUNT},
-    "v_targets": dict.fromkeys(["instance", "state", "reason"], TEXT) | dict.fromkeys(["since", "last"], TIME)
+    "v_targets": dict.fromkeys(["instance", "state", "reason"], TEXT)
+    | dict.fromkeys(["since", "last"], TIME)
     | {"took": MS, "interval": MS, "attempts": COUNT, "answered": COUNT},
     "v_metric_histograms": dict.fromkeys(["instance", "model", "indicator"], TEXT)
     | {"time": TIME, "bounds": {"DOUBLE[]"}, "counts": {"DOUBLE[]"}, "sum": MS, "count": MS},
@@ -163,10 +209,17 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyCon
 
 
 @pytest.mark.parametrize("path", QUERIES, ids=lambda p: f"{p.parent.parent.name}/{p.stem}")
-def test_every_query_prepares_against_the_current_schema(con: duckdb.DuckDBPyConnection, path: Path) -> None:
+def test_every_query_prepares_against_the_current_schema(
+    con: duckdb.DuckDBPyConnection, path: Path
+) -> None:
     text = path.read_text()
-    needed = {name: f"create temp table {name} (trace_hi ubigint, trace_lo ubigint)" for name in ("wanted", "fresh")}
-    needed["doubled"] = "create temp table doubled (source_id ubigint, service varchar, place varchar, scope_name varchar)"
+    needed = {
+        name: f"create temp table {name} (trace_hi ubigint, trace_lo ubigint)"
+        for name in ("wanted", "fresh")
+    }
+    needed["doubled"] = (
+        "create temp table doubled (source_id ubigint, service varchar, place varchar, scope_name varchar)"
+    )
     needed["wrapped"] = "create temp table wrapped (scope_name varchar, span_name varchar)"
     needed["mine"] = "create temp table mine (seq bigint, response_id varchar)"
     for name, ddl in needed.items():
@@ -181,14 +234,22 @@ def test_every_query_file_has_a_caller_and_every_call_a_file() -> None:
     for package in PACKAGES:
         files = {p.stem for p in (ROOT / package).rglob("*.sql") if p.parent.name == "sql"}
         sources = "\n".join(p.read_text() for p in (ROOT / package).rglob("*.py"))
-        called = set(re.findall(r"""\bsql\(\s*["'](\w+)["']""", sources)) | set(re.findall(r"""["'](\w+)\.sql["']""", sources))
-        orphans = {name for name in files - called if not re.search(rf"""["']{name}["']""", sources)}
+        called = set(re.findall(r"""\bsql\(\s*["'](\w+)["']""", sources)) | set(
+            re.findall(r"""["'](\w+)\.sql["']""", sources)
+        )
+        orphans = {
+            name for name in files - called if not re.search(rf"""["']{name}["']""", sources)
+        }
         assert not orphans, f"{package}/sql has files that nothing reads"
         if package == "collector":
             assert called <= files, f"{package} asks for files that are not there"
 
 
-@pytest.mark.parametrize("path", [*QUERIES, *sorted((ROOT / "collector" / "store" / "views").glob("*.sql"))], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path",
+    [*QUERIES, *sorted((ROOT / "collector" / "store" / "views").glob("*.sql"))],
+    ids=lambda p: p.stem,
+)
 def test_every_query_and_view_says_first_what_one_row_is_for(path: Path) -> None:
     assert path.read_text().startswith("-- ")
 
@@ -198,14 +259,20 @@ def test_every_query_and_view_says_first_what_one_row_is_for(path: Path) -> None
 
 @pytest.mark.parametrize("view", PROMISED)
 def test_a_view_has_the_columns_that_it_promises(con: duckdb.DuckDBPyConnection, view: str) -> None:
-    found = dict(con.execute("select column_name, data_type from duckdb_columns() where table_name = ?", [view]).fetchall())
+    found = dict(
+        con.execute(
+            "select column_name, data_type from duckdb_columns() where table_name = ?", [view]
+        ).fetchall()
+    )
     missing = PROMISED[view].keys() - found.keys()
     assert not missing
     assert {c: found[c] for c, types in PROMISED[view].items() if found[c] not in types} == {}
 
 
 def test_stage_times_of_the_view_sum_to_e2e(pipeline: Pipeline) -> None:
-    pipeline.writer.submit(TRACES, body([s for i in range(1, 30) for s in chat(i, ms=50 + i * 7.3)])).result(30)
+    pipeline.writer.submit(
+        TRACES, body([s for i in range(1, 30) for s in chat(i, ms=50 + i * 7.3)])
+    ).result(30)
     pipeline.drain()
     parts = " + ".join(f"{s}_ms" for s in STAGES if s != "wait_user")
     assert one(pipeline, "select count(*) from v_requests") == 29
@@ -215,10 +282,14 @@ def test_stage_times_of_the_view_sum_to_e2e(pipeline: Pipeline) -> None:
 # --- macros ---
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
 def test_ids_are_printed_as_w3c_hex(con: duckdb.DuckDBPyConnection, high: int, low: int) -> None:
-    assert con.execute(f"select trace_hex({high}::ubigint, {low}::ubigint), span_hex({low}::ubigint)").fetchone() == (f"{high:016x}{low:016x}", f"{low:016x}")
+    assert con.execute(
+        f"select trace_hex({high}::ubigint, {low}::ubigint), span_hex({low}::ubigint)"
+    ).fetchone() == (f"{high:016x}{low:016x}", f"{low:016x}")
 
 
 @pytest.mark.parametrize(
@@ -230,25 +301,65 @@ def test_ids_are_printed_as_w3c_hex(con: duckdb.DuckDBPyConnection, high: int, l
         ("ttft_source_name", ("none", "attribute", "event", "engine", "events_dropped")),
     ],
 )
-def test_codes_mean_the_same_in_sql_and_in_python(con: duckdb.DuckDBPyConnection, macro: str, names: tuple[str, ...]) -> None:
-    found = [row[0] for row in con.execute(f"select {macro}(i) from range({len(names) + 1}) r(i) order by i").fetchall()]
+def test_codes_mean_the_same_in_sql_and_in_python(
+    con: duckdb.DuckDBPyConnection, macro: str, names: tuple[str, ...]
+) -> None:
+    found = [
+        row[0]
+        for row in con.execute(
+            f"select {macro}(i) from range({len(names) + 1}) r(i) order by i"
+        ).fetchall()
+    ]
     assert found == [*names, None]
 
 
-@pytest.mark.parametrize("asked", [{}, {"first": 2}, {"until": 3}, {"first": 1, "until": 2, "service": "a"}, {"model": "m"}, {"without": ["batch", "eval"]},
-                                   {"route": "r", "tenant": "t"}, {"workload": "batch"}])
-def test_rows_that_are_asked_for_pass_every_filter_that_is_set(con: duckdb.DuckDBPyConnection, asked: dict[str, Any]) -> None:
-    made = [(minute, s, m, r, t, w) for minute in range(4) for s, m, r, t in (("a", "m", "r", "t"), ("b", None, "r", None)) for w in ("chat", "batch")]
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"first": 2},
+        {"until": 3},
+        {"first": 1, "until": 2, "service": "a"},
+        {"model": "m"},
+        {"without": ["batch", "eval"]},
+        {"route": "r", "tenant": "t"},
+        {"workload": "batch"},
+    ],
+)
+def test_rows_that_are_asked_for_pass_every_filter_that_is_set(
+    con: duckdb.DuckDBPyConnection, asked: dict[str, Any]
+) -> None:
+    made = [
+        (minute, s, m, r, t, w)
+        for minute in range(4)
+        for s, m, r, t in (("a", "m", "r", "t"), ("b", None, "r", None))
+        for w in ("chat", "batch")
+    ]
     names = ("service", "model", "route", "tenant", "workload")
-    expected = [row for row in made if asked.get("first", 0) <= row[0] < asked.get("until", 9) and row[5] not in asked.get("without", [])
-                and all(name not in asked or asked[name] == value for name, value in zip(names, row[1:], strict=True))]
-    moments = {side: datetime(2026, 1, 1, 0, asked[side], tzinfo=UTC) if side in asked else None for side in ("first", "until")}
-    values = moments | {name: asked.get(name) for name in names} | {"without": asked.get("without", [])}
+    expected = [
+        row
+        for row in made
+        if asked.get("first", 0) <= row[0] < asked.get("until", 9)
+        and row[5] not in asked.get("without", [])
+        and all(
+            name not in asked or asked[name] == value
+            for name, value in zip(names, row[1:], strict=True)
+        )
+    ]
+    moments = {
+        side: datetime(2026, 1, 1, 0, asked[side], tzinfo=UTC) if side in asked else None
+        for side in ("first", "until")
+    }
+    values = (
+        moments | {name: asked.get(name) for name in names} | {"without": asked.get("without", [])}
+    )
     relation = ", ".join(str(row).replace("None", "null") for row in made)
     passed = con.execute(
         f"""select * from (values {relation}) v(minute, service, model, route, tenant, workload)
         where asked_for(epoch_ns(timestamptz '2026-01-01 00:00:00+00' + to_minutes(minute)), service, model, route, tenant, workload,
-            $first, $until, $service, $model, $route, $tenant, $workload, $without)""", values).fetchall()
+            $first, $until, $service, $model, $route, $tenant, $workload, $without)""",
+        values,
+    ).fetchall()
     assert passed == expected
 
 
@@ -290,12 +401,21 @@ with opened(Path({str(tmp_path)!r}) / "t.db") as pipeline:
     print(start.isoformat(), text, hour)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ | {"TZ": "Asia/Kolkata"}, timeout=60, cwd=ROOT
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"TZ": "Asia/Kolkata"},
+        timeout=60,
+        cwd=ROOT,
     )
     assert done.returncode == 0, done.stderr
     at = time.gmtime(T0_NS // 10**9)
     clock = time.strftime("%H:%M:%S", at)
-    assert done.stdout.strip() == f"{time.strftime('%Y-%m-%d', at)}T{clock}+00:00 {time.strftime('%Y-%m-%d', at)} {clock}+00 {at.tm_hour}"
+    assert (
+        done.stdout.strip()
+        == f"{time.strftime('%Y-%m-%d', at)}T{clock}+00:00 {time.strftime('%Y-%m-%d', at)} {clock}+00 {at.tm_hour}"
+    )
 
 
 def test_a_trace_id_of_the_view_is_the_one_that_was_sent(pipeline: Pipeline) -> None:

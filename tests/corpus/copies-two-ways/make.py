@@ -7,8 +7,19 @@ from tests.corpus.otlp import SERVER, chat, resource, span, write
 
 def make(folder: Path) -> None:
     def spans(n: int, ms: float) -> list[dict[str, object]]:
-        return [span(n, "POST /chat", 10_000 * n, ms, key="root", kind=SERVER, attributes={"http.route": "/chat"}),
-                chat(n, 10_000 * n + 100, ms - 200, parent="root", ttft_s=0.3)]
+        return [
+            span(
+                n,
+                "POST /chat",
+                10_000 * n,
+                ms,
+                key="root",
+                kind=SERVER,
+                attributes={"http.route": "/chat"},
+            ),
+            chat(n, 10_000 * n + 100, ms - 200, parent="root", ttft_s=0.3),
+        ]
+
     straight = [item for n in range(4) for item in spans(n, 2_000)]
     # A span processor that ends what is open when it shuts down: shorter copies, later.
     cut = [item for n in range(4) for item in spans(n, 900)]

@@ -9,7 +9,26 @@ def make(folder: Path) -> None:
     spans = []
     for n in range(3):
         messages = {f"llm.input_messages.{i}.message.role": "user" for i in range(127)}
-        spans += [span(n, "POST /chat", 10_000 * n, 2_000, key="root", kind=SERVER, attributes={"http.request.method": "POST", "http.route": "/chat"}),
-                  span(n, "ChatCompletion", 10_000 * n + 10, 1_900, key="llm", parent="root", kind=INTERNAL,
-                       more={"droppedAttributesCount": 61 + n, "droppedLinksCount": 2}, attributes=messages | {"openinference.span.kind": "LLM"})]
+        spans += [
+            span(
+                n,
+                "POST /chat",
+                10_000 * n,
+                2_000,
+                key="root",
+                kind=SERVER,
+                attributes={"http.request.method": "POST", "http.route": "/chat"},
+            ),
+            span(
+                n,
+                "ChatCompletion",
+                10_000 * n + 10,
+                1_900,
+                key="llm",
+                parent="root",
+                kind=INTERNAL,
+                more={"droppedAttributesCount": 61 + n, "droppedLinksCount": 2},
+                attributes=messages | {"openinference.span.kind": "LLM"},
+            ),
+        ]
     write(folder / "traces.json", resource("agent", spans, "openinference.instrumentation.openai"))

@@ -8,15 +8,41 @@ from typing import Any
 from tests.corpus.otlp import CLIENT, SERVER, resource, span, write
 
 CHUNKS, LIMIT, FIRST_MS, GAP_MS = 300, 128, 400, 10
-CALL = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.output_tokens": CHUNKS}
+CALL = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.request.model": "m",
+    "gen_ai.usage.output_tokens": CHUNKS,
+}
 
 
-def stream(n: int, model: str, events: Sequence[tuple[float, str]], lost: int, **more: Any) -> list[dict[str, Any]]:
+def stream(
+    n: int, model: str, events: Sequence[tuple[float, str]], lost: int, **more: Any
+) -> list[dict[str, Any]]:
     at = n * 10_000
     lasts = FIRST_MS + GAP_MS * CHUNKS
-    return [span(n, "POST /chat", at, lasts + 10, key="root", kind=SERVER, attributes={"http.request.method": "POST", "http.route": "/chat"}),
-            span(n, "chat m", at, lasts, key="chat", parent="root", kind=CLIENT, events=[(at + ms, name) for ms, name in events],
-                 more={"droppedEventsCount": lost}, attributes=CALL | {"gen_ai.request.model": model} | more)]
+    return [
+        span(
+            n,
+            "POST /chat",
+            at,
+            lasts + 10,
+            key="root",
+            kind=SERVER,
+            attributes={"http.request.method": "POST", "http.route": "/chat"},
+        ),
+        span(
+            n,
+            "chat m",
+            at,
+            lasts,
+            key="chat",
+            parent="root",
+            kind=CLIENT,
+            events=[(at + ms, name) for ms, name in events],
+            more={"droppedEventsCount": lost},
+            attributes=CALL | {"gen_ai.request.model": model} | more,
+        ),
+    ]
 
 
 def make(folder: Path) -> None:
@@ -28,10 +54,35 @@ def make(folder: Path) -> None:
         folder / "traces.json",
         resource("js", stream(1, "drops-oldest", generic[-LIMIT:], lost)),
         resource("java", stream(2, "drops-newest", generic[:LIMIT], lost)),
-        resource("mlflow", stream(3, "mlflow-oldest", mlflow[-LIMIT:], lost) + stream(4, "mlflow-newest", mlflow[:LIMIT], lost)),
+        resource(
+            "mlflow",
+            stream(3, "mlflow-oldest", mlflow[-LIMIT:], lost)
+            + stream(4, "mlflow-newest", mlflow[:LIMIT], lost),
+        ),
         # The Vercel AI SDK's one event among many of the application's own.
-        resource("vercel", stream(5, "vercel", [(FIRST_MS, "ai.stream.firstChunk"), *((ms, "log") for ms, _ in chunks[1:LIMIT])], lost)),
-        resource("attribute", stream(6, "attribute", generic[-LIMIT:], lost, **{"gen_ai.response.time_to_first_chunk": 0.4})),
+        resource(
+            "vercel",
+            stream(
+                5,
+                "vercel",
+                [(FIRST_MS, "ai.stream.firstChunk"), *((ms, "log") for ms, _ in chunks[1:LIMIT])],
+                lost,
+            ),
+        ),
+        resource(
+            "attribute",
+            stream(
+                6,
+                "attribute",
+                generic[-LIMIT:],
+                lost,
+                **{"gen_ai.response.time_to_first_chunk": 0.4},
+            ),
+        ),
         # Jaeger and Zipkin have no such field: the count is a tag there, and stays one.
-        resource("jaeger", stream(7, "tag", generic[-LIMIT:], 0, **{"otel.dropped_events_count": str(lost)})),
-        resource("whole", stream(8, "whole", generic, 0)))
+        resource(
+            "jaeger",
+            stream(7, "tag", generic[-LIMIT:], 0, **{"otel.dropped_events_count": str(lost)}),
+        ),
+        resource("whole", stream(8, "whole", generic, 0)),
+    )

@@ -6,9 +6,22 @@ from tests.corpus.otlp import CLIENT, SERVER, chat, resource, span, write
 
 
 def envoy(url: str, cluster: str) -> dict[str, str]:
-    return {"node_id": "sidecar~10.0.0.7~app", "component": "proxy", "http.method": "POST", "http.url": url, "http.protocol": "HTTP/1.1",
-            "http.status_code": "200", "response_flags": "-", "upstream_cluster": cluster, "upstream_cluster.name": cluster, "peer.address": "10.0.0.9",
-            "guid:x-request-id": "b1", "user_agent": "httpx", "request_size": "512", "response_size": "2048"}
+    return {
+        "node_id": "sidecar~10.0.0.7~app",
+        "component": "proxy",
+        "http.method": "POST",
+        "http.url": url,
+        "http.protocol": "HTTP/1.1",
+        "http.status_code": "200",
+        "response_flags": "-",
+        "upstream_cluster": cluster,
+        "upstream_cluster.name": cluster,
+        "peer.address": "10.0.0.9",
+        "guid:x-request-id": "b1",
+        "user_agent": "httpx",
+        "request_size": "512",
+        "response_size": "2048",
+    }
 
 
 def make(folder: Path) -> None:
@@ -16,13 +29,61 @@ def make(folder: Path) -> None:
     for n in range(4):
         at = 10_000 * n
         edge += [
-            span(n, "ingress", at, 3_000, key="in", kind=SERVER, attributes=envoy("https://chat.acme.example/api/chat?stream=1", "outbound|80||app")),
-            span(n, "router output-api.default.svc.cluster.local egress", at + 5, 2_990, key="out", parent="in", kind=CLIENT,
-                 attributes=envoy("http://output-api/api/chat", "outbound|80||output-api.default.svc.cluster.local"))]
+            span(
+                n,
+                "ingress",
+                at,
+                3_000,
+                key="in",
+                kind=SERVER,
+                attributes=envoy("https://chat.acme.example/api/chat?stream=1", "outbound|80||app"),
+            ),
+            span(
+                n,
+                "router output-api.default.svc.cluster.local egress",
+                at + 5,
+                2_990,
+                key="out",
+                parent="in",
+                kind=CLIENT,
+                attributes=envoy(
+                    "http://output-api/api/chat",
+                    "outbound|80||output-api.default.svc.cluster.local",
+                ),
+            ),
+        ]
         app += [
-            span(n, "POST /api/chat", at + 10, 2_980, key="app", parent="out", kind=SERVER,
-                 attributes={"http.request.method": "POST", "http.route": "/api/chat", "http.response.status_code": 200}),
-            span(n, "prompt-store.default.svc.cluster.local:8080/*", at + 30, 600, key="store", parent="app", kind=CLIENT,
-                 attributes=envoy("http://prompt-store:8080/read", "outbound|8080||prompt-store.default.svc.cluster.local")),
-            chat(n, at + 700, 2_200, parent="app")]
-    write(folder / "traces.json", resource("istio-ingressgateway", edge, "envoy"), resource("app", app, "envoy"))
+            span(
+                n,
+                "POST /api/chat",
+                at + 10,
+                2_980,
+                key="app",
+                parent="out",
+                kind=SERVER,
+                attributes={
+                    "http.request.method": "POST",
+                    "http.route": "/api/chat",
+                    "http.response.status_code": 200,
+                },
+            ),
+            span(
+                n,
+                "prompt-store.default.svc.cluster.local:8080/*",
+                at + 30,
+                600,
+                key="store",
+                parent="app",
+                kind=CLIENT,
+                attributes=envoy(
+                    "http://prompt-store:8080/read",
+                    "outbound|8080||prompt-store.default.svc.cluster.local",
+                ),
+            ),
+            chat(n, at + 700, 2_200, parent="app"),
+        ]
+    write(
+        folder / "traces.json",
+        resource("istio-ingressgateway", edge, "envoy"),
+        resource("app", app, "envoy"),
+    )

@@ -6,19 +6,74 @@ from tests.corpus.otlp import CLIENT, SERVER, chat, resource, span, write
 
 
 def observed(uri: str, **more: str) -> dict[str, str]:
-    return {"exception": "none", "method": "POST", "outcome": "SUCCESS", "status": "200", "uri": uri} | more
+    return {
+        "exception": "none",
+        "method": "POST",
+        "outcome": "SUCCESS",
+        "status": "200",
+        "uri": uri,
+    } | more
 
 
 def make(folder: Path) -> None:
     spans = []
-    for n, (uri, url) in enumerate([("/ask/{id}", "/ask/17"), ("/**", "/ask/static"), ("UNKNOWN", "http://app:8080/ask/none?q=a")]):
+    for n, (uri, url) in enumerate(
+        [
+            ("/ask/{id}", "/ask/17"),
+            ("/**", "/ask/static"),
+            ("UNKNOWN", "http://app:8080/ask/none?q=a"),
+        ]
+    ):
         at = 10_000 * n
         spans += [
-            span(n, f"http post {uri}", at, 3_000, key="root", kind=SERVER, attributes=observed(uri, **{"http.url": url})),
-            span(n, "ask#handle", at + 10, 2_900, key="handler", parent="root", attributes={"class": "com.acme.Ask", "method": "post"}),
+            span(
+                n,
+                f"http post {uri}",
+                at,
+                3_000,
+                key="root",
+                kind=SERVER,
+                attributes=observed(uri, **{"http.url": url}),
+            ),
+            span(
+                n,
+                "ask#handle",
+                at + 10,
+                2_900,
+                key="handler",
+                parent="root",
+                attributes={"class": "com.acme.Ask", "method": "post"},
+            ),
             # RestClient without a template: no URL but the path.
-            span(n, "http post", at + 20, 800, key="http", parent="handler", kind=CLIENT, attributes=observed("/render/prompt", **{"client.name": "render"})),
-            chat(n, at + 900, 1_900, parent="handler")]
-    failed = observed("/ask/{id}", exception="ResourceAccessException", outcome="SERVER_ERROR", status="502", **{"http.url": "/ask/18"})
-    spans.append(span(9, "http post /ask/{id}", 40_000, 500, key="root", kind=SERVER, more={"status": {"code": 2}}, attributes=failed))
+            span(
+                n,
+                "http post",
+                at + 20,
+                800,
+                key="http",
+                parent="handler",
+                kind=CLIENT,
+                attributes=observed("/render/prompt", **{"client.name": "render"}),
+            ),
+            chat(n, at + 900, 1_900, parent="handler"),
+        ]
+    failed = observed(
+        "/ask/{id}",
+        exception="ResourceAccessException",
+        outcome="SERVER_ERROR",
+        status="502",
+        **{"http.url": "/ask/18"},
+    )
+    spans.append(
+        span(
+            9,
+            "http post /ask/{id}",
+            40_000,
+            500,
+            key="root",
+            kind=SERVER,
+            more={"status": {"code": 2}},
+            attributes=failed,
+        )
+    )
     write(folder / "traces.json", resource("ask", spans, "org.springframework.boot"))

@@ -10,11 +10,38 @@ def make(folder: Path) -> None:
     for n in range(4):
         at = 10_000 * n
         spans += [
-            span(n, "output-service", at, 2_000, key="root", kind=SERVER, attributes={
-                "http.method": "POST", "http.url": "https://api.acme.example/prod/answer", "http.status_code": 200, "http.user_agent": "curl",
-                "http.client_ip": "10.0.0.1", "aws.xray.traced": True}),
+            span(
+                n,
+                "output-service",
+                at,
+                2_000,
+                key="root",
+                kind=SERVER,
+                attributes={
+                    "http.method": "POST",
+                    "http.url": "https://api.acme.example/prod/answer",
+                    "http.status_code": 200,
+                    "http.user_agent": "curl",
+                    "http.client_ip": "10.0.0.1",
+                    "aws.xray.traced": True,
+                },
+            ),
             span(n, "## handler", at + 10, 1_980, key="sub", parent="root", kind=INTERNAL),
-            span(n, "queue.acme.example", at + 20, 500, key="http", parent="sub", kind=CLIENT, attributes={
-                "http.method": "POST", "http.url": "https://queue.acme.example/ask", "http.status_code": 200, "http.response_content_length": 12}),
-            chat(n, at + 600, 1_300, parent="sub")]
+            span(
+                n,
+                "queue.acme.example",
+                at + 20,
+                500,
+                key="http",
+                parent="sub",
+                kind=CLIENT,
+                attributes={
+                    "http.method": "POST",
+                    "http.url": "https://queue.acme.example/ask",
+                    "http.status_code": 200,
+                    "http.response_content_length": 12,
+                },
+            ),
+            chat(n, at + 600, 1_300, parent="sub"),
+        ]
     write(folder / "traces.json", resource("output-service", spans, cloud__provider="aws"))

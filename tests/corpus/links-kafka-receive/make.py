@@ -2,7 +2,18 @@
 
 from pathlib import Path
 
-from tests.corpus.otlp import CONSUMER, INTERNAL, PRODUCER, SERVER, chat, resource, span, span_id, trace_id, write
+from tests.corpus.otlp import (
+    CONSUMER,
+    INTERNAL,
+    PRODUCER,
+    SERVER,
+    chat,
+    resource,
+    span,
+    span_id,
+    trace_id,
+    write,
+)
 
 
 def make(folder: Path) -> None:
@@ -10,15 +21,73 @@ def make(folder: Path) -> None:
     told = {"messaging.system": "kafka", "messaging.destination.name": "asks"}
     for n in range(3):
         at = 60_000 * n
-        web += [span(n, "POST /ask", at, 5_000, key="root", kind=SERVER, attributes={"http.route": "/ask"}),
-                span(n, "asks publish", at + 10, 10, key="send", parent="root", kind=PRODUCER, attributes=told)]
+        web += [
+            span(
+                n,
+                "POST /ask",
+                at,
+                5_000,
+                key="root",
+                kind=SERVER,
+                attributes={"http.route": "/ask"},
+            ),
+            span(
+                n,
+                "asks publish",
+                at + 10,
+                10,
+                key="send",
+                parent="root",
+                kind=PRODUCER,
+                attributes=told,
+            ),
+        ]
         link = {"links": [{"traceId": trace_id(n), "spanId": span_id((n, "send"))}]}
-        worker += [span(("poll", n), "asks receive", at + 900, 120, key="receive", kind=CONSUMER, attributes=told | {"messaging.operation": "receive"}),
-                   span(("poll", n), "asks process", at + 1_020, 3_900, key="process", parent="receive", kind=CONSUMER, more=link, attributes=told),
-                   chat(("poll", n), at + 1_120, 3_700, parent="process", ttft_s=0.4)]
+        worker += [
+            span(
+                ("poll", n),
+                "asks receive",
+                at + 900,
+                120,
+                key="receive",
+                kind=CONSUMER,
+                attributes=told | {"messaging.operation": "receive"},
+            ),
+            span(
+                ("poll", n),
+                "asks process",
+                at + 1_020,
+                3_900,
+                key="process",
+                parent="receive",
+                kind=CONSUMER,
+                more=link,
+                attributes=told,
+            ),
+            chat(("poll", n), at + 1_120, 3_700, parent="process", ttft_s=0.4),
+        ]
         # A batch of all messages, and a turn that links to the one before it.
-        every = {"links": [{"traceId": trace_id(m), "spanId": span_id((m, "send"))} for m in range(3)]}
-        other += [span(("batch", n), "asks batch", at + 30_000, 1_000, key="batch", kind=CONSUMER, more=every, attributes=told),
-                  chat(("batch", n), at + 30_100, 800, parent="batch"),
-                  span(("turn", n), "turn", at + 40_000, 1_000, key="turn", kind=INTERNAL, more=link), chat(("turn", n), at + 40_100, 800, parent="turn")]
-    write(folder / "traces.json", resource("web", web), resource("worker", worker), resource("other", other))
+        every = {
+            "links": [{"traceId": trace_id(m), "spanId": span_id((m, "send"))} for m in range(3)]
+        }
+        other += [
+            span(
+                ("batch", n),
+                "asks batch",
+                at + 30_000,
+                1_000,
+                key="batch",
+                kind=CONSUMER,
+                more=every,
+                attributes=told,
+            ),
+            chat(("batch", n), at + 30_100, 800, parent="batch"),
+            span(("turn", n), "turn", at + 40_000, 1_000, key="turn", kind=INTERNAL, more=link),
+            chat(("turn", n), at + 40_100, 800, parent="turn"),
+        ]
+    write(
+        folder / "traces.json",
+        resource("web", web),
+        resource("worker", worker),
+        resource("other", other),
+    )

@@ -9,7 +9,11 @@ def untyped(text: str) -> str:
     """As `/federate` writes it: every series a family of unknown type."""
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     names = dict.fromkeys(line.split("{")[0] for line in lines)
-    return "".join(f"# TYPE {name} untyped\n" + "".join(f"{line}\n" for line in lines if line.split("{")[0] == name) for name in names)
+    return "".join(
+        f"# TYPE {name} untyped\n"
+        + "".join(f"{line}\n" for line in lines if line.split("{")[0] == name)
+        for name in names
+    )
 
 
 def make(folder: Path) -> None:

@@ -6,4 +6,10 @@ from tests.analysis.diagnosis.engine_pages import page, write
 
 
 def make(folder: Path) -> None:
-    write(folder / "pages" / "gpu0", lambda step: page(step, slow_from=20, waiting=12.0, prefix="") + "# TYPE num_request_max gauge\nnum_request_max 256\n")
+    write(
+        folder / "pages" / "gpu0",
+        lambda step: (
+            page(step, slow_from=20, waiting=12.0, prefix="")
+            + "# TYPE num_request_max gauge\nnum_request_max 256\n"
+        ),
+    )

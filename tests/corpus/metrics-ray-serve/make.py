@@ -8,4 +8,9 @@ RAY = 'Component="core_worker",NodeAddress="10.0.0.3",ReplicaId="abc123",WorkerI
 
 
 def make(folder: Path) -> None:
-    write(folder / "pages" / "gpu0", lambda step: page(step, slow_from=20, waiting=12.0, prefix="ray_vllm_", labels=RAY).replace("_tokens_total", "_tokens"))
+    write(
+        folder / "pages" / "gpu0",
+        lambda step: page(step, slow_from=20, waiting=12.0, prefix="ray_vllm_", labels=RAY).replace(
+            "_tokens_total", "_tokens"
+        ),
+    )

@@ -29,11 +29,24 @@ def trace(n: int) -> tuple[bytes, bytes]:
     scope = resource.scope_spans.add()
     scope.scope.name = "lib"
     start = (T0_MS + 10_000 * n) * 10**6
-    root = scope.spans.add(trace_id=bytes([n]) * 16, span_id=b"\1" * 8, name="POST /chat", kind=2, start_time_unix_nano=start,
-                           end_time_unix_nano=start + 2 * 10**9)
+    root = scope.spans.add(
+        trace_id=bytes([n]) * 16,
+        span_id=b"\1" * 8,
+        name="POST /chat",
+        kind=2,
+        start_time_unix_nano=start,
+        end_time_unix_nano=start + 2 * 10**9,
+    )
     root.attributes.add(key="http.route").value.string_value = "/chat"
-    call = scope.spans.add(trace_id=bytes([n]) * 16, span_id=b"\xc2\x3e" * 4, parent_span_id=b"\1" * 8, name="chat m", kind=3,
-                           start_time_unix_nano=start + 10**8, end_time_unix_nano=start + 19 * 10**8)
+    call = scope.spans.add(
+        trace_id=bytes([n]) * 16,
+        span_id=b"\xc2\x3e" * 4,
+        parent_span_id=b"\1" * 8,
+        name="chat m",
+        kind=3,
+        start_time_unix_nano=start + 10**8,
+        end_time_unix_nano=start + 19 * 10**8,
+    )
     call.attributes.add(key="gen_ai.operation.name").value.string_value = "chat"
     return resource.resource.SerializeToString(), scope.SerializeToString()
 
@@ -43,11 +56,17 @@ def make(folder: Path) -> None:
     for n in (1, 2, 3):
         resource, scope = trace(n)
         old += message(b"\x0a", message(b"\x0a", resource) + message(OLD, scope))
-        both += message(b"\x0a", message(b"\x0a", resource) + message(OLD, scope) + message(TODAY, scope))
+        both += message(
+            b"\x0a", message(b"\x0a", resource) + message(OLD, scope) + message(TODAY, scope)
+        )
     (folder / "old.pb").write_bytes(old)
     (folder / "both.pb").write_bytes(both)
     (folder / "framed.proto").write_bytes(len(old).to_bytes(4, "big") + old)
     metrics = ExportMetricsServiceRequest()
     scope = metrics.resource_metrics.add().scope_metrics.add()
-    scope.metrics.add(name="vllm:num_requests_running").gauge.data_points.add(time_unix_nano=T0_MS * 10**6, as_double=3.0)
-    (folder / "old.metrics.pb").write_bytes(message(b"\x0a", message(OLD, scope.SerializeToString())))
+    scope.metrics.add(name="vllm:num_requests_running").gauge.data_points.add(
+        time_unix_nano=T0_MS * 10**6, as_double=3.0
+    )
+    (folder / "old.metrics.pb").write_bytes(
+        message(b"\x0a", message(OLD, scope.SerializeToString()))
+    )

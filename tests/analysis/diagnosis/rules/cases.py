@@ -9,7 +9,14 @@ from overrun.analysis.diagnosis.diagnose import Diagnosed, diagnose
 from overrun.analysis.evidence.case import Lookups
 from overrun.analysis.incident.baseline import choose
 from overrun.analysis.numbers.budget import Configured
-from overrun.analysis.numbers.window import Window, load, load_evidence_calls, load_evidence_prompts, load_evidence_spans, load_trace_ids
+from overrun.analysis.numbers.window import (
+    Window,
+    load,
+    load_evidence_calls,
+    load_evidence_prompts,
+    load_evidence_spans,
+    load_trace_ids,
+)
 from overrun.analysis.words.finding import Finding
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import T0, calls_of, gauge, insert, insert_calls, insert_spans, store
@@ -47,10 +54,17 @@ def run(
         spender=lambda traces, stage: spender,
         calls=lambda period, origin: load_evidence_calls(con, period.start, period.end, origin),
         spans=lambda period, origin, n, traces: (
-            _no_spans() if spans is None else load_evidence_spans(con, period.start, period.end, origin, n, traces=traces)),
-        prompts=lambda period, origin, n: load_evidence_prompts(con, period.start, period.end, origin, n),
+            _no_spans()
+            if spans is None
+            else load_evidence_spans(con, period.start, period.end, origin, n, traces=traces)
+        ),
+        prompts=lambda period, origin, n: load_evidence_prompts(
+            con, period.start, period.end, origin, n
+        ),
     )
-    return diagnose(frame, slo, lookups, baseline=choose(con, frame, slo), budgets=budgets, coverage=coverage)
+    return diagnose(
+        frame, slo, lookups, baseline=choose(con, frame, slo), budgets=budgets, coverage=coverage
+    )
 
 
 @functools.cache
@@ -67,7 +81,12 @@ def of(found: Diagnosed, rule: str) -> Finding | None:
 def the(found: Diagnosed, rule: str) -> Finding:
     """Return a rule's finding, which must be there."""
     finding = of(found, rule)
-    assert finding is not None, ([one.rule for one in found.findings], found.verdict.sentence, found.verdict.ruled_out, found.skipped)
+    assert finding is not None, (
+        [one.rule for one in found.findings],
+        found.verdict.sentence,
+        found.verdict.ruled_out,
+        found.skipped,
+    )
     return finding
 
 

@@ -12,8 +12,12 @@ LATE = np.arange(N) >= 500
 
 
 def engine(
-    *, prefill_cost: np.ndarray | float = 0.0, token_ms: np.ndarray | float = 10.0, cached: np.ndarray | int = 0, read_ms: np.ndarray | float = 0.05,
-    **columns: Any
+    *,
+    prefill_cost: np.ndarray | float = 0.0,
+    token_ms: np.ndarray | float = 10.0,
+    cached: np.ndarray | int = 0,
+    read_ms: np.ndarray | float = 0.05,
+    **columns: Any,
 ) -> pl.DataFrame:
     """Pairs of calls, two seconds apart in time: an answer of 100 tokens, and a prompt of 200 or 4,000 tokens that is read 300 ms later.
 
@@ -29,5 +33,14 @@ def engine(
     spent = np.where(answer, 99.0 * np.full(N, token_ms) + np.full(N, prefill_cost) * met, 10.0)
     out = np.where(answer, 100, 2)
     return requests(
-        N, start_s=(np.arange(N) // 2) * 2.0 + np.where(answer, 0.0, 0.3), queue_ms=1.0, prefill_ms=new * np.full(N, read_ms), decode_ms=spent,
-        input_tokens=n_in, cached_tokens=held, output_tokens=out, tpot_ms=spent / (out - 1), **columns)
+        N,
+        start_s=(np.arange(N) // 2) * 2.0 + np.where(answer, 0.0, 0.3),
+        queue_ms=1.0,
+        prefill_ms=new * np.full(N, read_ms),
+        decode_ms=spent,
+        input_tokens=n_in,
+        cached_tokens=held,
+        output_tokens=out,
+        tpot_ms=spent / (out - 1),
+        **columns,
+    )

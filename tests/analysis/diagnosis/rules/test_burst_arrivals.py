@@ -28,18 +28,32 @@ def rows(bursty: bool) -> pl.DataFrame:
 def test_fires_on_bursts_at_the_same_mean_rate() -> None:
     found = run(rows(True), slo=E2E)
     finding = the(found, "burst_arrivals")
-    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("queue", "burst_arrivals", ["burst_arrivals"])
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == (
+        "queue",
+        "burst_arrivals",
+        ["burst_arrivals"],
+    )
     assert finding.evidence["dispersion_now"] > 10.0
     assert finding.evidence["arrivals_ratio"] == pytest.approx(1.05, abs=0.1)
 
 
 @pytest.mark.parametrize("in_crowds", [True, False])
-def test_bursts_of_a_sample_are_those_of_all_where_slow_requests_came_in_them(in_crowds: bool) -> None:
+def test_bursts_of_a_sample_are_those_of_all_where_slow_requests_came_in_them(
+    in_crowds: bool,
+) -> None:
     """A request every half a second; since the onset every other one is in a burst of twenty: the slow ones are those, or the others."""
-    even, burst = CALM[-1] + np.arange(300) * 1.0, CALM[-1] + EVERY_S * (np.arange(300) // 20) + (np.arange(300) % 20) * 0.02
-    start, mine = np.r_[CALM, even, burst], np.r_[np.zeros(900, dtype=bool), np.ones(300, dtype=bool)]
+    even, burst = (
+        CALM[-1] + np.arange(300) * 1.0,
+        CALM[-1] + EVERY_S * (np.arange(300) // 20) + (np.arange(300) % 20) * 0.02,
+    )
+    start, mine = (
+        np.r_[CALM, even, burst],
+        np.r_[np.zeros(900, dtype=bool), np.ones(300, dtype=bool)],
+    )
     slow = mine if in_crowds else ~mine & (np.arange(N) >= 600)
-    rows = requests(N, start_s=start, queue_ms=np.where(slow, 4_000.0, 5.0), prefill_ms=50.0, decode_ms=100.0).sort("start_ns")
+    rows = requests(
+        N, start_s=start, queue_ms=np.where(slow, 4_000.0, 5.0), prefill_ms=50.0, decode_ms=100.0
+    ).sort("start_ns")
     found = run(rows, slo=E2E, coverage=0.1)
     assert (of(found, "burst_arrivals") is not None) is in_crowds
     assert of(run(rows, slo=E2E), "burst_arrivals") is not None
@@ -75,15 +89,25 @@ def test_a_rate_that_falls_is_no_burst() -> None:
 
 
 @pytest.mark.parametrize(("in_crowds", "cause"), [(True, "burst_arrivals"), (False, None)])
-def test_smaller_bursts_are_named_where_the_slow_requests_came_in_them(in_crowds: bool, cause: str | None) -> None:
+def test_smaller_bursts_are_named_where_the_slow_requests_came_in_them(
+    in_crowds: bool, cause: str | None
+) -> None:
     """2.25 times as many requests for 4 s of every minute: the dispersion is 2.4, and who comes late in a burst waits; or as many wait at any other time."""
     rng = np.random.default_rng(6)
     at = np.sort(rng.uniform(0.0, 600.0, 5_400))
     rate = np.where(at < 300.0, 0.4, np.where(at % 60.0 < 4.0, 0.9, 0.364))
     start = at[rng.uniform(size=len(at)) < rate]
     late, moment = start >= 300.0, start % 60.0
-    waits = late & ((moment > 2.0) & (moment < 4.5) if in_crowds else (moment > 30.0) & (moment < 35.0))
-    rows = requests(len(start), start_s=start, queue_ms=np.where(waits, 4_000.0, 5.0), prefill_ms=50.0, decode_ms=100.0)
+    waits = late & (
+        (moment > 2.0) & (moment < 4.5) if in_crowds else (moment > 30.0) & (moment < 35.0)
+    )
+    rows = requests(
+        len(start),
+        start_s=start,
+        queue_ms=np.where(waits, 4_000.0, 5.0),
+        prefill_ms=50.0,
+        decode_ms=100.0,
+    )
     found = run(rows, slo=E2E)
     assert (found.verdict.stage, found.verdict.cause) == ("queue", cause)
 

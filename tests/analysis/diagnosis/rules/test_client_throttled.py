@@ -13,17 +13,48 @@ FRAME = requests(N, queue_ms=np.where(LATE, 3_000.0, 5.0), first_token_ms=200.0,
 
 
 def test_fires_on_a_semaphore() -> None:
-    found = run(FRAME, spans=[spans_of(FRAME, "llm semaphore wait", "queue", 0.0, np.where(LATE, 3_000.0, 5.0))], slo=E2E)
+    found = run(
+        FRAME,
+        spans=[spans_of(FRAME, "llm semaphore wait", "queue", 0.0, np.where(LATE, 3_000.0, 5.0))],
+        slo=E2E,
+    )
     finding = the(found, "client_throttled")
-    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("queue", "client_throttled", ["client_throttled"])
-    assert (finding.evidence["held_ms_slow"], finding.evidence["held_ms_reference"]) == (pytest.approx(3_000.0), pytest.approx(5.0))
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == (
+        "queue",
+        "client_throttled",
+        ["client_throttled"],
+    )
+    assert (finding.evidence["held_ms_slow"], finding.evidence["held_ms_reference"]) == (
+        pytest.approx(3_000.0),
+        pytest.approx(5.0),
+    )
     assert finding.evidence["operation"] == "llm semaphore wait"
 
 
 def test_fires_on_back_off_after_refusals() -> None:
-    frame = requests(N, other_ms=np.where(LATE, 3_000.0, 5.0), first_token_ms=200.0, decode_ms=300.0)
-    refused = spans_of(frame, "chat m", "generation", 0.0, 60.0, span_id=2, role=ROLE["llm"], http_status=429, keep=LATE)
-    answered = spans_of(frame, "chat m", "generation", np.where(LATE, 3_060.0, 0.0), 500.0, span_id=3, role=ROLE["llm"])
+    frame = requests(
+        N, other_ms=np.where(LATE, 3_000.0, 5.0), first_token_ms=200.0, decode_ms=300.0
+    )
+    refused = spans_of(
+        frame,
+        "chat m",
+        "generation",
+        0.0,
+        60.0,
+        span_id=2,
+        role=ROLE["llm"],
+        http_status=429,
+        keep=LATE,
+    )
+    answered = spans_of(
+        frame,
+        "chat m",
+        "generation",
+        np.where(LATE, 3_060.0, 0.0),
+        500.0,
+        span_id=3,
+        role=ROLE["llm"],
+    )
     found = run(frame, spans=[refused, answered], slo=E2E)
     finding = the(found, "client_throttled")
     assert found.verdict.cause == "client_throttled"
@@ -32,21 +63,48 @@ def test_fires_on_back_off_after_refusals() -> None:
 
 
 @pytest.mark.parametrize("own_ms", [0.0, 350.0])
-@pytest.mark.parametrize(("places", "cause"), [(True, "client_throttled"), (False, "serial_orchestrator")])
-def test_a_semaphore_without_a_span_shows_in_calls_that_begin_as_others_end(places: bool, cause: str, own_ms: float) -> None:
+@pytest.mark.parametrize(
+    ("places", "cause"), [(True, "client_throttled"), (False, "serial_orchestrator")]
+)
+def test_a_semaphore_without_a_span_shows_in_calls_that_begin_as_others_end(
+    places: bool, cause: str, own_ms: float
+) -> None:
     # From the 200th request on one call at a time goes out, 800 ms each, and a request comes every 780 ms: the pause grows by 20 ms each time.
     pause = np.where(LATE, 20.0 * (np.arange(N) - 200.0), 0.0)
     # Without the semaphore the application is as late, but its calls end when they like.
-    took = np.where(LATE, 800.0, 300.0) if places else np.where(LATE, 420.0 + 90.0 * (np.arange(N) * 7 % 5), 300.0)
+    took = (
+        np.where(LATE, 800.0, 300.0)
+        if places
+        else np.where(LATE, 420.0 + 90.0 * (np.arange(N) * 7 % 5), 300.0)
+    )
     # Own work ahead of the pause holds no place, and makes the wait a smaller part of what the application takes itself.
     own = np.where(LATE, own_ms, 0.0)
-    frame = requests(N, start_s=np.arange(N) * 0.78 - own / 1e3, prompt_ms=own, other_ms=pause, first_token_ms=200.0, decode_ms=took - 200.0)
+    frame = requests(
+        N,
+        start_s=np.arange(N) * 0.78 - own / 1e3,
+        prompt_ms=own,
+        other_ms=pause,
+        first_token_ms=200.0,
+        decode_ms=took - 200.0,
+    )
     root = spans_of(frame, "POST /ask", "other", 0.0, own + pause + took, span_id=1, parent_id=0)
     work = spans_of(frame, "build prompt", "prompt", 0.0, own, span_id=3)
-    found = run(frame, spans=[root, work, spans_of(frame, "chat m", "generation", own + pause, took, span_id=2, role=ROLE["llm"])], slo=E2E)
+    found = run(
+        frame,
+        spans=[
+            root,
+            work,
+            spans_of(frame, "chat m", "generation", own + pause, took, span_id=2, role=ROLE["llm"]),
+        ],
+        slo=E2E,
+    )
     assert (found.verdict.cause, causes(found)) == (cause, [cause])
 
 
 def test_silent_without_a_brake_of_ones_own() -> None:
-    found = run(FRAME, spans=[spans_of(FRAME, "prefill_waiting", "queue", 0.0, np.where(LATE, 3_000.0, 5.0))], slo=E2E)
+    found = run(
+        FRAME,
+        spans=[spans_of(FRAME, "prefill_waiting", "queue", 0.0, np.where(LATE, 3_000.0, 5.0))],
+        slo=E2E,
+    )
     assert of(found, "client_throttled") is None

@@ -17,13 +17,22 @@ def handshakes(named: str = "http.tls") -> tuple[pl.DataFrame, list[pl.DataFrame
     return frame, [spans_of(frame, named, "network", 1.0, 1_900.0, keep=LATE)]
 
 
-@pytest.mark.parametrize("named", ["http.tls", "RESOLVE", "SSL handshake", "socket connect 10.0.0.7:443"])
+@pytest.mark.parametrize(
+    "named", ["http.tls", "RESOLVE", "SSL handshake", "socket connect 10.0.0.7:443"]
+)
 def test_fires_on_new_handshakes(named: str) -> None:
     frame, spans = handshakes(named)
     found = run(frame, spans=spans, slo=E2E)
     finding = the(found, "connection_churn")
-    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("network", "connection_churn", ["connection_churn"])
-    assert (finding.evidence["handshake_ms_slow"], finding.evidence["handshake_ms_reference"]) == (pytest.approx(1_900.0), 0.0)
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == (
+        "network",
+        "connection_churn",
+        ["connection_churn"],
+    )
+    assert (finding.evidence["handshake_ms_slow"], finding.evidence["handshake_ms_reference"]) == (
+        pytest.approx(1_900.0),
+        0.0,
+    )
     assert finding.fix is not None
     assert finding.fix.predicted is not None
     assert finding.fix.predicted.after == pytest.approx(805.0)

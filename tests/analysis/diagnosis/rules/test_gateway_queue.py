@@ -12,10 +12,20 @@ LATE = np.arange(N) >= 400
 
 
 def test_fires_on_gateway_spans() -> None:
-    found = run(requests(N, gateway_ms=np.where(LATE, 2_500.0, 5.0), first_token_ms=300.0, decode_ms=500.0), slo=E2E)
+    found = run(
+        requests(N, gateway_ms=np.where(LATE, 2_500.0, 5.0), first_token_ms=300.0, decode_ms=500.0),
+        slo=E2E,
+    )
     finding = the(found, "gateway_queue")
-    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("gateway", "gateway_queue", ["gateway_queue"])
-    assert (finding.evidence["between_ms_slow"], finding.evidence["between_ms_reference"]) == (2_500.0, 5.0)
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == (
+        "gateway",
+        "gateway_queue",
+        ["gateway_queue"],
+    )
+    assert (finding.evidence["between_ms_slow"], finding.evidence["between_ms_reference"]) == (
+        2_500.0,
+        5.0,
+    )
 
 
 def _behind_a_proxy(by_load: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -24,7 +34,14 @@ def _behind_a_proxy(by_load: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
     order = k if by_load else np.random.default_rng(1).permutation(k)
     gap = np.where(LATE, 500.0 * order, 2.0)
     # A second burst-free half: calls of one burst begin within 0.2 s of each other.
-    frame = requests(N, start_s=(np.arange(N) // 10) * 10.0 + 0.3 * k, network_ms=gap, queue_ms=1.0, prefill_ms=100.0, decode_ms=500.0)
+    frame = requests(
+        N,
+        start_s=(np.arange(N) // 10) * 10.0 + 0.3 * k,
+        network_ms=gap,
+        queue_ms=1.0,
+        prefill_ms=100.0,
+        decode_ms=500.0,
+    )
     return frame, calls_of(frame, engine_e2e_ms=np.full(N, 601.0))
 
 
@@ -37,12 +54,23 @@ def test_fires_on_a_gap_that_follows_the_load() -> None:
     assert finding.evidence["queue_ms_slow"] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(("spared", "cause"), [(True, "slow_dependency"), (False, "connection_churn")])
-def test_in_a_sample_a_queue_spares_quick_calls_and_a_handshake_nobody(spared: bool, cause: str) -> None:
+@pytest.mark.parametrize(
+    ("spared", "cause"), [(True, "slow_dependency"), (False, "connection_churn")]
+)
+def test_in_a_sample_a_queue_spares_quick_calls_and_a_handshake_nobody(
+    spared: bool, cause: str
+) -> None:
     """Gaps of 2 ms before; since the onset of 0.5 to 5 s whatever the load, or of 2 ms still for three calls in ten."""
     place = np.random.default_rng(1).permutation(np.arange(N) % 10)
     gap = np.where(LATE, np.where(spared & (place < 3), 2.0, 500.0 * (place + 1)), 2.0)
-    frame = requests(N, start_s=np.arange(N) * 1.0, network_ms=gap, queue_ms=1.0, prefill_ms=100.0, decode_ms=500.0)
+    frame = requests(
+        N,
+        start_s=np.arange(N) * 1.0,
+        network_ms=gap,
+        queue_ms=1.0,
+        prefill_ms=100.0,
+        decode_ms=500.0,
+    )
     calls = [calls_of(frame, engine_e2e_ms=np.full(N, 601.0))]
     assert run(frame, calls=calls, slo=E2E, coverage=0.1).verdict.cause == cause
     assert run(frame, calls=calls, slo=E2E).verdict.cause == "connection_churn"

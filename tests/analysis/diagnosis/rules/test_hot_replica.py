@@ -18,10 +18,19 @@ def test_fires_on_the_replica_that_has_most_of_the_work() -> None:
     frame, calls = fleet(HOT, queue_ms=np.where(LATE & (HOT == 1), 5_000.0, 5.0))
     found = run(frame, calls=[calls], slo=E2E)
     finding = the(found, "hot_replica")
-    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("queue", "hot_replica", ["hot_replica"])
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == (
+        "queue",
+        "hot_replica",
+        ["hot_replica"],
+    )
     # Two thirds by rule and a quarter of the last third: 75 % of the work.
-    assert (finding.evidence["instance"], finding.evidence["share_of_all"]) == ("gpu-1", pytest.approx(0.75, abs=0.01))
-    assert finding.evidence["gini_now"] == pytest.approx(gini([0.75, 1 / 12, 1 / 12, 1 / 12]), abs=0.01)
+    assert (finding.evidence["instance"], finding.evidence["share_of_all"]) == (
+        "gpu-1",
+        pytest.approx(0.75, abs=0.01),
+    )
+    assert finding.evidence["gini_now"] == pytest.approx(
+        gini([0.75, 1 / 12, 1 / 12, 1 / 12]), abs=0.01
+    )
     assert finding.evidence["gini_before"] == pytest.approx(0.0, abs=0.02)
 
 
@@ -38,9 +47,13 @@ def test_fires_on_a_third_more_than_its_share_where_only_its_requests_wait() -> 
 
 
 @pytest.mark.parametrize("always", [True, False])
-def test_a_replica_that_is_full_has_hardly_more_than_its_share_but_the_longest_waits_all_the_time(always: bool) -> None:
+def test_a_replica_that_is_full_has_hardly_more_than_its_share_but_the_longest_waits_all_the_time(
+    always: bool,
+) -> None:
     n = np.arange(N)
-    replica = np.where(LATE, np.where(n % 16 == 0, 1, EVEN), np.random.default_rng(6).integers(0, 4, N))
+    replica = np.where(
+        LATE, np.where(n % 16 == 0, 1, EVEN), np.random.default_rng(6).integers(0, 4, N)
+    )
     waits = LATE & (replica == 1) & (always | (n < 900))
     frame, calls = fleet(replica, queue_ms=np.where(waits, 5_000.0, 5.0))
     assert (of(run(frame, calls=[calls], slo=E2E), "hot_replica") is not None) is always
@@ -53,30 +66,44 @@ def test_how_calls_were_dealt_out_before_tells_how_much_more_is_no_chance(in_tur
     before = EVEN if in_turn else rng.integers(0, 4, N)
     since = n >= 900
     replica = np.where(since, np.where(n % 12 == 0, 1, EVEN), before)
-    frame, calls = fleet(replica, queue_ms=np.where(since & (replica == 1) & (abs(n - 1_050) > 75), 5_000.0, 5.0))
+    frame, calls = fleet(
+        replica, queue_ms=np.where(since & (replica == 1) & (abs(n - 1_050) > 75), 5_000.0, 5.0)
+    )
     assert (of(run(frame, calls=[calls], slo=E2E), "hot_replica") is not None) is in_turn
 
 
 @pytest.mark.parametrize(("more", "fires"), [(0.18, True), (0.03, False)])
-def test_a_share_far_from_even_and_from_chance_needs_no_wait_many_times_its_peers(more: float, fires: bool) -> None:
+def test_a_share_far_from_even_and_from_chance_needs_no_wait_many_times_its_peers(
+    more: float, fires: bool
+) -> None:
     """It gets 1.54 (1.09) times an even share since the onset; its calls wait 750 ms, the others' 300 ms."""
     warm = np.where(LATE & (np.random.default_rng(4).random(N) < more), 1, EVEN)
     busy = LATE & (warm == 1)
     frame, calls = fleet(warm, queue_ms=np.where(busy, 750.0, np.where(LATE, 300.0, 5.0)))
-    assert (of(run(frame, calls=[calls], slo=Slo(e2e_ms=1_700.0)), "hot_replica") is not None) is fires
+    assert (
+        of(run(frame, calls=[calls], slo=Slo(e2e_ms=1_700.0)), "hot_replica") is not None
+    ) is fires
 
 
 def test_silent_when_the_load_is_even() -> None:
-    found = run(*(pair := fleet(EVEN, queue_ms=np.where(LATE & (EVEN == 1), 5_000.0, 5.0)))[:1], calls=[pair[1]], slo=E2E)
+    found = run(
+        *(pair := fleet(EVEN, queue_ms=np.where(LATE & (EVEN == 1), 5_000.0, 5.0)))[:1],
+        calls=[pair[1]],
+        slo=E2E,
+    )
     assert found.verdict.stage == "queue"
     assert of(found, "hot_replica") is None
 
 
 @pytest.mark.parametrize(("only_there", "fires"), [(True, True), (False, False)])
-def test_a_load_that_was_as_uneven_before_is_named_where_its_requests_alone_wait(only_there: bool, fires: bool) -> None:
+def test_a_load_that_was_as_uneven_before_is_named_where_its_requests_alone_wait(
+    only_there: bool, fires: bool
+) -> None:
     """Routing since long ago gives one replica too much, and something filled it: who waits there need not. Where all wait, all are full."""
     uneven = np.where(np.arange(N) % 3 != 0, 1, EVEN)
-    frame, calls = fleet(uneven, queue_ms=np.where(LATE & ((uneven == 1) | (not only_there)), 5_000.0, 5.0))
+    frame, calls = fleet(
+        uneven, queue_ms=np.where(LATE & ((uneven == 1) | (not only_there)), 5_000.0, 5.0)
+    )
     assert (of(run(frame, calls=[calls], slo=E2E), "hot_replica") is not None) is fires
 
 
@@ -85,9 +112,19 @@ def test_a_full_batch_is_no_slow_host(host: float) -> None:
     """A token takes a millisecond for each call of the batch: two to four on three engines, 15 to 25 on the fourth, whose `host` takes times as long."""
     hot = np.arange(400) % 4 == 0
     running = np.where(hot, 15.0 + np.arange(400) % 11, 2.0 + np.arange(400) % 3)
-    calls = Calls(pl.DataFrame({
-        "engine_instance": [f"gpu-{k % 4}" for k in range(400)], "model": "m", "output_tokens": 101.0, "queue_ms": 0.0, "prefill_ms": 50.0, "tpot_ms": None,
-        "decode_ms": 100.0 * running * np.where(hot, host, 1.0)}))
+    calls = Calls(
+        pl.DataFrame(
+            {
+                "engine_instance": [f"gpu-{k % 4}" for k in range(400)],
+                "model": "m",
+                "output_tokens": 101.0,
+                "queue_ms": 0.0,
+                "prefill_ms": 50.0,
+                "tpot_ms": None,
+                "decode_ms": 100.0 * running * np.where(hot, host, 1.0),
+            }
+        )
+    )
     calls.__dict__["running"] = running  # else read from when calls began and ended
     lag = lag_at_equal_batch(calls, "gpu-0")
     assert lag is not None
@@ -102,9 +139,19 @@ def test_a_batch_that_is_always_full_shows_no_line_of_its_own(host: float) -> No
     running = np.where(hot, 14.0 + k // 4 % 3, 2.0 + k % 7)
     prompts = np.where(hot, 2.0 + 4.0 * (k // 12 % 3) - 1.4 * (running - 15.0), 0.0)
     token = (19.0 + 1.4 * running + prompts) * np.where(hot, host, 1.0)
-    calls = Calls(pl.DataFrame({
-        "engine_instance": [f"gpu-{one % 4}" for one in k], "model": "m", "output_tokens": 101.0, "queue_ms": 0.0, "prefill_ms": 50.0, "tpot_ms": None,
-        "decode_ms": 100.0 * token}))
+    calls = Calls(
+        pl.DataFrame(
+            {
+                "engine_instance": [f"gpu-{one % 4}" for one in k],
+                "model": "m",
+                "output_tokens": 101.0,
+                "queue_ms": 0.0,
+                "prefill_ms": 50.0,
+                "tpot_ms": None,
+                "decode_ms": 100.0 * token,
+            }
+        )
+    )
     calls.__dict__["running"] = running
     lag = lag_at_equal_batch(calls, "gpu-0")
     assert lag is not None

@@ -17,19 +17,35 @@ def waiting(start_s: np.ndarray | None = None) -> pl.DataFrame:
     return requests(N, queue_ms=wait, prefill_ms=100.0, decode_ms=1_000.0, **columns)
 
 
-def gauges(usage: tuple[float, float], preempted: tuple[float, float], capacity: tuple[float, float] | None = None) -> dict[str, dict[float, float]]:
+def gauges(
+    usage: tuple[float, float],
+    preempted: tuple[float, float],
+    capacity: tuple[float, float] | None = None,
+) -> dict[str, dict[float, float]]:
     seconds = [float(t) for t in range(0, 600, 15)]
-    sides = {"kv_cache_usage": usage, "preemptions": preempted} | ({"kv_capacity": capacity} if capacity else {})
-    return {name: {t: value[0] if t < 300 else value[1] for t in seconds} for name, value in sides.items()}
+    sides = {"kv_cache_usage": usage, "preemptions": preempted} | (
+        {"kv_capacity": capacity} if capacity else {}
+    )
+    return {
+        name: {t: value[0] if t < 300 else value[1] for t in seconds}
+        for name, value in sides.items()
+    }
 
 
 def test_fires_when_the_engine_says_that_its_cache_shrank() -> None:
     found = run(waiting(), slo=E2E, gauges=gauges((0.5, 0.99), (0.0, 0.2), (40_000.0, 20_000.0)))
     finding = the(found, "kv_pressure")
-    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("queue", "kv_pressure", ["kv_pressure"])
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == (
+        "queue",
+        "kv_pressure",
+        ["kv_pressure"],
+    )
     # One request a second and 0.2 preemptions a second; 20,000 of 40,000 tokens are left.
     assert finding.evidence["preempted"] == pytest.approx(0.2, rel=0.03)
-    assert (finding.evidence["capacity_ratio"], finding.evidence["capacity_source"]) == (0.5, "the engine's own figure")
+    assert (finding.evidence["capacity_ratio"], finding.evidence["capacity_source"]) == (
+        0.5,
+        "the engine's own figure",
+    )
     assert finding.evidence["share_of_excess"] == pytest.approx(1.0, abs=0.01)
     assert "50 %" in finding.headline
     assert finding.fix is not None
@@ -38,11 +54,15 @@ def test_fires_when_the_engine_says_that_its_cache_shrank() -> None:
 
 
 @pytest.mark.parametrize(("odd_s", "ratio"), [((0.0, 15.0, 30.0, 45.0), 0.5), ((15.0,), 1.0)])
-def test_a_cache_that_shrank_while_it_had_room_to_spare_shrank_before_the_onset(odd_s: tuple[float, ...], ratio: float) -> None:
+def test_a_cache_that_shrank_while_it_had_room_to_spare_shrank_before_the_onset(
+    odd_s: tuple[float, ...], ratio: float
+) -> None:
     """Twice the capacity in the first minute; a single sample says nothing."""
     told = gauges((0.5, 0.99), (0.0, 0.2), (20_000.0, 20_000.0))
     told["kv_capacity"] |= dict.fromkeys(odd_s, 40_000.0)
-    assert the(run(waiting(), slo=E2E, gauges=told), "kv_pressure").evidence["capacity_ratio"] == ratio
+    assert (
+        the(run(waiting(), slo=E2E, gauges=told), "kv_pressure").evidence["capacity_ratio"] == ratio
+    )
 
 
 def test_capacity_is_told_from_the_tokens_held_where_the_engine_does_not() -> None:
@@ -54,20 +74,32 @@ def test_capacity_is_told_from_the_tokens_held_where_the_engine_does_not() -> No
 def test_fires_on_a_smaller_cache_that_loses_prompts_before_it_preempts() -> None:
     # The cache held 60 of 100 tokens of every prompt and holds 20 now: 80 instead of 40 are computed, with KV usage far from full.
     cached = np.where(LATE, 20, 60)
-    slow = requests(N, prefill_ms=np.where(LATE, 4_000.0, 100.0), decode_ms=1_000.0, input_tokens=100, cached_tokens=cached)
+    slow = requests(
+        N,
+        prefill_ms=np.where(LATE, 4_000.0, 100.0),
+        decode_ms=1_000.0,
+        input_tokens=100,
+        cached_tokens=cached,
+    )
     shrunk = run(slow, slo=E2E, gauges=gauges((0.2, 0.4), (0.0, 0.0), (40_000.0, 20_000.0)))
     assert shrunk.verdict.cause == "kv_pressure"
     finding = the(shrunk, "kv_pressure")
     assert finding.evidence["lost_tokens_ratio"] == pytest.approx(1.0)
     assert finding.fix is not None
-    assert (finding.fix.title, finding.fix.whatif, finding.fix.parameters) == ("Give the KV cache more room", "kv_size", {"factor": 2.0})
+    assert (finding.fix.title, finding.fix.whatif, finding.fix.parameters) == (
+        "Give the KV cache more room",
+        "kv_size",
+        {"factor": 2.0},
+    )
     # With the memory as it was, the lost prompts are the cause.
     kept = run(slow, slo=E2E, gauges=gauges((0.2, 0.4), (0.0, 0.0), (40_000.0, 40_000.0)))
     assert (kept.verdict.cause, of(kept, "kv_pressure")) == ("prefix_cache_lost", None)
 
 
 @pytest.mark.parametrize(("capacity", "fires"), [(20_000.0, True), (40_000.0, False)])
-def test_who_finds_no_room_in_a_smaller_cache_waits_and_nobody_is_preempted(capacity: float, fires: bool) -> None:
+def test_who_finds_no_room_in_a_smaller_cache_waits_and_nobody_is_preempted(
+    capacity: float, fires: bool
+) -> None:
     found = run(waiting(), slo=E2E, gauges=gauges((0.6, 0.97), (0.0, 0.0), (40_000.0, capacity)))
     assert (of(found, "kv_pressure") is not None) is fires
     assert ("requests wait for room in it" in found.verdict.sentence) is fires
@@ -75,13 +107,20 @@ def test_who_finds_no_room_in_a_smaller_cache_waits_and_nobody_is_preempted(capa
 
 def test_silent_when_more_requests_filled_the_cache() -> None:
     start = np.r_[np.arange(300), 300.0 + np.arange(300) / 3.0]
-    found = run(waiting(start), slo=E2E, gauges=gauges((0.5, 0.99), (0.0, 0.6), (40_000.0, 40_000.0)))
+    found = run(
+        waiting(start), slo=E2E, gauges=gauges((0.5, 0.99), (0.0, 0.6), (40_000.0, 40_000.0))
+    )
     assert of(found, "kv_pressure") is None
-    assert any(out.what == "kv_pressure" and "times the work" in out.figure for out in found.verdict.ruled_out)
+    assert any(
+        out.what == "kv_pressure" and "times the work" in out.figure
+        for out in found.verdict.ruled_out
+    )
 
 
 def test_silent_on_a_full_cache_without_preemptions() -> None:
-    assert of(run(waiting(), slo=E2E, gauges=gauges((0.5, 0.99), (0.0, 0.0))), "kv_pressure") is None
+    assert (
+        of(run(waiting(), slo=E2E, gauges=gauges((0.5, 0.99), (0.0, 0.0))), "kv_pressure") is None
+    )
 
 
 def test_missing_gauges_are_said() -> None:

@@ -20,7 +20,15 @@ def pairs(slows_down: bool) -> pl.DataFrame:
     tokens = np.where(SHORT, 50, np.where(LONG, 400, 60))
     pace = np.where(SHORT & slow & LATE, 70.0, 12.0)
     spent = np.where(LONG, 2_300.0, pace * (tokens - 1))
-    return requests(N, start_s=PAIR * 5.0 + np.where(SHORT, 0.2, 0.0), queue_ms=1.0, prefill_ms=50.0, decode_ms=spent, output_tokens=tokens, tpot_ms=pace)
+    return requests(
+        N,
+        start_s=PAIR * 5.0 + np.where(SHORT, 0.2, 0.0),
+        queue_ms=1.0,
+        prefill_ms=50.0,
+        decode_ms=spent,
+        output_tokens=tokens,
+        tpot_ms=pace,
+    )
 
 
 def test_fires_when_short_answers_slow_down_beside_long_ones() -> None:

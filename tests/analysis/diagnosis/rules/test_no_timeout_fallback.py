@@ -18,9 +18,16 @@ def test_listed_with_exact_replay_and_never_the_cause() -> None:
     assert finding.fix is not None
     assert finding.fix.predicted is not None
     # min(20 s, 2.5 s + a quarter of it).
-    assert (finding.fix.predicted.before, finding.fix.predicted.after) == (20_000.0, pytest.approx(3_125.0))
+    assert (finding.fix.predicted.before, finding.fix.predicted.after) == (
+        20_000.0,
+        pytest.approx(3_125.0),
+    )
     assert finding.fix.predicted.cost == {"fallback_ratio": 0.1}
-    assert finding.fix.parameters == {"timeout_ms": 2_500.0, "fallback_ms": 625.0, "until": "end"}  # what the what-if of that name is asked
+    assert finding.fix.parameters == {
+        "timeout_ms": 2_500.0,
+        "fallback_ms": 625.0,
+        "until": "end",
+    }  # what the what-if of that name is asked
 
 
 def test_silent_when_the_cut_comes_above_the_percentile() -> None:
@@ -30,4 +37,10 @@ def test_silent_when_the_cut_comes_above_the_percentile() -> None:
 
 
 def test_silent_when_nobody_is_far_over() -> None:
-    assert of(run(requests(N, generation_ms=np.where(SLOW, 4_000.0, 500.0)), slo=E2E), "no_timeout_fallback") is None
+    assert (
+        of(
+            run(requests(N, generation_ms=np.where(SLOW, 4_000.0, 500.0)), slo=E2E),
+            "no_timeout_fallback",
+        )
+        is None
+    )

@@ -43,7 +43,7 @@ def test_rules_are_found_by_listing_the_folder() -> None:
 def audited() -> list[list[str]]:
     """The cells of the audit table in docs/DIAGNOSIS.md."""
     page = (Path(__file__).parents[4] / "docs" / "DIAGNOSIS.md").read_text(encoding="utf-8")
-    table = page[page.index("| cause | rule |"):].split("\n\n")[0].splitlines()[2:]
+    table = page[page.index("| cause | rule |") :].split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
 
 
@@ -60,5 +60,10 @@ def test_the_audit_maps_each_cause_to_its_rule_its_test_and_a_recording() -> Non
 
 def test_the_scenarios_of_the_audit_can_be_made() -> None:
     for row in audited():
-        for name in row[4].split(";")[0].replace("every scenario with requests over twice the limit, such as ", "").split(", "):
+        for name in (
+            row[4]
+            .split(";")[0]
+            .replace("every scenario with requests over twice the limit, such as ", "")
+            .split(", ")
+        ):
             assert name in SCENARIOS | OPPORTUNITIES | FURTHER or name in ("-", "unit test"), row

@@ -18,14 +18,21 @@ def test_fires_on_first_tokens_that_are_late_for_minutes() -> None:
     waits = LATE & ((np.arange(N) // 60) % 2 == 0)
     found = run(hosted(np.where(waits, 2_400.0, 400.0)), slo=TTFT)
     finding = the(found, "provider_queueing")
-    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("first_token", "provider_queueing", ["provider_queueing"])
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == (
+        "first_token",
+        "provider_queueing",
+        ["provider_queueing"],
+    )
     assert finding.evidence["first_token_ms_before"] == pytest.approx(400.0, rel=0.05)
     assert finding.evidence["dispersion"] > 5.0
     assert finding.evidence["share_of_excess"] > 0.8
     assert found.verdict.owner == "provider"
     assert finding.fix is not None
     assert set(finding.fix.parameters) == {"after_ms"}
-    assert f"Time out the first token at {say_ms(float(finding.fix.parameters['after_ms']))}" in finding.fix.detail
+    assert (
+        f"Time out the first token at {say_ms(float(finding.fix.parameters['after_ms']))}"
+        in finding.fix.detail
+    )
 
 
 def test_every_step_of_an_agent_waits() -> None:
@@ -34,9 +41,15 @@ def test_every_step_of_an_agent_waits() -> None:
     rows = hosted(3.0 * each, llm_calls=3)
     one = calls_of(rows)
     wait = pl.col("ttft_ns") // 3
-    steps = [one.with_columns(
-        ttft_ns=wait, start_ns=pl.col("start_ns") + k * wait, span_id=pl.col("span_id") + k * N,
-        duration_ns=wait + (pl.col("duration_ns") - 3 * wait) * (k == 2)) for k in range(3)]
+    steps = [
+        one.with_columns(
+            ttft_ns=wait,
+            start_ns=pl.col("start_ns") + k * wait,
+            span_id=pl.col("span_id") + k * N,
+            duration_ns=wait + (pl.col("duration_ns") - 3 * wait) * (k == 2),
+        )
+        for k in range(3)
+    ]
     found = run(rows, slo=Slo(e2e_ms=2_700.0), calls=[pl.concat(steps)])
     finding = the(found, "provider_queueing")
     assert found.verdict.cause == "provider_queueing"
@@ -73,10 +86,14 @@ def test_a_baseline_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("mine", [False, True])
-def test_without_a_baseline_what_neither_prompts_nor_ones_own_load_explain_is_the_providers(mine: bool) -> None:
+def test_without_a_baseline_what_neither_prompts_nor_ones_own_load_explain_is_the_providers(
+    mine: bool,
+) -> None:
     """Half of the first tokens take 400 ms and half 1.4 s, by chance, or where eight calls are out at a time instead of one."""
     late = (np.arange(N) // 8) % 2 == 0 if mine else np.random.default_rng(3).random(N) < 0.5
-    starts = np.where(late, np.arange(N) // 8 * 4.0, np.arange(N) * 0.5) if mine else np.arange(N) * 0.5
+    starts = (
+        np.where(late, np.arange(N) // 8 * 4.0, np.arange(N) * 0.5) if mine else np.arange(N) * 0.5
+    )
     found = run(hosted(np.where(late, 1_400.0, 400.0), start_s=starts), slo=TTFT)
     assert found.baseline is None
     assert (of(found, "provider_queueing") is None) is mine

@@ -19,7 +19,11 @@ def test_fires_on_scattered_spikes() -> None:
     spikes = LATE & (np.random.default_rng(2).random(N) < 0.08)
     found = run(hosted(np.where(spikes, 20_000.0, 400.0)), slo=TTFT)
     finding = the(found, "provider_spikes")
-    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("first_token", "provider_spikes", ["provider_spikes"])
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == (
+        "first_token",
+        "provider_spikes",
+        ["provider_spikes"],
+    )
     assert finding.evidence["spike_ratio"] == pytest.approx(spikes[LATE].mean(), abs=0.015)
     assert finding.evidence["share_of_slow"] == 1.0
     assert finding.evidence["median_ratio"] == pytest.approx(1.0, abs=0.05)
@@ -43,7 +47,9 @@ def test_what_slows_the_tokens_of_all_calls_takes_nothing_from_the_spikes() -> N
     """Four of five slow requests are so by tokens that all take three times as long; the spikes among them are most of the time."""
     spikes = LATE & (np.random.default_rng(2).random(N) < 0.08)
     model = ["m-2026-10" if late else "m-2026-04" for late in LATE]
-    found = run(hosted(np.where(spikes, 20_000.0, 400.0), np.where(LATE, 30.0, 10.0), model=model), slo=E2E)
+    found = run(
+        hosted(np.where(spikes, 20_000.0, 400.0), np.where(LATE, 30.0, 10.0), model=model), slo=E2E
+    )
     assert causes(found) == ["model_changed", "provider_spikes"]
     assert the(found, "provider_spikes").evidence["pace_ratio"] == pytest.approx(1.0)
 
@@ -53,7 +59,10 @@ def test_silent_when_the_late_calls_are_written_slowly_too() -> None:
     late = LATE & (np.random.default_rng(2).random(N) < 0.08)
     found = run(hosted(np.where(late, 20_000.0, 400.0), np.where(late, 40.0, 10.0)), slo=TTFT)
     assert of(found, "provider_spikes") is None
-    assert any(one.what == "provider_spikes" and "4.0 times as long" in one.figure for one in found.verdict.ruled_out)
+    assert any(
+        one.what == "provider_spikes" and "4.0 times as long" in one.figure
+        for one in found.verdict.ruled_out
+    )
 
 
 def test_quick_checks_beside_the_answers_say_nothing_of_the_late_calls_pace() -> None:
@@ -61,8 +70,13 @@ def test_quick_checks_beside_the_answers_say_nothing_of_the_late_calls_pace() ->
     late = LATE & (np.random.default_rng(2).random(N) < 0.08)
     rows = hosted(np.where(late, 20_000.0, 400.0))
     unheard = late & (np.random.default_rng(3).random(N) < 0.4)
-    checks = calls_of(rows, model="guard", duration_ms=50.0, output_tokens=5, tpot_ms=2.0).filter(pl.Series(~unheard))
-    calls = pl.concat([calls_of(rows), checks.with_columns(span_id=pl.col("span_id") + 10_000)], how="diagonal_relaxed")
+    checks = calls_of(rows, model="guard", duration_ms=50.0, output_tokens=5, tpot_ms=2.0).filter(
+        pl.Series(~unheard)
+    )
+    calls = pl.concat(
+        [calls_of(rows), checks.with_columns(span_id=pl.col("span_id") + 10_000)],
+        how="diagonal_relaxed",
+    )
     finding = the(run(rows, calls=[calls], slo=TTFT), "provider_spikes")
     assert finding.evidence["pace_ratio"] == pytest.approx(1.0)
 
@@ -74,23 +88,40 @@ def test_silent_when_late_calls_come_behind_long_prompts_of_the_callers_own(own:
     long = LATE & (rng.random(N) < 0.04)
     behind = np.roll(long, 1) | np.roll(long, 2)
     late = behind if own else LATE & (rng.random(N) < behind[LATE].mean())
-    found = run(hosted(np.where(late & ~long, 4_000.0, 400.0), input_tokens=np.where(long, 30_000, 500)), slo=TTFT)
+    found = run(
+        hosted(np.where(late & ~long, 4_000.0, 400.0), input_tokens=np.where(long, 30_000, 500)),
+        slo=TTFT,
+    )
     assert (of(found, "provider_spikes") is None) is own
-    assert any(one.what == "provider_spikes" and "long prompts of the caller's own" in one.figure for one in found.verdict.ruled_out) is own
+    assert (
+        any(
+            one.what == "provider_spikes" and "long prompts of the caller's own" in one.figure
+            for one in found.verdict.ruled_out
+        )
+        is own
+    )
 
 
 @pytest.mark.parametrize("whose", ["acme's", "anybody's"])
 def test_what_strikes_one_tenant_is_not_at_random(whose: str) -> None:
     rng = np.random.default_rng(2)
     tenant = np.array(["acme", "globex", "hooli", "initech"])[rng.integers(0, 4, N)]
-    late = LATE & (rng.random(N) < (np.where(tenant == "acme", 0.24, 0.01) if whose == "acme's" else 0.08))
+    late = LATE & (
+        rng.random(N) < (np.where(tenant == "acme", 0.24, 0.01) if whose == "acme's" else 0.08)
+    )
     found = run(hosted(np.where(late, 20_000.0, 400.0), tenant=tenant.tolist()), slo=TTFT)
     assert (of(found, "provider_spikes") is None) is (whose == "acme's")
-    assert any("acme's calls are late" in one.figure for one in found.verdict.ruled_out if one.what == "provider_spikes") is (whose == "acme's")
+    assert any(
+        "acme's calls are late" in one.figure
+        for one in found.verdict.ruled_out
+        if one.what == "provider_spikes"
+    ) is (whose == "acme's")
 
 
 @pytest.mark.parametrize(("squares", "free"), [(6.635, 1), (9.210, 2), (18.475, 7)])
-def test_a_chi_square_that_one_in_a_hundred_exceeds_is_as_rare_as_two_and_a_third_deviations(squares: float, free: int) -> None:
+def test_a_chi_square_that_one_in_a_hundred_exceeds_is_as_rare_as_two_and_a_third_deviations(
+    squares: float, free: int
+) -> None:
     assert deviations(squares, free) == pytest.approx(2.326, abs=0.03)
 
 
@@ -99,18 +130,26 @@ def test_a_tenant_that_is_struck_twice_as_often_by_chance_is_no_reason() -> None
     n = np.arange(N)
     order = np.random.default_rng(4).permutation(np.flatnonzero(LATE))
     tenant = np.array([f"t{k % 12}" for k in n], dtype=object)
-    acme, globex = order[: int(0.31 * len(order))], order[int(0.31 * len(order)) : int(0.47 * len(order))]
+    acme, globex = (
+        order[: int(0.31 * len(order))],
+        order[int(0.31 * len(order)) : int(0.47 * len(order))],
+    )
     tenant[acme], tenant[globex] = "acme", "globex"
     late = np.zeros(N, dtype=bool)
     for theirs, share in ((acme, 0.06), (globex, 0.17), (order[int(0.47 * len(order)) :], 0.06)):
         late[theirs[: round(share * len(theirs))]] = True
-    found = run(hosted(np.where(late, 20_000.0, 400.0), tenant=tenant.tolist()), slo=Slo(ttft_ms=1500.0, percentile=99.0, goodput_target=0.99))
+    found = run(
+        hosted(np.where(late, 20_000.0, 400.0), tenant=tenant.tolist()),
+        slo=Slo(ttft_ms=1500.0, percentile=99.0, goodput_target=0.99),
+    )
     assert found.verdict.cause == "provider_spikes"
 
 
 def test_of_a_sample_late_calls_may_begin_behind_huge_prompts_that_are_not_stored() -> None:
     spikes = LATE & (np.random.default_rng(2).random(N) < 0.08)
-    rows = hosted(np.where(spikes, 20_000.0, 400.0), input_tokens=np.where(np.arange(N) == 900, 30_000, 500))
+    rows = hosted(
+        np.where(spikes, 20_000.0, 400.0), input_tokens=np.where(np.arange(N) == 900, 30_000, 500)
+    )
     assert of(run(rows, slo=TTFT), "provider_spikes") is not None
     found = run(rows, slo=TTFT, coverage=0.1)
     assert of(found, "provider_spikes") is None
@@ -149,4 +188,6 @@ def test_clustering_is_one_where_independent() -> None:
     # Chance stays chance in a sample; what is more is as much more as it is thinner.
     assert clustering(start, late, 0.1) == clustering(start, late)
     together = clustering(start, (start // 300) % 2 == 0)
-    assert clustering(start, (start // 300) % 2 == 0, 0.1) == pytest.approx(1.0 + (together - 1.0) / 0.1)
+    assert clustering(start, (start // 300) % 2 == 0, 0.1) == pytest.approx(
+        1.0 + (together - 1.0) / 0.1
+    )

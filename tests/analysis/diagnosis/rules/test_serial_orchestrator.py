@@ -18,13 +18,25 @@ def app(by_load: bool) -> pl.DataFrame:
     """Bursts of ten requests, of which the k-th waits k x 500 ms inside the application since the onset, or any of them."""
     order = K if by_load else np.random.default_rng(4).permutation(K)
     own = np.where(LATE, 500.0 * order, 5.0)
-    return requests(N, start_s=(np.arange(N) // 10) * 12.0 + 0.4 * K, other_ms=own, first_token_ms=200.0, decode_ms=300.0, service="bff", instance="bff-0")
+    return requests(
+        N,
+        start_s=(np.arange(N) // 10) * 12.0 + 0.4 * K,
+        other_ms=own,
+        first_token_ms=200.0,
+        decode_ms=300.0,
+        service="bff",
+        instance="bff-0",
+    )
 
 
 def test_fires_when_own_time_follows_the_requests_in_flight() -> None:
     found = run(app(True), slo=E2E)
     finding = the(found, "serial_orchestrator")
-    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("other", "serial_orchestrator", ["serial_orchestrator"])
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == (
+        "other",
+        "serial_orchestrator",
+        ["serial_orchestrator"],
+    )
     assert finding.service == "bff"
     assert finding.evidence["load_correlation"] > 0.5
     assert finding.fix is not None
@@ -33,7 +45,9 @@ def test_fires_when_own_time_follows_the_requests_in_flight() -> None:
 
 
 @pytest.mark.parametrize("one_at_a_time", [True, False])
-def test_who_waits_behind_those_that_came_just_before_waits_for_the_process(one_at_a_time: bool) -> None:
+def test_who_waits_behind_those_that_came_just_before_waits_for_the_process(
+    one_at_a_time: bool,
+) -> None:
     """A prompt takes 200 to 600 ms of the process, and the answer 8 s: how many are in flight says nothing of who is before one."""
     rng = np.random.default_rng(8)
     start = np.cumsum(rng.exponential(0.8, N))
@@ -43,7 +57,15 @@ def test_who_waits_behind_those_that_came_just_before_waits_for_the_process(one_
         free = max(free, start[k]) + work[k]
         own[k] = free - start[k]
     own = own if one_at_a_time else np.where(LATE, rng.permutation(own), own)
-    rows = requests(N, start_s=start, other_ms=1e3 * own, first_token_ms=200.0, decode_ms=8_000.0, service="bff", instance="bff-0")
+    rows = requests(
+        N,
+        start_s=start,
+        other_ms=1e3 * own,
+        first_token_ms=200.0,
+        decode_ms=8_000.0,
+        service="bff",
+        instance="bff-0",
+    )
     found = run(rows, slo=Slo(e2e_ms=9_000.0))
     assert (of(found, "serial_orchestrator") is not None) is one_at_a_time
 

@@ -8,12 +8,20 @@ from tests.analysis.builders import requests
 from tests.analysis.diagnosis.rules.cases import of, run, the
 
 N = 500
-SLOW = np.arange(N) % 10 == 9  # every tenth request, so no onset and no baseline: the reference is the typical request
+SLOW = (
+    np.arange(N) % 10 == 9
+)  # every tenth request, so no onset and no baseline: the reference is the typical request
 
 
 def retrieval(slow_ms: float, n: int = N) -> pl.DataFrame:
     slow = np.arange(n) % 10 == 9
-    return requests(n, prefill_ms=300.0, decode_ms=1000.0, retrieval_ms=np.where(slow, slow_ms, 100.0), ttft_ms=500.0)
+    return requests(
+        n,
+        prefill_ms=300.0,
+        decode_ms=1000.0,
+        retrieval_ms=np.where(slow, slow_ms, 100.0),
+        ttft_ms=500.0,
+    )
 
 
 def test_fires_on_slow_retrieval_with_exact_numbers() -> None:
@@ -23,8 +31,16 @@ def test_fires_on_slow_retrieval_with_exact_numbers() -> None:
     # Slow: 2,100 + 300 + 1,000 = 3,400 ms over 2,500; typical 1,400. All of the 2,000 ms is retrieval.
     assert finding.evidence["share_of_excess"] == 1.0
     assert (finding.evidence["tail_ms"], finding.evidence["reference_ms"]) == (2100.0, 100.0)
-    assert (finding.evidence["n"], finding.evidence["n_breaching"], finding.evidence["n_tail"]) == (500, 50, 50)
-    assert (finding.stage, finding.service, finding.severity) == ("retrieval", "vector-db", "warning")
+    assert (finding.evidence["n"], finding.evidence["n_breaching"], finding.evidence["n_tail"]) == (
+        500,
+        50,
+        50,
+    )
+    assert (finding.stage, finding.service, finding.severity) == (
+        "retrieval",
+        "vector-db",
+        "warning",
+    )
     assert len(finding.exemplars) == 5
     assert "search in vector-db" in finding.headline
     gain = finding.fix.predicted if finding.fix else None
@@ -42,17 +58,30 @@ def test_fires_on_slow_retrieval_with_exact_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "owner"), [("tool", "app"), ("guardrail", "app"), ("post", "app"), ("network", "platform")]
+    ("stage", "owner"),
+    [("tool", "app"), ("guardrail", "app"), ("post", "app"), ("network", "platform")],
 )
 def test_names_every_stage_beside_the_model(stage: str, owner: str) -> None:
     spent = np.where(SLOW, 2500.0, 20.0)
-    found = run(requests(N, prefill_ms=300.0, decode_ms=1000.0, ttft_ms=500.0, **{f"{stage}_ms": spent}))
-    assert (found.verdict.stage, found.verdict.cause, found.verdict.owner) == (stage, "slow_dependency", owner)
+    found = run(
+        requests(N, prefill_ms=300.0, decode_ms=1000.0, ttft_ms=500.0, **{f"{stage}_ms": spent})
+    )
+    assert (found.verdict.stage, found.verdict.cause, found.verdict.owner) == (
+        stage,
+        "slow_dependency",
+        owner,
+    )
 
 
 def test_silent_when_the_same_time_is_spent_decoding() -> None:
     found = run(
-        requests(N, prefill_ms=300.0, retrieval_ms=100.0, decode_ms=np.where(SLOW, 3000.0, 1000.0), ttft_ms=500.0)
+        requests(
+            N,
+            prefill_ms=300.0,
+            retrieval_ms=100.0,
+            decode_ms=np.where(SLOW, 3000.0, 1000.0),
+            ttft_ms=500.0,
+        )
     )
     assert found.verdict.status == "over_budget"
     assert of(found, "slow_dependency") is None
@@ -80,14 +109,30 @@ def test_a_second_cause_is_listed_for_the_requests_that_it_alone_makes_slow() ->
     # One slow request in six waits 2 s for retrieval, the others decode 12 s: retrieval is 3 % of the mean excess, and all of it for those.
     late = np.arange(1200) >= 600
     waits, writes = late & (np.arange(1200) % 30 == 0), late & (np.arange(1200) % 6 == 1)
-    found = run(requests(
-        1200, retrieval_ms=np.where(waits, 8_000.0, 100.0), decode_ms=np.where(writes, 12_000.0, 500.0), output_tokens=np.where(writes, 2_400, 100)))
-    assert [one.rule for one in found.findings if one.severity != "info"] == ["long_outputs", "slow_dependency"]
+    found = run(
+        requests(
+            1200,
+            retrieval_ms=np.where(waits, 8_000.0, 100.0),
+            decode_ms=np.where(writes, 12_000.0, 500.0),
+            output_tokens=np.where(writes, 2_400, 100),
+        )
+    )
+    assert [one.rule for one in found.findings if one.severity != "info"] == [
+        "long_outputs",
+        "slow_dependency",
+    ]
 
 
 def test_the_fix_holds_each_request_to_the_budget_of_its_own_route() -> None:
     routes = ["/chat", "/report"] * (N // 2)
-    rows = requests(N, route=routes, prefill_ms=300.0, decode_ms=1000.0, retrieval_ms=np.where(np.arange(N) % 10 < 2, 2100.0, 100.0), ttft_ms=500.0)
+    rows = requests(
+        N,
+        route=routes,
+        prefill_ms=300.0,
+        decode_ms=1000.0,
+        retrieval_ms=np.where(np.arange(N) % 10 < 2, 2100.0, 100.0),
+        ttft_ms=500.0,
+    )
     fix = the(run(rows, budgets={"/report": {"retrieval": 900.0}}), "slow_dependency").fix
     assert fix is not None
     assert fix.predicted is not None

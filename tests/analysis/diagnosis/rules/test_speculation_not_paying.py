@@ -17,15 +17,30 @@ def acceptance(before: float, now: float) -> dict[str, dict[float, float]]:
 def test_fires_when_acceptance_falls_and_tokens_slow_down() -> None:
     found = run(engine(token_ms=np.where(LATE, 40.0, 10.0)), slo=E2E, gauges=acceptance(0.7, 0.3))
     finding = the(found, "speculation_not_paying")
-    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("decode", "speculation_not_paying", ["speculation_not_paying"])
-    assert (finding.evidence["accept_now"], finding.evidence["accept_before"]) == (pytest.approx(0.3), pytest.approx(0.7))
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == (
+        "decode",
+        "speculation_not_paying",
+        ["speculation_not_paying"],
+    )
+    assert (finding.evidence["accept_now"], finding.evidence["accept_before"]) == (
+        pytest.approx(0.3),
+        pytest.approx(0.7),
+    )
 
 
-@pytest.mark.parametrize(("accepted", "fix"), [(20.0, "speculation_draft"), (5.0, "speculation_off")])
+@pytest.mark.parametrize(
+    ("accepted", "fix"), [(20.0, "speculation_draft"), (5.0, "speculation_off")]
+)
 def test_a_draft_that_still_pays_is_not_to_be_switched_off(accepted: float, fix: str) -> None:
     # 40 tokens a second of which 20 were drafted are 2 a step; 5 of 40 are 1.14, less than drafting costs.
-    gauges = acceptance(0.7, 0.3) | {"output_tokens": dict.fromkeys(SECONDS, 40.0), "spec_accepted_tokens": dict.fromkeys(SECONDS, accepted)}
-    finding = the(run(engine(token_ms=np.where(LATE, 40.0, 10.0)), slo=E2E, gauges=gauges), "speculation_not_paying")
+    gauges = acceptance(0.7, 0.3) | {
+        "output_tokens": dict.fromkeys(SECONDS, 40.0),
+        "spec_accepted_tokens": dict.fromkeys(SECONDS, accepted),
+    }
+    finding = the(
+        run(engine(token_ms=np.where(LATE, 40.0, 10.0)), slo=E2E, gauges=gauges),
+        "speculation_not_paying",
+    )
     assert finding.fix is not None
     assert finding.fix.id == fix
     assert finding.evidence["tokens_a_step"] == pytest.approx(40.0 / (40.0 - accepted))
@@ -41,5 +56,10 @@ def test_without_metrics_it_says_what_to_record_where_only_tokens_are_slower() -
     slo = Slo(e2e_ms=1_200.0)
     found = run(engine(token_ms=np.where(LATE, 16.0, 8.0)), slo=slo)
     assert of(found, "speculation_not_paying") is None
-    assert found.skipped["speculation_not_paying"].startswith("tokens take 2.00 times as long at equal batch sizes, and nothing tells of drafts")
-    assert "speculation_not_paying" not in run(engine(token_ms=8.0, retrieval_ms=np.where(LATE, 2_000.0, 5.0)), slo=slo).skipped
+    assert found.skipped["speculation_not_paying"].startswith(
+        "tokens take 2.00 times as long at equal batch sizes, and nothing tells of drafts"
+    )
+    assert (
+        "speculation_not_paying"
+        not in run(engine(token_ms=8.0, retrieval_ms=np.where(LATE, 2_000.0, 5.0)), slo=slo).skipped
+    )

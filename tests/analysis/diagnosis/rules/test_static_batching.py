@@ -14,7 +14,14 @@ def batch(together: bool) -> object:
     """Eight calls begin 10 ms apart; they end together 5 s later, or each after its own tokens."""
     tokens = 50 + 20 * K
     spent = 4_800.0 - 10.0 * K if together else tokens * 20.0
-    return requests(N, start_s=(np.arange(N) // 8) * 10.0 + K * 0.01, queue_ms=1.0, prefill_ms=100.0, decode_ms=spent, output_tokens=tokens)
+    return requests(
+        N,
+        start_s=(np.arange(N) // 8) * 10.0 + K * 0.01,
+        queue_ms=1.0,
+        prefill_ms=100.0,
+        decode_ms=spent,
+        output_tokens=tokens,
+    )
 
 
 def test_listed_with_group_size() -> None:
@@ -22,7 +29,10 @@ def test_listed_with_group_size() -> None:
     finding = the(found, "static_batching")
     assert finding.severity == "info"
     assert found.verdict.cause != "static_batching"
-    assert (finding.evidence["together_ratio"], finding.evidence["group_size"]) == (1.0, pytest.approx(8.0))
+    assert (finding.evidence["together_ratio"], finding.evidence["group_size"]) == (
+        1.0,
+        pytest.approx(8.0),
+    )
 
 
 def test_silent_under_continuous_batching() -> None:
@@ -34,4 +44,20 @@ def test_silent_where_many_end_at_one_step_and_others_go_on() -> None:
     start, tokens = np.arange(N) / 64.0, 20 + (37 * np.arange(N)) % 101
     until = np.ceil((start + 0.101 + 0.04 * tokens) / 0.04) * 0.04
     spent = 1000.0 * (until - start) - 101.0
-    assert of(run(requests(N, start_s=start, queue_ms=1.0, prefill_ms=100.0, decode_ms=spent, output_tokens=tokens), slo=E2E), "static_batching") is None
+    assert (
+        of(
+            run(
+                requests(
+                    N,
+                    start_s=start,
+                    queue_ms=1.0,
+                    prefill_ms=100.0,
+                    decode_ms=spent,
+                    output_tokens=tokens,
+                ),
+                slo=E2E,
+            ),
+            "static_batching",
+        )
+        is None
+    )

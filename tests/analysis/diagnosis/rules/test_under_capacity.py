@@ -16,12 +16,16 @@ from tests.analysis.diagnosis.rules.cases import E2E, causes, of, run, the
 SERVICE_MS = 400.0
 
 
-def overload(n: int = 600, *, calm: int = 200, offered: float = 2.0, **columns: Any) -> pl.DataFrame:
+def overload(
+    n: int = 600, *, calm: int = 200, offered: float = 2.0, **columns: Any
+) -> pl.DataFrame:
     """A first-come engine that admits 1 request/s: arrivals at 1/s, then `offered`/s that wait ever longer."""
     gaps = np.r_[np.ones(calm), np.full(n - calm, 1.0 / offered)]
     start = np.r_[0.0, np.cumsum(gaps)[:-1]]
     wait = np.maximum(np.arange(n) - start, 0.0) * 1000.0
-    return requests(n, start_s=start, queue_ms=wait, prefill_ms=100.0, decode_ms=300.0, tpot_ms=3.0, **columns)
+    return requests(
+        n, start_s=start, queue_ms=wait, prefill_ms=100.0, decode_ms=300.0, tpot_ms=3.0, **columns
+    )
 
 
 def growth(rows: pl.DataFrame) -> Load:
@@ -53,7 +57,11 @@ def test_fires_on_growing_waits_from_spans_alone() -> None:
     found = run(overload())
     finding = of(found, "under_capacity")
     assert finding is not None
-    assert (finding.stage, found.verdict.stage, found.verdict.cause) == ("queue", "queue", "under_capacity")
+    assert (finding.stage, found.verdict.stage, found.verdict.cause) == (
+        "queue",
+        "queue",
+        "under_capacity",
+    )
     assert finding.evidence["share_of_excess"] == pytest.approx(1.0, abs=0.01)
     assert finding.confidence == pytest.approx(0.7, abs=0.01)
     assert not finding.evidence["kv_bound"]
@@ -70,12 +78,18 @@ def test_gauges_raise_confidence_and_tell_what_is_full() -> None:
     waiting = {float(t): max(0.0, t - 200.0) for t in range(0, 400, 15)}
     one = of(run(overload(), gauges={"queue_depth": waiting}), "under_capacity")
     both = of(
-        run(overload(), gauges={"queue_depth": waiting, "kv_cache_usage": dict.fromkeys(waiting, 0.98)}),
+        run(
+            overload(),
+            gauges={"queue_depth": waiting, "kv_cache_usage": dict.fromkeys(waiting, 0.98)},
+        ),
         "under_capacity",
     )
     assert one is not None
     assert both is not None
-    assert (one.confidence, both.confidence) == (pytest.approx(0.9, abs=0.01), pytest.approx(0.95, abs=0.01))
+    assert (one.confidence, both.confidence) == (
+        pytest.approx(0.9, abs=0.01),
+        pytest.approx(0.95, abs=0.01),
+    )
     assert both.evidence["kv_bound"]
     assert both.headline.startswith("KV-bound")
     assert both.fix is not None
@@ -94,7 +108,9 @@ def test_silent_on_a_burst_that_drains() -> None:
     # 60 requests at once in a calm hour: waits of up to 24 s that are over in 24 s.
     start = np.r_[np.arange(300) * 2.0, np.full(60, 600.0), 700.0 + np.arange(240) * 2.0]
     wait = np.r_[np.zeros(300), np.arange(60) * SERVICE_MS, np.zeros(240)]
-    found = run(requests(600, start_s=start, queue_ms=wait, prefill_ms=100.0, decode_ms=300.0, tpot_ms=3.0))
+    found = run(
+        requests(600, start_s=start, queue_ms=wait, prefill_ms=100.0, decode_ms=300.0, tpot_ms=3.0)
+    )
     assert found.verdict.stage == "queue"
     assert of(found, "under_capacity") is None
 
@@ -104,7 +120,11 @@ def test_silent_when_the_engine_became_slower_at_the_same_load() -> None:
     late = np.arange(600) >= 200
     wait = np.where(late, (np.arange(600) - 200) * 500.0, 0.0)
     rows = requests(
-        600, queue_ms=wait, prefill_ms=100.0, decode_ms=np.where(late, 900.0, 300.0), tpot_ms=np.where(late, 9.0, 3.0)
+        600,
+        queue_ms=wait,
+        prefill_ms=100.0,
+        decode_ms=np.where(late, 900.0, 300.0),
+        tpot_ms=np.where(late, 9.0, 3.0),
     )
     found = run(rows)
     assert found.verdict.stage == "queue"
@@ -116,8 +136,16 @@ def fuller(rate: float) -> pl.DataFrame:
     late = np.arange(800) >= 400
     gaps = np.where(late, 1.0 / rate, 1.0)
     decode = np.where(late, 2_400.0, 1_200.0)
-    return requests(800, start_s=np.cumsum(gaps), queue_ms=np.where(late, 300.0, 0.0), prefill_ms=100.0, decode_ms=decode, tpot_ms=decode / 100.0,
-                    output_tokens=101, input_tokens=500)
+    return requests(
+        800,
+        start_s=np.cumsum(gaps),
+        queue_ms=np.where(late, 300.0, 0.0),
+        prefill_ms=100.0,
+        decode_ms=decode,
+        tpot_ms=decode / 100.0,
+        output_tokens=101,
+        input_tokens=500,
+    )
 
 
 def test_slower_tokens_of_a_fuller_engine_count_where_more_arrives() -> None:
@@ -129,26 +157,55 @@ def test_slower_tokens_of_a_fuller_engine_count_where_more_arrives() -> None:
     assert of(run(fuller(1.0), slo=E2E), "under_capacity") is None
 
 
-@pytest.mark.parametrize(("rate", "longer", "named"), [
-    (1.13, 2.0, {"under_capacity", "prompt_bloat"}), (1.13, 1.0, set()), (1.22, 0.5, {"under_capacity"})])
-def test_an_eighth_more_requests_are_a_cause_beside_longer_prompts_and_none_alone(rate: float, longer: float, named: set[str]) -> None:
+@pytest.mark.parametrize(
+    ("rate", "longer", "named"),
+    [
+        (1.13, 2.0, {"under_capacity", "prompt_bloat"}),
+        (1.13, 1.0, set()),
+        (1.22, 0.5, {"under_capacity"}),
+    ],
+)
+def test_an_eighth_more_requests_are_a_cause_beside_longer_prompts_and_none_alone(
+    rate: float, longer: float, named: set[str]
+) -> None:
     """1.13 times as many a second, which a stream of a few hundred may do by itself; with prompts twice as long the engine has 1.3 times the work."""
     n, rng = 900, np.random.default_rng(2)
     late = np.arange(n) >= 400
     tokens = np.where(late, 1_000.0 * longer, 1_000.0) * np.exp(rng.normal(0.0, 0.3, n))
-    rows = requests(n, start_s=np.cumsum(np.where(late, 1.0 / rate, 1.0)), queue_ms=np.where(late, 2_000.0, 1.0), prefill_ms=0.1 * tokens, decode_ms=500.0,
-                    tpot_ms=5.0, output_tokens=101, input_tokens=np.round(tokens).astype(int))
+    rows = requests(
+        n,
+        start_s=np.cumsum(np.where(late, 1.0 / rate, 1.0)),
+        queue_ms=np.where(late, 2_000.0, 1.0),
+        prefill_ms=0.1 * tokens,
+        decode_ms=500.0,
+        tpot_ms=5.0,
+        output_tokens=101,
+        input_tokens=np.round(tokens).astype(int),
+    )
     assert set(causes(run(rows, slo=E2E))) == named
 
 
 @pytest.mark.parametrize(("every_s", "named"), [(0.5, True), (1.0, False)])
-def test_uncounted_calls_wait_for_more_of_them_only_where_more_come(every_s: float, named: bool) -> None:
+def test_uncounted_calls_wait_for_more_of_them_only_where_more_come(
+    every_s: float, named: bool
+) -> None:
     n = 600
     late = np.arange(n) >= 300
     wait = np.r_[np.full(300, 5.0), np.linspace(5.0, 60_000.0, 300)]
-    rows = requests(n, start_s=np.cumsum(np.where(late, every_s, 1.0)), queue_ms=wait, prefill_ms=100.0, decode_ms=500.0, input_tokens=None, output_tokens=None)
+    rows = requests(
+        n,
+        start_s=np.cumsum(np.where(late, every_s, 1.0)),
+        queue_ms=wait,
+        prefill_ms=100.0,
+        decode_ms=500.0,
+        input_tokens=None,
+        output_tokens=None,
+    )
     found = run(rows, slo=E2E)
-    assert (found.verdict.stage, found.verdict.cause) == ("queue", "under_capacity" if named else None)
+    assert (found.verdict.stage, found.verdict.cause) == (
+        "queue",
+        "under_capacity" if named else None,
+    )
     assert ("under_capacity" in found.skipped) is not named
 
 
@@ -179,7 +236,16 @@ def test_gauge_is_summed_over_instances_and_carried_on() -> None:
 
 
 def test_gauges_count_engines_and_service_time_is_what_follows_the_queue() -> None:
-    rows = frame_of(requests(10, queue_ms=9.0, prefill_ms=1.0, decode_ms=2.0, instance=["a", "b"] * 5, engine_only=True)).rows
+    rows = frame_of(
+        requests(
+            10,
+            queue_ms=9.0,
+            prefill_ms=1.0,
+            decode_ms=2.0,
+            instance=["a", "b"] * 5,
+            engine_only=True,
+        )
+    ).rows
     no_points = frame_of(requests(1, prefill_ms=1.0)).points
     gauges = read_gauges(no_points, rows)
     assert (gauges.instances, gauges.waiting_most, gauges.kv_p95) == (2, None, None)
@@ -205,14 +271,27 @@ def crowd(growth: float, *, pace: float = 1.0) -> pl.DataFrame:
     late = np.arange(n) >= calm
     token = (4.0 + size) * np.where(late, pace, 1.0)
     start = np.cumsum(np.where(late, 1.0 / rate, 1.0 / 6.0))
-    return requests(n, start_s=start, queue_ms=1.0, prefill_ms=20.0, decode_ms=99.0 * token, output_tokens=100, input_tokens=100, tpot_ms=token)
+    return requests(
+        n,
+        start_s=start,
+        queue_ms=1.0,
+        prefill_ms=20.0,
+        decode_ms=99.0 * token,
+        output_tokens=100,
+        input_tokens=100,
+        tpot_ms=token,
+    )
 
 
 def test_more_requests_fill_batches_where_nobody_waits() -> None:
     """1.25 times the requests: 6 / (1 - 0.6 x 1.25) x 0.4 x 1.25 = 12 at a time, which take 16 ms a token instead of 10."""
     found = run(crowd(1.25), slo=Slo(e2e_ms=1_600.0))
     finding = the(found, "under_capacity")
-    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("decode", "under_capacity", ["under_capacity"])
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == (
+        "decode",
+        "under_capacity",
+        ["under_capacity"],
+    )
     assert finding.evidence["arrivals_ratio"] == pytest.approx(1.25, abs=0.03)
     assert finding.evidence["running_now"] > 1.5 * finding.evidence["running_before"]
     assert finding.fix is not None
@@ -225,10 +304,18 @@ def test_silent_when_each_batch_is_slower_than_it_was() -> None:
 
 
 @pytest.mark.parametrize("lasts", [True, False])
-def test_a_wait_of_a_part_of_the_service_time_is_an_overload_where_most_have_it_all_the_time(lasts: bool) -> None:
+def test_a_wait_of_a_part_of_the_service_time_is_an_overload_where_most_have_it_all_the_time(
+    lasts: bool,
+) -> None:
     """Answers take 400 ms in the engine and wait 160 to 240 ms before it, in all of the window or in its first third."""
     waits = 160.0 + np.random.default_rng(1).uniform(0.0, 80.0, 600)
-    rows = requests(600, start_s=np.arange(600.0), queue_ms=np.where(lasts | (np.arange(600) < 200), waits, 2.0), prefill_ms=100.0, decode_ms=300.0)
+    rows = requests(
+        600,
+        start_s=np.arange(600.0),
+        queue_ms=np.where(lasts | (np.arange(600) < 200), waits, 2.0),
+        prefill_ms=100.0,
+        decode_ms=300.0,
+    )
     load = growth(rows)
     assert not load.growing
     assert load.standing is lasts
@@ -237,7 +324,15 @@ def test_a_wait_of_a_part_of_the_service_time_is_an_overload_where_most_have_it_
 def test_what_the_former_engine_would_have_taken_for_as_many_requests() -> None:
     """A token takes 10 ms: 4 + 1 for each of 4 calls + 2 for what is read. With t ms a token, 1.25 times the requests are 4 x 1.25 x t / 10 calls:
     t = 4 + 2 x 1.25 + t / 2 = 13 ms, 3 of the 12 ms that a token now takes longer. 2.5 times the requests fill it: t = 4 + 5 + t."""
-    before = Line(base_ms=4.0, batch_ms=1.0, prefill_ms=0.001, running=4.0, prefill=2_000.0, token_ms=10.0, n=500)
+    before = Line(
+        base_ms=4.0,
+        batch_ms=1.0,
+        prefill_ms=0.001,
+        running=4.0,
+        prefill=2_000.0,
+        token_ms=10.0,
+        n=500,
+    )
     now = before._replace(running=12.0, token_ms=22.0)
     assert former_slowdown(before, now, 1.25) == pytest.approx(0.25)
     assert former_slowdown(before, now, 1.0) == 0.0
@@ -252,7 +347,13 @@ def test_the_first_of_equal_replicas_to_fill_is_not_at_fault(turns: list[int], n
     late, turn = np.arange(n) >= calm, np.resize(turns, n)
     tokens = np.random.default_rng(5).integers(80, 121, n)
     frame = requests(
-        n, start_s=np.cumsum(np.where(late, 0.5 / 1.5, 0.5)), queue_ms=np.where(late & (turn == 0), 4_000.0, 5.0), prefill_ms=100.0, decode_ms=tokens * 10.0,
-        output_tokens=tokens, input_tokens=500)
+        n,
+        start_s=np.cumsum(np.where(late, 0.5 / 1.5, 0.5)),
+        queue_ms=np.where(late & (turn == 0), 4_000.0, 5.0),
+        prefill_ms=100.0,
+        decode_ms=tokens * 10.0,
+        output_tokens=tokens,
+        input_tokens=500,
+    )
     found = run(frame, calls=[calls_of(frame, engine_instance=[f"gpu-{k}" for k in turn])], slo=E2E)
     assert (of(found, "under_capacity") is not None) is named

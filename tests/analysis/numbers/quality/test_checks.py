@@ -21,11 +21,18 @@ from tests.analysis.builders import T0_NS, at, frame_of, gauge, insert, requests
 
 
 def good(n: int = 100, **columns: Any) -> pl.DataFrame:
-    values = {"prefill_ms": 100.0, "decode_ms": 900.0, "ttft_prefill_ms": 100.0, "every_s": 2.0} | columns
+    values = {
+        "prefill_ms": 100.0,
+        "decode_ms": 900.0,
+        "ttft_prefill_ms": 100.0,
+        "every_s": 2.0,
+    } | columns
     return requests(n, **values)
 
 
-def checks(frame: RequestFrame, slo: Slo, con: duckdb.DuckDBPyConnection | None = None) -> list[Check]:
+def checks(
+    frame: RequestFrame, slo: Slo, con: duckdb.DuckDBPyConnection | None = None
+) -> list[Check]:
     con = con or store()
     return quality.checks(con, frame, slo, assess(con, frame))
 
@@ -48,9 +55,25 @@ def test_clean_data_passes_every_check() -> None:
         ("ttft_equals_duration", {"ttft_ms": 1000.0}, "fail"),
         ("impossible_times", {"ttft_ms": 900_000.0}, "fail"),  # milliseconds read as seconds
         ("impossible_times", {"ttft_ms": [900_000.0] * 3 + [100.0] * 97}, "warn"),
-        ("impossible_times", {"ttft_ms": 0.1, "ttft_prefill_ms": None, "decode_ms": 2_000.0}, "fail"),  # seconds read as milliseconds
-        ("missing_children", {"spans": [2] * 5 + [9] * 95, "other_ms": [3_000.0] * 5 + [0.0] * 95}, "warn"),
-        ("missing_children", {"spans": [2] * 5 + [9] * 95, "other_ms": [3_000.0] * 5 + [0.0] * 95, "llm_calls": [0] * 5 + [1] * 95}, "warn"),
+        (
+            "impossible_times",
+            {"ttft_ms": 0.1, "ttft_prefill_ms": None, "decode_ms": 2_000.0},
+            "fail",
+        ),  # seconds read as milliseconds
+        (
+            "missing_children",
+            {"spans": [2] * 5 + [9] * 95, "other_ms": [3_000.0] * 5 + [0.0] * 95},
+            "warn",
+        ),
+        (
+            "missing_children",
+            {
+                "spans": [2] * 5 + [9] * 95,
+                "other_ms": [3_000.0] * 5 + [0.0] * 95,
+                "llm_calls": [0] * 5 + [1] * 95,
+            },
+            "warn",
+        ),
         ("outliving_spans", {"clipped_spans": [1] * 8 + [0] * 92}, "warn"),
         ("unattributed_time", {"other_ms": 500.0}, "warn"),
         ("incomplete_traces", {"complete": [False] * 5 + [True] * 95}, "warn"),
@@ -76,10 +99,20 @@ def test_spoiled_data_is_graded(check: str, columns: dict[str, Any], grade: str)
         ("inferred_parents", {"inferred_ms": 50.0}),
         ("clock_skew", {"skewed_spans": [1] + [0] * 99}),
         ("impossible_times", {"ttft_ms": 100.0}),
-        ("missing_children", {"spans": [2] * 5 + [9] * 95}),  # a short request whose time is all accounted for
+        (
+            "missing_children",
+            {"spans": [2] * 5 + [9] * 95},
+        ),  # a short request whose time is all accounted for
         # Answered from a cache: quicker than half of what is usual.
-        ("missing_children", {"spans": [2] * 5 + [9] * 95, "decode_ms": [0.0] * 5 + [900.0] * 95, "other_ms": [300.0] * 5 + [0.0] * 95,
-                              "llm_calls": [0] * 5 + [1] * 95}),
+        (
+            "missing_children",
+            {
+                "spans": [2] * 5 + [9] * 95,
+                "decode_ms": [0.0] * 5 + [900.0] * 95,
+                "other_ms": [300.0] * 5 + [0.0] * 95,
+                "llm_calls": [0] * 5 + [1] * 95,
+            },
+        ),
         ("missing_children", {"spans": 2, "other_ms": 3_000.0}),  # as usual on its route
         ("outliving_spans", {"clipped_spans": [1] * 5 + [0] * 95}),
         ("sampling", {"sampling": "th:0", "sample_weight": 1.0}),
@@ -90,7 +123,9 @@ def test_twin_that_differs_in_one_fact_passes(check: str, columns: dict[str, Any
 
 
 def test_missing_ttft_matters_only_where_it_is_limited() -> None:
-    assert status(good(ttft_ms=None, ttft_prefill_ms=None), "ttft_missing", Slo(e2e_ms=1000)) == "ok"
+    assert (
+        status(good(ttft_ms=None, ttft_prefill_ms=None), "ttft_missing", Slo(e2e_ms=1000)) == "ok"
+    )
 
 
 def test_requests_still_waiting_at_the_end_are_told_with_their_number() -> None:
@@ -111,16 +146,26 @@ def test_empty_queue_at_the_end_passes() -> None:
     con = store()
     insert(con, good(every_s=1.0))
     gauge(con, "queue_depth", {40.0: 50.0, 99.0: 0.0})
-    assert {c.check: c.status for c in checks(load(con, Window()), DEFAULT)}["requests_waiting_at_end"] == "ok"
+    assert {c.check: c.status for c in checks(load(con, Window()), DEFAULT)}[
+        "requests_waiting_at_end"
+    ] == "ok"
 
 
 def test_queue_time_without_a_gauge_is_said() -> None:
-    assert status(good(queue_ms=np.where(np.arange(100) % 10 == 0, 5000.0, 0.0)), "requests_waiting_at_end") == "warn"
+    assert (
+        status(
+            good(queue_ms=np.where(np.arange(100) % 10 == 0, 5000.0, 0.0)),
+            "requests_waiting_at_end",
+        )
+        == "warn"
+    )
     assert status(good(queue_ms=1.0), "requests_waiting_at_end") is None
 
 
 def test_empty_window_has_no_check_that_passes() -> None:
-    assert [(c.check, c.status) for c in checks(load(store(), Window()), DEFAULT)] == [("too_few_samples", "fail")]
+    assert [(c.check, c.status) for c in checks(load(store(), Window()), DEFAULT)] == [
+        ("too_few_samples", "fail")
+    ]
 
 
 def loop(workers: int, n: int, seed: int, think_s: float = 0.0) -> pl.DataFrame:
@@ -143,7 +188,12 @@ def test_load_that_waits_for_answers_is_told(workers: int) -> None:
 def test_load_that_does_not_wait_passes(rate: float) -> None:
     rng = np.random.default_rng(5)
     latency = rng.lognormal(0.0, 0.5, 400)
-    rows = requests(400, start_s=np.cumsum(rng.exponential(1.0 / rate, 400)), prefill_ms=latency * 1000.0, ttft_prefill_ms=100.0)
+    rows = requests(
+        400,
+        start_s=np.cumsum(rng.exponential(1.0 / rate, 400)),
+        prefill_ms=latency * 1000.0,
+        ttft_prefill_ms=100.0,
+    )
     assert status(rows, "closed_loop_load") == "ok"
 
 
@@ -163,7 +213,14 @@ def test_spoiled_first_tokens_are_left_out_of_the_report_with_the_reason() -> No
     assert build(fine, Window(), DEFAULT).latency.ttft_ms.p50 == 100.0
 
 
-CALL: dict[str, Any] = {"ttft_client_ms": 300.0, "ttft_engine_ms": None, "tpot_ms": 10.0, "output_tokens": 11, "e2e_ms": 400.0, "attempts": 1}
+CALL: dict[str, Any] = {
+    "ttft_client_ms": 300.0,
+    "ttft_engine_ms": None,
+    "tpot_ms": 10.0,
+    "output_tokens": 11,
+    "e2e_ms": 400.0,
+    "attempts": 1,
+}
 
 
 def calls(con: duckdb.DuckDBPyConnection, n: int, **columns: Any) -> None:
@@ -172,7 +229,9 @@ def calls(con: duckdb.DuckDBPyConnection, n: int, **columns: Any) -> None:
     for name, value in (CALL | columns).items():
         values = value if isinstance(value, list) else [value] * n
         if name.endswith("_ms"):
-            data[f"{name.removesuffix('_ms')}_ns"] = pl.Series([None if v is None else round(v * 1e6) for v in values], dtype=pl.Int64)
+            data[f"{name.removesuffix('_ms')}_ns"] = pl.Series(
+                [None if v is None else round(v * 1e6) for v in values], dtype=pl.Int64
+            )
         else:
             data[name] = pl.Series(values)
     rows = pl.DataFrame(data).rename({"e2e_ns": "duration_ns"}).with_row_index("i")
@@ -180,7 +239,8 @@ def calls(con: duckdb.DuckDBPyConnection, n: int, **columns: Any) -> None:
     con.execute(
         f"""insert into llm_calls by name select 1::ubigint as trace_hi, i::ubigint as trace_lo, 1::ubigint as span_id, true as on_path,
             {T0_NS} + i::bigint * 1000000000 as start_ns, 'chat' as service, 'm' as model, 1::utinyint as ttft_source, {failed} as error, rows.* exclude (i)
-            from rows""")
+            from rows"""
+    )
     del rows
 
 
@@ -193,14 +253,30 @@ def call_status(check: str, n: int = 100, **columns: Any) -> str | None:
 @pytest.mark.parametrize(
     ("check", "columns", "grade"),
     [
-        ("early_role_chunk", {"ttft_client_ms": [13.0] * 5 + [300.0] * 95}, "warn"),  # the time is missing behind it: e2e stays 400 ms
+        (
+            "early_role_chunk",
+            {"ttft_client_ms": [13.0] * 5 + [300.0] * 95},
+            "warn",
+        ),  # the time is missing behind it: e2e stays 400 ms
         ("early_role_chunk", {"ttft_client_ms": 20.0, "ttft_engine_ms": 300.0}, "fail"),
         ("impossible_times", {"ttft_client_ms": 300_000.0}, "fail"),  # milliseconds sent as seconds
         ("impossible_times", {"ttft_client_ms": [300_000.0] * 3 + [300.0] * 97}, "warn"),
         ("hidden_retries", {"ttft_engine_ms": [50.0] * 3 + [280.0] * 97, "attempts": None}, "warn"),
-        ("hidden_retries", {"attempts": None, "error_type": ["RateLimitError"] * 2 + [None] * 98}, "warn"),
-        ("hidden_reasoning", {"reasoning_tokens": 50, "tpot_reason": ["hidden_reasoning"] * 5 + [None] * 95}, "warn"),
-        ("cached_token_convention", {"input_tokens": 100, "cached_tokens": [900] * 5 + [50] * 95}, "warn"),
+        (
+            "hidden_retries",
+            {"attempts": None, "error_type": ["RateLimitError"] * 2 + [None] * 98},
+            "warn",
+        ),
+        (
+            "hidden_reasoning",
+            {"reasoning_tokens": 50, "tpot_reason": ["hidden_reasoning"] * 5 + [None] * 95},
+            "warn",
+        ),
+        (
+            "cached_token_convention",
+            {"input_tokens": 100, "cached_tokens": [900] * 5 + [50] * 95},
+            "warn",
+        ),
     ],
 )
 def test_calls_that_mislead_are_graded(check: str, columns: dict[str, Any], grade: str) -> None:
@@ -210,9 +286,15 @@ def test_calls_that_mislead_are_graded(check: str, columns: dict[str, Any], grad
 @pytest.mark.parametrize(
     ("check", "columns"),
     [
-        ("early_role_chunk", {"ttft_client_ms": [13.0] * 5 + [300.0] * 95, "e2e_ms": [113.0] * 5 + [400.0] * 95}),  # a cache hit is fast to the end
+        (
+            "early_role_chunk",
+            {"ttft_client_ms": [13.0] * 5 + [300.0] * 95, "e2e_ms": [113.0] * 5 + [400.0] * 95},
+        ),  # a cache hit is fast to the end
         ("early_role_chunk", {"ttft_client_ms": 310.0, "ttft_engine_ms": 300.0}),
-        ("hidden_retries", {"ttft_engine_ms": [50.0] * 3 + [280.0] * 97, "attempts": [2] * 3 + [1] * 97}),
+        (
+            "hidden_retries",
+            {"ttft_engine_ms": [50.0] * 3 + [280.0] * 97, "attempts": [2] * 3 + [1] * 97},
+        ),
         ("hidden_retries", {"attempts": 1, "error_type": ["RateLimitError"] * 2 + [None] * 98}),
         ("hidden_reasoning", {"reasoning_tokens": 50}),
         ("cached_token_convention", {"input_tokens": 1000, "cached_tokens": [900] * 5 + [50] * 95}),
@@ -235,34 +317,60 @@ def test_a_first_token_in_another_unit_is_called_that_and_no_buffered_answer() -
     assert call_status("impossible_times") is None
 
 
-def histogram(con: duckdb.DuckDBPyConnection, indicator: str, bounds: list[float], samples: dict[float, list[float]], total: float | None = None,
-              since_s: float | None = None) -> None:
+def histogram(
+    con: duckdb.DuckDBPyConnection,
+    indicator: str,
+    bounds: list[float],
+    samples: dict[float, list[float]],
+    total: float | None = None,
+    since_s: float | None = None,
+) -> None:
     """Insert cumulative histogram samples {seconds after T0: counts}, which say that they count since `since_s` if that is given."""
     for second, counts in samples.items():
         con.execute(
             """insert into points by name select 1 as batch, 1::ubigint as source_id, $time as time_ns, $start as start_ns, $name as name, 's' as unit,
                3::utinyint as kind, 2::utinyint as temporality, true as monotonic, hash($name) as series, 'gpu-0' as instance, $indicator as indicator,
                $bounds::double[] as bounds, $counts::double[] as counts, $sum::double as sum, $count::double as count, map {} as attributes""",
-            {"time": T0_NS + int(second * 1e9), "start": 0 if since_s is None else T0_NS + int(since_s * 1e9),
-             "name": f"vllm:{indicator}", "indicator": indicator, "bounds": bounds, "counts": counts,
-             "sum": None if total is None else total * second, "count": sum(counts)})
+            {
+                "time": T0_NS + int(second * 1e9),
+                "start": 0 if since_s is None else T0_NS + int(since_s * 1e9),
+                "name": f"vllm:{indicator}",
+                "indicator": indicator,
+                "bounds": bounds,
+                "counts": counts,
+                "sum": None if total is None else total * second,
+                "count": sum(counts),
+            },
+        )
 
 
 def metric_status(check: str, con: duckdb.DuckDBPyConnection, slo: Slo) -> str | None:
-    return {found.check: found.status for found in metric_checks(con, load(con, Window(at(0), at(100))), slo)}.get(check)
+    return {
+        found.check: found.status
+        for found in metric_checks(con, load(con, Window(at(0), at(100))), slo)
+    }.get(check)
 
 
 @pytest.mark.parametrize(
     ("counts", "limit_ms", "grade"),
-    [([0, 90, 0, 10], 1_000.0, "fail"), ([0, 90, 10, 0], 2_000.0, "warn"), ([0, 90, 10, 0], 1_000.0, "ok"), ([90, 10, 0, 0], 1_000.0, "ok")],
+    [
+        ([0, 90, 0, 10], 1_000.0, "fail"),
+        ([0, 90, 10, 0], 2_000.0, "warn"),
+        ([0, 90, 10, 0], 1_000.0, "ok"),
+        ([90, 10, 0, 0], 1_000.0, "ok"),
+    ],
 )
-def test_bucket_edges_that_cannot_answer_are_told(counts: list[float], limit_ms: float, grade: str) -> None:
+def test_bucket_edges_that_cannot_answer_are_told(
+    counts: list[float], limit_ms: float, grade: str
+) -> None:
     con = store()
     histogram(con, "ttft", [0.5, 1.0, 5.0], {0.0: [0, 0, 0, 0], 100.0: counts})
     assert metric_status("ttft_histogram_edges", con, Slo(ttft_ms=limit_ms)) == grade
 
 
-@pytest.mark.parametrize(("bounds", "expected"), [([0.0, 5.0, 10.0, 25.0], "fail"), ([0.0, 0.5, 1.0, 5.0], None)])
+@pytest.mark.parametrize(
+    ("bounds", "expected"), [([0.0, 5.0, 10.0, 25.0], "fail"), ([0.0, 0.5, 1.0, 5.0], None)]
+)
 def test_buckets_of_another_unit_are_told(bounds: list[float], expected: str | None) -> None:
     con = store()
     histogram(con, "ttft", bounds, {0.0: [0] * 5, 100.0: [0, 100, 0, 0, 0]}, total=0.3)

@@ -33,45 +33,78 @@ def only(found: Checkup) -> Service:
     return service
 
 
-@pytest.mark.parametrize(("name", "dialect", "calls", "never"), [
-    ("semconv-openai-v2", "genai", 7, {"ttft", "cached_tokens", "session", "user"}),
-    ("semconv-genai-openai", "genai", 7, {"session", "user"}),
-    ("langfuse", "langfuse", 3, {"response_id", "error_type", "route", "version"}),
-    ("vercel-ai-sdk", "vercel", 7, {"instance", "version"}),
-    ("litellm-sdk", "litellm", 4, {"ttft", "session", "route", "version"}),
-    ("vllm-spans", "vllm", 1499, {"version"})])
-def test_a_recording_lacks_what_its_sender_leaves_out(name: str, dialect: str, calls: int, never: set[str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "dialect", "calls", "never"),
+    [
+        ("semconv-openai-v2", "genai", 7, {"ttft", "cached_tokens", "session", "user"}),
+        ("semconv-genai-openai", "genai", 7, {"session", "user"}),
+        ("langfuse", "langfuse", 3, {"response_id", "error_type", "route", "version"}),
+        ("vercel-ai-sdk", "vercel", 7, {"instance", "version"}),
+        ("litellm-sdk", "litellm", 4, {"ttft", "session", "route", "version"}),
+        ("vllm-spans", "vllm", 1499, {"version"}),
+    ],
+)
+def test_a_recording_lacks_what_its_sender_leaves_out(
+    name: str, dialect: str, calls: int, never: set[str]
+) -> None:
     service = only(checkup(name))
     assert dialect in service.dialects
     assert service.model_calls == calls
     assert {m.field for m in service.never_seen} >= never - {"tenant"}
-    assert not {m.field for m in service.never_seen} & {f for f, share in service.seen.items() if share > 0}
+    assert not {m.field for m in service.never_seen} & {
+        f for f, share in service.seen.items() if share > 0
+    }
 
 
 def test_what_a_sender_can_switch_on_is_said_in_its_own_words() -> None:
     told = {m.field: m.switch_on for m in only(checkup("semconv-openai-v2")).never_seen}
     assert "genai-openai" in told["ttft"]
-    assert "v1 callback" in {m.field: m.switch_on for m in only(checkup("litellm-sdk")).never_seen}["ttft"]
+    assert (
+        "v1 callback"
+        in {m.field: m.switch_on for m in only(checkup("litellm-sdk")).never_seen}["ttft"]
+    )
 
 
-@pytest.mark.parametrize(("name", "field", "remedy"), [
-    ("celery", "ttft", "no call of this service was seen to stream"), ("openllmetry-anthropic", "ttft", "-genai-anthropic"),
-    ("openinference-anthropic", "ttft", "its SDK's own spans"), ("litellm-v1", "ttft", "LITELLM_OTEL_V2"), ("langsmith", "ttft", "nothing at LangSmith"),
-    ("langfuse-js", "response_id", "nothing at Langfuse"), ("openllmetry-llama-index", "session", "set_association_properties"),
-    ("genai-anthropic", "session", "gen_ai.conversation.id")])
-def test_what_is_to_be_switched_on_is_true_of_the_package(name: str, field: str, remedy: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "field", "remedy"),
+    [
+        ("celery", "ttft", "no call of this service was seen to stream"),
+        ("openllmetry-anthropic", "ttft", "-genai-anthropic"),
+        ("openinference-anthropic", "ttft", "its SDK's own spans"),
+        ("litellm-v1", "ttft", "LITELLM_OTEL_V2"),
+        ("langsmith", "ttft", "nothing at LangSmith"),
+        ("langfuse-js", "response_id", "nothing at Langfuse"),
+        ("openllmetry-llama-index", "session", "set_association_properties"),
+        ("genai-anthropic", "session", "gen_ai.conversation.id"),
+    ],
+)
+def test_what_is_to_be_switched_on_is_true_of_the_package(
+    name: str, field: str, remedy: str
+) -> None:
     found = sorted(SENDERS.glob(f"{name}/*.traces.pb.zst")) or [SENDERS / f"{name}.traces.zst"]
     with pipeline() as one:
-        send(one, [zstandard.ZstdDecompressor().decompress(path.read_bytes(), max_output_size=1 << 24) for path in found])
+        send(
+            one,
+            [
+                zstandard.ZstdDecompressor().decompress(path.read_bytes(), max_output_size=1 << 24)
+                for path in found
+            ],
+        )
         with one.store.reading() as con:
             services = examine(con, Window()).services
-    assert {remedy in m.switch_on for s in services for m in s.never_seen if m.field == field} == {True}
+    assert {remedy in m.switch_on for s in services for m in s.never_seen if m.field == field} == {
+        True
+    }
     assert not any("spans of no stage" in line for s in services for line in said(s)[1])
 
 
 def test_spans_that_nobody_knows_are_counted_and_the_remedy_is_named() -> None:
     root = Made(1, "GET /", 0, 100, kind=2, attributes={"http.route": "/chat"})
-    made = [root, chat(2, 10, 90, out=None), Made(3, "step", 20, 30, 2, kind=CLIENT, attributes={"acme.x": 1}, service="other")]
+    made = [
+        root,
+        chat(2, 10, 90, out=None),
+        Made(3, "step", 20, 30, 2, kind=CLIENT, attributes={"acme.x": 1}, service="other"),
+    ]
     with pipeline() as one:
         send(one, [body(*made)])
         with one.store.reading() as con:
@@ -88,9 +121,17 @@ def test_spans_that_nobody_knows_are_counted_and_the_remedy_is_named() -> None:
     assert "stream_options" in text
 
 
-@pytest.mark.parametrize(("key", "value"), [
-    ("gen_ai.operation.name", "invoke_agent"), ("openinference.span.kind", "AGENT"), ("traceloop.span.kind", "workflow")])  # CrewAI, LlamaIndex
-def test_agents_without_model_calls_want_an_instrumentation_of_the_client(key: str, value: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("gen_ai.operation.name", "invoke_agent"),
+        ("openinference.span.kind", "AGENT"),
+        ("traceloop.span.kind", "workflow"),
+    ],
+)  # CrewAI, LlamaIndex
+def test_agents_without_model_calls_want_an_instrumentation_of_the_client(
+    key: str, value: str
+) -> None:
     with pipeline() as one:
         send(one, [body(Made(1, "helper", 0, 100, attributes={key: value}))])
         with one.store.reading() as con:

@@ -78,11 +78,16 @@ class Recording:
 def graded(recording: Recording, folder: Path) -> dict[str, str]:
     """The status of every check in the report after the recording was taken in."""
     settings = load(None, environment={}, flags={"collector.db": str(folder / "a.db")})
-    import_files([recording.write(folder / "otlp")], settings, url=None, progress=lambda at, total: None)
+    import_files(
+        [recording.write(folder / "otlp")], settings, url=None, progress=lambda at, total: None
+    )
     store = open_store(folder / "a.db", create=False)
     try:
         with store.reading() as con:
-            return {check.check: check.status for check in build(con, Window(), SLO, with_findings=False).data_quality}
+            return {
+                check.check: check.status
+                for check in build(con, Window(), SLO, with_findings=False).data_quality
+            }
     finally:
         store.close()
 
@@ -93,7 +98,9 @@ def value(span: Span, key: str) -> Any:
 
 def some(recording: Recording, share: int = 10) -> Callable[[Span], bool]:
     """Every tenth trace, by the order of its requests."""
-    chosen = {span.trace_id for number, span in enumerate(recording.spans("POST")) if number % share == 0}
+    chosen = {
+        span.trace_id for number, span in enumerate(recording.spans("POST")) if number % share == 0
+    }
     return lambda span: span.trace_id in chosen
 
 
@@ -173,7 +180,10 @@ def clocks_differ(recording: Recording) -> None:
 
 
 def only_the_slow_are_kept(recording: Recording) -> None:
-    taken = sorted(recording.spans("POST"), key=lambda span: span.end_time_unix_nano - span.start_time_unix_nano)
+    taken = sorted(
+        recording.spans("POST"),
+        key=lambda span: span.end_time_unix_nano - span.start_time_unix_nano,
+    )
     kept = {span.trace_id for span in taken[-100:]}
     recording.drop(lambda span: span.trace_id not in kept)
 
@@ -192,7 +202,10 @@ def children_are_lost(recording: Recording) -> None:
 
 def requests_end_with_their_first_token(recording: Recording) -> None:
     """Server spans that close when the response begins, while the answer still streams."""
-    began = {span.trace_id: span.start_time_unix_nano + int(1e9 * value(span, TTFC).double_value) for span in recording.spans("chat")}
+    began = {
+        span.trace_id: span.start_time_unix_nano + int(1e9 * value(span, TTFC).double_value)
+        for span in recording.spans("chat")
+    }
     recording.drop(lambda span: span.name.startswith("citations"))
     for span in recording.spans("POST"):
         span.end_time_unix_nano = began[span.trace_id]
@@ -306,8 +319,13 @@ HARMLESS: dict[str, Callable[[Recording], None]] = {
 }
 
 
-@pytest.mark.parametrize(("check", "grade", "change"), [(check, *made) for check, changes in CHANGES.items() for made in changes])
-def test_a_recording_trips_the_check(check: str, grade: str, change: Callable[[Recording], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("check", "grade", "change"),
+    [(check, *made) for check, changes in CHANGES.items() for made in changes],
+)
+def test_a_recording_trips_the_check(
+    check: str, grade: str, change: Callable[[Recording], None], tmp_path: Path
+) -> None:
     recording = Recording()
     change(recording)
     assert graded(recording, tmp_path)[check] == grade
@@ -320,7 +338,11 @@ def test_its_twin_does_not(name: str, tmp_path: Path) -> None:
     found = graded(recording, tmp_path)
     assert set(found.values()) == {"ok"}
     # Those not listed apply to nothing here: no reasoning, no buckets of another unit, and no check of what is not there.
-    assert set(CHANGES) - set(found) <= {"hidden_reasoning", "histogram_unit_clash", "cached_token_convention"}
+    assert set(CHANGES) - set(found) <= {
+        "hidden_reasoning",
+        "histogram_unit_clash",
+        "cached_token_convention",
+    }
 
 
 def test_a_server_that_is_read_once_says_so(tmp_path: Path) -> None:
@@ -328,14 +350,26 @@ def test_a_server_that_is_read_once_says_so(tmp_path: Path) -> None:
     once, whole = Recording(), Recording()
     for recording in (once, whole):
         recording.traces.clear()
-        for metric in (metric for body in recording.metrics for metric in metrics_of(body) if metric.WhichOneof("data") == "histogram"):
+        for metric in (
+            metric
+            for body in recording.metrics
+            for metric in metrics_of(body)
+            if metric.WhichOneof("data") == "histogram"
+        ):
             for point in metric.histogram.data_points:
                 point.start_time_unix_nano = 0
     first = min(point.time_unix_nano for point in points(once, "vllm:e2e_request_latency_seconds"))
     for body in once.metrics:
         for resource in body.resource_metrics:
             for scope in resource.scope_metrics:
-                kept = [metric for metric in scope.metrics if getattr(metric, metric.WhichOneof("data") or "gauge").data_points[0].time_unix_nano == first]
+                kept = [
+                    metric
+                    for metric in scope.metrics
+                    if getattr(metric, metric.WhichOneof("data") or "gauge")
+                    .data_points[0]
+                    .time_unix_nano
+                    == first
+                ]
                 del scope.metrics[:]
                 scope.metrics.extend(kept)
     found = {}

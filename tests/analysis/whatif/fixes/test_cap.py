@@ -9,11 +9,21 @@ from overrun.analysis.words.finding import Predicted
 
 
 def run(times: StageTimes, tokens: list[float], most: int, **options: float) -> Predicted:
-    return cap(times, np.array(tokens), most, metric="e2e", percentile=50.0, rng=np.random.default_rng(0), **options)
+    return cap(
+        times,
+        np.array(tokens),
+        most,
+        metric="e2e",
+        percentile=50.0,
+        rng=np.random.default_rng(0),
+        **options,
+    )
 
 
 def decode(ms: list[float]) -> StageTimes:
-    return StageTimes("e2e", np.array(ms) + 100.0, {"prefill": np.full(len(ms), 100.0), "decode": np.array(ms)})
+    return StageTimes(
+        "e2e", np.array(ms) + 100.0, {"prefill": np.full(len(ms), 100.0), "decode": np.array(ms)}
+    )
 
 
 def test_decode_shrinks_to_the_cap_at_its_own_time_per_token() -> None:

@@ -20,7 +20,8 @@ def rng() -> np.random.Generator:
 
 
 @given(
-    hnp.arrays(np.float64, st.tuples(st.just(2), st.integers(1, 100)), elements=st.floats(0, 1e5)), st.floats(0, 1e5)
+    hnp.arrays(np.float64, st.tuples(st.just(2), st.integers(1, 100)), elements=st.floats(0, 1e5)),
+    st.floats(0, 1e5),
 )
 def test_after_is_the_quantile_of_clipped_sums(ms: np.ndarray, limit_ms: float) -> None:
     times = StageTimes("e2e", ms[0] + ms[1], {"queue": ms[0], "decode": ms[1]})
@@ -48,19 +49,30 @@ def test_interval_is_that_of_a_plain_bootstrap() -> None:
 
 
 def test_interval_of_one_request_is_the_request() -> None:
-    result = effect(np.array([7.0]), np.array([5.0]), metric="e2e", percentile=95.0, cost={}, rng=rng())
-    assert (result.before, result.after, result.interval, result.touched_ratio) == (7.0, 5.0, (5.0, 5.0), 1.0)
+    result = effect(
+        np.array([7.0]), np.array([5.0]), metric="e2e", percentile=95.0, cost={}, rng=rng()
+    )
+    assert (result.before, result.after, result.interval, result.touched_ratio) == (
+        7.0,
+        5.0,
+        (5.0, 5.0),
+        1.0,
+    )
 
 
 def test_without_a_limit_each_request_is_held_to_the_budget_of_its_own_route() -> None:
     spent = np.random.default_rng(3).lognormal(5.5, 0.8, 300)
     routes = ["/chat", "/report", "/free"] * 100
     both = calls(300, e2e_ms=1000.0 + spent, ttft_ms=300.0, route=routes)
-    facts = facts_of(both, requests=requests_of(both, retrieval_ms=spent, decode_ms=1000.0), percentile=95.0)
+    facts = facts_of(
+        both, requests=requests_of(both, retrieval_ms=spent, decode_ms=1000.0), percentile=95.0
+    )
     facts.budgets = {"/chat": {"retrieval": 100.0}, "/report": {"retrieval": 600.0}}
     answer = clip_fix.predict(facts, stage="retrieval")
     # The published split of a limit of 2,500 ms gives retrieval 300 ms where no table does.
-    held = np.minimum(spent, [{"/chat": 100.0, "/report": 600.0}.get(route, 300.0) for route in routes])
+    held = np.minimum(
+        spent, [{"/chat": 100.0, "/report": 600.0}.get(route, 300.0) for route in routes]
+    )
     assert answer.predicted is not None
     assert answer.predicted.after == pytest.approx(float(np.percentile(1000.0 + held, 95.0)))
     assert answer.title == "Hold retrieval to 100 ms to 600 ms, each request to its own"
@@ -69,11 +81,21 @@ def test_without_a_limit_each_request_is_held_to_the_budget_of_its_own_route() -
 
 def test_a_stage_without_a_budget_needs_a_limit() -> None:
     facts = facts_of(calls(100, e2e_ms=1000.0, ttft_ms=300.0), metric="tpot", slo=Slo(tpot_ms=50.0))
-    with pytest.raises(WhatIfError, match="retrieval has no budget where TPOT is judged: give limit_ms"):
+    with pytest.raises(
+        WhatIfError, match="retrieval has no budget where TPOT is judged: give limit_ms"
+    ):
         clip_fix.predict(facts, stage="retrieval")
 
 
 def test_each_request_is_over_its_own_limit() -> None:
     before, after = np.array([100.0, 200.0, 300.0, 400.0]), np.array([100.0, 150.0, 150.0, 150.0])
-    result = effect(before, after, metric="e2e", percentile=50.0, cost={}, rng=rng(), limits_ms=np.array([120.0, 120.0, 250.0, np.inf]))
+    result = effect(
+        before,
+        after,
+        metric="e2e",
+        percentile=50.0,
+        cost={},
+        rng=rng(),
+        limits_ms=np.array([120.0, 120.0, 250.0, np.inf]),
+    )
     assert (result.over_before_ratio, result.over_after_ratio) == (0.5, 0.25)
