@@ -21,6 +21,7 @@ from overrun.analysis.diagnosis.sampled_causes import Background as Seeking
 from overrun.analysis.front import api_views, api_whatif, export, predictor_watch
 from overrun.analysis.front import report as reports
 from overrun.analysis.front.answer_cache import Kept
+from overrun.analysis.front.api_table import ENDPOINTS, EXPORT_PARAMETERS, openapi
 from overrun.analysis.front.http_answers import (
     DEFAULT_SINCE,
     JSON,
@@ -31,7 +32,7 @@ from overrun.analysis.front.http_answers import (
 )
 from overrun.analysis.front.predictor_watch import Lengths
 from overrun.analysis.front.prometheus_metrics import Background, Snapshot
-from overrun.analysis.front.questions import PARAMETERS, Question
+from overrun.analysis.front.questions import Question
 from overrun.analysis.numbers.burn_rate import burn
 from overrun.analysis.numbers.quality import doctor
 from overrun.analysis.numbers.request_trace import load_trace
@@ -99,8 +100,8 @@ def routes(
             return encode(load_trace(con, parameters["trace_id"]))
 
     private = [
-        Route("/api/v1/report", asked(report, PARAMETERS)),
-        Route("/api/v1/doctor", asked(checkup, ("since", "from", "to", "service"))),
+        Route("/api/v1/report", asked(report, ENDPOINTS["report"].parameters)),
+        Route("/api/v1/doctor", asked(checkup, ENDPOINTS["doctor"].parameters)),
         Route("/api/v1/traces/{trace_id}", asked(one_trace, ())),
         *api_views.routes(pipeline, settings),
         *api_whatif.routes(pipeline, settings, worker),
@@ -112,6 +113,7 @@ def routes(
     ]
     return [
         *(Route(r.path, _with_token(r.endpoint, token)) for r in private),
+        Route("/openapi.json", _described),
         *health_routes(pipeline),
     ]
 
@@ -143,7 +145,7 @@ def _export(pipeline: Pipeline, settings: Settings) -> Handler:
         return path
 
     async def endpoint(request: Request) -> Response:
-        known = ("since", "from", "to", "format")
+        known = EXPORT_PARAMETERS
         unknown = [name for name in request.query_params if name not in known]
         form = request.query_params.get("format", "parquet")
         if unknown:
@@ -162,6 +164,11 @@ def _export(pipeline: Pipeline, settings: Settings) -> Handler:
         )
 
     return endpoint
+
+
+async def _described(request: Request) -> Response:
+    """What can be asked, as OpenAPI; it holds no data, so it needs no token."""
+    return Response(await asyncio.to_thread(openapi), media_type=JSON)
 
 
 async def _healthz(request: Request) -> Response:

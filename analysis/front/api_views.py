@@ -17,9 +17,10 @@ from overrun.analysis.evidence.engine_overview import engine_view
 from overrun.analysis.evidence.engine_timeline import engine_course
 from overrun.analysis.front import report as reports
 from overrun.analysis.front.answer_cache import Kept
+from overrun.analysis.front.api_table import ENDPOINTS, PREFIX
 from overrun.analysis.front.budget_answer import budget_view
 from overrun.analysis.front.http_answers import DEFAULT_SINCE, asked
-from overrun.analysis.front.questions import PARAMETERS, Question
+from overrun.analysis.front.questions import Question
 from overrun.analysis.front.stage_waterfall import Stages, stages_of
 from overrun.analysis.numbers.burn_rate import burn
 from overrun.analysis.numbers.cohorts import Cohorts, cohorts, parse_box
@@ -74,88 +75,30 @@ def routes(pipeline: Pipeline, settings: Settings) -> list[Route]:
 
         return encoded
 
+    answers: dict[str, tuple[Answer, bool]] = {
+        "series": (lambda con, q, p: series(con, q.window, q.slo, _metric(p)), True),
+        "heatmap": (lambda con, q, p: heatmap(con, q.window, q.slo, _metric(p)), True),
+        "engine": (lambda con, q, p: engine_course(con, q.window, q.slo, _metric(p)), True),
+        "stages": (_stages, True),
+        "requests": (_requests, True),
+        "cohorts": (_cohorts, True),
+        "compare": (_compare, False),
+        "burn": (lambda con, q, p: burn(con, q.window, q.slo, datetime.now(UTC)), False),
+        "quality": (lambda con, q, p: quality(con, q.window, q.slo), True),
+        "budget": (lambda con, q, p: budget_view(con, q.window, q.slo, q.budgets), True),
+        "indicators": (lambda con, q, p: engine_view(con, q.window, q.slo), True),
+        "goodput": (lambda con, q, p: goodput_by(con, q.window, q.slo), True),
+        "history": (lambda con, q, p: history(con, q.window, _metric(p)), True),
+        "holdings": (lambda con, q, p: holdings(con, q.window), True),
+    }
     return [
-        Route(
-            "/api/v1/series",
-            asked(
-                over(
-                    lambda con, q, p: series(
-                        con, q.window, q.slo, p.get("metric") or DEFAULT_METRIC
-                    )
-                ),
-                (*PARAMETERS, "metric"),
-            ),
-        ),
-        Route(
-            "/api/v1/heatmap",
-            asked(
-                over(
-                    lambda con, q, p: heatmap(
-                        con, q.window, q.slo, p.get("metric") or DEFAULT_METRIC
-                    )
-                ),
-                (*PARAMETERS, "metric"),
-            ),
-        ),
-        Route(
-            "/api/v1/engine",
-            asked(
-                over(
-                    lambda con, q, p: engine_course(
-                        con, q.window, q.slo, p.get("metric") or DEFAULT_METRIC
-                    )
-                ),
-                (*PARAMETERS, "metric"),
-            ),
-        ),
-        Route("/api/v1/stages", asked(over(_stages), (*PARAMETERS, "metric"))),
-        Route(
-            "/api/v1/requests",
-            asked(over(_requests), (*PARAMETERS, "sort", "limit", "metric", "min_ms", "max_ms")),
-        ),
-        Route(
-            "/api/v1/cohorts",
-            asked(
-                over(_cohorts), (*PARAMETERS, "metric", "min_ms", "max_ms", "box_from", "box_to")
-            ),
-        ),
-        Route(
-            "/api/v1/compare", asked(over(_compare, keep=False), (*PARAMETERS, "before", "after"))
-        ),
-        Route(
-            "/api/v1/burn",
-            asked(
-                over(lambda con, q, p: burn(con, q.window, q.slo, datetime.now(UTC)), keep=False),
-                PARAMETERS,
-            ),
-        ),
-        Route(
-            "/api/v1/quality",
-            asked(over(lambda con, q, p: quality(con, q.window, q.slo)), PARAMETERS),
-        ),
-        Route(
-            "/api/v1/budget",
-            asked(over(lambda con, q, p: budget_view(con, q.window, q.slo, q.budgets)), PARAMETERS),
-        ),
-        Route(
-            "/api/v1/indicators",
-            asked(over(lambda con, q, p: engine_view(con, q.window, q.slo)), PARAMETERS),
-        ),
-        Route(
-            "/api/v1/goodput",
-            asked(over(lambda con, q, p: goodput_by(con, q.window, q.slo)), PARAMETERS),
-        ),
-        Route(
-            "/api/v1/history",
-            asked(
-                over(lambda con, q, p: history(con, q.window, p.get("metric") or DEFAULT_METRIC)),
-                (*PARAMETERS, "metric"),
-            ),
-        ),
-        Route(
-            "/api/v1/holdings", asked(over(lambda con, q, p: holdings(con, q.window)), PARAMETERS)
-        ),
+        Route(f"{PREFIX}/{name}", asked(over(answer, keep=keep), ENDPOINTS[name].parameters))
+        for name, (answer, keep) in answers.items()
     ]
+
+
+def _metric(parameters: Mapping[str, str]) -> str:
+    return parameters.get("metric") or DEFAULT_METRIC
 
 
 def _stages(
