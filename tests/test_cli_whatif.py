@@ -98,7 +98,7 @@ def test_the_text_says_why_there_is_no_headline(db: Path) -> None:
     assert "No answer: P95 needs at least 59" in done.stdout
 
 
-def test_filters_that_leave_nothing_are_said_to(db: Path) -> None:
+def test_a_filter_that_names_nothing_is_refused(db: Path) -> None:
     for fix in (
         ("cap", "--max-tokens", "10"),
         ("routing", "--policy", "least_load"),
@@ -106,11 +106,8 @@ def test_filters_that_leave_nothing_are_said_to(db: Path) -> None:
         ("streaming",),
     ):
         done = here("whatif", *fix, "--db", db, "--service", "nobody")
-        assert done.exit_code == 0
-        assert (
-            "No answer: no successful request of this service, model, route, tenant and workload is in the window: look for another spelling"
-            in done.stdout
-        )
+        assert done.exit_code == 2
+        assert "--service 'nobody' names nothing that is stored" in done.stderr
 
 
 @pytest.mark.parametrize(
