@@ -95,7 +95,7 @@ def legend(theme: Theme, **more: Any) -> Spec:
     return placed | more
 
 
-def line(
+def line(  # noqa: PLR0913
     x0: float | None,
     x1: float | None,
     y0: float,
@@ -139,7 +139,7 @@ def limit_line(
     }
 
 
-def note(
+def note(  # noqa: PLR0913
     x: float,
     y: float,
     words: str,

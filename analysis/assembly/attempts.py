@@ -51,7 +51,7 @@ class Attempts:
     cause: IntArray
 
 
-def follow(
+def follow(  # noqa: PLR0913
     operation: pa.Array,
     asked: IntArray,
     role: IntArray,
@@ -106,7 +106,7 @@ def _outermost(calls: IntArray, role: IntArray, parent: IntArray) -> IntArray:
     return out
 
 
-def _follow(
+def _follow(  # noqa: PLR0913
     operation: pa.Array,
     asked: IntArray,
     role: IntArray,
@@ -162,7 +162,7 @@ def _follow(
     return later, single
 
 
-def _without_id(
+def _without_id(  # noqa: PLR0913
     later: IntArray,
     single: BoolArray,
     code: IntArray,

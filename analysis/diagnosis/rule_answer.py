@@ -74,7 +74,7 @@ def made_slow(case: Case, added_ms: FloatArray) -> float:
     return float(hits.mean()) if int(hits.sum()) >= MIN_BREACHING else 0.0
 
 
-def named(
+def named(  # noqa: PLR0913
     case: Case,
     rule: str,
     stage: str,
@@ -137,7 +137,7 @@ def named(
     )
 
 
-def bound_fix(
+def bound_fix(  # noqa: PLR0913
     case: Case,
     id_: str,
     title: str,

@@ -299,7 +299,7 @@ def check(
             )
 
 
-def whatif(
+def whatif(  # noqa: PLR0913
     fix: str,
     texts: Mapping[str, str | None],
     parameters: Mapping[str, str | None],

@@ -134,7 +134,7 @@ class Report(msgspec.Struct, kw_only=True):
     reasons: dict[str, str] = {}
 
 
-def build(
+def build(  # noqa: PLR0913
     con: duckdb.DuckDBPyConnection,
     window: Window,
     slo: Slo,
@@ -238,7 +238,7 @@ def seeking(report: Report) -> bool:
     return report.reasons.get("findings_age_s") == FINDING_CAUSES
 
 
-def _of_requests(
+def _of_requests(  # noqa: PLR0913
     con: duckdb.DuckDBPyConnection,
     whole: RequestFrame,
     sampled: Sampling,

@@ -179,7 +179,7 @@ def judged_metric(judged: Judged, rows: pl.DataFrame, slo: Slo) -> str | None:
     return max(scores, key=lambda metric: scores[metric]) if scores else None
 
 
-def breach_of(
+def breach_of(  # noqa: PLR0913
     frame: RequestFrame,
     slo: Slo,
     judged: Judged,
@@ -276,7 +276,7 @@ def during(starts: IntArray, onset: datetime | None, until: datetime | None) -> 
     return since if until is None else since & (starts < to_us(until))
 
 
-def tails(
+def tails(  # noqa: PLR0913
     values: FloatArray,
     times: StageTimes,
     limits_ms: FloatArray | float,

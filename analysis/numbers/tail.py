@@ -130,7 +130,7 @@ def attribute(
     )
 
 
-def attribute_slow(
+def attribute_slow(  # noqa: PLR0913
     values: FloatArray,
     times: StageTimes,
     slow: IndexArray,

@@ -202,7 +202,7 @@ class RequestFrame:
         )
 
 
-def make_window(
+def make_window(  # noqa: PLR0913
     *,
     now: datetime,
     since: str | None = None,

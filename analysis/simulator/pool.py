@@ -637,7 +637,7 @@ def _of_model(facts: Recording, model: str | None) -> pl.DataFrame:
     )
 
 
-def _kv_tokens(
+def _kv_tokens(  # noqa: PLR0913
     facts: Recording,
     model: str | None,
     start: FloatArray,
@@ -671,7 +671,7 @@ def _kv_tokens(
     return int(np.median(np.array(tokens) / used[keep] / max(1, replicas)))
 
 
-def _shared_tokens(
+def _shared_tokens(  # noqa: PLR0913
     facts: Recording,
     model: str | None,
     kv_tokens: int | None,

@@ -94,7 +94,7 @@ class Change:
     cost: Mapping[str, float] = field(default_factory=dict)
 
 
-def predict_simulated(
+def predict_simulated(  # noqa: PLR0913
     facts: Facts,
     fix: Fix,
     change: Callable[[Engine], Change],
@@ -395,7 +395,7 @@ def _quantile(times: Times, metric: str, q: float) -> float:
     return max(1e-3, sorted_quantile(np.sort(values[~np.isnan(values)]), q))
 
 
-def _effect(
+def _effect(  # noqa: PLR0913
     engines: list[Engine],
     told: Times,
     before: Times,

@@ -154,7 +154,7 @@ def refuse(facts: Facts, fix: Fix, method: Method, why: str) -> Prediction:
     )
 
 
-def predict_times(
+def predict_times(  # noqa: PLR0913
     facts: Facts,
     fix: Fix,
     after: Times,

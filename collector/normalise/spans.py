@@ -421,7 +421,7 @@ class Columns:
 _UNSAID = 10_000  # a rank behind every rule's
 
 
-def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
+def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:  # noqa: C901
     """Role and stage codes per span (collector/normalise/stages.py says by which rules)."""
     n = len(raw)
     best = np.full(n, _UNSAID, dtype=np.int64)

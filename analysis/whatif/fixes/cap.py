@@ -20,7 +20,7 @@ from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Predicted
 
 
-def cap(
+def cap(  # noqa: PLR0913
     times: StageTimes,
     output_tokens: FloatArray,
     max_tokens: int,
