@@ -171,18 +171,19 @@ class Server:
         """CPU seconds of the process tree so far, children that ended included."""
         # utime, stime, cutime and cstime of proc(5), counted from the field behind the name
         return (
-            sum(int(ticks) for pid in self._tree() for ticks in _stat(pid)[11:15])
+            sum(int(ticks) for pid in self.tree() for ticks in _stat(pid)[11:15])
             / CLOCK_TICKS_PER_S
         )
 
     def peak_rss_bytes(self) -> int:
         """Largest resident size, summed over the processes of the tree that live now."""
         sizes = [
-            re.search(r"VmHWM:\s+(\d+) kB", _read(f"/proc/{pid}/status")) for pid in self._tree()
+            re.search(r"VmHWM:\s+(\d+) kB", _read(f"/proc/{pid}/status")) for pid in self.tree()
         ]
         return sum(int(size[1]) * 1024 for size in sizes if size)
 
-    def _tree(self) -> list[int]:
+    def tree(self) -> list[int]:
+        """Ids of the server's process and of those under it, each before its children."""
         stats = {int(entry): _stat(int(entry)) for entry in os.listdir("/proc") if entry.isdigit()}
         parents = {pid: int(stat[1]) for pid, stat in stats.items() if stat}
         tree = [self.process.pid]

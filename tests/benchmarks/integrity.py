@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.ingest import GRPC_METHOD, SERVE, Server, wait_assembled
+from tests.benchmarks.ingest import GRPC_METHOD, SERVE, STOP_TIMEOUT_S, Server, wait_assembled
 from tests.benchmarks.payload import make
 from tests.benchmarks.results import add_write_flag, measured, record
 from tests.benchmarks.sent import Found, Template, compare
@@ -257,10 +257,7 @@ def one_run(folder: Path, mix: Mix, seed: int, seconds: float, server_command: s
             wait_assembled(f"http://{server.addresses['http']}", 30.0)
     finally:
         stop.set()
-        if mix.kill:  # the server, not what slows it
-            _kill(server)
-        else:
-            server.stop(signal.SIGTERM)
+        _end(server, signal.SIGKILL if mix.kill else signal.SIGTERM, slowed=mix.slow_disk)
         for client in clients:
             client.join(60)
         for reader in readers:
@@ -277,10 +274,14 @@ def one_run(folder: Path, mix: Mix, seed: int, seconds: float, server_command: s
     )
 
 
-def _kill(server: Server) -> None:
-    for pid in reversed(server._tree()):
-        os.kill(pid, signal.SIGKILL)
-    server.process.wait()
+def _end(server: Server, how: signal.Signals, *, slowed: bool) -> None:
+    """End the server itself: what slows its disk is the process above it, and ends with it."""
+    if not slowed:
+        server.stop(how)
+        return
+    _, pid, *_ = server.tree()
+    os.kill(pid, how)
+    server.process.wait(STOP_TIMEOUT_S)
 
 
 def _of(templates: list[Template], sent: list[Sent]) -> list[Any]:
