@@ -42,7 +42,7 @@ from overrun.collector.lifecycle.retention import Retention, size_bytes
 from overrun.collector.lifecycle.rollups import roll_up
 from overrun.collector.process import footprint, tracing
 from overrun.collector.receive import erase_http, otlp_grpc, otlp_http
-from overrun.collector.receive.http_protocol import GuardedProtocol
+from overrun.collector.receive.http_protocol import limited
 from overrun.collector.sources import scrape
 from overrun.collector.store.database import open_store
 from overrun.collector.store.proof import Claims
@@ -166,7 +166,13 @@ async def _run(
     watched: Lengths | None,
 ) -> None:
     collector = settings.collector
-    grpc_server = otlp_grpc.server(pipeline.writer, collector.max_body_mib << 20, tokens.ingest)
+    grpc_server = otlp_grpc.server(
+        pipeline.writer,
+        collector.max_body_mib << 20,
+        tokens.ingest,
+        max_connections=collector.max_connections,
+        body_timeout_s=collector.body_timeout_s,
+    )
     grpc_port = _bind_grpc(grpc_server, collector.host, collector.grpc_port, certificates)
     http_socket = _bind_http(collector.host, collector.http_port, "HTTP", "--http-port")
     if grpc_port is None and http_socket is None:
@@ -192,7 +198,9 @@ async def _run(
     if grpc_port is not None:
         await grpc_server.start()
     running = [
-        _web_server(routes, certificates, bound) for bound, routes in apps if bound is not None
+        _web_server(routes, certificates, bound, collector.max_connections)
+        for bound, routes in apps
+        if bound is not None
     ]
     serving = [task for _, task in running]
     while not all(server.started or task.done() for server, task in running):
@@ -235,14 +243,17 @@ async def _run(
 
 
 def _web_server(
-    routes: Sequence[BaseRoute], certificates: Certificates | None, bound: socket.socket
+    routes: Sequence[BaseRoute],
+    certificates: Certificates | None,
+    bound: socket.socket,
+    max_connections: int,
 ) -> tuple[_Server, asyncio.Task[None]]:
     app = Starlette(routes=routes, exception_handlers={404: otlp_http.not_found})
     app.router.redirect_slashes = False
     config = uvicorn.Config(
         app,
         loop="none",
-        http=GuardedProtocol,
+        http=limited(max_connections),
         ws="none",
         lifespan="off",
         log_config=None,
