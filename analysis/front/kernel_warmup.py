@@ -12,6 +12,7 @@ from pathlib import Path
 from overrun.analysis.assembly.assemble import assemble
 from overrun.analysis.simulator import engine
 from overrun.collector.config import Settings
+from overrun.collector.decode import items
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.writer import TRACES
 from overrun.collector.normalise.spans import example_body
@@ -28,6 +29,8 @@ def warm(settings: Settings) -> None:
         settings.words,
     )
     try:
+        items.count("traces", example_body(), 1)
+        items.count_json(b"{}")
         pipeline.writer.submit(TRACES, example_body()).result()
         pipeline.drain()
     finally:
