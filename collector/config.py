@@ -41,6 +41,7 @@ class CollectorSettings:
     queue_mib: int = 16  # bodies waiting for the writer (and as much again still arriving); beyond it senders are asked to come again
     max_body_items: int = 500_000  # spans, attributes, points, buckets ... of one request; a scope counts 16, a data point 8
     queue_items: int = 1_000_000  # of all requests that are being read or stored
+    waiting_mib: int = 64  # traces that wait to become requests, 400 bytes each; beyond it senders are asked to come again
     max_connections: int = 512  # of one port
     # Of the process, without files that it maps: above the first line no new body is taken, above the second none is read on. Raise both with memory_limit.
     memory_soft_mib: int = 1_280  # 0: no line
@@ -114,6 +115,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "queue_mib": (1, 4_096),
     "max_body_items": (1_000, 100_000_000),
     "queue_items": (1_000, 1_000_000_000),
+    "waiting_mib": (1, 1 << 20),
     "max_connections": (8, 65_536),
     "memory_soft_mib": (0, 1 << 20),
     "memory_hard_mib": (0, 1 << 20),

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from overrun.analysis.assembly.assemble import assemble
-from overrun.analysis.assembly.nesting import calls_inside, is_below
+from overrun.analysis.assembly.nesting import Nesting, calls_inside, is_below
 from overrun.analysis.simulator import engine
 from overrun.collector.config import Settings
 from overrun.collector.decode import items
@@ -33,7 +33,8 @@ def warm(settings: Settings) -> None:
         settings.words,
     )
     try:
-        is_below(0, 0, np.zeros(1, dtype=np.int64))
+        Nesting(np.full(1, -1, dtype=np.int64))
+        is_below(0, 0, np.full(1, -1, dtype=np.int64))
         calls_inside(*map(read_only, np.zeros((2, 1), dtype=np.int64) - 1))
         items.count("traces", example_body(), 1)
         items.count_json(b"{}")

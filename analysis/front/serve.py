@@ -48,8 +48,10 @@ from overrun.collector.store.database import open_store
 from overrun.collector.store.proof import Claims
 
 log = logging.getLogger("overrun.serve")
-# How long senders in flight may take to finish when the server stops.
-_GRACE_S = 10
+# How long senders in flight may take to finish when the server stops. Then what is pending is assembled for three seconds (pipeline.py).
+_GRACE_S = 4
+# So long after a signal the process ends, whatever still runs (a report that somebody waits for): what was acknowledged is stored by then.
+_STOP_S = 9.0
 # A minute closes every minute; folding it takes milliseconds.
 _FOLD_S = 60.0
 
@@ -132,11 +134,37 @@ def _warm(settings: Settings) -> None:
 def run_loop(main: Coroutine[Any, Any, None]) -> None:
     """Run to the end, on uvloop where there is one: it halves the event loop's share of an OTLP body."""
     try:
-        import uvloop
-    except ImportError:
-        asyncio.run(main)
-    else:
-        uvloop.run(main)
+        try:
+            import uvloop
+        except ImportError:
+            asyncio.run(main)
+        else:
+            uvloop.run(main)
+    finally:
+        for timer in _ending:
+            timer.cancel()
+
+
+_ending: list[threading.Timer] = []
+
+
+def _end(stop: asyncio.Event) -> None:
+    """A signal came: stop, and be gone in time."""
+    stop.set()
+    if not _ending:
+        timer = threading.Timer(_STOP_S, _give_up)
+        timer.daemon = True
+        timer.start()
+        _ending.append(timer)
+
+
+def _give_up() -> None:
+    log.warning(
+        "stopping took more than %g s: the process ends now. What was acknowledged is stored, and assembled at the next start",
+        _STOP_S,
+    )
+    logging.shutdown()
+    os._exit(0)
 
 
 @contextlib.contextmanager
@@ -146,7 +174,7 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
     for number in (signal.SIGINT, signal.SIGTERM):
         # Not in the main thread (tests) or not on this platform: the caller's event then ends the server.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, _end, stop)
             handled.append(number)
     try:
         yield

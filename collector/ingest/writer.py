@@ -65,12 +65,9 @@ LINGER_MAX_S = 0.05
 COMMIT_ITEMS = 250_000
 # Hashes are kept in memory (about 100 bytes each): this many of the newest, even if that is less than a day's.
 MAX_HASHES = 500_000
-# Traces that wait to be assembled: beyond it senders are refused, or memory (400 bytes each, and their rows) and the time that the end takes would grow
-# without bound. At 80,000 spans a second about 20,000 wait, most of them for their quiet time. So many may wait before senders are refused because
-# assembling has fallen behind: its next trace should have been assembled so many seconds ago.
-MAX_PENDING = 100_000
-LATE_PENDING = 25_000
-LATE_S = 3.0
+# What a trace takes that waits to be assembled (bytes); rows of waiting traces are bounded apart (recent_rows.py) and read back beyond that.
+# At 80,000 spans a second about 20,000 wait, most of them for their quiet time.
+PENDING_BYTES = 400
 # Spans and points after which the file is opened anew, or what DuckDB keeps in memory of each that it has written (10 to 20 bytes) would grow without end.
 # That takes 0.1 to 0.2 s (measured): at full speed every ten seconds or more.
 RENEW_ROWS = 1_000_000
@@ -227,7 +224,7 @@ class Writer:
             settings.memory_hard_mib << 20,
         )
         self._commit_bytes = settings.commit_mib << 20
-        self._quiet_s = settings.quiet_s
+        self._most_pending = (settings.waiting_mib << 20) // PENDING_BYTES
         self._decode_spans = (
             otlp_spans.decode_spans if settings.decoder == "fast" else otlp_spans_upb.decode_spans
         )
@@ -331,16 +328,11 @@ class Writer:
     def no_room(self, signal: int = TRACES, size: int = 1) -> str:
         """Why a body of so many bytes would be refused now; empty if it would be taken. What /readyz shows and what senders hear is this one condition."""
         pending = len(self._quiet) if signal == TRACES else 0
-        limit = LATE_PENDING if pending > LATE_PENDING and self._assembled_late() else MAX_PENDING
-        if pending > limit:
-            return f"{pending} traces wait to become requests, the limit is {limit}: come again"
+        if pending > self._most_pending:
+            return f"{pending} traces wait to become requests, waiting_mib has room for {self._most_pending}: come again"
         if self._waiting_bytes + size > self.queue_bytes and self._waiting_bytes:
             return f"{self._waiting_bytes} bytes wait to be stored, the limit is {self.queue_bytes}: come again"
         return self.admission.refusal()
-
-    def _assembled_late(self) -> bool:
-        came_s = self._quiet.next_s()
-        return came_s is not None and time.monotonic() - came_s > self._quiet_s + LATE_S
 
     def call(
         self,

@@ -17,8 +17,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
+
+import httpx
+import zstandard
 
 from tests.benchmarks import results
 from tests.conftest import ServerProcess
@@ -196,6 +200,62 @@ def grpc_flood(server: ServerProcess) -> dict[str, int]:
             channel.close()
 
 
+def nested_calls(server: ServerProcess) -> dict[str, int]:
+    """Row 10: 8,000 model calls, each in the one before, until they are a request."""
+    from tests.collector.conftest import attributes, body, span
+
+    told = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+    spans = [
+        span(1, i, i - 1, name="chat m", kind=3, start_ms=i * 0.01, ms=200 - i * 0.02)
+        for i in range(1, 8_001)
+    ]
+    for one in spans:
+        one.attributes.extend(attributes({**told, "gen_ai.usage.output_tokens": 10}))
+    answer = send(server.address, "traces", body(spans))
+    until = time.monotonic() + WAIT_S
+    while time.monotonic() < until:
+        ready = httpx.get(f"{server.http}/readyz", trust_env=False, verify=False, timeout=WAIT_S)
+        if ready.json()["pending_traces"] == 0:
+            break
+        time.sleep(0.2)
+    return {answer: 1}
+
+
+def scrape_bomb(server: ServerProcess) -> dict[str, int]:
+    """Row 8: a metrics page of 48 kB that inflates to 1.5 GB, read for ten seconds."""
+    time.sleep(10)
+    points = httpx.get(
+        f"{server.http}/metrics", trust_env=False, verify=False, timeout=WAIT_S
+    ).status_code
+    return {str(points): 1}
+
+
+@contextlib.contextmanager
+def bomb_page() -> Iterator[str]:
+    """The address of a server whose metrics page is small and inflates to 1.5 GB."""
+    page = zstandard.ZstdCompressor(level=3).compress(b"# " + b"x" * (1_500 * MIB))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/plain")
+            self.send_header("content-encoding", "zstd")
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                self.wfile.write(page)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    served = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=served.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{served.server_address[1]}/metrics"
+    finally:
+        served.shutdown()
+        served.server_close()
+
+
 def slow_heads(server: ServerProcess) -> dict[str, int]:
     """600 connections whose request line never ends; the last ones are to be answered all the same."""
     host, port = server.address.split(":")
@@ -225,6 +285,8 @@ ATTACKS: Final[dict[str, Callable[[ServerProcess], dict[str, int]]]] = {
     "eight bodies of empty log records at once": item_bomb("log records", 8),
     "152 JSON bodies, 14 MB each inflated": json_flood,
     "120 gRPC bodies of 15 MB without a token": grpc_flood,
+    "8,000 nested model calls": nested_calls,
+    "a metrics page of 48 kB, 1.5 GB inflated": scrape_bomb,
     "600 connections that never end their head": slow_heads,
 }
 
@@ -232,9 +294,11 @@ ATTACKS: Final[dict[str, Callable[[ServerProcess], dict[str, int]]]] = {
 def run(name: str) -> Watch:
     """One attack on a server of its own."""
     found = Watch()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, bomb_page() as page:
+        ports = ["--grpc-port", "0", "--http-port", "0"]
+        scraped = ["--scrape", page] if "metrics page" in name else []
         token = {"OVERRUN_INGEST_TOKEN": "a" * 32} if "without a token" in name else None
-        server = ServerProcess(Path(folder) / "t.db", environment=token)
+        server = ServerProcess(Path(folder) / "t.db", *ports, *scraped, environment=token)
         try:
             for _ in range(3):
                 send(server.address, "traces", b"")
