@@ -39,6 +39,13 @@ class CollectorSettings:
     max_depth: int = 16  # of arrays and maps in one value
     cors_origins: tuple[str, ...] = ()  # web pages that may send, such as https://app.example.com
     queue_mib: int = 16  # bodies waiting for the writer (and as much again still arriving); beyond it senders are asked to come again
+    max_body_items: int = 500_000  # spans, attributes, points, buckets ... of one request; a scope counts 16, a data point 8
+    queue_items: int = 1_000_000  # of all requests that are being read or stored
+    waiting_mib: int = 64  # traces that wait to become requests, 400 bytes each; beyond it senders are asked to come again
+    max_connections: int = 512  # of one port
+    # Of the process, without files that it maps: above the first line no new body is taken, above the second none is read on. Raise both with memory_limit.
+    memory_soft_mib: int = 1_280  # 0: no line
+    memory_hard_mib: int = 1_536
     commit_mib: int = 4  # bodies of one commit, about 10,000 spans of 400 bytes: they take ten times that while they are decoded
     tls_cert: str = ""  # PEM files; with both, every port speaks TLS
     tls_key: str = ""
@@ -106,6 +113,12 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "max_attribute_length": (16, 1 << 24),
     "max_depth": (1, 64),
     "queue_mib": (1, 4_096),
+    "max_body_items": (1_000, 100_000_000),
+    "queue_items": (1_000, 1_000_000_000),
+    "waiting_mib": (1, 1 << 20),
+    "max_connections": (8, 65_536),
+    "memory_soft_mib": (0, 1 << 20),
+    "memory_hard_mib": (0, 1 << 20),
     "commit_mib": (1, 256),
     "quiet_s": (0.05, 3_600),
     "api_port": (-1, 65_535),

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from overrun.analysis.assembly import attempts, duplicate_spans
 from overrun.analysis.assembly import critical_path as cp
 from overrun.analysis.assembly.critical_path import Forest, Paths
-from overrun.analysis.assembly.duplicate_spans import is_below
+from overrun.analysis.assembly.nesting import is_below
 from overrun.analysis.words.arrays import BoolArray, IntArray
 from overrun.collector.ingest.pipeline import Assembled
 from overrun.collector.ingest.reading import LINK_COLUMNS

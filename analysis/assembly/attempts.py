@@ -17,7 +17,9 @@ import pyarrow as pa
 
 from overrun.analysis.assembly import critical_path as cp
 from overrun.analysis.assembly.critical_path import Paths
+from overrun.analysis.assembly.nesting import calls_inside
 from overrun.analysis.words.arrays import BoolArray, IntArray
+from overrun.collector.process.compiled import read_only
 
 SOURCES = ("", "span", "http", "event", "engine", "hidden")
 SPAN, HTTP, EVENT, ENGINE, HIDDEN = range(1, 6)
@@ -94,11 +96,7 @@ def _outermost(calls: IntArray, role: IntArray, parent: IntArray) -> IntArray:
     above = np.where((parent >= 0) & (role[parent] == cp.LLM), parent, -1)
     if not (above[calls] >= 0).any():
         return out
-    inside = np.zeros(len(parent), dtype=np.int64)
-    at = above[calls]
-    while (at >= 0).any():
-        np.add.at(inside, at[at >= 0], 1)
-        at = np.where(at >= 0, above[at], -1)
+    inside = calls_inside(read_only(above), read_only(calls))
     at = above[calls]
     while len(calls := calls[alone := (at >= 0) & (inside[at] == 1)]):
         out[calls] = at = at[alone]

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from overrun.analysis.assembly import critical_path as cp
+from overrun.analysis.assembly.nesting import Nesting, is_below
 from overrun.analysis.words.arrays import BoolArray, IntArray
 
 # Measured on LangGraph with both instrumentations, 4 pairs: overlap 100 %, starts 2 to 15 ms apart.
@@ -296,10 +297,11 @@ def repeats(rows: IntArray, told: Told) -> IntArray:
     order = named[np.lexsort((told.end[named], told.start[named], told.response[named]))]
     one, other = order[:-1], order[1:]
     same = (told.response[one] == told.response[other]) & (told.start[one] == told.start[other])
+    nested = Nesting(told.parent)
     shorter = [
         a
         for a, b in _of_one_scope(one[same], other[same], told)
-        if not (is_below(a, b, told.parent) or is_below(b, a, told.parent))
+        if not (nested.is_below(a, b) or nested.is_below(b, a))
     ]
     inside = _not_alone(rows[told.parent[rows] >= 0], told.trace)
     order = inside[np.lexsort((told.start[inside], told.trace[inside]))]
@@ -314,11 +316,9 @@ def repeats(rows: IntArray, told: Told) -> IntArray:
         near &= of[one] == of[other]
     beside: list[int] = []
     for a, b in _of_one_scope(one[near], other[near], told):
-        if not (is_below(a, b, told.parent) or is_below(b, a, told.parent)):
+        if not (nested.is_below(a, b) or nested.is_below(b, a)):
             above, below = int(told.parent[a]), int(told.parent[b])
-            beside += [a] * is_below(below, above, told.parent) or [b] * is_below(
-                above, below, told.parent
-            )
+            beside += [a] * nested.is_below(below, above) or [b] * nested.is_below(above, below)
     return np.array(shorter + beside, dtype=np.int64)
 
 
@@ -617,14 +617,3 @@ def above(row: int, parent: Any) -> Iterator[int]:
         if (row := int(parent[row])) < 0:
             return
         yield row
-
-
-def is_below(row: int, ancestor: int, parent: Any) -> bool:
-    """Whether `ancestor` is above `row` (or `row` itself)."""
-    for _ in range(_MAX_DEPTH):
-        if row < 0:
-            return False
-        if row == ancestor:
-            return True
-        row = int(parent[row])
-    return False

@@ -9,12 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from overrun.analysis.assembly.assemble import assemble
+from overrun.analysis.assembly.nesting import Nesting, calls_inside, is_below
 from overrun.analysis.simulator import engine
 from overrun.collector.config import Settings
+from overrun.collector.decode import items
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.writer import TRACES
 from overrun.collector.normalise.spans import example_body
+from overrun.collector.process.compiled import read_only
 from overrun.collector.store.database import open_store
 
 
@@ -28,6 +33,11 @@ def warm(settings: Settings) -> None:
         settings.words,
     )
     try:
+        Nesting(np.full(1, -1, dtype=np.int64))
+        is_below(0, 0, np.full(1, -1, dtype=np.int64))
+        calls_inside(*map(read_only, np.zeros((2, 1), dtype=np.int64) - 1))
+        items.count("traces", example_body(), 1)
+        items.count_json(b"{}")
         pipeline.writer.submit(TRACES, example_body()).result()
         pipeline.drain()
     finally:

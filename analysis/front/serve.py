@@ -42,14 +42,16 @@ from overrun.collector.lifecycle.retention import Retention, size_bytes
 from overrun.collector.lifecycle.rollups import roll_up
 from overrun.collector.process import footprint, tracing
 from overrun.collector.receive import erase_http, otlp_grpc, otlp_http
-from overrun.collector.receive.http_protocol import GuardedProtocol
+from overrun.collector.receive.http_protocol import limited
 from overrun.collector.sources import scrape
 from overrun.collector.store.database import open_store
 from overrun.collector.store.proof import Claims
 
 log = logging.getLogger("overrun.serve")
-# How long senders in flight may take to finish when the server stops.
-_GRACE_S = 10
+# How long senders in flight may take to finish when the server stops. Then what is pending is assembled for three seconds (pipeline.py).
+_GRACE_S = 4
+# So long after a signal the process ends, whatever still runs (a report that somebody waits for): what was acknowledged is stored by then.
+_STOP_S = 9.0
 # A minute closes every minute; folding it takes milliseconds.
 _FOLD_S = 60.0
 
@@ -132,11 +134,37 @@ def _warm(settings: Settings) -> None:
 def run_loop(main: Coroutine[Any, Any, None]) -> None:
     """Run to the end, on uvloop where there is one: it halves the event loop's share of an OTLP body."""
     try:
-        import uvloop
-    except ImportError:
-        asyncio.run(main)
-    else:
-        uvloop.run(main)
+        try:
+            import uvloop
+        except ImportError:
+            asyncio.run(main)
+        else:
+            uvloop.run(main)
+    finally:
+        for timer in _ending:
+            timer.cancel()
+
+
+_ending: list[threading.Timer] = []
+
+
+def _end(stop: asyncio.Event) -> None:
+    """A signal came: stop, and be gone in time."""
+    stop.set()
+    if not _ending:
+        timer = threading.Timer(_STOP_S, _give_up)
+        timer.daemon = True
+        timer.start()
+        _ending.append(timer)
+
+
+def _give_up() -> None:
+    log.warning(
+        "stopping took more than %g s: the process ends now. What was acknowledged is stored, and assembled at the next start",
+        _STOP_S,
+    )
+    logging.shutdown()
+    os._exit(0)
 
 
 @contextlib.contextmanager
@@ -146,7 +174,7 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
     for number in (signal.SIGINT, signal.SIGTERM):
         # Not in the main thread (tests) or not on this platform: the caller's event then ends the server.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, _end, stop)
             handled.append(number)
     try:
         yield
@@ -166,7 +194,13 @@ async def _run(
     watched: Lengths | None,
 ) -> None:
     collector = settings.collector
-    grpc_server = otlp_grpc.server(pipeline.writer, collector.max_body_mib << 20, tokens.ingest)
+    grpc_server = otlp_grpc.server(
+        pipeline.writer,
+        collector.max_body_mib << 20,
+        tokens.ingest,
+        max_connections=collector.max_connections,
+        body_timeout_s=collector.body_timeout_s,
+    )
     grpc_port = _bind_grpc(grpc_server, collector.host, collector.grpc_port, certificates)
     http_socket = _bind_http(collector.host, collector.http_port, "HTTP", "--http-port")
     if grpc_port is None and http_socket is None:
@@ -192,7 +226,9 @@ async def _run(
     if grpc_port is not None:
         await grpc_server.start()
     running = [
-        _web_server(routes, certificates, bound) for bound, routes in apps if bound is not None
+        _web_server(routes, certificates, bound, collector.max_connections)
+        for bound, routes in apps
+        if bound is not None
     ]
     serving = [task for _, task in running]
     while not all(server.started or task.done() for server, task in running):
@@ -235,14 +271,17 @@ async def _run(
 
 
 def _web_server(
-    routes: Sequence[BaseRoute], certificates: Certificates | None, bound: socket.socket
+    routes: Sequence[BaseRoute],
+    certificates: Certificates | None,
+    bound: socket.socket,
+    max_connections: int,
 ) -> tuple[_Server, asyncio.Task[None]]:
     app = Starlette(routes=routes, exception_handlers={404: otlp_http.not_found})
     app.router.redirect_slashes = False
     config = uvicorn.Config(
         app,
         loop="none",
-        http=GuardedProtocol,
+        http=limited(max_connections),
         ws="none",
         lifespan="off",
         log_config=None,

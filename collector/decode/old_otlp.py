@@ -15,6 +15,11 @@ _LENGTH_DELIMITED = 2
 _ITEMS = ("Spans", "Metrics", "Logs")
 
 
+def is_old(body: bytes) -> bool:
+    """Whether a body may have old words: their tag is somewhere in it."""
+    return _OLD_TAG in body
+
+
 def modern(body: bytes) -> bytes:
     """A protobuf body in today's words; the same object where it has no old ones, or is broken."""
     if _OLD_TAG not in body:

@@ -38,7 +38,7 @@ log = logging.getLogger("overrun.collector")
 # (20,000 spans take 30 MB while they are assembled).
 MAX_TRACES = 2_000
 # When the server stops, what is pending is assembled for so long; the rest is stored, and assembled at the next start.
-_CLOSING_S = 15.0
+_CLOSING_S = 3.0
 # Rounds are at least this far apart: each one scans the newest spans once, however many traces it takes.
 _POLL_S = 0.5
 

@@ -60,11 +60,6 @@ class QuietTraces:
                 times.append(next(iter(self._waiting.values())).last_s)
         return min(times, default=None)
 
-    def next_s(self) -> float | None:
-        """When the last span came of the trace that is assembled next (monotonic s); None if none waits for a round."""
-        with self._lock:
-            return next(iter(self._waiting.values())).last_s if self._waiting else None
-
     def note(
         self, trace_hi: Words, trace_lo: Words, start_ns: Ints, batch: int, now_s: float
     ) -> None:

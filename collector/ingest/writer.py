@@ -45,6 +45,7 @@ from overrun.collector.normalise.packed_texts import unpacked
 from overrun.collector.normalise.points import Points, decode_points
 from overrun.collector.normalise.quarantine import WARNING
 from overrun.collector.normalise.spans import MAP_TYPE, Normalized, Rules, normalize, warm
+from overrun.collector.process.admission import Admission
 from overrun.collector.process.tally import Tally
 from overrun.collector.process.tracing import tracer
 from overrun.collector.store.database import Store
@@ -60,14 +61,13 @@ HASH_AGE_NS = 24 * 3600 * 10**9
 # None waits longer for others than this since it came: what waited for a long commit or a checkpoint goes at once.
 LINGER_RATIO = 1.0
 LINGER_MAX_S = 0.05
+# Items of the bodies of one commit. 4 MiB of spans as SDKs send them have 120,000; of tiny ones, memory for more is not wanted at once.
+COMMIT_ITEMS = 250_000
 # Hashes are kept in memory (about 100 bytes each): this many of the newest, even if that is less than a day's.
 MAX_HASHES = 500_000
-# Traces that wait to be assembled: beyond it senders are refused, or memory (400 bytes each, and their rows) and the time that the end takes would grow
-# without bound. At 80,000 spans a second about 20,000 wait, most of them for their quiet time. So many may wait before senders are refused because
-# assembling has fallen behind: its next trace should have been assembled so many seconds ago.
-MAX_PENDING = 100_000
-LATE_PENDING = 25_000
-LATE_S = 3.0
+# What a trace takes that waits to be assembled (bytes); rows of waiting traces are bounded apart (recent_rows.py) and read back beyond that.
+# At 80,000 spans a second about 20,000 wait, most of them for their quiet time.
+PENDING_BYTES = 400
 # Spans and points after which the file is opened anew, or what DuckDB keeps in memory of each that it has written (10 to 20 bytes) would grow without end.
 # That takes 0.1 to 0.2 s (measured): at full speed every ten seconds or more.
 RENEW_ROWS = 1_000_000
@@ -157,6 +157,7 @@ class _Body:
     data: bytes
     future: Future[Stored]
     came_s: float
+    items: int = 0
     digest: bytes = b""
 
 
@@ -215,8 +216,15 @@ class Writer:
         self._recent = recent or Recent()
         self._response_ids = response_ids or ResponseIds(0)
         self.queue_bytes = settings.queue_mib << 20
+        self.admission = Admission(
+            self.queue_bytes,
+            settings.queue_items,
+            settings.max_body_items,
+            settings.memory_soft_mib << 20,
+            settings.memory_hard_mib << 20,
+        )
         self._commit_bytes = settings.commit_mib << 20
-        self._quiet_s = settings.quiet_s
+        self._most_pending = (settings.waiting_mib << 20) // PENDING_BYTES
         self._decode_spans = (
             otlp_spans.decode_spans if settings.decoder == "fast" else otlp_spans_upb.decode_spans
         )
@@ -287,16 +295,17 @@ class Writer:
         """Bytes of bodies that wait for a commit."""
         return self._waiting_bytes
 
-    def submit(self, signal: int, data: bytes) -> Future[Stored]:
+    def submit(self, signal: int, data: bytes, items: int = 0) -> Future[Stored]:
         """Queue one decompressed protobuf body (TRACES or METRICS), or what log records told of spans, packed (LOGS).
 
-        The future resolves after the commit; it fails with BadPayload (never stored, do not resend) or StoreUnavailable (resend later).
+        `items` says how many it decodes to, where that was counted. The future resolves after the commit.
+        It fails with BadPayload (never stored, do not resend) or StoreUnavailable (resend later).
 
         Raises:
             QueueFull: the queue has no room; nothing was queued.
             StoreUnavailable: the writer is closing.
         """
-        body = _Body(signal, data, _pending(), time.monotonic())
+        body = _Body(signal, data, _pending(), time.monotonic(), items)
         with self._wake:
             if self._closing:
                 raise StoreUnavailable("the collector is shutting down")
@@ -312,22 +321,18 @@ class Writer:
         Raises:
             QueueFull: the queue has no room.
         """
-        pending = len(self._quiet) if signal == TRACES else 0
-        limit = LATE_PENDING if pending > LATE_PENDING and self._assembled_late() else MAX_PENDING
-        if pending > limit:
+        if refusal := self.no_room(signal, size):
             self.counters.refused_bodies += 1
-            raise QueueFull(
-                f"{pending} traces wait to become requests, the limit is {limit}: come again"
-            )
-        if self._waiting_bytes + size > self.queue_bytes and self._waiting_bytes:
-            self.counters.refused_bodies += 1
-            raise QueueFull(
-                f"{self._waiting_bytes} bytes wait to be stored, the limit is {self.queue_bytes}: come again"
-            )
+            raise QueueFull(refusal)
 
-    def _assembled_late(self) -> bool:
-        came_s = self._quiet.next_s()
-        return came_s is not None and time.monotonic() - came_s > self._quiet_s + LATE_S
+    def no_room(self, signal: int = TRACES, size: int = 1) -> str:
+        """Why a body of so many bytes would be refused now; empty if it would be taken. What /readyz shows and what senders hear is this one condition."""
+        pending = len(self._quiet) if signal == TRACES else 0
+        if pending > self._most_pending:
+            return f"{pending} traces wait to become requests, waiting_mib has room for {self._most_pending}: come again"
+        if self._waiting_bytes + size > self.queue_bytes and self._waiting_bytes:
+            return f"{self._waiting_bytes} bytes wait to be stored, the limit is {self.queue_bytes}: come again"
+        return self.admission.refusal()
 
     def call(
         self,
@@ -419,12 +424,17 @@ class Writer:
 
     def _take(self) -> list[_Body]:
         taken: list[_Body] = []
-        size = 0
+        size = items = 0
         while self._bodies and (
-            not taken or size + len(self._bodies[0].data) <= self._commit_bytes
+            not taken
+            or (
+                size + len(self._bodies[0].data) <= self._commit_bytes
+                and items + self._bodies[0].items <= COMMIT_ITEMS
+            )
         ):
             body = self._bodies.popleft()
             size += len(body.data)
+            items += body.items
             taken.append(body)
         return taken
 

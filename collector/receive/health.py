@@ -43,6 +43,18 @@ def metric_lines(pipeline: Pipeline) -> list[str]:
             "Beyond so many waiting bytes senders are asked to come again.",
             writer.queue_bytes,
         ),
+        "admitted_items": (
+            "Items of bodies that are being read or stored.",
+            writer.admission.items,
+        ),
+        "admitted_bytes": (
+            "Bytes of bodies that are arriving or being decoded.",
+            writer.admission.bytes,
+        ),
+        "queue_limit_items": (
+            "Beyond so many items senders are asked to come again.",
+            writer.admission.max_items,
+        ),
         "pending_traces": ("Traces that wait to be assembled.", len(pipeline.quiet)),
         "store_writable": ("Whether the last commit was taken.", float(writer.refusal is None)),
         "start_time_seconds": ("When the process started, Unix time.", _STARTED_S),
@@ -61,10 +73,10 @@ def metric_lines(pipeline: Pipeline) -> list[str]:
 def readiness(pipeline: Pipeline) -> tuple[bool, dict[str, Any]]:
     """Whether telemetry would be taken now, and what stands in the way."""
     writer = pipeline.writer
-    status = "ready"
+    status, refusal = "ready", ""
     if not writer.alive:
         status = "nothing is stored any more: the log says why; start the server again"
-    elif writer.waiting_bytes >= writer.queue_bytes:
+    elif refusal := writer.no_room():
         status = "queue full"
     elif writer.refusal is not None:
         status = f"store refuses: {writer.refusal}"
@@ -79,6 +91,7 @@ def readiness(pipeline: Pipeline) -> tuple[bool, dict[str, Any]]:
     until = time.time() - (0.0 if oldest is None else time.monotonic() - oldest)
     return status == "ready", {
         "status": status,
+        "reason": refusal,
         "waiting_bytes": writer.waiting_bytes,
         "pending_traces": len(pipeline.quiet),
         "assembled_until": until,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -29,8 +29,13 @@ class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
     """Closes a connection whose request line and headers are too long (431) or take too long to come (408).
 
     Of a body, what came with its head is read, the rest once the application receives it (or has answered: it is thrown away then).
+
+    Beyond `max_connections` the one that has been without a request for longest is closed (503); if all have one, the new one is.
     """
 
+    max_connections: ClassVar[int] = 512
+    # Connections without a request under way, the one that waits longest first.
+    _idle: ClassVar[dict[GuardedProtocol, None]] = {}
     _head_bytes = 0
     _in_head = True
     _in_body = False
@@ -38,10 +43,14 @@ class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self._idle[self] = None
+        if len(self.connections) > self.max_connections:
+            next(iter(self._idle))._refuse(503)
         self._late = self.loop.call_later(HEAD_TIMEOUT_S, self._refuse, 408)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
+        self._idle.pop(self, None)
         super().connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -66,6 +75,7 @@ class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     def on_headers_complete(self) -> None:
         self._end_head()
+        self._idle.pop(self, None)
         self._in_body = True
         super().on_headers_complete()
 
@@ -81,6 +91,7 @@ class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.cycle is not None and self.cycle.response_complete:
+            self._idle[self] = None
             self.cycle.body = bytearray()  # what a refused sender had sent: uvicorn keeps it until the connection's next request
 
     def _end_head(self) -> None:
@@ -91,8 +102,15 @@ class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     def _refuse(self, status: int) -> None:
         self._end_head()
+        self._idle.pop(self, None)
         if self.transport is not None and not self.transport.is_closing():
             self.transport.write(
                 STATUS_LINE[status] + b"content-length: 0\r\nconnection: close\r\n\r\n"
             )
             self.transport.close()
+
+
+def limited(max_connections: int) -> type[GuardedProtocol]:
+    """The protocol of one server that holds so many connections at most."""
+    members = {"max_connections": max_connections, "_idle": {}}
+    return type("LimitedProtocol", (GuardedProtocol,), members)

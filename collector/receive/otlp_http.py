@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import zstandard
 from google.protobuf.message import Message
@@ -16,55 +15,30 @@ from starlette.routing import Route
 
 from overrun.collector.access import auth
 from overrun.collector.config import CollectorSettings
-from overrun.collector.decode import otlp_json
-from overrun.collector.decode.old_otlp import modern
+from overrun.collector.decode import items, otlp_json
+from overrun.collector.decode.old_otlp import is_old, modern
 from overrun.collector.errors import (
     BadPayload,
     CollectorError,
     NoSuchPath,
     PayloadTooLarge,
-    QueueFull,
     TooSlow,
     UnsupportedMedia,
     WrongMethod,
 )
 from overrun.collector.ingest.writer import LOGS, METRICS, TRACES, Stored, Writer
 from overrun.collector.normalise import log_records
-from overrun.collector.receive import responses
+from overrun.collector.process.admission import Place
+from overrun.collector.receive import converting, responses
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
-# JSON bodies over this size are converted outside the event loop, so that one sender does not hold up the others.
-_INLINE_JSON_BYTES = 16_384
-# Compressed bytes handed to zstd at once: its blocks are at least 4 bytes and make 128 KiB each, so a bomb overshoots the limit by 16 MiB at most.
-_ZSTD_STEP = 512
+# The items of a body up to this size are counted in the event loop: 0.5 ms at most, and handing it to a thread costs a tenth of that.
+_INLINE_BYTES = 262_144
+_PIECE = 262_144  # inflated at once
+# Compressed bytes handed to zstd at once: its blocks are at least 4 bytes and make 128 KiB each, so a bomb overshoots the limit by 4 MiB at most.
+_ZSTD_STEP = 128
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS  # whichever of the two headers is there
 _LANGFUSE = "/api/public/otel"  # where its SDKs send below LANGFUSE_BASE_URL
-
-
-class _Arriving:
-    """Bytes of bodies that are being received and not yet queued; beyond `limit` the next sender is asked to come again."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._held = 0
-
-    @contextlib.contextmanager
-    def body(self) -> Iterator[Callable[[int], None]]:
-        held = 0
-
-        def take(size: int) -> None:
-            nonlocal held
-            if self._held + size > self._limit and self._held > held:
-                raise QueueFull(
-                    f"{self._held} bytes are still arriving, the limit is {self._limit}: come again"
-                )
-            self._held += size
-            held += size
-
-        try:
-            yield take
-        finally:
-            self._held -= held
 
 
 class Receiver:
@@ -76,9 +50,6 @@ class Receiver:
         self._writer = writer
         self._settings = settings
         self._token = token
-        self._arriving = _Arriving(writer.queue_bytes)
-        # Objects of a JSON body take ten times its size: few at once.
-        self._converting = asyncio.Semaphore(2)
 
     def routes(self) -> list[Route]:
         """The three OTLP paths, also where Langfuse's SDKs send; whatever else is asked below /v1/ hears in OTLP's words that it is not there."""
@@ -131,29 +102,36 @@ class Receiver:
                 f"content type {media[:100] or '(none)'!r} is not OTLP: send {PROTOBUF} or {JSON}"
             )
         limits = self._settings
-        self._check_room(signal, request.headers.get("content-length", ""))
-        with self._arriving.body() as take:
-            sent = await _read(request, limits.max_body_mib << 20, limits.body_timeout_s, take)
-            encoding = request.headers.get("content-encoding", "")
-            body = _decompressed(
-                sent,
-                encoding,
-                (limits.max_decompressed_mib if encoding else limits.max_body_mib) << 20,
+        most = limits.max_body_mib << 20
+        declared = request.headers.get("content-length", "")
+        if declared.isdigit() and int(declared) > most:
+            raise PayloadTooLarge(
+                f"the body has {declared} bytes, the limit is {most}: send smaller batches"
             )
+        self._check_room(signal, declared)
+        with self._writer.admission.body() as place:
+            body = await _read(request, most, limits.body_timeout_s, place.take)
+            if encoding := request.headers.get("content-encoding", ""):
+                sent, inflated = len(body), limits.max_decompressed_mib << 20
+                body = await converting.run(_decompressed, body, encoding, inflated, place.take)
+                place.give(sent)
             if media == JSON:
-                body = await self._from_json(signal, body)
-        return await store(signal, body, self._writer)
+                sent = len(body)
+                body = await converting.run(_from_json, signal, body, place)
+                place.give(sent)
+            return await store(signal, body, self._writer, place)
 
     def _check_room(self, signal: str, declared: str) -> None:
         """Refuse from the head on what would be refused once it has come: the rest of a refused body is thrown away as it comes, and takes no memory."""
         if signal != "logs" and declared.isdigit():  # of logs little is queued, if anything
             self._writer.check_room(TRACES if signal == "traces" else METRICS, int(declared))
 
-    async def _from_json(self, signal: str, body: bytes) -> bytes:
-        if len(body) <= _INLINE_JSON_BYTES:
-            return otlp_json.to_protobuf(signal, body)
-        async with self._converting:
-            return await asyncio.to_thread(otlp_json.to_protobuf, signal, body)
+
+def _from_json(signal: str, body: bytes, place: Place) -> bytes:
+    place.take_items(items.count_json(body))
+    converted = otlp_json.to_protobuf(signal, body)
+    place.take(len(converted))
+    return converted
 
 
 def _no_such_path(request: Request) -> NoSuchPath:
@@ -185,16 +163,41 @@ def _cors(origin: str) -> dict[str, str]:
     }
 
 
-async def store(signal: str, body: bytes, writer: Writer) -> Stored:
-    """Hand a protobuf body to the writer and wait for its commit (log records that tell of no span are only counted)."""
-    body = modern(body)
+async def store(signal: str, body: bytes, writer: Writer, place: Place) -> Stored:
+    """Hand a protobuf body to the writer and wait for its commit (log records that tell of no span are only counted).
+
+    Raises:
+        PayloadTooLarge: it has more items than any body may. QueueFull: there is no room for so many now.
+    """
     if signal == "logs":
-        records, notes = log_records.told(body)
-        if notes:
-            await asyncio.wrap_future(writer.submit(LOGS, log_records.pack(notes)))
-        left_out = records - len(notes)
-        return Stored(len(notes), left_out, log_records.NOT_STORED if left_out else "")
-    return await asyncio.wrap_future(writer.submit(TRACES if signal == "traces" else METRICS, body))
+        return await _store_notes(body, writer, place)
+    small = len(body) <= _INLINE_BYTES and not is_old(body)
+    if small:
+        place.take_items(items.count(signal, body, writer.admission.body_items))
+    else:
+        body = await converting.run(_counted, signal, body, place)
+    stored = writer.submit(TRACES if signal == "traces" else METRICS, body, place.items)
+    place.queued()
+    return await asyncio.wrap_future(stored)
+
+
+def _counted(signal: str, body: bytes, place: Place) -> bytes:
+    """A body whose items have their room, in today's words."""
+    place.take_items(items.count(signal, body, place.most))
+    return modern(body)
+
+
+async def _store_notes(body: bytes, writer: Writer, place: Place) -> Stored:
+    def told() -> tuple[int, list[log_records.Note]]:
+        return log_records.told(_counted("logs", body, place))
+
+    records, notes = await converting.run(told)
+    if notes:
+        stored = writer.submit(LOGS, log_records.pack(notes), len(notes))
+        place.queued()
+        await asyncio.wrap_future(stored)
+    left_out = records - len(notes)
+    return Stored(len(notes), left_out, log_records.NOT_STORED if left_out else "")
 
 
 async def _read(
@@ -208,11 +211,6 @@ async def _read(
 
 
 async def _read_all(request: Request, limit: int, take: Callable[[int], None]) -> bytes:
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit:
-        raise PayloadTooLarge(
-            f"the body has {declared} bytes, the limit is {limit}: send smaller batches"
-        )
     parts: list[bytes] = []
     size = 0
     try:
@@ -227,18 +225,19 @@ async def _read_all(request: Request, limit: int, take: Callable[[int], None]) -
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
-    """The body without its content encoding, never more than `limit` bytes of it."""
+def _decompressed(body: bytes, encoding: str, limit: int, take: Callable[[int], None]) -> bytes:
+    """The body without its content encoding, never more than `limit` bytes of it, each of which was taken from the budget before it was made."""
     encoding = encoding.strip().lower().removeprefix("x-")
-    if encoding in ("", "identity"):
+    if encoding == "identity":
+        take(len(body))
         return body
     try:
         if encoding == "zstd":
-            out = _unzstd(body, limit)
+            out = _unzstd(body, limit, take)
         elif encoding == "gzip" or (encoding == "deflate" and not _is_bare(body)):
-            out = _inflate(body, limit, _GZIP_OR_ZLIB)
+            out = _inflate(body, limit, _GZIP_OR_ZLIB, take)
         elif encoding == "deflate":
-            out = _inflate(body, limit, -zlib.MAX_WBITS)
+            out = _inflate(body, limit, -zlib.MAX_WBITS, take)
         else:
             raise UnsupportedMedia(
                 f"content encoding {encoding[:100]!r} is not known: use gzip, zstd, deflate or none"
@@ -264,20 +263,29 @@ def _is_bare(body: bytes) -> bool:
     return bool(body) and not zlib_header and body[:2] != b"\x1f\x8b"
 
 
-def _inflate(body: bytes, limit: int, bits: int) -> bytes:
+def _inflate(body: bytes, limit: int, bits: int, take: Callable[[int], None]) -> bytes:
     stream = zlib.decompressobj(bits)
-    out = stream.decompress(body, limit + 1)
-    while (
-        stream.eof and stream.unused_data and len(out) <= limit
-    ):  # gzip members may follow each other
-        body, stream = stream.unused_data, zlib.decompressobj(bits)
-        out += stream.decompress(body, limit + 1 - len(out))
-    if len(out) <= limit and not stream.eof:
-        raise BadPayload("the compressed body ends too early")
-    return out
+    parts: list[bytes] = []
+    size = 0
+    while size <= limit:
+        room = min(_PIECE, limit + 1 - size)
+        take(room)
+        part = stream.decompress(body, room)
+        take(len(part) - room)
+        parts.append(part)
+        size += len(part)
+        if not stream.eof:
+            body = stream.unconsumed_tail
+            if not body and len(part) < room:
+                raise BadPayload("the compressed body ends too early")
+        elif stream.unused_data:  # gzip members may follow each other
+            body, stream = stream.unused_data, zlib.decompressobj(bits)
+        else:
+            break
+    return b"".join(parts)
 
 
-def _unzstd(body: bytes, limit: int) -> bytes:
+def _unzstd(body: bytes, limit: int, take: Callable[[int], None]) -> bytes:
     frames = zstandard.ZstdDecompressor(max_window_size=1 << 27)
     stream = frames.decompressobj()
     out = bytearray()
@@ -286,7 +294,9 @@ def _unzstd(body: bytes, limit: int) -> bytes:
         if stream.eof:  # frames may follow each other
             stream = frames.decompressobj()
         piece = body[at : at + _ZSTD_STEP]
-        out += stream.decompress(piece)
+        part = stream.decompress(piece)
+        take(len(part))
+        out += part
         at += len(piece) - len(stream.unused_data)
     # A stream_reader would return what there is of a truncated frame without a word, and half a body would be acknowledged.
     if len(out) <= limit and not stream.eof:

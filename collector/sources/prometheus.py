@@ -24,7 +24,8 @@ from overrun.collector.errors import BadPayload
 from overrun.collector.normalise import metric_names, untyped_metrics
 from overrun.collector.sources import openmetrics
 
-MAX_SAMPLES = 200_000  # of one page; a page with more is no engine's
+MAX_SAMPLES = 100_000  # of one page; a page with more is no engine's. They take 2 kB each while they are read.
+MAX_LABELS = 1_000_000  # of one page, all samples together
 PROCESS_START = "process_start_time_seconds"
 # First words of metric names -> what runs there.
 _SERVICES = {
@@ -45,12 +46,24 @@ _SERVICES = {
 _FEDERATED = ("exported_instance", "instance")
 
 
+class TooManySamples(BadPayload):
+    """A page with more samples, lines or labels than any engine's."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the page has more than {what}: is it an engine's /metrics?")
+
+
 def parse(text: str, content_type: str = "") -> list[Family]:
     """The metric families of a page, in either format.
 
     Raises:
-        BadPayload: it is neither, or has more than MAX_SAMPLES samples.
+        BadPayload: it is neither. TooManySamples: it has more than MAX_SAMPLES samples, three times as many lines, or MAX_LABELS labels.
     """
+    # Before anything is made of them; a family has two lines beside its samples.
+    if text.count("\n") > 3 * MAX_SAMPLES:
+        raise TooManySamples(f"{3 * MAX_SAMPLES:,} lines")
+    if text.count('="') > MAX_LABELS:
+        raise TooManySamples(f"{MAX_LABELS:,} labels")
     if "openmetrics" in content_type or text.rstrip().endswith("# EOF"):
         text = openmetrics.plain(text)
     families: list[Family] = []
@@ -59,9 +72,7 @@ def parse(text: str, content_type: str = "") -> list[Family]:
         for family in plain_text(text):
             samples += len(family.samples)
             if samples > MAX_SAMPLES:
-                raise BadPayload(
-                    f"the page has more than {MAX_SAMPLES:,} samples: is it an engine's /metrics?"
-                )
+                raise TooManySamples(f"{MAX_SAMPLES:,} samples")
             families.append(family)
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise BadPayload(f"the page is not Prometheus text: {error}") from error

@@ -14,6 +14,7 @@ import logging
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,7 @@ from overrun.collector.ingest.writer import METRICS, Writer
 from overrun.collector.sources import prometheus
 
 log = logging.getLogger("overrun.scrape")
-MAX_PAGE = 32 << 20  # bytes; a vLLM page has about 100 kB
-MAX_REDIRECTS = 3
+MAX_PAGE = 16 << 20  # bytes; a vLLM page has about 100 kB
 MAX_WAIT_S = 60.0  # between attempts at a target that does not answer
 MAX_PROCESSES = 8  # told apart behind one address
 FORGOTTEN_AFTER = (
@@ -161,6 +161,10 @@ def _growth(last: dict[Any, float], values: dict[Any, float]) -> float:
     return sum(values[key] - before for key, before in last.items() if key in values)
 
 
+class _TooLarge(BadPayload):
+    """A page that is larger than any engine's."""
+
+
 class _Refused(BadPayload):
     """An answer with another status than 200."""
 
@@ -175,8 +179,12 @@ class Scraper:
     def __init__(self, found: Sequence[Target], writer: Writer) -> None:
         self._writer = writer
         self._client = httpx.AsyncClient(
-            trust_env=False, follow_redirects=False, headers={"accept": _ACCEPT}
+            trust_env=False,
+            follow_redirects=False,
+            headers={"accept": _ACCEPT, "accept-encoding": "identity"},
         )
+        # One page at a time is read into objects, and none waits behind those who read the store.
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="overrun-scrape")
         self._processes: dict[tuple[str, str], Processes] = {}
         self._tasks = [asyncio.create_task(self._watch(target)) for target in found]
 
@@ -186,6 +194,7 @@ class Scraper:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._client.aclose()
+        self._reading.shutdown(wait=False, cancel_futures=True)
 
     async def _watch(self, target: Target) -> None:
         failures = 0
@@ -222,12 +231,9 @@ class Scraper:
         time_ns, began = time.time_ns(), time.monotonic()
         service, state, reason, body = "scrape", "up", "", None
         try:
-            text, content_type = await self._page(target, address)
-            families = await asyncio.to_thread(prometheus.parse, text, content_type)
-            service = prometheus.service_of(families) or "scrape"
-            instance = self._told_apart(target, instance, families)
-            body = await asyncio.to_thread(
-                prometheus.request, families, service=service, instance=instance, time_ns=time_ns
+            page, content_type = await self._page(target, address)
+            service, instance, body = await asyncio.get_running_loop().run_in_executor(
+                self._reading, self._converted, target, instance, page, content_type, time_ns
             )
         except (httpx.HTTPError, BadPayload, UnicodeDecodeError, OSError) as error:
             log.warning(
@@ -254,6 +260,16 @@ class Scraper:
         )
         return body is not None
 
+    def _converted(
+        self, target: Target, instance: str, page: bytes, content_type: str, time_ns: int
+    ) -> tuple[str, str, bytes]:
+        """Service, instance and metrics request of a page."""
+        families = prometheus.parse(page.decode("utf-8"), content_type)
+        service = prometheus.service_of(families) or "scrape"
+        instance = self._told_apart(target, instance, families)
+        body = prometheus.request(families, service=service, instance=instance, time_ns=time_ns)
+        return service, instance, body
+
     def _told_apart(self, target: Target, instance: str, families: list[Family]) -> str:
         """The instance's name, with the number of the process that answered if several do in turn."""
         if prometheus.is_federated(families):  # whose processes come and go behind one that answers
@@ -270,7 +286,7 @@ class Scraper:
             )
         return f"{instance}#{number}" if processes.flips else instance
 
-    async def _page(self, target: Target, address: str | None) -> tuple[str, str]:
+    async def _page(self, target: Target, address: str | None) -> tuple[bytes, str]:
         url, headers, extensions = httpx.URL(target.url), {}, {}
         if target.token_file is not None:  # read anew each time: tokens are replaced
             headers["authorization"] = (
@@ -282,7 +298,7 @@ class Scraper:
             url = url.copy_with(host=address)
         patience_s = min(max(target.interval_s, 1.0), 10.0)
         async with asyncio.timeout(3 * patience_s):
-            for _ in range(MAX_REDIRECTS + 1):
+            for _ in range(2):
                 async with self._client.stream(
                     "GET",
                     url,
@@ -291,24 +307,11 @@ class Scraper:
                     timeout=httpx.Timeout(patience_s),
                 ) as answer:
                     if answer.is_redirect:
-                        url = url.copy_with(
-                            raw_path=_path_here(httpx.URL(target.url), answer.headers["location"])
-                        )
+                        path = _with_slash(httpx.URL(target.url), answer.headers["location"])
+                        url = url.copy_with(raw_path=path)
                         continue
-                    if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
-                        raise _Refused(
-                            answer.status_code,
-                            f"it answered {answer.status_code}: name a token_file at the target in [scrape]",
-                        )
-                    if answer.status_code != httpx.codes.OK:
-                        raise _Refused(answer.status_code, f"it answered {answer.status_code}")
-                    page = bytearray()
-                    async for part in answer.aiter_bytes():
-                        page += part
-                        if len(page) > MAX_PAGE:
-                            raise BadPayload(f"its page is larger than {MAX_PAGE >> 20} MiB")
-                    return page.decode("utf-8"), answer.headers.get("content-type", "")
-        raise BadPayload(f"it redirects more than {MAX_REDIRECTS} times")
+                    return await _content(answer), answer.headers.get("content-type", "")
+        raise BadPayload("it redirects more than once")
 
     async def _store(self, body: bytes) -> None:
         try:
@@ -317,10 +320,38 @@ class Scraper:
             log.warning("a scraped page was not stored: %s", error)
 
 
+async def _content(answer: httpx.Response) -> bytes:
+    """The page, as it was sent.
+
+    Raises:
+        BadPayload: it is no page, is compressed, or is too large.
+    """
+    if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        raise _Refused(
+            answer.status_code,
+            f"it answered {answer.status_code}: name a token_file at the target in [scrape]",
+        )
+    if answer.status_code != httpx.codes.OK:
+        raise _Refused(answer.status_code, f"it answered {answer.status_code}")
+    encoding = answer.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise BadPayload(f"it compressed its page ({encoding[:40]!r}), which was not asked for")
+    page = bytearray()
+    async for part in answer.aiter_raw(65_536):
+        page += part
+        if len(page) > MAX_PAGE:
+            raise _TooLarge(f"its page is larger than {MAX_PAGE >> 20} MiB")
+    return bytes(page)
+
+
 def _why(error: Exception) -> tuple[str, str]:
     """The state of a target that was not read and the reason, in fewer words than the text of anybody's prompt."""
     if isinstance(error, _Refused):
         return "down", f"answered {error.status}"
+    if isinstance(error, _TooLarge | prometheus.TooManySamples):
+        return "unreadable", "too large"
+    if isinstance(error, BadPayload) and "compressed" in str(error):
+        return "unreadable", "compressed unasked"
     if isinstance(error, BadPayload):
         return "unreadable", "redirects elsewhere" if "redirect" in str(
             error
@@ -353,8 +384,8 @@ def _chain(error: BaseException | None, most: int = 8) -> Iterator[str]:
         error, most = error.__cause__ or error.__context__, most - 1
 
 
-def _path_here(target: httpx.URL, location: str) -> bytes:
-    """Where a redirect leads, if that is on the same server (`/metrics` to `/metrics/`, as mounted applications answer).
+def _with_slash(target: httpx.URL, location: str) -> bytes:
+    """Where a redirect leads, if that is the same page with a slash behind it (`/metrics` to `/metrics/`, as mounted applications answer).
 
     Raises:
         BadPayload: it leads elsewhere: only what was named is read.
@@ -363,7 +394,7 @@ def _path_here(target: httpx.URL, location: str) -> bytes:
         there = target.join(location)
     except httpx.InvalidURL as error:
         raise BadPayload(f"it redirects to {location[:200]!r}, which is no URL") from error
-    if (there.scheme, there.host, there.port) != (target.scheme, target.host, target.port):
+    if there != target.copy_with(path=f"{target.path}/"):
         raise BadPayload(
             f"it redirects to {str(there)[:200]!r}: name that address, if it is the engine's"
         )

@@ -50,6 +50,11 @@ AREAS: Final[dict[str, tuple[str, str]]] = {
         "Hostile input: `make bench-fuzz`",
         "Recorded bodies are broken in many ways and decoded. The fast decoder must agree with the slow one.",
     ),
+    "hardening": (
+        "Attacks: `python -m tests.benchmarks.hardening`",
+        "Bodies that are small on the wire and large once decoded, each sent to a server of its own. The peak is the resident memory of the server "
+        "(about 370 MiB at rest). `before` is build 8767d5d.",
+    ),
     "diagnosis": (
         "Diagnosis: `make bench-faults`",
         "A simulator with its own cost law injects 37 faults into healthy traffic with random confounders. "

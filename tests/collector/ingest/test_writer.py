@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import duckdb
@@ -17,6 +18,7 @@ from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.quiet_traces import QuietTraces
 from overrun.collector.ingest.writer import METRICS, TRACES, Stored, Writer
 from overrun.collector.normalise.spans import Rules
+from overrun.collector.receive import health
 from overrun.collector.store.database import Store
 from tests.collector.conftest import body, chat, held, one, opened, plain_body, rows, span
 from tests.conftest import new_store
@@ -379,28 +381,31 @@ def test_the_queue_is_bounded_in_bytes_and_what_was_refused_is_not_queued(tmp_pa
         assert pipeline.writer.submit(TRACES, data[-1]).result(WAIT_S).items == 999
 
 
-def test_senders_are_refused_while_too_many_traces_wait_to_be_assembled(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+def test_senders_are_refused_while_waiting_traces_take_too_much_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_module, "MAX_PENDING", 2)
-    pipeline.writer.submit(TRACES, body([span(trace, 1) for trace in (1, 2, 3)])).result(WAIT_S)
-    with pytest.raises(QueueFull, match="wait to become requests"):
-        pipeline.writer.submit(TRACES, body([span(4, 1)]))
-    pipeline.drain()
-    assert pipeline.writer.submit(TRACES, body([span(4, 1)])).result(WAIT_S).items == 1
+    monkeypatch.setattr(writer_module, "PENDING_BYTES", 1 << 19)
+    with opened(tmp_path / "t.db", waiting_mib=1) as pipeline:
+        pipeline.writer.submit(TRACES, body([span(trace, 1) for trace in (1, 2, 3)])).result(WAIT_S)
+        with pytest.raises(QueueFull, match="wait to become requests, waiting_mib has room for 2"):
+            pipeline.writer.submit(TRACES, body([span(4, 1)]))
+        assert not health.readiness(pipeline)[0]
+        pipeline.drain()
+        assert health.readiness(pipeline)[0]
+        assert pipeline.writer.submit(TRACES, body([span(4, 1)])).result(WAIT_S).items == 1
 
 
-def test_senders_are_refused_earlier_once_assembling_has_fallen_behind(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer_module, "LATE_PENDING", 2)
-    pipeline.writer.submit(TRACES, body([span(trace, 1) for trace in (1, 2, 3)])).result(WAIT_S)
-    assert (
-        pipeline.writer.submit(TRACES, body([span(4, 1)])).result(WAIT_S).items == 1
-    )  # they have been waiting for a moment only
-    monkeypatch.setattr(writer_module, "LATE_S", -1e9)
-    with pytest.raises(QueueFull, match="4 traces wait to become requests, the limit is 2"):
-        pipeline.writer.submit(TRACES, body([span(5, 1)]))
+def test_a_burst_of_traces_of_one_span_is_taken_and_assembled_in_order(tmp_path: Path) -> None:
+    with opened(tmp_path / "t.db") as pipeline:
+        for first in range(0, 36_000, 4_000):
+            spans = [span(first + i, 1, kind=2) for i in range(4_000)]
+            assert pipeline.writer.submit(TRACES, body(spans)).result(WAIT_S).items == 4_000
+        taken = pipeline.quiet.take(time.monotonic(), 0.0, 4_000)
+        batches = [seen.first_batch for seen in taken.values()]
+        assert batches == sorted(batches)
+        assert max(batches) < pipeline.writer.last_batch
+        pipeline.drain()
+        assert one(pipeline, "select count(*) from requests") == 36_000
 
 
 def test_a_body_larger_than_the_queue_is_taken_when_it_is_alone(tmp_path: Path) -> None:

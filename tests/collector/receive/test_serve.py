@@ -1,7 +1,10 @@
 """`overrun serve`: what it says, what it does when a port is taken, how it ends, and what it answers about itself and its data."""
 
+import asyncio
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,9 +15,10 @@ import grpc
 import httpx
 import pytest
 
+from overrun.collector.receive import converting
 from overrun.collector.store.database import open_store
 from tests.collector.conftest import PROTOBUF, body, chat, plain_body, trace_id
-from tests.conftest import ServerProcess, StartServer
+from tests.conftest import ROOT, ServerProcess, StartServer
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 ANY = ("--grpc-port", "0", "--http-port", "0")
@@ -192,3 +196,42 @@ def test_sigterm_answers_what_was_sent_assembles_it_and_ends_with_0(
     )  # everything stored is assembled; at most the one that was cut off is extra
     assert found[0][0] <= stored + 1
     assert not (tmp_path / "t.db.server").exists()
+
+
+STUCK = """
+import asyncio, time
+from overrun.analysis.front import serve
+
+async def main():
+    stop = asyncio.Event()
+    with serve._signals(stop):
+        asyncio.get_running_loop().run_in_executor(None, time.sleep, 60)
+        print("ready", flush=True)
+        await stop.wait()
+
+serve.run_loop(main())
+"""
+
+
+def test_a_stop_ends_within_ten_seconds_whatever_still_runs() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", STUCK], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+def test_bodies_are_converted_while_every_reader_is_busy() -> None:
+    async def converted() -> int:
+        free = threading.Event()
+        loop = asyncio.get_running_loop()
+        reports = [loop.run_in_executor(None, free.wait, 60) for _ in range(64)]
+        try:
+            return await asyncio.wait_for(converting.run(len, b"body"), 30)
+        finally:
+            free.set()
+            await asyncio.gather(*reports)
+
+    assert asyncio.run(converted()) == 4

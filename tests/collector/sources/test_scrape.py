@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import math
+import resource
 import socket
 import threading
 import time
@@ -59,11 +61,17 @@ python_gc_count 4.0
 """
 
 
+# Where redirects lead, by their status.
+PLACES: dict[Any, str] = {301: "http://192.0.2.1/metrics", 302: "/admin", 307: "/metrics/"}
+
+
 class Page:
     """A small server of metrics pages: answers what `pages` holds in turn; an int is an HTTP status."""
 
     def __init__(self) -> None:
-        self.pages: list[str | int] = [PAGE % {"tokens": 100}]
+        self.pages: list[str | bytes | int] = [PAGE % {"tokens": 100}]
+        self.headers: dict[str, str] = {}  # of every answer
+        self.asked: set[str | None] = set()  # which compressions
         self.hosts: list[str] = []
         self.paths: list[str] = []
         self.token: str | None = None  # asked for
@@ -73,6 +81,7 @@ class Page:
             def do_GET(self) -> None:
                 page.hosts.append(self.headers["host"])
                 page.paths.append(self.path)
+                page.asked.add(self.headers["accept-encoding"])
                 answer = page.pages.pop(0) if len(page.pages) > 1 else page.pages[0]
                 if (
                     page.token is not None
@@ -81,13 +90,14 @@ class Page:
                     answer = 401
                 self.send_response(answer if isinstance(answer, int) else 200)
                 self.send_header("content-type", "text/plain; version=0.0.4; charset=utf-8")
-                if answer in (301, 307):
-                    self.send_header(
-                        "location", "/metrics/?a=b" if answer == 307 else "http://192.0.2.1/metrics"
-                    )
+                for name, value in page.headers.items():
+                    self.send_header(name, value)
+                if answer in PLACES:
+                    self.send_header("location", PLACES[answer])
                 self.end_headers()
-                if isinstance(answer, str):
-                    self.wfile.write(answer.encode())
+                if not isinstance(answer, int):
+                    with contextlib.suppress(ConnectionError):  # who reads has had enough
+                        self.wfile.write(answer.encode() if isinstance(answer, str) else answer)
 
             def log_message(self, *args: Any) -> None:
                 pass
@@ -392,18 +402,48 @@ def test_a_target_that_does_not_answer_is_down_and_waited_for_longer_each_time(
     assert rows(pipeline, "select distinct instance from points") == [(f"127.0.0.1:{page.port}",)]
 
 
-def test_a_redirect_is_followed_on_the_same_server_only(
+def test_a_redirect_is_followed_to_the_same_page_with_a_slash_only(
     pipeline: Pipeline, page: Page, caplog: pytest.LogCaptureFixture
 ) -> None:
-    page.pages = [301, 307, 307, 307, 307, 307, PAGE % {"tokens": 1}]
+    page.pages = [301, 302, 307, 307, 307, PAGE % {"tokens": 1}]
     scraped(
         pipeline,
         [scrape.Target(page.url, None, 0.1)],
         "select 1 from points where indicator = 'up' and value = 1",
     )
-    assert page.paths == ["/metrics"] * 2 + ["/metrics/?a=b"] * 3 + ["/metrics", "/metrics/?a=b"]
+    assert page.paths == ["/metrics"] * 3 + ["/metrics/"] + ["/metrics", "/metrics/"]
     assert "redirects to 'http://192.0.2.1/metrics': name that address" in caplog.text
-    assert "redirects more than 3 times" in caplog.text
+    assert f"redirects to 'http://127.0.0.1:{page.port}/admin'" in caplog.text
+    assert "redirects more than once" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "reason"),
+    [
+        (
+            zstandard.compress(b"a 1\n" * (16 << 20)),
+            {"content-encoding": "zstd"},
+            "compressed unasked",
+        ),
+        (b"# " + b"x" * scrape.MAX_PAGE, {}, "too large"),
+        (b"a 1\n" * 400_000, {}, "too large"),
+        (b"a{" + b'b="",' * 1_100_000 + b"} 1\n", {}, "too large"),
+        (b"# TYPE a gauge\n" + b"a 1\n" * 110_000, {}, "too large"),
+    ],
+    ids=["compressed", "bytes", "lines", "labels", "samples"],
+)
+def test_a_page_larger_than_any_engines_is_named_so_and_takes_little(
+    pipeline: Pipeline, page: Page, content: bytes, headers: dict[str, str], reason: str
+) -> None:
+    page.pages, page.headers = [content], headers
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    scraped(
+        pipeline,
+        [scrape.Target(page.url, None, 0.1)],
+        f"select 1 from points where attributes['reason'] = '{reason}'",
+    )
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 << 10
+    assert page.asked == {"identity"}
 
 
 @pytest.mark.parametrize(
