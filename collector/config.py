@@ -45,7 +45,11 @@ class CollectorSettings:
     tls_client_ca: str = ""  # with it, only clients with a certificate of this authority may come
     api_port: int = -1  # of the query API and metrics; -1: on the HTTP port
     api_host: str = ""  # where that port listens; empty: as `host`
-    token_file: str = ""  # bearer tokens, instead of the environment: lines `ingest=...` and `read=...`, or one token for both
+    # Bearer tokens, instead of the environment: lines `ingest=...`, `read=...` and `erase=...`; a line without a name is the token of the first two.
+    token_file: str = ""
+    # Names by which the HTTP ports may be asked, beside those of this machine; on a port beyond loopback any name will do unless some are listed.
+    allowed_hosts: tuple[str, ...] = ()
+    audit_log: str = ""  # a JSON line for each erasing and export; empty: `<db>.audit.jsonl`
     log_format: str = "text"  # or json
     decoder: str = "fast"  # or upb: protobuf's own, several times slower, should the fast one ever fail on something
     quiet_s: float = 2.0  # a trace is assembled this long after its last span

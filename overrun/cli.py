@@ -217,7 +217,8 @@ def serve(
     token_file: Annotated[
         Path | None,
         typer.Option(
-            "--token-file", help="Bearer tokens: lines ingest=... and read=..., or one for both."
+            "--token-file",
+            help="Bearer tokens: lines ingest=..., read=... and erase=..., or one for the first two.",
         ),
     ] = None,
     decoder: Annotated[
@@ -989,11 +990,13 @@ def config_show(config: Config = None) -> None:
 
 
 def main() -> None:
-    """Entry point of the `overrun` command. Should compiled code fail, standard error says where."""
+    """Entry point of the `overrun` command. Should compiled code fail, standard error says where. Files that it makes are for its user alone."""
     import faulthandler
+    import os
 
     from overrun.collector.process import footprint
 
     faulthandler.enable()
+    os.umask(0o077)
     footprint.without_pandas()
     app()

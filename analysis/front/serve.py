@@ -32,6 +32,8 @@ from overrun.analysis.front.predictor_watch import Lengths
 from overrun.analysis.front.questions import check
 from overrun.analysis.whatif.worker import Worker
 from overrun.analysis.words.errors import AnalysisError
+from overrun.collector.access import hosts
+from overrun.collector.access.audit import Audit
 from overrun.collector.access.auth import Tokens
 from overrun.collector.access.tls import Certificates
 from overrun.collector.config import Settings
@@ -179,20 +181,23 @@ async def _run(
         if apart
         else None
     )
+    audit = Audit.beside(Path(collector.db), collector.audit_log)
     send = [
-        erase_http.route(pipeline, tokens.ingest),
+        erase_http.route(pipeline, tokens, audit),
         *otlp_http.Receiver(pipeline.writer, collector, tokens.ingest).routes(),
     ]
     worker = Worker()
-    read = api.routes(pipeline, settings, worker, tokens.read, watched)
+    read = api.routes(pipeline, settings, worker, tokens, watched, audit)
     apps = [
-        (http_socket, [*send, *(api.health_routes(pipeline) if apart else read)]),
-        (api_socket, read),
+        (http_socket, [*send, *(api.health_routes(pipeline) if apart else read)], collector.host),
+        (api_socket, read, collector.api_host or collector.host),
     ]
     if grpc_port is not None:
         await grpc_server.start()
     running = [
-        _web_server(routes, certificates, bound) for bound, routes in apps if bound is not None
+        _web_server(_guarded(routes, host, pipeline, settings), certificates, bound)
+        for bound, routes, host in apps
+        if bound is not None
     ]
     serving = [task for _, task in running]
     while not all(server.started or task.done() for server, task in running):
@@ -234,11 +239,24 @@ async def _run(
     await asyncio.to_thread(end_tracing)
 
 
-def _web_server(
-    routes: Sequence[BaseRoute], certificates: Certificates | None, bound: socket.socket
-) -> tuple[_Server, asyncio.Task[None]]:
+def _guarded(
+    routes: Sequence[BaseRoute], host: str, pipeline: Pipeline, settings: Settings
+) -> hosts.App:
+    """The application of a port that listens at `host`."""
     app = Starlette(routes=routes, exception_handlers={404: otlp_http.not_found})
     app.router.redirect_slashes = False
+
+    def refused() -> None:
+        pipeline.writer.tally.count(
+            "refused_requests", protocol="http", signal="none", reason="host"
+        )
+
+    return hosts.guarded(app, host, settings.collector.allowed_hosts, refused)
+
+
+def _web_server(
+    app: hosts.App, certificates: Certificates | None, bound: socket.socket
+) -> tuple[_Server, asyncio.Task[None]]:
     config = uvicorn.Config(
         app,
         loop="none",
