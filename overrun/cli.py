@@ -977,7 +977,22 @@ def forget(
         fail(str(error))
     print(
         f"erased {say_count(done.traces, 'trace')}: {say_count(done.spans, 'span')}, {say_count(done.requests, 'request')}"
+        + (f", {say_count(done.points, 'metric point')}" if done.points else "")
     )
+    found = [
+        f"in {say_count(n, unit)} of the {where}"
+        for n, unit, where in (
+            (done.found_rows, "row", "tables"),
+            (done.found_bytes, "place", "file's bytes"),
+        )
+        if n is not None
+    ]
+    if found:
+        print(f"searched for the name afterwards: found {' and '.join(found)}")
+    if done.found_rows:
+        print(
+            "other traces still hold the name, as an attribute or a part of a longer text: `overrun export spans` shows which"
+        )
 
 
 @config_app.command("show")

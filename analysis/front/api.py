@@ -45,6 +45,7 @@ from overrun.collector.config import Settings
 from overrun.collector.errors import CollectorError
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.receive import health
+from overrun.collector.store.database import EXPORT
 
 
 def routes(
@@ -156,7 +157,9 @@ def _export(pipeline: Pipeline, settings: Settings, tokens: Tokens, audit: Audit
 
     def written(parameters: Mapping[str, str], form: str) -> tuple[str, int]:
         window = Question.read(parameters, settings, now=datetime.now(UTC)).window
-        handle, path = tempfile.mkstemp(prefix="overrun-export-")
+        # Beside the database, where the next start removes what a killed process leaves.
+        db = pipeline.store.path.resolve()
+        handle, path = tempfile.mkstemp(prefix=f"{db.name}{EXPORT}", dir=db.parent)
         with os.fdopen(handle, "wb") as out, pipeline.store.reading() as con:
             rows = export.write(con, window, parameters["kind"], form, out)
         return path, rows

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import duckdb
 import numpy as np
@@ -34,6 +35,7 @@ from overrun.collector.store.layout import BATCH_BITS
 from overrun.collector.store.proof import Claims
 
 log = logging.getLogger("overrun.collector")
+T = TypeVar("T")
 # Traces assembled at once: enough to amortise the queries (about 10 ms), few enough to keep the writer free for senders and memory small
 # (20,000 spans take 30 MB while they are assembled).
 MAX_TRACES = 2_000
@@ -222,6 +224,20 @@ class Pipeline:
         if self._doubled is None or self._doubled[0] != shapes:
             self._doubled = shapes, doubled_sources(cursor)
         return self._doubled[1]
+
+    def between_rounds(self, run: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+        """The result of `run(connection)`, which deletes spans, shapes or sources, in a transaction of the writer while nothing is being assembled.
+
+        A round that had read such spans before would store their request afterwards; later rounds find only what is left in the store.
+        """
+
+        def forgetting(connection: duckdb.DuckDBPyConnection) -> T:
+            result = run(connection)
+            self.writer.learn_anew(connection)
+            return result
+
+        with self._busy:
+            return self.writer.call(forgetting).result()
 
     def drain(self, within_s: float | None = None) -> None:
         """Assemble everything that is stored, quiet or not; returns when nothing is pending, or after `within_s`.

@@ -262,6 +262,11 @@ class Writer:
             int(row[0]) for row in cursor.execute("select source_id from sources").fetchall()
         }
 
+    def learn_anew(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """In a transaction of `call` that deletes shapes, sources or spans: nothing is remembered of them. Should it fail, the file is opened anew."""
+        self._load_from(connection)
+        self._recent.let_go(self._last_batch + 1)
+
     @property
     def last_batch(self) -> int:
         """Number of the last commit."""

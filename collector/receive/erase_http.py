@@ -6,7 +6,7 @@ Only as application/json: a page in a browser cannot send that to another origin
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Final
 
 import msgspec
@@ -19,7 +19,7 @@ from overrun.collector.access.audit import Audit
 from overrun.collector.access.auth import Tokens
 from overrun.collector.errors import BadPayload, CollectorError, UnsupportedMedia
 from overrun.collector.ingest.pipeline import Pipeline
-from overrun.collector.lifecycle.forget import forget
+from overrun.collector.lifecycle.forget import Forgotten, forget, found_in_tables, names
 from overrun.collector.normalise import privacy
 
 JSON = "application/json"
@@ -51,15 +51,9 @@ def route(pipeline: Pipeline, tokens: Tokens, audit: Audit) -> Route:
                 raise UnsupportedMedia(f'send {JSON}, such as {{"tenant": "acme"}}')
             whom = _whom(await _body(request))
             what = _hashed(whom, pipeline.store.salt())
-            done = await asyncio.wrap_future(
-                pipeline.writer.call(
-                    lambda connection: forget(
-                        connection, pipeline.store.salt(), user=whom.user, tenant=whom.tenant
-                    )
-                )
-            )
-            counts = asdict(done)
-            answer = Response(msgspec.json.encode(counts), media_type=JSON)
+            done = await asyncio.to_thread(_erase, pipeline, whom)
+            counts = {name: n for name, n in asdict(done).items() if n is not None}
+            answer = Response(msgspec.json.encode(done), media_type=JSON)
         except CollectorError as error:
             answer = Response(
                 msgspec.json.encode({"error": str(error)}), error.http_status, media_type=JSON
@@ -78,6 +72,16 @@ def route(pipeline: Pipeline, tokens: Tokens, audit: Audit) -> Route:
         return answer
 
     return Route("/v1/forget", erase, methods=["POST"])
+
+
+def _erase(pipeline: Pipeline, whom: Whom) -> Forgotten:
+    salt = pipeline.store.salt()
+    done = pipeline.between_rounds(
+        lambda connection: forget(connection, salt, user=whom.user, tenant=whom.tenant)
+    )
+    with pipeline.store.reading() as con:
+        left = found_in_tables(con, names(salt, user=whom.user, tenant=whom.tenant))
+    return replace(done, found_rows=left)
 
 
 def _hashed(whom: Whom, salt: bytes) -> dict[str, str]:
