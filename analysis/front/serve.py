@@ -116,10 +116,14 @@ async def serve(
     )
     threading.Thread(target=_warm, args=(settings,), name="overrun-warm", daemon=True).start()
     try:
-        with _signals(stop), Retention(store, pipeline.writer, settings.retention).running():
+        with _signals(stop), _retention(pipeline, settings).running():
             await _run(pipeline, settings, tokens, certificates, on_ready, stop, scraped, watched)
     finally:
         await asyncio.to_thread(pipeline.close)
+
+
+def _retention(pipeline: Pipeline, settings: Settings) -> Retention:
+    return Retention(pipeline.store, pipeline.writer, settings.retention, pipeline.clock)
 
 
 def _warm(settings: Settings) -> None:
@@ -316,7 +320,9 @@ async def _fold(pipeline: Pipeline) -> None:
 
 async def _fold_once(pipeline: Pipeline, claims: Claims) -> bool:
     return await asyncio.wrap_future(
-        pipeline.writer.call(lambda connection: roll_up(connection, time.time_ns(), claims), claims)
+        pipeline.writer.call(
+            lambda connection: roll_up(connection, pipeline.clock.now(), claims), claims
+        )
     )
 
 

@@ -29,6 +29,7 @@ from overrun.collector.ingest.writer import ASSEMBLED, Writer, append
 from overrun.collector.normalise import prompt_features, stages
 from overrun.collector.normalise.spans import Rules
 from overrun.collector.process import footprint
+from overrun.collector.process.steady_clock import Leap, SteadyClock
 from overrun.collector.process.tracing import tracer
 from overrun.collector.store.database import Store, set_meta
 from overrun.collector.store.layout import BATCH_BITS
@@ -41,6 +42,8 @@ T = TypeVar("T")
 MAX_TRACES = 2_000
 # When the server stops, what is pending is assembled for so long; the rest is stored, and assembled at the next start.
 _CLOSING_S = 15.0
+# The store's note of a leap of the clock that is being waited out.
+CLOCK_LEAP = "clock_leap"
 # Rounds are at least this far apart: each one scans the newest spans once, however many traces it takes.
 _POLL_S = 0.5
 
@@ -73,6 +76,7 @@ class Pipeline:
         stages.learn(words)
         self.store = store
         latest_ns = _latest_start(store)
+        self.clock = clock_of(store)
         self.quiet = QuietTraces(latest_ns)
         self._recent = Recent()
         self._response_ids = ResponseIds(latest_ns)
@@ -268,6 +272,15 @@ class Pipeline:
         finally:
             self.writer.close()
             self.store.close()
+
+
+def clock_of(store: Store) -> SteadyClock:
+    """The clock by which what is in this store ages."""
+    with store.asking() as cursor:
+        [(newest_ns,)] = cursor.execute(
+            "select coalesce(max(received_ns), 0) from batches"
+        ).fetchall()
+    return SteadyClock(int(newest_ns), Leap.read(store.meta(CLOCK_LEAP)))
 
 
 def _as_table(taken: dict[Key, Seen]) -> pa.Table:

@@ -45,6 +45,10 @@ def metric_lines(pipeline: Pipeline) -> list[str]:
         ),
         "pending_traces": ("Traces that wait to be assembled.", len(pipeline.quiet)),
         "store_writable": ("Whether the last commit was taken.", float(writer.refusal is None)),
+        "clock_leap_seconds": (
+            "How far the wall clock is ahead of the time that has passed; while it is, nothing expires by age.",
+            0.0 if pipeline.clock.leap is None else pipeline.clock.leap.ahead_ns / 1e9,
+        ),
         "start_time_seconds": ("When the process started, Unix time.", _STARTED_S),
     }
     with contextlib.suppress(duckdb.Error):  # it is being opened anew
