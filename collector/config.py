@@ -53,6 +53,8 @@ class CollectorSettings:
     log_format: str = "text"  # or json
     decoder: str = "fast"  # or upb: protobuf's own, several times slower, should the fast one ever fail on something
     quiet_s: float = 2.0  # a trace is assembled this long after its last span
+    # A trace that never goes quiet is assembled as far as it has come after so long, and again at its end: longer than any single call of a provider.
+    max_trace_age_s: float = 900.0
     # Of DuckDB, which fills it with blocks of the file and spills to disk beyond it. A report over a million requests costs the same with 160 MB and 1 GB.
     memory_limit: str = "256MB"
 
@@ -112,6 +114,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "queue_mib": (1, 4_096),
     "commit_mib": (1, 256),
     "quiet_s": (0.05, 3_600),
+    "max_trace_age_s": (1, 86_400),
     "api_port": (-1, 65_535),
     "max_age_days": (0, 36_500),
     "check_s": (0.05, 86_400),

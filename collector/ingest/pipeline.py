@@ -77,7 +77,7 @@ class Pipeline:
         self.store = store
         latest_ns = _latest_start(store)
         self.clock = clock_of(store)
-        self.quiet = QuietTraces(latest_ns)
+        self.quiet = QuietTraces(latest_ns, max_age_s=settings.max_trace_age_s)
         self._recent = Recent()
         self._response_ids = ResponseIds(latest_ns)
         self._doubled: tuple[int, pa.Table] | None = None
@@ -98,7 +98,7 @@ class Pipeline:
         self._thread.start()
 
     def _recover(self) -> None:
-        """Traces that were stored but not yet assembled when the process last ended."""
+        """Traces that were stored but not yet assembled when the process last ended. They take what is left of each round; new telemetry does not wait for them."""
         through = int(self.store.meta("assembled_through") or 0)
         with self.store.asking() as cursor:
             found = cursor.sql(
@@ -111,7 +111,8 @@ class Pipeline:
             hi, lo, start = (
                 found.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns")
             )
-            self.quiet.note(hi, lo, start, through + 1, time.monotonic())
+            log.info("%d traces of before are assembled beside what comes now", found.num_rows)
+            self.quiet.recover(hi, lo, start, through + 1, self.writer.last_batch, time.monotonic())
 
     def _watch(self) -> None:
         while not self._stop.wait(_POLL_S):
@@ -250,18 +251,21 @@ class Pipeline:
             StoreUnavailable: assembling failed (the log says why); the spans are safe and it is tried again at the next start.
         """
         until_s = None if within_s is None else time.monotonic() + within_s
-        while len(self.quiet):
+        while self._pending():
             if until_s is not None and time.monotonic() > until_s:
                 log.warning(
                     "%d traces are stored and not assembled yet: that is done at the next start",
-                    len(self.quiet),
+                    self._pending(),
                 )
                 return
-            if self._assemble_due(0.0) or not len(self.quiet):
+            if self._assemble_due(0.0) or not self._pending():
                 continue
             raise StoreUnavailable(
-                f"{len(self.quiet)} traces are stored but could not be assembled: the log says why; they are tried again next time"
+                f"{self._pending()} traces are stored but could not be assembled: the log says why; they are tried again next time"
             )
+
+    def _pending(self) -> int:
+        return len(self.quiet) + self.quiet.backlog
 
     def close(self) -> None:
         """Store and answer what is queued, assemble what is pending (as far as it takes seconds), close the store."""
