@@ -52,10 +52,16 @@ class CollectorSettings:
     tls_client_ca: str = ""  # with it, only clients with a certificate of this authority may come
     api_port: int = -1  # of the query API and metrics; -1: on the HTTP port
     api_host: str = ""  # where that port listens; empty: as `host`
-    token_file: str = ""  # bearer tokens, instead of the environment: lines `ingest=...` and `read=...`, or one token for both
+    # Bearer tokens, instead of the environment: lines `ingest=...`, `read=...` and `erase=...`; a line without a name is the token of the first two.
+    token_file: str = ""
+    # Names by which the HTTP ports may be asked, beside those of this machine; on a port beyond loopback any name will do unless some are listed.
+    allowed_hosts: tuple[str, ...] = ()
+    audit_log: str = ""  # a JSON line for each erasing and export; empty: `<db>.audit.jsonl`
     log_format: str = "text"  # or json
     decoder: str = "fast"  # or upb: protobuf's own, several times slower, should the fast one ever fail on something
     quiet_s: float = 2.0  # a trace is assembled this long after its last span
+    # A trace that never goes quiet is assembled as far as it has come after so long, and again at its end: longer than any single call of a provider.
+    max_trace_age_s: float = 900.0
     # Of DuckDB, which fills it with blocks of the file and spills to disk beyond it. A report over a million requests costs the same with 160 MB and 1 GB.
     memory_limit: str = "256MB"
 
@@ -121,6 +127,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "memory_hard_mib": (0, 1 << 20),
     "commit_mib": (1, 256),
     "quiet_s": (0.05, 3_600),
+    "max_trace_age_s": (1, 86_400),
     "api_port": (-1, 65_535),
     "max_age_days": (0, 36_500),
     "check_s": (0.05, 86_400),

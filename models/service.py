@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 import uvicorn
 
-from overrun.collector.access import auth
+from overrun.collector.access import auth, hosts
 from overrun.collector.access.auth import Tokens
 from overrun.models.artifact import MANIFEST
 from overrun.models.errors import ModelsError, RequestError
@@ -266,8 +266,10 @@ def serve(
     bound = socket.create_server(
         (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024
     )
+    allowed = [name.strip() for name in environment.get("OVERRUN_ALLOWED_HOSTS", "").split(",")]
+    app = hosts.guarded(application(service, tokens.read), host, filter(None, allowed))
     config = uvicorn.Config(
-        application(service, tokens.read), loop="none", http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+        app, loop="none", http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
         timeout_graceful_shutdown=5)  # fmt: skip
     try:
         import uvloop

@@ -217,7 +217,8 @@ def serve(
     token_file: Annotated[
         Path | None,
         typer.Option(
-            "--token-file", help="Bearer tokens: lines ingest=... and read=..., or one for both."
+            "--token-file",
+            help="Bearer tokens: lines ingest=..., read=... and erase=..., or one for the first two.",
         ),
     ] = None,
     decoder: Annotated[
@@ -976,7 +977,22 @@ def forget(
         fail(str(error))
     print(
         f"erased {say_count(done.traces, 'trace')}: {say_count(done.spans, 'span')}, {say_count(done.requests, 'request')}"
+        + (f", {say_count(done.points, 'metric point')}" if done.points else "")
     )
+    found = [
+        f"in {say_count(n, unit)} of the {where}"
+        for n, unit, where in (
+            (done.found_rows, "row", "tables"),
+            (done.found_bytes, "place", "file's bytes"),
+        )
+        if n is not None
+    ]
+    if found:
+        print(f"searched for the name afterwards: found {' and '.join(found)}")
+    if done.found_rows:
+        print(
+            "other traces still hold the name, as an attribute or a part of a longer text: `overrun export spans` shows which"
+        )
 
 
 @config_app.command("show")
@@ -989,11 +1005,13 @@ def config_show(config: Config = None) -> None:
 
 
 def main() -> None:
-    """Entry point of the `overrun` command. Should compiled code fail, standard error says where."""
+    """Entry point of the `overrun` command. Should compiled code fail, standard error says where. Files that it makes are for its user alone."""
     import faulthandler
+    import os
 
     from overrun.collector.process import footprint
 
     faulthandler.enable()
+    os.umask(0o077)
     footprint.without_pandas()
     app()

@@ -41,20 +41,28 @@ from overrun.analysis.whatif.worker import Worker
 from overrun.analysis.words.encoding import encode
 from overrun.analysis.words.errors import AnalysisError, nearest
 from overrun.collector.access import auth
+from overrun.collector.access.audit import Audit
+from overrun.collector.access.auth import Tokens
 from overrun.collector.config import Settings
 from overrun.collector.errors import CollectorError
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.receive import health
+from overrun.collector.store.database import EXPORT
 
 
 def routes(
     pipeline: Pipeline,
     settings: Settings,
     worker: Worker,
-    token: str | None = None,
+    tokens: Tokens | None = None,
     watched: Lengths | None = None,
+    audit: Audit | None = None,
 ) -> list[Route]:
-    """The read side of the server; with a `token`, whoever asks must carry it (health checks excepted). `worker` computes the what-ifs."""
+    """The read side of the server; with a read token, whoever asks must carry it (health checks excepted). `worker` computes the what-ifs.
+
+    Exports, whole rows with what they carry of people, become lines of the `audit` log.
+    """
+    tokens = tokens or Tokens()
     simulate, sought = Fixes(pipeline.store.reading, worker.ask), Seeking(pipeline.store.reading)
 
     # Kept until something is written or another fix has been simulated: a page that waits for one asks every two seconds.
@@ -106,14 +114,14 @@ def routes(
         Route("/api/v1/traces/{trace_id}", asked(one_trace, ())),
         *api_views.routes(pipeline, settings),
         *api_whatif.routes(pipeline, settings, worker),
-        Route("/api/v1/export/{kind}", _export(pipeline, settings)),
+        Route("/api/v1/export/{kind}", _export(pipeline, settings, tokens, audit)),
         Route(
             "/api/v1/predictor", asked(lambda _: encode(watched.state() if watched else None), ())
         ),
         Route("/metrics", _metrics(pipeline, settings, watched, sought)),
     ]
     return [
-        *(Route(r.path, _with_token(r.endpoint, token)) for r in private),
+        *(Route(r.path, _with_token(r.endpoint, tokens.read)) for r in private),
         Route("/openapi.json", _described),
         *health_routes(pipeline),
     ]
@@ -135,15 +143,29 @@ def _with_token(handler: Handler, token: str | None) -> Handler:
     return guarded
 
 
-def _export(pipeline: Pipeline, settings: Settings) -> Handler:
+def _export(pipeline: Pipeline, settings: Settings, tokens: Tokens, audit: Audit | None) -> Handler:
     """Rows of a view as a file, written to disk first: the answer is whole or an error, and memory stays flat."""
 
-    def written(parameters: Mapping[str, str], form: str) -> str:
+    def noted(request: Request, rows: int) -> None:
+        if audit is not None:
+            asked = {name: value[:64] for name, value in request.query_params.items()}
+            audit.write(
+                "export",
+                token=auth.kind_of(request.headers.get("authorization"), tokens),
+                peer=request.client.host if request.client else "",
+                what={"kind": request.path_params["kind"][:64], **asked},
+                status=200,
+                counts={"rows": rows},
+            )
+
+    def written(parameters: Mapping[str, str], form: str) -> tuple[str, int]:
         window = Question.read(parameters, settings, now=datetime.now(UTC)).window
-        handle, path = tempfile.mkstemp(prefix="overrun-export-")
+        # Beside the database, where the next start removes what a killed process leaves.
+        db = pipeline.store.path.resolve()
+        handle, path = tempfile.mkstemp(prefix=f"{db.name}{EXPORT}", dir=db.parent)
         with os.fdopen(handle, "wb") as out, pipeline.store.reading() as con:
-            export.write(con, window, parameters["kind"], form, out)
-        return path
+            rows = export.write(con, window, parameters["kind"], form, out)
+        return path, rows
 
     async def endpoint(request: Request) -> Response:
         known = EXPORT_PARAMETERS
@@ -155,11 +177,12 @@ def _export(pipeline: Pipeline, settings: Settings) -> Handler:
             )
         try:
             export.check(request.path_params["kind"], form)
-            path = await asyncio.to_thread(
+            path, rows = await asyncio.to_thread(
                 written, {**request.query_params, **request.path_params}, form
             )
         except (AnalysisError, CollectorError) as error:
             return refused(error)
+        await asyncio.to_thread(noted, request, rows)
         return FileResponse(
             path, media_type=export.FORMATS[form], background=BackgroundTask(os.unlink, path)
         )

@@ -427,7 +427,7 @@ def forget(*, db: Path | None, url: str | None, user: str | None, tenant: str | 
         return forget_in_file(db, user=user, tenant=tenant)
     whom = {"user": user} if user else {"tenant": tenant}
     try:
-        headers = bearer(Tokens.from_environment(os.environ).ingest)
+        headers = bearer(Tokens.from_environment(os.environ).erase)
         there = f"{str(url).rstrip('/')}/v1/forget"
         answer = httpx.post(
             there,

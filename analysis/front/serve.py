@@ -32,6 +32,8 @@ from overrun.analysis.front.predictor_watch import Lengths
 from overrun.analysis.front.questions import check
 from overrun.analysis.whatif.worker import Worker
 from overrun.analysis.words.errors import AnalysisError
+from overrun.collector.access import hosts
+from overrun.collector.access.audit import Audit
 from overrun.collector.access.auth import Tokens
 from overrun.collector.access.tls import Certificates
 from overrun.collector.config import Settings
@@ -116,10 +118,14 @@ async def serve(
     )
     threading.Thread(target=_warm, args=(settings,), name="overrun-warm", daemon=True).start()
     try:
-        with _signals(stop), Retention(store, pipeline.writer, settings.retention).running():
+        with _signals(stop), _retention(pipeline, settings).running():
             await _run(pipeline, settings, tokens, certificates, on_ready, stop, scraped, watched)
     finally:
         await asyncio.to_thread(pipeline.close)
+
+
+def _retention(pipeline: Pipeline, settings: Settings) -> Retention:
+    return Retention(pipeline.store, pipeline.writer, settings.retention, pipeline.clock)
 
 
 def _warm(settings: Settings) -> None:
@@ -213,21 +219,27 @@ async def _run(
         if apart
         else None
     )
+    audit = Audit.beside(Path(collector.db), collector.audit_log)
     send = [
-        erase_http.route(pipeline, tokens.ingest),
+        erase_http.route(pipeline, tokens, audit),
         *otlp_http.Receiver(pipeline.writer, collector, tokens.ingest).routes(),
     ]
     worker = Worker()
-    read = api.routes(pipeline, settings, worker, tokens.read, watched)
+    read = api.routes(pipeline, settings, worker, tokens, watched, audit)
     apps = [
-        (http_socket, [*send, *(api.health_routes(pipeline) if apart else read)]),
-        (api_socket, read),
+        (http_socket, [*send, *(api.health_routes(pipeline) if apart else read)], collector.host),
+        (api_socket, read, collector.api_host or collector.host),
     ]
     if grpc_port is not None:
         await grpc_server.start()
     running = [
-        _web_server(routes, certificates, bound, collector.max_connections)
-        for bound, routes in apps
+        _web_server(
+            _guarded(routes, host, pipeline, settings),
+            certificates,
+            bound,
+            collector.max_connections,
+        )
+        for bound, routes, host in apps
         if bound is not None
     ]
     serving = [task for _, task in running]
@@ -270,14 +282,27 @@ async def _run(
     await asyncio.to_thread(end_tracing)
 
 
+def _guarded(
+    routes: Sequence[BaseRoute], host: str, pipeline: Pipeline, settings: Settings
+) -> hosts.App:
+    """The application of a port that listens at `host`."""
+    app = Starlette(routes=routes, exception_handlers={404: otlp_http.not_found})
+    app.router.redirect_slashes = False
+
+    def refused() -> None:
+        pipeline.writer.tally.count(
+            "refused_requests", protocol="http", signal="none", reason="host"
+        )
+
+    return hosts.guarded(app, host, settings.collector.allowed_hosts, refused)
+
+
 def _web_server(
-    routes: Sequence[BaseRoute],
+    app: hosts.App,
     certificates: Certificates | None,
     bound: socket.socket,
     max_connections: int,
 ) -> tuple[_Server, asyncio.Task[None]]:
-    app = Starlette(routes=routes, exception_handlers={404: otlp_http.not_found})
-    app.router.redirect_slashes = False
     config = uvicorn.Config(
         app,
         loop="none",
@@ -337,7 +362,9 @@ async def _fold(pipeline: Pipeline) -> None:
 
 async def _fold_once(pipeline: Pipeline, claims: Claims) -> bool:
     return await asyncio.wrap_future(
-        pipeline.writer.call(lambda connection: roll_up(connection, time.time_ns(), claims), claims)
+        pipeline.writer.call(
+            lambda connection: roll_up(connection, pipeline.clock.now(), claims), claims
+        )
     )
 
 

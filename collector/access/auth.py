@@ -1,4 +1,4 @@
-"""Who may send, and who may read? Bearer tokens, apart for ingest and for reading; without tokens only this machine is served."""
+"""Who may send, who may read, and who may erase? A bearer token for each; without tokens only this machine is served."""
 
 from __future__ import annotations
 
@@ -24,25 +24,35 @@ class Unauthorized(CollectorError):
     reason = "unauthorized"
 
 
+class Forbidden(CollectorError):
+    """The token is right for something else, or nothing that could be sent would be enough."""
+
+    http_status = 403
+    grpc_status = 7  # PERMISSION_DENIED
+    reason = "forbidden"
+
+
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens asked for; None asks for none."""
+    """The tokens asked for. None asks for none; but once any token is set, nobody erases without `erase`."""
 
     ingest: str | None = None
     read: str | None = None
+    erase: str | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Tokens:
-        """OVERRUN_INGEST_TOKEN and OVERRUN_READ_TOKEN; OVERRUN_TOKEN sets both. Never from the command line: others can read that."""
+        """OVERRUN_INGEST_TOKEN and OVERRUN_READ_TOKEN (OVERRUN_TOKEN sets both), and OVERRUN_ERASE_TOKEN. Never from the command line: others can read that."""
         both = environment.get("OVERRUN_TOKEN") or None
         return cls(
             environment.get("OVERRUN_INGEST_TOKEN") or both,
             environment.get("OVERRUN_READ_TOKEN") or both,
+            environment.get("OVERRUN_ERASE_TOKEN") or None,
         )
 
     @classmethod
     def from_file(cls, path: Path) -> Tokens:
-        """Lines `ingest=TOKEN` and `read=TOKEN`, or one line with the token of both.
+        """Lines `ingest=TOKEN`, `read=TOKEN` and `erase=TOKEN`; one line without a name is the token of sending and of reading.
 
         Raises:
             ConfigError: the file cannot be read or has no token.
@@ -55,12 +65,15 @@ class Tokens:
             ]
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"the token file {path} cannot be read: {error}") from error
-        named = dict(line.split("=", 1) for line in lines if line.startswith(("ingest=", "read=")))
-        both = next((line for line in lines if not line.startswith(("ingest=", "read="))), None)
-        found = cls(named.get("ingest") or both, named.get("read") or both)
+        kinds = ("ingest=", "read=", "erase=")
+        named = dict(line.split("=", 1) for line in lines if line.startswith(kinds))
+        both = next((line for line in lines if not line.startswith(kinds)), None)
+        found = cls(
+            named.get("ingest") or both, named.get("read") or both, named.get("erase") or None
+        )
         if found == cls():
             raise ConfigError(
-                f"the token file {path} is empty: write `ingest=TOKEN` and `read=TOKEN`, or one token for both"
+                f"the token file {path} is empty: write `ingest=TOKEN` and `read=TOKEN`, or one token for both; `erase=TOKEN` to allow erasing"
             )
         return found
 
@@ -109,7 +122,9 @@ def _make_file(path: Path) -> None:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(f"ingest={secrets.token_urlsafe(32)}\nread={secrets.token_urlsafe(32)}\n")
+            out.writelines(
+                f"{kind}={secrets.token_urlsafe(32)}\n" for kind in ("ingest", "read", "erase")
+            )
     except OSError as error:
         raise ConfigError(
             f"no token is set and {path} cannot be written ({error.strerror}): set OVERRUN_TOKEN or name a --token-file"
@@ -132,8 +147,46 @@ def check(authorization: str | None, token: str | None) -> None:
     """
     if token is None:
         return
-    kind, _, given = (authorization or "").partition(" ")
-    if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), token.encode()):
+    if not _is(authorization, token):
         raise Unauthorized(
             "a bearer token is needed: send the header `authorization: Bearer TOKEN`"
         )
+
+
+def _is(authorization: str | None, token: str) -> bool:
+    kind, _, given = (authorization or "").partition(" ")
+    return kind.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
+
+
+def kind_of(authorization: str | None, tokens: Tokens) -> str:
+    """Which token a request carries: ingest, read, erase, the first two as `ingest and read` if they are the same; else `none` or `unknown`."""
+    kinds = [
+        kind
+        for kind in ("ingest", "read", "erase")
+        if getattr(tokens, kind) is not None and _is(authorization, getattr(tokens, kind))
+    ]
+    return " and ".join(kinds) or ("unknown" if authorization else "none")
+
+
+def check_erasing(authorization: str | None, tokens: Tokens) -> None:
+    """Let through who may erase: with no token set anybody who reaches the port, else who carries the erase token.
+
+    Raises:
+        Forbidden: another token was sent, or no erase token is set. Unauthorized: no known token was sent.
+    """
+    if tokens == Tokens():
+        return
+    if tokens.erase is None:
+        raise Forbidden(
+            "nobody may erase: set a token for it, OVERRUN_ERASE_TOKEN or a line `erase=TOKEN` in the token file, and start the server again"
+        )
+    if _is(authorization, tokens.erase):
+        return
+    kind = kind_of(authorization, tokens)
+    if kind not in ("none", "unknown"):
+        raise Forbidden(
+            f"the token of {kind} does not erase: send the erase token (OVERRUN_ERASE_TOKEN, or `erase=` in the token file)"
+        )
+    raise Unauthorized(
+        "erasing needs the erase token: send the header `authorization: Bearer TOKEN`"
+    )

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import duckdb
 import numpy as np
@@ -28,17 +29,21 @@ from overrun.collector.ingest.writer import ASSEMBLED, Writer, append
 from overrun.collector.normalise import prompt_features, stages
 from overrun.collector.normalise.spans import Rules
 from overrun.collector.process import footprint
+from overrun.collector.process.steady_clock import Leap, SteadyClock
 from overrun.collector.process.tracing import tracer
 from overrun.collector.store.database import Store, set_meta
 from overrun.collector.store.layout import BATCH_BITS
 from overrun.collector.store.proof import Claims
 
 log = logging.getLogger("overrun.collector")
+T = TypeVar("T")
 # Traces assembled at once: enough to amortise the queries (about 10 ms), few enough to keep the writer free for senders and memory small
 # (20,000 spans take 30 MB while they are assembled).
 MAX_TRACES = 2_000
 # When the server stops, what is pending is assembled for so long; the rest is stored, and assembled at the next start.
 _CLOSING_S = 3.0
+# The store's note of a leap of the clock that is being waited out.
+CLOCK_LEAP = "clock_leap"
 # Rounds are at least this far apart: each one scans the newest spans once, however many traces it takes.
 _POLL_S = 0.5
 
@@ -71,7 +76,8 @@ class Pipeline:
         stages.learn(words)
         self.store = store
         latest_ns = _latest_start(store)
-        self.quiet = QuietTraces(latest_ns)
+        self.clock = clock_of(store)
+        self.quiet = QuietTraces(latest_ns, max_age_s=settings.max_trace_age_s)
         self._recent = Recent()
         self._response_ids = ResponseIds(latest_ns)
         self._doubled: tuple[int, pa.Table] | None = None
@@ -92,7 +98,7 @@ class Pipeline:
         self._thread.start()
 
     def _recover(self) -> None:
-        """Traces that were stored but not yet assembled when the process last ended."""
+        """Traces that were stored but not yet assembled when the process last ended. They take what is left of each round; new telemetry does not wait for them."""
         through = int(self.store.meta("assembled_through") or 0)
         with self.store.asking() as cursor:
             found = cursor.sql(
@@ -105,7 +111,8 @@ class Pipeline:
             hi, lo, start = (
                 found.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns")
             )
-            self.quiet.note(hi, lo, start, through + 1, time.monotonic())
+            log.info("%d traces of before are assembled beside what comes now", found.num_rows)
+            self.quiet.recover(hi, lo, start, through + 1, self.writer.last_batch, time.monotonic())
 
     def _watch(self) -> None:
         while not self._stop.wait(_POLL_S):
@@ -223,6 +230,20 @@ class Pipeline:
             self._doubled = shapes, doubled_sources(cursor)
         return self._doubled[1]
 
+    def between_rounds(self, run: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+        """The result of `run(connection)`, which deletes spans, shapes or sources, in a transaction of the writer while nothing is being assembled.
+
+        A round that had read such spans before would store their request afterwards; later rounds find only what is left in the store.
+        """
+
+        def forgetting(connection: duckdb.DuckDBPyConnection) -> T:
+            result = run(connection)
+            self.writer.learn_anew(connection)
+            return result
+
+        with self._busy:
+            return self.writer.call(forgetting).result()
+
     def drain(self, within_s: float | None = None) -> None:
         """Assemble everything that is stored, quiet or not; returns when nothing is pending, or after `within_s`.
 
@@ -230,18 +251,21 @@ class Pipeline:
             StoreUnavailable: assembling failed (the log says why); the spans are safe and it is tried again at the next start.
         """
         until_s = None if within_s is None else time.monotonic() + within_s
-        while len(self.quiet):
+        while self._pending():
             if until_s is not None and time.monotonic() > until_s:
                 log.warning(
                     "%d traces are stored and not assembled yet: that is done at the next start",
-                    len(self.quiet),
+                    self._pending(),
                 )
                 return
-            if self._assemble_due(0.0) or not len(self.quiet):
+            if self._assemble_due(0.0) or not self._pending():
                 continue
             raise StoreUnavailable(
-                f"{len(self.quiet)} traces are stored but could not be assembled: the log says why; they are tried again next time"
+                f"{self._pending()} traces are stored but could not be assembled: the log says why; they are tried again next time"
             )
+
+    def _pending(self) -> int:
+        return len(self.quiet) + self.quiet.backlog
 
     def close(self) -> None:
         """Store and answer what is queued, assemble what is pending (as far as it takes seconds), close the store."""
@@ -252,6 +276,15 @@ class Pipeline:
         finally:
             self.writer.close()
             self.store.close()
+
+
+def clock_of(store: Store) -> SteadyClock:
+    """The clock by which what is in this store ages."""
+    with store.asking() as cursor:
+        [(newest_ns,)] = cursor.execute(
+            "select coalesce(max(received_ns), 0) from batches"
+        ).fetchall()
+    return SteadyClock(int(newest_ns), Leap.read(store.meta(CLOCK_LEAP)))
 
 
 def _as_table(taken: dict[Key, Seen]) -> pa.Table:

@@ -43,7 +43,7 @@ from overrun.collector.normalise.limits import Limits
 from overrun.collector.normalise.log_records import Note
 from overrun.collector.normalise.packed_texts import unpacked
 from overrun.collector.normalise.points import Points, decode_points
-from overrun.collector.normalise.quarantine import WARNING
+from overrun.collector.normalise.quarantine import MISDATED_EVENTS, MISDATED_POINTS, WARNING
 from overrun.collector.normalise.spans import MAP_TYPE, Normalized, Rules, normalize, warm
 from overrun.collector.process.admission import Admission
 from overrun.collector.process.tally import Tally
@@ -269,6 +269,11 @@ class Writer:
         self._sources = {
             int(row[0]) for row in cursor.execute("select source_id from sources").fetchall()
         }
+
+    def learn_anew(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """In a transaction of `call` that deletes shapes, sources or spans: nothing is remembered of them. Should it fail, the file is opened anew."""
+        self._load_from(connection)
+        self._recent.let_go(self._last_batch + 1)
 
     @property
     def last_batch(self) -> int:
@@ -547,7 +552,7 @@ class Writer:
                 Stored(
                     len(points.rows),
                     points.rejected,
-                    "data points without a usable value" if points.rejected else "",
+                    _why_rejected(points),
                 )
             )
         for body in (b for b in new if b.signal == LOGS):
@@ -586,7 +591,13 @@ class Writer:
                 Stored(
                     sent[i] - rejected,
                     rejected,
-                    "; ".join([*reasons, WARNING] if i in found.warned else reasons),
+                    "; ".join(
+                        [
+                            *reasons,
+                            *([WARNING] if i in found.warned else []),
+                            *([MISDATED_EVENTS] if i in found.misdated else []),
+                        ]
+                    ),
                 )
             )
 
@@ -794,6 +805,11 @@ class Writer:
         self.counters.quarantined_spans += sum(
             p.aside.num_rows for p in group.spans if p.aside is not None
         )
+
+
+def _why_rejected(points: Points) -> str:
+    reasons = ["data points without a usable value"] if points.rejected > points.misdated else []
+    return "; ".join([*reasons, MISDATED_POINTS] if points.misdated else reasons)
 
 
 def _pending() -> Future[Any]:

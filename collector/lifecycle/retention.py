@@ -1,6 +1,7 @@
 """How long is telemetry kept? What was received longest ago goes first: by age, and by the size of the file.
 
-Age counts from when a commit was received, not from when its spans happened, so that imported history is as fresh as the day of its import.
+Age counts from when a commit was received, not from when its spans happened, so that imported history is as fresh as the day of its import. A clock that
+leaps forward expires nothing before it has been so for a day (process/steady_clock.py).
 Work is done in small transactions of the writer's thread, a few commits' rows each, so that senders wait for milliseconds at most; a checkpoint
 afterwards gives the blocks back to the file, where new rows reuse them (DuckDB does not shrink a file in the middle).
 """
@@ -19,9 +20,11 @@ import duckdb
 
 from overrun.collector.config import RetentionSettings
 from overrun.collector.errors import CollectorError, ConfigError
+from overrun.collector.ingest.pipeline import CLOCK_LEAP, clock_of
 from overrun.collector.ingest.writer import Writer
+from overrun.collector.process.steady_clock import TOLERANCE_NS, SteadyClock
 from overrun.collector.process.tracing import tracer
-from overrun.collector.store.database import Store
+from overrun.collector.store.database import Store, set_meta
 from overrun.collector.store.layout import BATCH_BITS
 from overrun.collector.store.proof import Claims
 
@@ -79,8 +82,16 @@ class Expired:
 class Retention:
     """Lets go of what is too old or too much; `round` once, or every `check_s` in a thread of its own (`running`)."""
 
-    def __init__(self, store: Store, writer: Writer, settings: RetentionSettings) -> None:
+    def __init__(
+        self,
+        store: Store,
+        writer: Writer,
+        settings: RetentionSettings,
+        clock: SteadyClock | None = None,
+    ) -> None:
         self._store = store
+        self._clock = clock or clock_of(store)
+        self._noted = store.meta(CLOCK_LEAP)
         self._writer = writer
         self._max_age_ns = int(settings.max_age_days * DAY_NS)
         self._max_bytes = size_bytes(settings.db_max_size)
@@ -114,8 +125,10 @@ class Retention:
                 )
 
     def round(self, now_ns: int) -> Expired:
-        """Let go of everything received before `now_ns` less the age, then of the oldest until the file is below its size."""
-        through, done = self._too_old(now_ns), Expired()
+        """Let go of everything received before `now_ns` (the wall clock) less the age, then of the oldest until the file is below its size."""
+        steady_ns = self._clock.now(now_ns)
+        self._note_leap()
+        through, done = self._too_old(steady_ns), Expired()
         for _ in range(_PASSES):
             if self._max_bytes:
                 through = max(through, self._too_much())
@@ -138,11 +151,21 @@ class Retention:
     def _too_old(self, now_ns: int) -> int:
         if not self._max_age_ns:
             return 0
+        # Up to the last old commit before the first young one: a clock that was behind for a moment has made a young commit look old. What seems to come
+        # from the future says nothing about its age.
         rows = self._ask(
-            "select coalesce(max(batch), 0) from batches where received_ns < $before",
-            {"before": now_ns - self._max_age_ns},
+            "select coalesce(max(batch), 0) from batches where received_ns < $before and batch < coalesce("
+            "(select min(batch) from batches where received_ns >= $before and received_ns <= $latest), 9223372036854775807)",
+            {"before": now_ns - self._max_age_ns, "latest": now_ns + TOLERANCE_NS},
         )
         return int(rows[0][0])
+
+    def _note_leap(self) -> None:
+        """Have the store remember a leap of the clock, so that a restart does not end the wait."""
+        leap = str(self._clock.leap or "")
+        if leap != (self._noted or ""):
+            self._writer.call(lambda connection: set_meta(connection, CLOCK_LEAP, leap)).result()
+            self._noted = leap
 
     def _too_much(self) -> int:
         """The last batch to go so that the rest fits, judged by its share of the rows; 0 if all fits."""

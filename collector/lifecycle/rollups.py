@@ -5,16 +5,23 @@ A minute is folded once it is 15 minutes old: later than any trace that is still
 
 from __future__ import annotations
 
+import logging
+from datetime import UTC, datetime
+
 import duckdb
 
+from overrun.collector.normalise.quarantine import MIN_TIME_NS
 from overrun.collector.store.database import set_meta, sql
 from overrun.collector.store.proof import Claims
 
+log = logging.getLogger("overrun.collector")
 MINUTE_NS = 60 * 10**9
 # The longest model call that providers allow is ten minutes, and its trace is assembled seconds after it.
 OPEN_NS = 15 * MINUTE_NS
 # At most this much is folded in one step, so that senders wait for a fraction of a second at most.
 MOST_NS = 6 * 60 * MINUTE_NS
+# A watermark so far ahead of the clock is of a clock that was wrong.
+_AHEAD_NS = 60 * MINUTE_NS
 KEY = "rolled_up_through"
 TABLES = ("rollups", "rollup_counts")
 # Minutes that were folded one by one are small row groups, each with blocks of its own: so many rows of them are written again as one, in the order of time.
@@ -34,16 +41,20 @@ def roll_up(
     claims = claims or Claims()
     known = connection.execute("select value from meta where key = $key", {"key": KEY}).fetchall()
     until = (now_ns - OPEN_NS) // MINUTE_NS * MINUTE_NS
-    if known:
-        first = int(known[0][0])
-    else:
-        oldest = connection.execute("select min(start_ns) from requests").fetchall()[0][0]
-        if oldest is None:
-            return False
-        first = int(oldest) // MINUTE_NS * MINUTE_NS
-    last = min(until, first + MOST_NS)
-    if last <= first:
+    before = int(known[0][0]) if known else 0
+    if before > until + _AHEAD_NS:
+        before = _take_back(connection, before)
+    # Nothing is from before 2000: files of earlier versions may hold spans whose milliseconds were taken for nanoseconds.
+    [(oldest,)] = connection.execute(
+        "select min(start_ns) from requests where start_ns >= $first and start_ns < $until",
+        {"first": max(before, MIN_TIME_NS), "until": until},
+    ).fetchall()
+    if oldest is None:
+        if known and 0 < before < until:
+            set_meta(connection, KEY, str(until))
         return False
+    first = int(oldest) // MINUTE_NS * MINUTE_NS
+    last = min(until, first + MOST_NS)
     expire(connection, now_ns - KEEP_NS)
     for name in ("roll_up", "roll_up_counts"):
         connection.execute(sql(name), {"first": first, "last": last})
@@ -54,10 +65,31 @@ def roll_up(
     claims.undo += [f"delete from {table} where minute_ns >= {first}" for table in TABLES]
     claims.undo += [
         f"delete from meta where key = '{KEY}'",
-        f"insert into meta values ('{KEY}', '{first}')",
+        f"insert into meta values ('{KEY}', '{before or first}')",
     ]
     _pack(connection, last, claims)
     return last < until
+
+
+def _take_back(connection: duckdb.DuckDBPyConnection, through: int) -> int:
+    """A clock was ahead when minutes were folded last, and requests that came since stand before the watermark without being counted: fold again from the
+    last minutes that hold some. Returns the new watermark."""
+    [(newest, oldest)] = connection.execute(
+        "select (select coalesce(max(minute_ns), 0) from rollup_counts), (select coalesce(min(start_ns), 0) from requests where start_ns >= $first)",
+        {"first": MIN_TIME_NS},
+    ).fetchall()
+    # Its last minutes were folded before all of their requests were there; minutes whose requests are gone stay as they are.
+    first = max(int(newest) + MINUTE_NS - OPEN_NS, -(-int(oldest) // MINUTE_NS) * MINUTE_NS)
+    first = min(first, int(newest) + MINUTE_NS, through)
+    log.warning(
+        "minutes up to %s had been folded, which is in the future: the clock was wrong then. They are folded again from %s on",
+        datetime.fromtimestamp(through / 1e9, UTC).isoformat(timespec="minutes"),
+        datetime.fromtimestamp(first / 1e9, UTC).isoformat(timespec="minutes"),
+    )
+    for table in TABLES:
+        connection.execute(f"delete from {table} where minute_ns >= $first", {"first": first})
+    set_meta(connection, KEY, str(first))
+    return first
 
 
 def _pack(connection: duckdb.DuckDBPyConnection, last: int, claims: Claims) -> None:

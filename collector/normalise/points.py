@@ -27,6 +27,7 @@ from overrun.collector.errors import BadPayload
 from overrun.collector.normalise import stages
 from overrun.collector.normalise.metric_instances import Instances
 from overrun.collector.normalise.metric_names import find_indicator, label, own_prefixes, place
+from overrun.collector.normalise.quarantine import MAX_TIME_NS, MIN_TIME_NS
 from overrun.collector.normalise.spans import MAX_NAME, Rules, clean_attributes, source_table
 from overrun.collector.normalise.untyped_metrics import give_types
 
@@ -36,11 +37,12 @@ MAX_BUCKETS = 2_000  # a data point with more buckets than this is no latency hi
 
 @dataclass(slots=True)
 class Points:
-    """Rows of `points` (all columns but `batch`), their sources, and how many data points could not be used."""
+    """Rows of `points` (all columns but `batch`), their sources, and how many data points could not be used; `misdated` of these for their time."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     sources: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     rejected: int = 0
+    misdated: int = 0
 
 
 def decode_points(body: bytes, rules: Rules) -> Points:
@@ -104,6 +106,10 @@ def _decode_metric(
         if point.flags & DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK:
             continue  # a staleness marker: its value must be ignored
         value = read(point)
+        if not MIN_TIME_NS <= point.time_unix_nano < MAX_TIME_NS:
+            out.rejected += 1
+            out.misdated += 1
+            continue
         if value is None:
             out.rejected += 1
             continue

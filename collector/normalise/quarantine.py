@@ -10,11 +10,13 @@ import pyarrow as pa
 if TYPE_CHECKING:  # decoding is compiled, and who only reads verdicts need not wait for a compiler
     from overrun.collector.decode.columns import Bools, Ints, Words
 
+# No telemetry is from earlier: OpenTelemetry is of 2019. Milliseconds or microseconds that were sent as nanoseconds are of 1970.
+MIN_TIME_NS = 946_684_800 * 10**9
 # No telemetry is from later: nanoseconds end in 2262, and a clock that says 2200 is broken.
 MAX_TIME_NS = 7_258_118_400 * 10**9
 MAX_DURATION_NS = 10 * 365 * 86_400 * 10**9
 
-FINE, NO_START, NO_END, BACKWARDS, TOO_LATE, TOO_LONG = range(6)
+FINE, NO_START, NO_END, BACKWARDS, TOO_LATE, TOO_LONG, TOO_EARLY = range(7)
 REASONS = (
     "",
     "no start time",
@@ -22,22 +24,32 @@ REASONS = (
     "end before start",
     "time after 2200",
     "longer than ten years",
+    "time before 2000: are these nanoseconds?",
 )
 WARNING = (
     "spans with impossible times were set aside (v_quarantine says why) and are part of no request"
 )
+
+MISDATED_EVENTS = "span events from before 2000 were left out: times are nanoseconds since 1970"
+MISDATED_POINTS = "data points from before 2000 or after 2200 (times are nanoseconds since 1970)"
+
+
+def misdated(time_ns: Ints) -> Bools:
+    """Which times of events were sent and lie before 2000; 0 is none that was sent."""
+    return (time_ns > 0) & (time_ns < MIN_TIME_NS)
 
 
 def verdicts(begin: Words, finish: Words) -> Ints:
     """A code of REASONS per span; 0 is fine. Times are unsigned nanoseconds as sent: a negative one reads as a time after 2262."""
     out = np.zeros(len(begin), dtype=np.int64)
     if not len(begin) or (
-        begin.min() > 0
+        begin.min() >= MIN_TIME_NS
         and finish.max() < MAX_TIME_NS
         and bool((finish >= begin).all())
         and (finish - begin).max() <= MAX_DURATION_NS
     ):
         return out
+    out[(begin < MIN_TIME_NS) | (finish < MIN_TIME_NS)] = TOO_EARLY
     out[finish - np.minimum(begin, finish) > MAX_DURATION_NS] = TOO_LONG
     out[finish < begin] = BACKWARDS
     out[(begin >= MAX_TIME_NS) | (finish >= MAX_TIME_NS)] = TOO_LATE

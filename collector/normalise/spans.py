@@ -116,7 +116,8 @@ class Normalized:
     """Rows ready for the store (all columns of the table but `batch`), and the spans refused per body index (broken ids).
 
     `shape` of a span is a hash of the keys of its `attribute_values`; `shapes` says which keys those are.
-    `aside` has the rows of `quarantine`, None if there are none; `warned` says of which bodies they are.
+    `aside` has the rows of `quarantine`, None if there are none; `warned` says of which bodies they are. `misdated` are bodies some of whose events were left
+    out because they are from before 2000.
     """
 
     spans: pa.Table
@@ -127,6 +128,7 @@ class Normalized:
     rejected: dict[int, int] = field(default_factory=dict)
     aside: pa.Table | None = None
     warned: frozenset[int] = frozenset()
+    misdated: frozenset[int] = frozenset()
 
 
 @stages.derived
@@ -895,6 +897,8 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     rest = rest_of(grouped, n, rules)
     spans = pa.table({**table, "shape": rest.shape, "attribute_values": rest.values})
     events = _event_rows(raw, event_attributes, ok, rules)
+    early = quarantine.misdated(raw.events.time_ns)
+    misdated = frozenset(raw.body[raw.events.owner[early]].tolist()) if early.any() else frozenset()
     links = _link_rows(raw, ok, rules)
     aside = quarantine.rows(spans, verdict, raw.start, raw.end, ok)
     warned: frozenset[int] = (
@@ -906,7 +910,9 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
         rejected = dict(zip(bodies.tolist(), counts.tolist(), strict=True))
     if rejected or aside is not None:
         spans = spans.filter(pa.array(ok & (verdict == 0)))
-    return Normalized(spans, events, links, source_rows, rest.keys, rejected, aside, warned)
+    return Normalized(
+        spans, events, links, source_rows, rest.keys, rejected, aside, warned, misdated
+    )
 
 
 def _states(states: pa.StringArray, rules: Rules) -> pa.StringArray:
@@ -1479,7 +1485,8 @@ def _event_rows(raw: RawSpans, grouped: Grouped, ok: Bools, rules: Rules) -> pa.
             **attributes,
         }
     )
-    return table.filter(pa.array(ok[owner] & ~_event_kinds(raw.events.name)[1]))
+    kept = ok[owner] & ~_event_kinds(raw.events.name)[1]
+    return table.filter(pa.array(kept & ~quarantine.misdated(raw.events.time_ns)))
 
 
 def _link_rows(raw: RawSpans, ok: Bools, rules: Rules) -> pa.Table:

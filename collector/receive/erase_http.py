@@ -1,4 +1,4 @@
-"""How is somebody erased from a store that a server owns? POST /v1/forget with {"user": ...} or {"tenant": ...}, for whoever may send.
+"""How is somebody erased from a store that a server owns? POST /v1/forget with {"user": ...} or {"tenant": ...}, for whoever has the erase token.
 
 Only as application/json: a page in a browser cannot send that to another origin without being asked for permission, which it does not get.
 """
@@ -6,7 +6,7 @@ Only as application/json: a page in a browser cannot send that to another origin
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Final
 
 import msgspec
@@ -15,9 +15,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from overrun.collector.access import auth
+from overrun.collector.access.audit import Audit
+from overrun.collector.access.auth import Tokens
 from overrun.collector.errors import BadPayload, CollectorError, UnsupportedMedia
 from overrun.collector.ingest.pipeline import Pipeline
-from overrun.collector.lifecycle.forget import forget
+from overrun.collector.lifecycle.forget import Forgotten, forget, found_in_tables, names
+from overrun.collector.normalise import privacy
 
 JSON = "application/json"
 _MAX_BYTES = 4_096
@@ -35,29 +38,58 @@ _WHOM: Final = msgspec.json.Decoder(
 )  # made here and not by the first two who ask at once, which msgspec does not survive (analysis/words/encoding.py)
 
 
-def route(pipeline: Pipeline, token: str | None) -> Route:
-    """The route, guarded by the token of those who send."""
+def route(pipeline: Pipeline, tokens: Tokens, audit: Audit) -> Route:
+    """The route, guarded by the erase token; each request becomes a line of the audit log."""
 
     async def erase(request: Request) -> Response:
+        authorization = request.headers.get("authorization")
+        what: dict[str, str] = {}
+        counts: dict[str, int] = {}
         try:
-            auth.check(request.headers.get("authorization"), token)
+            auth.check_erasing(authorization, tokens)
             if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
                 raise UnsupportedMedia(f'send {JSON}, such as {{"tenant": "acme"}}')
             whom = _whom(await _body(request))
-            done = await asyncio.wrap_future(
-                pipeline.writer.call(
-                    lambda connection: forget(
-                        connection, pipeline.store.salt(), user=whom.user, tenant=whom.tenant
-                    )
-                )
-            )
+            what = _hashed(whom, pipeline.store.salt())
+            done = await asyncio.to_thread(_erase, pipeline, whom)
+            counts = {name: n for name, n in asdict(done).items() if n is not None}
+            answer = Response(msgspec.json.encode(done), media_type=JSON)
         except CollectorError as error:
-            return Response(
+            answer = Response(
                 msgspec.json.encode({"error": str(error)}), error.http_status, media_type=JSON
             )
-        return Response(msgspec.json.encode(asdict(done)), media_type=JSON)
+            if isinstance(error, auth.Unauthorized):
+                answer.headers["www-authenticate"] = "Bearer"
+        await asyncio.to_thread(
+            audit.write,
+            "forget",
+            token=auth.kind_of(authorization, tokens),
+            peer=request.client.host if request.client else "",
+            what=what,
+            status=answer.status_code,
+            counts=counts,
+        )
+        return answer
 
     return Route("/v1/forget", erase, methods=["POST"])
+
+
+def _erase(pipeline: Pipeline, whom: Whom) -> Forgotten:
+    salt = pipeline.store.salt()
+    done = pipeline.between_rounds(
+        lambda connection: forget(connection, salt, user=whom.user, tenant=whom.tenant)
+    )
+    with pipeline.store.reading() as con:
+        left = found_in_tables(con, names(salt, user=whom.user, tenant=whom.tenant))
+    return replace(done, found_rows=left)
+
+
+def _hashed(whom: Whom, salt: bytes) -> dict[str, str]:
+    return {
+        f"{kind}_hash": privacy.user_hash(name, salt)
+        for kind, name in (("user", whom.user), ("tenant", whom.tenant))
+        if name
+    }
 
 
 async def _body(request: Request) -> bytes:

@@ -8,7 +8,9 @@ from typing import Any
 
 import duckdb
 
+from overrun.collector.errors import QueueFull
 from overrun.collector.ingest.pipeline import Pipeline
+from overrun.collector.ingest.writer import TRACES
 from overrun.collector.lifecycle.retention import used_bytes
 
 _STARTED_S = time.time()
@@ -55,8 +57,15 @@ def metric_lines(pipeline: Pipeline) -> list[str]:
             "Beyond so many items senders are asked to come again.",
             writer.admission.max_items,
         ),
-        "pending_traces": ("Traces that wait to be assembled.", len(pipeline.quiet)),
+        "pending_traces": (
+            "Traces that wait to be assembled.",
+            len(pipeline.quiet) + pipeline.quiet.backlog,
+        ),
         "store_writable": ("Whether the last commit was taken.", float(writer.refusal is None)),
+        "clock_leap_seconds": (
+            "How far the wall clock is ahead of the time that has passed; while it is, nothing expires by age.",
+            0.0 if pipeline.clock.leap is None else pipeline.clock.leap.ahead_ns / 1e9,
+        ),
         "start_time_seconds": ("When the process started, Unix time.", _STARTED_S),
     }
     with contextlib.suppress(duckdb.Error):  # it is being opened anew
@@ -82,8 +91,11 @@ def readiness(pipeline: Pipeline) -> tuple[bool, dict[str, Any]]:
         status = f"store refuses: {writer.refusal}"
     else:
         try:
+            writer.check_room(TRACES, 0)  # as for a sender
             with pipeline.store.asking() as cursor:
                 cursor.execute("select 1").fetchall()
+        except QueueFull as error:
+            status = str(error)
         except duckdb.Error as error:
             status = f"store closed: {str(error).splitlines()[0]}"
     oldest = pipeline.quiet.oldest_s()
@@ -93,6 +105,6 @@ def readiness(pipeline: Pipeline) -> tuple[bool, dict[str, Any]]:
         "status": status,
         "reason": refusal,
         "waiting_bytes": writer.waiting_bytes,
-        "pending_traces": len(pipeline.quiet),
+        "pending_traces": len(pipeline.quiet) + pipeline.quiet.backlog,
         "assembled_until": until,
     }

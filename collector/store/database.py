@@ -7,8 +7,10 @@ file locked is told where to ask.
 from __future__ import annotations
 
 import functools
+import glob
 import hashlib
 import json
+import logging
 import os
 import secrets
 import threading
@@ -28,6 +30,7 @@ from overrun.collector.errors import (
     StoreVersion,
 )
 
+log = logging.getLogger("overrun.collector")
 SCHEMA_VERSION = 10  # of the last step in collector/store/schema/
 # asof_loop_join_threshold: an ASOF join can hang with the default, and a plain SET is not inherited by cursors.
 # Extensions: nothing is downloaded at run time.
@@ -50,6 +53,8 @@ _LATEST = 4
 # stays as it was: a commit that meets a smaller one fails, and what DuckDB does with its rows then is no longer known
 # (tests/collector/ingest/test_failed_commits.py).
 SETTLED_MEMORY = "48MB"
+# Names of files beside the database that a process may leave behind when it is killed; the next one that opens the database removes them.
+REWRITTEN, EXPORT = ".rewritten", ".export-"
 # A server that ends lets those who read finish for so long.
 _PATIENCE_S = 3.0
 # How long a closing store waits for the cursors that it has interrupted: between two questions they do not notice.
@@ -304,7 +309,11 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> 
         raise _explain(path, error) from error
     connection = connect(path, config, read_only=read_only)
     try:
+        if not read_only:
+            _remove_leftovers(path)
         if not exists:
+            if path.exists():  # not `:memory:`
+                path.chmod(0o600)
             _create(connection)
         _check_version(connection, path)
         connection.execute("set global TimeZone = 'UTC'")
@@ -315,6 +324,16 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> 
         raise
     again = functools.partial(open_store, path, create=False, memory_limit=memory_limit)
     return Store(connection, path, read_only=read_only, memory_limit=memory_limit, reopened=again)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """What a killed process left beside the file, which this one has to itself now: the copy of an erasing, exports that were being written, DuckDB's spilt rows."""
+    patterns = (f"{REWRITTEN}", f"{REWRITTEN}.wal", f"{EXPORT}*", ".tmp/duckdb_temp_*")
+    for pattern in patterns:
+        for left in path.parent.glob(glob.escape(path.name) + pattern):
+            with suppress(OSError):
+                left.unlink()
+                log.info("removed %s, which an earlier process left behind", left)
 
 
 def _make_views(connection: duckdb.DuckDBPyConnection) -> None:

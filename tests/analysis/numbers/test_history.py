@@ -19,6 +19,7 @@ from overrun.collector.lifecycle.rollups import (
     roll_up,
     rolled_up_through,
 )
+from overrun.collector.store.database import set_meta
 from tests.analysis.builders import T0_NS, at, insert, requests, store
 
 RNG = np.random.default_rng(9)
@@ -143,6 +144,40 @@ def test_a_minute_is_folded_once_and_open_ones_are_left() -> None:
             f"select count(*) from requests where start_ns < {now - OPEN_NS - 30 * 10**9}"
         ).fetchall()[0][0]
     )
+
+
+def test_a_first_rollup_skips_what_cannot_be_and_what_is_empty() -> None:
+    """One request of 1970 in a file of an earlier version: once 83,132 steps of the writer."""
+    con, _ = filled(2_000)
+    con.execute(
+        "create temp table odd as select * replace (1::bigint as start_ns) from requests limit 1"
+    )
+    con.execute("insert into requests select * from odd")
+    con.execute("create temp table late as select * from requests where start_ns > 1 limit 1")
+    late = T0_NS + 40_000 * MINUTE_NS
+    con.execute(f"insert into requests select * replace ({late} as start_ns) from late")
+    steps = 1
+    while roll_up(con, late + 60 * MINUTE_NS):
+        steps += 1
+    assert steps < 20
+    assert rolled_up_through(con) == late + 60 * MINUTE_NS - OPEN_NS
+    assert con.sql("select sum(requests) from rollup_counts").fetchall() == [(2_001,)]
+
+
+def test_a_watermark_in_the_future_is_taken_back_and_minutes_are_folded_again() -> None:
+    con, _ = filled(2_000)
+    whole = store()
+    rows = con.sql("from requests").to_arrow_table()
+    whole.execute("insert into requests by name select * from rows")
+    del rows
+    end = T0_NS + 10_000 * MINUTE_NS
+    fold(whole, end)
+    fold(con, T0_NS + 100 * MINUTE_NS + OPEN_NS)
+    set_meta(con, "rolled_up_through", str(T0_NS + 50_000 * MINUTE_NS))  # a clock was ahead
+    fold(con, end)
+    assert rolled_up_through(con) == end - OPEN_NS
+    asked = "select minute_ns, sum(requests) from rollup_counts group by all order by all"
+    assert con.sql(asked).fetchall() == whole.sql(asked).fetchall()
 
 
 @settings(max_examples=60, deadline=None)

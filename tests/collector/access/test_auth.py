@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from overrun.collector.access.auth import Tokens, Unauthorized, check, is_loopback
+from overrun.collector.access.auth import (
+    Forbidden,
+    Tokens,
+    Unauthorized,
+    check,
+    check_erasing,
+    is_loopback,
+)
 from overrun.collector.errors import ConfigError
 
 
@@ -42,6 +49,7 @@ def test_a_token_file_has_a_token_for_each_side_or_one_for_both(tmp_path: Path) 
         ("secret\n", Tokens("secret", "secret")),
         ("# ours\ningest=a\nread=b=c\n", Tokens("a", "b=c")),
         ("ingest=a\n", Tokens("a", None)),
+        ("both\nerase=c\n", Tokens("both", "both", "c")),
     ):
         path.write_text(text)
         assert (
@@ -64,7 +72,8 @@ def test_a_container_makes_its_tokens_at_the_first_start_and_names_their_file_on
     path = tmp_path / "t.db.token"
     assert made.ingest
     assert made.read
-    assert made.ingest != made.read
+    assert made.erase
+    assert len({made.ingest, made.read, made.erase}) == 3
     assert (path.stat().st_mode & 0o777, str(path) in caplog.text) == (0o600, True)
     assert made.ingest not in caplog.text
     assert Tokens.find(container, "", "0.0.0.0", db) == made
@@ -82,6 +91,20 @@ def test_one_variable_sets_both_tokens_and_each_can_be_its_own() -> None:
         "x", "y"
     )
     assert Tokens.from_environment({"OVERRUN_TOKEN": ""}) == Tokens(None, None)
+
+
+def test_erasing_has_a_token_of_its_own() -> None:
+    check_erasing(None, Tokens())  # this machine only
+    assert Tokens.from_environment({"OVERRUN_ERASE_TOKEN": "z"}) == Tokens(None, None, "z")
+    assert Tokens.from_environment({"OVERRUN_TOKEN": "x"}).erase is None
+    tokens = Tokens("a", "a", "z")
+    check_erasing("Bearer z", tokens)
+    with pytest.raises(Forbidden, match="the token of ingest and read does not erase"):
+        check_erasing("Bearer a", tokens)
+    with pytest.raises(Unauthorized, match="erase token"):
+        check_erasing("Bearer b", tokens)
+    with pytest.raises(Forbidden, match="`erase=TOKEN`"):
+        check_erasing("Bearer a", Tokens("a", "a"))
 
 
 def test_the_header_must_carry_exactly_the_token() -> None:

@@ -365,12 +365,12 @@ def test_a_restart_assembles_what_the_last_process_did_not(tmp_path: Path) -> No
     dead.writer.close()
     store.close()
     with opened(path) as pipeline:
-        assert (one(pipeline, "select count(*) from requests"), len(pipeline.quiet)) == (0, 2)
+        assert (one(pipeline, "select count(*) from requests"), pipeline.quiet.backlog) == (0, 2)
         pipeline.drain()
         assert one(pipeline, "select count(*) from v_requests") == 2
         assert pipeline.store.meta("assembled_through") == "2"
     with opened(path) as pipeline:
-        assert len(pipeline.quiet) == 0
+        assert (len(pipeline.quiet), pipeline.quiet.backlog) == (0, 0)
 
 
 def test_a_late_span_after_a_restart_recomputes_the_row_of_before(tmp_path: Path) -> None:
@@ -534,3 +534,35 @@ def test_hostile_times_are_set_aside_and_harm_no_request(pipeline: Pipeline) -> 
 def test_metrics_wait_for_no_assembly(pipeline: Pipeline) -> None:
     pipeline.writer.submit(METRICS, b"").result(WAIT_S)
     assert len(pipeline.quiet) == 0
+
+
+def test_a_trace_that_never_ends_has_a_row_while_it_goes_on(tmp_path: Path) -> None:
+    with opened(tmp_path / "t.db", quiet_s=60.0, max_trace_age_s=1.0) as pipeline:
+        until_s = time.monotonic() + 60
+        number = 2
+        send(pipeline, body(chat(1)))
+        while not one(pipeline, "select count(*) from v_requests") and time.monotonic() < until_s:
+            number += 1
+            send(pipeline, body([span(1, number, 1)]))
+            time.sleep(0.05)
+        [seen] = rows(pipeline, "select spans from requests")
+        assert int(pipeline.store.meta("assembled_through") or 0) > 1
+        send(pipeline, body([span(1, number + 1, 1)]))
+        pipeline.drain()
+        assert rows(pipeline, "select spans from requests") == [(number + 1,)]
+        assert seen <= (number,)
+
+
+def test_many_traces_of_a_killed_process_do_not_keep_new_ones_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.db"
+    with opened(path, quiet_s=3_600.0) as pipeline:
+        monkeypatch.setattr(pipeline, "drain", lambda *_: None)
+        send(pipeline, body([one for trace in range(1, 51) for one in chat(trace)]))
+    for name in ("LATE_PENDING", "MAX_PENDING"):
+        monkeypatch.setattr(f"overrun.collector.ingest.writer.{name}", 10)
+    with opened(path, quiet_s=3_600.0) as pipeline:
+        send(pipeline, body(chat(99)))
+        pipeline.drain()
+        assert one(pipeline, "select count(*) from v_requests") == 51

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overrun.collector.ingest.quiet_traces import QuietTraces
+from overrun.collector.ingest.quiet_traces import REMEMBERED, QuietTraces, Seen
 
 
 def note(
@@ -124,3 +124,38 @@ def test_in_any_order_of_arrival_every_commit_after_the_mark_is_looked_at_again(
                     uncovered.pop(trace, None)
                 assert mark < min(uncovered.values(), default=batch + 1)
     assert uncovered.keys() <= set(taken(quiet, now_s + 10.0))
+
+
+def test_a_trace_that_never_goes_quiet_is_taken_at_a_greatest_age() -> None:
+    quiet = QuietTraces(max_age_s=900.0)
+    times = []
+    for second in range(2_000):
+        note(quiet, [1], second + 1, float(second), start_ns=100 + second)
+        found = quiet.take(second + 0.5, 2.0, 100)
+        if found:
+            assert quiet.assembled_through(second + 1, found) == second + 1
+            times.append(second)
+            quiet.done(found)
+        if second == 1_000:  # others push its start out of what is remembered of all
+            quiet.done({(8, n): Seen(0.0, 1, 1, 1) for n in range(REMEMBERED + 1)})
+    assert times == [900, 1_801]
+    [last] = quiet.take(2_100.0, 2.0, 100).values()
+    assert (last.first_batch, last.start_ns) == (1_803, 100)
+
+
+def test_traces_of_an_earlier_process_come_after_new_ones_and_hold_the_mark() -> None:
+    quiet = QuietTraces()
+    old = np.array([5, 3, 4], dtype=np.uint64)
+    quiet.recover(old * 0 + 7, old, np.array([50, 30, 40], dtype=np.int64), 10, 12, 0.0)
+    note(quiet, [1, 2], 13, 1.0)
+    assert (len(quiet), quiet.backlog, quiet.oldest_s(), quiet.next_s()) == (2, 3, 0.0, 1.0)
+    first = quiet.take(10.0, 2.0, 3)
+    assert [lo for _, lo in first] == [1, 2, 3]
+    assert quiet.assembled_through(13, first) == 9
+    quiet.done(first)
+    second = quiet.take(10.0, 2.0, 3)
+    assert {key: (s.first_batch, s.last_batch, s.new) for key, s in second.items()} == {
+        (7, 4): (10, 12, False),
+        (7, 5): (10, 12, False),
+    }
+    assert quiet.assembled_through(13, second) == 13

@@ -1,12 +1,13 @@
 """What was received longest ago goes first, by age and by size, with everything made from it; imported history is as fresh as its import."""
 
+import time
 from pathlib import Path
 
 import pytest
 
 from overrun.collector.config import RetentionSettings
 from overrun.collector.errors import ConfigError
-from overrun.collector.ingest.pipeline import Pipeline
+from overrun.collector.ingest.pipeline import CLOCK_LEAP, Pipeline
 from overrun.collector.ingest.writer import LOGS, METRICS, TRACES
 from overrun.collector.lifecycle.retention import (
     DAY_NS,
@@ -17,6 +18,8 @@ from overrun.collector.lifecycle.retention import (
 )
 from overrun.collector.normalise import log_records
 from overrun.collector.normalise.log_records import Note
+from overrun.collector.process.steady_clock import SteadyClock
+from overrun.collector.receive.health import metric_lines
 from overrun.collector.store.layout import BATCH_BITS
 from tests.collector.conftest import MS, T0_NS, body, chat, one, opened, rows, span, trace_id
 from tests.collector.normalise.test_points import gauge, request
@@ -40,6 +43,20 @@ def retention(pipeline: Pipeline, **settings: object) -> Retention:
         pipeline.writer,
         RetentionSettings(**{"max_age_days": 0.0, "db_max_size": "0", **settings}),
     )  # type: ignore[arg-type]
+
+
+class Believed(SteadyClock):
+    """A clock that has been where it is for long."""
+
+    def now(self, wall_ns: int | None = None) -> int:
+        assert wall_ns is not None
+        return wall_ns
+
+
+def much_later(pipeline: Pipeline, max_age_days: float) -> Retention:
+    """As `retention`, when so much time has really passed as the round is told."""
+    settings = RetentionSettings(max_age_days=max_age_days, db_max_size="0")
+    return Retention(pipeline.store, pipeline.writer, settings, Believed())
 
 
 def fill(pipeline: Pipeline, trace: int) -> None:
@@ -112,7 +129,7 @@ def test_the_newest_commit_stays_so_that_numbers_go_on(tmp_path: Path) -> None:
         fill(pipeline, 1)
         last = pipeline.writer.last_batch
         backdate(pipeline, last, days=50)
-        retention(pipeline, max_age_days=7.0).round(now_ns(pipeline) + 60 * DAY_NS)
+        much_later(pipeline, 7.0).round(now_ns(pipeline) + 60 * DAY_NS)
         assert rows(pipeline, "select batch from batches") == [(last,)]
     with opened(tmp_path / "t.db") as pipeline:
         assert pipeline.writer.last_batch == last
@@ -175,7 +192,8 @@ def test_senders_are_answered_while_old_telemetry_goes(
         for i in range(1, 41):
             pipeline.writer.submit(TRACES, body([span(i, n) for n in range(1, 6)])).result(120)
         backdate(pipeline, 40, days=9)
-        with retention(pipeline, max_age_days=7.0, check_s=0.05).running():
+        settings = RetentionSettings(max_age_days=7.0, db_max_size="0", check_s=0.05)
+        with Retention(pipeline.store, pipeline.writer, settings, pipeline.clock).running():
             answers = [
                 pipeline.writer.submit(TRACES, body([span(i, 1)])).result(120).items
                 for i in range(100, 130)
@@ -194,7 +212,7 @@ def test_hashes_of_a_day_stay_so_that_a_body_sent_again_is_known(pipeline: Pipel
     content = body([span(1, 1)])
     pipeline.writer.submit(TRACES, content).result(120)
     fill(pipeline, 2)
-    retention(pipeline, max_age_days=7.0).round(now_ns(pipeline) + 30 * DAY_NS)
+    much_later(pipeline, 7.0).round(now_ns(pipeline) + 30 * DAY_NS)
     assert one(pipeline, "select count(*) from spans where trace_lo = 1") == 0
     assert pipeline.writer.submit(TRACES, content).result(120).duplicate
 
@@ -223,3 +241,48 @@ def test_a_size_that_nothing_fits_in_is_refused() -> None:
 def test_what_is_no_size_is_named(text: str) -> None:
     with pytest.raises(ConfigError, match=r"db_max_size = .* is no size: use one such as 20GB"):
         size_bytes(text)
+
+
+def test_a_clock_that_leaps_ahead_expires_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    with opened(path) as pipeline:
+        for trace in (1, 2, 3):
+            fill(pipeline, trace)
+        kept = retention(pipeline, max_age_days=30.0)
+        leapt = now_ns(pipeline) + 31 * DAY_NS
+        assert kept.round(leapt).batches == 0
+        assert one(pipeline, "select count(*) from v_requests") == 3
+        assert pipeline.store.meta(CLOCK_LEAP)
+    with opened(path) as pipeline:  # nor does a restart, to which the clock may be right again
+        assert retention(pipeline, max_age_days=30.0).round(leapt).batches == 0
+        assert retention(pipeline, max_age_days=30.0).round(now_ns(pipeline)).batches == 0
+        assert one(pipeline, "select count(*) from v_requests") == 3
+
+
+def test_a_server_that_was_off_for_long_expires_nothing_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    with opened(path) as pipeline:
+        for trace in (1, 2):
+            fill(pipeline, trace)
+        backdate(pipeline, pipeline.writer.last_batch, days=40)
+    with opened(path) as pipeline:
+        assert retention(pipeline, max_age_days=30.0).round(time.time_ns()).batches == 0
+        assert pipeline.clock.now() < time.time_ns() - 39 * DAY_NS
+        lines = metric_lines(pipeline)
+        [ahead] = [line for line in lines if line.startswith("overrun_clock_leap_seconds ")]
+        assert float(ahead.split()[1]) > 39 * 86_400
+
+
+@pytest.mark.parametrize("days", [-60, 60])
+def test_one_commit_of_a_wrong_clock_takes_no_other_with_it(pipeline: Pipeline, days: int) -> None:
+    """Behind, it looks older than all that came before it; ahead, younger."""
+    for trace in (1, 2, 3):
+        fill(pipeline, trace)
+    at = {"by": days * DAY_NS}
+    pipeline.writer.call(
+        lambda c: c.execute(
+            "update batches set received_ns = received_ns + $by where batch = 5", at
+        )
+    ).result()
+    newest = one(pipeline, "select received_ns from batches where batch = 9")
+    assert retention(pipeline, max_age_days=30.0).round(newest).batches == 0

@@ -4,10 +4,14 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from overrun.collector.ingest.pipeline import Pipeline
-from overrun.collector.ingest.writer import TRACES
+from overrun.collector.ingest.writer import METRICS, TRACES
+from overrun.collector.normalise.quarantine import MIN_TIME_NS
 from overrun.sample_traces import replay
 from tests.collector.conftest import T0_NS, Collector, body, chat, one, rows, span, trace_id
+from tests.collector.normalise.test_points import gauge
+from tests.collector.normalise.test_points import request as points
 
+EARLY = "time before 2000: are these nanoseconds?"
 YEAR_NS = 365 * 86_400 * 10**9
 
 
@@ -24,7 +28,10 @@ YEAR_NS = 365 * 86_400 * 10**9
         (T0_NS, T0_NS + 11 * YEAR_NS, "longer than ten years"),
         (T0_NS, T0_NS, None),
         (T0_NS, T0_NS + 9 * YEAR_NS, None),
-        (1, 2, None),
+        (1, 2, EARLY),
+        (T0_NS // 10**6, T0_NS // 10**6 + 1, EARLY),  # milliseconds
+        (MIN_TIME_NS - 1, MIN_TIME_NS, EARLY),
+        (MIN_TIME_NS, MIN_TIME_NS, None),
     ],
 )
 def test_a_span_with_impossible_times_is_set_aside_with_its_reason(
@@ -78,3 +85,26 @@ def test_no_recording_has_a_span_that_is_set_aside(pipeline: Pipeline) -> None:
             if payload.signal == "traces":
                 pipeline.writer.submit(TRACES, payload.request.SerializeToString()).result(120)
     assert one(pipeline, "select count(*) from v_quarantine") == 0
+
+
+def test_events_from_before_2000_are_left_out_and_said(pipeline: Pipeline) -> None:
+    odd = span(5, 1)
+    odd.events.add(name="fine", time_unix_nano=T0_NS)
+    odd.events.add(name="without a time")
+    odd.events.add(name="early", time_unix_nano=17)
+    stored = pipeline.writer.submit(TRACES, body([odd])).result(120)
+    assert (stored.items, stored.rejected, "before 2000" in stored.reason) == (1, 0, True)
+    assert rows(pipeline, "select name from span_events order by time_ns") == [
+        ("without a time",),
+        ("fine",),
+    ]
+
+
+def test_points_of_impossible_times_are_rejected_with_the_reason(pipeline: Pipeline) -> None:
+    sent = [gauge("vllm:num_requests_waiting", float(n)) for n in range(4)]
+    for metric, time_ns in zip(sent, (T0_NS, 0, T0_NS // 10**6, 2**63), strict=True):
+        metric.gauge.data_points[0].time_unix_nano = time_ns
+    stored = pipeline.writer.submit(METRICS, points(*sent)).result(120)
+    assert (stored.items, stored.rejected) == (1, 3)
+    assert stored.reason.startswith("data points from before 2000 or after 2200")
+    assert rows(pipeline, "select value from points") == [(0.0,)]
