@@ -23,6 +23,7 @@ _WEIGHTS: Final = {
     **dict.fromkeys(("ResourceLogs", "ScopeLogs", "Metric"), 16),
     **dict.fromkeys(("NumberDataPoint", "HistogramDataPoint", "SummaryDataPoint"), 8),
     "ExponentialHistogramDataPoint": 8,
+    "LogRecord": 4,
 }
 _FIELDS = 32  # numbers below this are looked up; OTLP's are at most 20
 _OLD = 1000  # where senders before OTLP 0.15 put their scopes, today's field 2 (old_otlp.py)

@@ -54,13 +54,13 @@ def told(body: bytes) -> tuple[int, list[Note]]:
         raise BadPayload(
             f"the body is not an OTLP logs export request in protobuf: {error}"
         ) from error
-    records = [
-        record
-        for resource in request.resource_logs
-        for scope in resource.scope_logs
-        for record in scope.log_records
-    ]
-    return len(records), [note for record in records if (note := _note(record)) is not None]
+    records = 0
+    notes: list[Note] = []
+    for resource in request.resource_logs:
+        for scope in resource.scope_logs:
+            records += len(scope.log_records)
+            notes += [n for record in scope.log_records if (n := _note(record)) is not None]
+    return records, notes
 
 
 def pack(notes: list[Note]) -> bytes:

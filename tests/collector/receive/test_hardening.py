@@ -13,6 +13,7 @@ import zstandard
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
+from overrun.collector.decode import items
 from overrun.collector.ingest.writer import TRACES
 from overrun.collector.receive import health
 from tests.benchmarks import hardening
@@ -57,6 +58,35 @@ def test_item_bombs_are_refused_and_the_server_stays_small_and_answers(
     assert found.peak_mib < PEAK_MIB
     assert found.healthz_s < 1.0
     assert hardening.send(server.address, "traces", plain_body()) == "200"
+
+
+def test_bodies_just_below_the_limit_are_taken_and_the_server_stays_small(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    server = start_server(tmp_path / "t.db")
+    found = hardening.Watch()
+    with hardening.watched(server, found):
+        for name in ("spans", "scope spans", "array items", "log records", "gauge points"):
+            signal, path = BOMBS[name]
+            weight = items.count(signal, bomb(path, size=4_000), 10**9) / 2_000
+            sent = gzip.compress(bomb(path, size=int(490_000 / weight) * 2), 9)
+            answers = hardening.many(
+                lambda _, signal=signal, sent=sent: hardening.send(
+                    server.address, signal, sent, content_encoding="gzip"
+                ),
+                4,
+            )
+            assert set(answers) <= {"200", "503"}, name
+            assert "200" in answers, name
+    assert found.peak_mib < PEAK_MIB
+    assert found.healthz_s < 1.0
+
+
+def test_json_of_too_many_objects_is_refused_before_it_is_decoded(collector: Collector) -> None:
+    text = b'{"resourceSpans":[' + b"{}," * 300_000 + b"{}]}"
+    with collecting(collector.path.with_name("json.db"), max_body_items=200_000) as small:
+        answer = small.post("traces", text, content_type=JSON["content-type"])
+        assert (answer.status_code, "max_body_items" in answer.text) == (413, True)
 
 
 def test_a_flood_of_compressed_json_is_bounded_by_what_it_inflates_to(
