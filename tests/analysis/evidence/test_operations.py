@@ -24,6 +24,7 @@ def spans(*rows: dict[str, Any]) -> Tree:
         "kind": "internal",
         "output_tokens": None,
         "ttft_ms": None,
+        "http_status": None,
         **dict.fromkeys(_TEXTS),
     }
     full = [defaults | row for row in rows]
@@ -39,6 +40,7 @@ def spans(*rows: dict[str, Any]) -> Tree:
                 "name": [row["name"] for row in full],
                 "ttft_ms": pl.Series([row["ttft_ms"] for row in full], dtype=pl.Float64),
                 "output_tokens": pl.Series([row["output_tokens"] for row in full], dtype=pl.Int64),
+                "http_status": pl.Series([row["http_status"] for row in full], dtype=pl.Int64),
                 **{
                     name: [row[name] for row in full]
                     for name in ("service", "stage", "role", "kind")
