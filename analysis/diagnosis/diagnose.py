@@ -177,6 +177,7 @@ def diagnose(
             budgets=held,
         )
     ranked = about or Ranked([], [], [], {})
+    case = None
     if with_findings:
         breach, ranked, case = _sought(breach, lookups, coverage, over=over)
         if over:
@@ -208,7 +209,13 @@ def diagnose(
             told,
             budgets=held,
         )
-    verdict = over_budget(breach, ranked, breach.onset or _began(breach, baseline), why_none)
+    verdict = over_budget(
+        breach,
+        ranked,
+        breach.onset or _began(breach, baseline),
+        why_none,
+        None if case is None else case.operations.most,
+    )
     return Diagnosed(
         verdict,
         good,

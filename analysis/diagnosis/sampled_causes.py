@@ -36,7 +36,6 @@ from overrun.analysis.numbers.window import (
     load_evidence_calls,
     load_evidence_prompts,
     load_evidence_spans,
-    load_stage_spans,
     load_trace_ids,
 )
 from overrun.analysis.words.finding import Diagnosis
@@ -203,7 +202,6 @@ def lookups(
     """What rules may look up, of the requests of a frame."""
     return Lookups(
         trace_ids=lambda rows: load_trace_ids(con, rows),
-        spender=lambda traces, stage: _spender(con, traces, stage),
         calls=functools.cache(
             lambda period, origin: load_evidence_calls(con, period.start, period.end, origin)
         ),
@@ -228,10 +226,3 @@ def crossed(
     return (
         edges(con, frame.start, frame.end, onset, requests) if frame.start and frame.end else None
     )
-
-
-def _spender(
-    con: duckdb.DuckDBPyConnection, trace_ids: list[str], stage: str
-) -> tuple[str, str] | None:
-    spans = load_stage_spans(con, trace_ids, stage)
-    return (str(spans[0]["service"]), str(spans[0]["name"])) if spans else None

@@ -1,5 +1,6 @@
 """What does the verdict say? One sentence, the stage, what is ruled out, whose it is and what to do, from a breach and the causes that rules found."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final, Literal
 
@@ -11,6 +12,7 @@ from overrun.analysis.diagnosis.mitigation import owner_of_errors, stopgap
 from overrun.analysis.diagnosis.ranking import Ranked
 from overrun.analysis.evidence.calls import come_together
 from overrun.analysis.evidence.case import Lookups
+from overrun.analysis.evidence.operations import Operation
 from overrun.analysis.incident import impact
 from overrun.analysis.incident.baseline import Chosen
 from overrun.analysis.incident.breach import Breach, over_before, overrun_stage
@@ -406,9 +408,14 @@ def _left(breach: Breach, ratio: float) -> str:
 
 
 def over_budget(
-    breach: Breach, ranked: Ranked, began: datetime | None, why_none: str | None
+    breach: Breach,
+    ranked: Ranked,
+    began: datetime | None,
+    why_none: str | None,
+    spends: Callable[[str], Operation | None] | None = None,
 ) -> Verdict:
-    """The verdict on a broken budget: the first cause that speaks of the stage that overran; `why_none` says why no causes were sought."""
+    """The verdict on a broken budget: the first cause that speaks of the stage that overran; `why_none` says why no causes were sought, `spends` which
+    operation takes most of a stage's time."""
     stage = overrun_stage(
         breach.metric,
         breach.times.take(breach.excess.tail_index),
@@ -431,7 +438,14 @@ def over_budget(
         metric=_metric(breach.metric),
         stage=stage,
         cause=cause,
-        sentence=_sentence(breach, stage, main, why_none, ranked.lacking),
+        sentence=_sentence(
+            breach,
+            stage,
+            main,
+            why_none,
+            ranked.lacking,
+            spends(stage) if spends is not None and main is None else None,
+        ),
         onset=began,
         trend=impact.trend(breach.ok.filter(pl.Series(breach.answered)), breach.metric, began),
         affected=impact.affected(
@@ -472,6 +486,7 @@ def _sentence(
     main: Diagnosis | None,
     why_none: str | None,
     skipped: dict[str, str],
+    spender: Operation | None,
 ) -> str:
     good = breach.goodput
     since = _since(breach)
@@ -490,6 +505,8 @@ def _sentence(
         + _ended(breach)
     )
     where = _where(breach, stage, main)
+    if spender is not None:
+        where += f", most of it {spender.label} ({spender.shape})"
     if stage == OTHER and (main is None or main.finding.rule == "unattributed_time"):
         services = breach.ok[breach.excess.tail_index]["service"].value_counts(sort=True)
         return (

@@ -16,6 +16,7 @@ from overrun.analysis.evidence.calls import Calls
 from overrun.analysis.evidence.demand import Demand, demand
 from overrun.analysis.evidence.gpu_clocks import Clocks, clocks
 from overrun.analysis.evidence.load_response import OwnLoad, own_load
+from overrun.analysis.evidence.operations import Operations
 from overrun.analysis.evidence.span_tree import Tree
 from overrun.analysis.incident.period import Period
 from overrun.analysis.numbers.budget import Budgets, StageTimes
@@ -53,12 +54,11 @@ ENGINE_STAGES: Final = ("queue", "kv_transfer", "prefill", "decode", "first_toke
 
 @dataclass(frozen=True)
 class Lookups:
-    """Edge functions: ids of a few rows, (service, operation) that spent a stage's time in some traces, and the evidence of a period.
+    """Edge functions: ids of a few rows, and the evidence of a period.
 
     `spans` are those of some traces where their keys are given."""
 
     trace_ids: Callable[[pl.DataFrame], list[str]]
-    spender: Callable[[list[str], str], tuple[str, str] | None]
     calls: Callable[[Period, datetime], pl.DataFrame]
     spans: Callable[[Period, datetime, int, pl.Series | None], pl.DataFrame]
     prompts: Callable[[Period, datetime, int], pl.DataFrame]
@@ -193,6 +193,31 @@ class Case:
     def mine(self) -> Calls:
         """The calls of the judged requests in the period (those that the window's filter keeps)."""
         return self.calls.of_requests(self.rows["trace_key"])
+
+    @functools.cached_property
+    def operations(self) -> Operations:
+        """What slow and reference requests spend their own time on; see `overrun.analysis.evidence.operations`."""
+        return Operations(
+            self.slow_tree,
+            self.usual_tree,
+            self._until(self.slow),
+            self._until(self.reference),
+            self._spans_by_health,
+        )
+
+    def _spans_by_health(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The spans of the judged period, and those of healthy requests: the baseline's, else those within the limit."""
+        now = self.tree.frame
+        if self.tree_before is not None and len(self.tree_before):
+            return now, self.tree_before.frame
+        healthy = self.rows["trace_key"].filter(pl.Series(~self.breaching))
+        return now, now.filter(pl.col("trace_key").is_in(healthy.implode()))
+
+    def _until(self, rows: pl.DataFrame) -> pl.DataFrame | None:
+        """How much of each request's path is judged: up to its first token, or all (None)."""
+        if self.times.path != "ttft" or "ttft_ms" not in rows.columns:
+            return None
+        return rows.select("trace_key", until_ms="ttft_ms")
 
     @property
     def when(self) -> str:

@@ -614,13 +614,6 @@ def load_trace_ids(con: duckdb.DuckDBPyConnection, rows: pl.DataFrame) -> list[s
     return [ids[key] for key in rows.select("start_us", "e2e_ms").iter_rows() if key in ids]
 
 
-def load_stage_spans(
-    con: duckdb.DuckDBPyConnection, trace_ids: list[str], stage: str
-) -> list[dict[str, Any]]:
-    """Return service, name, n and total_ms of one stage's spans in a few traces, most time first."""
-    return answers(con, "stage_spans", {"trace_ids": trace_ids, "stage": stage})
-
-
 def answers(
     con: duckdb.DuckDBPyConnection, name: str, parameters: Mapping[str, object]
 ) -> list[dict[str, Any]]:

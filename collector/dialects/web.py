@@ -38,7 +38,7 @@ DIALECT = Dialect(
     precedence=90,
     name="otel",
     scopes=("fastapi",),
-    prefixes=("http.", "db.", "url.", "rpc.", "messaging.", "mcp."),
+    prefixes=("http.", "db.", "url.", "rpc.", "messaging.", "mcp.", "asgi."),
     fields=(
         Field("http_status", "http.response.status_code", "status"),
         Field("http_status", "http.status_code", "status", rank=1),

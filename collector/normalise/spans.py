@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,7 +36,7 @@ from overrun.collector.decode.columns import (
 )
 from overrun.collector.decode.otlp_spans import decode_spans
 from overrun.collector.dialects import EventField, Field
-from overrun.collector.normalise import packing, privacy, quarantine, readers, stages
+from overrun.collector.normalise import packing, privacy, quarantine, readers, search_urls, stages
 from overrun.collector.normalise.grouped import Grouped
 from overrun.collector.normalise.limits import MAX_KEY, Limits
 from overrun.collector.normalise.packed_texts import packed, text_hash
@@ -485,6 +485,9 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
                 grouped.owner[at[urls.indices.to_numpy(zero_copy_only=False) == code]],
                 stages.of_url(urls.dictionary[code].as_py()),
             )
+    asks = np.flatnonzero((kinds == _CLIENT) & (network | http))
+    for rows, verdict in _searches(grouped, asks):
+        say(rows, verdict)
     server = (kinds == _SERVER) | (kinds == _CONSUMER)
     say(np.flatnonzero(server), stages.CONTAINER)
     # Without a kind (Datadog, old Zipkin) what is asked over HTTP within a trace is a call, unless it has a route.
@@ -497,6 +500,27 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
     say(stored[~server[stored]], stages.STORED_ANSWER)
     say(stored[server[stored]], stages.SERVED_STORED)
     return role, stage
+
+
+def _searches(grouped: Grouped, asks: Ints) -> Iterator[tuple[Ints, stages.Verdict]]:
+    """Which of the requests over HTTP are searches or writes of a store, by path and by host."""
+    for key in stages.URL_KEYS:
+        for pattern, verdict in stages.URL_RULES:
+            yield _matching(grouped, key, pattern, asks), verdict
+    for key in (*search_urls.HOST_KEYS, *stages.URL_KEYS):
+        yield _matching(grouped, key, search_urls.SEARCH_HOSTS, asks), stages.SEARCH_HOST
+
+
+def _matching(grouped: Grouped, key: str, pattern: str, among: Ints) -> Ints:
+    """Which of these spans have a text under a key that a pattern is in."""
+    at = grouped.positions(key)
+    if at is None or not len(at := at[np.isin(grouped.owner[at], among)]):
+        return np.zeros(0, dtype=np.int64)
+    texts = grouped.text(at).dictionary_encode()
+    hits = pc.match_substring_regex(texts.dictionary, pattern).to_numpy(zero_copy_only=False)
+    hit = np.flatnonzero(hits.astype(bool))
+    found: Ints = grouped.owner[at[np.isin(texts.indices.to_numpy(zero_copy_only=False), hit)]]
+    return found
 
 
 def _over_http(grouped: Grouped, n: int) -> Bools:

@@ -15,6 +15,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from overrun.collector.dialects import Dialect, Mark, SpanName, load
+from overrun.collector.normalise import search_urls
 from overrun.collector.normalise.readers import unquoted
 
 T = TypeVar("T")
@@ -95,7 +96,7 @@ _HANDSHAKES = re.compile(
     r"|(?:DNS lookup|socket connect|TLS client handshake)(?: \S+)?"
 )
 _EXCHANGE = re.compile(r"http\.(?:send|headers|receive)")
-_HTTP_NOISE = re.compile(r"\S+ \S+ (?:http|websocket) (?:send|receive)")
+_HTTP_NOISE = re.compile(r"(?:\S+ ){0,3}(?:http|websocket) (?:send|receive)")
 # A route named after its method (`POST /chat`, Next.js' `fetch POST https://...`) says nothing about the stage. In small letters (Spring's `http post`, Brave's
 # `post /chat`) a verb is one where it stands after `http` or before a path.
 _VERBS = "GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT"
@@ -457,6 +458,15 @@ def of_url(url: str) -> Verdict:
         "plain",
         "guardrail" if re.match(r"[^?#]*/moderations/?(?:[?#]|$)", url) else "retrieval",
     )
+
+
+# What the URL of a client's request says: the pattern that it matches, and the verdict. A write is known by more of its path than a search.
+URL_RULES = (
+    (search_urls.WRITE_PATHS, _verdict(RANK_NAME - 2, "write", "post")),
+    (search_urls.SEARCH_PATHS, _verdict(RANK_NAME - 1, "plain", "retrieval")),
+)
+# What its host says, where nothing else does.
+SEARCH_HOST = _verdict(RANK_NAME + 1, "plain", "retrieval")
 
 
 def is_network_key(key: str) -> bool:

@@ -3,94 +3,188 @@
 Detects
     Waiting inside the application in front of model calls: spans named after a semaphore, pool, rate limit or back-off, or
     pauses between refused calls (429) and the next attempt, or pauses whose end is another call's end (a place became free),
-    that grew and explain the excess.
+    that grew and explain the excess. Inside a call, where its HTTP requests have spans: the time before the first of them (a
+    full connection pool), failed attempts, and the pauses after them (back-off within the SDK).
 
 Why it hurts
     The provider's dashboard shows fast calls while users wait: the time passes before the call begins.
 
 Evidence
-    Waiting spans per slow and reference request with their names, pauses after refused calls, share of calls that were
-    refused, Retry-After where it is recorded.
+    Waiting spans per slow and reference request with their names, pauses after refused calls, time inside calls before the
+    HTTP request that was answered, how many calls were refused at least once, and the most HTTP requests at a time.
 
 Fix
     Raise the concurrency limit if the far side has room, ask for a higher quota, spread load over deployments, respect
     Retry-After instead of long exponential back-off, shed early. The gain gives back the former waiting: exact.
 
 False alarms
-    A limit that protects an engine is doing its job: look at the engine's queue. Waiting inside the call is the provider's
-    (`provider_queueing`).
+    A limit that protects an engine is doing its job: look at the engine's queue. What follows the last HTTP request inside a
+    call is the provider's (`provider_queueing`), and all of the call where no HTTP request has a span.
 
 Source
     Gap before the client span, attempts, Retry-After: published signature; a quarter of the excess: own default.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.evidence.call_inside import inside_calls, most_at_once
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.handed_over import _pauses, handed_over
 from overrun.analysis.evidence.span_tree import Tree
-from overrun.analysis.words.finding import Diagnosis, NotEnoughData, printable, say_ms, say_ratio
+from overrun.analysis.words.finding import Diagnosis, NotEnoughData, printable, say_ms
 
 RULE: Final = "client_throttled"
 STAGES: Final = ("queue", "other")
+# Where the time inside a call is counted that passes before the answer's own HTTP request.
+INSIDE: Final = ("first_token", "generation", "network")
+NO_PLACE: Final = "no free connection for their HTTP requests"
+REFUSED: Final = "refusals with 429 and back-off within the SDK"
+FAILED: Final = "failed attempts and back-off within the SDK"
 _WAITING: Final = r"(?i)(?:^|[^a-z])(?:semaphore|throttl\w*|rate.?limit\w*|back.?off|acquire|pool.?wait|connection.?pool|retry.?sleep|limiter|token.?bucket)(?:$|[^a-z])"
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
-    """Return the application's own brake with its gain, None when nothing waits in front of calls."""
+    """Return the application's own brake with its gain, None when nothing waits in front of calls or within them."""
     held = handed_over(case)
-    now, before = (
+    before_calls = _Side(
+        case.worst(*STAGES),
         _held_ms(case.slow_tree, case.slow, held),
         _held_ms(case.usual_tree, case.reference, held),
     )
-    more = now - before
-    if more <= 0.0:
+    own = [_inside(tree) for tree in (case.slow_tree, case.usual_tree, case.tree)]
+    within = _Side(
+        case.worst(*INSIDE),
+        _per_request(own[0], case.slow_tree),
+        _per_request(own[1], case.usual_tree),
+    )
+    sides = [side for side in (before_calls, within) if side.more_ms > 0.0]
+    if not sides:
         return None
-    stage = case.worst(*STAGES)
-    claims = {stage: more}
+    claims = {side.stage: side.more_ms for side in sides}
     if not enough(case, claims):
         return None
     few = too_few_breaches(case)
     if few is not None:
         return few
-    refused = _refused(case.tree)
-    name = _name(case.slow_tree, held)
-    every = case.tree.per_request(_holds(case.tree, held), "held_ms", case.rows["trace_key"])
+    main = max(sides, key=lambda side: side.more_ms)
+    refused, calls = _refused(case.tree, own[2])
+    ratio = refused / max(calls, 1)
+    name = _inside_name(case, own) if main is within else _name(case.slow_tree, held)
+    told = f" ({name})" if name else ""
+    now_ms, usual_ms = (
+        sum(values) for values in zip(*((s.now_ms, s.usual_ms) for s in sides), strict=True)
+    )
+    each = {
+        before_calls.stage: case.tree.per_request(
+            _holds(case.tree, held), "held_ms", case.rows["trace_key"]
+        )
+        - before_calls.usual_ms,
+        within.stage: case.tree.per_request(own[2], "held_ms", case.rows["trace_key"])
+        - within.usual_ms,
+    }
+    saved_ms = sum(
+        np.maximum(np.minimum(each[side.stage], case.spent(side.stage)), 0.0) for side in sides
+    )
     fix = bound_fix(
         case,
         "client_limits",
         "Lift the application's own brake",
-        f"Calls are held back{f' ({name})' if name else ' after refusals'}: raise the concurrency limit while the far side has room, ask for a higher "
-        "quota or spread the load over deployments, wait for Retry-After rather than longer, and refuse early what would wait past its limit.",
+        f"Calls are held back{told or ' after refusals'}: {_advice(name)}wait for Retry-After rather than longer, and refuse early what would wait past its "
+        "limit.",
         "calls wait inside the application as little as before",
-        np.maximum(np.minimum(every - before, case.spent(stage)), 0.0),
+        np.asarray(saved_ms),
     )
+    where = (
+        "inside the application in front of their calls"
+        if main is before_calls
+        else ("inside their calls before the provider has the request that it answers")
+    )
+    counted = f"{refused:,} of {calls:,} calls were refused at least once"
     return named(
         case,
         RULE,
-        stage,
+        main.stage,
         claims,
         Action(
             "app",
-            "Raise the limit of concurrent calls, or switch to the other deployment.",
+            _at_once(name),
             "Restore the limit.",
             fix,
         ),
-        headline=f"slow requests wait {say_ms(now)} inside the application in front of their calls{f' ({name})' if name else ''}, {case.tail.reference} ones "
-        f"{say_ms(before)}; {say_ratio(refused)} of the calls were refused",
-        because=f"the application holds its own calls back for {say_ms(now)}{f' ({name})' if name else ''}",
+        headline=f"slow requests wait {say_ms(now_ms)} {where}{told}, {case.tail.reference} ones {say_ms(usual_ms)}; {counted}",
+        because=f"the application holds its own calls back for {say_ms(now_ms)}{told}"
+        + (f"; {counted}" if refused else ""),
         evidence={
-            "held_ms_slow": now,
-            "held_ms_reference": before,
-            "refused_ratio": refused,
+            "held_ms_slow": now_ms,
+            "held_ms_reference": usual_ms,
+            "held_inside_calls_ms_slow": within.now_ms,
+            "refused_ratio": ratio,
+            "refused_calls": refused,
+            "calls": calls,
+            "most_at_once": most_at_once(case.tree) if main is within else None,
             "operation": name,
         },
         weight=0.96,
     )
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Time held back per slow and per reference request in ms, in front of calls or inside them, and the stage that has it."""
+
+    stage: str
+    now_ms: float
+    usual_ms: float
+
+    @property
+    def more_ms(self) -> float:
+        return self.now_ms - self.usual_ms
+
+
+def _inside(tree: Tree) -> pl.DataFrame:
+    """What each model call loses on its own side, see `inside_calls`, with the sum as `held_ms`."""
+    return inside_calls(tree).with_columns(held_ms=pl.col("waited_ms") + pl.col("lost_ms"))
+
+
+def _per_request(own: pl.DataFrame, tree: Tree) -> float:
+    return float(own["held_ms"].sum()) / max(tree.requests, 1)
+
+
+def _inside_name(case: Case, own: list[pl.DataFrame]) -> str:
+    """What holds calls back on the inside: no free connection, or refusals and the pauses after them."""
+    slow, usual, every = own
+    waited, lost = (
+        float(slow[part].sum()) / max(case.slow_tree.requests, 1)
+        - float(usual[part].sum()) / max(case.usual_tree.requests, 1)
+        for part in ("waited_ms", "lost_ms")
+    )
+    if waited >= lost:
+        return f"{NO_PLACE}: never more than {most_at_once(case.tree)} are under way at once"
+    return REFUSED if int(every["refused"].sum()) else FAILED
+
+
+def _advice(name: str | None) -> str:
+    if name is not None and name.startswith(NO_PLACE):
+        return (
+            "raise the client's connection pool (httpx.Limits(max_connections), the SDK's http_client), share one client per process, and close "
+            "responses that are not read to their end; "
+        )
+    if name in (REFUSED, FAILED):
+        return "ask for a higher quota, spread the load over deployments, or send less at a time; "
+    return "raise the concurrency limit while the far side has room, ask for a higher quota or spread the load over deployments, "
+
+
+def _at_once(name: str | None) -> str:
+    if name is not None and name.startswith(NO_PLACE):
+        return "Raise the limit of the client's connection pool, or start more instances."
+    if name in (REFUSED, FAILED):
+        return "Send part of the calls to another deployment, or fewer at a time."
+    return "Raise the limit of concurrent calls, or switch to the other deployment."
 
 
 def _holds(tree: Tree, handed: bool) -> pl.DataFrame:
@@ -144,11 +238,15 @@ def _name(tree: Tree, handed: bool) -> str | None:
     return printable(top["name"][0]) if top.height else None
 
 
-def _refused(tree: Tree) -> float:
-    calls = tree.frame.filter(pl.col("role") == "llm")
-    if calls.is_empty():
-        return 0.0
-    hit = (calls["http_status"] == 429).fill_null(False) | calls["error_type"].fill_null(
-        ""
-    ).str.contains("(?i)rate.?limit|429")
-    return float(hit.to_numpy().mean())
+def _refused(tree: Tree, own: pl.DataFrame) -> tuple[int, int]:
+    """How many model calls were refused at least once (themselves, or an attempt within them), and how many there are."""
+    calls = tree.frame.filter(pl.col("role") == "llm").select(
+        "trace_key",
+        call_key="span_key",
+        hit=(pl.col("http_status") == 429).fill_null(value=False)
+        | pl.col("error_type").fill_null("").str.contains("(?i)rate.?limit|429"),
+    )
+    hits = calls.join(own, on=["trace_key", "call_key"], how="left").select(
+        pl.col("hit") | (pl.col("refused") > 0).fill_null(value=False)
+    )
+    return int(hits.to_series().sum()), calls.height

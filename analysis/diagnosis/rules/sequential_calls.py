@@ -52,6 +52,8 @@ SIDE_BY_SIDE: Final = 0.2
 MOST_SLOW: Final = 0.5
 # Part of the stage's excess that the row must explain for the stage to be slow because of it; own default.
 MOSTLY: Final = 0.5
+# Operations of the stage that the evidence lists, with their calls a request now and usually.
+MOST_TOLD: Final = 5
 # Groups of several operations that are looked at: an embedding, a search and a reranker stand in a row at any time.
 MOST_MIXED: Final = 5
 
@@ -134,6 +136,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "sum_ms": float(now["sum_ms"].to_numpy().mean()),
             "longest_ms": float(now["longest_ms"].to_numpy().mean()),
             "gain_ms": float(gain.mean()),
+            "operations": [one.told() for one in case.operations.of_stage(stage)[:MOST_TOLD]],
         },
         weight=0.97 if row_before is not None else 0.9,
         service=printable(operation.partition("/")[0]),

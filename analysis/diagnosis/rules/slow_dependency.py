@@ -9,12 +9,15 @@ Why it hurts
 
 Evidence
     Share of the excess (slow against reference requests) that the stage explains, with a bootstrap interval; the
-    stage's mean among slow and among reference requests; budget; the service and operation that spent it in the
-    exemplar traces.
+    stage's mean among slow and among reference requests; budget; the operations that spend it (service, method or
+    span name, host, path or collection): their own time without that of their children, calls a request, and how
+    many of these calls are long.
 
 Fix
-    Find the slow operation, give it a timeout with a partial result, then an index, a cache, a pool or a smaller
-    model. The gain shown holds the stage to its budget in every recorded request and leaves all else as it was.
+    By what the operation is: telemetry leaves the request's path, writes come after the answer or in one batch, key
+    and quota checks are kept for seconds, a search gets a timeout and an index. A timeout that is advised lies above
+    the P95 of healthy calls. The gain shown holds the stage to its budget, or to the P95 of healthy requests where that
+    is more, and leaves all else as it was.
 
 False alarms
     A stage that waits for something else (a pool, a rate limit) is slow without being the cause. Time of a call that
@@ -30,8 +33,9 @@ from typing import Final
 
 import numpy as np
 
-from overrun.analysis.diagnosis.rule_answer import Action, clipped, dominated, enough, named
+from overrun.analysis.diagnosis.rule_answer import Action, dominated, enough, gain, named
 from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.operations import LONG, MIN_CALLS, Operation
 from overrun.analysis.numbers.budget import GROUP_OF
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import (
@@ -46,24 +50,51 @@ from overrun.analysis.words.finding import (
 )
 
 RULE: Final = "slow_dependency"
-# What to change, per stage this rule may name.
+STAGES: Final = ("retrieval", "tool", "guardrail", "prompt", "post", "network")
+# What to change, per purpose of the operation that spends the time (`overrun.analysis.evidence.operations`).
+_SEARCH: Final = "Give the search a timeout and answer with what has come; then fix its index (HNSW ef_search, top_k) and cache repeated queries."
+_HOP: Final = "Keep connections open (pooling, HTTP/2) and place caller and model in one region."
 _ADVICE: Final = {
-    "retrieval": "Give the search a timeout and answer with what has come; then fix its index (HNSW ef_search, top_k) "
-    "and cache repeated queries.",
-    "tool": "Give the tool a timeout with a fallback result and a circuit breaker; cache answers that repeat.",
+    "vendor": "Send telemetry in the background: a bounded queue that drops what does not fit, in batches, after the answer is sent; no request waits "
+    "for its receiver.",
+    "write": "Write in one batch or transaction after the answer, or beside the next step; then look at locks, commits and the connection pool of the "
+    "database.",
+    "read": "Ask once instead of row by row, add the index that the statement lacks, and cache rows that repeat; then look at the database's pool and locks.",
+    "check": "Keep the result of the check (key, quota, permission) in the process for some seconds, and check beside the next step instead of before it.",
+    "search": _SEARCH,
+    "embedding": "Give embeddings of questions a deployment or quota of their own, apart from imports, and cache the vectors of questions that repeat.",
+    "rerank": "Rerank fewer candidates or with a smaller model, with a timeout after which the search's own order is used.",
     "guardrail": "Run the check on a small local model (1-3 ms on a CPU, not a remote call), or beside the model call.",
+    "tool": "Give the tool a timeout with a fallback result and a circuit breaker; cache answers that repeat.",
     "prompt": "Move tokenising and templating off the request loop and keep the parts that do not change.",
+    "http": "Find out on its own side why it answers late; cache answers that repeat, and give it a timeout with a fallback and a circuit breaker.",
+    "hop": _HOP,
+}
+# Where no span says who spends the time, and of a service's own code: by the stage alone.
+_OF_STAGE: Final = {
+    "retrieval": _SEARCH,
+    "tool": _ADVICE["tool"],
+    "guardrail": _ADVICE["guardrail"],
+    "prompt": _ADVICE["prompt"],
     "post": "Send the answer first and do storing and logging after it.",
-    "network": "Keep connections open (pooling, HTTP/2) and place caller and model in one region.",
+    "network": _HOP,
 }
 _OWNER: Final[dict[str, Owner]] = {"network": "platform"}
+# Operations of a stage that a finding's evidence lists.
+MOST_TOLD: Final = 5
+# Part of what the first operation adds from which another one of the stage is named beside it; own default.
+BESIDE: Final = 0.5
+# A time-out stands this much above what 95 % of the healthy calls take, so that one of their slower ones is not cut off; own default.
+TIMEOUT_OVER_P95: Final = 1.2
+# Purposes of a call that an answer can do without.
+_SPARED: Final = ("vendor", "search", "rerank", "tool", "http", "guardrail")
 
 
 def diagnose(case: Case) -> list[Diagnosis] | NotEnoughData | None:
     """Return the slow stages with their gain, None when no such stage explains enough of the excess."""
     stages = [
         stage
-        for stage in _ADVICE
+        for stage in STAGES
         if enough(case, {stage: case.excess_ms(stage)}) or dominated(case, stage) >= MIN_DOMINATED
     ]
     stages = [
@@ -77,48 +108,154 @@ def diagnose(case: Case) -> list[Diagnosis] | NotEnoughData | None:
     few = too_few_breaches(case)
     if few is not None:
         return few
-    return [_diagnosis(case, stage) for stage in stages]
+    told: list[Diagnosis] = []
+    taken: set[str] = set()
+    for stage in sorted(stages, key=lambda one: -case.excess_ms(one)):
+        if stage not in taken:
+            also = _also(case, stage)
+            taken |= {stage, *also}
+            told.append(_diagnosis(case, stage, also))
+    return told
 
 
-def _diagnosis(case: Case, stage: str) -> Diagnosis:
-    spender = case.lookups.spender(case.exemplars(stage), stage)
-    limits_ms = case.stage_limits_ms(stage)
-    tail_ms, usual_ms = case.tail.tail_ms.get(stage, 0.0), case.tail.reference_ms.get(stage, 0.0)
-    always, meant_ms = usual_ms > case.tail.usual_ms(stage), case.tail.usual_ms(stage)
-    operation = f"{printable(spender[1])} in {printable(spender[0])}" if spender else "it"
-    who = f"{stage} ({printable(spender[1])} in {printable(spender[0])})" if spender else stage
+def _also(case: Case, stage: str) -> list[str]:
+    """Return the other stages that the same operation makes slow: writes before the last model call and after it."""
+    spender = case.operations.most(stage)
+    return [
+        other
+        for other in STAGES
+        if other != stage
+        and spender is not None
+        and case.excess_ms(other) > 0.0
+        and spender.same(case.operations.most(other))
+    ]
+
+
+def _diagnosis(case: Case, stage: str, also: list[str]) -> Diagnosis:
+    spender = case.operations.most(stage)
+    stages = [stage, *also]
+    limits_ms, asked_ms = _limits(case, stage, spender)
+    tail_ms, usual_ms, meant_ms = (
+        sum(found)
+        for found in zip(
+            *(
+                (
+                    case.tail.tail_ms.get(one, 0.0),
+                    case.tail.reference_ms.get(one, 0.0),
+                    case.tail.usual_ms(one),
+                )
+                for one in stages
+            ),
+            strict=True,
+        )
+    )
+    always = usual_ms > meant_ms
+    what = f"{' and '.join(stages)} ({spender.label})" if spender else stage
+    needed = (
+        f"its budget is {say_ms(meant_ms)}"
+        if always
+        else f"{case.tail.reference} requests need {say_ms(usual_ms)}"
+    )
+    # Calls are counted over all stages that they stand in.
+    shape = case.operations.whole(spender).shape if spender else ""
+    mitigation, rollback = _at_once(stage, spender, asked_ms)
     return named(
         case,
         RULE,
         stage,
-        {stage: case.excess_ms(stage)},
-        Action(
-            _OWNER.get(stage, "app"),
-            f"Set a timeout of {say_limits(limits_ms)} on {stage} and go on without its result.",
-            "Remove the timeout again; nothing is stored.",
-            _fix(case, stage, who, limits_ms),
-        ),
-        headline=f"{who} takes {say_ms(tail_ms)} in slow and {say_ms(usual_ms)} in {case.tail.reference} requests"
-        + (f", where its budget is {say_ms(meant_ms)}" if always else ""),
-        because=f"{operation} takes {say_ms(tail_ms)} where "
-        + (
-            f"its budget is {say_ms(meant_ms)}"
-            if always
-            else f"{case.tail.reference} requests need {say_ms(usual_ms)}"
-        ),
+        {one: case.excess_ms(one) for one in stages},
+        Action(_owner(stage, spender), mitigation, rollback, _fix(case, stages, what, spender)),
+        headline=f"{what} takes {say_ms(tail_ms)} in slow and {say_ms(usual_ms)} in {case.tail.reference} requests"
+        + (f", where its budget is {say_ms(meant_ms)}" if always else "")
+        + (f": {shape}" if shape else ""),
+        because=_because(case, stages, spender, f"{say_ms(tail_ms)} where {needed}")
+        + (f" ({shape})" if shape else ""),
         evidence={
             "tail_ms": tail_ms,
             "reference_ms": usual_ms,
             "budget_ms": float(
                 np.broadcast_to(limits_ms, len(case.values))[case.tail.tail_index].mean()
             ),
-            "operation": printable(spender[1]) if spender else None,
+            "operation": spender.name if spender else None,
+            "operations": [
+                one.told() for part in stages for one in case.operations.of_stage(part)[:MOST_TOLD]
+            ],
         },
         # What is slow for a reason that another rule knows (its calls in a row, its new model) is named by that rule.
         weight=0.75,
         dominates=dominated(case, stage),
-        service=printable(spender[0]) if spender else None,
-        why_no_service=f"no span of stage {stage} was found in the exemplar traces",
+        service=printable(spender.service) if spender else None,
+        why_no_service=f"no span of stage {stage} was found in the slow requests",
+    )
+
+
+def _because(case: Case, stages: list[str], spender: Operation | None, took: str) -> str:
+    """Who takes so long, as a clause: the operation that spends it where that is most of the stage's excess."""
+    if spender is None:
+        return f"it takes {took}"
+    after = " after the answer" if spender.after_answer and spender.purpose == "vendor" else ""
+    others = [
+        one.label
+        for stage in stages
+        for one in case.operations.of_stage(stage)
+        if not one.same(spender) and one.excess_ms > BESIDE * max(spender.excess_ms, 0.0)
+    ]
+    if others and spender.excess_ms > 0.0:
+        return f"{spender.label} and {' and '.join(others[:2])} take {took}"
+    return f"{spender.label}{after} takes {took}"
+
+
+def _owner(stage: str, spender: Operation | None) -> Owner:
+    """Whose it is: the way to another service is the platform's, what an application asks for on it is its own."""
+    return (
+        "app"
+        if spender is not None and spender.purpose not in ("hop", "own", "model")
+        else _OWNER.get(stage, "app")
+    )
+
+
+def _limits(
+    case: Case, stage: str, spender: Operation | None
+) -> tuple[float | FloatArray, float | None]:
+    """Return what a request may spend on the stage if it is mended, and the time-out of one call that does not cut healthy ones, None where there is none.
+
+    Neither lies below what 95 % of the healthy requests, and of their calls, need.
+    """
+    limits_ms = case.stage_limits_ms(stage)
+    if spender is None or spender.healthy_p95_ms is None:
+        return limits_ms, None
+    spent = np.sort(case.operations.spent(stage))
+    least = float(np.percentile(spent, 95.0)) if len(spent) >= MIN_CALLS else 0.0
+    if least < case.tail.tail_ms.get(stage, 0.0) / LONG:
+        limits_ms = np.maximum(limits_ms, least)
+        limits_ms = float(limits_ms) if np.ndim(limits_ms) == 0 else limits_ms
+    allowed = float(np.min(limits_ms)) / max(spender.calls, 1.0)
+    asked_ms = max(allowed, TIMEOUT_OVER_P95 * spender.healthy_p95_ms)
+    cuts = len(spender.took_ms) > 0 and float(spender.took_ms.max()) > asked_ms
+    return limits_ms, asked_ms if cuts else None
+
+
+def _at_once(stage: str, spender: Operation | None, asked_ms: float | None) -> tuple[str, str]:
+    """What to do now and how to undo it. A call that the answer needs is never cut off."""
+    if spender is None:
+        return (
+            f"Set a timeout on {stage} above what it takes in healthy requests, and go on without its result.",
+            "Remove the timeout again; nothing is stored.",
+        )
+    if spender.purpose == "vendor":
+        timeout = f", or give it a timeout of {say_ms(asked_ms)}" if asked_ms else ""
+        return (
+            f"Switch off {spender.name} in {printable(spender.service)}{timeout}: no answer needs it.",
+            "Switch it on again; what was not sent is lost.",
+        )
+    if spender.purpose in _SPARED and asked_ms is not None:
+        return (
+            f"Set a timeout of {say_ms(asked_ms)} on {spender.label} and go on without its result.",
+            "Remove the timeout again; nothing is stored.",
+        )
+    return (
+        f"Roll back what changed around {spender.label}, or take load off what answers it.",
+        "Restore it when it is as quick as before.",
     )
 
 
@@ -133,17 +270,28 @@ def _over_budget(case: Case, stage: str) -> bool:
     return group_ms is not None and spent > group_ms
 
 
-def _fix(case: Case, stage: str, who: str, limits_ms: float | FloatArray) -> Fix:
-    predicted = clipped(case, stage, limits_ms)
+def _fix(case: Case, stages: list[str], what: str, spender: Operation | None) -> Fix:
+    held = {stage: _limits(case, stage, spender)[0] for stage in stages}
+    saved_ms = sum(np.maximum(case.spent(stage) - limit, 0.0) for stage, limit in held.items())
+    advice = (_ADVICE.get(spender.purpose) if spender else None) or _OF_STAGE[stages[0]]
+    said = " and ".join(f"{stage} to {say_limits(limit)}" for stage, limit in held.items())
+    never = " and ".join(
+        f"{stage} never takes longer than {say_limits(limit)}" for stage, limit in held.items()
+    )
+    away = spender is not None and spender.purpose in ("vendor", "write")
+    limit_ms = held[stages[0]]
+    alone = len(stages) == 1 and isinstance(limit_ms, float)
     return Fix(
         id="clip",
-        title=f"Hold {stage} to {say_limits(limits_ms)}",
-        detail=f"{_ADVICE[stage]} Look at {who} first.",
-        assumption=f"{stage} never takes longer than {say_limits(limits_ms)}",
+        title=f"Take {spender.name} out of the request's way"
+        if spender and away
+        else f"Hold {said}",
+        detail=f"{advice} Look at {what} first.",
+        assumption=never,
         method="exact",
-        predicted=predicted,
-        whatif="clip" if isinstance(limits_ms, float) else None,
-        parameters={"stage": stage, "limit_ms": round(limits_ms, 3)}
-        if isinstance(limits_ms, float)
+        predicted=gain(case, np.asarray(saved_ms)),
+        whatif="clip" if alone else None,
+        parameters={"stage": stages[0], "limit_ms": round(float(limit_ms), 3)}
+        if alone and isinstance(limit_ms, float)
         else {},
     )

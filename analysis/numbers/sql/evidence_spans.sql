@@ -5,14 +5,26 @@ with places as (
     select shape, list_position(keys, 'gen_ai.tool.name') as tool,
         coalesce(list_position(keys, 'gen_ai.tool.call.arguments'), list_position(keys, 'input.value')) as arguments,
         list_position(keys, 'http.conn.reused') as reused, list_position(keys, 'cloud.region') as region,
-        coalesce(list_position(keys, 'server.region'), list_position(keys, 'peer.region'), list_position(keys, 'net.peer.region')) as peer_region
+        coalesce(list_position(keys, 'server.region'), list_position(keys, 'peer.region'), list_position(keys, 'net.peer.region')) as peer_region,
+        coalesce(list_position(keys, 'server.address'), list_position(keys, 'net.peer.name'), list_position(keys, 'http.host'),
+            list_position(keys, 'peer.hostname'), list_position(keys, 'peer.service'), list_position(keys, 'client.name')) as host,
+        coalesce(list_position(keys, 'url.template'), list_position(keys, 'url.full'), list_position(keys, 'http.url'), list_position(keys, 'url.path'),
+            list_position(keys, 'http.target'), list_position(keys, 'http.path'), list_position(keys, 'uri')) as url,
+        coalesce(list_position(keys, 'http.request.method'), list_position(keys, 'http.method'),
+            case when list_contains(keys, 'outcome') then list_position(keys, 'method') end) as method,
+        coalesce(list_position(keys, 'db.collection.name'), list_position(keys, 'db.sql.table'), list_position(keys, 'db.mongodb.collection'),
+            list_position(keys, 'db.cassandra.table'), list_position(keys, 'db.qdrant.collection_name')) as collection,
+        coalesce(list_position(keys, 'db.system.name'), list_position(keys, 'db.system')) as store
     from v_shapes),
 spans as (
-    select s.*, p.* exclude (shape), case when coalesce(tool, arguments, reused, region, peer_region) is not null then unpacked(attribute_values) end as said
+    select s.*, p.* exclude (shape),
+        case when coalesce(tool, arguments, reused, region, peer_region, host, url, method, collection, store) is not null
+            then unpacked(attribute_values) end as said
     from sampled_spans($every::ubigint, $start::timestamptz, $end::timestamptz, $traces::ubigint[]) s left join places p using (shape))
 select
     trace_key, span_key, parent_key, parent_span_id is null as root, epoch_us(start) / 1e6 - epoch($start::timestamptz) as start_s, duration_ms,
     service, name, stage, role, model, input_tokens, output_tokens, http_status, error_type, depends_on,
+    kind, operation, ttft_ms, said[host] as host, said[url] as url, said[method] as method, said[collection] as collection, said[store] as store,
     said[tool] as tool, said[arguments] as arguments, said[reused] as reused,
     coalesce(said[region], resource_attributes['cloud.region']) as region, said[peer_region] as peer_region
 from spans

@@ -18,7 +18,6 @@ from overrun.analysis.numbers.window import (
     load_evidence_prompts,
     load_evidence_spans,
     load_llm_calls,
-    load_stage_spans,
     load_trace_ids,
     make_window,
     parse_duration,
@@ -174,7 +173,7 @@ def test_trace_ids_keep_the_order_of_the_rows() -> None:
 def test_model_calls_and_spans_are_read_through_their_views() -> None:
     con = store()
     assert isinstance(load_llm_calls(con, Window()), pl.DataFrame)
-    assert load_stage_spans(con, ["0" * 32], "retrieval") == []
+    assert load_evidence_spans(con, at(0), at(10), at(0), 1).is_empty()
 
 
 def test_columns_left_out_can_be_read_later_for_the_same_rows() -> None:

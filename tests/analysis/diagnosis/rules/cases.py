@@ -29,14 +29,13 @@ def run(
     *frames: pl.DataFrame,
     slo: Slo = CHAT,
     gauges: dict[str, dict[float, float]] | None = None,
-    spender: tuple[str, str] | None = None,
     calls: list[pl.DataFrame] | None = None,
     spans: list[pl.DataFrame] | None = None,
     budgets: Configured | None = None,
     coverage: float | None = None,
     **window: Any,
 ) -> Diagnosed:
-    """Diagnose request rows; `spender` is the (service, operation) that a look-up of spans would name.
+    """Diagnose request rows.
 
     Every request has one model call that took its model stages, unless `calls` are given (one frame per frame of requests).
     `coverage` is the part of all requests that these are.
@@ -51,7 +50,6 @@ def run(
     frame = load(con, Window(**window))
     lookups = Lookups(
         trace_ids=lambda rows: load_trace_ids(con, rows),
-        spender=lambda traces, stage: spender,
         calls=lambda period, origin: load_evidence_calls(con, period.start, period.end, origin),
         spans=lambda period, origin, n, traces: (
             _no_spans()

@@ -1,6 +1,7 @@
 """client_throttled: fires on waiting in front of calls and on pauses after refusals, silent when the same time has another name."""
 
 import numpy as np
+import polars as pl
 import pytest
 
 from overrun.collector.normalise.stages import ROLE
@@ -108,3 +109,39 @@ def test_silent_without_a_brake_of_ones_own() -> None:
         slo=E2E,
     )
     assert of(found, "client_throttled") is None
+
+
+def inside_calls_of(frame: pl.DataFrame, wait_ms: np.ndarray, *, http: bool) -> list[pl.DataFrame]:
+    """Requests with one call of 500 ms, begun `wait_ms` after the call's span where HTTP requests have spans."""
+    call = spans_of(
+        frame, "chat m", "generation", 0.0, wait_ms + 500.0, span_id=2, role=ROLE["llm"], kind=3
+    )
+    post = spans_of(
+        frame,
+        "POST",
+        "network",
+        wait_ms,
+        500.0,
+        span_id=3,
+        parent_id=2,
+        kind=3,
+        attributes={
+            "http.request.method": "POST",
+            "url.full": "https://api.openai.com/v1/chat/completions",
+        },
+    )
+    return [call, post] if http else [call]
+
+
+@pytest.mark.parametrize("http", [True, False])
+def test_the_wait_inside_a_call_shows_by_its_http_request_alone(http: bool) -> None:
+    wait = np.where(LATE, 3_000.0, 5.0)
+    frame = requests(N, first_token_ms=wait + 200.0, decode_ms=300.0)
+    found = run(frame, spans=inside_calls_of(frame, wait, http=http), slo=E2E)
+    finding = of(found, "client_throttled")
+    assert (finding is not None) == http
+    if finding is not None:
+        assert finding.stage == "first_token"
+        assert finding.evidence["held_inside_calls_ms_slow"] == pytest.approx(3_000.0)
+        assert "under way at once" in finding.headline
+        assert found.verdict.owner == "app"
