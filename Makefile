@@ -73,6 +73,11 @@ pages: $(VENV)/.dev
 benchmarks-page: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.results_page
 
+# A CycloneDX document of the locked dependencies with their licences: dist/sbom.cdx.json.
+.PHONY: sbom
+sbom: $(VENV)/.dev
+	$(BIN)/python -m tests.sbom $(ARGS)
+
 # Both lock files, from pyproject.toml, for every platform; no index address is recorded.
 lock: $(VENV)/.dev
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --extra all --group build --generate-hashes --no-header --no-emit-index-url -q -o requirements.lock

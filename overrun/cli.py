@@ -660,10 +660,20 @@ def doctor(
     service: Service = None,
     output: Output = "text",
     config: Config = None,
+    repair: Annotated[
+        Path | None,
+        typer.Option(
+            "--repair",
+            help="Save what can be read of a damaged --db into this new file, and say what could not be read.",
+        ),
+    ] = None,
 ) -> None:
     """Say per service in whose words it speaks, which fields were never seen, and what to switch on."""
     from overrun.analysis.front import commands
 
+    if repair is not None:
+        _repair(db, repair)
+        return
     settings = _asking(config, db, url, output)
     with _failing():
         print(
@@ -671,6 +681,33 @@ def doctor(
                 {"since": since, "service": service}, settings, db=db, url=url, output=output
             )
         )
+
+
+def _repair(db: Path | None, out: Path) -> None:
+    from overrun.analysis.words.finding import say_count
+    from overrun.collector.errors import CollectorError
+    from overrun.collector.lifecycle.repair import repair
+
+    if db is None:
+        fail("name the damaged file: overrun doctor --db FILE --repair NEW.db")
+    try:
+        done = repair(db, out)
+    except CollectorError as error:
+        fail(str(error))
+    for saved in done.tables:
+        lost = "nothing could be read" if saved.lost is None else f"lost {saved.lost:,}"
+        if saved.rows or saved.lost != 0:
+            print(f"{saved.table}: saved {say_count(saved.rows, 'row')}, {lost}")
+    if done.log_bytes_lost:
+        print(
+            f"the log {db}.wal is damaged: its last {done.log_bytes_lost:,} bytes, what was received last, are lost"
+        )
+    whole = not done.log_bytes_lost and all(saved.lost == 0 for saved in done.tables)
+    print(
+        f"everything could be read: {out} is a whole copy"
+        if whole
+        else f"{out} holds what could be read: `overrun doctor --db {out}` says when the missing spans came. Send them again if you still have them"
+    )
 
 
 @app.command()

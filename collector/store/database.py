@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import secrets
 import threading
 import time
@@ -55,6 +56,10 @@ _LATEST = 4
 SETTLED_MEMORY = "48MB"
 # Names of files beside the database that a process may leave behind when it is killed; the next one that opens the database removes them.
 REWRITTEN, EXPORT = ".rewritten", ".export-"
+# DuckDB's file: three headers of 4,096 bytes, then blocks. Its log: a head of some 40 bytes, then entries whose content begins with field 100, their kind.
+_FIRST_BLOCK = 12_288
+_MOST_LOG_HEAD = 128
+_ENTRY, _ENDINGS = b"d\0", (99, 100)  # of a checkpoint, of a transaction
 # A server that ends lets those who read finish for so long.
 _PATIENCE_S = 3.0
 # How long a closing store waits for the cursors that it has interrupted: between two questions they do not notice.
@@ -138,6 +143,10 @@ class Store:
                 raise StoreUnavailable(
                     "the database was opened anew after a commit that failed: ask again"
                 ) from error
+            raise
+        except duckdb.Error as error:
+            if is_damage(error):
+                raise _explain(self.path, error) from error
             raise
         finally:
             cursor.close()
@@ -307,7 +316,9 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> 
             )  # an empty file (mktemp makes one) is no database to DuckDB
     except OSError as error:
         raise _explain(path, error) from error
+    say_cut_log = _say_cut_log(path)
     connection = connect(path, config, read_only=read_only)
+    say_cut_log()
     try:
         if not read_only:
             _remove_leftovers(path)
@@ -319,6 +330,9 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> 
         connection.execute("set global TimeZone = 'UTC'")
         if not read_only:
             _make_views(connection)
+    except duckdb.Error as error:
+        connection.close()
+        raise _explain(path, error) from error
     except BaseException:
         connection.close()
         raise
@@ -433,7 +447,8 @@ def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
 def _explain(path: Path, error: Exception) -> StoreError:
     """Name the remedy for DuckDB's refusal to open a file."""
     text = str(error)
-    if "lock" in text.lower():
+    first = text.splitlines()[0] if text else type(error).__name__
+    if "Could not set lock" in text or "Conflicting lock" in text or "being used by" in text:
         url = server_url(path)
         where = (
             f"ask the server that owns it: --url {url}"
@@ -441,13 +456,85 @@ def _explain(path: Path, error: Exception) -> StoreError:
             else "stop the process that holds it, or copy the file while nothing writes"
         )
         return StoreLocked(f"{path} is open in another process (DuckDB allows one): {where}")
-    if (
-        "not a valid" in text.lower() or "_scanner" in text
-    ):  # DuckDB asks for an extension when it meets an SQLite file
+    save = f"save what can be read with `overrun doctor --db {path} --repair NEW.db`, or go back to a backup"
+    if "WAL" in text:
+        return StoreError(
+            f"the log {path}.wal is damaged ({first}): what was received since the last checkpoint cannot all be read. Keep a copy of both files, then {save}"
+        )
+    if "not a valid" in text or "_scanner" in text:
+        # DuckDB asks for an extension when it meets an SQLite file.
         return StoreError(
             f"{path} is not a DuckDB database: choose another --db (the file was left as it is)"
         )
-    return StoreError(f"{path} cannot be opened: {text.splitlines()[0]}")
+    if "Could not read enough bytes" in text:
+        return StoreError(f"{path} has been cut short ({first}): {save}")
+    if is_damage(error):
+        what = "header" if _in_header(text) else "block"
+        return StoreError(f"a {what} of {path} is damaged ({first}): {save}")
+    return StoreError(f"{path} cannot be opened: {first}")
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether DuckDB says that the file is not as it wrote it."""
+    return "orrupt" in str(error) or "checksum" in str(error)
+
+
+def _in_header(text: str) -> bool:
+    """Whether DuckDB names a place before its first block, or none."""
+    found = re.search(r"location (\d+)", text)
+    return found is None or int(found[1]) < _FIRST_BLOCK
+
+
+def _say_cut_log(path: Path) -> Callable[[], None]:
+    """Look at the log before DuckDB opens it; the result says, once it has been opened, whether its end was cut off.
+
+    DuckDB leaves the last transaction out without a word if the log ends within it. After a crash that is right, for nobody was told that it is stored.
+    """
+    wal = path.with_name(f"{path.name}.wal")
+    size = wal.stat().st_size if wal.exists() else 0
+    end = whole_transactions(wal) if size else 0
+
+    def say() -> None:
+        if end < size:
+            log.warning(
+                "the log %s ends within an entry: %d of its %d bytes cannot be read, and the transaction that they belong to is left out. "
+                "After a crash it had not been acknowledged; if the file was copied or cut, what was received last is lost: send it again, what is there counts once",
+                wal,
+                size - end,
+                size,
+            )
+
+    return say
+
+
+def whole_transactions(wal: Path, before: int | None = None) -> int:
+    """The bytes of the log up to the end of its last whole transaction (that ends `before` a byte); all of them if this is not the format that is known (DuckDB 2.0)."""
+    size = wal.stat().st_size if before is None else before
+    with wal.open("rb") as file:
+        head = file.read(_MOST_LOG_HEAD)
+        at = _log_head(head)
+        if at is None:
+            return size if size > _MOST_LOG_HEAD or head.endswith(b"\xff\xff") else 0
+        end = at
+        while at + 16 <= size:
+            file.seek(at)
+            length = int.from_bytes(file.read(8), "little")
+            file.seek(8, os.SEEK_CUR)
+            kind = file.read(3)
+            at += 16 + length
+            if at > size:
+                break
+            if kind[:2] == _ENTRY and kind[2] in _ENDINGS:
+                end = at
+    return end
+
+
+def _log_head(head: bytes) -> int | None:
+    """Where the first entry begins: its size and checksum (8 bytes each, little-endian), then its content."""
+    for at in range(8, len(head) - 18):
+        if head[at - 2 : at] == b"\xff\xff" and head[at + 16 : at + 18] == _ENTRY:
+            return at
+    return None
 
 
 def _address_file(path: Path) -> Path:
