@@ -29,7 +29,7 @@ def test_query_says_its_question_and_its_row(name: str) -> None:
 def test_every_file_has_a_caller_and_every_caller_a_file() -> None:
     called = {
         *re.findall(r'query\("([a-z_]+)"\)', CODE),
-        *re.findall(r'(?:read_samples|answers)\(\s*con, "([a-z_]+)"', CODE),
+        *re.findall(r'(?:read_samples|answers|_rows|rows)\(\s*con,\s*"([a-z_]+)"', CODE),
         *KINDS.values(),
     }
     assert called == set(FILES)

@@ -560,9 +560,9 @@ def test_many_traces_of_a_killed_process_do_not_keep_new_ones_out(
     with opened(path, quiet_s=3_600.0) as pipeline:
         monkeypatch.setattr(pipeline, "drain", lambda *_: None)
         send(pipeline, body([one for trace in range(1, 51) for one in chat(trace)]))
-    for name in ("LATE_PENDING", "MAX_PENDING"):
-        monkeypatch.setattr(f"overrun.collector.ingest.writer.{name}", 10)
-    with opened(path, quiet_s=3_600.0) as pipeline:
+    # Room for ten traces that wait.
+    monkeypatch.setattr("overrun.collector.ingest.writer.PENDING_BYTES", (1 << 20) // 10)
+    with opened(path, quiet_s=3_600.0, waiting_mib=1) as pipeline:
         send(pipeline, body(chat(99)))
         pipeline.drain()
         assert one(pipeline, "select count(*) from v_requests") == 51
