@@ -17,14 +17,14 @@ from overrun.collector.errors import CollectorError, ImportFailed, StoreLocked
 from overrun.collector.sources.importer import find_files, read_bodies
 from overrun.collector.store.database import open_store, server_url
 from overrun.sample_traces.replay import RECORDINGS_PATH
-from tests.collector.conftest import body, chat, trace_id
+from tests.collector.conftest import T0_NS, body, chat, trace_id
 from tests.conftest import StartServer
 
 
 def metrics() -> bytes:
     sent = ExportMetricsServiceRequest()
     sent.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points.add(
-        time_unix_nano=1, as_double=1.0
+        time_unix_nano=T0_NS, as_double=1.0
     )
     return sent.SerializeToString()
 

@@ -39,7 +39,7 @@ from overrun.collector.normalise.points import decode_points
 from overrun.collector.normalise.spans import Rules
 from overrun.collector.sources import prometheus, scrape
 from overrun.collector.sources.importer import read_bodies
-from tests.collector.conftest import rows
+from tests.collector.conftest import T0_NS, rows
 
 PAGE = """# HELP vllm:num_requests_waiting Number of requests waiting.
 # TYPE vllm:num_requests_waiting gauge
@@ -171,7 +171,7 @@ def test_a_page_of_litellms_proxy_says_what_it_served() -> None:
         .decode()
     )
     body = prometheus.request(
-        prometheus.parse(text), service="litellm", instance="gateway", time_ns=1
+        prometheus.parse(text), service="litellm", instance="gateway", time_ns=T0_NS
     )
     told: dict[str, float] = {}
     for row in decode_points(body, Rules()).rows:
@@ -253,7 +253,7 @@ def test_a_page_of_prometheus_client_says_the_same_in_either_format() -> None:
     told = []
     for text in (generate_latest(_engine_registry()), open_metrics(_engine_registry())):
         body = prometheus.request(
-            prometheus.parse(text.decode()), service="vllm", instance="i", time_ns=1
+            prometheus.parse(text.decode()), service="vllm", instance="i", time_ns=T0_NS
         )
         points = decode_points(body, Rules()).rows
         told.append(
@@ -326,7 +326,7 @@ def test_a_reader_that_begins_anew_finds_no_restart_of_the_engine(pipeline: Pipe
             prometheus.parse(PAGE % {"tokens": tokens}),
             service="vllm",
             instance="i",
-            time_ns=second * 10**9,
+            time_ns=T0_NS + second * 10**9,
         )
         pipeline.writer.submit(METRICS, body).result(30)
     assert rows(
