@@ -215,5 +215,6 @@ def test_log_records_are_an_exception_as_a_whole_and_the_sender_hears_so(
 ) -> None:
     request = ExportLogsServiceRequest()
     request.resource_logs.add().scope_logs.add().log_records.add(severity_text="INFO")
-    told = asyncio.run(store("logs", request.SerializeToString(), collector.writer))
+    with collector.writer.admission.body() as place:
+        told = asyncio.run(store("logs", request.SerializeToString(), collector.writer, place))
     assert (told.items, told.rejected, "not stored" in told.reason) == (0, 1, True)

@@ -20,7 +20,7 @@ from overrun.collector.ingest.writer import METRICS, TRACES, Stored, Writer
 from overrun.collector.normalise.spans import Rules
 from overrun.collector.receive import health
 from overrun.collector.store.database import Store
-from tests.collector.conftest import body, chat, held, one, opened, plain_body, rows, span
+from tests.collector.conftest import T0_NS, body, chat, held, one, opened, plain_body, rows, span
 from tests.conftest import new_store
 
 WAIT_S = 30
@@ -29,7 +29,7 @@ WAIT_S = 30
 def metrics_body(name: str) -> bytes:
     sent = ExportMetricsServiceRequest()
     sent.resource_metrics.add().scope_metrics.add().metrics.add(name=name).gauge.data_points.add(
-        time_unix_nano=1, as_double=1.0
+        time_unix_nano=T0_NS, as_double=1.0
     )
     return sent.SerializeToString()
 

@@ -18,7 +18,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from tests.collector.conftest import Collector, body, held, request, span
+from tests.collector.conftest import T0_NS, Collector, body, held, request, span
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 NO_PROXY = [("grpc.enable_http_proxy", 0)]
@@ -58,7 +58,7 @@ def test_metrics_are_stored_before_the_answer(collector: Collector, channel: grp
     sent = ExportMetricsServiceRequest()
     sent.resource_metrics.add().scope_metrics.add().metrics.add(
         name="grpc.metric"
-    ).gauge.data_points.add(time_unix_nano=1, as_int=7)
+    ).gauge.data_points.add(time_unix_nano=T0_NS, as_int=7)
     assert not MetricsServiceStub(channel).Export(sent, timeout=30).HasField("partial_success")
     assert collector.rows("select value from points where name = 'grpc.metric'") == [(7.0,)]
 

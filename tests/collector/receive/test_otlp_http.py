@@ -42,6 +42,7 @@ from overrun.collector.receive import http_protocol
 from tests.collector.conftest import (
     JSON,
     PROTOBUF,
+    T0_NS,
     Collector,
     attributes,
     body,
@@ -297,7 +298,7 @@ def test_metric_points_without_a_value_are_refused_and_counted(collector: Collec
         .scope_metrics.add()
         .metrics.add(name="vllm:num_requests_running")
     )
-    metric.gauge.data_points.add(time_unix_nano=1, as_double=2.0)
+    metric.gauge.data_points.add(time_unix_nano=T0_NS, as_double=2.0)
     metric.gauge.data_points.add(time_unix_nano=2)
     answer = collector.post(
         "metrics", sent.SerializeToString(), content_type="application/x-protobuf"
