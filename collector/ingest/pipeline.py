@@ -29,7 +29,7 @@ from overrun.collector.ingest.writer import ASSEMBLED, Writer, append
 from overrun.collector.normalise import prompt_features, stages
 from overrun.collector.normalise.spans import Rules
 from overrun.collector.process import footprint
-from overrun.collector.process.steady_clock import Leap, SteadyClock
+from overrun.collector.process.steady_clock import CLOCK_LEAP, Leap, SteadyClock
 from overrun.collector.process.tracing import tracer
 from overrun.collector.store.database import Store, set_meta
 from overrun.collector.store.layout import BATCH_BITS
@@ -42,8 +42,6 @@ T = TypeVar("T")
 MAX_TRACES = 2_000
 # When the server stops, what is pending is assembled for so long; the rest is stored, and assembled at the next start.
 _CLOSING_S = 3.0
-# The store's note of a leap of the clock that is being waited out.
-CLOCK_LEAP = "clock_leap"
 # Rounds are at least this far apart: each one scans the newest spans once, however many traces it takes.
 _POLL_S = 0.5
 
@@ -88,7 +86,9 @@ class Pipeline:
             frozenset(privacy.keep_long),
             prompt_features.measuring(privacy),
         )
-        self.writer = Writer(store, settings, rules, self.quiet, self._recent, self._response_ids)
+        self.writer = Writer(
+            store, settings, rules, self.quiet, self._recent, self._response_ids, self.clock
+        )
         self._quiet_s = settings.quiet_s
         self._assemble = assemble
         self._stop = threading.Event()

@@ -46,16 +46,17 @@ from overrun.collector.normalise.points import Points, decode_points
 from overrun.collector.normalise.quarantine import MISDATED_EVENTS, MISDATED_POINTS, WARNING
 from overrun.collector.normalise.spans import MAP_TYPE, Normalized, Rules, normalize, warm
 from overrun.collector.process.admission import Admission
+from overrun.collector.process.steady_clock import CLOCK_LEAP, SteadyClock
 from overrun.collector.process.tally import Tally
 from overrun.collector.process.tracing import tracer
-from overrun.collector.store.database import Store
+from overrun.collector.store.database import Store, set_meta
 from overrun.collector.store.layout import BATCH_BITS, Shapes, shape_rows
 from overrun.collector.store.proof import Claims, ends
 
 log = logging.getLogger("overrun.collector")
 T = TypeVar("T")
 TRACES, METRICS, LOGS = 1, 2, 3
-HASH_AGE_NS = 24 * 3600 * 10**9
+HASH_AGE_S = 24 * 3600.0
 # Bodies that wait may wait as long again as the last commit took, for as many others as then came: a commit of two bodies costs little more than one of a
 # single body. Senders that answer an acknowledgement with their next body come within milliseconds, those that send by the clock take most of that time.
 # None waits longer for others than this since it came: what waited for a long commit or a checkpoint goes at once.
@@ -208,8 +209,11 @@ class Writer:
         quiet: QuietTraces,
         recent: Recent | None = None,
         response_ids: ResponseIds | None = None,
+        clock: SteadyClock | None = None,
     ) -> None:
         self._store = store
+        self._clock = clock or SteadyClock()
+        self._noted = store.meta(CLOCK_LEAP) or ""
         self.tally = Tally()
         self._rules = replace(rules, limits=Limits.of(settings, self.tally))
         self._quiet = quiet
@@ -243,6 +247,7 @@ class Writer:
         self._unmoved = ""  # why the log could not be moved into the file, the last time
         self.counters = Counters()
         self.refusal: str | None = None  # why the store took nothing, the last time it was asked
+        self._hashes: OrderedDict[bytes, float] = OrderedDict()
         self._load_state()
         self._thread = threading.Thread(target=self._run, name="overrun-writer", daemon=True)
         self._thread.start()
@@ -256,12 +261,12 @@ class Writer:
             cursor.execute("select coalesce(max(batch), 0) from batches").fetchall()[0][0]
         )
         rows = cursor.execute(
-            "select hash, received_ns from bodies where received_ns >= $since order by received_ns desc limit $n",
-            {"since": time.time_ns() - HASH_AGE_NS, "n": MAX_HASHES},
+            "select hash from bodies order by received_ns desc limit $n", {"n": MAX_HASHES}
         ).fetchall()
-        self._hashes: OrderedDict[bytes, int] = OrderedDict(
-            (bytes(h), t) for h, t in reversed(rows)
-        )
+        # Since when each is remembered, on the monotonic clock: a leap of the wall clock makes no body new. Retention keeps those of a day in the file.
+        known, now_s = self._hashes, time.monotonic()
+        found = ((bytes(row[0]), known.get(bytes(row[0]), now_s)) for row in reversed(rows))
+        self._hashes = OrderedDict(sorted(found, key=lambda item: item[1]))
         self._shapes = Shapes(
             int(cursor.execute("select coalesce(max(shape), 0) from shapes").fetchall()[0][0])
         )
@@ -683,15 +688,24 @@ class Writer:
             f"received_ns = {now_ns}",
         )
         claims.undo.append(f"delete from batches where batch = {batch}")
+        leap = self._note_leap(connection, now_ns)
         self._finish(batch)
         self._prove_or_take_back(claims)
-        self.refusal = None
+        self.refusal, self._noted = None, leap
         self._sources |= set(sources)
         for laid, part in zip(laid_out, group.spans, strict=True):
             self._shapes.remember(laid.new)
             self._recent.learn(laid.new, part.sources)
             self._recent.add(batch, laid.spans, laid.span_values)
-        self._committed(group, batch, now_ns, spans, len(points))
+        self._committed(group, batch, spans, len(points))
+
+    def _note_leap(self, connection: duckdb.DuckDBPyConnection, now_ns: int) -> str:
+        """Note a leap of the clock with the commit that carries its time: by the newest commit alone, the next start would find nothing odd."""
+        self._clock.now(now_ns)
+        leap = str(self._clock.leap or "")
+        if leap != self._noted:
+            set_meta(connection, CLOCK_LEAP, leap)
+        return leap
 
     def _finish(self, batch: int) -> None:
         """Commit. If DuckDB gives the database up meanwhile, the file knows whether the transaction is in it."""
@@ -769,15 +783,14 @@ class Writer:
         self._store.reopen()
         self._load_state()
 
-    def _committed(self, group: _Group, batch: int, now_ns: int, spans: int, points: int) -> None:
+    def _committed(self, group: _Group, batch: int, spans: int, points: int) -> None:
+        now_s = time.monotonic()
         for body in group.bodies:
-            self._hashes[body.digest] = now_ns
+            self._hashes[body.digest] = now_s
         while self._hashes and (
-            len(self._hashes) > MAX_HASHES
-            or next(iter(self._hashes.values())) < now_ns - HASH_AGE_NS
+            len(self._hashes) > MAX_HASHES or next(iter(self._hashes.values())) < now_s - HASH_AGE_S
         ):
             self._hashes.popitem(last=False)
-        now_s = time.monotonic()
         for part in group.spans:
             t = part.spans
             hi, lo, start = (t.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns"))

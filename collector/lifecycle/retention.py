@@ -20,9 +20,9 @@ import duckdb
 
 from overrun.collector.config import RetentionSettings
 from overrun.collector.errors import CollectorError, ConfigError
-from overrun.collector.ingest.pipeline import CLOCK_LEAP, clock_of
+from overrun.collector.ingest.pipeline import clock_of
 from overrun.collector.ingest.writer import Writer
-from overrun.collector.process.steady_clock import TOLERANCE_NS, SteadyClock
+from overrun.collector.process.steady_clock import CLOCK_LEAP, TOLERANCE_NS, SteadyClock
 from overrun.collector.process.tracing import tracer
 from overrun.collector.store.database import Store, set_meta
 from overrun.collector.store.layout import BATCH_BITS

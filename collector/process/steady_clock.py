@@ -23,6 +23,14 @@ OFF_NS = 24 * HOUR_NS
 WAIT_NS = 24 * HOUR_NS
 
 
+# The store's note of a leap that is being waited out.
+CLOCK_LEAP = "clock_leap"
+
+
+def _wall_ns() -> int:
+    return time.time_ns()
+
+
 def _elapsed_ns() -> int:
     """Monotonic time that also counts while the machine sleeps, where there is such a clock."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
@@ -57,7 +65,7 @@ class SteadyClock:
         self,
         newest_ns: int = 0,
         leap: Leap | None = None,
-        wall: Callable[[], int] = time.time_ns,
+        wall: Callable[[], int] = _wall_ns,
         elapsed: Callable[[], int] = _elapsed_ns,
     ) -> None:
         """`newest_ns` is when the file's newest commit was received (0: it has none); `leap` is what an earlier process was waiting out."""

@@ -193,6 +193,22 @@ def test_a_body_sent_again_after_a_restart_is_counted_once(tmp_path: Path) -> No
             ) == (3, 1)
 
 
+def test_a_body_sent_again_after_a_leap_of_the_clock_is_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, now_ns = plain_body(3), time.time_ns
+    with opened(tmp_path / "t.db") as pipeline:
+        pipeline.writer.submit(TRACES, data).result(WAIT_S)
+        monkeypatch.setattr(time, "time_ns", lambda: now_ns() + 31 * 86_400 * 10**9)
+        pipeline.writer.submit(TRACES, plain_body(1)).result(WAIT_S)
+        assert pipeline.writer.submit(TRACES, data).result(WAIT_S).duplicate
+        pipeline.between_rounds(lambda connection: None)  # hashes are read from the file again
+        assert pipeline.writer.submit(TRACES, data).result(WAIT_S).duplicate
+    with opened(tmp_path / "t.db") as pipeline:
+        assert pipeline.writer.submit(TRACES, data).result(WAIT_S).duplicate
+        assert one(pipeline, "select count(*) from spans") == 4
+
+
 def test_equal_bytes_of_different_signals_are_different_bodies(pipeline: Pipeline) -> None:
     assert [
         pipeline.writer.submit(signal, b"").result(WAIT_S).duplicate for signal in (TRACES, METRICS)

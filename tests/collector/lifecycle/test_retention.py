@@ -7,7 +7,7 @@ import pytest
 
 from overrun.collector.config import RetentionSettings
 from overrun.collector.errors import ConfigError
-from overrun.collector.ingest.pipeline import CLOCK_LEAP, Pipeline
+from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.writer import LOGS, METRICS, TRACES
 from overrun.collector.lifecycle.retention import (
     DAY_NS,
@@ -18,7 +18,7 @@ from overrun.collector.lifecycle.retention import (
 )
 from overrun.collector.normalise import log_records
 from overrun.collector.normalise.log_records import Note
-from overrun.collector.process.steady_clock import SteadyClock
+from overrun.collector.process.steady_clock import CLOCK_LEAP, SteadyClock
 from overrun.collector.receive.health import metric_lines
 from overrun.collector.store.layout import BATCH_BITS
 from tests.collector.conftest import MS, T0_NS, body, chat, one, opened, rows, span, trace_id
@@ -241,6 +241,19 @@ def test_a_size_that_nothing_fits_in_is_refused() -> None:
 def test_what_is_no_size_is_named(text: str) -> None:
     with pytest.raises(ConfigError, match=r"db_max_size = .* is no size: use one such as 20GB"):
         size_bytes(text)
+
+
+def test_a_restart_just_after_a_leap_of_the_clock_expires_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time_ns
+    with opened(tmp_path / "t.db") as pipeline:
+        fill(pipeline, 1)
+        monkeypatch.setattr(time, "time_ns", lambda: now() + 31 * DAY_NS)
+        fill(pipeline, 2)
+    with opened(tmp_path / "t.db") as pipeline:
+        assert retention(pipeline, max_age_days=30.0).round(time.time_ns()).batches == 0
+        assert one(pipeline, "select count(*) from batches") == 6
 
 
 def test_a_clock_that_leaps_ahead_expires_nothing(tmp_path: Path) -> None:
