@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from overrun.analysis.front.stage_waterfall import Stages
-from overrun.analysis.numbers.budget import LATER, StageRow
-from overrun.analysis.numbers.heatmap import Heatmap
-from overrun.analysis.numbers.series import Series
+from overrun.analysis.numbers.over_time.heatmap import Heatmap
+from overrun.analysis.numbers.over_time.series import Series
+from overrun.analysis.numbers.stages.budget import LATER, StageRow
 from overrun.dashboard.box import Box
 from overrun.dashboard.plot import Spec, axis, layout, legend, limit_line, line, note, utc
 from overrun.dashboard.theme import Theme, in_order, say_added, say_ms, say_step, say_tick, ticks

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from overrun.analysis.numbers.compare import MetricChange, StageChange
-from overrun.analysis.numbers.series import Series
+from overrun.analysis.numbers.comparison.compare import MetricChange, StageChange
+from overrun.analysis.numbers.over_time.series import Series
 from overrun.dashboard.plot import Spec, axis, layout, legend, limit_line, line, note
 from overrun.dashboard.theme import Theme, in_order, say_added, say_ms, say_step, say_tick, ticks
 

@@ -24,14 +24,14 @@ from overrun.analysis.front.client import Client, ClientError
 from overrun.analysis.front.predictor_watch import State
 from overrun.analysis.front.report import Report, seeking
 from overrun.analysis.front.stage_waterfall import Stages, stages_of
-from overrun.analysis.numbers.burn_rate import Burn
-from overrun.analysis.numbers.cohorts import Cohorts
-from overrun.analysis.numbers.compare import Comparison
-from overrun.analysis.numbers.heatmap import Heatmap
+from overrun.analysis.numbers.comparison.cohorts import Cohorts
+from overrun.analysis.numbers.comparison.compare import Comparison
+from overrun.analysis.numbers.outcomes.burn_rate import Burn
+from overrun.analysis.numbers.over_time.heatmap import Heatmap
+from overrun.analysis.numbers.over_time.series import Series
 from overrun.analysis.numbers.quality.doctor import Checkup
-from overrun.analysis.numbers.request_list import Holdings, RequestList
-from overrun.analysis.numbers.request_trace import Trace
-from overrun.analysis.numbers.series import Series
+from overrun.analysis.numbers.requests.request_list import Holdings, RequestList
+from overrun.analysis.numbers.requests.request_trace import Trace
 from overrun.analysis.numbers.window import rfc3339
 from overrun.analysis.whatif.prediction import Prediction
 from overrun.analysis.words.finding import SIMULATING

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from overrun.analysis.numbers.cohorts import Cohorts
-from overrun.analysis.numbers.heatmap import Heatmap
+from overrun.analysis.numbers.comparison.cohorts import Cohorts
+from overrun.analysis.numbers.over_time.heatmap import Heatmap
 from overrun.analysis.numbers.window import rfc3339
 from overrun.dashboard import charts, data, lift, state, ui
 from overrun.dashboard.box import Box

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from overrun.analysis.numbers.cohorts import Cohort, Cohorts
+from overrun.analysis.numbers.comparison.cohorts import Cohort, Cohorts
 from overrun.dashboard import ui
 from overrun.dashboard.theme import say_ms, say_ratio
 

@@ -11,7 +11,7 @@ import streamlit as st
 from overrun.analysis.front.client import ClientError
 from overrun.analysis.front.report import Report, seeking
 from overrun.analysis.numbers.quality.doctor import Checkup, said
-from overrun.analysis.numbers.request_list import Holdings
+from overrun.analysis.numbers.requests.request_list import Holdings
 from overrun.dashboard import data, nav, state, ui
 from overrun.dashboard.live import STALE_AFTER
 from overrun.dashboard.theme import say_age, say_count, say_span, say_time

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from overrun.analysis.numbers.request_trace import PathPiece, Trace, TraceSpan
+from overrun.analysis.numbers.requests.request_trace import PathPiece, Trace, TraceSpan
 from overrun.dashboard import ui
 from overrun.dashboard.theme import Theme, say_ms, say_tick, ticks
 

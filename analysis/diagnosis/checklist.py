@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.latency import Latency, min_n, quantile
+from overrun.analysis.numbers.latency.percentiles import Latency, min_n, quantile
 from overrun.analysis.numbers.window import RequestFrame
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import say_count, say_ms, say_ratio

@@ -44,10 +44,8 @@ from overrun.analysis.incident.breach import (
     tails,
     worse,
 )
-from overrun.analysis.numbers import change_points
-from overrun.analysis.numbers.budget import Configured, StageRow, budgets_for, stage_rows
-from overrun.analysis.numbers.budget_rows import BudgetRow, budget_rows
-from overrun.analysis.numbers.goodput import (
+from overrun.analysis.numbers.latency.percentiles import min_n, quantile
+from overrun.analysis.numbers.outcomes.goodput import (
     Z_ONE_SIDED,
     Goodput,
     goodput,
@@ -56,7 +54,9 @@ from overrun.analysis.numbers.goodput import (
     wilson,
     with_own,
 )
-from overrun.analysis.numbers.latency import min_n, quantile
+from overrun.analysis.numbers.stages.budget import Configured, StageRow, budgets_for, stage_rows
+from overrun.analysis.numbers.stages.budget_rows import BudgetRow, budget_rows
+from overrun.analysis.numbers.statistics import change_points
 from overrun.analysis.numbers.window import RequestFrame
 from overrun.analysis.words.finding import FINDING_CAUSES, MIN_BREACHING, Diagnosis, Finding
 from overrun.analysis.words.slo import Slo

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.verdict import Metric, Verdict
-from overrun.analysis.numbers.change_points import find_onset
+from overrun.analysis.numbers.statistics.change_points import find_onset
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import say_ms, say_ratio
 from overrun.analysis.words.slo import Slo

@@ -27,9 +27,7 @@ from overrun.analysis.evidence.instances import (
     sick_rows,
 )
 from overrun.analysis.incident.breach import MIN_SINCE_S
-from overrun.analysis.numbers.change_points import find_onset
-from overrun.analysis.numbers.goodput import Z_ONE_SIDED, wilson
-from overrun.analysis.numbers.histograms import (
+from overrun.analysis.numbers.latency.histograms import (
     Increments,
     load,
     load_by_instance,
@@ -37,10 +35,18 @@ from overrun.analysis.numbers.histograms import (
     since,
     unusable,
 )
-from overrun.analysis.numbers.latency import MIN_N, Latency, Percentiles, min_n, no_latency
+from overrun.analysis.numbers.latency.percentiles import (
+    MIN_N,
+    Latency,
+    Percentiles,
+    min_n,
+    no_latency,
+)
+from overrun.analysis.numbers.outcomes.goodput import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.quality.metric_checks import histogram_edges
 from overrun.analysis.numbers.quality.row import Check
-from overrun.analysis.numbers.targets import Sent, checks, say_target, say_unknown, silent
+from overrun.analysis.numbers.quality.targets import Sent, checks, say_target, say_unknown, silent
+from overrun.analysis.numbers.statistics.change_points import find_onset
 from overrun.analysis.numbers.window import INDICATORS, RequestFrame, read_samples
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import RuledOut, printable, say_count, say_ms, say_ratio

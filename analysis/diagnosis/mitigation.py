@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from overrun.analysis.numbers.traffic_changes import Changed
+from overrun.analysis.numbers.comparison.traffic_changes import Changed
 from overrun.analysis.words.finding import Owner
 
 # What went wrong is the caller's: it asks for what is not there or not allowed (HTTP 4xx but for the two that say that the far side is full or late).

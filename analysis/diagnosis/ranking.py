@@ -12,8 +12,8 @@ import numpy as np
 from overrun.analysis.diagnosis.rule_answer import explained
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.incident.no_baseline import WORTH_ANYWAY
-from overrun.analysis.numbers.budget import StageTimes
-from overrun.analysis.numbers.tail import Tail
+from overrun.analysis.numbers.stages.budget import StageTimes
+from overrun.analysis.numbers.stages.tail import Tail
 from overrun.analysis.words.finding import (
     MIN_DOMINATED,
     MIN_SHARE,

@@ -23,11 +23,11 @@ from overrun.analysis.evidence.engine_overview import indicators, rooms_of
 from overrun.analysis.evidence.leading_indicators import Indicator
 from overrun.analysis.incident.baseline import choose
 from overrun.analysis.incident.period import Period
-from overrun.analysis.numbers.budget import Configured
-from overrun.analysis.numbers.headroom import Room
+from overrun.analysis.numbers.coverage.sampling import assess, evened
 from overrun.analysis.numbers.quality.checks import checks, held_back, without_spoiled
-from overrun.analysis.numbers.sampling import assess, evened
-from overrun.analysis.numbers.service_edges import Edges, edges
+from overrun.analysis.numbers.stages.budget import Configured
+from overrun.analysis.numbers.stages.headroom import Room
+from overrun.analysis.numbers.stages.service_edges import Edges, edges
 from overrun.analysis.numbers.window import (
     MOST_CAUSE_REQUESTS,
     RequestFrame,

@@ -19,12 +19,18 @@ from overrun.analysis.incident.breach import Breach, over_before, overrun_stage
 from overrun.analysis.incident.impact import Affected, Trend
 from overrun.analysis.incident.no_baseline import MOST_UNSEEN, WORTH_ANYWAY, unseen, without_before
 from overrun.analysis.incident.period import Period
-from overrun.analysis.numbers import traffic_changes
-from overrun.analysis.numbers.budget import GROUPS, OTHER, StageTimes
-from overrun.analysis.numbers.failures import abandoned, timed_out
-from overrun.analysis.numbers.goodput import Z_ONE_SIDED, Goodput, Judged, clearly_below, wilson
-from overrun.analysis.numbers.latency import min_n, quantile
-from overrun.analysis.numbers.traffic_changes import Changed
+from overrun.analysis.numbers.comparison import traffic_changes
+from overrun.analysis.numbers.comparison.traffic_changes import Changed
+from overrun.analysis.numbers.latency.percentiles import min_n, quantile
+from overrun.analysis.numbers.outcomes.failures import abandoned, timed_out
+from overrun.analysis.numbers.outcomes.goodput import (
+    Z_ONE_SIDED,
+    Goodput,
+    Judged,
+    clearly_below,
+    wilson,
+)
+from overrun.analysis.numbers.stages.budget import GROUPS, OTHER, StageTimes
 from overrun.analysis.numbers.window import RequestFrame
 from overrun.analysis.words.arrays import BoolArray
 from overrun.analysis.words.finding import (

@@ -19,8 +19,8 @@ from overrun.analysis.evidence.load_response import OwnLoad, own_load
 from overrun.analysis.evidence.operations import Operations
 from overrun.analysis.evidence.span_tree import Tree
 from overrun.analysis.incident.period import Period
-from overrun.analysis.numbers.budget import Budgets, StageTimes
-from overrun.analysis.numbers.tail import Tail, share_interval
+from overrun.analysis.numbers.stages.budget import Budgets, StageTimes
+from overrun.analysis.numbers.stages.tail import Tail, share_interval
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IndexArray
 from overrun.analysis.words.finding import (
     MIN_BREACHING,

@@ -9,7 +9,7 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.histograms import load
+from overrun.analysis.numbers.latency.histograms import load
 from overrun.analysis.words.arrays import IntArray
 
 # Steps of time in which arrivals are counted, and scrapes over which step times are compared: two minutes at the usual 15 s. Own defaults.

@@ -17,8 +17,8 @@ from overrun.analysis.evidence.derived_indicators import arrivals, deviations, s
 from overrun.analysis.evidence.leading_indicators import LEARNED, Indicator, breaches, learn
 from overrun.analysis.evidence.load_knee import Knee, knee
 from overrun.analysis.incident.breach import judged_metric
-from overrun.analysis.numbers.goodput import judge
-from overrun.analysis.numbers.headroom import Room, headroom
+from overrun.analysis.numbers.outcomes.goodput import judge
+from overrun.analysis.numbers.stages.headroom import Room, headroom
 from overrun.analysis.numbers.window import RequestFrame, Window, load, read_samples
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.slo import Slo

@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.request_list import Extent
-from overrun.analysis.numbers.series import MOST_POINTS, Series, series, step_of
+from overrun.analysis.numbers.over_time.series import MOST_POINTS, Series, series, step_of
+from overrun.analysis.numbers.requests.request_list import Extent
 from overrun.analysis.numbers.window import SCRAPE_GRACE, Window, read_samples
 from overrun.analysis.words.slo import Slo
 from overrun.analysis.words.timestamps import from_us

@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.histograms import Increments, load_by_instance, since
-from overrun.analysis.numbers.latency import min_n
-from overrun.analysis.numbers.targets import Sent, Target, is_part, say_target
+from overrun.analysis.numbers.latency.histograms import Increments, load_by_instance, since
+from overrun.analysis.numbers.latency.percentiles import min_n
+from overrun.analysis.numbers.quality.targets import Sent, Target, is_part, say_target
 from overrun.analysis.numbers.window import read_samples
 from overrun.analysis.words.finding import printable, say_ms, say_ratio
 

@@ -26,7 +26,7 @@ from overrun.analysis.evidence.alert_choice import (
     cuts,
     hold_out,
 )
-from overrun.analysis.numbers.latency import binomial_tail
+from overrun.analysis.numbers.latency.percentiles import binomial_tail
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.finding import say_ms, say_ratio
 

@@ -34,9 +34,9 @@ from overrun.analysis.front.http_answers import (
 from overrun.analysis.front.predictor_watch import Lengths
 from overrun.analysis.front.prometheus_metrics import Background, Snapshot
 from overrun.analysis.front.questions import Question
-from overrun.analysis.numbers.burn_rate import burn
+from overrun.analysis.numbers.outcomes.burn_rate import burn
 from overrun.analysis.numbers.quality import doctor
-from overrun.analysis.numbers.request_trace import load_trace
+from overrun.analysis.numbers.requests.request_trace import load_trace
 from overrun.analysis.whatif.worker import Worker
 from overrun.analysis.words.encoding import encode
 from overrun.analysis.words.errors import AnalysisError, nearest

@@ -17,17 +17,17 @@ from overrun.analysis.front.predictor_watch import State
 from overrun.analysis.front.questions import PARAMETERS
 from overrun.analysis.front.report import Report
 from overrun.analysis.front.stage_waterfall import Stages
-from overrun.analysis.numbers.burn_rate import Burn
-from overrun.analysis.numbers.cohorts import Cohorts
-from overrun.analysis.numbers.compare import Comparison
-from overrun.analysis.numbers.goodput_breakdown import GoodputBy
-from overrun.analysis.numbers.heatmap import Heatmap
-from overrun.analysis.numbers.history import History
+from overrun.analysis.numbers.comparison.cohorts import Cohorts
+from overrun.analysis.numbers.comparison.compare import Comparison
+from overrun.analysis.numbers.outcomes.burn_rate import Burn
+from overrun.analysis.numbers.outcomes.goodput_breakdown import GoodputBy
+from overrun.analysis.numbers.over_time.heatmap import Heatmap
+from overrun.analysis.numbers.over_time.history import History
+from overrun.analysis.numbers.over_time.series import Series
 from overrun.analysis.numbers.quality.checks import Quality
 from overrun.analysis.numbers.quality.doctor import Checkup
-from overrun.analysis.numbers.request_list import Holdings, RequestList
-from overrun.analysis.numbers.request_trace import Trace
-from overrun.analysis.numbers.series import Series
+from overrun.analysis.numbers.requests.request_list import Holdings, RequestList
+from overrun.analysis.numbers.requests.request_trace import Trace
 from overrun.analysis.whatif import catalogue
 from overrun.analysis.whatif.prediction import Prediction
 

@@ -22,20 +22,20 @@ from overrun.analysis.front.budget_answer import budget_view
 from overrun.analysis.front.http_answers import DEFAULT_SINCE, asked
 from overrun.analysis.front.questions import Question
 from overrun.analysis.front.stage_waterfall import Stages, stages_of
-from overrun.analysis.numbers.burn_rate import burn
-from overrun.analysis.numbers.cohorts import Cohorts, cohorts, parse_box
-from overrun.analysis.numbers.compare import Comparison, compare, read_sides
-from overrun.analysis.numbers.goodput_breakdown import goodput_by
-from overrun.analysis.numbers.heatmap import heatmap
-from overrun.analysis.numbers.history import history
+from overrun.analysis.numbers.comparison.cohorts import Cohorts, cohorts, parse_box
+from overrun.analysis.numbers.comparison.compare import Comparison, compare, read_sides
+from overrun.analysis.numbers.outcomes.burn_rate import burn
+from overrun.analysis.numbers.outcomes.goodput_breakdown import goodput_by
+from overrun.analysis.numbers.over_time.heatmap import heatmap
+from overrun.analysis.numbers.over_time.history import history
+from overrun.analysis.numbers.over_time.series import series
 from overrun.analysis.numbers.quality.checks import quality
-from overrun.analysis.numbers.request_list import (
+from overrun.analysis.numbers.requests.request_list import (
     DEFAULT_LIMIT,
     holdings,
     known_metric,
     list_requests,
 )
-from overrun.analysis.numbers.series import series
 from overrun.analysis.words.encoding import encode
 from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.slo import Slo

@@ -11,7 +11,17 @@ import polars as pl
 from overrun.analysis.incident import impact
 from overrun.analysis.incident.baseline import choose
 from overrun.analysis.incident.breach import judged_metric
-from overrun.analysis.numbers.budget import (
+from overrun.analysis.numbers.coverage.sampling import assess, evened
+from overrun.analysis.numbers.latency.percentiles import min_n
+from overrun.analysis.numbers.outcomes.goodput import (
+    Z_ONE_SIDED,
+    judge,
+    limits_of,
+    wilson,
+    with_own,
+)
+from overrun.analysis.numbers.requests.stored_names import refuse_unstored
+from overrun.analysis.numbers.stages.budget import (
     Budgets,
     Configured,
     StageTimes,
@@ -19,20 +29,16 @@ from overrun.analysis.numbers.budget import (
     path_of,
     stage_times,
 )
-from overrun.analysis.numbers.budget_replay import lost_ms
-from overrun.analysis.numbers.budget_rows import BudgetRow, budget_rows, held_to
-from overrun.analysis.numbers.goodput import Z_ONE_SIDED, judge, limits_of, wilson, with_own
-from overrun.analysis.numbers.latency import min_n
-from overrun.analysis.numbers.model_time_split import ModelSplit, model_split
-from overrun.analysis.numbers.sampling import assess, evened
-from overrun.analysis.numbers.stage_responsibility import (
+from overrun.analysis.numbers.stages.budget_replay import lost_ms
+from overrun.analysis.numbers.stages.budget_rows import BudgetRow, budget_rows, held_to
+from overrun.analysis.numbers.stages.model_time_split import ModelSplit, model_split
+from overrun.analysis.numbers.stages.stage_responsibility import (
     Derived,
     Responsibility,
     derive,
     responsibility,
 )
-from overrun.analysis.numbers.stored_names import refuse_unstored
-from overrun.analysis.numbers.tail import attribute
+from overrun.analysis.numbers.stages.tail import attribute
 from overrun.analysis.numbers.window import RequestFrame, Window, load
 from overrun.analysis.words import timestamps
 from overrun.analysis.words.arrays import FloatArray

@@ -6,9 +6,9 @@ import math
 from typing import Final
 
 from overrun.analysis.front.budget_answer import BudgetView
-from overrun.analysis.numbers.budget import GROUPS, OTHER
-from overrun.analysis.numbers.budget_rows import said
-from overrun.analysis.numbers.stage_responsibility import Derived, Responsible
+from overrun.analysis.numbers.stages.budget import GROUPS, OTHER
+from overrun.analysis.numbers.stages.budget_rows import said
+from overrun.analysis.numbers.stages.stage_responsibility import Derived, Responsible
 from overrun.analysis.words.finding import printable, say_count, say_ms, say_ratio
 
 # What is said with one decimal.

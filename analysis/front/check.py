@@ -8,8 +8,8 @@ from typing import Final, Literal
 import msgspec
 
 from overrun.analysis.front.report import Report
-from overrun.analysis.numbers.goodput import wilson
-from overrun.analysis.numbers.latency import min_n
+from overrun.analysis.numbers.latency.percentiles import min_n
+from overrun.analysis.numbers.outcomes.goodput import wilson
 from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.finding import say_count, say_ms, say_ratio
 

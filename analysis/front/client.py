@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from overrun.analysis.front.predictor_watch import State
     from overrun.analysis.front.report import Report
     from overrun.analysis.front.stage_waterfall import Stages
-    from overrun.analysis.numbers.burn_rate import Burn
-    from overrun.analysis.numbers.cohorts import Cohorts
-    from overrun.analysis.numbers.compare import Comparison
-    from overrun.analysis.numbers.goodput_breakdown import GoodputBy
-    from overrun.analysis.numbers.heatmap import Heatmap
-    from overrun.analysis.numbers.history import History
+    from overrun.analysis.numbers.comparison.cohorts import Cohorts
+    from overrun.analysis.numbers.comparison.compare import Comparison
+    from overrun.analysis.numbers.outcomes.burn_rate import Burn
+    from overrun.analysis.numbers.outcomes.goodput_breakdown import GoodputBy
+    from overrun.analysis.numbers.over_time.heatmap import Heatmap
+    from overrun.analysis.numbers.over_time.history import History
+    from overrun.analysis.numbers.over_time.series import Series
     from overrun.analysis.numbers.quality.checks import Quality
     from overrun.analysis.numbers.quality.doctor import Checkup
-    from overrun.analysis.numbers.request_list import Holdings, RequestList
-    from overrun.analysis.numbers.request_trace import Trace
-    from overrun.analysis.numbers.series import Series
+    from overrun.analysis.numbers.requests.request_list import Holdings, RequestList
+    from overrun.analysis.numbers.requests.request_trace import Trace
     from overrun.analysis.whatif.prediction import Prediction
 
 TOKEN_VARIABLES: Final = ("OVERRUN_READ_TOKEN", "OVERRUN_TOKEN")
@@ -96,7 +96,7 @@ class Client:
 
     def series(self, parameters: Mapping[str, str | None] | None = None, *, metric: str) -> Series:
         """One metric (ttft, itl, tpot, e2e) over time."""
-        from overrun.analysis.numbers.series import Series
+        from overrun.analysis.numbers.over_time.series import Series
 
         return self._get("series", {**(parameters or {}), "metric": metric}, Series)
 
@@ -104,7 +104,7 @@ class Client:
         self, parameters: Mapping[str, str | None] | None = None, *, metric: str
     ) -> Heatmap:
         """Counts of one metric per step and log bucket."""
-        from overrun.analysis.numbers.heatmap import Heatmap
+        from overrun.analysis.numbers.over_time.heatmap import Heatmap
 
         return self._get("heatmap", {**(parameters or {}), "metric": metric}, Heatmap)
 
@@ -127,7 +127,7 @@ class Client:
         max_ms: float | None = None,
     ) -> RequestList:
         """Requests, largest first; `min_ms <= metric < max_ms` narrows them."""
-        from overrun.analysis.numbers.request_list import RequestList
+        from overrun.analysis.numbers.requests.request_list import RequestList
 
         more = {
             "sort": sort,
@@ -140,7 +140,7 @@ class Client:
 
     def holdings(self, parameters: Mapping[str, str | None] | None = None) -> Holdings:
         """What the store holds, and the values that the window can be filtered by."""
-        from overrun.analysis.numbers.request_list import Holdings
+        from overrun.analysis.numbers.requests.request_list import Holdings
 
         return self._get("holdings", parameters, Holdings)
 
@@ -155,7 +155,7 @@ class Client:
         box_to: str | None = None,
     ) -> Cohorts:
         """What slow requests share; with bounds, the requests in that box of time (RFC 3339) and latency."""
-        from overrun.analysis.numbers.cohorts import Cohorts
+        from overrun.analysis.numbers.comparison.cohorts import Cohorts
 
         more = {
             "metric": metric,
@@ -202,7 +202,7 @@ class Client:
         self, parameters: Mapping[str, str | None] | None = None, *, before: str, after: str
     ) -> Comparison:
         """Two windows side by side; each side is `FROM..TO` or `version=NAME`."""
-        from overrun.analysis.numbers.compare import Comparison
+        from overrun.analysis.numbers.comparison.compare import Comparison
 
         return self._get(
             "compare", {**(parameters or {}), "before": before, "after": after}, Comparison
@@ -210,7 +210,7 @@ class Client:
 
     def burn(self, parameters: Mapping[str, str | None] | None = None) -> Burn:
         """Burn rates of the error budget at the window's end."""
-        from overrun.analysis.numbers.burn_rate import Burn
+        from overrun.analysis.numbers.outcomes.burn_rate import Burn
 
         return self._get("burn", parameters, Burn)
 
@@ -234,7 +234,7 @@ class Client:
 
     def goodput(self, parameters: Mapping[str, str | None] | None = None) -> GoodputBy:
         """Goodput by route, model and tenant."""
-        from overrun.analysis.numbers.goodput_breakdown import GoodputBy
+        from overrun.analysis.numbers.outcomes.goodput_breakdown import GoodputBy
 
         return self._get("goodput", parameters, GoodputBy)
 
@@ -242,7 +242,7 @@ class Client:
         self, parameters: Mapping[str, str | None] | None = None, *, metric: str
     ) -> History:
         """One metric over months, from rollups."""
-        from overrun.analysis.numbers.history import History
+        from overrun.analysis.numbers.over_time.history import History
 
         return self._get("history", {**(parameters or {}), "metric": metric}, History)
 
@@ -260,7 +260,7 @@ class Client:
 
     def trace(self, trace_id: str) -> Trace:
         """One request with its spans and critical path."""
-        from overrun.analysis.numbers.request_trace import Trace
+        from overrun.analysis.numbers.requests.request_trace import Trace
 
         # An id is pasted by people: whatever it holds must stay one segment of the path.
         segment = "".join(c for c in trace_id.strip() if c.isalnum())[:64] or "-"

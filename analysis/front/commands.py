@@ -32,7 +32,7 @@ from overrun.collector.store.database import Store, open_store
 
 if TYPE_CHECKING:
     from overrun.analysis.front.check import CheckResult
-    from overrun.analysis.numbers.compare import Comparison
+    from overrun.analysis.numbers.comparison.compare import Comparison
     from overrun.collector.lifecycle.forget import Forgotten
 
 DEFAULT_URL = "http://127.0.0.1:4318"
@@ -202,7 +202,7 @@ def compare(
         AnalysisError, CollectorError: bad input, or nobody to ask.
     """
     from overrun.analysis.front import compare_text
-    from overrun.analysis.numbers import compare as comparing
+    from overrun.analysis.numbers.comparison import compare as comparing
 
     def here(con: duckdb.DuckDBPyConnection, question: Question) -> Comparison:
         return comparing.compare(
@@ -344,7 +344,7 @@ def trace(
         AnalysisError, CollectorError: bad or unknown id, or nobody to ask.
     """
     from overrun.analysis.front.trace_text import render as waterfall
-    from overrun.analysis.numbers.request_trace import Trace, load_trace
+    from overrun.analysis.numbers.requests.request_trace import Trace, load_trace
 
     path, server = _where(db, url)
     if path is None:

@@ -1,6 +1,6 @@
 """The comparison of two windows for a terminal: one screen, the sentence first, every figure with its interval."""
 
-from overrun.analysis.numbers.compare import Comparison, QuantileChange
+from overrun.analysis.numbers.comparison.compare import Comparison, QuantileChange
 from overrun.analysis.numbers.window import rfc3339
 from overrun.analysis.words.finding import say_count, say_ms, say_ratio
 

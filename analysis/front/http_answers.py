@@ -10,7 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from overrun.analysis.numbers.request_trace import UnknownTrace
+from overrun.analysis.numbers.requests.request_trace import UnknownTrace
 from overrun.analysis.words.encoding import encode
 from overrun.analysis.words.errors import AnalysisError, nearest
 from overrun.collector.errors import CollectorError, StoreUnavailable

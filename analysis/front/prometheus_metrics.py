@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from overrun.analysis.front.report import Report
-from overrun.analysis.numbers.burn_rate import Burn
+from overrun.analysis.numbers.outcomes.burn_rate import Burn
 from overrun.analysis.words.finding import printable
 from overrun.collector.errors import StoreUnavailable
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from overrun.analysis.numbers.budget import Configured, budgets_for
-from overrun.analysis.numbers.cost import Prices, read_prices
+from overrun.analysis.numbers.outcomes.cost import Prices, read_prices
+from overrun.analysis.numbers.stages.budget import Configured, budgets_for
 from overrun.analysis.numbers.window import Window, make_window
 from overrun.analysis.words.errors import BudgetError
 from overrun.analysis.words.slo import Slo, parse_slo

@@ -33,15 +33,13 @@ from overrun.analysis.evidence.instances import InstanceRow, instance_rows
 from overrun.analysis.evidence.leading_indicators import Indicator
 from overrun.analysis.incident.baseline import choose
 from overrun.analysis.incident.breach import Baseline
-from overrun.analysis.numbers.budget import Configured, StageRow, budgets_for
-from overrun.analysis.numbers.budget_rows import BudgetRow
-from overrun.analysis.numbers.client_vs_engine import Sides, sides
-from overrun.analysis.numbers.cost import Cost, Prices, cost, priced
-from overrun.analysis.numbers.failures import Errors, Retries, errors, retries
-from overrun.analysis.numbers.goodput import FailedBy, Goodput, goodput, judge, own_limits
-from overrun.analysis.numbers.headroom import Room
-from overrun.analysis.numbers.latency import Latency, latency, no_latency
-from overrun.analysis.numbers.perceived_latency import Further, further
+from overrun.analysis.numbers.coverage.sampling import Sampling, assess, evened
+from overrun.analysis.numbers.latency.client_vs_engine import Sides, sides
+from overrun.analysis.numbers.latency.perceived_latency import Further, further
+from overrun.analysis.numbers.latency.percentiles import Latency, latency, no_latency
+from overrun.analysis.numbers.outcomes.cost import Cost, Prices, cost, priced
+from overrun.analysis.numbers.outcomes.failures import Errors, Retries, errors, retries
+from overrun.analysis.numbers.outcomes.goodput import FailedBy, Goodput, goodput, judge, own_limits
 from overrun.analysis.numbers.quality.checks import (
     checks,
     evidence_checks,
@@ -49,11 +47,13 @@ from overrun.analysis.numbers.quality.checks import (
     without_spoiled,
 )
 from overrun.analysis.numbers.quality.row import Check
-from overrun.analysis.numbers.sampling import Sampling, assess, evened
-from overrun.analysis.numbers.service_edges import Edges
-from overrun.analysis.numbers.stored_names import unstored
-from overrun.analysis.numbers.targets import Sent, Target, UnknownMetrics, sent
-from overrun.analysis.numbers.targets import checks as arrived_checks
+from overrun.analysis.numbers.quality.targets import Sent, Target, UnknownMetrics, sent
+from overrun.analysis.numbers.quality.targets import checks as arrived_checks
+from overrun.analysis.numbers.requests.stored_names import unstored
+from overrun.analysis.numbers.stages.budget import Configured, StageRow, budgets_for
+from overrun.analysis.numbers.stages.budget_rows import BudgetRow
+from overrun.analysis.numbers.stages.headroom import Room
+from overrun.analysis.numbers.stages.service_edges import Edges
 from overrun.analysis.numbers.window import (
     FIRST_TOKEN_PATH,
     FOR_RULES,

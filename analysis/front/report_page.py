@@ -11,13 +11,13 @@ from typing import Final
 
 from overrun.analysis.evidence import instances, leading_indicators
 from overrun.analysis.front.report import Report, seeking
-from overrun.analysis.numbers import headroom
-from overrun.analysis.numbers.budget import StageRow
-from overrun.analysis.numbers.budget_rows import said
-from overrun.analysis.numbers.cost import say_cost
-from overrun.analysis.numbers.latency import Percentiles
-from overrun.analysis.numbers.service_edges import say_culprit
-from overrun.analysis.numbers.targets import Target
+from overrun.analysis.numbers.latency.percentiles import Percentiles
+from overrun.analysis.numbers.outcomes.cost import say_cost
+from overrun.analysis.numbers.quality.targets import Target
+from overrun.analysis.numbers.stages import headroom
+from overrun.analysis.numbers.stages.budget import StageRow
+from overrun.analysis.numbers.stages.budget_rows import said
+from overrun.analysis.numbers.stages.service_edges import say_culprit
 from overrun.analysis.numbers.window import rfc3339
 from overrun.analysis.words.finding import (
     FINDING_CAUSES,

@@ -326,7 +326,7 @@ def rehearse(pipeline: Pipeline) -> bool:
     """
     from overrun.analysis.diagnosis.rules import rules
     from overrun.analysis.front.report import build
-    from overrun.analysis.numbers.request_list import holdings
+    from overrun.analysis.numbers.requests.request_list import holdings
     from overrun.analysis.numbers.window import Window
     from overrun.analysis.words.slo import parse_slo
 

@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 
 from overrun.analysis.front.report import Report
-from overrun.analysis.numbers.budget import StageRow, path_of
-from overrun.analysis.numbers.budget_rows import BudgetRow
-from overrun.analysis.numbers.tail import TAIL_POINTS, TYPICAL, band
+from overrun.analysis.numbers.stages.budget import StageRow, path_of
+from overrun.analysis.numbers.stages.budget_rows import BudgetRow
+from overrun.analysis.numbers.stages.tail import TAIL_POINTS, TYPICAL, band
 
 
 class Part(msgspec.Struct, kw_only=True):

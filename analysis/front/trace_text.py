@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from overrun.analysis.numbers.request_trace import Trace, TraceSpan
+from overrun.analysis.numbers.requests.request_trace import Trace, TraceSpan
 from overrun.analysis.words.finding import say_ratio
 
 # On the critical path, and not; they differ in shape, so that no colour is needed.

@@ -8,9 +8,9 @@ import duckdb
 
 from overrun.analysis.front.questions import Question
 from overrun.analysis.incident.breach import judged_metric
-from overrun.analysis.numbers.cost import Prices, priced
-from overrun.analysis.numbers.goodput import judge
-from overrun.analysis.numbers.stored_names import refuse_unstored
+from overrun.analysis.numbers.outcomes.cost import Prices, priced
+from overrun.analysis.numbers.outcomes.goodput import judge
+from overrun.analysis.numbers.requests.stored_names import refuse_unstored
 from overrun.analysis.whatif.facts import Facts, load_facts
 from overrun.analysis.whatif.prediction import METRICS, Prediction, WhatIfError
 from overrun.analysis.words.errors import nearest

@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.change_points import in_time, splits
-from overrun.analysis.numbers.failures import abandoned
-from overrun.analysis.numbers.goodput import limits_of, wilson
+from overrun.analysis.numbers.outcomes.failures import abandoned
+from overrun.analysis.numbers.outcomes.goodput import limits_of, wilson
+from overrun.analysis.numbers.statistics.change_points import in_time, splits
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.slo import Slo
 

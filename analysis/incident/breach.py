@@ -14,8 +14,17 @@ from overrun.analysis.incident.baseline import WORSE_PART, Chosen
 from overrun.analysis.incident.no_baseline import FIGURES
 from overrun.analysis.incident.onset import departure
 from overrun.analysis.incident.period import Period
-from overrun.analysis.numbers import change_points
-from overrun.analysis.numbers.budget import (
+from overrun.analysis.numbers.latency.percentiles import min_n, quantile
+from overrun.analysis.numbers.outcomes.failures import overdue
+from overrun.analysis.numbers.outcomes.goodput import (
+    Z_ONE_SIDED,
+    Goodput,
+    Judged,
+    clearly_below,
+    limits_of,
+    wilson,
+)
+from overrun.analysis.numbers.stages.budget import (
     GROUPS,
     OTHER,
     STAGES,
@@ -27,18 +36,9 @@ from overrun.analysis.numbers.budget import (
     path_of,
     stage_times,
 )
-from overrun.analysis.numbers.change_points import in_time
-from overrun.analysis.numbers.failures import overdue
-from overrun.analysis.numbers.goodput import (
-    Z_ONE_SIDED,
-    Goodput,
-    Judged,
-    clearly_below,
-    limits_of,
-    wilson,
-)
-from overrun.analysis.numbers.latency import min_n, quantile
-from overrun.analysis.numbers.tail import Tail, attribute, attribute_slow
+from overrun.analysis.numbers.stages.tail import Tail, attribute, attribute_slow
+from overrun.analysis.numbers.statistics import change_points
+from overrun.analysis.numbers.statistics.change_points import in_time
 from overrun.analysis.numbers.window import RequestFrame
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.finding import MIN_BREACHING, say_count, say_ms

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.tail import Tail
+from overrun.analysis.numbers.stages.tail import Tail
 from overrun.analysis.words.finding import say_ms
 
 # The columns of requests whose figures are told.

@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from overrun.analysis.numbers.change_points import MIN_ONSET_SIDE, in_time, split
-from overrun.analysis.numbers.goodput import design_effect
-from overrun.analysis.numbers.latency import sorted_quantile
+from overrun.analysis.numbers.latency.percentiles import sorted_quantile
+from overrun.analysis.numbers.outcomes.goodput import design_effect
+from overrun.analysis.numbers.statistics.change_points import MIN_ONSET_SIDE, in_time, split
 from overrun.analysis.words.arrays import FloatArray, IntArray
 
 # Quantiles of the first requests whose exceedance is followed: a shift of everybody shows in the lower ones, a new tail in the upper.

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from overrun.analysis.numbers.id_sampling import LEAST, MOST, share_kept
+from overrun.analysis.numbers.statistics.id_sampling import LEAST, MOST, share_kept
 from overrun.analysis.words.errors import WindowError
 
 # Work that nobody waits for: kept out of the default verdict so that a nightly job does not hide or cause a breach.

@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from overrun.analysis.numbers.latency import sorted_quantile
+from overrun.analysis.numbers.latency.percentiles import sorted_quantile
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Predicted
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from overrun.analysis.numbers.latency import sorted_quantile
+from overrun.analysis.numbers.latency.percentiles import sorted_quantile
 from overrun.analysis.simulator.batching import LEAST_LOAD, RECORDED
 from overrun.analysis.simulator.calibrate import E2E_GATE, TTFT_GATE, Engine
 from overrun.analysis.simulator.engine import Calls, Costs, Setup, simulate

@@ -15,8 +15,8 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.budget import Configured
-from overrun.analysis.numbers.goodput import with_own
+from overrun.analysis.numbers.outcomes.goodput import with_own
+from overrun.analysis.numbers.stages.budget import Configured
 from overrun.analysis.numbers.window import Window, filter_of, header_limits, query, read_samples
 from overrun.analysis.simulator.call_path import way_there_ms
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray

@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from overrun.analysis.numbers.goodput import limits_of
-from overrun.analysis.numbers.latency import min_n, sorted_quantile
+from overrun.analysis.numbers.latency.percentiles import min_n, sorted_quantile
+from overrun.analysis.numbers.outcomes.goodput import limits_of
 from overrun.analysis.whatif.effect import resampled_quantiles
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.words.arrays import FloatArray

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from overrun.analysis.numbers.latency import sorted_quantile
+from overrun.analysis.numbers.latency.percentiles import sorted_quantile
 from overrun.analysis.simulator.batching import LEAST_LOAD
 from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.simulator.engine import Costs, simulate

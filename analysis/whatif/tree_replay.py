@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.span_replay import Tree, trees
+from overrun.analysis.numbers.stages.span_replay import Tree, trees
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import (
     Fix,

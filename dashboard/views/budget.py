@@ -9,8 +9,8 @@ import streamlit as st
 
 from overrun.analysis.front.report import Report
 from overrun.analysis.front.stage_waterfall import Stages
-from overrun.analysis.numbers.budget import LATER
-from overrun.analysis.numbers.budget_rows import said
+from overrun.analysis.numbers.stages.budget import LATER
+from overrun.analysis.numbers.stages.budget_rows import said
 from overrun.dashboard import charts, data, heat, nav, state, states, ui
 from overrun.dashboard.box import Box
 from overrun.dashboard.theme import Theme, say_added, say_ms, theme_of

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import streamlit as st
 
 from overrun.analysis.front.report import Report
-from overrun.analysis.numbers.compare import CohortChange, Comparison, RatioChange
+from overrun.analysis.numbers.comparison.compare import CohortChange, Comparison, RatioChange
 from overrun.analysis.numbers.window import rfc3339
 from overrun.analysis.words.finding import say_rate
 from overrun.dashboard import charts_compare, data, downloads, nav, plot, state, states, ui

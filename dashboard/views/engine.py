@@ -16,7 +16,7 @@ from overrun.analysis.evidence.engine_timeline import (
 )
 from overrun.analysis.evidence.leading_indicators import Indicator
 from overrun.analysis.front.report import Report
-from overrun.analysis.numbers.headroom import say_own
+from overrun.analysis.numbers.stages.headroom import say_own
 from overrun.dashboard import charts_engine, data, downloads, nav, state, states, ui
 from overrun.dashboard.charts_engine import name_of, say_threshold
 from overrun.dashboard.evidence import plain

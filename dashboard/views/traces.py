@@ -10,8 +10,8 @@ import streamlit as st
 
 from overrun.analysis.front.client import Refused
 from overrun.analysis.front.report import Report
-from overrun.analysis.numbers.request_list import RequestList, RequestRow
-from overrun.analysis.numbers.request_trace import Trace
+from overrun.analysis.numbers.requests.request_list import RequestList, RequestRow
+from overrun.analysis.numbers.requests.request_trace import Trace
 from overrun.analysis.words.finding import printable
 from overrun.dashboard import data, downloads, heat, nav, state, states, ui, waterfall
 from overrun.dashboard.box import Box

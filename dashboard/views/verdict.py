@@ -8,11 +8,11 @@ from functools import partial
 
 from overrun.analysis.evidence import instances
 from overrun.analysis.front.report import Report
-from overrun.analysis.numbers.burn_rate import Burn
-from overrun.analysis.numbers.latency import Percentiles
+from overrun.analysis.numbers.comparison.traffic_changes import Changed
+from overrun.analysis.numbers.latency.percentiles import Percentiles
+from overrun.analysis.numbers.outcomes.burn_rate import Burn
+from overrun.analysis.numbers.over_time.series import Series, SeriesPoint
 from overrun.analysis.numbers.quality.row import Check
-from overrun.analysis.numbers.series import Series, SeriesPoint
-from overrun.analysis.numbers.traffic_changes import Changed
 from overrun.analysis.words.finding import say_rate
 from overrun.dashboard import data, live, nav, state, states, ui
 from overrun.dashboard.theme import (

@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.budget import STAGES
+from overrun.analysis.numbers.stages.budget import STAGES
 from overrun.analysis.numbers.window import RequestFrame, Window, load
 from overrun.collector.normalise.stages import ROLE, STAGE
 from tests.conftest import empty_store

@@ -25,11 +25,11 @@ from pathlib import Path
 import duckdb
 
 from overrun.analysis.front.report import build
-from overrun.analysis.numbers.budget import StageTimes, budgets_for, stage_rows, stage_times
-from overrun.analysis.numbers.cohorts import cohorts
-from overrun.analysis.numbers.heatmap import heatmap
-from overrun.analysis.numbers.history import history
-from overrun.analysis.numbers.series import series
+from overrun.analysis.numbers.comparison.cohorts import cohorts
+from overrun.analysis.numbers.over_time.heatmap import heatmap
+from overrun.analysis.numbers.over_time.history import history
+from overrun.analysis.numbers.over_time.series import series
+from overrun.analysis.numbers.stages.budget import StageTimes, budgets_for, stage_rows, stage_times
 from overrun.analysis.numbers.window import FIRST_TOKEN_PATH, FOR_RULES, Window, load
 from overrun.analysis.words.slo import parse_slo
 from overrun.collector.lifecycle.rollups import roll_up

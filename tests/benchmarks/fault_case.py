@@ -19,7 +19,7 @@ import msgspec
 from overrun.analysis.front import commands
 from overrun.analysis.front.file_import import import_files
 from overrun.analysis.front.report import Report, from_json
-from overrun.analysis.numbers.latency import min_n
+from overrun.analysis.numbers.latency.percentiles import min_n
 from overrun.analysis.numbers.window import make_window
 from overrun.analysis.whatif import catalogue as whatifs
 from overrun.analysis.whatif.facts import Facts, load_facts

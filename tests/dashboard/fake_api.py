@@ -19,14 +19,19 @@ from overrun.analysis.front.predictor_watch import State
 from overrun.analysis.front.questions import PARAMETERS, Question
 from overrun.analysis.front.stage_waterfall import stages_of
 from overrun.analysis.front.whatif_answer import gather
-from overrun.analysis.numbers.burn_rate import burn
-from overrun.analysis.numbers.cohorts import cohorts, parse_box
-from overrun.analysis.numbers.compare import compare, read_sides
-from overrun.analysis.numbers.heatmap import heatmap
+from overrun.analysis.numbers.comparison.cohorts import cohorts, parse_box
+from overrun.analysis.numbers.comparison.compare import compare, read_sides
+from overrun.analysis.numbers.outcomes.burn_rate import burn
+from overrun.analysis.numbers.over_time.heatmap import heatmap
+from overrun.analysis.numbers.over_time.series import series
 from overrun.analysis.numbers.quality.doctor import examine
-from overrun.analysis.numbers.request_list import holdings, list_requests
-from overrun.analysis.numbers.request_trace import PathPiece, Trace, TraceSpan, UnknownTrace
-from overrun.analysis.numbers.series import series
+from overrun.analysis.numbers.requests.request_list import holdings, list_requests
+from overrun.analysis.numbers.requests.request_trace import (
+    PathPiece,
+    Trace,
+    TraceSpan,
+    UnknownTrace,
+)
 from overrun.analysis.whatif import catalogue
 from overrun.analysis.words.encoding import encode
 from overrun.analysis.words.errors import AnalysisError

@@ -16,9 +16,9 @@ import pytest
 from overrun.analysis.evidence.engine_timeline import EngineCourse, engine_course
 from overrun.analysis.front import report as reports
 from overrun.analysis.front.stage_waterfall import Stages, stages_of
-from overrun.analysis.numbers.compare import Comparison, compare, read_sides
-from overrun.analysis.numbers.heatmap import Heatmap, heatmap
-from overrun.analysis.numbers.series import Series, series
+from overrun.analysis.numbers.comparison.compare import Comparison, compare, read_sides
+from overrun.analysis.numbers.over_time.heatmap import Heatmap, heatmap
+from overrun.analysis.numbers.over_time.series import Series, series
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.whatif.prediction import Curve
 from overrun.analysis.words.encoding import encode

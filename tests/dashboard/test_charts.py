@@ -10,8 +10,8 @@ import pytest
 
 from overrun.analysis.front import report as reports
 from overrun.analysis.front.stage_waterfall import Stages, stages_of
-from overrun.analysis.numbers.heatmap import Heatmap, heatmap
-from overrun.analysis.numbers.series import series
+from overrun.analysis.numbers.over_time.heatmap import Heatmap, heatmap
+from overrun.analysis.numbers.over_time.series import series
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.whatif.prediction import Curve
 from overrun.analysis.words.slo import Slo

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from overrun.analysis.numbers.burn_rate import burn
-from overrun.analysis.numbers.series import series
+from overrun.analysis.numbers.outcomes.burn_rate import burn
+from overrun.analysis.numbers.over_time.series import series
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.slo import Slo
 from overrun.dashboard.views.verdict import burn_of, silence

@@ -5,7 +5,7 @@ import re
 import msgspec
 import pytest
 
-from overrun.analysis.numbers.request_trace import PathPiece, Trace, TraceSpan
+from overrun.analysis.numbers.requests.request_trace import PathPiece, Trace, TraceSpan
 from overrun.dashboard import waterfall
 from overrun.dashboard.theme import DARK, LIGHT, Theme
 from tests.dashboard.fake_api import a_trace

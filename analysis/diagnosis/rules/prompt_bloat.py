@@ -39,7 +39,7 @@ from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.demand import MIN_GROWTH as MIN_WORK
 from overrun.analysis.evidence.demand import lost_and_longer, slope
 from overrun.analysis.evidence.prefill import LONGER_PROMPTS, Reading, knock_on, reading
-from overrun.analysis.numbers.effect_size import MIN_CLIFF, cliffs_delta
+from overrun.analysis.numbers.statistics.effect_size import MIN_CLIFF, cliffs_delta
 from overrun.analysis.words.finding import (
     MIN_PART,
     MIN_SHIFTED,

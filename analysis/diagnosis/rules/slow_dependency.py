@@ -36,7 +36,7 @@ import numpy as np
 from overrun.analysis.diagnosis.rule_answer import Action, dominated, enough, gain, named
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.operations import LONG, MIN_CALLS, Operation
-from overrun.analysis.numbers.budget import GROUP_OF
+from overrun.analysis.numbers.stages.budget import GROUP_OF
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import (
     MIN_DOMINATED,

@@ -27,7 +27,7 @@ from typing import Final
 from overrun.analysis.diagnosis.rule_answer import Action, named, open_fix
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.span_tree import longest_hole
-from overrun.analysis.numbers.budget import OTHER
+from overrun.analysis.numbers.stages.budget import OTHER
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, printable, say_ms, say_ratio
 
 RULE: Final = "unattributed_time"

@@ -10,14 +10,14 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.latency import min_n, quantile
+from overrun.analysis.numbers.coverage.sampling import Sampling, assess
+from overrun.analysis.numbers.latency.percentiles import min_n, quantile
 from overrun.analysis.numbers.quality.call_checks import call_checks
 from overrun.analysis.numbers.quality.load_checks import closed_loop
 from overrun.analysis.numbers.quality.metric_checks import metric_checks
 from overrun.analysis.numbers.quality.row import FEW, MOST, ONE_PERCENT, Check, Grade
 from overrun.analysis.numbers.quality.span_checks import span_checks
 from overrun.analysis.numbers.quality.store_checks import store_checks
-from overrun.analysis.numbers.sampling import Sampling, assess
 from overrun.analysis.numbers.window import (
     MOST_CALLS,
     MOST_CAUSE_REQUESTS,

@@ -11,8 +11,7 @@ import duckdb
 import msgspec
 
 from overrun.analysis.numbers.quality.store_checks import Held, held, said_of
-from overrun.analysis.numbers.stored_names import unstored
-from overrun.analysis.numbers.targets import (
+from overrun.analysis.numbers.quality.targets import (
     Sent,
     Target,
     UnknownMetrics,
@@ -20,6 +19,7 @@ from overrun.analysis.numbers.targets import (
     say_unknown,
     sent,
 )
+from overrun.analysis.numbers.requests.stored_names import unstored
 from overrun.analysis.numbers.window import Window, filter_of, query
 from overrun.analysis.words.finding import printable, say_count, say_ratio
 from overrun.collector.normalise.stages import dialects

@@ -6,8 +6,8 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.histograms import Increments, load
-from overrun.analysis.numbers.latency import min_n
+from overrun.analysis.numbers.latency.histograms import Increments, load
+from overrun.analysis.numbers.latency.percentiles import min_n
 from overrun.analysis.numbers.quality.row import FEW, Check
 from overrun.analysis.numbers.window import RequestFrame, read_samples
 from overrun.analysis.words.finding import printable, say_ms, say_ratio

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from overrun.analysis.numbers.budget import StageTimes
+from overrun.analysis.numbers.stages.budget import StageTimes
 from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.simulator.conversations import answered
 from overrun.analysis.whatif.effect import effect

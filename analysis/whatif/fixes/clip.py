@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from overrun.analysis.numbers.budget import (
+from overrun.analysis.numbers.stages.budget import (
     GROUP_OF,
     STAGES,
     StageTimes,
@@ -18,7 +18,7 @@ from overrun.analysis.numbers.budget import (
     path_of,
     stage_times,
 )
-from overrun.analysis.numbers.tail import TYPICAL, band
+from overrun.analysis.numbers.stages.tail import TYPICAL, band
 from overrun.analysis.whatif.effect import effect
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import (

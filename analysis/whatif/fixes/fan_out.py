@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 import polars as pl
 from msgspec import Meta
 
-from overrun.analysis.numbers.span_replay import Tree
+from overrun.analysis.numbers.stages.span_replay import Tree
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Fix, Prediction
 from overrun.analysis.whatif.tree_replay import predict_replayed, torn

@@ -8,7 +8,7 @@ import pytest
 
 from overrun.analysis.diagnosis.diagnose import Diagnosed
 from overrun.analysis.diagnosis.verdict import _gain
-from overrun.analysis.numbers.change_points import find_onset
+from overrun.analysis.numbers.statistics.change_points import find_onset
 from overrun.analysis.words.finding import Finding, Fix, Predicted
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import at, requests, spans_of

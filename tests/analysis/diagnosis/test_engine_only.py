@@ -5,7 +5,7 @@ import pytest
 
 from overrun.analysis.front.report import Report, build, from_json, to_json
 from overrun.analysis.front.report_text import render
-from overrun.analysis.numbers.histograms import load
+from overrun.analysis.numbers.latency.histograms import load
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import at, gauge, store

@@ -12,7 +12,7 @@ import pytest
 from overrun.analysis.diagnosis.ranking import rank
 from overrun.analysis.diagnosis.rules import rules
 from overrun.analysis.incident.no_baseline import WORTH_ANYWAY
-from overrun.analysis.numbers.budget import StageTimes
+from overrun.analysis.numbers.stages.budget import StageTimes
 from overrun.analysis.words.finding import Diagnosis, Finding
 from tests.analysis.builders import requests
 from tests.analysis.diagnosis.rules.cases import run

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from overrun.analysis.evidence.engine_timeline import EXPECTED, engine_course
-from overrun.analysis.numbers.request_list import ListError
-from overrun.analysis.numbers.series import series
+from overrun.analysis.numbers.over_time.series import series
+from overrun.analysis.numbers.requests.request_list import ListError
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import T0, at, gauge, insert, requests, store
-from tests.analysis.numbers.test_goodput import with_headers
+from tests.analysis.numbers.outcomes.test_goodput import with_headers
 
 SLO = Slo(ttft_ms=1000.0)
 WINDOW = Window(start=T0, end=at(200))

@@ -21,7 +21,7 @@ from overrun.analysis.evidence.load_knee import knee
 from overrun.analysis.front.report import build
 from overrun.analysis.front.report_page import to_html, to_markdown
 from overrun.analysis.front.report_text import render
-from overrun.analysis.numbers.headroom import headroom, said
+from overrun.analysis.numbers.stages.headroom import headroom, said
 from overrun.analysis.numbers.window import Window, load
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import frame_of, gauge, insert, requests, store

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from overrun.analysis.front.client import Client, ClientError, Refused, TooOld, Unreachable
-from overrun.analysis.numbers.request_list import Holdings, RequestList
+from overrun.analysis.numbers.requests.request_list import Holdings, RequestList
 
 HOLDINGS = Holdings(oldest=None, newest=None, requests=0, spans=False, values={"service": []})
 

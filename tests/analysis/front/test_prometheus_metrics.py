@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from overrun.analysis.front.prometheus_metrics import Background, Snapshot, exposition
 from overrun.analysis.front.report import build
-from overrun.analysis.numbers.burn_rate import burn
+from overrun.analysis.numbers.outcomes.burn_rate import burn
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.slo import parse_slo
 from tests.analysis.builders import at, insert, requests, store, vllm_gauges, vllm_spans

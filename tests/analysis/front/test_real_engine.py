@@ -11,7 +11,7 @@ import pytest
 
 from overrun.analysis.evidence.engine_overview import knees
 from overrun.analysis.front.report import Report, build
-from overrun.analysis.numbers.budget import STAGES
+from overrun.analysis.numbers.stages.budget import STAGES
 from overrun.analysis.numbers.window import Window, load
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import TTFT_SOURCE, insert, requests, store

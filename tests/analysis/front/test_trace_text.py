@@ -7,8 +7,8 @@ import unicodedata
 import pytest
 
 from overrun.analysis.front.trace_text import MAX_ROWS, printable, render
-from overrun.analysis.numbers.request_trace import Trace, load_trace
-from tests.analysis.numbers.test_request_trace import stored, traced
+from overrun.analysis.numbers.requests.request_trace import Trace, load_trace
+from tests.analysis.numbers.requests.test_request_trace import stored, traced
 from tests.collector.oracle_build import ERROR, SERVER, Made, chat
 from tests.collector.oracle_otlp import bodies
 from tests.collector.oracle_store import recording

@@ -5,8 +5,8 @@ import polars as pl
 import pytest
 
 from overrun.analysis.incident.impact import traffic_lost
-from overrun.analysis.numbers.change_points import find_end, find_onset
-from overrun.analysis.numbers.traffic_changes import changed
+from overrun.analysis.numbers.comparison.traffic_changes import changed
+from overrun.analysis.numbers.statistics.change_points import find_end, find_onset
 from overrun.analysis.numbers.window import RequestFrame
 from tests.analysis.builders import at, frame_of, requests
 

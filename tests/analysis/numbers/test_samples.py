@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from overrun.analysis.numbers import window
-from overrun.analysis.numbers.histograms import Increments, load
+from overrun.analysis.numbers.latency.histograms import Increments, load
 from overrun.analysis.numbers.window import read_samples
 from tests.analysis.builders import at, gauge, store
 from tests.analysis.numbers.quality.test_checks import histogram

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.budget import STAGES
+from overrun.analysis.numbers.stages.budget import STAGES
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.words.slo import Slo
 

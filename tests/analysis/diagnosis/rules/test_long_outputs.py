@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from overrun.analysis.diagnosis.rules.long_outputs import token_slope_ms
-from overrun.analysis.numbers.effect_size import cliffs_delta
+from overrun.analysis.numbers.statistics.effect_size import cliffs_delta
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import calls_of, requests
 from tests.analysis.diagnosis.rules.cases import of, run, the

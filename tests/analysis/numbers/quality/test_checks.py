@@ -9,12 +9,12 @@ import polars as pl
 import pytest
 
 from overrun.analysis.front.report import build
+from overrun.analysis.numbers.coverage.sampling import assess
 from overrun.analysis.numbers.quality import checks as quality
 from overrun.analysis.numbers.quality.call_checks import call_checks
 from overrun.analysis.numbers.quality.checks import waiting_at_end
 from overrun.analysis.numbers.quality.metric_checks import metric_checks
 from overrun.analysis.numbers.quality.row import Check
-from overrun.analysis.numbers.sampling import assess
 from overrun.analysis.numbers.window import RequestFrame, Window, load
 from overrun.analysis.words.slo import DEFAULT, Slo
 from tests.analysis.builders import T0_NS, at, frame_of, gauge, insert, requests, store

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from overrun.analysis.numbers.budget import StageTimes
+from overrun.analysis.numbers.stages.budget import StageTimes
 from overrun.analysis.whatif.fixes.cap import cap
 from overrun.analysis.words.finding import Predicted
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from overrun.analysis.numbers.budget import StageTimes
+from overrun.analysis.numbers.stages.budget import StageTimes
 from overrun.analysis.whatif.effect import effect
 from overrun.analysis.whatif.fixes import clip as clip_fix
 from overrun.analysis.whatif.fixes.clip import clip

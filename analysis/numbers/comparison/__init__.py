@@ -1,0 +1,1 @@
+"""What differs between two windows, or between slow requests and others?"""

@@ -1,0 +1,1 @@
+"""Do the stored requests stand for all of them?"""

@@ -1,0 +1,1 @@
+"""How long did requests and calls take? Percentiles with intervals, from requests or from engine histograms."""

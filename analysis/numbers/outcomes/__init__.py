@@ -1,0 +1,1 @@
+"""What came of the requests? Goodput, failures, burn rate and cost."""

@@ -1,0 +1,1 @@
+"""How did it run over time? One point per step."""

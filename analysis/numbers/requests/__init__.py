@@ -1,0 +1,1 @@
+"""Which requests are stored, and what happened in one of them?"""

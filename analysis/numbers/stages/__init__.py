@@ -1,0 +1,1 @@
+"""Which stage took the time? Budgets, the tail, and what each stage is responsible for."""
