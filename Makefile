@@ -27,8 +27,9 @@ bench-analysis: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.analysis $(ARGS)
 
 .PHONY: bench-crash bench-fuzz bench-overload
+# kill -9 in the midst of commit, checkpoint, migration, retention, rollup, erasing and recovery; then on a disk that is full.
 bench-crash: $(VENV)/.dev
-	$(BIN)/python -m tests.benchmarks.crash $(ARGS)
+	$(BIN)/python -m tests.benchmarks.crash_moments $(ARGS)
 	$(BIN)/python -m tests.benchmarks.crash --full $(ARGS)
 
 # Every acknowledged span, by its ids and values, after many short loads; ARGS="--slow-disk" where strace is installed.

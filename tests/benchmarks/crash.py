@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +36,9 @@ from tests.conftest import ServerProcess
 
 SPANS = 40  # of one body
 SENDERS = 4
+PATIENCE_S = (
+    600.0  # of a sender, for an answer: the machine may be busy, and kernels not compiled yet
+)
 FULL_MIB = 160  # of the small file system
 ROOM_MIB = 8  # left on it when it is filled
 
@@ -51,6 +54,7 @@ class Load:
     without_hint: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    sending: Callable[[int], object] = lambda number: None  # heard before each attempt
     _known: dict[int, pa.Table] = field(default_factory=dict)
 
     def body(self, number: int) -> bytes:
@@ -73,11 +77,12 @@ class Load:
     def send(self, url: str, stop: threading.Event) -> None:
         """One sender: what is unsure first, then new bodies, until the server is gone or `stop` is set."""
         with httpx.Client(
-            base_url=url, headers=PROTOBUF, trust_env=False, verify=False, timeout=30
+            base_url=url, headers=PROTOBUF, trust_env=False, verify=False, timeout=PATIENCE_S
         ) as client:
             while not stop.is_set():
                 with self.lock:
                     number = self.unsure.popleft() if self.unsure else next(self.numbers)
+                self.sending(number)
                 try:
                     answer = client.post("/v1/traces", content=self.body(number))
                 except httpx.HTTPError:
@@ -102,7 +107,9 @@ class Load:
             thread.start()
         return threads
 
-    def reached(self, acknowledged: int = 0, refusals: int = 0, timeout_s: float = 300.0) -> bool:
+    def reached(
+        self, acknowledged: int = 0, refusals: int = 0, timeout_s: float = PATIENCE_S
+    ) -> bool:
         """Wait until so many bodies were acknowledged and so many refused."""
         until = time.monotonic() + timeout_s
         while time.monotonic() < until:
@@ -131,7 +138,7 @@ def one_round(db: Path, load: Load, dice: random.Random, most: int) -> None:
     finally:
         server.kill()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_S)
 
 
 def full_round(db: Path, load: Load, dice: random.Random, most: int) -> None:
@@ -157,7 +164,7 @@ def full_round(db: Path, load: Load, dice: random.Random, most: int) -> None:
     finally:
         server.kill()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_S)
 
 
 def fill(ballast: Path, leave: int) -> None:
