@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -48,10 +49,8 @@ def _fold() -> Step:
         more = True
         while more:
             claims = Claims()
-            more = pipeline.writer.call(
-                lambda connection, claims=claims: roll_up(connection, time.time_ns(), claims),
-                claims,
-            ).result()
+            step = partial(roll_up, now_ns=time.time_ns(), claims=claims)
+            more = pipeline.writer.call(step, claims).result()
         pipeline.close()
 
     return fold
