@@ -1,0 +1,40 @@
+"""Which texts does a request take from its root? Route, workload, tenant, session and user, else those of the first span that has one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from overrun.analysis.assembly.batch import Batch
+from overrun.analysis.assembly.walk import Walk
+
+ROOT_TEXT = ("workload", "tenant", "session", "user_hash")
+
+
+def routes(batch: Batch, walk: Walk) -> pa.Array:
+    """The route of each trace: its root's, else its root's name; an engine alone has none of these.
+
+    UUIDs become a star: they tell one run from another (CrewAI puts them into its spans' names), not what ran.
+    """
+    rows = pa.array(walk.paths.root)
+    told, name = (batch.spans.column(c).combine_chunks().take(rows) for c in ("route", "name"))
+    routes = pc.coalesce(
+        told, pc.if_else(pa.array(walk.engine_only), pa.scalar(None, pa.string()), name)
+    ).dictionary_encode()
+    return pc.replace_substring_regex(
+        routes.dictionary, "(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", "*"
+    ).take(routes.indices)
+
+
+def any_of_trace(batch: Batch, walk: Walk, column: str) -> pa.Array:
+    """The root's text, else the first one that any span of the trace has."""
+    values = batch.spans.column(column).combine_chunks()
+    known = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+    if not len(known):
+        return pa.nulls(len(walk.paths.root), pa.string())
+    pick = np.full(len(walk.paths.root), -1, dtype=np.int64)
+    pick[batch.trace[known[::-1]]] = known[::-1]
+    root = walk.paths.root
+    pick = np.where(np.isin(root, known), root, pick)
+    return values.take(pa.array(pick, mask=pick < 0))
