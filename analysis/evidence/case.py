@@ -17,6 +17,7 @@ from overrun.analysis.evidence.demand import Demand, demand
 from overrun.analysis.evidence.gpu_clocks import Clocks, clocks
 from overrun.analysis.evidence.load_response import OwnLoad, own_load
 from overrun.analysis.evidence.operations import Operations
+from overrun.analysis.evidence.reuse import Reuse, reuse
 from overrun.analysis.evidence.span_tree import Tree
 from overrun.analysis.incident.period import Period
 from overrun.analysis.numbers.stages.budget import Budgets, StageTimes
@@ -188,6 +189,18 @@ class Case:
     def own_load(self) -> OwnLoad | None:
         """Whether the far side is slower than in the baseline at equal load, None where an engine tells; see `overrun.analysis.evidence.load_response`."""
         return own_load(self)
+
+    @functools.cached_property
+    def reuse(self) -> Reuse | None:
+        """What late calls follow, a silence or a swap, None where neither is clear; see `overrun.analysis.evidence.reuse`."""
+        return reuse(self)
+
+    @functools.cached_property
+    def not_at_random(self) -> str | None:
+        """What tells late calls from others, so that neither chance nor a slow far side makes them late; None where nothing that is known does."""
+        if self.reuse is not None:
+            return f"{self.reuse.after_late:,} of {self.reuse.after:,} calls after a silence or a swap are late, {self.reuse.other_late:,} of {self.reuse.other:,} others"
+        return None
 
     @functools.cached_property
     def mine(self) -> Calls:

@@ -6,6 +6,8 @@ Detects
     clearly get faster with their age), and that served the slow requests (where no other instance served at the same time, as after a
     deploy that replaces all, they have to get faster with their age); or instances of before all of whose calls became that slow at once
     and then faster with their age, while others kept their pace: they began again.
+    Or calls after a silence (no call, or none of the same model, engine or tenant, for minutes), or after calls of others that took their place, nearly all of
+    which are late while the others of the same time are not: what serves them was dropped and is loaded again.
 
 Why it hurts
     Loading weights, compiling graphs and filling caches happen in front of the first users of every new replica: scaling up
@@ -13,19 +15,23 @@ Why it hurts
 
 Evidence
     When each new instance was first seen, pace of its first minute against warm calls, share of slow requests that it served
-    young.
+    young. After silences: how many of the calls after a silence and of the others are late, from which silence on, and what such calls did before.
 
 Fix
     Warm pools: send synthetic requests through a new replica before it gets traffic (readiness gate), never scale to zero,
-    scale on queue depth early. The gain gives young replicas the pace of warm ones: exact.
+    scale on queue depth early. The gain gives young replicas the pace of warm ones: exact. After silences: a longer keep-alive, one replica at
+    least, room for all models and adapters; the gain gives these calls the time of the others.
 
 False alarms
     An instance that stays slow is a straggler. A restart of the collector makes old instances look new: the instance must be absent
     from the baseline. A deploy in the middle of an incident gives every instance a new name: those that are no slower than others at the same time, and no
-    faster later, did not bring it. Where all instances begin again at once under their old names, nothing tells that from a passing overload.
+    faster later, did not bring it.
+    Calls after a silence that have more to read (a conversation resumed, a prompt cache that expired) wait for that.
+    Where all instances begin again at once under their old names, nothing tells that from a passing overload.
 
 Source
-    First 60 s against later, ratio above 2, at least 5 calls: published default. A first call of 18 s in a captured payload.
+    First 60 s against later, ratio above 2, at least 5 calls: published default. A first call of 18 s in a captured payload. Silences and swaps:
+    intervals of both rates (Wilson) apart by a factor of two.
 """
 
 from collections.abc import Sequence
@@ -35,6 +41,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from overrun.analysis.diagnosis.idle_start import idle_start
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.call_pace import log_pace
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls
@@ -69,6 +76,9 @@ MIN_Z: Final = 4.0
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the cold instances with the gain of warm ones, None without instances that began or where they are as fast as others."""
+    idle = idle_start(case)
+    if idle is not None:
+        return idle
     least: float | None = None
     for column in ("engine_instance", "instance"):
         now, before = case.calls, case.calls_before

@@ -94,41 +94,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             what=RULE,
             figure=f"{say_ratio(share)} of the calls take five times as long, gathered by {gathered:.1f}",
         )
-    if not found.counted:
-        return uncounted(
-            found,
-            f"{say_ratio(share)} of the calls take five times as long as usual, here and there",
-        )
-    thought = unsaid_thought(case)
-    if thought is not None:
-        return RuledOut(
-            what=RULE,
-            figure=f"late calls count {thought.added:,.0f} tokens more that came before the first visible one: thought",
-        )
     pace = _pace(case, found, late)
-    if pace is not None and pace > MOST_PACE:
-        return RuledOut(
-            what=RULE, figure=f"the tokens of the late calls take {pace:.1f} times as long, too"
-        )
-    odds = _follow(case, found, late)
-    if odds is not None and odds.clear:
-        return RuledOut(
-            what=RULE,
-            figure=f"late calls begin behind long prompts of the caller's own (odds ratio {odds.ratio:.1f}, from {odds.low:.1f} on)",
-        )
-    huge = huge_prompts(case.calls) if case.thinned else 0
-    if huge:
-        return NotEnoughData(
-            f"{say_ratio(share)} of the calls take five times as long as usual; {huge} prompts are huge, and {say_ratio(case.kept)} of all "
-            "are stored: whether late calls begin behind others of that size cannot be told, keep every trace for some minutes"
-        )
-    whose = _whose(case, found, late)
-    if whose is not None:
-        return RuledOut(
-            what=RULE,
-            figure=f"{say_ratio(whose.most_late)} of {printable(whose.most)}'s calls are late and {say_ratio(whose.least_late)} of "
-            f"{printable(whose.least)}'s: that is not at random",
-        )
+    other = _otherwise(case, found, late, pace)
+    if other is not None:
+        return other
     keys = set(found.keys[late].view(np.uint64).tolist())
     hit = np.fromiter(
         (key in keys for key in case.rows["trace_key"].to_list()),
@@ -198,6 +167,50 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         among=np.flatnonzero(case.breaching & hit),
         why_no_service="the spikes are the provider's",
     )
+
+
+def _otherwise(
+    case: Case, found: Outside, late: BoolArray, pace: float | None
+) -> NotEnoughData | RuledOut | None:
+    """Why late calls are not so at random, or cannot be called so; None where nothing speaks against it."""
+    share = float(late.mean())
+    if case.not_at_random is not None:
+        return RuledOut(what=RULE, figure=f"{case.not_at_random}: that is not at random")
+    if not found.counted:
+        return uncounted(
+            found,
+            f"{say_ratio(share)} of the calls take five times as long as usual, here and there",
+        )
+    thought = unsaid_thought(case)
+    if thought is not None:
+        return RuledOut(
+            what=RULE,
+            figure=f"late calls count {thought.added:,.0f} tokens more that came before the first visible one: thought",
+        )
+    if pace is not None and pace > MOST_PACE:
+        return RuledOut(
+            what=RULE, figure=f"the tokens of the late calls take {pace:.1f} times as long, too"
+        )
+    odds = _follow(case, found, late)
+    if odds is not None and odds.clear:
+        return RuledOut(
+            what=RULE,
+            figure=f"late calls begin behind long prompts of the caller's own (odds ratio {odds.ratio:.1f}, from {odds.low:.1f} on)",
+        )
+    huge = huge_prompts(case.calls) if case.thinned else 0
+    if huge:
+        return NotEnoughData(
+            f"{say_ratio(share)} of the calls take five times as long as usual; {huge} prompts are huge, and {say_ratio(case.kept)} of all "
+            "are stored: whether late calls begin behind others of that size cannot be told, keep every trace for some minutes"
+        )
+    whose = _whose(case, found, late)
+    if whose is not None:
+        return RuledOut(
+            what=RULE,
+            figure=f"{say_ratio(whose.most_late)} of {printable(whose.most)}'s calls are late and {say_ratio(whose.least_late)} of "
+            f"{printable(whose.least)}'s: that is not at random",
+        )
+    return None
 
 
 def _follow(case: Case, found: Outside, late: BoolArray) -> Odds | None:
