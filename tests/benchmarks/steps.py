@@ -13,7 +13,7 @@ from functools import partial
 from overrun.analysis.assembly.assemble import assemble
 from overrun.collector.decode.otlp_spans import decode_spans
 from overrun.collector.normalise.spans import Rules, normalize
-from tests.analysis.assembly.test_assemble import spans_of
+from tests.analysis.assembly.assembling import spans_of
 from tests.benchmarks import payload
 from tests.collector.oracle_build import SERVER, Made, body, chat
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.analysis.assembly.test_assemble import assembled, root
+from tests.analysis.assembly.assembling import assembled, root
 from tests.collector.oracle_build import CLIENT, ERROR, MS, SERVER, Made, chat
 from tests.collector.oracle_store import Row
 

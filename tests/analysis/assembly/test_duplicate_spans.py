@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from overrun.analysis.assembly import duplicate_spans
-from tests.analysis.assembly.test_assemble import assembled, root
+from tests.analysis.assembly.assembling import assembled, root
 from tests.collector.oracle_build import ERROR, MS, SERVER, Made, chat
 
 OUTER, INNER = "openinference.instrumentation.langchain", "openinference.instrumentation.openai"
