@@ -415,6 +415,10 @@ def report(
     trace: Annotated[
         str | None, _text("Draw this request instead: 32 hex digits of a trace id.", "--trace")
     ] = None,
+    details: Annotated[
+        bool,
+        typer.Option("--details", help="Print every table and finding, not only the answer."),
+    ] = False,
     config: Config = None,
 ) -> None:
     """Which stage overran the budget, why, and what each fix would buy."""
@@ -442,7 +446,25 @@ def report(
         if trace is not None:
             print(commands.trace(trace, settings, db=db, url=url, output=output, width=width))
         else:
-            print(commands.report(parameters, settings, db=db, url=url, output=output, width=width))
+            made = commands.report(
+                parameters,
+                settings,
+                db=db,
+                url=url,
+                output=output,
+                width=width,
+                details=details,
+                colour=_coloured(),
+            )
+            print(made.rstrip("\n"))
+
+
+def _coloured() -> bool:
+    """Say whether standard output shows colour: a terminal, and nobody has asked for none (https://no-color.org)."""
+    import os
+
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return sys.stdout.isatty() and wanted
 
 
 @app.command()

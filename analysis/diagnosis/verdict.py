@@ -69,6 +69,7 @@ _MOST_RULED_OUT: Final = 12
 class Verdict(msgspec.Struct, kw_only=True):
     """The answer: what is wrong, where, since when, for whom, and what to do.
 
+    `why` is the part of `sentence` that explains slow requests, as sentences of its own; empty where the sentence explains none.
     Null fields have their reason in `reasons`.
     """
 
@@ -78,6 +79,7 @@ class Verdict(msgspec.Struct, kw_only=True):
     stage: str | None = None
     cause: str | None = None
     sentence: str
+    why: str = ""
     onset: datetime | None = None
     trend: Trend | None = None
     affected: Affected | None = None
@@ -439,19 +441,23 @@ def over_budget(
     changes = traffic_changes.changed(breach.frame.rows, began, breach.base)
     owner = main.owner if main else _owner(breach.times, stage)
     step, undo = (main.mitigation, main.rollback) if main else stopgap(stage, owner, changes)
+    lead, why, gain = _sentence(
+        breach,
+        stage,
+        main,
+        why_none,
+        ranked.lacking,
+        spends(stage) if spends is not None and main is None else None,
+    )
     return Verdict(
         status="over_budget",
         metric=_metric(breach.metric),
         stage=stage,
         cause=cause,
-        sentence=_sentence(
-            breach,
-            stage,
-            main,
-            why_none,
-            ranked.lacking,
-            spends(stage) if spends is not None and main is None else None,
-        ),
+        sentence=f"{lead}: {why} {gain}".rstrip(),
+        why=_explained(breach, stage, main)
+        if main and not _without_span(stage, main)
+        else _begun(why),
         onset=began,
         trend=impact.trend(breach.ok.filter(pl.Series(breach.answered)), breach.metric, began),
         affected=impact.affected(
@@ -493,7 +499,8 @@ def _sentence(
     why_none: str | None,
     skipped: dict[str, str],
     spender: Operation | None,
-) -> str:
+) -> tuple[str, str, str]:
+    """Return the measured breach, the sentences that explain it, and what the fix gains."""
     good = breach.goodput
     since = _since(breach)
     name, percentile = breach.metric.upper(), f"P{breach.slo.percentile:g}"
@@ -513,14 +520,15 @@ def _sentence(
     where = _where(breach, stage, main)
     if spender is not None:
         where += f", most of it {spender.label} ({spender.shape})"
-    if stage == OTHER and (main is None or main.finding.rule == "unattributed_time"):
+    if _without_span(stage, main):
         services = breach.ok[breach.excess.tail_index]["service"].value_counts(sort=True)
-        return (
-            f"{lead}: {say_ratio(breach.excess.share(OTHER))} of the excess has no span. Instrument "
+        why = (
+            f"{say_ratio(breach.excess.share(OTHER))} of the excess has no span. Instrument "
             f"{printable(services['service'][0])} first: add spans around what it does between its recorded calls."
         )
+        return lead, why, ""
     if main is None and why_none is not None:
-        return f"{lead}: {where}."
+        return lead, f"{where}.", ""
     if main is None:
         unknown = (
             " " + without_before(breach.ok[breach.excess.tail_index], breach.excess, stage)
@@ -528,8 +536,26 @@ def _sentence(
             else ""
         )
         lacking = unseen(skipped)
-        return f"{lead}: {where}; no cause that is known explains enough of it, so look at the slow requests of that stage.{unknown or lacking}"
-    return f"{lead}: {where}, because {main.because}. {_gain(main.finding, percentile)}".rstrip()
+        return (
+            lead,
+            f"{where}. No known cause explains enough of it. Look at the slow requests of that stage.{unknown or lacking}",
+            "",
+        )
+    return lead, f"{where}, because {main.because}.", _gain(main.finding, percentile)
+
+
+def _without_span(stage: str, main: Diagnosis | None) -> bool:
+    """Say whether the time that overran has no span and no cause of its own name."""
+    return stage == OTHER and (main is None or main.finding.rule == "unattributed_time")
+
+
+def _explained(breach: Breach, stage: str, main: Diagnosis) -> str:
+    """Return the cause first, then where the time goes: two sentences."""
+    return f"{_begun(main.because)}. {_begun(_where(breach, stage, main))}."
+
+
+def _begun(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _ran_out(breach: Breach) -> str:
@@ -550,7 +576,7 @@ def _where(breach: Breach, stage: str, main: Diagnosis | None) -> str:
     where = f"{stage} takes {say_ms(spent)} of the {say_ms(total)} of {_whose(breach)}"
     held = max(main.claims_ms, key=lambda name: main.claims_ms[name]) if main is not None else stage
     return where + (
-        f" and holds up {held} ({say_ms(breach.excess.tail_ms.get(held, 0.0))})"
+        f" and delays {held} ({say_ms(breach.excess.tail_ms.get(held, 0.0))})"
         if held != stage
         else ""
     )

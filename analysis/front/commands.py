@@ -108,8 +108,12 @@ def report(
     url: str | None,
     output: str,
     width: int,
+    details: bool = False,
+    colour: bool = False,
 ) -> str:
     """The report as text, JSON, HTML or Markdown; `parameters` are the flags (names in question.PARAMETERS).
+
+    The text has at most 25 lines; with `details` it has everything. `colour` marks labels with ANSI codes.
 
     Raises:
         AnalysisError, CollectorError: bad input, or nobody to ask.
@@ -135,11 +139,13 @@ def report(
         raise AnalysisError(made.refused)
     if output == "json":
         return body.decode()
-    from overrun.analysis.front import report_page, report_text
+    from overrun.analysis.front import report_brief, report_page, report_text
 
     if output in ("html", "markdown"):
         return {"html": report_page.to_html, "markdown": report_page.to_markdown}[output](made)
-    return report_text.render(made, width=width)
+    if details:
+        return report_text.render(made, width=width)
+    return report_brief.render(made, width=width, colour=colour)
 
 
 def _whole_report(url: str, parameters: Mapping[str, str]) -> bytes:

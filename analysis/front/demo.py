@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import httpx
 
 from overrun.analysis.front import report as reports
-from overrun.analysis.front import report_text
+from overrun.analysis.front import report_brief
 from overrun.analysis.numbers.window import rfc3339
 from overrun.collector.errors import CollectorError
 
@@ -262,5 +262,5 @@ def _tell(base: str, row: dict[str, Any], say: Callable[[str], None]) -> None:
             f"requests: {found.window.requests}, model calls: {found.window.llm_calls}, spans: {found.window.spans}. {found.verdict.sentence}"
         )
     else:
-        say(report_text.render(found, width=110))
+        say(report_brief.render(found))
     say("")

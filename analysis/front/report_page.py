@@ -344,7 +344,7 @@ def _goodput(report: Report) -> str:
         f"Goodput {say_ratio(good.ratio)} of {good.good + good.bad:,} requests meet {limits} at once "
         f"(target {say_ratio(report.slo.goodput_target)}){rate}; errors {good.failed_by.error:,}, unmeasurable {good.unmeasurable:,}"
         + (
-            f"; {good.own_limits:,} judged by limits of their own (x-slo headers)."
+            f"; {good.own_limits:,} carry limits of their own (x-slo headers)."
             if good.own_limits
             else "."
         )

@@ -1,16 +1,15 @@
-"""The report for a terminal: one screen, the verdict first, legible without colour.
+"""The whole report for a terminal, the verdict first, legible without colour (`report_brief` has the answer alone).
 
 Plain text without markup: every string that came in with telemetry is reduced to harmless characters before it is
 printed.
 """
 
-import re
-import textwrap
 from datetime import datetime
 from typing import Final
 
 from overrun.analysis.evidence import instances, leading_indicators
 from overrun.analysis.front.report import Report, seeking
+from overrun.analysis.front.text_layout import cut, fitted, table, wrap
 from overrun.analysis.numbers.comparison.traffic_changes import Changed
 from overrun.analysis.numbers.latency.percentiles import Percentiles
 from overrun.analysis.numbers.outcomes.cost import say_cost
@@ -52,15 +51,15 @@ def render(report: Report, *, width: int = 100) -> str:
     """Return the report as plain text of at most `width` (72 or more) columns, ending in a newline."""
     width = max(width, _MIN_WIDTH)
     parts = [
-        [_head(report), *_wrap(report.verdict.sentence, width)],
+        [*_head(report, width), *wrap(report.verdict.sentence, width)],
         _latency(report, width),
         [
-            *_wrap(_goodput(report), width),
-            *_wrap(say_cost(report.cost), width),
-            *_wrap(_context(report), width),
-            *_wrap(_now(report), width),
-            *_wrap(_room(report), width, "", "  "),
-            *_wrap(_warning(report), width, "", "  "),
+            *wrap(_goodput(report), width),
+            *wrap(say_cost(report.cost), width),
+            *wrap(_context(report), width),
+            *wrap(_now(report), width),
+            *wrap(_room(report), width, "", "  "),
+            *wrap(_warning(report), width, "", "  "),
         ],
         _stages(report, width),
         _budgets(report),
@@ -69,17 +68,19 @@ def render(report: Report, *, width: int = 100) -> str:
         _quality(report, width),
     ]
     lines = [line for part in parts if part for line in (*part, "")]
-    return "\n".join(_cut(line, width) for line in lines)
+    return "\n".join(cut(line, width) for line in lines)
 
 
-def _head(report: Report) -> str:
+def _head(report: Report, width: int) -> list[str]:
     window = report.window
     status = report.verdict.status.replace("_", " ").upper()
     if window.start is None or window.end is None:
-        return f"OVERRUN  {status}  no window"
+        return [f"OVERRUN  {status}  no window"]
     seconds = (window.end - window.start).total_seconds()
     span = f"{rfc3339(window.start)} to {rfc3339(window.end)} ({say_s(seconds)})"
-    return f"OVERRUN  {status}  {span}, {say_count(window.requests, 'request')}"
+    first, requests = f"OVERRUN  {status}  {span},", say_count(window.requests, "request")
+    whole = f"{first} {requests}"
+    return [whole] if len(whole) <= width else [first, f"         {requests}"]
 
 
 def _latency(report: Report, width: int) -> list[str]:
@@ -108,7 +109,7 @@ def _latency(report: Report, width: int) -> list[str]:
     note += "; between bucket edges interpolated" if report.verdict.scope == "engine_only" else ""
     note += "; gap: client minus engine of the same model calls" if report.sides else ""
     note += "".join(f"; {more.metric.replace('_', ' ')}: {more.what}" for more in report.further)
-    return [*_table(rows, "<>>>>>>>"), *_wrap(note, width, "  ", "  ")]
+    return [*fitted(rows, "<>>>>>>>", width, (3, 6, 5)), *wrap(note, width, "  ", "  ")]
 
 
 def _quantiles(stats: Percentiles) -> tuple[str, ...]:
@@ -134,16 +135,16 @@ def _goodput(report: Report) -> str:
         for metric in ("ttft", "itl", "tpot", "e2e")
         if (count := getattr(good.failed_by, metric)) or metric in slo.limits()
     )
-    rate = f"{say_rate(good.rps, 'good requests')}, " if good.rps is not None else ""
+    rate = f" {say_rate(good.rps, 'good requests')}." if good.rps is not None else ""
+    own = (
+        f" {good.own_limits:,} requests carry limits of their own (x-slo headers)."
+        if good.own_limits
+        else ""
+    )
     return (
-        f"GOODPUT {say_ratio(good.ratio)} of {good.good + good.bad:,} requests meet {limits} at once "
-        f"(target {say_ratio(slo.goodput_target)}); {rate}missed: {failed}, errors {good.failed_by.error:,}; "
-        f"unmeasurable {good.unmeasurable:,}"
-        + (
-            f"; {good.own_limits:,} judged by limits of their own (x-slo headers)"
-            if good.own_limits
-            else ""
-        )
+        f"GOODPUT {say_ratio(good.ratio)} of {good.good + good.bad:,} requests meet every limit ({limits}); "
+        f"the target is {say_ratio(slo.goodput_target)}. Missed: {failed}, errors {good.failed_by.error:,}. "
+        f"Not measurable: {good.unmeasurable:,}.{rate}{own}"
     )
 
 
@@ -240,7 +241,7 @@ def _stages(report: Report, width: int) -> list[str]:
         ("STAGES", "budget", "typical", f"near {percentile}", "P50", "P95", "P99", "overrun", "")
     ]
     slowest = max((row.tail_ms or 0.0 for row in report.stages), default=0.0)
-    for row, name in _told(report.stages, slowest):
+    for row, name in shown_stages(report.stages, slowest):
         share = say_ratio(row.breach_share) if row.breach_share is not None else "-"
         times = (row.budget_ms, row.typical_ms, row.tail_ms, row.p50_ms, row.p95_ms, row.p99_ms)
         rows.append(
@@ -261,7 +262,7 @@ def _stages(report: Report, width: int) -> list[str]:
     )
     named = next((row.budget for row in report.stages if row.budget is not None), None)
     note += f"; budget: {printable(named, 60)}" if named is not None else ""
-    return [*_table(rows, "<>>>>>>><"), *_wrap(note, width, "  ", "  ")]
+    return [*fitted(rows, "<>>>>>>><", width, (4, 6, 5)), *wrap(note, width, "  ", "  ")]
 
 
 def _budgets(report: Report) -> list[str]:
@@ -274,7 +275,7 @@ def _budgets(report: Report) -> list[str]:
         rows.append((f"  {whose}", *cells))
     left = len(report.budgets) - _MOST_BUDGETS
     return [
-        *_table(rows, "<>>><"),
+        *table(rows, "<>>><"),
         *([f"  and {left} more: --output json has them"] if left > 0 else []),
     ]
 
@@ -297,13 +298,13 @@ def _instances(report: Report, width: int) -> list[str]:
         else ""
     )
     return [
-        *_table([head, *rows], "<<>>>>>><"),
+        *fitted([head, *rows], "<<>>>>>><", width, (6, 7, 1)),
         *([f"  and {left} more: --output json has them"] if left > 0 else []),
-        *_wrap(why, width, "  ", "    "),
+        *wrap(why, width, "  ", "    "),
     ]
 
 
-def _told(stages: list[StageRow], slowest_ms: float) -> list[tuple[StageRow, str]]:
+def shown_stages(stages: list[StageRow], slowest_ms: float) -> list[tuple[StageRow, str]]:
     """The rows worth a line and their names, in order: a group of one stage is one row, and of too many rows those of the least time are left out."""
     members: dict[str, list[StageRow]] = {}
     for row in stages:
@@ -349,7 +350,7 @@ def _finding(rank: int, finding: Finding, width: int, *, told: bool) -> list[str
     """A finding, its fix, what that gains and where to look; on what the gain rests is not said again where the verdict's sentence has `told` it."""
     head = f"{rank}. {finding.rule} ({finding.severity}, confidence {say_ratio(finding.confidence)}): {finding.headline}"
     head += f" ({say_sample(finding)})."
-    lines = _wrap(head, width, "  ", "     ")
+    lines = wrap(head, width, "  ", "     ")
     fix, gain = finding.fix, ""
     if fix is not None and fix.predicted is not None:
         gain = _gain(fix, fix.predicted, told=told, brief=finding.severity == "info")
@@ -358,7 +359,7 @@ def _finding(rank: int, finding: Finding, width: int, *, told: bool) -> list[str
     ):  # an opportunity, not what is wrong: two lines of it are enough here
         return [
             *lines,
-            *_wrap(f"FIX {fix.title}. {gain}" if fix is not None else "", width, "     ", "     "),
+            *wrap(f"FIX {fix.title}. {gain}" if fix is not None else "", width, "     ", "     "),
         ]
     traces = (
         f"TRACES {', '.join(printable(trace, 32) for trace in finding.exemplars[:2])}"
@@ -369,7 +370,7 @@ def _finding(rank: int, finding: Finding, width: int, *, told: bool) -> list[str
         f"FIX {fix.title}. {fix.detail}" if fix is not None else "",
         " ".join(part for part in (gain, traces) if part),
     ):
-        lines += _wrap(text, width, "     ", "     ")
+        lines += wrap(text, width, "     ", "     ")
     return lines
 
 
@@ -389,10 +390,10 @@ def _quality(report: Report, width: int) -> list[str]:
     said = [f"{check.status.upper()} {check.check}: {check.detail}." for check in bad]
     head = f"DATA QUALITY {len(report.data_quality) - len(bad)} checks passed"
     if len(said) < 2:
-        return _wrap("; ".join([head, *said]), width, "", "  ")
+        return wrap("; ".join([head, *said]), width, "", "  ")
     return [
         f"{head}, {len(bad)} to look at",
-        *(line for text in said for line in _wrap(text, width, "  ", "       ")),
+        *(line for text in said for line in wrap(text, width, "  ", "       ")),
     ]
 
 
@@ -404,35 +405,3 @@ def _with_interval(value: float | None, interval: tuple[float, float] | None) ->
     if value is None:
         return "-"
     return _time(value) + (f" ({_time(interval[0])}-{_time(interval[1])})" if interval else "")
-
-
-def _table(rows: list[tuple[str, ...]], align: str) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(align))]
-    lines = []
-    for row in rows:
-        cells = [
-            f"{cell:{side}{size}}" for cell, side, size in zip(row, align, widths, strict=True)
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
-
-
-def _wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    if not text:
-        return []
-    # A number stays on one line with its unit: textwrap does not break at no-break spaces.
-    # The settings file's tables keep their brackets.
-    shown = re.sub(
-        r"\((metrics|attributes|stages|scrape)\) in overrun\.toml",
-        r"[\1] in overrun.toml",
-        printable(text, 2000),
-    )
-    whole = re.sub(r"(?<=\d) (?=(?:ms|s|min)\b)", "\N{NO-BREAK SPACE}", shown)
-    lines = textwrap.wrap(
-        whole, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
-    )
-    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
-
-
-def _cut(line: str, width: int) -> str:
-    return line if len(line) <= width else line[: width - 3] + "..."

@@ -213,12 +213,12 @@ def _say_price(name: str, value: float, currency: str | None) -> str:
 
 
 def say_trust(predicted: Predicted) -> str:
-    """Return which part of the requests a fix changes, its cost, how far its method was off: `touches 91 %; cost: truncated 5.5 %; back-test 0.3 % off`."""
-    parts = [f"touches {say_ratio(predicted.touched_ratio)}"]
+    """Return which part of the requests a fix changes, its cost, how far its method was off: `changes 91 % of the requests; cost: truncated 5.5 %; replay error 0.3 %`."""
+    parts = [f"changes {say_ratio(predicted.touched_ratio)} of the requests"]
     if predicted.cost:
         parts.append(f"cost: {say_costs(predicted)}")
     if predicted.backtest_error_ratio is not None:
-        parts.append(f"back-test {say_ratio(predicted.backtest_error_ratio)} off")
+        parts.append(f"replay error {say_ratio(predicted.backtest_error_ratio)}")
     return "; ".join(parts)
 
 

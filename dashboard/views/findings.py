@@ -99,7 +99,7 @@ def fix_of(fix: Fix, report: Report, theme: Theme) -> str:
         or "none counted"
     )
     tested = (
-        f", back-test error {say_ratio(gain.backtest_error_ratio)}"
+        f", replay error {say_ratio(gain.backtest_error_ratio)}"
         if gain.backtest_error_ratio is not None
         else ""
     )

@@ -1,4 +1,4 @@
-"""The terminal text: verdict first, one screen, harmless whatever the telemetry says."""
+"""The whole terminal text: verdict first, bounded, harmless whatever the telemetry says."""
 
 import msgspec
 import numpy as np
@@ -14,7 +14,7 @@ from overrun.analysis.words.finding import Predicted, printable, say_ms, say_rat
 from overrun.analysis.words.slo import DEFAULT, parse_slo
 from tests.analysis.builders import insert, requests, store, vllm_gauges, vllm_spans
 
-LINES_OF_A_SCREEN = 45
+MOST_LINES = 50
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +25,13 @@ def report() -> Report:
     return build(con, Window(), parse_slo("ttft:1000 e2el:5000"))
 
 
-def test_verdict_stands_first_and_all_fits_one_screen(report: Report) -> None:
+def test_verdict_stands_first_and_the_rest_stays_bounded(report: Report) -> None:
     lines = render(report).splitlines()
     assert lines[0].startswith(
         "OVERRUN  OVER BUDGET  2026-11-20T10:00:00Z to 2026-11-20T10:02:29Z (150 s), 1,499 requests"
     )
     assert lines[1].startswith("TTFT P95 is 52.5 s against a limit of 1.00 s")
-    assert len(lines) <= LINES_OF_A_SCREEN
+    assert len(lines) <= MOST_LINES
     assert max(map(len, lines)) <= 100
 
 
@@ -152,7 +152,7 @@ def test_hostile_telemetry_prints_no_escape_and_no_markup() -> None:
     text = render(build(con, Window(), DEFAULT))
     assert not set(text) & set("\x1b\x07\x9b\u202e\r[]")
     assert "owned" in text
-    assert len(text.splitlines()) <= LINES_OF_A_SCREEN
+    assert len(text.splitlines()) <= MOST_LINES
 
 
 @settings(max_examples=200)
@@ -224,7 +224,7 @@ def test_a_gain_says_whom_it_touches_what_it_costs_and_how_far_its_method_was_of
     assert first.fix is not None
     fix = msgspec.structs.replace(first.fix, predicted=gain)
     again = msgspec.structs.replace(report, findings=[msgspec.structs.replace(first, fix=fix)])
-    words = "touches 91 %; cost: replicas factor 1.5, truncated 5.5 %, network floor 2.3 ms; back-test 0.3 % off."
+    words = "changes 91 % of the requests; cost: replicas factor 1.5, truncated 5.5 %, network floor 2.3 ms; replay error 0.3 %."
     for said in (render(again, width=200), to_html(again), to_markdown(again)):
         assert words in " ".join(said.split())
 

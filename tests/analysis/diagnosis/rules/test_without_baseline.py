@@ -390,5 +390,5 @@ def test_what_breaks_another_limit_is_listed_and_no_cause_of_what_is_judged() ->
         "prefill",
         None,
     )
-    assert "no cause that is known explains enough of it" in found.verdict.sentence
+    assert "No known cause explains enough of it" in found.verdict.sentence
     assert the(found, "long_outputs").stage == "decode"

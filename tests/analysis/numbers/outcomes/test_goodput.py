@@ -177,7 +177,9 @@ def test_a_limit_that_a_request_came_with_replaces_the_common_one() -> None:
     assert (report.goodput.good, report.goodput.bad, report.goodput.unmeasurable) == (97, 3, 0)
     assert (report.goodput.failed_by.ttft, report.goodput.failed_by.e2e) == (2, 1)
     assert report.goodput.own_limits == 4
-    assert "4 judged by limits of their own (x-slo headers)" in " ".join(render(report).split())
+    assert "4 requests carry limits of their own (x-slo headers)" in " ".join(
+        render(report).split()
+    )
     common = build(
         with_headers({}, prefill_ms=100.0, ttft_prefill_ms=100.0, decode_ms=50.0),
         Window(),

@@ -1,0 +1,356 @@
+"""What does an engineer on call need first? What is slow, why, what to do, what that gains and how sure it is, on at most 25 lines of 80 columns.
+
+The whole report is `report_text`. Colour is added last and only on request, so that widths are counted without it.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Final
+
+from overrun.analysis.evidence import instances
+from overrun.analysis.front.report import Report, seeking
+from overrun.analysis.front.report_text import shown_stages
+from overrun.analysis.front.text_layout import cut, table, wrap
+from overrun.analysis.numbers.latency.percentiles import Percentiles
+from overrun.analysis.numbers.stages import headroom
+from overrun.analysis.words.finding import (
+    FINDING_CAUSES,
+    Finding,
+    printable,
+    say_costs,
+    say_count,
+    say_ms,
+    say_ratio,
+)
+
+MOST_LINES: Final = 25
+_WIDTHS: Final = (72, 100)
+_INDENT: Final = 9
+_LABELS: Final = {
+    "over_budget": "SLOW",
+    "failing": "FAILING",
+    "traffic_lost": "LOST",
+    "targets_down": "DOWN",
+    "within_budget": "OK",
+    "not_enough_data": "UNKNOWN",
+    "no_data": "NO DATA",
+}
+_BAD: Final = ("over_budget", "failing", "traffic_lost", "targets_down")
+# A route with this share of the bad requests is the one that is slow; own default.
+_ONE_ROUTE: Final = 0.9
+_MOST_ROWS: Final = 6
+_LEAST_ROWS: Final = 3
+# Shorter words carry no meaning ("at", "out", "the"); own default.
+_MEANING: Final = 5
+_RED, _GREEN, _BOLD, _PLAIN = "\x1b[1;31m", "\x1b[1;32m", "\x1b[1m", "\x1b[0m"
+
+
+def render(report: Report, *, width: int = 80, colour: bool = False) -> str:
+    """Return the report's answer as plain text of at most 25 lines and `width` (72 to 100) columns, ending in a newline.
+
+    `colour` marks labels and what is over its limit with ANSI codes.
+    """
+    width = min(max(width, _WIDTHS[0]), _WIDTHS[1])
+    head, *parts = _answer(report, width)
+    answer = [line for part in parts for line in part]
+    hit, end = _hit(report, width), [*_ruled_out(report, width), *_more(report, width)]
+    tables = _tables(report, MOST_LINES - len([*head, *answer, *hit, *end]) - 3, width)
+    blocks = [head, [*answer, *hit], tables, end]
+    lines = [line for block in blocks if block for line in ("", *block)][1:]
+    while len(lines) > MOST_LINES and "" in lines:
+        del lines[len(lines) - 1 - lines[::-1].index("")]
+    lines = [cut(line, width) for line in lines[:MOST_LINES]]
+    return "\n".join(_painted(lines, report) if colour else lines) + "\n"
+
+
+def _answer(report: Report, width: int) -> list[list[str]]:
+    """What is slow, why, what to do, what it gains, how sure it is."""
+    verdict = report.verdict
+    why = " ".join([verdict.why or verdict.sentence, *_changes(report)])
+    bad = verdict.status in _BAD
+    if not verdict.why and seeking(report) and bad:
+        why = f"{why} {FINDING_CAUSES[0].upper()}{FINDING_CAUSES[1:]}."
+    cause = _cause(report)
+    parts = [
+        _labelled(_LABELS[verdict.status], _head(report), width, 2),
+        _labelled("WHY" if bad or verdict.why else "", why, width, 4),
+    ]
+    if verdict.mitigation is not None:
+        parts.append(_steps(report, cause, width))
+    if cause is not None:
+        parts.append(_labelled("GAIN", _gain(cause), width, 2))
+    if verdict.status == "within_budget" and report.headroom:
+        parts.append(_labelled("HEADROOM", f"{headroom.said(report.headroom)}.", width, 3))
+    parts.append(_labelled("SURE?", _sure(report, cause), width, 2))
+    return parts
+
+
+def _labelled(label: str, text: str, width: int, most: int) -> list[str]:
+    """A text behind its label; where it is longer than `most` lines, the whole sentences of it that fit, and one more line if the first needs it."""
+    first, rest = f"{label:{_INDENT}}", " " * _INDENT
+    lines = wrap(text, width, first, rest)
+    if len(lines) <= most:
+        return lines
+    for end in (most, most + 1):
+        kept = " ".join(line[_INDENT:] for line in lines[:end]) + " "
+        if ". " in kept:
+            return wrap(kept[: kept.rindex(". ") + 1], width, first, rest)
+    return [*lines[:most], f"{rest}..."]
+
+
+def _head(report: Report) -> str:
+    parts = [name for name in (_route(report),) if name]
+    parts += [_measured(report), _window(report)]
+    return ", ".join(part for part in parts if part)
+
+
+def _route(report: Report) -> str:
+    """The route of nearly all bad requests; empty where there is none."""
+    affected = report.verdict.affected
+    if affected is None or not affected.routes:
+        return ""
+    first = affected.routes[0]
+    return printable(first.name, 30) if first.requests >= _ONE_ROUTE * affected.requests else ""
+
+
+def _measured(report: Report) -> str:
+    verdict, slo = report.verdict, report.slo
+    if verdict.status == "failing":
+        return f"{say_ratio(report.errors.ratio or 0.0)} of the requests fail"
+    if verdict.status not in ("over_budget", "within_budget"):
+        return say_count(report.window.requests, "request")
+    metric: str = verdict.metric or next(iter(slo.limits()))
+    stats: Percentiles | None = getattr(report.latency, f"{metric}_ms", None)
+    value = None if stats is None else stats.at(slo.percentile)
+    limit = slo.limits().get(metric)
+    if value is None:
+        return f"{metric.upper()} P{slo.percentile:g}"
+    held = (
+        ", limits by request"
+        if report.goodput.own_limits
+        else f", limit {say_ms(limit)}"
+        if limit is not None
+        else ""
+    )
+    return f"{metric.upper()} P{slo.percentile:g} {say_ms(value)}{held}"
+
+
+def _window(report: Report) -> str:
+    start, end = report.window.start, report.window.end
+    if start is None or end is None:
+        return ""
+    if start.date() == end.date():
+        return f"{end.day} {end:%b} {start:%H:%M:%S}-{end:%H:%M:%S} UTC"
+    return f"{start.day} {start:%b} {start:%H:%M} to {end.day} {end:%b} {end:%H:%M} UTC"
+
+
+def _changes(report: Report) -> list[str]:
+    """What else began with the breach, as sentences."""
+    return [
+        f"Since then: {one.what} {'new: ' if len(one.before) != 1 else f'{one.before[0]} -> '}{one.after}."
+        for one in report.verdict.changed[:1]
+    ]
+
+
+def _cause(report: Report) -> Finding | None:
+    """The finding that the verdict names as the cause."""
+    return next((one for one in report.findings if one.rule == report.verdict.cause), None)
+
+
+def _steps(report: Report, cause: Finding | None, width: int) -> list[str]:
+    """What to do at once, what for good, and how to undo it."""
+    verdict = report.verdict
+    owner = f" (owner: {verdict.owner})" if verdict.owner else ""
+    steps = [f"{(verdict.mitigation or '').rstrip('.')}.{owner}"]
+    if cause is not None and cause.fix is not None and not _repeats(cause.fix.title, steps[0]):
+        steps.append(f"{cause.fix.title.rstrip('.')}.")
+    again = (
+        f" Look again after {verdict.recheck_after_s / 60:.0f} min."
+        if verdict.recheck_after_s
+        else ""
+    )
+    lines = _labelled("DO", f"1. {steps[0]}" if len(steps) > 1 else steps[0], width, 3)
+    for at, step in enumerate(steps[1:], start=2):
+        lines += _labelled("", f"{at}. {step}", width, 2)
+    if verdict.rollback or again:
+        undo = f"Undo: {verdict.rollback}" if verdict.rollback else ""
+        lines += _labelled("", f"{undo}{again}".strip(), width, 2)
+    return lines
+
+
+def _repeats(title: str, step: str) -> bool:
+    """Say whether a fix is the step that is advised already: half of its words with a meaning are in it."""
+    words = [word for word in title.split() if len(word) >= _MEANING]
+    return sum(word in step for word in words) >= max(1.0, len(words) / 2)
+
+
+def _gain(cause: Finding) -> str:
+    """What the fix of the cause gains, on which condition, and what it costs."""
+    fix = cause.fix
+    if fix is None:
+        return ""
+    gain = fix.predicted
+    if gain is None:
+        return f"Not known: {fix.reasons.get('predicted', 'it is not computed')}."
+    sure = [say_ms(edge) for edge in gain.interval or ()]
+    interval = f" ({sure[0]} to {sure[1]})" if len(set(sure)) == 2 else ""
+    late = (
+        f", requests over the limit {say_ratio(gain.over_before_ratio)} -> {say_ratio(gain.over_after_ratio)}"
+        if gain.over_before_ratio is not None and gain.over_after_ratio is not None
+        else ""
+    )
+    rough = " (a rough estimate)" if fix.method == "estimate" else ""
+    cost = f" Costs: {say_costs(gain)}." if gain.cost else ""
+    return (
+        f"{gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} -> {say_ms(gain.after)}{interval}{late}{rough},"
+        f" if {fix.assumption}.{cost}"
+    )
+
+
+def _sure(report: Report, cause: Finding | None) -> str:
+    """How sure the cause is, what it explains, and whether the data can be trusted."""
+    parts = []
+    if cause is not None:
+        share = cause.evidence.get("share_of_excess")
+        explains = (
+            f", which explains {say_ratio(float(share))} of the extra time"
+            if share is not None
+            else ""
+        )
+        parts.append(f"{say_ratio(cause.confidence)} (95 % at most) for {cause.rule}{explains}.")
+    failed = [
+        check.check.replace("_", " ") for check in report.data_quality if check.status != "ok"
+    ]
+    passed = len(report.data_quality) - len(failed)
+    if report.data_quality:
+        doubts = f" Look at: {', '.join(failed[:3])}{', ...' if len(failed) > 3 else ''}."
+        parts.append(
+            f"{say_count(report.window.requests, 'request')}; {passed} of {len(report.data_quality)} data checks passed."
+            + (doubts if failed else "")
+        )
+    return " ".join(parts)
+
+
+def _hit(report: Report, width: int) -> list[str]:
+    """Whom it hits: how many requests, how fast, since when."""
+    affected = report.verdict.affected
+    if affected is None:
+        return []
+    judged = report.goodput.good + report.goodput.bad or report.window.requests
+    parts = [f"{affected.requests:,} of {judged:,} requests are late or fail"]
+    if affected.ratio is not None:
+        parts[0] += f" ({say_ratio(affected.ratio)})"
+    if affected.per_minute is not None:
+        rate = affected.per_minute
+        parts.append(f"{rate:,.0f} a minute" if rate >= 1.0 else f"{60.0 * rate:.2g} an hour")
+    onset = report.verdict.onset
+    if onset is not None:
+        trend = f" ({report.verdict.trend})" if report.verdict.trend else ""
+        parts[-1] += f" since {_moment(onset, report)}{trend}"
+    if not _route(report) and affected.routes:
+        parts.append(
+            "; ".join(
+                f"{printable(share.name, 30)} {say_ratio(share.ratio)}"
+                for share in affected.routes[:2]
+            )
+        )
+    return _labelled("HIT", f"{', '.join(parts)}.", width, 2)
+
+
+def _moment(time: datetime, report: Report) -> str:
+    start = report.window.start
+    same = start is not None and time.date() == start.date()
+    return f"{time:%H:%M:%S} UTC" if same else f"{time:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _tables(report: Report, free: int, width: int) -> list[str]:
+    """The stages (or the instances, where no request is known) and the latencies, as far as `free` lines hold them."""
+    latency = _latency(report)
+    most = min(_MOST_ROWS + 1, free - len(latency) if free - len(latency) > _LEAST_ROWS else free)
+    where = _stages(report, most - 1) or _instances(report, most - 1, width)
+    return [*where, *(latency if len(where) + len(latency) <= free else [])]
+
+
+def _stages(report: Report, most: int) -> list[str]:
+    slowest = max((row.tail_ms or 0.0 for row in report.stages), default=0.0)
+    shown = shown_stages(report.stages, slowest)
+    while len(shown) > max(0, most):
+        shown.remove(min(shown, key=lambda pair: (pair[0].over, pair[0].tail_ms or 0.0)))
+    if not shown:
+        return []
+    rows = [
+        (
+            name,
+            *(_time(value) for value in (row.typical_ms, row.tail_ms, row.budget_ms)),
+            "OVER" if row.over and not row.amber else "",
+        )
+        for row, name in shown
+    ]
+    metric = (report.verdict.metric or "e2e").upper()
+    head = ("STAGE", "usual", f"near {metric} P{report.slo.percentile:g}", "budget", "")
+    return table([head, *rows], "<>>><")
+
+
+def _instances(report: Report, most: int, width: int) -> list[str]:
+    """Engine instances, the sick ones first."""
+    shown = report.instances[: max(0, most)]
+    if not shown:
+        return []
+    rows = [
+        (f"  {cut(name, width - 50)}", *cells[:6], "SICK" if sick else "")
+        for name, *cells, sick in map(instances.cells, shown)
+    ]
+    return table([("INSTANCE", *instances.HEAD[1:7], ""), *rows], "<<>>>>><")
+
+
+def _latency(report: Report) -> list[str]:
+    limits, judged = report.slo.limits(), report.slo.percentile
+    rows: list[tuple[str, ...]] = [("LATENCY", "P50", "P95", "P99", "limit", "")]
+    for metric, limit in limits.items():
+        stats: Percentiles = getattr(report.latency, f"{metric}_ms")
+        if not stats.n:
+            continue
+        value = stats.at(judged)
+        word = "" if value is None else "OVER" if value > limit else "ok"
+        rows.append(
+            (
+                f"  {metric.upper()}",
+                *(_time(one) for one in (stats.p50, stats.p95, stats.p99)),
+                _time(limit),
+                "" if report.goodput.own_limits else word,
+            )
+        )
+    return table(rows, "<>>>><") if len(rows) > 1 else []
+
+
+def _time(value_ms: float | None) -> str:
+    return "-" if value_ms is None else say_ms(value_ms)
+
+
+def _ruled_out(report: Report, width: int) -> list[str]:
+    """What is not the cause, as many names as fit into a line."""
+    names = dict.fromkeys(one.what.replace("_", " ") for one in report.verdict.ruled_out)
+    text = ""
+    for name in names:
+        more = f"{text}, {name}" if text else f"the cause: {name}"
+        if len(more) > width - _INDENT:
+            break
+        text = more
+    return _labelled("NOT", text, width, 1)
+
+
+def _more(report: Report, width: int) -> list[str]:
+    """How to see the rest: a request of the cause, or of any finding."""
+    cause = _cause(report)
+    traces = [trace for one in ([cause] if cause else []) for trace in one.exemplars[:1]]
+    text = f"add --details (everything) or --trace {printable(traces[0], 32)}" if traces else ""
+    return _labelled("MORE", text or "add --details for everything", width, 2)
+
+
+def _painted(lines: list[str], report: Report) -> list[str]:
+    first = _RED if report.verdict.status in _BAD else _GREEN
+    painted = [re.sub(r"^[A-Z?]+( DATA)?(?= )", rf"{_BOLD}\g<0>{_PLAIN}", line) for line in lines]
+    painted = [re.sub(r"(OVER|SICK)$", rf"{_RED}\g<0>{_PLAIN}", line) for line in painted]
+    return [painted[0].replace(_BOLD, first, 1), *painted[1:]]

@@ -1,0 +1,101 @@
+"""The answer on one screen: order, size, colour only on request, harmless whatever the telemetry holds."""
+
+import re
+
+import msgspec
+import numpy as np
+import pytest
+
+from overrun.analysis.front.report import Report, build
+from overrun.analysis.front.report_brief import MOST_LINES, render
+from overrun.analysis.numbers.window import Window
+from overrun.analysis.words.slo import DEFAULT, parse_slo
+from tests.analysis.builders import insert, requests, store, vllm_gauges, vllm_spans
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    con = store()
+    insert(con, vllm_spans())
+    vllm_gauges(con)
+    return build(con, Window(), parse_slo("ttft:1000 e2el:5000"))
+
+
+def of(n: int, **columns: object) -> Report:
+    con = store()
+    if n:
+        insert(con, requests(n, **columns))
+    return build(con, Window(), DEFAULT)
+
+
+def labels(text: str) -> list[str]:
+    return [line[:9].strip() for line in text.splitlines() if re.match(r"[A-Z]+\??\b", line)]
+
+
+def test_the_answer_comes_in_the_order_of_the_questions(report: Report) -> None:
+    text = render(report)
+    assert labels(text)[:6] == ["SLOW", "WHY", "DO", "GAIN", "SURE?", "HIT"]
+    assert labels(text)[-2:] == ["NOT", "MORE"]
+    assert text.splitlines()[0].startswith("SLOW     TTFT P95 52.5 s, limit 1.00 s")
+    flat = " ".join(text.split())
+    for part in (
+        "as fast as the engine admits it",
+        "(owner: platform)",
+        "Undo: Raise the admission limit again",
+        "Look again after 5 min.",
+        "TTFT P95 52.5 s -> ",
+        "for under_capacity",
+        "data checks passed",
+        "requests are late or fail",
+        f"--trace {report.findings[0].exemplars[0]}",
+    ):
+        assert part in flat
+
+
+@pytest.mark.parametrize("width", [1, 72, 80, 120, 300])
+def test_it_keeps_to_a_screen(report: Report, width: int) -> None:
+    slow = np.where(np.arange(200) % 5 == 0, 9000.0, 10.0)
+    for made in (
+        report,
+        of(0),
+        of(5, prefill_ms=10.0, ttft_prefill_ms=10.0),
+        of(400, prefill_ms=10.0, ttft_prefill_ms=10.0, ttft_ms=10.0),
+        of(200, other_ms=slow, ttft_ms=5.0),
+    ):
+        lines = render(made, width=width).splitlines()
+        assert len(lines) <= MOST_LINES
+        assert max(map(len, lines)) <= min(max(width, 72), 100)
+        assert "None" not in " ".join(lines)
+        assert lines[0].strip()
+        assert any(line.startswith("MORE") for line in lines[-2:])
+
+
+def test_a_calm_window_is_ok_and_asks_for_nothing() -> None:
+    text = render(of(400, prefill_ms=10.0, ttft_prefill_ms=10.0, ttft_ms=10.0, decode_ms=500.0))
+    assert labels(text) == ["OK", "HEADROOM", "SURE?", "STAGE", "LATENCY", "MORE"]
+    assert "Within budget: 100 % of 400 requests meet every limit" in text
+
+
+def test_a_long_reason_ends_with_a_whole_sentence(report: Report) -> None:
+    said = "One reason is here. " + "Many words follow that do not fit at all " * 20 + "."
+    verdict = msgspec.structs.replace(report.verdict, why=said)
+    text = render(msgspec.structs.replace(report, verdict=verdict))
+    assert "WHY      One reason is here.\nDO" in text
+
+
+def test_colour_is_added_on_request_alone_and_changes_no_text(report: Report) -> None:
+    plain, painted = render(report), render(report, colour=True)
+    assert "\x1b" not in plain
+    assert painted.startswith("\x1b[1;31mSLOW\x1b[0m")
+    assert re.sub(r"\x1b\[[0-9;]*m", "", painted) == plain
+
+
+def test_hostile_names_print_no_escape_and_no_markup() -> None:
+    name = "\x1b]0;owned\x07[bold red]\u202egnp.exe\r\n\x9b31m" + "A" * 5000
+    slow = np.where(np.arange(200) % 5 == 0, 9000.0, 10.0)
+    text = render(
+        of(200, service=name, route=name, model=name, tenant=name, other_ms=slow, ttft_ms=5.0)
+    )
+    assert not set(text) & set("\x1b\x07\x9b\u202e\r[]")
+    assert "owned" in text
+    assert len(text.splitlines()) <= MOST_LINES
