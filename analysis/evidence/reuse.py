@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.calls import Calls, known
-from overrun.analysis.numbers.goodput import wilson
+from overrun.analysis.numbers.outcomes.goodput import wilson
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.finding import MIN_BREACHING
 
