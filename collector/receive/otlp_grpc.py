@@ -6,6 +6,8 @@ To gRPC the methods are streams of one message: it calls a method of one message
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -18,6 +20,7 @@ from overrun.collector.ingest.writer import METRICS, TRACES, Stored, Writer
 from overrun.collector.receive import responses
 from overrun.collector.receive.otlp_http import store
 
+log = logging.getLogger("overrun.collector")
 _SERVICES = {
     "traces": "opentelemetry.proto.collector.trace.v1.TraceService",
     "metrics": "opentelemetry.proto.collector.metrics.v1.MetricsService",
@@ -30,6 +33,8 @@ _READING, _WAITING = 8, 256
 _AHEAD_BYTES = 65_536
 # A connection is given up when it has had no call for so long, and asked whether it is still there when nothing has come for so long.
 _IDLE_MS, _ASK_MS, _ANSWER_MS, _HANDSHAKE_MS = 300_000, 60_000, 20_000, 20_000
+# How often it is looked whether grpcio still serves, and how often its port is asked for again.
+_LOOK_S, _AGAIN_S = 0.25, 0.05
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 _Messages = AsyncIterator[bytes]
@@ -42,7 +47,7 @@ def server(
     *,
     max_connections: int = 512,
     body_timeout_s: float = 30.0,
-) -> grpc.aio.Server:
+) -> Server:
     """A gRPC server with the OTLP services; the caller adds a port and starts it. With a `token`, senders must carry it."""
     options = [
         ("grpc.max_receive_message_length", max_body_bytes),
@@ -58,7 +63,6 @@ def server(
         ("grpc.http2.max_ping_strikes", 2),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
     ]
-    made = grpc.aio.server(options=options)
     reader = _Reader(body_timeout_s)
     handlers = [
         grpc.method_handlers_generic_handler(
@@ -71,8 +75,88 @@ def server(
         )
         for signal, service in _SERVICES.items()
     ]
-    made.add_generic_rpc_handlers(tuple(handlers))
-    return made
+
+    def made() -> grpc.aio.Server:
+        new = grpc.aio.server(options=options)
+        new.add_generic_rpc_handlers(tuple(handlers))
+        return new
+
+    return Server(made)
+
+
+class Server:
+    """A gRPC server that serves again should grpcio's loop end: a call whose path is not UTF-8 ends it, for good and before any token (1.85.1)."""
+
+    def __init__(self, made: Callable[[], grpc.aio.Server]) -> None:
+        self._made = made
+        self._server = made()
+        self._ports: list[tuple[str, grpc.ServerCredentials | None]] = []
+        self._watching: asyncio.Task[None] | None = None
+
+    def add_insecure_port(self, address: str) -> int:
+        """As grpcio's: the port that was bound. RuntimeError: it is taken."""
+        return self._add(address, None)
+
+    def add_secure_port(self, address: str, credentials: grpc.ServerCredentials) -> int:
+        """As grpcio's: the port that was bound. RuntimeError: it is taken."""
+        return self._add(address, credentials)
+
+    async def start(self) -> None:
+        """Serve until `stop`."""
+        await self._server.start()
+        for name in ("grpc._cython.cygrpc", "asyncio"):
+            logging.getLogger(name).addFilter(_is_news)
+        self._watching = asyncio.create_task(self._watch())
+
+    async def stop(self, grace_s: float) -> None:
+        """Let calls end for so long, then end."""
+        if self._watching is not None:
+            self._watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watching
+        await self._server.stop(grace_s)
+
+    def _add(self, address: str, credentials: grpc.ServerCredentials | None) -> int:
+        port = _bound(self._server, address, credentials)
+        self._ports.append((f"{address.rpartition(':')[0]}:{port}", credentials))
+        return port
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                await self._server.wait_for_termination(_LOOK_S)
+            except Exception as error:  # whatever ended the loop
+                log.warning("gRPC stopped serving and is started again: %s", error)
+                await self._again()
+
+    async def _again(self) -> None:
+        """A new server on the ports of the old one, whose calls are cancelled: their senders come again, and what was stored is known."""
+        await self._server.stop(None)
+        self._server = self._made()
+        for address, credentials in self._ports:
+            while True:
+                try:
+                    _bound(self._server, address, credentials)
+                    break
+                except RuntimeError:  # the old one is about to let go of it
+                    await asyncio.sleep(_AGAIN_S)
+        await self._server.start()
+
+
+def _bound(
+    server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None
+) -> int:
+    if credentials is None:
+        return int(server.add_insecure_port(address))
+    return int(server.add_secure_port(address, credentials))
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a record is not grpcio's traceback of a path that is no text: anybody could fill the log with it."""
+    error = record.exc_info[1] if record.exc_info else None
+    if record.name != "asyncio" and not error:
+        return not isinstance(record.msg, UnicodeDecodeError)
+    return not isinstance(error, UnicodeDecodeError)
 
 
 class _Reader:

@@ -1,8 +1,9 @@
 """Does any input end, stall or bloat the decoders? Recorded and made bodies, broken in many ways, through every way in.
 
 Each input goes the way of live traffic: trace bytes through the fast decoder and the normaliser, held against the slow decoder; metric bytes
-through the points decoder; JSON through its conversion. Allowed outcomes are rows or BadPayload. A stall ends the process with
-a stack; memory is read at the end of each tenth.
+through the points decoder; log bytes through theirs; JSON through its conversion, and where it was not broken it must read as its protobuf does.
+Allowed outcomes are rows or BadPayload. One input in ten goes to a running server instead (fuzz_wire.py). A stall ends the process with a stack; memory is
+read at the end of each tenth.
 
     python -m tests.benchmarks.fuzz                   # 100,000 inputs
 """
@@ -11,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import math
 import random
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -21,23 +24,27 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from overrun.collector.decode import nested, otlp_json, otlp_spans, otlp_spans_upb
+from overrun.collector.decode import items, nested, otlp_json, otlp_spans, otlp_spans_upb
 from overrun.collector.decode.columns import RawSpans
 from overrun.collector.errors import BadPayload
+from overrun.collector.normalise import log_records
 from overrun.collector.normalise.points import decode_points
 from overrun.collector.normalise.spans import Rules, normalize
 from overrun.sample_traces import replay
+from tests.benchmarks import fuzz_wire
+from tests.benchmarks.fuzz_breaks import broken, twisted
+from tests.benchmarks.hardening import rss_mib
 from tests.benchmarks.results import add_write_flag, measured, record
 from tests.collector.oracle_otlp import as_otlp_json, plain_columns
 
 STALL_S = 10.0
 TOGETHER = 16  # bodies normalised at once
 SPANS = 4  # of one seed body: small ones are broken in more interesting places per second
+MOST_ITEMS = 250_000
 RULES = Rules(salt=b"salt")
 
 
@@ -55,9 +62,12 @@ class Outcome:
     rss_mib: list[float] = field(default_factory=list)
 
 
+Way = Callable[[bytes, Outcome], str]
+
+
 def seeds() -> dict[str, list[bytes]]:
     """Small bodies of every recording, by signal; of metrics those that points are kept of."""
-    out: dict[str, list[bytes]] = {"traces": [], "metrics": []}
+    out: dict[str, list[bytes]] = {"traces": [], "metrics": [], "logs": [answer_log()]}
     for name in replay.manifest():
         for payload in replay.load(name).payloads[:4]:
             if payload.signal == "traces":
@@ -68,7 +78,21 @@ def seeds() -> dict[str, list[bytes]]:
                     for body in _cut_metrics(payload.request)
                     if decode_points(body, RULES).rows
                 ]
+            else:
+                out["logs"].append(payload.request.SerializeToString())
     return out
+
+
+def answer_log() -> bytes:
+    """A log record that says why an answer ended."""
+    request = ExportLogsServiceRequest()
+    record = request.resource_logs.add().scope_logs.add().log_records.add()
+    record.time_unix_nano = 1_790_000_000_000_000_000
+    record.event_name = "gen_ai.choice"
+    record.trace_id, record.span_id = bytes(range(16)), bytes(range(8))
+    record.attributes.add(key="finish_reason").value.string_value = "stop"
+    record.body.kvlist_value.values.add(key="finish_reason").value.string_value = "length"
+    return bytes(request.SerializeToString())
 
 
 def _cut_traces(request: ExportTraceServiceRequest) -> Iterator[bytes]:
@@ -92,175 +116,6 @@ def _cut_metrics(request: ExportMetricsServiceRequest) -> Iterator[bytes]:
                 kept.resource.CopyFrom(resource.resource)
                 kept.scope_metrics.add().metrics.extend(scope.metrics[at : at + SPANS])
                 yield made.SerializeToString()
-
-
-# --- ways to break bytes ---
-
-
-def _flip(data: bytearray, dice: random.Random) -> bytearray:
-    for _ in range(dice.randint(1, 8)):
-        if data:
-            data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
-    return data
-
-
-def _cut(data: bytearray, dice: random.Random) -> bytearray:
-    return data[: dice.randrange(len(data) + 1)]
-
-
-def _take_out(data: bytearray, dice: random.Random) -> bytearray:
-    at = dice.randrange(len(data) + 1)
-    del data[at : at + dice.randint(1, 16)]
-    return data
-
-
-def _put_in(data: bytearray, dice: random.Random) -> bytearray:
-    at = dice.randrange(len(data) + 1)
-    data[at:at] = dice.choice(
-        (
-            b"\xff" * 10,
-            b"\x00" * 9,
-            b"\x80" * 12,
-            dice.randbytes(dice.randint(1, 20)),
-            b"\x0a\xff\xff\xff\xff\x0f",
-            b"\x12\x00" * 6,
-        )
-    )
-    return data
-
-
-def _repeat(data: bytearray, dice: random.Random) -> bytearray:
-    at = dice.randrange(len(data) + 1)
-    piece = data[at : at + dice.randint(1, 64)]
-    data[at:at] = piece * dice.randint(1, 20)
-    return data
-
-
-def _noise(data: bytearray, dice: random.Random) -> bytearray:
-    return bytearray(dice.randbytes(dice.randint(0, 200)))
-
-
-def _extreme(data: bytearray, dice: random.Random) -> bytearray:
-    """Eight bytes become a hostile number: times and ids are eight bytes wide."""
-    at = dice.randrange(max(len(data) - 8, 1))
-    data[at : at + 8] = dice.choice(
-        (
-            b"\xff" * 8,
-            b"\x00" * 8,
-            b"\xff" * 7 + b"\x7f",
-            b"\x00" * 7 + b"\x80",
-            b"\x01" + b"\x00" * 7,
-        )
-    )
-    return data
-
-
-_WAYS: tuple[Callable[[bytearray, random.Random], bytearray], ...] = (
-    _flip,
-    _flip,
-    _cut,
-    _take_out,
-    _put_in,
-    _repeat,
-    _noise,
-    _extreme,
-)
-
-
-def broken(data: bytes, dice: random.Random) -> bytes:
-    """The bytes after one to three breaks."""
-    out = bytearray(data)
-    for _ in range(dice.randint(1, 3)):
-        out = dice.choice(_WAYS)(out, dice)
-    return bytes(out)
-
-
-# --- ways to twist what stays well formed ---
-
-_TEXTS = (
-    "",
-    "\x00",
-    "x" * 3_000,
-    "größe 模型 \U0001f40d",
-    "[",
-    '{"a":',
-    '["stop"]',
-    "NaN",
-    "-1",
-    "1e999",
-    "True",
-    "http://u:p@h/p?q=1#f",
-    "\x1f\x1b0",
-    "gen_ai.usage.output_tokens",
-)
-_NUMBERS = (
-    0,
-    1,
-    -1,
-    2**31 - 1,
-    -(2**31),
-    2**63 - 1,
-    -(2**63),
-    2**64 - 1,
-    1_790_000_000_000_000_000,
-)
-_DOUBLES = (0.0, -0.0, -1.0, 1e308, -1e308, 5e-324, float("nan"), float("inf"), float("-inf"))
-
-
-def twisted(message: Message, dice: random.Random) -> None:
-    """Some fields of a message become what no sender should send and one will."""
-    for _ in range(dice.randint(1, 5)):
-        _twist(message, dice, 0)
-
-
-def _twist(message: Message, dice: random.Random, depth: int) -> None:
-    fields = [f for f in message.DESCRIPTOR.fields if f.message_type is None or depth < 14]
-    if not fields:
-        return
-    inner = [f for f in fields if f.message_type is not None]
-    field = dice.choice(inner if inner and dice.random() < 0.85 else fields)
-    held = getattr(message, field.name)
-    if field.message_type is None:
-        _set(message, field, dice)
-    elif not field.is_repeated:
-        held.SetInParent()
-        _twist(held, dice, depth + 1)
-    elif held and dice.random() < 0.1:
-        del held[dice.randrange(len(held))]
-    elif held and dice.random() < 0.1:
-        held.add().CopyFrom(dice.choice(list(held)))
-    else:
-        _twist(
-            dice.choice(list(held)) if held and dice.random() < 0.9 else held.add(), dice, depth + 1
-        )
-
-
-def _set(message: Message, field: FieldDescriptor, dice: random.Random) -> None:
-    if field.type == FieldDescriptor.TYPE_STRING:
-        value: object = dice.choice(_TEXTS)
-    elif field.type == FieldDescriptor.TYPE_BYTES:
-        value = dice.randbytes(dice.choice((0, 1, 7, 8, 9, 16, 17, 300)))
-    elif field.cpp_type in (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT):
-        value = dice.choice(_DOUBLES)
-    elif field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
-        value = dice.random() < 0.5
-    else:
-        bits, signed = _WIDTHS[field.cpp_type]
-        low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
-        value = min(max(dice.choice(_NUMBERS), low), high)
-    if field.is_repeated:
-        getattr(message, field.name).append(value)
-    else:
-        setattr(message, field.name, value)
-
-
-_WIDTHS = {
-    FieldDescriptor.CPPTYPE_INT32: (32, True),
-    FieldDescriptor.CPPTYPE_INT64: (64, True),
-    FieldDescriptor.CPPTYPE_UINT32: (32, False),
-    FieldDescriptor.CPPTYPE_UINT64: (64, False),
-    FieldDescriptor.CPPTYPE_ENUM: (31, False),
-}
 
 
 # --- ways in ---
@@ -300,55 +155,102 @@ def metrics(data: bytes, out: Outcome) -> str:
     return f"read {min(len(decode_points(data, RULES).rows), 1)}"
 
 
-def as_json(signal: str) -> Callable[[bytes, Outcome], str]:
+def logs(data: bytes, out: Outcome) -> str:
+    """Through what reads log records; what it makes of them goes to the writer as a body of its own."""
+    notes = log_records.told(data)[1]
+    assert log_records.unpack(log_records.pack(notes)) == notes
+    return f"read {min(len(notes), 1)}"
+
+
+def as_json(signal: str) -> Way:
     """Through the conversion from JSON, and then as protobuf."""
 
     def go(data: bytes, out: Outcome) -> str:
-        return {"traces": traces, "metrics": metrics}[signal](
-            otlp_json.to_protobuf(signal, data), out
-        )
+        return _PLAIN[signal](otlp_json.to_protobuf(signal, data), out)
 
     return go
 
 
-_WAYS_IN: dict[str, Callable[[bytes, Outcome], str]] = {
-    "traces": traces,
-    "metrics": metrics,
-    "traces JSON": as_json("traces"),
-    "metrics JSON": as_json("metrics"),
+_PLAIN: dict[str, Way] = {"traces": traces, "metrics": metrics, "logs": logs}
+_WAYS_IN: dict[str, Way] = {
+    **_PLAIN,
+    **{f"{signal} JSON": as_json(signal) for signal in _PLAIN},
 }
+_WEIGHTS = (6, 2, 1, 1, 1, 0.5)
 
 
-def one_input(kind: str, bodies: dict[str, list[bytes]], dice: random.Random) -> bytes:
-    """A seed body twisted, broken, or both."""
+def what_it_says(signal: str, data: bytes) -> object:
+    """All that is read of a body, for one equality; None where it is refused."""
+    try:
+        if signal == "traces":
+            raw = _decoded(otlp_spans_upb, data)
+            return None if raw is None else plain_columns(raw)
+        if signal == "metrics":
+            points = decode_points(data, RULES)
+            return repr((points.rows, points.rejected))  # NaN is NaN here
+        return log_records.told(data)
+    except BadPayload:
+        return None
+
+
+def disagree(signal: str, text: bytes, data: bytes) -> bool:
+    """Whether a body in JSON and the same one in protobuf are read in two ways."""
+    try:
+        converted = otlp_json.to_protobuf(signal, text)
+    except BadPayload:
+        return what_it_says(signal, data) is not None
+    return what_it_says(signal, converted) != what_it_says(signal, data)
+
+
+def one_input(
+    kind: str, bodies: dict[str, list[bytes]], dice: random.Random
+) -> tuple[bytes, bytes | None]:
+    """A seed body twisted, broken, or both; and where it is JSON that was not broken, the same as protobuf."""
     signal, _, form = kind.partition(" ")
     message = otlp_json.REQUESTS[signal]()
     message.ParseFromString(dice.choice(bodies[signal]))
     how = dice.random()
     if how < 0.8:
         twisted(message, dice)
-    data = as_otlp_json(message) if form else bytes(message.SerializeToString())
-    return broken(data, dice) if how > 0.6 else data
+    plain = bytes(message.SerializeToString())
+    data = as_otlp_json(message) if form else plain
+    if how > 0.6:
+        return broken(data, dice), None
+    return data, plain if form else None
 
 
-def run(inputs: int, seed: int, *, memory: bool = True) -> Outcome:
-    """So many inputs from a seed: the same ones each time."""
+def run(
+    inputs: int,
+    seed: int,
+    *,
+    memory: bool = True,
+    wire: fuzz_wire.Wire | None = None,
+    within_s: float = math.inf,
+) -> Outcome:
+    """So many inputs from a seed: the same ones each time. With `wire`, one in ten goes to a server; none begins after `within_s`."""
     dice = random.Random(seed)
     bodies = seeds()
     out = Outcome()
-    for signal in (
-        "traces",
-        "metrics",
-    ):  # what is loaded and prepared at first use is no input's fault
+    until = time.monotonic() + within_s
+    for signal in _PLAIN:  # what is loaded and prepared at first use is no input's fault
         _WAYS_IN[signal](bodies[signal][0], Outcome())
     for i in range(inputs):
-        kind = dice.choices(list(_WAYS_IN), (6, 2, 1, 1))[0]
-        data = one_input(kind, bodies, dice)
+        if time.monotonic() > until:
+            break
+        if wire is not None and i % 10 == 9:
+            over_the_wire(wire, dice, out)
+            continue
+        kind = dice.choices(list(_WAYS_IN), _WEIGHTS)[0]
+        data, plain = one_input(kind, bodies, dice)
         if i % 100 == 0:
-            faulthandler.dump_traceback_later(STALL_S * 10, exit=True)
+            faulthandler.dump_traceback_later(STALL_S * 100, exit=True)
         started = time.process_time()
         try:
+            if " " not in kind:
+                items.count(kind, data, MOST_ITEMS)
             said = _WAYS_IN[kind](data, out)
+            if plain is not None and disagree(kind.partition(" ")[0], data, plain):
+                out.disagreements.append(data)
         except BadPayload:
             said = "refused"
         except Exception as error:  # what this looks for
@@ -366,6 +268,19 @@ def run(inputs: int, seed: int, *, memory: bool = True) -> Outcome:
     return out
 
 
+def over_the_wire(wire: fuzz_wire.Wire, dice: random.Random, out: Outcome) -> None:
+    """One input to a server."""
+    kind = dice.choices(fuzz_wire.KINDS, fuzz_wire.WEIGHTS)[0]
+    state = dice.getstate()
+    try:
+        said, _ = wire.send(kind, dice)
+    except (AssertionError, OSError) as error:
+        said = "crashed"
+        out.crashes.append((f"{kind}: {type(error).__name__}: {error}", repr(state).encode()[:0]))
+    out.kinds[f"{kind} {said}"] += 1
+    out.inputs += 1
+
+
 def _rss_mib() -> float:
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.split("VmRSS:")[1].split()[0]) / 1024
@@ -375,10 +290,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin none after these")
     add_write_flag(parser)
     chosen = parser.parse_args(arguments)
     started = time.monotonic()
-    out = run(chosen.inputs, chosen.seed)
+    with tempfile.TemporaryDirectory(prefix="overrun-fuzz-") as folder:
+        wire = fuzz_wire.Wire(Path(folder), seeds())
+        out = run(chosen.inputs, chosen.seed, wire=wire, within_s=chosen.minutes * 60)
+        server_mib = rss_mib(wire.pid)
+        if wire.close():
+            out.crashes.append(("the server did not end as it should", b""))
     took_s = time.monotonic() - started
     print(
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, seed {chosen.seed}: {out.inputs:,} inputs in {took_s:.0f} s"
@@ -404,6 +325,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 of=out.inputs,
             ),
             figure("Slowest input, CPU", round(out.slowest_ms), "ms"),
+            figure("Longest that an input held a server, CPU", round(wire.slowest_s, 2), "s"),
+            figure("Peak memory of the server", round(server_mib), "MiB", page=False),
         ]
         if out.rss_mib:
             after = {"after the last": round(out.rss_mib[-1])}
