@@ -40,6 +40,11 @@ bench-integrity: $(VENV)/.dev
 bench-fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.fuzz $(ARGS)
 
+# An hour at 1,000 spans/s with readers, restarts, a full disk and a clock that jumps; ARGS="--seconds 60" for a short one.
+.PHONY: bench-soak
+bench-soak: $(VENV)/.dev
+	$(BIN)/python -m tests.benchmarks.soak $(ARGS)
+
 bench-overload: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.overload $(ARGS)
 

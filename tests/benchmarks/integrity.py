@@ -104,6 +104,10 @@ class Http:
         assert answer.status == 200 or answer.status in REFUSED, answer.status
         return answer.status == 200
 
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
 
 class Grpc:
     """As Http, over gRPC."""
@@ -117,7 +121,12 @@ class Grpc:
             ("grpc.enable_http_proxy", 0),
             ("grpc.max_send_message_length", -1),
         ]
-        self._call = grpc.insecure_channel(address, options).unary_unary(GRPC_METHOD)
+        self._channel = grpc.insecure_channel(address, options)
+        self._call = self._channel.unary_unary(GRPC_METHOD)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._channel.close()
 
     def send(self, body: bytes, *, packed: bool) -> bool | None:
         try:
