@@ -34,6 +34,10 @@ MIN_RESCUED: Final = 0.5
 NEARLY: Final = 0.8
 # Of the time that a cause of few requests claims, the part that must be left when the ones before it have taken theirs; own default.
 MIN_LEFT: Final = 0.1
+# Chance, the far side and the load are what is left where nothing tells slow calls from others: they are concluded last.
+CONCLUDED_LAST: Final = frozenset(
+    {"provider_spikes", "provider_queueing", "token_rate_sag", "under_capacity"}
+)
 # As good as equal, and behind.
 _BEHIND: Final = 1e-9
 
@@ -69,6 +73,8 @@ def run_rules(case: Case, modules: Mapping[str, ModuleType], told: Collection[st
         answer = module.diagnose(case)
         if few is not None and name not in WORTH_ANYWAY and not isinstance(answer, NotEnoughData):
             answer = few
+        if name in CONCLUDED_LAST and isinstance(answer, Diagnosis) and case.not_at_random:
+            answer = RuledOut(what=name, figure=case.not_at_random)
         if isinstance(answer, Diagnosis | list):
             found += answer if isinstance(answer, list) else [answer]
         elif isinstance(answer, RuledOut):

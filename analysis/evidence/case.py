@@ -15,6 +15,7 @@ import polars as pl
 from overrun.analysis.evidence.calls import Calls
 from overrun.analysis.evidence.demand import Demand, demand
 from overrun.analysis.evidence.gpu_clocks import Clocks, clocks
+from overrun.analysis.evidence.held_stream import HeldStream, held_stream
 from overrun.analysis.evidence.load_response import OwnLoad, own_load
 from overrun.analysis.evidence.operations import Operations
 from overrun.analysis.evidence.reuse import Reuse, reuse
@@ -31,6 +32,7 @@ from overrun.analysis.words.finding import (
     NotEnoughData,
     Severity,
     say_count,
+    say_ms,
 )
 from overrun.analysis.words.slo import Slo
 
@@ -196,10 +198,22 @@ class Case:
         return reuse(self)
 
     @functools.cached_property
+    def held_stream(self) -> HeldStream | None:
+        """First tokens that come later while answers end as before; see `overrun.analysis.evidence.held_stream`."""
+        return held_stream(self)
+
+    @functools.cached_property
     def not_at_random(self) -> str | None:
-        """What tells late calls from others, so that neither chance nor a slow far side makes them late; None where nothing that is known does."""
-        if self.reuse is not None:
-            return f"{self.reuse.after_late:,} of {self.reuse.after:,} calls after a silence or a swap are late, {self.reuse.other_late:,} of {self.reuse.other:,} others"
+        """What tells most late calls from others, so that chance, the far side or the load did not make them late; None where nothing known does."""
+        again, held = self.reuse, self.held_stream
+        if again is not None:
+            what = "a silence" if again.swaps is None else "a swap"
+            return (
+                f"{again.after_late:,} of {again.after:,} calls after {what} are late, "
+                f"{again.other_late:,} of {again.other:,} others"
+            )
+        if held is not None and held.interval[0] > 0.5 * self.tail.excess_total_ms:
+            return f"first tokens come {say_ms(held.first_ms)} later, ends {say_ms(held.end_ms)}"
         return None
 
     @functools.cached_property

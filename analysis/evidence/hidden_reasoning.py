@@ -5,13 +5,15 @@ OpenLLMetry, for one, sends no reasoning tokens of a stream, and its output toke
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.demand import slope_within
+
+if TYPE_CHECKING:
+    from overrun.analysis.evidence.case import Case
 
 MIN_N: Final = 5
 # Part of the former time after the first token, and of a token's time there, that must be left: a proxy that holds the stream back leaves none, and what waits

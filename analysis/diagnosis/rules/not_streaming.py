@@ -3,7 +3,7 @@
 Detects
     Calls whose client saw the first token long after the engine wrote it, near the end of the answer, more often than before;
     without engine times, first tokens that come with the end although the answer is long. The rest of the answer came at once:
-    in less than a quarter of the time that its tokens take to write.
+    in less than a quarter of the time that its tokens take to write. Or streams that come in pieces of a buffer's size: first tokens are later, ends are not.
 
 Why it hurts
     A streamed answer of four seconds is read from the first word on; one that a proxy holds back is a blank page for four
@@ -11,7 +11,7 @@ Why it hurts
 
 Evidence
     Share of calls whose first token comes in the last tenth, now and before; first token at the client and in the engine; what
-    share of the whole call lies between.
+    share of the whole call lies between. How much later first tokens and ends come, with the interval of the median, and how many tokens come at a time.
 
 Fix
     Stream end to end: stream=True, no response buffering in proxies (nginx proxy_buffering off, X-Accel-Buffering: no), no
@@ -21,7 +21,7 @@ Fix
 False alarms
     An instrumentation that sets the first token at the end of the span shows the same: see data quality. Answers of a few
     tokens begin and end together. A call that waited before its first token (a gateway's queue, a provider's spike) has a
-    late one as well, but the rest of its answer takes its usual time.
+    late one as well, but the rest of its answer takes its usual time, so that its end is as much later. Hidden reasoning comes before the first token too.
 
 Source
     (client TTFT - engine TTFT) / E2E above 0.5: published signature; a quarter of the writing time: own default.
@@ -63,7 +63,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     pace = Pace(usual_token_ms(case), _usual_rest_ms(case))
     now, slow = _held(case.calls, pace), _held(case.slow_calls, pace)
     if not len(slow) or not len(now):
-        return None
+        return _in_pieces(case)
     usual = _held(case.calls_before, pace) if case.calls_before is not None else None
     before = (
         _share(case.calls_before, usual, pace)
@@ -73,7 +73,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     then = f", {say_ratio(before)} of all before" if usual is not None else ""
     share, of_all = _share(case.slow_calls, slow, pace), _share(case.calls, now, pace)
     if share < MIN_HELD or of_all - before < MIN_RISE:
-        return RuledOut(
+        return _in_pieces(case) or RuledOut(
             what=RULE,
             figure=f"{say_ratio(share)} of the slow calls have their first token near the end{then}",
         )
@@ -138,6 +138,63 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         },
         weight=0.97,
         among=np.flatnonzero(case.breaching & hit),
+    )
+
+
+def _in_pieces(case: Case) -> Diagnosis | NotEnoughData | None:
+    """Streams that come in pieces of a buffer's size: first tokens are later, ends are not, and the rest of the answer still takes its time."""
+    held = case.held_stream
+    if held is None:
+        return None
+    part = min(1.0, held.held_ms / max(case.tail.excess_total_ms, 1e-9))
+    claims = {stage: part * case.excess_ms(stage) for stage in STAGES}
+    if not enough(case, claims):
+        return None
+    than = "the engine's" if held.measured else "before"
+    pieces = (
+        "" if held.burst_tokens is None else f", about {held.burst_tokens:,.0f} tokens at a time"
+    )
+    by = "behind the engine's" if held.measured else "later than before"
+    detail = f"first tokens come {say_ms(held.first_ms)} {by}, ends {say_ms(max(held.end_ms, 0.0))}{pieces}"
+    some = np.maximum(
+        np.minimum(held.held_ms, case.values - case.tail.reference_ms.get("other", 0.0)), 0.0
+    )
+    late = case.values > min(held.held_ms, float(np.min(case.limits_ms)))
+    stage = "gateway" if case.excess_ms("gateway") > 0.0 else case.worst(*STAGES)
+    return too_few_breaches(case) or named(
+        case,
+        RULE,
+        stage,
+        claims,
+        Action(
+            "platform",
+            "Switch response buffering off in the proxy, or route the stream around it.",
+            "Restore the proxy's setting.",
+            bound_fix(
+                case,
+                "streaming",
+                "Stream end to end",
+                "Pass each chunk on as it comes: proxy_buffering off and HTTP/1.1 to the upstream (nginx), X-Accel-Buffering: no, no compression and no "
+                "fixed read size (a loop that reads 16 KB at a time) on this route.",
+                "the first token reaches the user when it is written (the whole answer takes as long)",
+                np.where(late, some, 0.0),
+                whatif="streaming",
+            ),
+        ),
+        headline=detail,
+        because=f"the stream is held back between {'engine' if held.measured else 'model'} and client: {detail}",
+        evidence={
+            "held_ms": held.held_ms,
+            "held_ms_interval": list(held.interval),
+            "held_ms_before": held.before_ms,
+            "first_later_ms": held.first_ms,
+            "end_later_ms": held.end_ms,
+            "later_than": than,
+            "burst_tokens": held.burst_tokens,
+            "n_calls": held.n,
+        },
+        weight=0.95 if held.measured else 0.85,
+        among=np.flatnonzero(case.breaching & late),
     )
 
 

@@ -174,8 +174,6 @@ def _otherwise(
 ) -> NotEnoughData | RuledOut | None:
     """Why late calls are not so at random, or cannot be called so; None where nothing speaks against it."""
     share = float(late.mean())
-    if case.not_at_random is not None:
-        return RuledOut(what=RULE, figure=f"{case.not_at_random}: that is not at random")
     if not found.counted:
         return uncounted(
             found,
