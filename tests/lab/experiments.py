@@ -1,0 +1,191 @@
+"""The experiments: a healthy stretch, a fault, and the configuration that undoes it.
+
+Fault and fix meet the same arrivals and lengths. Nothing here is read by the product. `HELD_BACK` names the
+experiments that are looked at only when the product is finished.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tests.lab.application import Settings
+from tests.lab.load import Load
+from tests.lab.servers import Engine
+
+COMMON = ("--max-num-batched-tokens", "2048", "--block-size", "32")
+
+
+def engine(*flags: str, seats: int = 32, law: str = "roofline", speed: float = 1.0) -> Engine:
+    """A vLLM server with `seats` sequences at most."""
+    return Engine((*COMMON, "--max-num-seqs", str(seats), *flags), law, speed)
+
+
+USUAL_APP, USUAL_LOAD = Settings(), Load()
+USUAL_ENGINE = engine()
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything that serves one phase, and what is sent to it."""
+
+    engines: tuple[Engine, ...] = (USUAL_ENGINE,)
+    app: Settings = USUAL_APP
+    load: Load = USUAL_LOAD
+    held_bytes: int = 0  # a gateway holds streams back until so many bytes are there; 0: no gateway
+    give_up_s: float = 0.0  # when the user leaves; 0: never
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One fault with its truth.
+
+    `stage` and `causes` are what a right diagnosis names; `advice` holds the fixes (ids of what-ifs) that undo the
+    fault. `whatif` is the command that predicts `fixed`, without the window; empty where nothing predicts it.
+    """
+
+    name: str
+    what: str
+    stage: str
+    causes: tuple[str, ...]
+    advice: tuple[str, ...]
+    whatif: tuple[str, ...]
+    healthy: Setup
+    fault: Setup
+    fixed: Setup
+
+
+HEALTHY = Setup()
+
+
+def _app(**changes: object) -> Setup:
+    return Setup(app=Settings(**changes))  # type: ignore[arg-type]
+
+
+def _all() -> tuple[Experiment, ...]:
+    few_seats = Setup(engines=(engine(seats=2),))
+    small_kv = ("--num-gpu-blocks-override", "150", "--max-model-len", "4096")
+    long_prompts = Load(rate=1.6, long_share=0.15, long_tokens=3000)
+    big_chunks = ("--max-num-batched-tokens", "8192")
+    return (
+        Experiment(
+            "seats",
+            "two sequences at a time where memory has room for hundreds",
+            *("queue", ("seats_too_few",), ("max_sequences",)),
+            ("max-sequences", "--sequences", "32"),
+            *(HEALTHY, few_seats, HEALTHY),
+        ),
+        Experiment(
+            "load",
+            "three times the requests",
+            *("queue", ("under_capacity",), ("replicas",)),
+            ("replicas", "--replicas", "2"),
+            HEALTHY,
+            Setup(engines=(engine(seats=8),), load=Load().scaled(2.2)),
+            Setup(engines=(engine(seats=8), engine(seats=8)), load=Load().scaled(2.2)),
+        ),
+        Experiment(
+            "runaway",
+            "one answer in ten goes on to 400 tokens",
+            *("decode", ("long_outputs", "runaway_outputs"), ("output_cap",)),
+            ("cap", "--max-tokens", "96"),
+            HEALTHY,
+            _app(runaway_share=0.1, runaway_tokens=400),
+            _app(runaway_share=0.1, runaway_tokens=400, cap_tokens=96),
+        ),
+        Experiment(
+            "prefix",
+            "a time stamp before the shared system prompt",
+            *("prefill", ("prefix_cache_lost",), ("prefix_cache",)),
+            ("prefix-cache", "--hit-ratio", "0.8"),
+            HEALTHY,
+            _app(stamp_head=True),
+            HEALTHY,
+        ),
+        Experiment(
+            "kv",
+            "KV blocks for five requests",
+            *("queue", ("kv_pressure",), ("kv_size",)),
+            ("kv-size", "--factor", "8"),
+            HEALTHY,
+            Setup(engines=(engine(*small_kv),)),
+            Setup(
+                engines=(engine("--num-gpu-blocks-override", "1200", "--max-model-len", "4096"),)
+            ),
+        ),
+        Experiment(
+            "retrieval",
+            "30 % of the retrievals take 2.5 s longer",
+            *("retrieval", ("slow_dependency", "slow_retrieval"), ("clip",)),
+            ("clip", "--stage", "retrieval", "--limit-ms", "60"),
+            HEALTHY,
+            _app(slow_share=0.3, slow_ms=2500.0),
+            HEALTHY,
+        ),
+        Experiment(
+            "chunks",
+            "long prompts read in one step, so that everybody's tokens wait",
+            *("decode", ("prefill_interference",), ("chunked_prefill",)),
+            (),
+            Setup(load=replace(long_prompts, long_share=0.0)),
+            Setup(engines=(engine(*big_chunks),), load=long_prompts),
+            Setup(engines=(engine("--max-num-batched-tokens", "512"),), load=long_prompts),
+        ),
+        Experiment(
+            "bursts",
+            "the same number of requests, all within a tenth of each 20 s",
+            *("queue", ("bursty_load",), ("replicas", "admission")),
+            ("replicas", "--replicas", "2"),
+            Setup(engines=(engine(seats=8),)),
+            Setup(engines=(engine(seats=8),), load=Load(burst_every_s=20.0)),
+            Setup(engines=(engine(seats=8), engine(seats=8)), load=Load(burst_every_s=20.0)),
+        ),
+        Experiment(
+            "tenant",
+            "one tenant sends twice what all others send",
+            *("queue", ("noisy_tenant",), ("tenant_quota",)),
+            (),
+            Setup(engines=(engine(seats=8),), load=Load(rate=1.6)),
+            Setup(engines=(engine(seats=8),), load=Load(rate=1.6, noisy_factor=2.0)),
+            Setup(engines=(engine(seats=8),), load=Load(rate=1.6)),
+        ),
+        Experiment(
+            "pool",
+            "the application holds three connections to its engine",
+            *("queue", ("connection_pool_exhausted", "client_throttled"), ("connection_pooling",)),
+            (),
+            HEALTHY,
+            _app(pool=3),
+            HEALTHY,
+        ),
+        Experiment(
+            "gateway",
+            "a gateway holds 16 kB of each stream",
+            *("network", ("stream_held_back",), ("streaming",)),
+            (),
+            HEALTHY,
+            Setup(held_bytes=16_384),
+            HEALTHY,
+        ),
+        Experiment(
+            "slow_replica",
+            "one of two replicas runs at 45 % of the other's speed",
+            *("decode", ("straggler_replica",), ("eject", "routing")),
+            ("routing", "--policy", "least_work"),
+            Setup(engines=(engine(), engine())),
+            Setup(engines=(engine(), engine(speed=0.45))),
+            Setup(engines=(engine(), engine())),
+        ),
+        Experiment(
+            "retries",
+            "calls that take longer than 4 s are sent again at a busy engine",
+            *("queue", ("retry_storm", "hidden_retries"), ("retries",)),
+            (),
+            HEALTHY,
+            Setup(engines=(engine(seats=3),), app=Settings(timeout_s=4.0, retries=2)),
+            Setup(engines=(engine(seats=3),)),
+        ),
+    )
+
+
+EXPERIMENTS = {experiment.name: experiment for experiment in _all()}
+HELD_BACK = ("bursts", "gateway", "slow_replica", "retries")

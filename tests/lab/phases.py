@@ -1,0 +1,151 @@
+"""Run one phase after the other: start what the setup needs, send the schedule, keep telemetry and truth."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import httpx
+import msgspec
+
+from tests.lab.application import MODEL, words
+from tests.lab.capture import Capture
+from tests.lab.client import Seen
+from tests.lab.experiments import Experiment, Setup
+from tests.lab.load import schedule
+from tests.lab.servers import Engine, Server, free_port, start_engine, start_module
+
+PHASES = ("healthy", "fault", "fixed")
+SETTLE_S = 8.0  # the last spans are on their way, one more page is read
+WARM_UP = 3  # requests to each new engine before it is captured
+
+
+class Phase(msgspec.Struct, kw_only=True):
+    """What is known of a phase besides the files beside it."""
+
+    name: str
+    begin_unix: float
+    end_unix: float
+    refused_bodies: int
+    load_average: tuple[float, float, float]
+    seen: list[Seen]
+
+
+class Bench:
+    """The running servers. Engines go on while the next phase needs the same ones."""
+
+    def __init__(self, environment: Path, model: Path, folder: Path, capture: Capture) -> None:
+        self.environment, self.model, self.folder = environment, model, folder
+        self.capture = capture
+        self._engines: tuple[Engine, ...] = ()
+        self._servers: list[Server] = []
+
+    def close(self) -> None:
+        """Stop all engines."""
+        for server in self._servers:
+            server.stop()
+        self._servers, self._engines = [], ()
+
+    def engines(self, wanted: tuple[Engine, ...]) -> list[Server]:
+        """Servers for `wanted`, new ones where the running ones differ, each warm."""
+        if wanted != self._engines:
+            self.close()
+            for engine in wanted:
+                started = start_engine(
+                    self.environment, self.model, engine, self.capture.url, self.folder
+                )
+                self._servers.append(started)
+            for server in self._servers:
+                server.wait("/health")
+                warm_up(server)
+            self._engines = wanted
+        return self._servers
+
+    def run(self, name: str, setup: Setup, seed: int) -> Phase:
+        """One phase below `folder/name`."""
+        target = self.folder / name
+        target.mkdir(parents=True)
+        engines = self.engines(setup.engines)
+        beside: list[Server] = []
+        try:
+            urls = tuple(server.url for server in engines)
+            if setup.held_bytes:
+                for server in engines:
+                    port = free_port()
+                    arguments = [str(port), server.url, str(setup.held_bytes)]
+                    beside.append(start_module("gateway", arguments, port, self.folder))
+                urls = tuple(server.url for server in beside)
+            application = self._application(name, setup, urls)
+            beside.append(application)
+            for server in beside:
+                server.wait("/", 60.0)
+            self.capture.engines = {s.url.removeprefix("http://"): s.url for s in engines}
+            self.capture.folder = target
+            return self._send(name, setup, seed, application, target)
+        finally:
+            self.capture.folder, self.capture.engines = None, {}
+            for server in beside:
+                server.stop()
+
+    def _application(self, name: str, setup: Setup, urls: tuple[str, ...]) -> Server:
+        port = free_port()
+        settings = msgspec.structs.replace(
+            setup.app,
+            port=port,
+            engines=urls,
+            telemetry=self.capture.url,
+            version=setup.app.version if name != "fault" else "2",
+            salt=f"{self.folder}-{name}-{time.time()}",
+        )
+        path = self.folder / f"application-{port}.json"
+        path.write_bytes(msgspec.json.encode(settings))
+        return start_module("application", [str(path)], port, self.folder)
+
+    def _send(self, name: str, setup: Setup, seed: int, app: Server, target: Path) -> Phase:
+        requests = target / "schedule.json.txt"
+        requests.write_bytes(msgspec.json.encode([asdict(r) for r in schedule(setup.load, seed)]))
+        truth = target / "seen.json.txt"
+        command = [sys.executable, "-m", "tests.lab.client", app.url, str(requests), str(truth)]
+        begin = time.time()
+        subprocess.run([*command, str(setup.give_up_s)], check=True)
+        end = time.time()
+        app.stop()  # flushes its spans
+        time.sleep(SETTLE_S)
+        phase = Phase(
+            name=name,
+            begin_unix=begin,
+            end_unix=end,
+            refused_bodies=self.capture.refused,
+            load_average=os.getloadavg(),
+            seen=msgspec.json.decode(truth.read_bytes(), type=list[Seen]),
+        )
+        truth.unlink()
+        (target / "truth.json.txt").write_bytes(msgspec.json.encode(phase))
+        return phase
+
+
+def warm_up(server: Server) -> None:
+    """Send a few calls that no phase counts."""
+    for number in range(WARM_UP):
+        body = {
+            "model": MODEL,
+            "messages": [{"role": "user", "content": words(f"warm-{number}", 300)}],
+            "max_tokens": 8,
+        }
+        httpx.post(server.url + "/v1/chat/completions", json=body, timeout=60).raise_for_status()
+
+
+def run(bench: Bench, experiment: Experiment, seed: int, seconds: float | None) -> None:
+    """All three phases. `seconds` shortens their schedules."""
+    for name in PHASES:
+        setup: Setup = getattr(experiment, name)
+        if seconds is not None:
+            setup = replace(setup, load=replace(setup.load, seconds=seconds))
+        phase = bench.run(name, setup, seed)
+        failed = sum(one.error is not None for one in phase.seen)
+        taken = phase.end_unix - phase.begin_unix
+        print(f"  {name}: {len(phase.seen)} requests in {taken:.0f} s, {failed} failed", flush=True)

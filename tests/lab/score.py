@@ -1,0 +1,146 @@
+"""Hold the product's words against what the client saw: stage, cause, advice, percentiles, what-if."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tests.lab.experiments import EXPERIMENTS, Experiment
+from tests.lab.phases import Phase
+
+METRICS = ("ttft", "e2e")
+LIMIT_FACTOR = 1.6  # the limit that a team would set: the healthy P95 and some room
+
+
+class Predicted(msgspec.Struct, kw_only=True):
+    """A what-if against the phase in which the fix ran. Milliseconds at P95."""
+
+    metric: str
+    before: float
+    after: float
+    predicted: float | None
+    interval: tuple[float, float] | None
+    refused: str = ""
+
+
+class Score(msgspec.Struct, kw_only=True):
+    """One repetition of one experiment."""
+
+    experiment: str
+    repetition: str
+    stage: str | None
+    cause: str | None
+    advice: list[str]
+    stage_right: bool
+    cause_right: bool
+    advice_right: bool
+    percentile_error_ms: dict[str, float]  # the report's P95 minus the client's, of the fault
+    predicted: list[Predicted]
+
+
+def overrun(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The product's command line, in this environment."""
+    return subprocess.run(
+        [sys.executable, "-m", "overrun", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def p95(phase: Phase, metric: str) -> float:
+    """What the client saw, in ms; failed requests do not count."""
+    values = [getattr(one, f"{metric}_ms") for one in phase.seen if one.error is None]
+    return float(np.percentile([value for value in values if value is not None], 95))
+
+
+def read(folder: Path, name: str) -> Phase:
+    """The truth of a phase."""
+    return msgspec.json.decode((folder / name / "truth.json.txt").read_bytes(), type=Phase)
+
+
+def window(phase: Phase) -> tuple[str, ...]:
+    """The flags that choose a phase's time."""
+    begin, end = (
+        datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        for t in (phase.begin_unix - 1, phase.end_unix + 2)
+    )
+    return ("--from", begin, "--to", end)
+
+
+def limits(healthy: Phase) -> str:
+    """The SLO of the healthy stretch with some room."""
+    return " ".join(f"{m}:{p95(healthy, m) * LIMIT_FACTOR:.0f}" for m in METRICS)
+
+
+def what_if(
+    experiment: Experiment, db: Path, fault: Phase, fixed: Phase, slo: str
+) -> list[Predicted]:
+    """The predicted P95 of both metrics, each beside the measured one."""
+    found = []
+    for metric in METRICS if experiment.whatif else ():
+        done = overrun(
+            *("whatif", *experiment.whatif, "--db", str(db), *window(fault)),
+            *("--slo", slo, "--metric", metric, "--output", "json"),
+        )
+        measured = {"before": p95(fault, metric), "after": p95(fixed, metric)}
+        answer: dict[str, Any] = msgspec.json.decode(done.stdout) if done.returncode == 0 else {}
+        rows = [
+            row
+            for row in answer.get("effects", ())
+            if (row["metric"], row["quantile"]) == (metric, 0.95) and row["after"] is not None
+        ]
+        reasons = answer.get("reasons") or {"stopped": done.stderr.strip()[-300:]}
+        found.append(
+            Predicted(
+                metric=metric,
+                **measured,
+                predicted=rows[0]["after"] if rows else None,
+                interval=tuple(rows[0]["interval"]) if rows and rows[0]["interval"] else None,
+                refused="" if rows else "; ".join(reasons.values()),
+            )
+        )
+    return found
+
+
+def score(folder: Path) -> Score:
+    """One repetition: `folder` holds healthy/, fault/, fixed/ below a folder with the experiment's name."""
+    experiment = EXPERIMENTS[folder.parent.name]
+    healthy, fault, fixed = (read(folder, name) for name in ("healthy", "fault", "fixed"))
+    db = folder / "score.db"
+    for old in folder.glob("score.db*"):
+        old.unlink()
+    taken = overrun("import", str(folder / "healthy"), str(folder / "fault"), "--db", str(db))
+    if taken.returncode:
+        raise RuntimeError(f"import of {folder} failed: {taken.stderr[-500:]}")
+    slo = limits(healthy)
+    asked = overrun("report", "--db", str(db), *window(fault), "--slo", slo, "--output", "json")
+    (folder / "report.json.txt").write_text(asked.stdout)
+    report: dict[str, Any] = msgspec.json.decode(asked.stdout)
+    verdict = report["verdict"]
+    advice = advised(report["findings"])
+    latency = report["latency"]
+    return Score(
+        experiment=experiment.name,
+        repetition=folder.name,
+        stage=verdict["stage"],
+        cause=verdict["cause"],
+        advice=advice,
+        stage_right=verdict["stage"] == experiment.stage,
+        cause_right=verdict["cause"] in experiment.causes,
+        advice_right=bool(advice) and advice[0] in experiment.advice,
+        percentile_error_ms={
+            m: latency[f"{m}_ms"]["p95"] - p95(fault, m) for m in METRICS if latency.get(f"{m}_ms")
+        },
+        predicted=what_if(experiment, db, fault, fixed, slo),
+    )
+
+
+def advised(findings: Sequence[dict[str, Any]]) -> list[str]:
+    """The what-ifs of the findings' fixes, best first."""
+    fixes = [finding.get("fix") or {} for finding in findings]
+    return [fix["whatif"] for fix in fixes if fix.get("whatif")]

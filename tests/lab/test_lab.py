@@ -1,0 +1,205 @@
+"""The laboratory's own parts, with an engine that is a few lines: schedules, pace, gateway, application, client, score."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
+
+from tests.lab import application, client, gateway, load, score
+from tests.lab.client import Seen
+from tests.lab.experiments import EXPERIMENTS, HELD_BACK
+from tests.lab.phases import Phase
+from tests.lab.servers import Server, free_port
+
+PACE = Path(__file__).parent / "engine" / "overrun_lab_pace.py"
+
+
+@pytest.fixture(scope="module")
+def pace() -> ModuleType:
+    """The plugin, which is installed in the engine's environment alone."""
+    spec = importlib.util.spec_from_file_location("overrun_lab_pace", PACE)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_seed_gives_the_same_schedule_again() -> None:
+    once, again, other = (load.schedule(load.Load(), seed) for seed in (7, 7, 8))
+    assert once == again
+    assert once != other
+    assert [r.number for r in once] == list(range(len(once)))
+    assert sorted(r.at_s for r in once) == [r.at_s for r in once]
+
+
+def test_a_noisy_tenant_comes_on_top_of_the_others() -> None:
+    quiet = load.schedule(load.Load(), 7)
+    noisy = load.schedule(load.Load(noisy_factor=2.0), 7)
+    extra = [r for r in noisy if r.tenant == "noisy"]
+    assert len(noisy) - len(extra) == len(quiet)
+    assert len(extra) > len(quiet)
+
+
+def test_bursts_keep_the_number_of_requests() -> None:
+    even, bursts = load.schedule(load.Load(), 7), load.schedule(load.Load(burst_every_s=20.0), 7)
+    assert len(even) == len(bursts)
+    assert all(r.at_s % 20.0 <= 2.0 for r in bursts)
+
+
+@pytest.mark.parametrize("law", ["roofline", "tiles", "table"])
+def test_more_work_takes_longer_by_every_law(pace: ModuleType, law: str) -> None:
+    of = pace.LAWS[law]
+    assert of(2048, 4000, 8) > of(512, 4000, 8) > of(8, 4000, 8) > 0
+    assert of(8, 400_000, 8) > of(8, 4000, 8)
+    assert of(64, 4000, 64) > of(8, 4000, 8)
+
+
+def test_the_pace_reads_a_step_of_the_scheduler(pace: ModuleType) -> None:
+    step = SimpleNamespace(
+        num_scheduled_tokens={"new": 500, "old": 1},
+        scheduled_new_reqs=[SimpleNamespace(req_id="new", num_computed_tokens=64)],
+        scheduled_cached_reqs=SimpleNamespace(req_ids=["old"], num_computed_tokens=[900]),
+    )
+    assert pace.shape(step) == (501, 564 + 901, 2)
+
+
+def test_a_gateway_holds_bytes_back_and_loses_none() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(10):
+            yield b"0123456789"
+
+    async def gather() -> list[bytes]:
+        return [piece async for piece in gateway.held(pieces(), 35)]
+
+    found = asyncio.run(gather())
+    assert [len(piece) for piece in found] == [40, 40, 20]
+    assert b"".join(found) == b"0123456789" * 10
+
+
+def test_every_experiment_has_a_truth_and_a_fix() -> None:
+    assert set(HELD_BACK) < set(EXPERIMENTS)
+    for one in EXPERIMENTS.values():
+        assert one.causes, one.name
+        assert one.advice, one.name
+        assert one.fault != one.fixed, one.name
+
+
+async def _chat(request: Request) -> StreamingResponse:
+    wanted = (await request.json())["max_tokens"]
+
+    async def events() -> AsyncIterator[str]:
+        for _ in range(wanted):
+            choice = {"delta": {"content": "w6 "}, "finish_reason": None}
+            yield "data: " + json.dumps({"id": "1", "choices": [choice]}) + "\n\n"
+        usage = {"prompt_tokens": 9, "completion_tokens": wanted}
+        end = {"delta": {}, "finish_reason": "length"}
+        yield "data: " + json.dumps({"id": "1", "choices": [end], "usage": usage}) + "\n\n"
+        yield "data: [DONE]\n\n"
+
+    return StreamingResponse(events(), media_type="text/event-stream")
+
+
+def test_application_and_client_agree_on_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over in-process transports: one request, its stream as the user sees it, and its spans."""
+    engine = Starlette(routes=[Route("/v1/chat/completions", _chat, methods=["POST"])])
+    exported: list[str] = []
+    settings = application.Settings(
+        engines=("http://127.0.0.1:1",), retrieval_ms=1.0, tool_ms=1.0, cap_tokens=5
+    )
+    monkeypatch.setattr(BatchSpanProcessor, "on_end", lambda _, span: exported.append(span.name))
+
+    async def ask() -> list[Seen]:
+        service = application.Service(settings)
+        service.client = httpx.AsyncClient(transport=httpx.ASGITransport(app=engine))
+        web = application.application(service)
+        transport = httpx.ASGITransport(app=web)
+        request = load.Request(0, 0.0, 10, 10, 12, "acme", 0.5)
+        async with httpx.AsyncClient(transport=transport) as user:
+            begin = asyncio.get_running_loop().time()
+            seen = [await client.send(user, "http://app", request, begin, 0.0)]
+        await service.client.aclose()
+        service.provider.shutdown()
+        return seen
+
+    (seen,) = asyncio.run(ask())
+    assert seen.error is None
+    assert seen.ttft_ms is not None
+    assert seen.e2e_ms is not None
+    assert seen.ttft_ms <= seen.e2e_ms
+    assert {
+        "retrieval",
+        "build_prompt",
+        "chat tiny-llama",
+        "execute_tool format",
+        "postprocess",
+        "POST /ask",
+    } <= set(exported)
+
+
+def _phase(name: str, times: list[float]) -> Phase:
+    seen = [
+        Seen(number=i, sent_unix=0.0, late_ms=0.0, ttft_ms=t / 2, e2e_ms=t)
+        for i, t in enumerate(times)
+    ]
+    return Phase(
+        name=name,
+        begin_unix=0.0,
+        end_unix=9.0,
+        refused_bodies=0,
+        load_average=(0, 0, 0),
+        seen=seen,
+    )
+
+
+def test_the_limit_leaves_room_above_the_healthy_stretch() -> None:
+    assert score.limits(_phase("healthy", [1000.0] * 40)) == "ttft:800 e2e:1600"
+
+
+def test_a_failed_request_has_no_time() -> None:
+    phase = _phase("fault", [100.0, 200.0])
+    phase.seen.append(Seen(number=3, sent_unix=0.0, late_ms=0.0, e2e_ms=9e9, error="ReadTimeout"))
+    assert score.p95(phase, "e2e") == pytest.approx(195.0)
+
+
+def test_what_ifs_are_read_in_the_order_of_the_findings() -> None:
+    findings: list[dict[str, Any]] = [
+        {"fix": {"whatif": "cap"}},
+        {"fix": None},
+        {"fix": {"whatif": "replicas"}},
+    ]
+    assert score.advised(findings) == ["cap", "replicas"]
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[Server]:
+    server = Server("sleeper", ["sleep", "60"], free_port(), tmp_path / "log", {})
+    yield server
+    server.stop()
+
+
+def test_a_server_ends_with_its_group(sleeper: Server) -> None:
+    sleeper.stop()
+    assert sleeper.process.poll() is not None
+
+
+def test_truth_survives_its_file(tmp_path: Path) -> None:
+    phase = _phase("fault", [100.0])
+    path = tmp_path / "fault"
+    path.mkdir()
+    (path / "truth.json.txt").write_bytes(msgspec.json.encode(phase))
+    assert score.read(tmp_path, "fault") == phase
