@@ -33,6 +33,7 @@ from overrun.analysis.numbers.window import (
     RequestFrame,
     Window,
     load,
+    load_evidence_call_traits,
     load_evidence_calls,
     load_evidence_prompts,
     load_evidence_spans,
@@ -210,6 +211,9 @@ def lookups(
         ),
         prompts=lambda period, origin, n: load_evidence_prompts(
             con, period.start, period.end, origin, n, frame.every
+        ),
+        traits=lambda period, origin, n, pattern: load_evidence_call_traits(
+            con, period.start, period.end, origin, n, pattern, frame.every
         ),
         simulated=None
         if simulate is None

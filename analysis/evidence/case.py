@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from overrun.analysis.evidence.call_kind import Kind, call_kind
 from overrun.analysis.evidence.calls import Calls
 from overrun.analysis.evidence.demand import Demand, demand
 from overrun.analysis.evidence.gpu_clocks import Clocks, clocks
@@ -67,6 +68,8 @@ class Lookups:
     prompts: Callable[[Period, datetime, int], pl.DataFrame]
     simulated: Callable[[str, list[Diagnosis], Period], list[Diagnosis]] | None = None
     """Causes of a judged metric with the figures of simulated fixes; None where nobody simulates."""
+    traits: Callable[[Period, datetime, int, str], pl.DataFrame] | None = None
+    """Attributes of the model calls of a period whose keys match a regular expression; see `evidence.call_kind`."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +206,11 @@ class Case:
         return held_stream(self)
 
     @functools.cached_property
+    def call_kind(self) -> Kind | None:
+        """What late calls ask for and others do not; see `overrun.analysis.evidence.call_kind`."""
+        return call_kind(self)
+
+    @functools.cached_property
     def not_at_random(self) -> str | None:
         """What tells most late calls from others, so that chance, the far side or the load did not make them late; None where nothing known does."""
         again, held = self.reuse, self.held_stream
@@ -211,6 +219,12 @@ class Case:
             return (
                 f"{again.after_late:,} of {again.after:,} calls after {what} are late, "
                 f"{again.other_late:,} of {again.other:,} others"
+            )
+        kind = self.call_kind
+        if kind is not None:
+            return (
+                f"{kind.late:,} of {kind.n:,} calls with {kind.label} are late, "
+                f"{kind.other_late:,} of {kind.other:,} others"
             )
         if held is not None and held.interval[0] > 0.5 * self.tail.excess_total_ms:
             return f"first tokens come {say_ms(held.first_ms)} later, ends {say_ms(held.end_ms)}"

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.calls import Calls, known
+from overrun.analysis.evidence.late_calls import had_more_to_do, late_calls, wait_ms
 from overrun.analysis.numbers.outcomes.goodput import wilson
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.finding import MIN_BREACHING
@@ -27,7 +28,6 @@ MOST_KEYS: Final = 64
 MOSTLY: Final = 0.5
 # The rate of late calls after a silence over that of the others, both at the unfavourable end of their 95 % intervals.
 CLEARLY: Final = 2.0
-_QUICKLY: Final = 75.0
 
 
 class Reuse(NamedTuple):
@@ -63,8 +63,8 @@ def reuse(case: Case) -> Reuse | None:
     if case.thinned or not len(case.slow_calls):
         return None
     both, now = _together(case)
-    wait = _wait_ms(both)
-    late = now & _late(both, wait, case.slow["trace_key"])
+    wait = wait_ms(both)
+    late = now & late_calls(both, wait, case.slow["trace_key"])
     if int(late.sum()) < MIN_BREACHING:
         return None
     start = both.of("start_s")
@@ -76,7 +76,7 @@ def reuse(case: Case) -> Reuse | None:
         theirs = beside & np.isin(codes, np.unique(codes[late]))
         for swaps, gone in ((False, silence_s(both, codes)), (True, other_keys(both, codes))):
             one = _cut(both, wait, late, theirs, now, gone, key=key, swaps=swaps)
-            if one is not None and not _read_more(both, one, beside):
+            if one is not None and not had_more_to_do(both, one.traces, beside):
                 found.append(one)
     # What parts late from other calls best; of equal ones a silence of all calls, then a swap: what made place for another was silent meanwhile as well.
     return max(found, key=_parts, default=None)
@@ -141,28 +141,6 @@ def _keys(calls: Calls) -> dict[str, IntArray]:
     return out
 
 
-def _wait_ms(calls: Calls) -> FloatArray:
-    """Time to the first token, or the whole call where most tell none."""
-    first = calls.of("ttft_ms")
-    return first if len(first) and float(known(first).mean()) > 0.5 else calls.of("e2e_ms")
-
-
-def _late(calls: Calls, wait: FloatArray, slow: pl.Series) -> BoolArray:
-    """The call of each slow request that waited longest."""
-    frame = calls.frame.select("trace_key").with_columns(
-        wait=pl.Series(wait), at=pl.int_range(pl.len())
-    )
-    worst = (
-        frame.filter(pl.col("trace_key").is_in(slow.implode()) & pl.col("wait").is_not_nan())
-        .sort("wait")
-        .group_by("trace_key")
-        .agg(pl.col("at").last())["at"]
-    )
-    out = np.zeros(len(calls), np.bool_)
-    out[worst.to_numpy()] = True
-    return out
-
-
 def _cut(
     calls: Calls,
     wait: FloatArray,
@@ -224,16 +202,6 @@ def _best_cut(gone: FloatArray, late: BoolArray) -> float:
     ] / max(int((~hits).sum()), 1)
     first = np.r_[True, values[1:] != values[:-1]]
     return float(values[first][int(np.argmax(above[first]))])
-
-
-def _read_more(calls: Calls, one: Reuse, beside: BoolArray) -> bool:
-    """Whether the late calls had more to read than most others (a resumed conversation, a prompt cache that expired): that is no loading."""
-    theirs = calls.frame["trace_key"].is_in(one.traces.implode()).to_numpy()
-    new = calls.new_tokens
-    sides = [new[side & known(new)] for side in (beside & theirs, beside & ~theirs)]
-    if min(map(len, sides)) < MIN_BREACHING:
-        return False
-    return float(np.median(sides[0])) > float(np.percentile(sides[1], _QUICKLY))
 
 
 def _parts(one: Reuse) -> tuple[float, bool, bool]:

@@ -598,6 +598,24 @@ def load_evidence_prompts(
     return prompts.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
 
 
+def load_evidence_call_traits(
+    con: duckdb.DuckDBPyConnection,
+    start: datetime,
+    end: datetime,
+    origin: datetime,
+    requests: int,
+    pattern: str,
+    of: int = 1,
+) -> pl.DataFrame:
+    """Return the attributes of the model calls among the spans that `load_evidence_spans` reads, of keys that match a regular expression: one row per call
+    and key, columns trace_key, start_s, key, value."""
+    found: pl.DataFrame = con.sql(
+        query("evidence_call_traits"),
+        params={"start": start, "end": end, "every": _every(requests, of), "pattern": pattern},
+    ).pl()
+    return found.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
+
+
 def _every(requests: int, of: int) -> int:
     return of * max(1, math.ceil(requests / MOST_SPAN_REQUESTS))
 

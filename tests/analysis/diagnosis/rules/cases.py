@@ -12,6 +12,7 @@ from overrun.analysis.numbers.stages.budget import Configured
 from overrun.analysis.numbers.window import (
     Window,
     load,
+    load_evidence_call_traits,
     load_evidence_calls,
     load_evidence_prompts,
     load_evidence_spans,
@@ -58,6 +59,9 @@ def run(
         ),
         prompts=lambda period, origin, n: load_evidence_prompts(
             con, period.start, period.end, origin, n
+        ),
+        traits=lambda period, origin, n, pattern: load_evidence_call_traits(
+            con, period.start, period.end, origin, n, pattern
         ),
     )
     return diagnose(
