@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from overrun.collector.arrays import FloatArray
 
 
 def completed(
-    outputs: Floats, truncated: NDArray[np.bool_], routes: Sequence[str | None], seed: int
-) -> Floats:
+    outputs: FloatArray, truncated: NDArray[np.bool_], routes: Sequence[str | None], seed: int
+) -> FloatArray:
     """Return `outputs` (tokens) with each truncated one replaced by a draw from the longer complete answers of its route.
 
     Kaplan and Meier's estimate (1958) of the route's lengths, conditional on being longer than what was seen. A cut
@@ -31,8 +31,8 @@ def completed(
 
 
 def _completed_route(
-    outputs: Floats, truncated: NDArray[np.bool_], dice: np.random.Generator
-) -> Floats:
+    outputs: FloatArray, truncated: NDArray[np.bool_], dice: np.random.Generator
+) -> FloatArray:
     out = outputs.copy()
     lengths, mass = kaplan_meier(outputs, truncated)
     beyond = np.concatenate((np.cumsum(mass[::-1])[::-1], [0.0]))
@@ -45,7 +45,9 @@ def _completed_route(
     return out
 
 
-def kaplan_meier(outputs: Floats, truncated: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+def kaplan_meier(
+    outputs: FloatArray, truncated: NDArray[np.bool_]
+) -> tuple[FloatArray, FloatArray]:
     """Return the distinct lengths of complete answers, ascending, and the probability mass of each."""
     lengths, events = np.unique(outputs[~truncated], return_counts=True)
     at_risk = len(outputs) - np.searchsorted(np.sort(outputs), lengths, side="left")

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from overrun.collector.arrays import FloatArray
 from overrun.collector.normalise.prompt_features import Measured, read_line
 from overrun.collector.normalise.prompt_shape import shape, words_of
 from overrun.collector.normalise.verbosity import hashed
@@ -23,8 +24,6 @@ from overrun.models.replay import Record
 from overrun.models.request import MISSING, Request
 from overrun.models.sources import COLUMNS
 from overrun.models.verbosity import Prompt
-
-Floats = NDArray[np.float64]
 
 _MANDATORY: Final = ("time", "input_tokens", "output_tokens")
 _TRUNCATED: Final = ("length", "max_tokens")
@@ -65,15 +64,15 @@ class Dataset:
 
     records: list[Record]
     routes: NDArray[np.object_]
-    inputs: Floats
-    outputs: Floats
-    completed: Floats
-    limits: Floats
+    inputs: FloatArray
+    outputs: FloatArray
+    completed: FloatArray
+    limits: FloatArray
     split: Split
     dropped: int
     truncated_ratio: float | None
     prompts: list[Prompt | None]
-    scores: Floats
+    scores: FloatArray
     scored_by: frozenset[str | None]
     digest: bytes
 

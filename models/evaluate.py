@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
 from overrun.analysis.words.finding import say_ratio
+from overrun.collector.arrays import FloatArray
 from overrun.models.artifact import QUANTILES
 
 Skill = Literal["none", "low", "good"]
-Floats = NDArray[np.float64]
 _Key = TypeVar("_Key")
 
 # A gain below 2 % of the error is not worth a model in the path of every request; at 20 % the predictions order
@@ -61,7 +60,7 @@ class Verdict:
     reason: str
 
 
-def score(generated: Floats, quantiles: Floats) -> Scores:
+def score(generated: FloatArray, quantiles: FloatArray) -> Scores:
     """Return the scores of predicted `quantiles`, shape (rows, len(QUANTILES)), with at least one row."""
     predicted = dict(zip(QUANTILES, quantiles.T, strict=True))
     errors = np.abs(predicted["p50"] - generated)
@@ -81,7 +80,7 @@ def score(generated: Floats, quantiles: Floats) -> Scores:
     )
 
 
-def _tau(generated: Floats, predicted: Floats) -> float | None:
+def _tau(generated: FloatArray, predicted: FloatArray) -> float | None:
     if np.ptp(predicted) == 0 or np.ptp(generated) == 0:
         return None
     return float(kendalltau(generated, predicted).statistic)
@@ -94,16 +93,18 @@ class Baselines:
     (as AIBrix buckets them).
     """
 
-    def __init__(self, routes: Sequence[str | None], inputs: Floats, outputs: Floats) -> None:
+    def __init__(
+        self, routes: Sequence[str | None], inputs: FloatArray, outputs: FloatArray
+    ) -> None:
         self._overall = float(np.median(outputs))
         self._route = _medians(list(routes), outputs)
         self._bucket = _medians(_bucket_keys(routes, inputs), outputs)
 
-    def route_median(self, routes: Sequence[str | None]) -> Floats:
+    def route_median(self, routes: Sequence[str | None]) -> FloatArray:
         """Return the training median of each request's route; of everything where the route is new."""
         return np.array([self._route.get(route, self._overall) for route in routes])
 
-    def bucket_median(self, routes: Sequence[str | None], inputs: Floats) -> Floats:
+    def bucket_median(self, routes: Sequence[str | None], inputs: FloatArray) -> FloatArray:
         """Return the training median of each request's route and log2 input bucket; of the route if that is new."""
         fallback = self.route_median(routes)
         keys = _bucket_keys(routes, inputs)
@@ -112,19 +113,21 @@ class Baselines:
         )
 
 
-def _bucket_keys(routes: Sequence[str | None], inputs: Floats) -> list[tuple[str | None, int]]:
+def _bucket_keys(routes: Sequence[str | None], inputs: FloatArray) -> list[tuple[str | None, int]]:
     buckets = [-1 if math.isnan(tokens) else int(tokens).bit_length() for tokens in inputs]
     return list(zip(routes, buckets, strict=True))
 
 
-def _medians(keys: Sequence[_Key], outputs: Floats) -> Mapping[_Key, float]:
+def _medians(keys: Sequence[_Key], outputs: FloatArray) -> Mapping[_Key, float]:
     groups: dict[_Key, list[float]] = {}
     for key, output in zip(keys, outputs, strict=True):
         groups.setdefault(key, []).append(float(output))
     return {key: float(np.median(values)) for key, values in groups.items()}
 
 
-def judge(generated: Floats, predicted: Floats, route_median: Floats, seed: int) -> Verdict:
+def judge(
+    generated: FloatArray, predicted: FloatArray, route_median: FloatArray, seed: int
+) -> Verdict:
     """Return the skill of `predicted` over `route_median` on one route's requests, in order of time.
 
     Method: block bootstrap of the ratio of summed absolute errors, 50 contiguous blocks, 2,000 resamples, 95 %
@@ -149,6 +152,6 @@ def judge(generated: Floats, predicted: Floats, route_median: Floats, seed: int)
     )
 
 
-def _block_sums(errors: Floats) -> Floats:
+def _block_sums(errors: FloatArray) -> FloatArray:
     blocks = np.array_split(errors, min(_BLOCKS, len(errors)))
     return np.array([block.sum() for block in blocks])

@@ -13,8 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from overrun.collector.arrays import FloatArray
 from overrun.models.artifact import QUANTILES
-from overrun.models.dataset import Dataset, Floats
+from overrun.models.dataset import Dataset
 from overrun.models.evaluate import MIN_SCORED_ROWS, Baselines, Scores, Verdict, judge, score
 from overrun.models.features import FEATURE_NAMES
 
@@ -34,10 +35,10 @@ class Forecasts:
     the `frozen` ones belong to a router that reports no finished requests.
     """
 
-    model: Floats
-    past: Floats
-    frozen_model: Floats
-    frozen_past: Floats
+    model: FloatArray
+    past: FloatArray
+    frozen_model: FloatArray
+    frozen_past: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +78,13 @@ class Scorecard:
     others: tuple[Verdict, Verdict]
 
 
-def bounded(quantiles: Floats, limits: Floats) -> Floats:
+def bounded(quantiles: FloatArray, limits: FloatArray) -> FloatArray:
     """Return quantiles as the predictor answers them: ascending, at least 1 token, at most the limit (NaN: none)."""
     most = np.where(np.isnan(limits), np.inf, limits)
     return np.minimum(np.maximum(np.sort(quantiles, axis=1), 1.0), most[:, None])
 
 
-def score_test(data: Dataset, previous: Floats, forecasts: Forecasts, seed: int) -> Scorecard:
+def score_test(data: Dataset, previous: FloatArray, forecasts: Forecasts, seed: int) -> Scorecard:
     """Return the scores of `forecasts` on the test slice of `data`; `previous` as from `previous_outputs`, NaN if none."""
     test, train = slice(data.split.train, data.split.rows), slice(0, data.split.train)
     baselines = Baselines(data.routes[train].tolist(), data.inputs[train], data.outputs[train])
@@ -115,7 +116,7 @@ def score_test(data: Dataset, previous: Floats, forecasts: Forecasts, seed: int)
     return _report(cut, data.routes[train], seed)
 
 
-def previous_outputs(features: NDArray[np.float32]) -> Floats:
+def previous_outputs(features: NDArray[np.float32]) -> FloatArray:
     """Return the previous output of the same prompt prefix, else of the same session, in tokens; NaN without either."""
     last = [
         features[:, FEATURE_NAMES.index(name)].astype(np.float64)
@@ -129,9 +130,9 @@ class _Slice:
     """The test slice, row by row: generated lengths, bounded forecasts, and the baselines' guesses."""
 
     routes: NDArray[np.object_]
-    generated: Floats
+    generated: FloatArray
     forecasts: Forecasts
-    guesses: dict[str, Floats]
+    guesses: dict[str, FloatArray]
 
 
 def _report(cut: _Slice, train_routes: NDArray[np.object_], seed: int) -> Scorecard:
@@ -210,7 +211,7 @@ def _both(
 
 
 def _judge(
-    cut: _Slice, median: Floats, own: NDArray[np.bool_], train_rows: int, seed: int
+    cut: _Slice, median: FloatArray, own: NDArray[np.bool_], train_rows: int, seed: int
 ) -> Verdict:
     if train_rows < MIN_SCORED_ROWS:
         return Verdict(
@@ -223,7 +224,7 @@ def _route_report(
     cut: _Slice,
     own: NDArray[np.bool_],
     named: tuple[str | None, int],
-    answered: tuple[Floats, Floats],
+    answered: tuple[FloatArray, FloatArray],
     verdicts: tuple[Verdict, Verdict],
 ) -> RouteReport:
     """Return the scores of the `own` rows; `named` is (route, training rows), the pairs are (live, without history)."""

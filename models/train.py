@@ -19,6 +19,7 @@ import xgboost
 from numpy.typing import NDArray
 
 from overrun.analysis.words.finding import printable, say_ratio
+from overrun.collector.arrays import Float32Array, FloatArray
 from overrun.collector.normalise.verbosity import table_id
 from overrun.models import trees
 from overrun.models.artifact import (
@@ -37,7 +38,7 @@ from overrun.models.artifact import (
 )
 from overrun.models.card import card, html
 from overrun.models.conformal import LEVELS, Calibration
-from overrun.models.dataset import Dataset, Floats, prepare
+from overrun.models.dataset import Dataset, prepare
 from overrun.models.evaluate import Baselines, Verdict, judge
 from overrun.models.export import to_flat_json, to_onnx, to_ubj
 from overrun.models.features import FEATURE_NAMES, rising, usable_names, without_prompt
@@ -52,7 +53,7 @@ from overrun.models.scoring import (
     previous_outputs,
     score_test,
 )
-from overrun.models.trees import Boosters, Matrix, Recipe
+from overrun.models.trees import Boosters, Recipe
 from overrun.models.verbosity import learn as learn_verbosity
 from overrun.models.verbosity import out_of_fold, scored
 
@@ -274,8 +275,8 @@ class _Learned:
     """
 
     names: tuple[str, ...]
-    inputs: Matrix
-    targets: Floats
+    inputs: Float32Array
+    targets: FloatArray
     recipe: Recipe
     early: Boosters
     judged: Boosters
@@ -307,7 +308,7 @@ def _score_prompts(data: Dataset, rows: int, given: bytes | None) -> tuple[Datas
     return _with_scores(data, scores), table.astype("<f2").tobytes()
 
 
-def _with_scores(data: Dataset, scores: Floats) -> Dataset:
+def _with_scores(data: Dataset, scores: FloatArray) -> Dataset:
     pairs = zip(data.records, scores.tolist(), strict=True)
     return replace(
         data,
@@ -322,7 +323,7 @@ def _salt(data: Dataset) -> bytes:
     return data.digest
 
 
-def _columns(names: tuple[str, ...], features: Matrix) -> Matrix:
+def _columns(names: tuple[str, ...], features: Float32Array) -> Float32Array:
     return np.ascontiguousarray(features[:, [FEATURE_NAMES.index(name) for name in names]])
 
 
@@ -392,7 +393,9 @@ def _judge(data: Dataset, walked: Replay, learned: _Learned, settings: TrainSett
     return _Judged(card, calibration)
 
 
-def _rolling(raw: Floats, data: Dataset, walked: Replay) -> tuple[Floats, Floats, Calibration]:
+def _rolling(
+    raw: FloatArray, data: Dataset, walked: Replay
+) -> tuple[FloatArray, FloatArray, Calibration]:
     """Return the log offsets of each test row, live and frozen at the split, and the calibration after the last finish.
 
     `raw` are the quantiles of the rows [fit, rows) by models that had not learned from them. A residual counts once
@@ -467,7 +470,7 @@ def _curve(
     return tuple(points)
 
 
-def _route_medians(data: Dataset) -> Floats:
+def _route_medians(data: Dataset) -> FloatArray:
     train = data.split.train
     baselines = Baselines(data.routes[:train].tolist(), data.inputs[:train], data.outputs[:train])
     return np.fmin(baselines.route_median(data.routes[train:].tolist()), data.limits[train:])

@@ -13,11 +13,9 @@ import numpy as np
 import xgboost
 from numpy.typing import NDArray
 
+from overrun.collector.arrays import Float32Array, FloatArray
 from overrun.models.artifact import QUANTILES
 from overrun.models.dataset import Split
-
-Matrix = NDArray[np.float32]
-Floats = NDArray[np.float64]
 
 
 class Growth(NamedTuple):
@@ -66,7 +64,7 @@ class Boosters:
 
     by_quantile: Mapping[str, xgboost.Booster]
 
-    def log_tokens(self, inputs: Matrix) -> Floats:
+    def log_tokens(self, inputs: Float32Array) -> FloatArray:
         """Return the raw quantiles, shape (rows, len(QUANTILES))."""
         return np.column_stack(
             [self.by_quantile[name].inplace_predict(inputs) for name in QUANTILES]
@@ -74,8 +72,8 @@ class Boosters:
 
 
 def search(
-    choices: Sequence[tuple[Matrix, tuple[int, ...]]],
-    targets: Floats,
+    choices: Sequence[tuple[Float32Array, tuple[int, ...]]],
+    targets: FloatArray,
     clusters: NDArray[np.int64],
     split: Split,
     *,
@@ -136,7 +134,9 @@ def search(
     return choice, Recipe(growth, counts, choices[choice][1]), Boosters(boosters)
 
 
-def fit(inputs: Matrix, targets: Floats, recipe: Recipe, *, eta: float, seed: int) -> Boosters:
+def fit(
+    inputs: Float32Array, targets: FloatArray, recipe: Recipe, *, eta: float, seed: int
+) -> Boosters:
     """Return boosters of all rows, made by the recipe."""
     data = xgboost.DMatrix(inputs, targets, nthread=1)
     return Boosters(
@@ -150,7 +150,7 @@ def fit(inputs: Matrix, targets: Floats, recipe: Recipe, *, eta: float, seed: in
 
 
 def fit_median(
-    inputs: Matrix, targets: Floats, recipe: Recipe, *, eta: float, seed: int
+    inputs: Float32Array, targets: FloatArray, recipe: Recipe, *, eta: float, seed: int
 ) -> xgboost.Booster:
     """Return the booster of the median alone."""
     return xgboost.train(
@@ -186,7 +186,7 @@ def _plainest(
     return best[taken]
 
 
-def _errors(booster: xgboost.Booster, data: xgboost.DMatrix) -> Floats:
+def _errors(booster: xgboost.Booster, data: xgboost.DMatrix) -> FloatArray:
     found = booster.predict(data, iteration_range=(0, booster.best_iteration + 1))
     return np.asarray(np.abs(np.expm1(found) - np.expm1(data.get_label())), dtype=np.float64)
 

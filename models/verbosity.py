@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from overrun.collector.arrays import FloatArray
 from overrun.collector.normalise.verbosity import BINS, DENSE, KINDS, Hashed, dense, logs, score
 
-Floats = NDArray[np.float64]
 # The bins and the shape of one prompt; no bins where only its shape was kept.
 Prompt = tuple[Hashed, tuple[float, ...]]
 # Fewer different prompts teach the trees nothing but the prompts themselves.
@@ -37,7 +37,7 @@ _LEAST_SPREAD: Final = 0.1
 
 
 def learn(
-    prompts: Sequence[Prompt | None], log_tokens: Floats, groups: Sequence[Any]
+    prompts: Sequence[Prompt | None], log_tokens: FloatArray, groups: Sequence[Any]
 ) -> NDArray[np.float16] | None:
     """Return the table of weights, shape (overrun.collector.normalise.verbosity.TABLE_SIZE,); None with fewer than MIN_PROMPTS different prompts.
 
@@ -47,7 +47,7 @@ def learn(
     return _fit(different, targets) if len(different) >= MIN_PROMPTS else None
 
 
-def scored(table: NDArray[np.float16], prompts: Sequence[Prompt | None]) -> Floats:
+def scored(table: NDArray[np.float16], prompts: Sequence[Prompt | None]) -> FloatArray:
     """Return the score of each prompt by `table`, NaN without one."""
     wide = table.astype(np.float32)
     known = {
@@ -57,8 +57,8 @@ def scored(table: NDArray[np.float16], prompts: Sequence[Prompt | None]) -> Floa
 
 
 def out_of_fold(
-    prompts: Sequence[Prompt | None], log_tokens: Floats, groups: Sequence[Any]
-) -> Floats:
+    prompts: Sequence[Prompt | None], log_tokens: FloatArray, groups: Sequence[Any]
+) -> FloatArray:
     """Return the score of each request by a table that has not seen its prompt, NaN without a prompt.
 
     Scores of prompts that a table was made from would be trusted too much by the trees.
@@ -84,8 +84,8 @@ def _fold(prompt: Prompt) -> int:
 
 
 def _distinct(
-    prompts: Sequence[Prompt | None], log_tokens: Floats, groups: Sequence[Any]
-) -> tuple[list[Prompt], Floats]:
+    prompts: Sequence[Prompt | None], log_tokens: FloatArray, groups: Sequence[Any]
+) -> tuple[list[Prompt], FloatArray]:
     """Return the different prompts, and the mean over its answers of how far each one is above what is usual."""
     above: dict[Prompt, list[float]] = {}
     for prompt, value in zip(prompts, _above(log_tokens, groups).tolist(), strict=True):
@@ -94,7 +94,7 @@ def _distinct(
     return list(above), np.array([sum(values) / len(values) for values in above.values()])
 
 
-def _above(log_tokens: Floats, groups: Sequence[Any]) -> Floats:
+def _above(log_tokens: FloatArray, groups: Sequence[Any]) -> FloatArray:
     """Return how far each answer is above what is usual in its group, in log tokens, shape (rows,).
 
     By its rank in the group, as the deviation that a normal distribution has there (normal scores: van der Waerden, 1952), times the spread that
@@ -116,7 +116,7 @@ def _above(log_tokens: Floats, groups: Sequence[Any]) -> Floats:
     )
 
 
-def _fit(prompts: Sequence[Prompt], targets: Floats) -> NDArray[np.float16]:
+def _fit(prompts: Sequence[Prompt], targets: FloatArray) -> NDArray[np.float16]:
     """Return the table that ridge regression finds for the last `_MOST_PROMPTS` prompts."""
     from scipy.sparse import csr_matrix
 
@@ -137,12 +137,12 @@ def _fit(prompts: Sequence[Prompt], targets: Floats) -> NDArray[np.float16]:
     numbers *= weight
     intercept = targets.mean()
 
-    def forward(own: Floats) -> Floats:
+    def forward(own: FloatArray) -> FloatArray:
         return np.asarray(
             words @ own[:BINS] + np.einsum("pn,n->p", numbers, own[BINS:].astype(np.float32))
         )
 
-    def backward(error: Floats) -> Floats:
+    def backward(error: FloatArray) -> FloatArray:
         return np.concatenate(
             (words.T @ error, np.einsum("pn,p->n", numbers, error.astype(np.float32)))
         )
@@ -154,8 +154,10 @@ def _fit(prompts: Sequence[Prompt], targets: Floats) -> NDArray[np.float16]:
 
 
 def _solve(
-    forward: Callable[[Floats], Floats], backward: Callable[[Floats], Floats], wanted: Floats
-) -> Floats:
+    forward: Callable[[FloatArray], FloatArray],
+    backward: Callable[[FloatArray], FloatArray],
+    wanted: FloatArray,
+) -> FloatArray:
     """Return the weights of the ridge regression of `wanted`, by conjugate gradients on its normal equations (Hestenes and Stiefel, 1952).
 
     Sums are numpy's own: a BLAS adds in another order with another number of threads, and the same data shall give the same bytes.
@@ -175,14 +177,14 @@ def _solve(
     return found
 
 
-def _square(values: Floats) -> float:
+def _square(values: FloatArray) -> float:
     return float(np.square(values).sum())
 
 
-def _rarity(words: Any) -> Floats:
+def _rarity(words: Any) -> FloatArray:
     """Return how much each bin counts, shape (BINS,): rare ones more, and all of a kind in a prompt together `_KIND_WEIGHT`, on average."""
     holding = np.bincount(words.indices, minlength=BINS)
-    rarity: Floats = np.log((words.shape[0] + 1) / (holding + 1)) ** _RARITY
+    rarity: FloatArray = np.log((words.shape[0] + 1) / (holding + 1)) ** _RARITY
     squares = (
         np.bincount(words.indices, np.square(words.data), BINS) * np.square(rarity) / words.shape[0]
     )

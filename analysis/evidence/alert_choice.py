@@ -1,4 +1,4 @@
-"""Which threshold and which indicator alert best, and what is that worth on data which they were not chosen on? Counts in, choice and held-out counts out.
+"""Which threshold and which indicator alert best, and what is that worth on data which they were not chosen on? FloatArray in, choice and held-out counts out.
 
 A window is cut midway between its breaches; each part is scored by what was learned on all others (cross-validation, Stone 1974; leave-one-group-out). What
 chooses among indicators is scored so as well, each part by the indicator that was chosen without it (nested, Varma and Simon 2006: choosing by the same parts
@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 
-Counts = npt.NDArray[np.float64]
 # Rows of counts: alerts, those before a breach, those in the first minute of one, breaches that were told, and those of them early enough to act on.
 ALERTS, RIGHT, LATE, TOLD, EARLY = range(5)
 # Each part costs a fit; ten are the usual number of folds (Kohavi 1995), fewer where there are fewer breaches.
@@ -30,7 +28,7 @@ class Trials:
     """
 
     thresholds: FloatArray
-    counts: Counts
+    counts: FloatArray
     leads: FloatArray
     events: FloatArray
     part_of: IntArray
@@ -45,7 +43,7 @@ class Held:
 
     row: int
     rows: IntArray
-    counts: Counts
+    counts: FloatArray
     worth: float
     warns: bool
     worths: FloatArray
@@ -93,7 +91,7 @@ def choose(held: list[Held], parts: int) -> tuple[int | None, list[int | None]]:
     ]
 
 
-def f1(precision: Counts, recall: Counts) -> Counts:
+def f1(precision: FloatArray, recall: FloatArray) -> FloatArray:
     """Return the harmonic mean of precision and recall, 0 where both are 0."""
     return np.asarray(2.0 * precision * recall / np.maximum(precision + recall, 1e-12), np.float64)
 
@@ -103,7 +101,7 @@ def _first(worths: list[float | None]) -> int | None:
     return -max(known)[1] if known else None
 
 
-def _fitted(counts: Counts, events: Counts | float) -> IntArray:
+def _fitted(counts: FloatArray, events: FloatArray | float) -> IntArray:
     """Return the threshold (second axis) of the best F1, the highest of equals; those that tell half of their breaches too late for use only in need."""
     good = f1(
         counts[RIGHT] / np.maximum(counts[ALERTS], 1.0), counts[TOLD] / np.maximum(events, 1.0)
@@ -112,15 +110,15 @@ def _fitted(counts: Counts, events: Counts | float) -> IntArray:
     return np.asarray(len(good) - 1 - np.argmax(good[::-1], axis=0), np.int64)
 
 
-def _early(counts: Counts) -> BoolArray:
+def _early(counts: FloatArray) -> BoolArray:
     return np.asarray((counts[TOLD] > 0.0) & (2.0 * counts[EARLY] >= counts[TOLD]), np.bool_)
 
 
-def _warns(counts: Counts) -> BoolArray:
+def _warns(counts: FloatArray) -> BoolArray:
     return np.asarray(_early(counts) & (counts[LATE] <= counts[RIGHT]), np.bool_)
 
 
-def _worth(counts: Counts, events: Counts | float, *, plain: bool) -> Counts:
+def _worth(counts: FloatArray, events: FloatArray | float, *, plain: bool) -> FloatArray:
     """Return F1, less its standard error for all but the plain indicator (rule of one standard error, Breiman et al. 1984, 3.4.3).
 
     To choose among nine indicators by five breaches is a lottery. Load drives most breaches, and the rate of arrivals is counted from all requests instead of
@@ -138,7 +136,7 @@ def _worth(counts: Counts, events: Counts | float, *, plain: bool) -> Counts:
     return np.asarray(good - np.sqrt(share * (1.0 - share) / (events + 2.0)), np.float64)
 
 
-def _without(counts: Counts) -> Counts:
+def _without(counts: FloatArray) -> FloatArray:
     """Return the sums over the last axis without parts k and q, for all k and q; without k alone where they are the same."""
     parts = np.arange(counts.shape[-1])
     left = counts.sum(axis=-1)[..., None, None] - counts[..., :, None] - counts[..., None, :]

@@ -16,12 +16,9 @@ from opentelemetry.proto.common.v1.common_pb2 import (
 )
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
+from overrun.collector.arrays import BoolArray, ByteArray, IntArray, WordArray
 from overrun.collector.errors import BadPayload
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-Words = np.ndarray[Any, np.dtype[np.uint64]]
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-Bools = np.ndarray[Any, np.dtype[np.bool_]]
 # Deeper nesting than this in an attribute value is cut to null, whatever the settings allow (normalise/limits.py): Python's own recursion has to hold.
 MAX_VALUE_DEPTH = 24
 BROKEN_VALUE = (
@@ -46,15 +43,15 @@ class Attributes:
     is the value of attribute other_at[j].
     """
 
-    owner: Ints
+    owner: IntArray
     keys: list[str]
-    code: Ints
-    kind: Bytes
+    code: IntArray
+    kind: ByteArray
     text: pa.StringArray
-    number: Ints
+    number: IntArray
     fraction: np.ndarray[Any, np.dtype[np.float64]]
-    other_at: Ints
-    other_member: Bytes
+    other_at: IntArray
+    other_member: ByteArray
     others: pa.BinaryArray
 
     def __len__(self) -> int:
@@ -72,24 +69,24 @@ class Attributes:
 class Events:
     """Span events, flat; owner[i] is the row of the span. `dropped` says how many attributes the sender's limits took from each."""
 
-    owner: Ints
-    time_ns: Ints
+    owner: IntArray
+    time_ns: IntArray
     name: pa.StringArray
     attributes: Attributes
-    dropped: Ints
+    dropped: IntArray
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
     """Span links, flat; owner[i] is the row of the span. `whole_ids` says where both ids have their width; elsewhere they are 0. `dropped` as of events."""
 
-    owner: Ints
-    trace_hi: Words
-    trace_lo: Words
-    span_id: Words
-    whole_ids: Bools
+    owner: IntArray
+    trace_hi: WordArray
+    trace_lo: WordArray
+    span_id: WordArray
+    whole_ids: BoolArray
     attributes: Attributes
-    dropped: Ints
+    dropped: IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,24 +108,24 @@ class RawSpans:
     `dropped` has three rows: how many attributes, events and links each span lost to its sender's limits.
     """
 
-    body: Ints
-    source: Ints
+    body: IntArray
+    source: IntArray
     sources: list[Source]
-    trace_hi: Words
-    trace_lo: Words
-    span_id: Words
-    parent_id: Words
-    start: Words
-    end: Words
-    kind: Ints
-    status: Ints
-    flags: Ints
+    trace_hi: WordArray
+    trace_lo: WordArray
+    span_id: WordArray
+    parent_id: WordArray
+    start: WordArray
+    end: WordArray
+    kind: IntArray
+    status: IntArray
+    flags: IntArray
     name: pa.StringArray
     trace_state: pa.StringArray
     attributes: Attributes
     events: Events
     links: Links
-    dropped: Ints
+    dropped: IntArray
 
     def __len__(self) -> int:
         return len(self.body)
@@ -146,7 +143,7 @@ def source(
     return Source(of_resource, scope.name, scope.version, of_scope, resource_url, scope_url)
 
 
-def to_ns(times: Words) -> Ints:
+def to_ns(times: WordArray) -> IntArray:
     """OTLP's fixed64 nanoseconds as signed 64-bit; what does not fit (after the year 2262) is cut to the largest value."""
     return np.minimum(times, np.uint64(2**63 - 1)).astype(np.int64)
 

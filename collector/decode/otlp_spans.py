@@ -17,13 +17,12 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
+from overrun.collector.arrays import BoolArray, IntArray
 from overrun.collector.decode import wire
 from overrun.collector.decode.columns import (
     NOT_A_REQUEST,
     Attributes,
-    Bools,
     Events,
-    Ints,
     Links,
     RawSpans,
     Source,
@@ -59,9 +58,9 @@ class _Tables(threading.local):
     def __init__(self) -> None:
         self._kept: dict[str, Any] = {}
 
-    def get(self, name: str, columns: int, rows: int) -> Ints:
+    def get(self, name: str, columns: int, rows: int) -> IntArray:
         """A table of so many columns with room for at least so many rows; it holds whatever was in it."""
-        found: Ints | None = self._kept.get(name)
+        found: IntArray | None = self._kept.get(name)
         if found is None or found.shape[1] < rows:
             found = np.empty((columns, rows + rows // 4), dtype=np.int64)
             if found.nbytes <= _KEPT_BYTES:
@@ -77,7 +76,7 @@ class _Tables(threading.local):
             at += len(body)
         return out
 
-    def pairs(self, name: str, items: int, keys: int) -> tuple[Ints, Ints, Ints]:
+    def pairs(self, name: str, items: int, keys: int) -> tuple[IntArray, IntArray, IntArray]:
         """Tables for so many attributes and half as many keys as `keys`, a power of two."""
         table = np.empty((wire.GUESS + 1, keys + 1), dtype=np.int64)
         table[wire.SLOT], table[wire.GUESS] = -1, 0
@@ -166,7 +165,9 @@ def _read(bodies: Sequence[bytes]) -> RawSpans | None:
     )
 
 
-def _texts(data: Any, first: Ints, end: Ints, valid: Bools | None = None) -> pa.StringArray:
+def _texts(
+    data: Any, first: IntArray, end: IntArray, valid: BoolArray | None = None
+) -> pa.StringArray:
     ends, joined = wire.gather(
         data, first, end, np.ones(len(first), dtype=np.bool_) if valid is None else valid
     )
@@ -174,7 +175,7 @@ def _texts(data: Any, first: Ints, end: Ints, valid: Bools | None = None) -> pa.
     return pa.StringArray.from_buffers(len(first), pa.py_buffer(ends), pa.py_buffer(joined), bitmap)
 
 
-def _attributes(data: Any, items: Ints, keys: Ints, count: Ints) -> Attributes:
+def _attributes(data: Any, items: IntArray, keys: IntArray, count: IntArray) -> Attributes:
     n, n_keys = int(count[wire.ITEMS]), int(count[wire.KEYS])
     names = [
         data[a:b].tobytes().decode() for a, b in keys[[wire.KEY, wire.KEY_END], :n_keys].T.tolist()
@@ -206,7 +207,7 @@ def _attributes(data: Any, items: Ints, keys: Ints, count: Ints) -> Attributes:
     )
 
 
-def _sources(data: Any, places: Ints) -> list[Source] | None:
+def _sources(data: Any, places: IntArray) -> list[Source] | None:
     """The source of each scope; None if one is broken."""
     out = []
     for place in places.tolist():

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from overrun.collector.decode.columns import Bools, Ints, Words
+from overrun.collector.arrays import BoolArray, IntArray, WordArray
 from overrun.collector.process.compiled import njit
 
 _BITS = 1 << 26
@@ -42,7 +42,9 @@ class KnownTraces:
         self._latest_now = self._latest_before = latest_ns
         self.latest_forgotten_ns = latest_ns
 
-    def add(self, trace_hi: Words, trace_lo: Words, start_ns: Ints, until_ns: int) -> Bools:
+    def add(
+        self, trace_hi: WordArray, trace_lo: WordArray, start_ns: IntArray, until_ns: int
+    ) -> BoolArray:
         """Remember these traces (each once) and their starts up to `until_ns`; which of them may have been seen before."""
         if self._count + len(trace_hi) > self._traces:
             self._before, self._now = self._now, np.zeros(_BITS // 8, dtype=np.uint8)

@@ -17,8 +17,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from overrun.collector.arrays import BoolArray
 from overrun.collector.config import CollectorSettings, PrivacySettings
-from overrun.collector.decode.columns import Bools
 from overrun.collector.dialects import Dialect
 from overrun.collector.errors import StoreUnavailable
 from overrun.collector.ingest.quiet_traces import LOOK_BACK_NS, Key, QuietTraces, Seen
@@ -300,7 +300,7 @@ def _as_table(taken: dict[Key, Seen]) -> pa.Table:
     )
 
 
-def _unread(traces: pa.Table, seen: list[Seen], kept: Bools) -> list[Unread]:
+def _unread(traces: pa.Table, seen: list[Seen], kept: BoolArray) -> list[Unread]:
     """The traces that are not in memory; apart, those of which it is known with which commits their spans came."""
     ids = traces.select(["trace_hi", "trace_lo"])
     new = np.fromiter((one.new for one in seen), np.bool_, len(seen))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from overrun.collector.decode.columns import Ints, Words
+from overrun.collector.arrays import IntArray, WordArray
 from overrun.collector.ingest.known_traces import SEED, KnownTraces, spot_of
 from overrun.collector.process.compiled import njit, read_only
 
@@ -75,7 +75,13 @@ class QuietTraces:
         return len(self._recovered)
 
     def recover(
-        self, trace_hi: Words, trace_lo: Words, start_ns: Ints, batch: int, last: int, now_s: float
+        self,
+        trace_hi: WordArray,
+        trace_lo: WordArray,
+        start_ns: IntArray,
+        batch: int,
+        last: int,
+        now_s: float,
     ) -> None:
         """An earlier process stored spans of these traces in the commits from `batch` to `last` and did not assemble them. Each trace stands there once."""
         self._known.add(trace_hi, trace_lo, start_ns, self._clock() + LOOK_BACK_NS)
@@ -96,7 +102,7 @@ class QuietTraces:
         return min(times, default=None)
 
     def note(
-        self, trace_hi: Words, trace_lo: Words, start_ns: Ints, batch: int, now_s: float
+        self, trace_hi: WordArray, trace_lo: WordArray, start_ns: IntArray, batch: int, now_s: float
     ) -> None:
         """Spans of these traces were stored in commit `batch`."""
         first, start = _distinct(*map(read_only, (trace_hi, trace_lo, start_ns)))
@@ -187,14 +193,14 @@ class _Recovered:
 
     def __init__(
         self,
-        trace_hi: Words | None = None,
-        trace_lo: Words | None = None,
-        start_ns: Ints | None = None,
+        trace_hi: WordArray | None = None,
+        trace_lo: WordArray | None = None,
+        start_ns: IntArray | None = None,
         batch: int = 0,
         last: int = 0,
         since_s: float = 0.0,
     ) -> None:
-        none: Words = np.empty(0, dtype=np.uint64)
+        none: WordArray = np.empty(0, dtype=np.uint64)
         self._hi = none if trace_hi is None else trace_hi
         self._lo = none if trace_lo is None else trace_lo
         self._start = none.astype(np.int64) if start_ns is None else start_ns

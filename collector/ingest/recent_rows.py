@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from overrun.collector.decode.columns import Ints, Words
+from overrun.collector.arrays import IntArray, WordArray
 from overrun.collector.ingest.known_traces import SEED, spot_of
 from overrun.collector.process.compiled import njit, read_only
 from overrun.collector.store.layout import (
@@ -112,7 +112,9 @@ class Recent:
         with self._lock:
             return self._from
 
-    def rows(self, trace_hi: Words, trace_lo: Words, first: int, last: int) -> pa.Table | None:
+    def rows(
+        self, trace_hi: WordArray, trace_lo: WordArray, first: int, last: int
+    ) -> pa.Table | None:
         """Every row of these traces that came with the commits from `first` to `last`: a trace's together, by span id, repeats as they came.
 
         None if there are none, or if what their numbers mean is forgotten.
@@ -133,7 +135,7 @@ class Recent:
             return None
 
 
-def arranged(spans: pa.Table, trace_hi: Words, trace_lo: Words) -> pa.Table:
+def arranged(spans: pa.Table, trace_hi: WordArray, trace_lo: WordArray) -> pa.Table:
     """The rows of these traces, trace after trace, by span id; equal ids stay in their order."""
     hi, lo, span_id = (
         read_only(spans.column(name).to_numpy()) for name in ("trace_hi", "trace_lo", "span_id")
@@ -224,7 +226,9 @@ def _values_of(spans: pa.Table, values: list[pa.Table]) -> dict[str, Any]:
 
 
 def _meanings(
-    codes: Ints, shapes: Mapping[int, Mapping[str, Any]], sources: Mapping[int, Mapping[str, Any]]
+    codes: IntArray,
+    shapes: Mapping[int, Mapping[str, Any]],
+    sources: Mapping[int, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """The columns that the shape of each span stands for."""
     distinct, inverse = np.unique(codes, return_inverse=True)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from overrun.collector.decode.columns import Bools, Ints, Words
+from overrun.collector.arrays import BoolArray, IntArray, WordArray
 from overrun.collector.ingest.known_traces import SEED
 from overrun.collector.ingest.quiet_traces import LOOK_BACK_NS
 from overrun.collector.normalise.packing import text_buffers
@@ -46,7 +46,7 @@ class ResponseIds:
         self._forgotten_ns = min(latest_ns, clock() + LOOK_BACK_NS)
         self._tables = deque([_empty(_FIRST_BITS)])
 
-    def add(self, response_ids: pa.Array, start_ns: Ints) -> None:
+    def add(self, response_ids: pa.Array, start_ns: IntArray) -> None:
         """Model calls with these ids have been stored."""
         hashes = _hashes(response_ids)
         until_ns = self._clock() + LOOK_BACK_NS
@@ -67,7 +67,7 @@ class ResponseIds:
             self._forgotten_ns = max(self._forgotten_ns, self._tables.popleft().latest_ns)
         return self._tables[-1]
 
-    def elsewhere(self, response_ids: pa.Array, floor_ns: int) -> Bools:
+    def elsewhere(self, response_ids: pa.Array, floor_ns: int) -> BoolArray:
         """For which of these (the ids of all calls at hand) a call that is not at hand, and started at `floor_ns` or later, may be stored."""
         hashes = _hashes(response_ids)
         with self._lock:
@@ -84,9 +84,9 @@ def _empty(bits: int) -> _Table:
     return _Table(np.zeros(1 << bits, dtype=np.uint32), 0, 0)
 
 
-def _hashes(texts: pa.Array) -> Words:
+def _hashes(texts: pa.Array) -> WordArray:
     offsets, data = text_buffers(texts)
-    found: Words = _hash_all(offsets, data, SEED)
+    found: WordArray = _hash_all(offsets, data, SEED)
     return found
 
 

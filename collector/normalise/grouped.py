@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from overrun.collector.arrays import BoolArray, IntArray
 from overrun.collector.decode import wire
-from overrun.collector.decode.columns import Attributes, Bools, Ints
+from overrun.collector.decode.columns import Attributes
 from overrun.collector.normalise import packing, stages
 from overrun.collector.normalise.limits import Limits
 
@@ -23,12 +24,12 @@ class Grouped:
         self.attributes = attributes
         self.owner, self.kind, self.strings = attributes.owner, attributes.kind, attributes.text
         # Numbers and booleans: nobody's words.
-        self.is_number: Bools = (self.kind >= wire.INT) & (self.kind <= wire.BOOL)
+        self.is_number: BoolArray = (self.kind >= wire.INT) & (self.kind <= wire.BOOL)
         self.int_values, self.double_values = attributes.number, attributes.fraction
         offsets, data = packing.text_buffers(self.strings)
-        self.has_text: Bools = offsets[1:] > offsets[:-1]
+        self.has_text: BoolArray = offsets[1:] > offsets[:-1]
         # Strings that mean what they say: not a text in quotes, as JSON has it.
-        self.is_plain: Bools = (self.kind == wire.STRING) & ~(
+        self.is_plain: BoolArray = (self.kind == wire.STRING) & ~(
             self.has_text & (data[np.minimum(offsets[:-1], len(data) - 1)] == ord('"'))
         )
         self.keys: list[str] = attributes.keys
@@ -39,20 +40,20 @@ class Grouped:
         self.spellings: dict[str, list[int]] = {}
         for key in sorted(key for key in self.keys if stages.known_name(key) != key):
             self.spellings.setdefault(stages.known_name(key), []).append(self.code_of[key])
-        self.consumed: Bools = np.zeros(len(self.codes), dtype=bool)
+        self.consumed: BoolArray = np.zeros(len(self.codes), dtype=bool)
 
-    def positions(self, key: str) -> Ints | None:
+    def positions(self, key: str) -> IntArray | None:
         """Where the attributes with this key stand, then those with another spelling of it; None if the batch has none."""
         code, spellings = self.code_of.get(key), self.spellings.get(key)
         if spellings is None:
             return None if code is None else self._run(code)
         return np.concatenate([self._run(c) for c in ([] if code is None else [code]) + spellings])
 
-    def _run(self, code: int) -> Ints:
-        run: Ints = self.order[self.bounds[code] : self.bounds[code + 1]]
+    def _run(self, code: int) -> IntArray:
+        run: IntArray = self.order[self.bounds[code] : self.bounds[code + 1]]
         return run
 
-    def text(self, positions: Ints) -> pa.StringArray:
+    def text(self, positions: IntArray) -> pa.StringArray:
         """Values as text: strings as they are, numbers and booleans printed, arrays and maps as JSON, bytes as hex, nothing as ""."""
         out = self.strings.take(pa.array(positions))
         kinds = self.kind[positions]
@@ -86,11 +87,11 @@ class Grouped:
             )
         return out
 
-    def of_kind(self, positions: Ints, kind: int) -> Bools:
+    def of_kind(self, positions: IntArray, kind: int) -> BoolArray:
         """Which of these have a value of this kind."""
         return np.asarray(self.kind[positions] == kind, dtype=np.bool_)
 
-    def duplicates(self) -> Bools | None:
+    def duplicates(self) -> BoolArray | None:
         """Which attributes repeat a key that their owner already has (the first one stays); None if there are none."""
         again, found = packing.repeats(self.order, self.owner, self.codes)
         return again if found else None

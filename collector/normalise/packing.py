@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from overrun.collector.arrays import BoolArray, IntArray
 from overrun.collector.decode.wire import BOOL, DOUBLE, INT, NOTHING, OTHER, STRING
 from overrun.collector.process.compiled import njit, read_only
-
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 PLAIN, TEXT, FRACTION = range(
     3
@@ -105,7 +103,7 @@ def _gather(take, offsets, data, more_offsets, more_data):
 
 
 def gathered(
-    take: Ints, filled: Bools, column: pa.StringArray, more: pa.StringArray
+    take: IntArray, filled: BoolArray, column: pa.StringArray, more: pa.StringArray
 ) -> pa.StringArray:
     """The texts at `take` of `column`, numbered on in `more`; null where it is not `filled` (and negative)."""
     ends, data = _gather(take, *text_buffers(column), *text_buffers(more))
@@ -114,7 +112,7 @@ def gathered(
     )
 
 
-def masked(values: Any, filled: Bools) -> pa.Array:
+def masked(values: Any, filled: BoolArray) -> pa.Array:
     """Numbers as an Arrow column that shares their memory; null where it is not filled."""
     valid, nulls = _validity(filled)
     return pa.Array.from_buffers(
@@ -122,7 +120,7 @@ def masked(values: Any, filled: Bools) -> pa.Array:
     )
 
 
-def _validity(filled: Bools) -> tuple[Any, int]:
+def _validity(filled: BoolArray) -> tuple[Any, int]:
     nulls = len(filled) - int(np.count_nonzero(filled))
     return pa.py_buffer(np.packbits(filled, bitorder="little")) if nulls else None, nulls
 

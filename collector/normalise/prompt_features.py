@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from overrun.collector.arrays import Float32Array
 from overrun.collector.config import PrivacySettings
 from overrun.collector.errors import ConfigError
 from overrun.collector.normalise.prompt_shape import SHAPE, shape, words_of
 from overrun.collector.normalise.readers import document
 from overrun.collector.normalise.verbosity import (
     TABLE_SIZE,
-    Table,
     hashed,
     read_table,
     score,
@@ -72,7 +72,7 @@ def measuring(settings: PrivacySettings) -> Measure | None:
     return lambda text: line_of(text, table, name)
 
 
-def read_table_file(path: str) -> tuple[bytes, Table]:
+def read_table_file(path: str) -> tuple[bytes, Float32Array]:
     """The table in an artifact folder or file, as bytes and as weights.
 
     Raises:
@@ -93,7 +93,7 @@ def read_table_file(path: str) -> tuple[bytes, Table]:
     return data, table
 
 
-def line_of(text: str, table: Table | None = None, name: str = "") -> str:
+def line_of(text: str, table: Float32Array | None = None, name: str = "") -> str:
     """The line that is stored of an attribute's text; empty where no prompt can be found in it."""
     prompt = asked(text)
     if not prompt:

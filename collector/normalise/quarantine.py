@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 
-if TYPE_CHECKING:  # decoding is compiled, and who only reads verdicts need not wait for a compiler
-    from overrun.collector.decode.columns import Bools, Ints, Words
+from overrun.collector.arrays import BoolArray, IntArray, WordArray
 
 # No telemetry is from earlier: OpenTelemetry is of 2019. Milliseconds or microseconds that were sent as nanoseconds are of 1970.
 MIN_TIME_NS = 946_684_800 * 10**9
@@ -34,12 +31,12 @@ MISDATED_EVENTS = "span events from before 2000 were left out: times are nanosec
 MISDATED_POINTS = "data points from before 2000 or after 2200 (times are nanoseconds since 1970)"
 
 
-def misdated(time_ns: Ints) -> Bools:
+def misdated(time_ns: IntArray) -> BoolArray:
     """Which times of events were sent and lie before 2000; 0 is none that was sent."""
     return (time_ns > 0) & (time_ns < MIN_TIME_NS)
 
 
-def verdicts(begin: Words, finish: Words) -> Ints:
+def verdicts(begin: WordArray, finish: WordArray) -> IntArray:
     """A code of REASONS per span; 0 is fine. Times are unsigned nanoseconds as sent: a negative one reads as a time after 2262."""
     out = np.zeros(len(begin), dtype=np.int64)
     if not len(begin) or (
@@ -59,7 +56,7 @@ def verdicts(begin: Words, finish: Words) -> Ints:
 
 
 def rows(
-    spans: pa.Table, verdict: Ints, start: Words, end: Words, usable: Bools
+    spans: pa.Table, verdict: IntArray, start: WordArray, end: WordArray, usable: BoolArray
 ) -> pa.Table | None:
     """The rows of `quarantine` (all columns but `batch`): spans with ids (`usable`) and a verdict other than FINE; None if there are none."""
     aside = np.flatnonzero((verdict != FINE) & usable)

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from overrun.collector.decode.columns import Ints, RawSpans, Source
+from overrun.collector.arrays import IntArray
+from overrun.collector.decode.columns import RawSpans, Source
 from overrun.collector.normalise.grouped import Grouped
 
 _POLICIES = ("tailsampling.policy", "tailsampling.composite_policy")
@@ -34,7 +35,7 @@ def with_samplers(
     states: pa.StringArray,
     raw: RawSpans,
     grouped: Grouped,
-    numbers: Callable[[Grouped, Ints], tuple[Any, Any]],
+    numbers: Callable[[Grouped, IntArray], tuple[Any, Any]],
 ) -> pa.StringArray:
     """The spans' tracestates, with a member more where an attribute of the span or its scope tells of a sampler."""
     told: dict[int, str] = {}
@@ -76,7 +77,7 @@ def threshold(probability: float) -> str:
 
 
 def _jaegers(
-    grouped: Grouped, numbers: Callable[[Grouped, Ints], tuple[Any, Any]]
+    grouped: Grouped, numbers: Callable[[Grouped, IntArray], tuple[Any, Any]]
 ) -> dict[int, str]:
     kinds, params = grouped.positions("sampler.type"), grouped.positions("sampler.param")
     if kinds is None:

@@ -22,13 +22,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from overrun.collector.arrays import BoolArray, IntArray
 from overrun.collector.decode import wire
 from overrun.collector.decode.columns import (
     ARRAY,
     DROPPED_KEYS,
     Attributes,
-    Bools,
-    Ints,
     RawSpans,
     Source,
     nested,
@@ -148,8 +147,8 @@ def fields_by_column() -> dict[str, tuple[Field, ...]]:
 
 
 def _numbers(
-    grouped: Grouped, positions: Ints
-) -> tuple[np.ndarray[Any, np.dtype[np.float64]], Bools]:
+    grouped: Grouped, positions: IntArray
+) -> tuple[np.ndarray[Any, np.dtype[np.float64]], BoolArray]:
     """Numbers, also where a sender put them into strings or quoted strings."""
     kinds = grouped.kind[positions]
     for kind, values in ((wire.INT, grouped.int_values), (wire.DOUBLE, grouped.double_values)):
@@ -172,14 +171,14 @@ def _per_distinct(text: pa.StringArray, read: Callable[[str], Any]) -> list[Any]
     return [None if code is None else values[code] for code in encoded.indices.to_pylist()]
 
 
-def read_int(grouped: Grouped, positions: Ints) -> tuple[Ints, Bools]:
+def read_int(grouped: Grouped, positions: IntArray) -> tuple[IntArray, BoolArray]:
     """Counts: whole numbers from 0 to MAX_TOKENS."""
     number, ok = _numbers(grouped, positions)
     ok = ok & (number >= 0) & (number <= MAX_TOKENS)
     return np.where(ok, number, 0).astype(np.int64), ok
 
 
-def read_ns(grouped: Grouped, positions: Ints, scale: float) -> tuple[Ints, Bools]:
+def read_ns(grouped: Grouped, positions: IntArray, scale: float) -> tuple[IntArray, BoolArray]:
     """Durations from 0 to ten years, in nanoseconds."""
     number, ok = _numbers(grouped, positions)
     scaled = np.where(ok, number, 0.0) * scale
@@ -187,7 +186,7 @@ def read_ns(grouped: Grouped, positions: Ints, scale: float) -> tuple[Ints, Bool
     return np.rint(np.where(ok, scaled, 0.0)).astype(np.int64), ok
 
 
-def read_bool(grouped: Grouped, positions: Ints) -> tuple[Bools, Bools]:
+def read_bool(grouped: Grouped, positions: IntArray) -> tuple[BoolArray, BoolArray]:
     """true/false, also as the strings "True" and "False"."""
     out = grouped.int_values[positions].astype(bool)
     ok = grouped.of_kind(positions, wire.BOOL)
@@ -198,7 +197,7 @@ def read_bool(grouped: Grouped, positions: Ints) -> tuple[Bools, Bools]:
     return out, ok
 
 
-def read_first(grouped: Grouped, positions: Ints) -> pa.StringArray:
+def read_first(grouped: Grouped, positions: IntArray) -> pa.StringArray:
     """The first item of an array (finish reasons), of a JSON array in a string, or the text itself; null where there is none."""
     attributes = grouped.attributes
     found = _of_distinct(grouped.strings.take(pa.array(positions)), readers.first)
@@ -227,12 +226,14 @@ def _first_text(array: bytes) -> str | None:
     return items[0] if items and isinstance(items[0], str) and items[0] else None
 
 
-def read_with(read: Callable[[Any], Any], grouped: Grouped, positions: Ints) -> tuple[Any, Bools]:
+def read_with(
+    read: Callable[[Any], Any], grouped: Grouped, positions: IntArray
+) -> tuple[Any, BoolArray]:
     """Numbers or flags that `read` (of collector/normalise/readers.py) finds in strings, each distinct string once."""
     return _readable(_per_distinct(grouped.strings.take(pa.array(positions)), read))
 
 
-def _readable(found: list[Any]) -> tuple[Any, Bools]:
+def _readable(found: list[Any]) -> tuple[Any, BoolArray]:
     ok = np.array([value is not None for value in found], dtype=bool)
     values = np.array(
         [0 if value is None else value for value in found],
@@ -241,7 +242,7 @@ def _readable(found: list[Any]) -> tuple[Any, Bools]:
     return values, ok
 
 
-def _beside(grouped: Grouped, at: Ints, key: str) -> Ints:
+def _beside(grouped: Grouped, at: IntArray, key: str) -> IntArray:
     """Those of these attributes on whose span that key is too; all of them for ""."""
     if not key:
         return at
@@ -255,31 +256,33 @@ def _beside(grouped: Grouped, at: Ints, key: str) -> Ints:
 class Columns:
     """Builds the canonical columns of one batch of spans of these kinds that start at `start` and last `duration`."""
 
-    def __init__(self, grouped: Grouped, kinds: Ints, start: Ints, duration: Ints) -> None:
+    def __init__(
+        self, grouped: Grouped, kinds: IntArray, start: IntArray, duration: IntArray
+    ) -> None:
         self.grouped = grouped
         self.n = len(kinds)
         self.start, self.duration = start, duration
-        self.is_client: Bools = kinds == _CLIENT
-        self._documents: dict[str, tuple[list[object], Ints]] = {}
+        self.is_client: BoolArray = kinds == _CLIENT
+        self._documents: dict[str, tuple[list[object], IntArray]] = {}
         self._known = grouped.code_of.keys() | grouped.spellings.keys()
 
     def _fields(self, column: str) -> list[Field]:
         """Where the column's values may come from in this batch, best first."""
         return [f for f in fields_by_column().get(column, ()) if f.key in self._known]
 
-    def ints(self, column: str) -> tuple[Ints, Bools]:
+    def ints(self, column: str) -> tuple[IntArray, BoolArray]:
         """An integer column and where it has a value."""
         return self._fill(column, np.int64)
 
-    def floats(self, column: str) -> tuple[np.ndarray[Any, np.dtype[np.float64]], Bools]:
+    def floats(self, column: str) -> tuple[np.ndarray[Any, np.dtype[np.float64]], BoolArray]:
         """A float column and where it has a value."""
         return self._fill(column, np.float64)
 
-    def bools(self, column: str) -> tuple[Bools, Bools]:
+    def bools(self, column: str) -> tuple[BoolArray, BoolArray]:
         """A boolean column and where it has a value."""
         return self._fill(column, np.bool_)
 
-    def _fill(self, column: str, kind: Any) -> tuple[Any, Bools]:
+    def _fill(self, column: str, kind: Any) -> tuple[Any, BoolArray]:
         out = np.zeros(self.n, dtype=kind)
         filled = np.zeros(self.n, dtype=bool)
         for f in self._fields(column):
@@ -291,12 +294,12 @@ class Columns:
                 self._put(f, out, filled, at, values, ok)
         return out, filled
 
-    def _positions(self, f: Field) -> Ints | None:
+    def _positions(self, f: Field) -> IntArray | None:
         at = self.grouped.positions(f.key)
         found = None if at is None else _beside(self.grouped, at, f.beside)
         return found if found is None or len(found) else None
 
-    def _values(self, f: Field, at: Ints) -> tuple[Any, Bools]:
+    def _values(self, f: Field, at: IntArray) -> tuple[Any, BoolArray]:
         if f.reader in ("seconds", "millis"):
             return read_ns(self.grouped, at, 1e9 if f.reader == "seconds" else 1e6)
         if f.reader == "float":
@@ -312,7 +315,7 @@ class Columns:
             ok &= (values >= 100) & (values < 1000)
         return values + 1 if f.reader == "resends" else values, ok
 
-    def _at_path(self, f: Field, at: Ints) -> tuple[Any, Bools]:
+    def _at_path(self, f: Field, at: IntArray) -> tuple[Any, BoolArray]:
         """What stands at the field's path of each attribute's document, each distinct document read once."""
         documents, codes = self._read_documents(f.key, at)
         read = readers.BY_NAME[f.reader]
@@ -329,7 +332,7 @@ class Columns:
         values, ok = _readable(found)
         return values[codes], ok[codes]
 
-    def _read_documents(self, key: str, at: Ints) -> tuple[list[object], Ints]:
+    def _read_documents(self, key: str, at: IntArray) -> tuple[list[object], IntArray]:
         """The distinct documents under a key, and which of them each attribute at `at` has."""
         if key not in self._documents:
             encoded = self.grouped.text(at).dictionary_encode()
@@ -339,7 +342,9 @@ class Columns:
             )
         return self._documents[key]
 
-    def _since_start(self, at: Ints, moments: Ints, ok: Bools) -> tuple[Ints, Bools]:
+    def _since_start(
+        self, at: IntArray, moments: IntArray, ok: BoolArray
+    ) -> tuple[IntArray, BoolArray]:
         """The times from spans' starts to moments in them: one outside was told by another clock, or in a zone that it does not name (Haystack)."""
         owner = self.grouped.owner[at]
         gap = moments - self.start[owner]
@@ -378,7 +383,7 @@ class Columns:
             pa.concat_arrays(read) if len(read) > 1 else read[0] if read else _NO_TEXT,
         )
 
-    def _texts(self, f: Field, at: Ints) -> pa.StringArray:
+    def _texts(self, f: Field, at: IntArray) -> pa.StringArray:
         if f.path:
             documents, codes = self._read_documents(f.key, at)
             read = readers.BY_NAME[f.reader]
@@ -404,7 +409,9 @@ class Columns:
             ),
         )
 
-    def _put(self, f: Field, out: Any, filled: Bools, at: Ints, values: Any, ok: Bools) -> None:
+    def _put(
+        self, f: Field, out: Any, filled: BoolArray, at: IntArray, values: Any, ok: BoolArray
+    ) -> None:
         rows = self.grouped.owner[at]
         if f.served:
             ok = ok & ~self.is_client[rows]
@@ -423,7 +430,7 @@ class Columns:
 _UNSAID = 10_000  # a rank behind every rule's
 
 
-def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:  # noqa: C901
+def classify(raw: RawSpans, grouped: Grouped, kinds: IntArray) -> tuple[IntArray, IntArray]:  # noqa: C901
     """Role and stage codes per span (collector/normalise/stages.py says by which rules)."""
     n = len(raw)
     best = np.full(n, _UNSAID, dtype=np.int64)
@@ -431,7 +438,7 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
     stage = np.full(n, stages.STAGE["other"], dtype=np.int64)
     network = np.zeros(n, dtype=bool)
 
-    def say(rows: Ints, verdict: stages.Verdict) -> None:
+    def say(rows: IntArray, verdict: stages.Verdict) -> None:
         use = rows[best[rows] > verdict.rank]
         best[use], role[use], stage[use] = verdict.rank, verdict.role, verdict.stage
 
@@ -502,7 +509,7 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
     return role, stage
 
 
-def _searches(grouped: Grouped, asks: Ints) -> Iterator[tuple[Ints, stages.Verdict]]:
+def _searches(grouped: Grouped, asks: IntArray) -> Iterator[tuple[IntArray, stages.Verdict]]:
     """Which of the requests over HTTP are searches or writes of a store, by path and by host."""
     for key in stages.URL_KEYS:
         for pattern, verdict in stages.URL_RULES:
@@ -511,7 +518,7 @@ def _searches(grouped: Grouped, asks: Ints) -> Iterator[tuple[Ints, stages.Verdi
         yield _matching(grouped, key, search_urls.SEARCH_HOSTS, asks), stages.SEARCH_HOST
 
 
-def _matching(grouped: Grouped, key: str, pattern: str, among: Ints) -> Ints:
+def _matching(grouped: Grouped, key: str, pattern: str, among: IntArray) -> IntArray:
     """Which of these spans have a text under a key that a pattern is in."""
     at = grouped.positions(key)
     if at is None or not len(at := at[np.isin(grouped.owner[at], among)]):
@@ -519,37 +526,37 @@ def _matching(grouped: Grouped, key: str, pattern: str, among: Ints) -> Ints:
     texts = grouped.text(at).dictionary_encode()
     hits = pc.match_substring_regex(texts.dictionary, pattern).to_numpy(zero_copy_only=False)
     hit = np.flatnonzero(hits.astype(bool))
-    found: Ints = grouped.owner[at[np.isin(texts.indices.to_numpy(zero_copy_only=False), hit)]]
+    found: IntArray = grouped.owner[at[np.isin(texts.indices.to_numpy(zero_copy_only=False), hit)]]
     return found
 
 
-def _over_http(grouped: Grouped, n: int) -> Bools:
+def _over_http(grouped: Grouped, n: int) -> BoolArray:
     """Whether a span is of an HTTP exchange, by its attributes."""
-    found: Bools = np.logical_or.reduce(
+    found: BoolArray = np.logical_or.reduce(
         [_has(grouped, key, n, beside) for key, beside in stages.HTTP_KEYS]
     )
     return found
 
 
-def _has(grouped: Grouped, key: str, n: int, beside: str = "") -> Bools:
+def _has(grouped: Grouped, key: str, n: int, beside: str = "") -> BoolArray:
     """Which of the n spans have an attribute (and another beside it)."""
-    found: Bools = np.zeros(n, dtype=bool)
+    found: BoolArray = np.zeros(n, dtype=bool)
     if (at := grouped.positions(key)) is not None:
         found[grouped.owner[_beside(grouped, at, beside)]] = True
     return found
 
 
-def _of_messages(grouped: Grouped, kinds: Ints) -> Bools:
+def _of_messages(grouped: Grouped, kinds: IntArray) -> BoolArray:
     """Whether a span hands on or takes what waits in a queue: it is named after that."""
     by_key = [_has(grouped, key, len(kinds)) for key in stages.MESSAGING_KEYS]
     return np.logical_or.reduce([kinds == _PRODUCER, kinds == _CONSUMER, *by_key])  # type: ignore[no-any-return]
 
 
-def _stored_answers(grouped: Grouped) -> Ints:
+def _stored_answers(grouped: Grouped) -> IntArray:
     """The spans whose attributes say that an answer came out of a cache of answers."""
     found = [np.zeros(0, dtype=np.int64)]
     for stored in (stored for dialect in stages.dialects() for stored in dialect.stored_answers):
-        owners: Ints | None = None
+        owners: IntArray | None = None
         for key, told in itertools.groupby(stored, key=lambda one: one[0]):
             wanted, at = [*told], grouped.positions(key)
             if at is None:
@@ -594,7 +601,7 @@ def _holds(text: str, path: tuple[str, ...], value: object) -> bool:
     )
 
 
-def _classify_names(raw: RawSpans) -> tuple[Ints, Ints, Ints]:
+def _classify_names(raw: RawSpans) -> tuple[IntArray, IntArray, IntArray]:
     """Rank, role and stage per span by its name under its scope; _UNSAID where it says nothing."""
     names = raw.name.dictionary_encode()
     texts = names.dictionary.to_pylist()
@@ -736,7 +743,7 @@ def rest_of(grouped: Grouped, n: int, rules: Rules) -> Rest:
 
 
 def _keys_of_shapes(
-    grouped: Grouped, keep: Bools, shape: Any, counts: Ints
+    grouped: Grouped, keep: BoolArray, shape: Any, counts: IntArray
 ) -> dict[int, list[str]]:
     """The keys behind each hash, from the first owner that has it."""
     kept = np.flatnonzero(keep)
@@ -749,7 +756,7 @@ def _keys_of_shapes(
 
 
 def _looked_at(
-    grouped: Grouped, at: Ints, users: Bools, actions: Ints, rules: Rules
+    grouped: Grouped, at: IntArray, users: BoolArray, actions: IntArray, rules: Rules
 ) -> pa.StringArray:
     """The text of these attributes as it may be stored."""
     values = grouped.text(at)
@@ -772,7 +779,7 @@ def _looked_at(
 
 
 def _redacted(
-    grouped: Grouped, at: Ints, values: pa.StringArray, actions: Ints, rules: Rules
+    grouped: Grouped, at: IntArray, values: pa.StringArray, actions: IntArray, rules: Rules
 ) -> pa.StringArray:
     """Replace text that may not be stored; numbers and booleans under a text-like key stay."""
     keep_long = rules.keep_long
@@ -820,21 +827,21 @@ def _redacted(
     return values
 
 
-def _sentences(values: pa.StringArray) -> Bools:
+def _sentences(values: pa.StringArray) -> BoolArray:
     """Which values are something that somebody said."""
     wordy = pc.or_(
         pc.greater_equal(pc.count_substring(values, " "), privacy.SENTENCE_SPACES),
         pc.greater(pc.binary_length(values), pc.utf8_length(values)),
     )
-    found: Bools = wordy.to_numpy(zero_copy_only=False)
+    found: BoolArray = wordy.to_numpy(zero_copy_only=False)
     at = np.flatnonzero(found)
     found[at] = [privacy.is_sentence(text) for text in values.take(pa.array(at)).to_pylist()]
     return found
 
 
-def _holding_text(values: pa.StringArray) -> Bools:
+def _holding_text(values: pa.StringArray) -> BoolArray:
     """Which values are JSON (or printed dicts) with people's words under a key inside."""
-    blob: Bools = functools.reduce(
+    blob: BoolArray = functools.reduce(
         pc.or_, (pc.starts_with(values, start) for start in privacy.BLOB_STARTS)
     ).to_numpy(zero_copy_only=False)
     at = np.flatnonzero(blob)
@@ -842,7 +849,7 @@ def _holding_text(values: pa.StringArray) -> Bools:
     return blob
 
 
-def _replaced(values: pa.StringArray, at: Ints, new: pa.StringArray) -> pa.StringArray:
+def _replaced(values: pa.StringArray, at: IntArray, new: pa.StringArray) -> pa.StringArray:
     mask = np.zeros(len(values), dtype=bool)
     mask[at] = True
     return pc.replace_with_mask(values, pa.array(mask), new)
@@ -950,7 +957,7 @@ def _states(states: pa.StringArray, rules: Rules) -> pa.StringArray:
     return pc.replace_substring_regex(states, "[^,]*[^, \t][ \t]+[^, \t][^,]*,?", "")
 
 
-def _tenants(told: pa.Array, raw: RawSpans, role: Ints) -> pa.Array:
+def _tenants(told: pa.Array, raw: RawSpans, role: IntArray) -> pa.Array:
     """Whose the spans are: what they say, else their resource's `tenant.id`, else, where a request begins, its `service.namespace`.
 
     An engine's namespace is where it runs, not whose request it serves.
@@ -1049,7 +1056,7 @@ def _failed(raw: RawSpans, grouped: Grouped, status: Any) -> Any:
 
 
 def _canonical(
-    grouped: Grouped, kinds: Ints, start: Ints, duration: Ints, rules: Rules
+    grouped: Grouped, kinds: IntArray, start: IntArray, duration: IntArray, rules: Rules
 ) -> dict[str, Any]:
     """The canonical columns, and TOTAL."""
     n = len(kinds)
@@ -1076,7 +1083,7 @@ def _canonical(
     return out
 
 
-def _milliseconds_as_seconds(columns: dict[str, Any], duration: Ints) -> None:
+def _milliseconds_as_seconds(columns: dict[str, Any], duration: IntArray) -> None:
     """A first token that comes whole seconds after its span began and 20 times later than it ended was told in milliseconds under a name that means
     seconds (AWS Strands). In place."""
     ttft = columns["ttft_ns"]
@@ -1200,7 +1207,7 @@ def _count_apart(columns: dict[str, Any], raw: RawSpans) -> None:
             )
 
 
-def _without_nothing(columns: dict[str, Any], role: Ints) -> None:
+def _without_nothing(columns: dict[str, Any], role: IntArray) -> None:
     """Take the counts from model calls that tell of no token at all, sent or received: nobody counted (LiteLLM's streams without usage). In place."""
     tokens, output = columns["input_tokens"], columns["output_tokens"]
     if output.null_count == len(output) or pc.min(output).as_py():
@@ -1250,7 +1257,7 @@ def _event_kind(name: str) -> tuple[bool, bool, bool, bool]:
     )
 
 
-def _event_kinds(names: pa.StringArray) -> tuple[Bools, Bools, Bools, Bools]:
+def _event_kinds(names: pa.StringArray) -> tuple[BoolArray, BoolArray, BoolArray, BoolArray]:
     """As `_event_kind`, for a column; each distinct name is looked at once."""
     encoded = names.dictionary_encode()
     kinds = np.array(
@@ -1279,7 +1286,7 @@ def _with_dropped(raw: RawSpans) -> RawSpans:
     )
 
 
-def _counted(attributes: Attributes, key: str, numbers: Ints) -> Attributes:
+def _counted(attributes: Attributes, key: str, numbers: IntArray) -> Attributes:
     """The attributes with this one, a whole number, behind those of each owner whose number is not 0."""
     owners = np.flatnonzero(numbers)
     if not len(owners):
@@ -1302,7 +1309,7 @@ def _counted(attributes: Attributes, key: str, numbers: Ints) -> Attributes:
     )
 
 
-def _lost_events(grouped: Grouped, n: int) -> Ints:
+def _lost_events(grouped: Grouped, n: int) -> IntArray:
     """How many events each span lost to its sender's limits; as an attribute also of what was another format before (Jaeger, Zipkin)."""
     out = np.zeros(n, dtype=np.int64)
     at = grouped.positions(DROPPED_KEYS[1])
@@ -1312,7 +1319,7 @@ def _lost_events(grouped: Grouped, n: int) -> Ints:
     return out
 
 
-def _event_times(raw: RawSpans, start: Ints, end: Ints) -> RawSpans:
+def _event_times(raw: RawSpans, start: IntArray, end: IntArray) -> RawSpans:
     """The same, with times of events in nanoseconds where a sender counted them in µs or ms and they so lie within their span (MLflow 2)."""
     owner, times = raw.events.owner, raw.events.time_ns
     begin, last = start[owner], end[owner]
@@ -1326,7 +1333,7 @@ def _event_times(raw: RawSpans, start: Ints, end: Ints) -> RawSpans:
     return replace(raw, events=replace(raw.events, time_ns=times))
 
 
-def _named(names: pa.StringArray, wanted: Iterable[str]) -> Bools:
+def _named(names: pa.StringArray, wanted: Iterable[str]) -> BoolArray:
     return np.asarray(
         pc.is_in(names, value_set=pa.array(sorted(wanted), pa.string())).to_numpy(
             zero_copy_only=False
@@ -1382,7 +1389,12 @@ def _short_values(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _events_into(
-    columns: dict[str, Any], raw: RawSpans, start: Ints, duration: Ints, role: Ints, lost: Ints
+    columns: dict[str, Any],
+    raw: RawSpans,
+    start: IntArray,
+    duration: IntArray,
+    role: IntArray,
+    lost: IntArray,
 ) -> None:
     """Fold the per-chunk events of streams into chunks, chunk_span_ns, chunk_gap_max_ns; take the first token and the usable answer.
 
@@ -1427,7 +1439,7 @@ def _events_into(
     columns["ttft_source"] = source.astype(np.uint8)
 
 
-def _of_streams(columns: dict[str, Any], role: Ints) -> pa.Array:
+def _of_streams(columns: dict[str, Any], role: IntArray) -> pa.Array:
     """Times to the first token, but for calls that their client says were not streamed: what it calls so there (OpenLIT) is the whole answer's."""
     ttft, streaming = columns["ttft_ns"], columns["streaming"]
     if ttft.null_count == len(ttft) or streaming.null_count == len(streaming):
@@ -1437,7 +1449,7 @@ def _of_streams(columns: dict[str, Any], role: Ints) -> pa.Array:
 
 
 def _since_start(
-    raw: RawSpans, is_attempt: Bools, start: Ints, duration: Ints, ttft: pa.Array
+    raw: RawSpans, is_attempt: BoolArray, start: IntArray, duration: IntArray, ttft: pa.Array
 ) -> pa.Array:
     """Times to the first token from their spans' starts on, which their senders count from the start of the last attempt, if they so lie in their spans."""
     began = np.zeros(len(start), dtype=np.int64)
@@ -1450,7 +1462,7 @@ def _since_start(
     return pa.array(values, mask=ttft.is_null().to_numpy(zero_copy_only=False))
 
 
-def _first_time(raw: RawSpans, wanted: Bools, start: Ints) -> tuple[Ints, Bools]:
+def _first_time(raw: RawSpans, wanted: BoolArray, start: IntArray) -> tuple[IntArray, BoolArray]:
     """Per span, the time from its start to the first wanted event that does not lie before it, and whether there is one."""
     first = np.full(len(start), np.iinfo(np.int64).max, dtype=np.int64)
     owner, times = raw.events.owner[wanted], raw.events.time_ns[wanted]
@@ -1460,7 +1472,9 @@ def _first_time(raw: RawSpans, wanted: Bools, start: Ints) -> tuple[Ints, Bools]
     return np.where(has, np.clip(first - start, 0, MAX_DURATION_NS), 0), has
 
 
-def _chunk_columns(raw: RawSpans, is_chunk: Bools, lost: Ints, duration: Ints) -> dict[str, Any]:
+def _chunk_columns(
+    raw: RawSpans, is_chunk: BoolArray, lost: IntArray, duration: IntArray
+) -> dict[str, Any]:
     """Chunks, and from the first to the last; of a span that lost events, all of them at the pace of those that are left, which follow one another."""
     n = len(lost)
     owner, time_ns = raw.events.owner[is_chunk], raw.events.time_ns[is_chunk]
@@ -1492,7 +1506,7 @@ def _chunk_columns(raw: RawSpans, is_chunk: Bools, lost: Ints, duration: Ints) -
 _NONE = pa.table({})  # no rows of any table
 
 
-def _event_rows(raw: RawSpans, grouped: Grouped, ok: Bools, rules: Rules) -> pa.Table:
+def _event_rows(raw: RawSpans, grouped: Grouped, ok: BoolArray, rules: Rules) -> pa.Table:
     owner = raw.events.owner
     if not len(owner):
         return _NONE
@@ -1513,7 +1527,7 @@ def _event_rows(raw: RawSpans, grouped: Grouped, ok: Bools, rules: Rules) -> pa.
     return table.filter(pa.array(kept & ~quarantine.misdated(raw.events.time_ns)))
 
 
-def _link_rows(raw: RawSpans, ok: Bools, rules: Rules) -> pa.Table:
+def _link_rows(raw: RawSpans, ok: BoolArray, rules: Rules) -> pa.Table:
     owner = raw.links.owner
     if not len(owner):
         return _NONE

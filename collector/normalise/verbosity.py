@@ -17,9 +17,9 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from overrun.collector.arrays import Float32Array
 from overrun.collector.normalise.prompt_shape import SHAPE
 
-Table = NDArray[np.float32]
 # Bins of words and pairs, of words at their place, and of letters; empty where only the shape of a prompt is known.
 Hashed = tuple[tuple[int, ...], ...]
 # Where the bins of each kind begin, and where the last ends: 2**15, 2**14 and 2**14 of them.
@@ -42,7 +42,7 @@ DENSE = 2 * _WAVES
 TABLE_SIZE = BINS + DENSE + 1 + 2 * _SHAPES
 
 
-def read_table(data: bytes) -> Table | None:
+def read_table(data: bytes) -> Float32Array | None:
     """The weights in the bytes of an artifact's `ngram_ridge.f16`; None if they are not such a table."""
     return (
         np.frombuffer(data, dtype="<f2").astype(np.float32) if len(data) == 2 * TABLE_SIZE else None
@@ -90,7 +90,7 @@ def hashed(words: Sequence[str]) -> Hashed:
     return tuple(sorted(single)), tuple(sorted(placed)), tuple(letters.tolist())
 
 
-def score(table: Table, bins: Hashed, shape: Sequence[float]) -> float:
+def score(table: Float32Array, bins: Hashed, shape: Sequence[float]) -> float:
     """Log tokens above what is usual for the prompt's route and model, of a prompt's bins and shape."""
     words = sum(float(table.take(kind).sum()) / math.sqrt(len(kind)) for kind in bins if kind)
     mean, scale = table[-2 * _SHAPES : -_SHAPES], table[-_SHAPES:]
