@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class CollectorError(Exception):
     """Root of every error that the collector raises on purpose."""
@@ -95,6 +97,12 @@ class StoreError(CollectorError):
 
 class StoreMissing(StoreError):
     """There is no database at the path."""
+
+    @classmethod
+    def at(cls, path: Path) -> StoreMissing:
+        """The error of a path that holds nothing."""
+        remedy = f"name another --db, or make one with `overrun serve --db {path}` or `overrun import ... --db {path}`"
+        return cls(f"there is no database at {path}: {remedy}")
 
 
 class StoreLocked(StoreError):

@@ -7,31 +7,23 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 import streamlit as st
 
-from overrun.analysis.evidence.engine_overview import EngineView
-from overrun.analysis.evidence.engine_timeline import EngineCourse
+from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.api_whatif import FixInfo
-from overrun.analysis.front.client import Client, ClientError
-from overrun.analysis.front.predictor_watch import State
+from overrun.analysis.front.client import DEFAULT_URL, Client, ClientError
+from overrun.analysis.front.question_table import Answer, Entry, Value
 from overrun.analysis.front.report import Report, seeking
 from overrun.analysis.front.stage_waterfall import Stages, stages_of
-from overrun.analysis.numbers.comparison.cohorts import Cohorts
-from overrun.analysis.numbers.comparison.compare import Comparison
-from overrun.analysis.numbers.outcomes.burn_rate import Burn
-from overrun.analysis.numbers.over_time.heatmap import Heatmap
-from overrun.analysis.numbers.over_time.series import Series
-from overrun.analysis.numbers.quality.doctor import Checkup
-from overrun.analysis.numbers.requests.request_list import Holdings, RequestList
-from overrun.analysis.numbers.requests.request_trace import Trace
+from overrun.analysis.numbers.requests.request_list import Holdings
 from overrun.analysis.numbers.window import rfc3339
 from overrun.analysis.whatif.prediction import Prediction
 from overrun.analysis.words.finding import SIMULATING
@@ -40,10 +32,8 @@ from overrun.dashboard.answers import FRESH_S, KEEP_S, PART_S, Answers
 from overrun.dashboard.launch import URL_VARIABLE
 from overrun.models.artifact import Artifact, load_artifact
 
-DEFAULT_URL = "http://127.0.0.1:4318"
 # A dict cannot be a cache key; the pairs of one can.
 Asked: TypeAlias = tuple[tuple[str, str], ...]
-T = TypeVar("T")
 # What a page asks for beside the report, given its question, the report and the address' parameters.
 Needs: TypeAlias = Callable[[Asked, Report, Mapping[str, str]], "list[Callable[[], object]]"]
 # How often the store is asked how far it has come.
@@ -102,16 +92,13 @@ def held(filters: state.Filters) -> Holdings:
 
 def watermark() -> tuple[datetime | None, int]:
     """How far the store has come: the start of its newest request and how many there are; it moves when there is something new to draw."""
-    held = _ask(
-        "holdings", _NOTHING, fresh_s=_MARK_S, keep_s=0.0, of=lambda api, asked: api.holdings(asked)
-    )
-    return _seen(held)
+    return _seen(_holdings(_NOTHING))
 
 
 def answers() -> bool:
     """Whether the server answers now."""
     try:
-        client().holdings(dict(_NOTHING))
+        client().ask(questions.HOLDINGS, dict(_NOTHING))
     except ClientError:
         return False
     return True
@@ -119,19 +106,26 @@ def answers() -> bool:
 
 def holdings(asked: Asked) -> Holdings:
     """What the store holds, and what can be filtered by."""
-    held = _ask(
-        "holdings", asked, fresh_s=_MARK_S, keep_s=0.0, of=lambda api, asked: api.holdings(asked)
-    )
+    held = _holdings(asked)
     _seen(held)
     return held
+
+
+def _holdings(asked: Asked) -> Holdings:
+    return _ask(questions.HOLDINGS, asked, {}, fresh_s=_MARK_S, keep_s=0.0)
+
+
+def ask(entry: Entry[Answer], asked: Asked, **more: Value) -> Answer:
+    """The server's answer to a question of the table; of the page's question it gets what it has parameters for."""
+    return _ask(entry, asked, more)
 
 
 def report(asked: Asked, *, anew: bool = False) -> Report:
     """The whole answer, or what there is of it: `anew` soon asks again for one that is unfinished, which a page does while it waits."""
     return _ask(
-        "report",
+        questions.REPORT,
         asked,
-        of=lambda api, asked: api.report(asked),
+        {},
         whole=lambda told: not unfinished(told),
         part_s=PART_S if anew else FRESH_S,
     )
@@ -139,8 +133,7 @@ def report(asked: Asked, *, anew: bool = False) -> Report:
 
 def known(asked: Asked) -> Report | None:
     """The report as it was last told, however old; nobody waits."""
-    found: Report | None = _ANSWERS.found((client().url, "report", asked, ()))
-    return found
+    return _found(questions.REPORT, asked, {})
 
 
 def unfinished(told: Report) -> bool:
@@ -151,131 +144,26 @@ def unfinished(told: Report) -> bool:
     )
 
 
-def predictor() -> State | None:
-    """How the length predictor does on live calls; None if the server watches none."""
-    return _ask("predictor", (), of=lambda api, asked: api.predictor(asked))
-
-
-def series(asked: Asked, metric: str) -> Series:
-    """One metric over time."""
-    return _ask("series", asked, metric, of=lambda api, asked: api.series(asked, metric=metric))
-
-
-def heatmap(asked: Asked, metric: str) -> Heatmap:
-    """When how many requests were how slow."""
-    return _ask("heatmap", asked, metric, of=lambda api, asked: api.heatmap(asked, metric=metric))
-
-
 def stages(asked: Asked, metric: str, told: Report) -> Stages:
     """Stage rows and the parts of the waterfall; those of the metric that the report judges are in the report."""
     if metric == told.verdict.metric and told.stages:
         return stages_of(told)
-    return _ask("stages", asked, metric, of=lambda api, asked: api.stages(asked, metric=metric))
-
-
-def requests(
-    asked: Asked, sort: str, limit: int, metric: str, min_ms: float | None, max_ms: float | None
-) -> RequestList:
-    """The request list."""
-    return _ask(
-        "requests",
-        asked,
-        sort,
-        limit,
-        metric,
-        min_ms,
-        max_ms,
-        of=lambda api, asked: api.requests(
-            asked, sort=sort, limit=limit, metric=metric, min_ms=min_ms, max_ms=max_ms
-        ),
-    )
-
-
-def cohorts(
-    asked: Asked,
-    metric: str,
-    min_ms: float | None,
-    max_ms: float | None,
-    box_from: str | None,
-    box_to: str | None,
-) -> Cohorts:
-    """What slow requests share, or those of a box."""
-    return _ask(
-        "cohorts",
-        asked,
-        metric,
-        min_ms,
-        max_ms,
-        box_from,
-        box_to,
-        of=lambda api, asked: api.cohorts(
-            asked, metric=metric, min_ms=min_ms, max_ms=max_ms, box_from=box_from, box_to=box_to
-        ),
-    )
-
-
-def compare(asked: Asked, before: str, after: str) -> Comparison:
-    """Two windows or versions side by side."""
-    return _ask(
-        "compare",
-        asked,
-        before,
-        after,
-        fresh_s=30.0,
-        of=lambda api, asked: api.compare(asked, before=before, after=after),
-    )
-
-
-def engine(asked: Asked, metric: str) -> EngineCourse:
-    """What the inference servers said over time."""
-    return _ask("engine", asked, metric, of=lambda api, asked: api.engine(asked, metric=metric))
-
-
-def indicators(asked: Asked) -> EngineView:
-    """Learned indicators, knees and headroom."""
-    return _ask("indicators", asked, fresh_s=30.0, of=lambda api, asked: api.indicators(asked))
-
-
-def burn(asked: Asked) -> Burn:
-    """How fast the error budget is spent."""
-    return _ask("burn", asked, of=lambda api, asked: api.burn(asked))
+    return ask(questions.STAGES, asked, metric=metric)
 
 
 def fixes() -> list[FixInfo]:
     """Every fix that can be asked for."""
-    return _ask("fixes", (), fresh_s=600.0, of=lambda api, _: api.fixes())
+    return ask(questions.FIXES, ())
 
 
 def whatif(asked: Asked, fix: str, metric: str, parameters: Asked) -> Prediction:
-    """What a fix would buy. An answer over a fixed window does not change by itself, and computing it may take seconds: it is kept for minutes."""
-    return _ask(
-        "whatif",
-        asked,
-        fix,
-        metric,
-        parameters,
-        fresh_s=300.0,
-        of=lambda api, asked: api.whatif(fix, {**asked, **dict(parameters)}, metric=metric),
-    )
+    """What a fix would buy; `parameters` are its own."""
+    return ask(questions.WHATIF, asked, fix=fix, metric=metric, **dict(parameters))
 
 
 def known_whatif(asked: Asked, fix: str, metric: str, parameters: Asked) -> Prediction | None:
     """What a fix would buy as it was last told, None where nobody has asked or the answer is not there; nobody waits."""
-    found: Prediction | None = _ANSWERS.found(
-        (client().url, "whatif", asked, (fix, metric, parameters))
-    )
-    return found
-
-
-def doctor(asked: Asked) -> Checkup:
-    """What each service sends; it looks at whole services, whatever else is filtered."""
-    kept = tuple(pair for pair in asked if pair[0] in ("since", "from", "to", "service"))
-    return _ask("doctor", kept, fresh_s=60.0, of=lambda api, asked: api.doctor(asked))
-
-
-def trace(trace_id: str) -> Trace:
-    """One request with its spans."""
-    return _ask("trace", (), trace_id, of=lambda api, _: api.trace(trace_id))
+    return _found(questions.WHATIF, asked, {"fix": fix, "metric": metric, **dict(parameters)})
 
 
 @st.cache_resource(ttl=30, max_entries=2, show_spinner=False)
@@ -319,10 +207,13 @@ def rehearse() -> None:
             ("from", rfc3339(newest - _REHEARSED)),
             ("to", rfc3339(newest + timedelta(seconds=1))),
         )
-        for answer in (report, burn, indicators, doctor):
-            answer(asked)
-        for course in (series, heatmap, engine):
-            course(asked, "e2e")
+        report(asked)
+        ask(questions.BURN, asked)
+        ask(questions.INDICATORS, asked)
+        ask(questions.DOCTOR, asked)
+        ask(questions.SERIES, asked, metric="e2e")
+        ask(questions.HEATMAP, asked, metric="e2e")
+        ask(questions.ENGINE, asked, metric="e2e")
 
 
 def forget() -> None:
@@ -331,24 +222,38 @@ def forget() -> None:
 
 
 def _ask(
-    name: str,
+    entry: Entry[Answer],
     asked: Asked,
-    *more: object,
-    of: Callable[[Client, dict[str, str]], T],
-    fresh_s: float = FRESH_S,
+    more: Mapping[str, Value],
+    *,
+    fresh_s: float | None = None,
     keep_s: float = KEEP_S,
-    whole: Callable[[T], bool] | None = None,
+    whole: Callable[[Answer], bool] | None = None,
     part_s: float = PART_S,
-) -> T:
+) -> Answer:
     api = client()
+    given = _given(entry, asked)
     return _ANSWERS.get(
-        (api.url, name, asked, more),
-        lambda: of(api, dict(asked)),
-        fresh_s=fresh_s,
+        _key(api, entry, given, more),
+        lambda: api.ask(entry, dict(given), **more),
+        fresh_s=entry.fresh_s if fresh_s is None else fresh_s,
         keep_s=keep_s,
         whole=whole,
         part_s=part_s,
     )
+
+
+def _found(entry: Entry[Answer], asked: Asked, more: Mapping[str, Value]) -> Answer | None:
+    found: Answer | None = _ANSWERS.found(_key(client(), entry, _given(entry, asked), more))
+    return found
+
+
+def _given(entry: Entry[Any], asked: Asked) -> Asked:
+    return tuple(pair for pair in asked if pair[0] in entry.names)
+
+
+def _key(api: Client, entry: Entry[Any], asked: Asked, more: Mapping[str, Value]) -> Hashable:
+    return api.url, entry.path, asked, tuple(sorted(more.items()))
 
 
 def _seen(held: Holdings) -> tuple[datetime | None, int]:

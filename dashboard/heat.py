@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from overrun.analysis.front import question_table as questions
 from overrun.analysis.numbers.comparison.cohorts import Cohorts
 from overrun.analysis.numbers.over_time.heatmap import Heatmap
 from overrun.analysis.numbers.window import rfc3339
@@ -14,7 +15,10 @@ from overrun.dashboard.theme import Theme, say_count, say_ms, say_span, say_step
 
 def draw(asked: data.Asked, metric: str, theme: Theme) -> Box | None:
     """Draw the heat map of a metric with its percentiles and return the box that the URL names."""
-    found, course = data.heatmap(asked, metric), data.series(asked, metric)
+    found, course = (
+        data.ask(questions.HEATMAP, asked, metric=metric),
+        data.ask(questions.SERIES, asked, metric=metric),
+    )
     box = state.box()
     ui.put(f"<h2>{metric.upper()} of successful requests over time</h2>")
     if not found.counts:
@@ -76,12 +80,17 @@ def shared(asked: data.Asked, metric: str, box: Box | None) -> None:
 
 def others(asked: data.Asked, metric: str, box: Box | None) -> Cohorts:
     """Ask for what the requests of the box share."""
-    bounds = (
-        (box.min_ms, box.max_ms, rfc3339(box.start), rfc3339(box.end))
-        if box
-        else (None, None, None, None)
+    if box is None:
+        return data.ask(questions.COHORTS, asked, metric=metric)
+    return data.ask(
+        questions.COHORTS,
+        asked,
+        metric=metric,
+        min_ms=box.min_ms,
+        max_ms=box.max_ms,
+        box_from=rfc3339(box.start),
+        box_to=rfc3339(box.end),
     )
-    return data.cohorts(asked, metric, *bounds)
 
 
 def words(n: int, metric: str, step_s: int) -> str:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 
+from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.client import ClientError
 from overrun.analysis.front.report import Report, seeking
 from overrun.analysis.numbers.quality.doctor import Checkup, said
@@ -232,8 +233,9 @@ def _silent_metrics(newest: datetime, report: Report) -> None:
 def _poll(asked: data.Asked) -> None:
     """Ask quietly, and draw the page anew when the first request is there, or an engine's metrics are."""
     try:
-        found = data.client().holdings().newest is not None or by_metrics(
-            data.client().report(dict(asked))
+        api = data.client()
+        found = api.ask(questions.HOLDINGS).newest is not None or by_metrics(
+            api.ask(questions.REPORT, dict(asked))
         )
     except ClientError:
         found = True
@@ -261,7 +263,7 @@ def _empty(report: Report, held: Holdings, filters: state.Filters, asked: data.A
         )
     ui.put(ui.box("No request in this window", lines))
     if not (report.window.incomplete or filters.model or filters.route or filters.tenant):
-        ui.put(_spans_alone(data.doctor(asked)))
+        ui.put(_spans_alone(data.ask(questions.DOCTOR, asked)))
     if newest is not None:
         st.button(
             "Show the hour up to the newest request",

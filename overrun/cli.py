@@ -6,19 +6,24 @@ Standard output carries only the result; everything else goes to standard error.
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from keyword import iskeyword
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
 
 import typer
 
 from overrun import __version__
+from overrun.analysis.front import question_table as table
 
 if TYPE_CHECKING:
+    from overrun.analysis.front.commands import Source
     from overrun.analysis.front.predictor_watch import Lengths
+    from overrun.analysis.front.question_table import Parameter
     from overrun.collector.config import Settings
 
 app = typer.Typer(
@@ -92,43 +97,56 @@ def _text(help_: str, *names: str) -> Any:
     return typer.Option(*names, help=help_)
 
 
-Since = Annotated[str | None, _text("The last span of time, such as 15m, 1h or 7d.", "--since")]
-From = Annotated[
-    str | None, _text("Start of the window (RFC 3339 or relative such as -2h).", "--from")
-]
-To = Annotated[str | None, _text("End of the window.", "--to")]
-Baseline = Annotated[str | None, _text("auto, previous, none or FROM..TO.", "--baseline")]
-Service = Annotated[str | None, _text("Only this service.", "--service")]
-Model = Annotated[str | None, _text("Only this model.", "--model")]
-RouteName = Annotated[str | None, _text("Only this route.", "--route")]
-Tenant = Annotated[str | None, _text("Only this tenant.", "--tenant")]
-Workload = Annotated[
-    str | None,
-    _text("Only this workload; all for every one (default: all but batch and eval).", "--workload"),
-]
-SloText = Annotated[
-    str | None,
-    _text(
-        "A preset (chat, code, voice, batch) or limits such as 'ttft:1000 e2el:5000' in ms.",
-        "--slo",
-    ),
-]
+def _key(parameter: Parameter) -> str:
+    return f"{parameter.name}_" if iskeyword(parameter.name) else parameter.name
+
+
+def _flag(parameter: Parameter) -> Any:
+    """A parameter of a question as a flag; its text is judged where the question is answered, so that a bad one is refused in the same words over HTTP."""
+    default = "" if parameter.default is None else f" (default {parameter.default})"
+    name = f"--{parameter.name.replace('_', '-')}"
+    return Annotated[str | None, typer.Option(name, help=f"{parameter.help}{default}")]
+
+
+def _flags_of(entry: table.Entry[Any], *without: str) -> Callable[[Callable[..., None]], Any]:
+    """Give a command the flags of a question in place of its argument `asked`, which gets their texts by name of the parameter."""
+    parameters = [p for p in entry.parameters if p.name not in without]
+
+    def wrapped(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+
+        def run(**given: Any) -> None:
+            asked = {p.name: given.pop(_key(p)) for p in parameters}
+            command(asked=asked, **given)
+
+        taken: list[inspect.Parameter] = []
+        for name, own in inspect.signature(command).parameters.items():
+            if name != "asked":
+                kind = inspect.Parameter.KEYWORD_ONLY
+                taken.append(own.replace(annotation=hints[name], kind=kind))
+                continue
+            for p in parameters:
+                default = inspect.Parameter.empty if p.required else None
+                flag = inspect.Parameter(
+                    _key(p), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_flag(p)
+                )
+                taken.append(flag)
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        run.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in taken}
+        return run
+
+    return wrapped
+
 
 _COMMON: dict[str, Any] = {
     "db": Db,
     "url": Url,
-    "since": Since,
-    "from_": From,
-    "to": To,
-    "service": Service,
-    "model": Model,
-    "route": RouteName,
-    "tenant": Tenant,
-    "workload": Workload,
-    "slo": SloText,
-    "metric": Annotated[
-        str | None, _text("ttft, e2e or tpot: what the headline is about.", "--metric")
-    ],
+    **{
+        _key(parameter): _flag(parameter)
+        for parameter in table.WHATIF.parameters
+        if parameter.name not in ("fix", "baseline")
+    },
     "output": Annotated[str | None, _text("text or json.", "--output")],
     "config": Config,
 }
@@ -173,18 +191,26 @@ def _failing() -> Iterator[None]:
 
 
 def _asking(
-    config: Path | None,
+    entry: table.Entry[Any],
     db: Path | None,
     url: str | None,
-    output: str = "text",
-    forms: Sequence[str] = ("text", "json"),
-) -> Settings:
-    """The settings of a command that asks a file or a server, after a look at its flags."""
+    config: Path | None,
+    output: str = "json",
+) -> Source:
+    """Where a command asks, after a look at its flags: nothing is loaded for a file that is not there."""
+    from overrun.collector.errors import StoreMissing
+
+    forms = sorted({*entry.forms, "json"}, key=lambda form: form != "text")
     if output not in forms:
         fail(f"--output {output!r} is not known: use {', '.join(forms[:-1])} or {forms[-1]}")
     if db is not None and url is not None:
         fail("--db and --url were both given: ask the file or the server")
-    return _settings(config, {"collector.db": str(db) if db else None})
+    if db is not None and not (db.exists() and db.stat().st_size):
+        fail(str(StoreMissing.at(db)))
+    settings = _settings(config, {"collector.db": str(db) if db else None})
+    from overrun.analysis.front.commands import Source
+
+    return Source(settings, db, url)
 
 
 @app.command()
@@ -398,19 +424,11 @@ def import_(
 
 
 @app.command()
+@_flags_of(table.REPORT)
 def report(
+    asked: table.Texts,
     db: Db = None,
     url: Url = None,
-    since: Since = None,
-    from_: From = None,
-    to: To = None,
-    baseline: Baseline = None,
-    service: Service = None,
-    model: Model = None,
-    route: RouteName = None,
-    tenant: Tenant = None,
-    workload: Workload = None,
-    slo: SloText = None,
     output: ReportOutput = "text",
     trace: Annotated[
         str | None, _text("Draw this request instead: 32 hex digits of a trace id.", "--trace")
@@ -424,39 +442,16 @@ def report(
     """Which stage overran the budget, why, and what each fix would buy."""
     import shutil
 
+    if trace is not None and output in ("html", "markdown"):
+        fail(f"--output {output} is not known for one trace: use text or json")
+    entry, given = (table.REPORT, asked) if trace is None else (table.TRACE, {"trace_id": trace})
+    source = _asking(entry, db, url, config, output)
     from overrun.analysis.front import commands
 
-    settings = _asking(config, db, url, output, ("text", "json", "html", "markdown"))
-    if trace is not None and output not in ("text", "json"):
-        fail(f"--output {output} is not known for one trace: use text or json")
-    parameters = {
-        "since": since,
-        "from": from_,
-        "to": to,
-        "baseline": baseline,
-        "service": service,
-        "model": model,
-        "route": route,
-        "tenant": tenant,
-        "workload": workload,
-        "slo": slo,
-    }
+    form = "details" if details and trace is None and output == "text" else output
     width = shutil.get_terminal_size((110, 40)).columns
     with _failing():
-        if trace is not None:
-            print(commands.trace(trace, settings, db=db, url=url, output=output, width=width))
-        else:
-            made = commands.report(
-                parameters,
-                settings,
-                db=db,
-                url=url,
-                output=output,
-                width=width,
-                details=details,
-                colour=_coloured(),
-            )
-            print(made.rstrip("\n"))
+        print(commands.ask(source, entry, given, form, width=width, colour=_coloured()))
 
 
 def _coloured() -> bool:
@@ -468,87 +463,53 @@ def _coloured() -> bool:
 
 
 @app.command()
+@_flags_of(table.BUDGET)
 def budget(
+    asked: table.Texts,
     db: Db = None,
     url: Url = None,
-    since: Since = None,
-    from_: From = None,
-    to: To = None,
-    baseline: Baseline = None,
-    service: Service = None,
-    model: Model = None,
-    route: RouteName = None,
-    tenant: Tenant = None,
-    workload: Workload = None,
-    slo: SloText = None,
     output: Annotated[
         str, _text("text, json, or toml: a [budgets] table for the settings file.", "--output")
     ] = "text",
     config: Config = None,
 ) -> None:
     """What each stage should be allowed so that the limit is kept, from healthy requests, and whether it can be."""
-    from overrun.analysis.front import commands
-
-    settings = _asking(config, db, url, output, ("text", "json", "toml"))
-    parameters = {
-        "since": since,
-        "from": from_,
-        "to": to,
-        "baseline": baseline,
-        "service": service,
-        "model": model,
-        "route": route,
-        "tenant": tenant,
-        "workload": workload,
-        "slo": slo,
-    }
-    with _failing():
-        print(commands.budget(parameters, settings, db=db, url=url, output=output))
+    _print(table.BUDGET, asked, db, url, config, output)
 
 
 @app.command()
+@_flags_of(table.COMPARE, "baseline")
 def compare(
-    before: Annotated[str, _text("The first window: FROM..TO, or version=NAME.", "--before")],
-    after: Annotated[str, _text("The second window: FROM..TO, or version=NAME.", "--after")],
+    asked: table.Texts,
     db: Db = None,
     url: Url = None,
-    since: Since = None,
-    from_: From = None,
-    to: To = None,
-    service: Service = None,
-    model: Model = None,
-    route: RouteName = None,
-    tenant: Tenant = None,
-    workload: Workload = None,
-    slo: SloText = None,
     output: Output = "text",
     config: Config = None,
 ) -> None:
     """What is different between two windows or two versions, beyond chance and beyond other traffic?"""
+    _print(table.COMPARE, asked, db, url, config, output)
+
+
+def _print(
+    entry: table.Entry[Any],
+    asked: table.Texts,
+    db: Path | None,
+    url: str | None,
+    config: Path | None,
+    output: str,
+) -> None:
+    """Ask a question of the table and print the answer."""
+    source = _asking(entry, db, url, config, output)
     from overrun.analysis.front import commands
 
-    settings = _asking(config, db, url, output)
-    parameters = {
-        "since": since,
-        "from": from_,
-        "to": to,
-        "service": service,
-        "model": model,
-        "route": route,
-        "tenant": tenant,
-        "workload": workload,
-        "slo": slo,
-    }
     with _failing():
-        print(
-            commands.compare(
-                parameters, settings, db=db, url=url, before=before, after=after, output=output
-            ).rstrip()
-        )
+        print(commands.ask(source, entry, asked, output))
 
 
 @app.command()
+@_flags_of(table.REPORT, "baseline")
 def check(
+    asked: table.Texts,
     files: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -558,15 +519,6 @@ def check(
     ] = None,
     db: Db = None,
     url: Url = None,
-    since: Since = None,
-    from_: From = None,
-    to: To = None,
-    service: Service = None,
-    model: Model = None,
-    route: RouteName = None,
-    tenant: Tenant = None,
-    workload: Workload = None,
-    slo: SloText = None,
     min_goodput: Annotated[
         float | None,
         typer.Option(
@@ -578,29 +530,17 @@ def check(
     config: Config = None,
 ) -> None:
     """Does this window pass? Ends with 0 when it does, 1 when a gate failed, 2 on bad input or nothing to judge."""
-    from overrun.analysis.front import commands
-    from overrun.analysis.words.encoding import encode
-
     if output not in ("text", "json"):
         fail(f"--output {output!r} is not known: use text or json")
     if sum((db is not None, url is not None, bool(files))) > 1:
         fail("more than one of FILES, --db and --url was given: judge one of them")
-    settings = _settings(config, {"collector.db": str(db) if db else None})
-    parameters = {
-        "since": since,
-        "from": from_,
-        "to": to,
-        "baseline": "none",
-        "service": service,
-        "model": model,
-        "route": route,
-        "tenant": tenant,
-        "workload": workload,
-        "slo": slo,
-    }
+    source = _asking(table.REPORT, db, url, config, output)
+    from overrun.analysis.front import commands
+    from overrun.analysis.words.encoding import encode
+
     with _failing():
         result = commands.check(
-            parameters, settings, db=db, url=url, files=files or [], min_goodput=min_goodput
+            source, {**asked, "baseline": "none"}, files=files or [], min_goodput=min_goodput
         )
     print(
         encode(result).decode()
@@ -616,70 +556,58 @@ def whatif() -> None:
 
 
 def _whatif(fix: str, own: Mapping[str, str | None], common: Mapping[str, Any]) -> None:
+    output = common["output"] or "text"
+    source = _asking(table.WHATIF, common["db"], common["url"], common["config"], output)
     from rich.console import Console
     from rich.progress import Progress
 
     from overrun.analysis.front import commands
 
-    db, url, output = common["db"], common["url"], common["output"] or "text"
-    settings = _asking(common["config"], db, url, output)
-    parameters = {"since": common["since"], "from": common["from_"], "to": common["to"]} | {
-        name: common[name] for name in ("service", "model", "route", "tenant", "workload", "slo")
-    }
+    filters = {p.name: common[_key(p)] for p in table.WHATIF.parameters if _key(p) in common}
     with _failing(), Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("what if", total=1.0)
         answer = commands.whatif(
+            source,
             fix,
-            own,
-            parameters,
-            settings,
-            db=db,
-            url=url,
+            {**filters, **own},
             output=output,
-            metric=common["metric"],
             progress=lambda share: bar.update(task, completed=share),
         )
     print(answer)
 
 
 @app.command()
+@_flags_of(table.EXPORT, "kind")
 def export(
     kind: Annotated[str, typer.Argument(help="requests, llm-calls, spans or metrics.")],
+    asked: table.Texts,
     db: Db = None,
     url: Url = None,
-    since: Since = None,
-    from_: From = None,
-    to: To = None,
-    format_: Annotated[str, _text("parquet, jsonl or csv.", "--format")] = "parquet",
     out: Annotated[
         Path | None, _text("The file to write (default: standard output).", "--out")
     ] = None,
     config: Config = None,
 ) -> None:
     """Rows of the stored requests, model calls, spans or engine metrics as a file."""
+    source = _asking(table.EXPORT, db, url, config)
     from overrun.analysis.front import commands
-    from overrun.analysis.words.errors import AnalysisError
-    from overrun.collector.errors import CollectorError
 
-    settings = _asking(config, db, url)
-    parameters = {"since": since, "from": from_, "to": to}
     try:
-        with out.open("wb") if out else nullcontext(sys.stdout.buffer) as stream:
-            commands.export(
-                parameters, settings, db=db, url=url, kind=kind, form=format_, out=stream
-            )
-    except (AnalysisError, CollectorError) as error:
-        fail(str(error))
+        with (
+            _failing(),
+            out.open("wb") if out else nullcontext(sys.stdout.buffer) as stream,
+        ):
+            commands.export(source, {**asked, "kind": kind}, stream)
     except OSError as error:
         fail(f"--out {out} cannot be written: {error.strerror}")
 
 
 @app.command()
+@_flags_of(table.DOCTOR, "from", "to")
 def doctor(
+    asked: table.Texts,
     db: Db = None,
     url: Url = None,
-    since: Since = None,
-    service: Service = None,
     output: Output = "text",
     config: Config = None,
     repair: Annotated[
@@ -691,18 +619,10 @@ def doctor(
     ] = None,
 ) -> None:
     """Say per service in whose words it speaks, which fields were never seen, and what to switch on."""
-    from overrun.analysis.front import commands
-
     if repair is not None:
         _repair(db, repair)
-        return
-    settings = _asking(config, db, url, output)
-    with _failing():
-        print(
-            commands.doctor(
-                {"since": since, "service": service}, settings, db=db, url=url, output=output
-            )
-        )
+    else:
+        _print(table.DOCTOR, asked, db, url, config, output)
 
 
 def _repair(db: Path | None, out: Path) -> None:
@@ -748,7 +668,7 @@ def train(
         list[str] | None,
         typer.Option("--route", help="The route of each --trace, in the same order."),
     ] = None,
-    since: Since = None,
+    since: Annotated[str | None, typer.Option("--since", help=table.SINCE.help)] = None,
     config: Config = None,
 ) -> None:
     """Learn to predict output lengths from past requests, and write the artifact that routers load."""
@@ -789,10 +709,9 @@ def train(
             import polars
 
             calls, prompts = io.BytesIO(), io.BytesIO()
+            source = commands.Source(settings, db, url)
             for kind, out_ in (("llm-calls", calls), ("prompts", prompts)):
-                commands.export(
-                    {"since": since}, settings, db=db, url=url, kind=kind, form="parquet", out=out_
-                )
+                commands.export(source, {"since": since, "kind": kind}, out_)
                 out_.seek(0)
             frame = from_llm_calls(polars.read_parquet(calls), polars.read_parquet(prompts))
         with Progress(console=Console(stderr=True), transient=True) as bar:
@@ -1022,18 +941,16 @@ def forget(
     url: Url = None,
 ) -> None:
     """Erase a user or a tenant: every trace that carries them, with what was made from it."""
-    from overrun.analysis.front.commands import forget as run
+    from overrun.analysis.front.commands import Source
+    from overrun.analysis.front.commands import forget as forget_them
     from overrun.analysis.words.finding import say_count
-    from overrun.collector.errors import CollectorError
 
     if (user is None) == (tenant is None) or (db is None) == (url is None):
         fail(
             "say whom to erase, --user ID or --tenant NAME (one of them), and from where, --db FILE or --url of a running server (one of them)"
         )
-    try:
-        done = run(db=db, url=url, user=user, tenant=tenant)
-    except CollectorError as error:
-        fail(str(error))
+    with _failing():
+        done = forget_them(Source(_settings(None), db, url), user=user, tenant=tenant)
     print(
         f"erased {say_count(done.traces, 'trace')}: {say_count(done.spans, 'span')}, {say_count(done.requests, 'request')}"
         + (f", {say_count(done.points, 'metric point')}" if done.points else "")

@@ -1,6 +1,6 @@
 """What can be asked over HTTP? /api/v1/..., /healthz, /readyz and /metrics beside the OTLP routes, each a thin edge over pure functions.
 
-Parameters are the CLI's flags. Work runs in threads with a cursor of its own, so that a long question never stalls ingest.
+Parameters are the CLI's flags, both from one table (question_table.py). Work runs in threads with a cursor of its own, so that a long question never stalls ingest.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from typing import Any
 
 from starlette.background import BackgroundTask
 from starlette.requests import Request
@@ -19,27 +20,33 @@ from starlette.routing import Route
 
 from overrun.analysis.diagnosis.fix_pricing import Background as Fixes
 from overrun.analysis.diagnosis.sampled_causes import Background as Seeking
-from overrun.analysis.front import api_views, api_whatif, export, predictor_watch
+from overrun.analysis.front import predictor_watch
 from overrun.analysis.front import report as reports
 from overrun.analysis.front.answer_cache import Kept
-from overrun.analysis.front.api_table import ENDPOINTS, EXPORT_PARAMETERS, openapi
 from overrun.analysis.front.http_answers import (
     DEFAULT_SINCE,
     JSON,
     Handler,
     asked,
     error_answer,
+    parameters_of,
     refused,
 )
+from overrun.analysis.front.openapi import openapi
 from overrun.analysis.front.predictor_watch import Lengths
 from overrun.analysis.front.prometheus_metrics import Background, Snapshot
-from overrun.analysis.front.questions import Question
+from overrun.analysis.front.question_table import (
+    ENTRIES,
+    EXPORT,
+    EXPORT_FORMATS,
+    PREFIX,
+    Entry,
+)
+from overrun.analysis.front.questions import Asked, Question
 from overrun.analysis.numbers.outcomes.burn_rate import burn
-from overrun.analysis.numbers.quality import doctor
-from overrun.analysis.numbers.requests.request_trace import load_trace
 from overrun.analysis.whatif.worker import Worker
 from overrun.analysis.words.encoding import encode
-from overrun.analysis.words.errors import AnalysisError, nearest
+from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.access import auth
 from overrun.collector.access.audit import Audit
 from overrun.collector.access.auth import Tokens
@@ -47,7 +54,7 @@ from overrun.collector.config import Settings
 from overrun.collector.errors import CollectorError
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.receive import health
-from overrun.collector.store.database import EXPORT
+from overrun.collector.store.database import EXPORT as EXPORT_FILE
 
 
 def routes(
@@ -64,60 +71,47 @@ def routes(
     """
     tokens = tokens or Tokens()
     simulate, sought = Fixes(pipeline.store.reading, worker.ask), Seeking(pipeline.store.reading)
-
+    # What a server has beside the store, by the names of the parameters of the functions that answer.
+    host = {
+        "simulate": simulate,
+        "sought": sought,
+        "recent": sought,
+        "ask": worker.ask,
+        "begin": worker.begin,
+        "watched": watched,
+    }
     # Kept until something is written or another fix has been simulated: a page that waits for one asks every two seconds.
     kept = Kept(lambda: pipeline.writer.changes + simulate.made)
 
-    def report(parameters: Mapping[str, str]) -> bytes:
-        question = Question.read(
-            parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE
-        )
-        told: list[reports.Report] = []
+    def answering(entry: Entry[Any]) -> Callable[[Mapping[str, str]], bytes]:
+        def answer(parameters: Mapping[str, str]) -> bytes:
+            question = Asked.read(
+                entry, parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE
+            )
+            made: list[Any] = []
 
-        def made() -> bytes:
-            with pipeline.store.reading() as con:
-                told.append(
-                    reports.build(
-                        con,
-                        question.window,
-                        question.slo,
-                        question.budgets,
-                        prices=question.prices,
-                        simulate=simulate,
-                        sought=sought,
-                        recent=sought,
-                    )
-                )
-            return reports.to_json(told[0])
+            def encoded() -> bytes:
+                made.append(question.answer(pipeline.store.reading, **host))
+                return encode(made[0])
 
-        # Causes that were sought apart are as old as the clock says.
-        return kept.get(
-            (question.window, question.slo, tuple(sorted(parameters.items()))),
-            made,
-            holds=lambda: told[0].findings_age_s == 0.0,
-        )
+            if not entry.kept:
+                return encoded()
+            # Causes that were sought apart are as old as the clock says.
+            return kept.get(
+                question.key,
+                encoded,
+                holds=lambda: getattr(made[0], "findings_age_s", 0.0) == 0.0,
+            )
 
-    def checkup(parameters: Mapping[str, str]) -> bytes:
-        question = Question.read(
-            parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE
-        )
-        with pipeline.store.reading() as con:
-            return encode(doctor.examine(con, question.window))
-
-    def one_trace(parameters: Mapping[str, str]) -> bytes:
-        with pipeline.store.reading() as con:
-            return encode(load_trace(con, parameters["trace_id"]))
+        return answer
 
     private = [
-        Route("/api/v1/report", asked(report, ENDPOINTS["report"].parameters)),
-        Route("/api/v1/doctor", asked(checkup, ENDPOINTS["doctor"].parameters)),
-        Route("/api/v1/traces/{trace_id}", asked(one_trace, ())),
-        *api_views.routes(pipeline, settings),
-        *api_whatif.routes(pipeline, settings, worker),
-        Route("/api/v1/export/{kind}", _export(pipeline, settings, tokens, audit)),
-        Route(
-            "/api/v1/predictor", asked(lambda _: encode(watched.state() if watched else None), ())
+        *(
+            Route(f"{PREFIX}/{entry.path}", asked(answering(entry), entry))
+            for entry in ENTRIES.values()
+            if entry is not EXPORT
         ),
+        Route(f"{PREFIX}/{EXPORT.path}", _export(pipeline, settings, tokens, audit)),
         Route("/metrics", _metrics(pipeline, settings, watched, sought)),
     ]
     return [
@@ -158,34 +152,22 @@ def _export(pipeline: Pipeline, settings: Settings, tokens: Tokens, audit: Audit
                 counts={"rows": rows},
             )
 
-    def written(parameters: Mapping[str, str], form: str) -> tuple[str, int]:
-        window = Question.read(parameters, settings, now=datetime.now(UTC)).window
+    def written(given: Mapping[str, str]) -> tuple[str, int, str]:
+        question = Asked.read(EXPORT, given, settings, now=datetime.now(UTC))
         # Beside the database, where the next start removes what a killed process leaves.
         db = pipeline.store.path.resolve()
-        handle, path = tempfile.mkstemp(prefix=f"{db.name}{EXPORT}", dir=db.parent)
-        with os.fdopen(handle, "wb") as out, pipeline.store.reading() as con:
-            rows = export.write(con, window, parameters["kind"], form, out)
-        return path, rows
+        handle, path = tempfile.mkstemp(prefix=f"{db.name}{EXPORT_FILE}", dir=db.parent)
+        with os.fdopen(handle, "wb") as out:
+            rows = question.answer(pipeline.store.reading, out=out)
+        return path, rows, EXPORT_FORMATS[question.values["format"]]
 
     async def endpoint(request: Request) -> Response:
-        known = EXPORT_PARAMETERS
-        unknown = [name for name in request.query_params if name not in known]
-        form = request.query_params.get("format", "parquet")
-        if unknown:
-            return error_answer(
-                400, f"unknown parameter {unknown[0][:64]!r}: {nearest(unknown[0], known)}"
-            )
         try:
-            export.check(request.path_params["kind"], form)
-            path, rows = await asyncio.to_thread(
-                written, {**request.query_params, **request.path_params}, form
-            )
+            path, rows, media = await asyncio.to_thread(written, parameters_of(request, EXPORT))
         except (AnalysisError, CollectorError) as error:
             return refused(error)
         await asyncio.to_thread(noted, request, rows)
-        return FileResponse(
-            path, media_type=export.FORMATS[form], background=BackgroundTask(os.unlink, path)
-        )
+        return FileResponse(path, media_type=media, background=BackgroundTask(os.unlink, path))
 
     return endpoint
 

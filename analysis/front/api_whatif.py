@@ -1,26 +1,23 @@
-"""What would each fix buy? What-ifs over HTTP: the list of fixes with their parameters, and the answer of one, computed in the worker process."""
+"""What would each fix buy? The list of fixes with their parameters, and the answer of one, over HTTP and on the command line."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Any
 
+import duckdb
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from overrun.analysis.front.http_answers import DEFAULT_SINCE, asked
+from overrun.analysis.front.question_table import Parameter
 from overrun.analysis.front.questions import PARAMETERS, Question
 from overrun.analysis.front.whatif_answer import gather, in_money
 from overrun.analysis.whatif import catalogue
-from overrun.analysis.whatif.prediction import WhatIfError
-from overrun.analysis.whatif.worker import Worker
-from overrun.analysis.words.encoding import encode
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Prediction, WhatIfError
 from overrun.analysis.words.errors import nearest
 from overrun.collector.config import Settings
-from overrun.collector.ingest.pipeline import Pipeline
 
 
 class ParameterInfo(msgspec.Struct, kw_only=True):
@@ -41,8 +38,9 @@ class FixInfo(msgspec.Struct, kw_only=True):
     parameters: list[ParameterInfo]
 
 
-def listed() -> list[FixInfo]:
-    """Return every fix with its parameters."""
+def listed(begin: Callable[[], None] = lambda: None) -> list[FixInfo]:
+    """Return every fix with its parameters. `begin` is called first: one of the fixes will be asked for."""
+    begin()
     return [
         FixInfo(
             fix=fix,
@@ -62,48 +60,44 @@ def listed() -> list[FixInfo]:
     ]
 
 
-def routes(pipeline: Pipeline, settings: Settings, worker: Worker) -> list[Route]:
-    """The endpoints under /api/v1/whatif."""
-
-    def answer(parameters: Mapping[str, str]) -> bytes:
-        fix = parameters["fix"]
-        own = {parameter.name for parameter in catalogue.parameters(fix)}
-        known = (*PARAMETERS, "metric", *own)
-        unknown = [
-            name for name in parameters if name.replace("-", "_") not in known and name != "fix"
-        ]
-        if unknown:
-            raise WhatIfError(
-                f"unknown parameter {unknown[0][:64]!r}: {nearest(unknown[0], known)}"
-            )
-        given = {
-            name.replace("-", "_"): value
-            for name, value in parameters.items()
-            if name.replace("-", "_") in own
-        }
-        catalogue.read(fix, given)
-        # A fix may have a parameter of a filter's name (tenant): it is then the fix's.
-        question = Question.read(
-            {name: value for name, value in parameters.items() if name not in own},
-            settings,
-            now=datetime.now(UTC),
-            default_since=DEFAULT_SINCE,
-        )
-        with pipeline.store.reading() as con:
-            facts = gather(con, question, parameters.get("metric") or None)
-            if getattr(catalogue.find(fix), "NEEDS_SPANS", False):
-                _ = facts.spans
-        return encode(in_money(worker.ask(facts, fix, given), facts, question.prices))
-
-    def list_them(parameters: Mapping[str, str]) -> bytes:
-        worker.begin()  # who asks what there is will ask for one of them
-        return encode(listed())
-
-    async def one(request: Request) -> Response:
-        # Each fix has parameters of its own: what is unknown is found once the fix is known.
-        return await asked(answer, tuple(request.query_params))(request)
-
+def parameters() -> list[Parameter]:
+    """Return the parameters of all fixes; those of one name have one meaning each time, and the fix judges their values."""
+    found = {p.name: p for fix in catalogue.fixes() for p in catalogue.parameters(fix)}
     return [
-        Route("/api/v1/whatif", asked(list_them, ())),
-        Route("/api/v1/whatif/{fix}", one),
+        Parameter(p.name, p.help) for p in found.values() if p.name not in (*PARAMETERS, "metric")
     ]
+
+
+def predict(
+    texts: Mapping[str, str | None],
+    settings: Settings,
+    reading: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]],
+    ask: Callable[[Facts, str, Mapping[str, str | None]], Prediction],
+    now: datetime,
+    default_since: str | None = None,
+) -> Prediction:
+    """Answer what one fix would buy. `texts` are `fix`, its own parameters, the filters and `metric`; `ask` computes, once the database is not held any more.
+
+    Raises:
+        AnalysisError: an unknown fix or parameter, or a value that cannot be read.
+    """
+    fix = texts["fix"] or ""
+    own = {parameter.name for parameter in catalogue.parameters(fix)}
+    known = (*PARAMETERS, "metric", *own)
+    unknown = [name for name in texts if name.replace("-", "_") not in known and name != "fix"]
+    if unknown:
+        raise WhatIfError(f"unknown parameter {unknown[0][:64]!r}: {nearest(unknown[0], known)}")
+    given = {
+        name.replace("-", "_"): value
+        for name, value in texts.items()
+        if name.replace("-", "_") in own
+    }
+    catalogue.read(fix, given)
+    # A fix may have a parameter of a filter's name (tenant): it is then the fix's.
+    filters = {name: value for name, value in texts.items() if name not in own}
+    question = Question.read(filters, settings, now=now, default_since=default_since)
+    with reading() as con:
+        facts = gather(con, question, texts.get("metric") or None)
+        if getattr(catalogue.find(fix), "NEEDS_SPANS", False):
+            _ = facts.spans
+    return in_money(ask(facts, fix, given), facts, question.prices)

@@ -75,12 +75,12 @@ class BudgetView(msgspec.Struct, kw_only=True):
 
 
 def budget_view(
-    con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, configured: Configured | None = None
+    con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, budgets: Configured | None = None
 ) -> BudgetView:
     """Answer for the metric that the report judges.
 
     Raises:
-        BudgetError: an unknown stage or group in `configured`. WindowError: no request, for a filter names what is stored nowhere.
+        BudgetError: an unknown stage or group in `budgets`. WindowError: no request, for a filter names what is stored nowhere.
     """
     frame = evened(load(con, window, points=False))
     if frame.rows.is_empty():
@@ -122,20 +122,20 @@ def budget_view(
         return out
     limit_ms, path = slo.limits()[metric], path_of(metric)
     ok = _with(frame.rows, metric)
-    budgets = budgets_for(slo, metric, configured)
-    times, limits = stage_times(ok, path, budgets), limits_of(ok, slo, metric)
+    applied = budgets_for(slo, metric, budgets)
+    times, limits = stage_times(ok, path, applied), limits_of(ok, slo, metric)
     limits = limit_ms if limits is None else limits
-    out.path, out.limit_ms, out.n, out.budget = path, limit_ms, ok.height, budgets.said(times)
+    out.path, out.limit_ms, out.n, out.budget = path, limit_ms, ok.height, applied.said(times)
     out.budget_ms = {
-        group: ms for group in budgets.group_ms if (ms := budgets.mean_ms(group, times)) is not None
+        group: ms for group in applied.group_ms if (ms := applied.mean_ms(group, times)) is not None
     }
     if metric in ("ttft", "e2e"):
-        out.responsibility = responsibility(times, budgets, limits, slo.percentile)
-        out.by_budget = _by_budget(times, budgets, limits, slo.percentile)
+        out.responsibility = responsibility(times, applied, limits, slo.percentile)
+        out.by_budget = _by_budget(times, applied, limits, slo.percentile)
         lost: dict[str, float] = {}
         if frame.start and frame.end:
             out.responsibility.recomputed_n, lost = lost_ms(
-                con, ok, times, budgets, slo.percentile, frame.start, frame.end
+                con, ok, times, applied, slo.percentile, frame.start, frame.end
             )
         for row in out.responsibility.groups:
             row.recomputed_ms = (

@@ -1,4 +1,4 @@
-"""How does another process ask a running server? A typed client of /api/v1: the same structs come out as went in on the server.
+"""How does another process ask a running server? One client for the commands and the dashboard: the same structs come out as went in on the server.
 
 The dashboard has nothing but this: no database, no SQL. Every failure is one of three errors, each with a sentence for the person in front.
 """
@@ -7,43 +7,25 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Any, Final, Literal
 
 import httpx
 import msgspec
 
+from overrun.analysis.front.question_table import PREFIX, Answer, Entry
 from overrun.analysis.words.encoding import decode
 from overrun.analysis.words.errors import AnalysisError
+from overrun.collector.access.auth import Tokens
 from overrun.collector.access.trust import trusted
 
-if TYPE_CHECKING:
-    from overrun.analysis.evidence.engine_overview import EngineView
-    from overrun.analysis.evidence.engine_timeline import EngineCourse
-    from overrun.analysis.front.api_whatif import FixInfo
-    from overrun.analysis.front.budget_answer import BudgetView
-    from overrun.analysis.front.predictor_watch import State
-    from overrun.analysis.front.report import Report
-    from overrun.analysis.front.stage_waterfall import Stages
-    from overrun.analysis.numbers.comparison.cohorts import Cohorts
-    from overrun.analysis.numbers.comparison.compare import Comparison
-    from overrun.analysis.numbers.outcomes.burn_rate import Burn
-    from overrun.analysis.numbers.outcomes.goodput_breakdown import GoodputBy
-    from overrun.analysis.numbers.over_time.heatmap import Heatmap
-    from overrun.analysis.numbers.over_time.history import History
-    from overrun.analysis.numbers.over_time.series import Series
-    from overrun.analysis.numbers.quality.checks import Quality
-    from overrun.analysis.numbers.quality.doctor import Checkup
-    from overrun.analysis.numbers.requests.request_list import Holdings, RequestList
-    from overrun.analysis.numbers.requests.request_trace import Trace
-    from overrun.analysis.whatif.prediction import Prediction
-
-TOKEN_VARIABLES: Final = ("OVERRUN_READ_TOKEN", "OVERRUN_TOKEN")
-# A report over a million requests takes about a second; a minute tells a slow server from a dead one.
+DEFAULT_URL: Final = "http://127.0.0.1:4318"
+# A report over a million requests takes about a second; a minute distinguishes a slow server from a dead one.
 TIMEOUT_S: Final = 60.0
-# The first what-if about a window fits the engine's speed to it: 5 to 40 s of one core (measured on 2,500 requests, loaded machine), and others may wait.
-WHATIF_TIMEOUT_S: Final = 240.0
-Struct = TypeVar("Struct")
+# A name in a path is pasted by people: whatever it holds must stay one segment, of at most so many characters.
+_SEGMENT: Final = 64
+Right = Literal["read", "ingest", "erase"]
 
 
 class ClientError(AnalysisError):
@@ -67,257 +49,171 @@ class TooOld(ClientError):
 
 
 class Client:
-    """Asks one server. `parameters` are the command line's flags (names in `question.PARAMETERS`); values that are None or empty are left out.
+    """Asks one server. Every method raises Unreachable, Refused or TooOld. Safe to share between threads."""
 
-    Every method raises Unreachable, Refused or TooOld. Safe to share between threads.
-    """
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        right: Right = "read",
+        timeout_s: float | None = None,
+    ) -> None:
+        """`url` is the server's address such as http://127.0.0.1:4318; `token` is by default that of the environment for what is to be done.
 
-    def __init__(self, url: str, *, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        """`url` is the server's address such as http://127.0.0.1:4318; `token` is by default read from OVERRUN_READ_TOKEN."""
+        `timeout_s` replaces the time that each question may take.
+        """
         self.url = url.rstrip("/")
-        token = token or next(
-            (os.environ[name] for name in TOKEN_VARIABLES if os.environ.get(name)), None
-        )
+        self._right, self._timeout_s = right, timeout_s
+        token = token or getattr(Tokens.from_environment(os.environ), right)
         headers = {"authorization": f"Bearer {token}"} if token else {}
         # No proxy from the environment: the server is on this machine or named outright.
         self._http = httpx.Client(
-            headers=headers, timeout=timeout_s, trust_env=False, verify=trusted(self.url)
+            headers=headers,
+            timeout=timeout_s or TIMEOUT_S,
+            trust_env=False,
+            verify=trusted(self.url),
         )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
 
-    def report(self, parameters: Mapping[str, str | None] | None = None) -> Report:
-        """The whole answer for a window."""
-        from overrun.analysis.front.report import Report
-
-        return self._get("report", parameters, Report)
-
-    def series(self, parameters: Mapping[str, str | None] | None = None, *, metric: str) -> Series:
-        """One metric (ttft, itl, tpot, e2e) over time."""
-        from overrun.analysis.numbers.over_time.series import Series
-
-        return self._get("series", {**(parameters or {}), "metric": metric}, Series)
-
-    def heatmap(
-        self, parameters: Mapping[str, str | None] | None = None, *, metric: str
-    ) -> Heatmap:
-        """Counts of one metric per step and log bucket."""
-        from overrun.analysis.numbers.over_time.heatmap import Heatmap
-
-        return self._get("heatmap", {**(parameters or {}), "metric": metric}, Heatmap)
-
-    def stages(
-        self, parameters: Mapping[str, str | None] | None = None, *, metric: str | None = None
-    ) -> Stages:
-        """Stage rows and the waterfall from typical to slow, on the path of the judged metric or of the one given."""
-        from overrun.analysis.front.stage_waterfall import Stages
-
-        return self._get("stages", {**(parameters or {}), "metric": metric}, Stages)
-
-    def requests(
+    def ask(
         self,
+        entry: Entry[Answer],
         parameters: Mapping[str, str | None] | None = None,
-        *,
-        sort: str = "e2e",
-        limit: int = 200,
-        metric: str | None = None,
-        min_ms: float | None = None,
-        max_ms: float | None = None,
-    ) -> RequestList:
-        """Requests, largest first; `min_ms <= metric < max_ms` narrows them."""
-        from overrun.analysis.numbers.requests.request_list import RequestList
+        **more: str | float | None,
+    ) -> Answer:
+        """Ask a question of the table; `parameters` and `more` are its parameters by name, and those that are None or empty are left out."""
+        texts = {name: None if v is None else str(v) for name, v in more.items()}
+        return decoded(entry, self.read(entry, {**(parameters or {}), **texts}))
 
-        more = {
-            "sort": sort,
-            "limit": str(limit),
-            "metric": metric,
-            "min_ms": _text(min_ms),
-            "max_ms": _text(max_ms),
-        }
-        return self._get("requests", {**(parameters or {}), **more}, RequestList)
+    def read(self, entry: Entry[Any], parameters: Mapping[str, str | None]) -> bytes:
+        """Ask a question and return the body of the answer."""
+        given = {name: value for name, value in parameters.items() if value}
+        path = entry.path
+        for parameter in filter(entry.in_path, entry.parameters):
+            segment = "".join(c for c in given.pop(parameter.name, "") if c.isalnum() or c in "_-")
+            path = path.replace(f"{{{parameter.name}}}", segment[:_SEGMENT] or "-")
+        timeout_s = self._timeout_s or entry.timeout_s
+        return self._sent("GET", f"{PREFIX}/{path}", params=given, timeout=timeout_s).content
 
-    def holdings(self, parameters: Mapping[str, str | None] | None = None) -> Holdings:
-        """What the store holds, and the values that the window can be filtered by."""
-        from overrun.analysis.numbers.requests.request_list import Holdings
-
-        return self._get("holdings", parameters, Holdings)
-
-    def cohorts(
-        self,
-        parameters: Mapping[str, str | None] | None = None,
-        *,
-        metric: str = "e2e",
-        min_ms: float | None = None,
-        max_ms: float | None = None,
-        box_from: str | None = None,
-        box_to: str | None = None,
-    ) -> Cohorts:
-        """What slow requests share; with bounds, the requests in that box of time (RFC 3339) and latency."""
-        from overrun.analysis.numbers.comparison.cohorts import Cohorts
-
-        more = {
-            "metric": metric,
-            "min_ms": _text(min_ms),
-            "max_ms": _text(max_ms),
-            "box_from": box_from,
-            "box_to": box_to,
-        }
-        return self._get("cohorts", {**(parameters or {}), **more}, Cohorts)
-
-    def engine(
-        self, parameters: Mapping[str, str | None] | None = None, *, metric: str
-    ) -> EngineCourse:
-        """What the inference servers said over time, beside one metric."""
-        from overrun.analysis.evidence.engine_timeline import EngineCourse
-
-        return self._get("engine", {**(parameters or {}), "metric": metric}, EngineCourse)
-
-    def fixes(self) -> list[FixInfo]:
-        """Every fix that a what-if can be asked for, with its parameters."""
-        from overrun.analysis.front.api_whatif import FixInfo
-
-        return self._get("whatif", None, list[FixInfo])
-
-    def whatif(
-        self,
-        fix: str,
-        parameters: Mapping[str, str | None] | None = None,
-        *,
-        metric: str | None = None,
-    ) -> Prediction:
-        """What a fix would buy; `parameters` also hold the fix's own."""
-        from overrun.analysis.whatif.prediction import Prediction
-
-        segment = "".join(c for c in fix if c.isalnum() or c in "_-")[:64] or "-"
-        return self._get(
-            f"whatif/{segment}",
-            {**(parameters or {}), "metric": metric},
-            Prediction,
-            timeout_s=WHATIF_TIMEOUT_S,
-        )
-
-    def compare(
-        self, parameters: Mapping[str, str | None] | None = None, *, before: str, after: str
-    ) -> Comparison:
-        """Two windows side by side; each side is `FROM..TO` or `version=NAME`."""
-        from overrun.analysis.numbers.comparison.compare import Comparison
-
-        return self._get(
-            "compare", {**(parameters or {}), "before": before, "after": after}, Comparison
-        )
-
-    def burn(self, parameters: Mapping[str, str | None] | None = None) -> Burn:
-        """Burn rates of the error budget at the window's end."""
-        from overrun.analysis.numbers.outcomes.burn_rate import Burn
-
-        return self._get("burn", parameters, Burn)
-
-    def predictor(self, parameters: Mapping[str, str | None] | None = None) -> State | None:
-        """How the length predictor does that the server watches; None if it watches none."""
-        from overrun.analysis.front.predictor_watch import State
-
-        return self._get("predictor", parameters, State | None)  # type: ignore[arg-type]
-
-    def budget(self, parameters: Mapping[str, str | None] | None = None) -> BudgetView:
-        """Responsibility for the breaches, derived budgets, and the split of the model part."""
-        from overrun.analysis.front.budget_answer import BudgetView
-
-        return self._get("budget", parameters, BudgetView)
-
-    def indicators(self, parameters: Mapping[str, str | None] | None = None) -> EngineView:
-        """Engine indicators over time, which of them warned, knees and headroom."""
-        from overrun.analysis.evidence.engine_overview import EngineView
-
-        return self._get("indicators", parameters, EngineView)
-
-    def goodput(self, parameters: Mapping[str, str | None] | None = None) -> GoodputBy:
-        """Goodput by route, model and tenant."""
-        from overrun.analysis.numbers.outcomes.goodput_breakdown import GoodputBy
-
-        return self._get("goodput", parameters, GoodputBy)
-
-    def history(
-        self, parameters: Mapping[str, str | None] | None = None, *, metric: str
-    ) -> History:
-        """One metric over months, from rollups."""
-        from overrun.analysis.numbers.over_time.history import History
-
-        return self._get("history", {**(parameters or {}), "metric": metric}, History)
-
-    def quality(self, parameters: Mapping[str, str | None] | None = None) -> Quality:
-        """Every data-quality check of the window, worst first."""
-        from overrun.analysis.numbers.quality.checks import Quality
-
-        return self._get("quality", parameters, Quality)
-
-    def doctor(self, parameters: Mapping[str, str | None] | None = None) -> Checkup:
-        """What each service sends, what it leaves out and what to switch on."""
-        from overrun.analysis.numbers.quality.doctor import Checkup
-
-        return self._get("doctor", parameters, Checkup)
-
-    def trace(self, trace_id: str) -> Trace:
-        """One request with its spans and critical path."""
-        from overrun.analysis.numbers.requests.request_trace import Trace
-
-        # An id is pasted by people: whatever it holds must stay one segment of the path.
-        segment = "".join(c for c in trace_id.strip() if c.isalnum())[:64] or "-"
-        return self._get(f"traces/{segment}", None, Trace)
-
-    def _get(
-        self,
-        path: str,
-        parameters: Mapping[str, str | None] | None,
-        kind: type[Struct],
-        *,
-        timeout_s: float | None = None,
-    ) -> Struct:
-        asked = {name: value for name, value in (parameters or {}).items() if value}
+    def alive(self, timeout_s: float) -> bool:
+        """Whether a server answers."""
         try:
-            answer = self._http.get(
-                f"{self.url}/api/v1/{path}", params=asked, timeout=timeout_s or self._http.timeout
-            )
+            self._http.get(f"{self.url}/healthz", timeout=timeout_s)
+        except httpx.HTTPError:
+            return False
+        return True
+
+    def pending_traces(self) -> int:
+        """How many traces wait to be assembled."""
+        ready = msgspec.json.decode(self._request("GET", "/readyz").content, type=dict[str, Any])
+        return int(ready.get("pending_traces") or 0)
+
+    def send(self, signal: str, body: bytes) -> None:
+        """Send one body of OTLP in protobuf, again where the server asks for it, for a minute."""
+        until = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                self._sent(
+                    "POST",
+                    f"/v1/{signal}",
+                    content=body,
+                    headers={"content-type": "application/x-protobuf"},
+                )
+                return
+            except ComeAgain as error:
+                if time.monotonic() > until:
+                    raise Refused(
+                        f"{self.url} has been refusing for a minute: its queue is full",
+                        error.status,
+                    ) from error
+                time.sleep(error.after_s)
+
+    def forget(self, *, user: str | None, tenant: str | None) -> bytes:
+        """Have a user or a tenant erased; returns the body of the answer."""
+        whom = {"user": user} if user else {"tenant": tenant}
+        return self._sent("POST", "/v1/forget", json=whom).content
+
+    def _sent(self, method: str, path: str, **more: Any) -> httpx.Response:
+        answer = self._request(method, path, **more)
+        if answer.status_code != httpx.codes.OK:
+            raise self._refusal(path, answer)
+        return answer
+
+    def _request(self, method: str, path: str, **more: Any) -> httpx.Response:
+        try:
+            return self._http.request(method, f"{self.url}{path}", **more)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unreachable(
-                f"no server answers at {self.url} ({_why(error)}): start one with `overrun serve`, or name another with --url"
-            ) from error
-        if answer.status_code != httpx.codes.OK:
-            raise _refusal(self.url, path, answer)
-        try:
-            return decode(answer.content, kind)
-        except msgspec.MsgspecError as error:
-            remedy = "use the same version of Overrun on both sides"
-            raise TooOld(
-                f"{self.url} answers /api/v1/{path} in a form that is not known here ({error}): {remedy}"
+                f"{self.url} cannot be asked ({_why(error)}): start it with `overrun serve`, or name another with --url"
             ) from error
 
+    def _refusal(self, path: str, answer: httpx.Response) -> ClientError:
+        status, sentence = answer.status_code, _sentence(answer)
+        if status == httpx.codes.UNAUTHORIZED or (
+            status == httpx.codes.FORBIDDEN and sentence is None
+        ):
+            variable = f"OVERRUN_{self._right.upper()}_TOKEN"
+            return Refused(
+                f"{self.url} wants a token: set {variable} to the server's {self._right} token and start again",
+                status,
+            )
+        if status == httpx.codes.SERVICE_UNAVAILABLE and "retry-after" in answer.headers:
+            return ComeAgain(sentence, status, _seconds(answer.headers["retry-after"]))
+        if sentence is not None:
+            return Refused(sentence, status)
+        if status == httpx.codes.NOT_FOUND:
+            return TooOld(
+                f"{self.url} does not know {path}: it is an older Overrun (update the server), or another program"
+            )
+        return Refused(f"{self.url} answered {status}: is it an Overrun server?", status)
 
-def _refusal(url: str, path: str, answer: httpx.Response) -> ClientError:
+
+def decoded(entry: Entry[Answer], body: bytes) -> Answer:
+    """Return the answer that a body holds.
+
+    Raises:
+        TooOld: it is in the words of another version.
+    """
     try:
-        sentence = msgspec.json.decode(answer.content, type=dict[str, object]).get("error")
+        answer: Answer = decode(body, entry.answer_type())
+    except msgspec.MsgspecError as error:
+        raise TooOld(
+            f"the answer to {PREFIX}/{entry.path} is in a form that is not known here ({error}): use the same version of Overrun on both sides"
+        ) from error
+    return answer
+
+
+class ComeAgain(Refused):
+    """The server has no room now and says after how many seconds it will have."""
+
+    def __init__(self, sentence: str | None, status: int, after_s: float) -> None:
+        super().__init__(sentence or f"come again in {after_s:g} s", status)
+        self.after_s = after_s
+
+
+def _sentence(answer: httpx.Response) -> str | None:
+    try:
+        said = msgspec.json.decode(answer.content, type=dict[str, object]).get("error")
     except msgspec.MsgspecError:
-        sentence = None
-    status = answer.status_code
-    if status in (401, 403):
-        return Refused(
-            f"{url} wants a token: set {TOKEN_VARIABLES[0]} to the server's read token and start again",
-            status,
-        )
-    if isinstance(sentence, str):
-        return Refused(sentence, status)
-    if status == httpx.codes.NOT_FOUND:
-        return TooOld(
-            f"{url} does not know /api/v1/{path}: it is an older Overrun (update the server), or another program"
-        )
-    return Refused(f"{url} answered {status}: is it an Overrun server?", status)
+        return None
+    return said if isinstance(said, str) else None
+
+
+def _seconds(text: str) -> float:
+    """The time of a Retry-After header: seconds, or a date, which is taken for a second."""
+    return min(float(text), TIMEOUT_S) if text.isdecimal() else 1.0
 
 
 def _why(error: Exception) -> str:
     said = re.sub(r"^\[Errno -?\d+\] ", "", str(error))[:200] or type(error).__name__
     return "it did not answer in time" if isinstance(error, httpx.TimeoutException) else said
-
-
-def _text(value: float | None) -> str | None:
-    return None if value is None else repr(value)

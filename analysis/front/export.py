@@ -10,21 +10,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from overrun.analysis.front.question_table import EXPORT_FORMATS, EXPORT_KINDS
 from overrun.analysis.numbers.window import Window, query
 from overrun.analysis.words.errors import AnalysisError, nearest
 
-KINDS = {
-    "requests": "export_requests",
-    "llm-calls": "export_llm_calls",
-    "spans": "export_spans",
-    "metrics": "export_metrics",
-    "prompts": "export_prompts",
-}
-FORMATS = {
-    "parquet": "application/vnd.apache.parquet",
-    "jsonl": "application/x-ndjson",
-    "csv": "text/csv",
-}
+KINDS = {kind: f"export_{kind.replace('-', '_')}" for kind in EXPORT_KINDS}
+FORMATS = EXPORT_FORMATS
 _BATCH_ROWS = 20_000
 
 
@@ -45,25 +36,25 @@ def check(kind: str, form: str) -> None:
 
 
 def write(
-    con: duckdb.DuckDBPyConnection, window: Window, kind: str, form: str, out: IO[bytes]
+    con: duckdb.DuckDBPyConnection, window: Window, kind: str, format: str, out: IO[bytes]
 ) -> int:
     """Write the rows of one view whose start (or time) lies in the window; returns how many.
 
     Raises:
         BadExport: unknown kind or format.
     """
-    check(kind, form)
+    check(kind, format)
     rows = 0
     writer: pq.ParquetWriter | None = None
     for batch in _batches(con, window, kind):
-        if form == "parquet":
+        if format == "parquet":
             writer = writer or pq.ParquetWriter(out, batch.schema, compression="zstd")
             writer.write_batch(batch)
         else:
             frame = _flat(batch)
             _ = (
                 frame.write_ndjson(out)
-                if form == "jsonl"
+                if format == "jsonl"
                 else frame.write_csv(out, include_header=rows == 0)
             )
         rows += batch.num_rows

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
-import httpx
-
 from overrun.analysis.assembly.assemble import assemble
+from overrun.analysis.front.client import TIMEOUT_S, Client, Refused
 from overrun.analysis.front.predictor_watch import Lengths
-from overrun.analysis.front.server_access import TIMEOUT_S, ServerError, bearer
 from overrun.analysis.words.finding import say_count
-from overrun.collector.access.auth import Tokens
-from overrun.collector.access.trust import trusted
 from overrun.collector.config import Settings
 from overrun.collector.errors import CollectorError, ImportFailed, QueueFull
 from overrun.collector.ingest.pipeline import Pipeline
@@ -164,38 +159,22 @@ def _import_over_http(
     done: Imported,
     progress: Callable[[int, int], None],
 ) -> None:
-    with httpx.Client(
-        base_url=server, timeout=TIMEOUT_S, trust_env=False, verify=trusted(server)
-    ) as client:
+    with Client(server, right="ingest") as client:
         for at, path in enumerate(files):
             progress(at, len(files))
             for signal, body in _bodies(path, named, times, done):
                 _post(client, signal, body, path)
                 done.bodies += 1
         deadline = time.monotonic() + TIMEOUT_S
-        while time.monotonic() < deadline and client.get("/readyz").json().get("pending_traces"):
+        while time.monotonic() < deadline and client.pending_traces():
             time.sleep(0.2)
 
 
-def _post(client: httpx.Client, signal: str, body: bytes, path: Path) -> None:
-    """Send one body, coming again when the server asks for it."""
-    for _ in range(60):
-        try:
-            headers = {
-                "content-type": "application/x-protobuf",
-                **bearer(Tokens.from_environment(os.environ).ingest),
-            }
-            answer = client.post(f"/v1/{signal}", content=body, headers=headers)
-        except httpx.HTTPError as error:
-            raise ServerError(
-                f"{client.base_url} cannot be reached ({error}): start it with `overrun serve`, or give --db FILE"
-            ) from error
-        if answer.status_code == httpx.codes.OK:
-            return
-        if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
-            raise ImportFailed(f"{path}: the server answered {answer.status_code}")
-        time.sleep(float(answer.headers.get("retry-after", "1")))
-    raise ServerError(f"{client.base_url} has been refusing for a minute: its queue is full")
+def _post(client: Client, signal: str, body: bytes, path: Path) -> None:
+    try:
+        client.send(signal, body)
+    except Refused as error:
+        raise ImportFailed(f"{path}: {error}") from error
 
 
 def _told(done: Imported) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from overrun.analysis.front.question_table import Entry
 from overrun.analysis.numbers.requests.request_trace import UnknownTrace
 from overrun.analysis.words.encoding import encode
-from overrun.analysis.words.errors import AnalysisError, nearest
+from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.errors import CollectorError, StoreUnavailable
 
 log = logging.getLogger("overrun.api")
@@ -28,16 +30,13 @@ class ApiError(msgspec.Struct, kw_only=True):
     error: str
 
 
-def asked(answer: Callable[[Mapping[str, str]], bytes], known: tuple[str, ...]) -> Handler:
+def asked(answer: Callable[[Mapping[str, str]], bytes], entry: Entry[Any]) -> Handler:
     """An endpoint around a pure answer: unknown parameters and bad values are 400 with a sentence, the rest is 200 JSON."""
 
     async def endpoint(request: Request) -> Response:
-        unknown = [name for name in request.query_params if name not in known]
-        if unknown:
-            near = f": {nearest(unknown[0], known)}" if known else ""
-            return error_answer(400, f"unknown parameter {unknown[0][:64]!r}{near}")
         try:
-            body = await asyncio.to_thread(answer, {**request.query_params, **request.path_params})
+            given = parameters_of(request, entry)
+            body = await asyncio.to_thread(answer, given)
         except UnknownTrace as error:
             return error_answer(404, str(error))
         except (AnalysisError, CollectorError) as error:
@@ -50,6 +49,20 @@ def asked(answer: Callable[[Mapping[str, str]], bytes], known: tuple[str, ...]) 
         return Response(body, media_type=JSON)
 
     return endpoint
+
+
+def parameters_of(request: Request, entry: Entry[Any]) -> dict[str, str]:
+    """The texts of a request's query and path by parameter.
+
+    Raises:
+        AnalysisError: a part of the path is given in the query as well.
+    """
+    twice = [name for name in request.query_params if name in request.path_params]
+    if twice:
+        raise AnalysisError(
+            f"unknown parameter {twice[0]!r}: it is a part of the path of {entry.path}"
+        )
+    return {**request.query_params, **request.path_params}
 
 
 def refused(error: AnalysisError | CollectorError) -> Response:

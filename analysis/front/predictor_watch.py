@@ -41,6 +41,11 @@ class Lengths(Protocol):
         """How it does now; from any thread."""
 
 
+def state_of(watched: Lengths | None) -> State | None:
+    """How the watched predictor does now; None where none is watched."""
+    return None if watched is None else watched.state()
+
+
 def metric_lines(state: State) -> list[str]:
     """The state in the Prometheus text format; what is not known yet is not there."""
     lines = ["# TYPE overrun_predictor_calls gauge", f"overrun_predictor_calls {state['rows']}"]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, Generic
 
+import duckdb
+
+from overrun.analysis.front.question_table import WINDOW, Answer, Entry
 from overrun.analysis.numbers.outcomes.cost import Prices, read_prices
 from overrun.analysis.numbers.stages.budget import Configured, budgets_for
 from overrun.analysis.numbers.window import Window, make_window
@@ -13,18 +18,7 @@ from overrun.analysis.words.errors import BudgetError
 from overrun.analysis.words.slo import Slo, parse_slo
 from overrun.collector.config import Settings
 
-PARAMETERS = (
-    "since",
-    "from",
-    "to",
-    "baseline",
-    "service",
-    "model",
-    "route",
-    "tenant",
-    "workload",
-    "slo",
-)
+PARAMETERS = tuple(parameter.name for parameter in WINDOW)
 DEFAULT_SLO = "chat"
 
 
@@ -69,6 +63,69 @@ class Question:
         )
         slo = parse_slo(given["slo"] or _configured_slo(settings))
         return cls(window, slo, _configured_budgets(settings), read_prices(settings.prices))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[Answer]):
+    """One question of the table with its values, ready to be answered. `question` is None where it is not about a window."""
+
+    entry: Entry[Answer]
+    values: Mapping[str, Any]
+    question: Question | None
+    now: datetime
+
+    @classmethod
+    def read(
+        cls,
+        entry: Entry[Answer],
+        texts: Mapping[str, str | None],
+        settings: Settings,
+        *,
+        now: datetime,
+        default_since: str | None = None,
+    ) -> Asked[Answer]:
+        """From flags or query parameters by name.
+
+        Raises:
+            AnalysisError: an unknown name or a value that cannot be read, named with its remedy.
+        """
+        values: dict[str, Any] = dict(entry.read(texts))
+        question = None
+        if entry.more:
+            # The function reads the window itself: a parameter of its own may have a filter's name.
+            values |= {"texts": texts, "settings": settings, "default_since": default_since}
+        elif entry.windowed:
+            question = Question.read(texts, settings, now=now, default_since=default_since)
+            values |= {
+                "window": question.window,
+                "slo": question.slo,
+                "budgets": question.budgets,
+                "prices": question.prices,
+            }
+        return cls(entry, values, question, now)
+
+    @property
+    def key(self) -> Hashable:
+        """The same for questions with the same answer, as long as nothing is written."""
+        own = {name: self.values[name] for name in self.entry.names}
+        window = None if self.question is None else (self.question.window, self.question.slo)
+        return self.entry.path, window, tuple(sorted(own.items(), key=str))
+
+    def answer(
+        self,
+        reading: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]],
+        **more: object,
+    ) -> Answer:
+        """Answer over a database; `reading` opens a cursor, and `more` is what only this host knows, by the names of the function's parameters.
+
+        Raises:
+            AnalysisError: as the function.
+        """
+        known = {**self.values, "now": self.now, "reading": reading, **more}
+        if "con" not in self.entry.taken():
+            return self.entry.answer(known)
+        with reading() as con:
+            return self.entry.answer({**known, "con": con})
 
 
 def check(settings: Settings, now: datetime) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import duckdb
 import msgspec
 import numpy as np
 
-from overrun.analysis.front.report import Report
-from overrun.analysis.numbers.stages.budget import StageRow, path_of
+from overrun.analysis.front.report import Report, build
+from overrun.analysis.numbers.stages.budget import Configured, StageRow, path_of
 from overrun.analysis.numbers.stages.budget_rows import BudgetRow
 from overrun.analysis.numbers.stages.tail import TAIL_POINTS, TYPICAL, band
+from overrun.analysis.numbers.window import Window
+from overrun.analysis.words.errors import AnalysisError
+from overrun.analysis.words.slo import Slo
 
 
 class Part(msgspec.Struct, kw_only=True):
@@ -41,6 +45,32 @@ class Stages(msgspec.Struct, kw_only=True):
     parts: list[Part]
     budgets: list[BudgetRow] = []
     reasons: dict[str, str] = {}
+
+
+def stages(
+    con: duckdb.DuckDBPyConnection,
+    window: Window,
+    slo: Slo,
+    budgets: Configured | None,
+    metric: str | None,
+) -> Stages:
+    """Return the stages on the path of `metric`, by default of the one that the report judges.
+
+    Raises:
+        AnalysisError: the SLO has no limit for the metric.
+    """
+    slo = slo if metric is None else _only(slo, metric)
+    return stages_of(build(con, window, slo, budgets, with_findings=False))
+
+
+def _only(slo: Slo, metric: str) -> Slo:
+    limit = slo.limits().get(metric)
+    if limit is None:
+        raise AnalysisError(
+            f"the SLO has no {metric} limit: ask for {' or '.join(slo.limits())}, or add one such as {metric}:1000 to slo"
+        )
+    cleared = dict.fromkeys((f"{name}_ms" for name in slo.limits()), None)
+    return msgspec.structs.replace(slo, **(cleared | {f"{metric}_ms": limit}))
 
 
 def stages_of(report: Report) -> Stages:

@@ -298,8 +298,7 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> 
     """
     exists = path.exists() and path.stat().st_size > 0
     if not exists and not create:
-        remedy = f"name another --db, or make one with `overrun serve --db {path}` or `overrun import ... --db {path}`"
-        raise StoreMissing(f"there is no database at {path}: {remedy}")
+        raise StoreMissing.at(path)
     if path.is_dir():
         raise StoreError(
             f"{path} is a folder: --db wants a file in it, such as {path / 'overrun.db'}"

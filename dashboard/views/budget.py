@@ -7,6 +7,7 @@ from typing import Final
 
 import streamlit as st
 
+from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.report import Report
 from overrun.analysis.front.stage_waterfall import Stages
 from overrun.analysis.numbers.stages.budget import LATER
@@ -70,8 +71,8 @@ def needs(
     metric = state.metric_of(query, list(report.slo.limits()), report.verdict.metric)
     return [
         lambda: data.stages(asked, metric, report),
-        lambda: data.heatmap(asked, metric),
-        lambda: data.series(asked, metric),
+        lambda: data.ask(questions.HEATMAP, asked, metric=metric),
+        lambda: data.ask(questions.SERIES, asked, metric=metric),
         lambda: heat.others(asked, metric, Box.read(query.get("box", ""))),
     ]
 

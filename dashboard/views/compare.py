@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import streamlit as st
 
+from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.comparison.compare import CohortChange, Comparison, RatioChange
 from overrun.analysis.numbers.window import rfc3339
@@ -37,13 +38,13 @@ def draw() -> None:
     heading = st.container()
     before, after = state.sides(*default_sides(report))
     if before and after:
-        data.ahead(lambda: data.compare(asked, before, after))
+        data.ahead(lambda: data.ask(questions.COMPARE, asked, before=before, after=after))
     _pick(asked, metric, before, after, theme)
     with heading:
         ui.put(_box(asked, before, after))
         if not before or not after:
             return
-        found = data.compare(asked, before, after)
+        found = data.ask(questions.COMPARE, asked, before=before, after=after)
         nav.links(
             ("verdict", "Back to the verdict"), ("budget", "Which stage"), ("findings", "Why")
         )
@@ -65,8 +66,12 @@ def needs(
         _wanted(report, query),
     )
     return [
-        lambda: data.series(asked, metric),
-        *([lambda: data.compare(asked, before, after)] if before and after else []),
+        lambda: data.ask(questions.SERIES, asked, metric=metric),
+        *(
+            [lambda: data.ask(questions.COMPARE, asked, before=before, after=after)]
+            if before and after
+            else []
+        ),
     ]
 
 
@@ -84,7 +89,7 @@ def _box(asked: data.Asked, before: str, after: str) -> str:
                 "Pick A and B by dragging over the course below, or write them: FROM..TO, or version=NAME."
             ],
         )
-    return ui.box(*headline(data.compare(asked, before, after)))
+    return ui.box(*headline(data.ask(questions.COMPARE, asked, before=before, after=after)))
 
 
 def default_sides(report: Report) -> tuple[str, str]:
@@ -208,7 +213,7 @@ def _certain(significant: bool | None, difference: float | None) -> str:
 
 
 def _pick(asked: data.Asked, metric: str, before: str, after: str, theme: Theme) -> None:
-    course = data.series(asked, metric)
+    course = data.ask(questions.SERIES, asked, metric=metric)
     if not course.points:
         return
     side = state.picked_side()

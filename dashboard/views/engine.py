@@ -15,6 +15,7 @@ from overrun.analysis.evidence.engine_timeline import (
     IndicatorCourse,
 )
 from overrun.analysis.evidence.leading_indicators import Indicator
+from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.stages.headroom import say_own
 from overrun.dashboard import charts_engine, data, downloads, nav, state, states, ui
@@ -46,7 +47,10 @@ def draw() -> None:
         else state.metric(limits, report.verdict.metric)
     )
     data.ahead(*needs(asked, report, {"metric": metric}))
-    found, view = data.engine(asked, metric), data.indicators(asked)
+    found, view = (
+        data.ask(questions.ENGINE, asked, metric=metric),
+        data.ask(questions.INDICATORS, asked),
+    )
     ui.put(ui.box(*headline(found)))
     nav.links(
         ("verdict", "Back to the verdict"),
@@ -72,13 +76,8 @@ def draw() -> None:
 
 def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
     """The page's first box, before the rest is there."""
-    return ui.box(
-        *headline(
-            data.engine(
-                asked, state.metric_of(query, list(report.slo.limits()), report.verdict.metric)
-            )
-        )
-    )
+    metric = state.metric_of(query, list(report.slo.limits()), report.verdict.metric)
+    return ui.box(*headline(data.ask(questions.ENGINE, asked, metric=metric)))
 
 
 def needs(
@@ -86,7 +85,10 @@ def needs(
 ) -> list[Callable[[], object]]:
     """What the page asks for beside the report."""
     metric = state.metric_of(query, list(report.slo.limits()), report.verdict.metric)
-    return [lambda: data.indicators(asked), lambda: data.engine(asked, metric)]
+    return [
+        lambda: data.ask(questions.INDICATORS, asked),
+        lambda: data.ask(questions.ENGINE, asked, metric=metric),
+    ]
 
 
 def headline(found: EngineCourse) -> tuple[str, list[str]]:

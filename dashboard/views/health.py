@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Mapping
 
+from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.quality.doctor import Checkup, said
 from overrun.analysis.numbers.quality.row import Check
@@ -27,7 +28,7 @@ def draw() -> None:
     ui.put(ui.box(*headline(report.data_quality)))
     nav.links(("verdict", "Back to the verdict"), ("traces", "Requests behind these numbers"))
     ui.put(freshness(report) + table(report.data_quality) + unknown(report))
-    ui.put(services(data.doctor(asked)) + states.footer(report))
+    ui.put(services(data.ask(questions.DOCTOR, asked)) + states.footer(report))
 
 
 def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
@@ -39,7 +40,7 @@ def needs(
     asked: data.Asked, report: Report, query: Mapping[str, str]
 ) -> list[Callable[[], object]]:
     """What the page asks for beside the report."""
-    return [lambda: data.doctor(asked)]
+    return [lambda: data.ask(questions.DOCTOR, asked)]
 
 
 def headline(checks: list[Check]) -> tuple[str, list[str]]:

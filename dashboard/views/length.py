@@ -12,6 +12,7 @@ from typing import Any
 
 import streamlit as st
 
+from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.predictor_watch import State
 from overrun.analysis.front.report import Report
 from overrun.dashboard import charts_length, data, downloads, nav, state, ui
@@ -49,7 +50,7 @@ def draw() -> None:
             "requests came after those that were learned from.</small>"
             + table(artifact.manifest["routes"])
         )
-    ui.put(live(data.predictor()) + facts(artifact, _lengths(report)))
+    ui.put(live(data.ask(questions.PREDICTOR, ())) + facts(artifact, _lengths(report)))
     downloads.as_file(
         "The predictor",
         f"predictor-{artifact.version}.zip",

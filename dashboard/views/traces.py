@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.client import Refused
 from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.requests.request_list import RequestList, RequestRow
@@ -39,7 +40,10 @@ def draw() -> None:
             failing=report.verdict.status == "failing"
         )
     chosen = state.box()
-    data.ahead(lambda: data.series(asked, metric), lambda: data.heatmap(asked, metric))
+    data.ahead(
+        lambda: data.ask(questions.SERIES, asked, metric=metric),
+        lambda: data.ask(questions.HEATMAP, asked, metric=metric),
+    )
     listed = _listed(asked, metric, chosen, failed=failed)
     # The sentence first: the browser loads the chart's program for a second.
     ui.put(_box(listed, report, metric, failed=failed))
@@ -73,12 +77,12 @@ def needs(
     def rows() -> None:
         listed, named = _listed(asked, metric, box, failed=failed), query.get("trace")
         if named or listed.rows:
-            data.trace(named or listed.rows[0].trace_id)
+            data.ask(questions.TRACE, (), trace_id=named or listed.rows[0].trace_id)
 
     return [
         rows,
-        lambda: data.series(asked, metric),
-        lambda: data.heatmap(asked, metric),
+        lambda: data.ask(questions.SERIES, asked, metric=metric),
+        lambda: data.ask(questions.HEATMAP, asked, metric=metric),
         *([lambda: heat.others(asked, metric, box)] if box else []),
     ]
 
@@ -146,12 +150,12 @@ def _listed(
     asked: data.Asked, metric: str, box: Box | None, *, failed: bool = False
 ) -> RequestList:
     sort = "errors" if failed else metric if metric in ("ttft", "e2e") else "e2e"
-    if box is None:
-        return data.requests(asked, sort, MOST_ROWS, metric, None, None)
-    narrowed = dict(asked) | {"from": box.start.isoformat(), "to": box.end.isoformat()}
-    return data.requests(
-        tuple(sorted(narrowed.items())), sort, MOST_ROWS, metric, box.min_ms, box.max_ms
-    )
+    shown: dict[str, questions.Value] = {"sort": sort, "limit": MOST_ROWS, "metric": metric}
+    if box is not None:
+        narrowed = dict(asked) | {"from": box.start.isoformat(), "to": box.end.isoformat()}
+        asked = tuple(sorted(narrowed.items()))
+        shown |= {"min_ms": box.min_ms, "max_ms": box.max_ms}
+    return data.ask(questions.REQUESTS, asked, **shown)
 
 
 def _table(listed: RequestList, metric: str, box: Box | None, *, failed: bool) -> None:
@@ -266,7 +270,7 @@ def taken(listed: RequestList, metric: str) -> list[str]:
 
 def _one(trace_id: str, report: Report, theme: Theme) -> None:
     try:
-        trace = data.trace(trace_id)
+        trace = data.ask(questions.TRACE, (), trace_id=trace_id)
     except Refused as error:
         ui.put(
             f'<p role="alert">✗ {ui.stated(str(error))} Choose a row above, or empty the field.</p>'

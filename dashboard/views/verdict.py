@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from overrun.analysis.evidence import instances
+from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.comparison.traffic_changes import Changed
 from overrun.analysis.numbers.latency.percentiles import Percentiles
@@ -72,7 +73,7 @@ def draw() -> None:
         # What started later may still run, or be on its way.
         ui.put(
             silence(
-                data.series(asked, "e2e"),
+                data.ask(questions.SERIES, asked, metric="e2e"),
                 state.now()
                 - live.STALE_AFTER
                 - timedelta(milliseconds=report.latency.e2e_ms.p99 or 0.0),
@@ -129,8 +130,11 @@ def needs(
 ) -> list[Callable[[], object]]:
     """What the page asks for beside the report."""
     return [
-        lambda: data.burn(asked),
-        *(partial(data.series, asked, metric) for metric in shown_metrics(report)),
+        lambda: data.ask(questions.BURN, asked),
+        *(
+            partial(data.ask, questions.SERIES, asked, metric=metric)
+            for metric in shown_metrics(report)
+        ),
     ]
 
 
@@ -242,7 +246,7 @@ def scores(report: Report, asked: data.Asked, theme: Theme) -> str:
         if good.ratio is not None
         else ui.text(good.reasons.get("ratio"), 200)
     )
-    course = data.series(asked, "e2e")
+    course = data.ask(questions.SERIES, asked, metric="e2e")
     line = ui.spark(
         [point.goodput_ratio for point in course.points],
         theme,
@@ -253,7 +257,7 @@ def scores(report: Report, asked: data.Asked, theme: Theme) -> str:
         f"<h2>Goodput: every limit met at once</h2>{number} {line}<br><small>{rest}<br>missed: {missed}, errors {good.failed_by.error:,}; "
         f"unmeasurable {good.unmeasurable:,}<br>error ratio {say_ratio(report.errors.ratio)}</small>"
         + traffic(course, theme)
-        + burn_of(data.burn(asked))
+        + burn_of(data.ask(questions.BURN, asked))
     )
     return f'<div class="ov-wide"><div>{table}{stage_strips(report, theme)}</div><div>{side}</div></div>'
 
@@ -443,7 +447,7 @@ def _score(stats: Percentiles, name: str, limit: float | None) -> str:
 
 
 def _course(asked: data.Asked, metric: str, theme: Theme) -> str:
-    course = data.series(asked, metric)
+    course = data.ask(questions.SERIES, asked, metric=metric)
     p95 = [point.p95 for point in course.points]
     # A line of two points says more than none: with thin traffic the median is drawn instead, and said to be.
     name, values = (

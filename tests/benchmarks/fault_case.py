@@ -18,6 +18,7 @@ import msgspec
 
 from overrun.analysis.front import commands
 from overrun.analysis.front.file_import import import_files
+from overrun.analysis.front.question_table import REPORT
 from overrun.analysis.front.report import Report, from_json
 from overrun.analysis.numbers.latency.percentiles import min_n
 from overrun.analysis.numbers.window import make_window
@@ -301,9 +302,8 @@ def _question(
 
 
 def _report(parameters: dict[str, str | None], settings: Settings, db: Path) -> Report:
-    return from_json(
-        commands.report(parameters, settings, db=db, url=None, output="json", width=100).encode()
-    )
+    source = commands.Source(settings, db, None)
+    return from_json(commands.ask(source, REPORT, parameters, "json").encode())
 
 
 def _path(db: Path, report: Report, truth: dict[str, Any]) -> bool | None:

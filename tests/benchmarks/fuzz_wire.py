@@ -24,7 +24,7 @@ import grpc  # type: ignore[import-untyped, unused-ignore]
 import msgspec
 import zstandard
 
-from overrun.analysis.front.api_table import openapi
+from overrun.analysis.front.openapi import openapi
 from overrun.collector.decode import otlp_json
 from tests.benchmarks.fuzz_breaks import broken, twisted
 from tests.benchmarks.hardening import cpu_s

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -11,21 +11,9 @@ import duckdb
 import msgspec
 
 from overrun.analysis.diagnosis.sampled_causes import Sought, seek
-from overrun.analysis.evidence.engine_overview import engine_view
-from overrun.analysis.evidence.engine_timeline import engine_course
-from overrun.analysis.front import report as reports
-from overrun.analysis.front.api_whatif import listed
 from overrun.analysis.front.predictor_watch import State
-from overrun.analysis.front.questions import PARAMETERS, Question
-from overrun.analysis.front.stage_waterfall import stages_of
-from overrun.analysis.front.whatif_answer import gather
-from overrun.analysis.numbers.comparison.cohorts import cohorts, parse_box
-from overrun.analysis.numbers.comparison.compare import compare, read_sides
-from overrun.analysis.numbers.outcomes.burn_rate import burn
-from overrun.analysis.numbers.over_time.heatmap import heatmap
-from overrun.analysis.numbers.over_time.series import series
-from overrun.analysis.numbers.quality.doctor import examine
-from overrun.analysis.numbers.requests.request_list import holdings, list_requests
+from overrun.analysis.front.question_table import ENTRIES, PREDICTOR, TRACE
+from overrun.analysis.front.questions import Asked
 from overrun.analysis.numbers.requests.request_trace import (
     PathPiece,
     Trace,
@@ -66,77 +54,27 @@ class FakeApi(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def answer(self, path: str, parameters: Mapping[str, str]) -> Any:
-        if path.startswith("traces/"):
-            if path.endswith(GONE):
+        head, _, last = path.partition("/")
+        entry = next(
+            e
+            for e in ENTRIES.values()
+            if e.path.split("/{")[0] == head and ("{" in e.path) == bool(last)
+        )
+        if entry is TRACE:
+            if last == GONE:
                 raise UnknownTrace(
                     f"no span of trace {GONE} is stored: it may have expired, or another --db holds it"
                 )
-            return a_trace(path.removeprefix("traces/"), spans=TRACE_SPANS)
-        if path == "whatif":
-            return listed()
-        if path == "predictor":
+            return a_trace(last, spans=TRACE_SPANS)
+        in_path = {p.name: last for p in entry.parameters if entry.in_path(p)}
+        asked = Asked.read(
+            entry, {**parameters, **in_path}, self.settings, now=T0, default_since="1h"
+        )
+        if entry is PREDICTOR:
             return self.predictor
-        question = Question.read(
-            {name: parameters[name] for name in PARAMETERS if name in parameters},
-            self.settings,
-            now=T0,
-            default_since="1h",
+        return asked.answer(
+            lambda: nullcontext(self.con.cursor()), sought=self.sought, ask=catalogue.ask
         )
-        if path.startswith("whatif/"):
-            fix = path.removeprefix("whatif/")
-            own = {
-                parameter.name: parameters[parameter.name]
-                for parameter in catalogue.parameters(fix)
-                if parameter.name in parameters
-            }
-            return catalogue.ask(
-                gather(self.con.cursor(), question, parameters.get("metric")), fix, own
-            )
-        con, window, slo, metric = (
-            self.con.cursor(),
-            question.window,
-            question.slo,
-            parameters.get("metric", "e2e"),
-        )
-        numbers = {
-            name: float(parameters[name]) for name in ("min_ms", "max_ms") if name in parameters
-        }
-        return {
-            "report": lambda: reports.build(con, window, slo, question.budgets, sought=self.sought),
-            "series": lambda: series(con, window, slo, metric),
-            "heatmap": lambda: heatmap(con, window, slo, metric),
-            "stages": lambda: stages_of(
-                reports.build(con, window, slo, question.budgets, with_findings=False)
-            ),
-            "requests": lambda: list_requests(
-                con,
-                window,
-                sort=parameters.get("sort", "e2e"),
-                limit=int(parameters.get("limit", 200)),
-                metric=metric,
-                **numbers,
-            ),
-            "holdings": lambda: holdings(con, window),
-            "burn": lambda: burn(con, window, slo, T0),
-            "engine": lambda: engine_course(con, window, slo, metric),
-            "indicators": lambda: engine_view(con, window, slo),
-            "cohorts": lambda: cohorts(
-                con,
-                window,
-                slo,
-                metric,
-                parse_box(
-                    parameters.get("box_from"),
-                    parameters.get("box_to"),
-                    numbers.get("min_ms"),
-                    numbers.get("max_ms"),
-                ),
-            ),
-            "doctor": lambda: examine(con, window),
-            "compare": lambda: compare(
-                con, read_sides(window, parameters["before"], parameters["after"], T0), slo
-            ),
-        }[path]()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -108,15 +108,8 @@ def stored(
     exported = {}
     for kind in ("llm-calls", "prompts"):
         exported[kind] = io.BytesIO()
-        commands.export(
-            {"since": None},
-            Settings(),
-            db=path,
-            url=None,
-            kind=kind,
-            form="parquet",
-            out=exported[kind],
-        )
+        source = commands.Source(Settings(), path, None)
+        commands.export(source, {"kind": kind}, exported[kind])
         exported[kind].seek(0)
     return from_llm_calls(
         pl.read_parquet(exported["llm-calls"]), pl.read_parquet(exported["prompts"])

@@ -444,6 +444,25 @@ def _cohort(
     )
 
 
+def cohorts_in_box(
+    con: duckdb.DuckDBPyConnection,
+    window: Window,
+    slo: Slo,
+    metric: str,
+    *,
+    min_ms: float | None = None,
+    max_ms: float | None = None,
+    box_from: str | None = None,
+    box_to: str | None = None,
+) -> Cohorts:
+    """Return the cohorts of the requests in a box of times (RFC 3339) and latencies (ms); without bounds, of the slow ones.
+
+    Raises:
+        AnalysisError: as `cohorts` and `parse_box`.
+    """
+    return cohorts(con, window, slo, metric, parse_box(box_from, box_to, min_ms, max_ms))
+
+
 def parse_box(
     start: str | None, end: str | None, min_ms: float | None, max_ms: float | None
 ) -> Box:

@@ -198,6 +198,22 @@ def read_sides(base: Window, before: str, after: str, now: datetime) -> Sides:
     return Sides(windows[0], windows[1], (before, after), (versions[0], versions[1]))
 
 
+def compare_sides(
+    con: duckdb.DuckDBPyConnection,
+    window: Window,
+    slo: Slo,
+    before: str,
+    after: str,
+    now: datetime,
+) -> Comparison:
+    """Compare two sides of a window that are given as texts.
+
+    Raises:
+        WindowError: as `read_sides` and `compare`.
+    """
+    return compare(con, read_sides(window, before, after, now), slo)
+
+
 def compare(con: duckdb.DuckDBPyConnection, sides: Sides, slo: Slo) -> Comparison:
     """Compare two windows; null with its reason where one of them holds too little, or a selection that does not stand for all.
 

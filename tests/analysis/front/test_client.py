@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
+from overrun.analysis.front import question_table
 from overrun.analysis.front.client import Client, ClientError, Refused, TooOld, Unreachable
 from overrun.analysis.numbers.requests.request_list import Holdings, RequestList
 
@@ -63,13 +64,17 @@ def client(server: Server) -> Iterator[Client]:
 
 def test_an_answer_comes_out_as_the_struct_that_went_in(server: Server, client: Client) -> None:
     server.body = msgspec.json.encode(HOLDINGS)
-    assert client.holdings({"since": "1h", "service": None, "route": ""}) == HOLDINGS
+    assert (
+        client.ask(question_table.HOLDINGS, {"since": "1h", "service": None, "route": ""})
+        == HOLDINGS
+    )
     assert server.asked == [("/api/v1/holdings", {"since": ["1h"]}, "Bearer secret")]
 
 
 def test_parameters_are_sent_by_name(server: Server, client: Client) -> None:
     server.body = msgspec.json.encode(RequestList(sort="ttft", limit=5, total=0, rows=[]))
-    client.requests({"route": "/a&b=c"}, sort="ttft", limit=5, metric="ttft", min_ms=0.5)
+    asked = {"route": "/a&b=c"}
+    client.ask(question_table.REQUESTS, asked, sort="ttft", limit=5, metric="ttft", min_ms=0.5)
     assert server.asked[0][1] == {
         "route": ["/a&b=c"],
         "sort": ["ttft"],
@@ -82,14 +87,14 @@ def test_parameters_are_sent_by_name(server: Server, client: Client) -> None:
 def test_a_pasted_trace_id_stays_one_segment_of_the_path(server: Server, client: Client) -> None:
     server.status, server.body = 404, b'{"error":"no span of it"}'
     with pytest.raises(Refused):
-        client.trace("../report?since=1h")
+        client.ask(question_table.TRACE, trace_id="../report?since=1h")
     assert server.asked[0][0] == "/api/v1/traces/reportsince1h"
 
 
 def test_a_refusal_carries_the_servers_sentence(server: Server, client: Client) -> None:
     server.status, server.body = 400, b'{"error":"SLO key is unknown"}'
     with pytest.raises(Refused, match="SLO key is unknown") as caught:
-        client.report()
+        client.ask(question_table.REPORT)
     assert caught.value.status == 400
 
 
@@ -99,27 +104,27 @@ def test_a_missing_token_names_the_variable_and_never_the_token(
 ) -> None:
     server.status = status
     with pytest.raises(Refused, match="OVERRUN_READ_TOKEN") as caught:
-        client.report()
+        client.ask(question_table.REPORT)
     assert "secret" not in str(caught.value)
 
 
 def test_a_server_without_the_endpoint_is_too_old(server: Server, client: Client) -> None:
     server.status, server.body = 404, b"Not Found"
     with pytest.raises(TooOld, match="update the server"):
-        client.series(metric="e2e")
+        client.ask(question_table.SERIES, metric="e2e")
 
 
 @pytest.mark.parametrize("body", [b"{}", b"not json", b'{"schema":"overrun.report/9"}', b""])
 def test_an_answer_in_other_words_is_too_old(server: Server, client: Client, body: bytes) -> None:
     server.body = body
     with pytest.raises(TooOld, match="same version"):
-        client.report()
+        client.ask(question_table.REPORT)
 
 
 def test_nobody_there_says_how_to_start_a_server(server: Server) -> None:
     server.server_close()
     with pytest.raises(Unreachable, match="overrun serve"):
-        Client(server.url).report()
+        Client(server.url).ask(question_table.REPORT)
 
 
 def test_a_server_that_hangs_is_given_up_on() -> None:
@@ -127,13 +132,13 @@ def test_a_server_that_hangs_is_given_up_on() -> None:
         ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as silent,
         pytest.raises(Unreachable, match="in time"),
     ):
-        Client(f"http://127.0.0.1:{silent.server_port}", timeout_s=0.2).holdings()
+        Client(f"http://127.0.0.1:{silent.server_port}", timeout_s=0.2).ask(question_table.HOLDINGS)
 
 
 @pytest.mark.parametrize("url", ["", "localhost", "ftp://127.0.0.1", "http://[::1"])
 def test_an_address_that_is_none_is_a_client_error(url: str) -> None:
     with pytest.raises(ClientError):
-        Client(url).holdings()
+        Client(url).ask(question_table.HOLDINGS)
 
 
 def test_the_token_comes_from_the_environment(
@@ -141,7 +146,7 @@ def test_the_token_comes_from_the_environment(
 ) -> None:
     server.body = msgspec.json.encode(HOLDINGS)
     monkeypatch.setenv("OVERRUN_TOKEN", "both")
-    Client(server.url).holdings()
+    Client(server.url).ask(question_table.HOLDINGS)
     monkeypatch.setenv("OVERRUN_READ_TOKEN", "read")
-    Client(server.url).holdings()
+    Client(server.url).ask(question_table.HOLDINGS)
     assert [asked[2] for asked in server.asked] == ["Bearer both", "Bearer read"]

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from overrun.analysis.front.client import Client
+from overrun.analysis.front.question_table import REPORT
 from overrun.cli import app
 from overrun.collector.access.tls import Certificates
 from overrun.collector.config import CollectorSettings
@@ -93,7 +94,7 @@ def test_the_commands_reach_such_a_server_with_an_authority_and_a_certificate(
     answered = CliRunner().invoke(app, question)
     assert (answered.exit_code, "verdict" in json.loads(answered.stdout)) == (0, True)
     client = Client(f"https://{secured.address}")
-    assert client.report().verdict is not None
+    assert client.ask(REPORT).verdict is not None
     client.close()
     monkeypatch.setenv("OVERRUN_TLS_CA", str(PKI / "gone.pem"))
     broken = CliRunner().invoke(app, question)

@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from overrun.analysis.front.check import CheckResult
-from overrun.analysis.front.commands import check
+from overrun.analysis.front.commands import Source, check
 from overrun.analysis.front.file_import import import_files
 from overrun.collector.config import load
 from overrun.collector.errors import ImportFailed
@@ -207,14 +207,8 @@ def lines(*rows: Any) -> bytes:
 
 
 def judged(files: list[Path], slo: str = "ttft:250 e2el:2000") -> CheckResult:
-    return check(
-        {"slo": slo, "baseline": "none"},
-        load(None, environment={}),
-        db=None,
-        url=None,
-        files=files,
-        min_goodput=0.5,
-    )
+    source = Source(load(None, environment={}), None, None)
+    return check(source, {"slo": slo, "baseline": "none"}, files=files, min_goodput=0.5)
 
 
 FORMS: dict[str, Callable[[], bytes]] = {
