@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from overrun.analysis.evidence.case import Case
+from overrun.analysis.whatif.effect import effect
 from overrun.analysis.whatif.time_saved import saved
 from overrun.analysis.words.arrays import FloatArray, IndexArray
 from overrun.analysis.words.finding import (
@@ -26,6 +27,8 @@ from overrun.analysis.words.finding import (
 )
 
 RECHECK_S: Final = 300
+# Metrics that are a time per token: what is saved of an answer is spread over its tokens.
+PER_TOKEN: Final = ("tpot", "itl")
 # What-ifs whose arithmetic leaves out no load: they take time off each request, and what its engine does is the same.
 WITHOUT_LOAD: Final = frozenset(
     {"clip", "co_location", "fan_out", "hedging", "response_cache", "streaming", "timeout_fallback"}
@@ -186,8 +189,20 @@ def _reaching(case: Case, fix: Fix | None) -> Fix | None:
 
 
 def gain(case: Case, saved_ms: FloatArray, *, cost: dict[str, float] | None = None) -> Predicted:
-    """Return the judged percentile of the successful requests with `saved_ms` (shape (n,)) taken off each."""
+    """Return the judged percentile of the successful requests with `saved_ms` (shape (n,)) taken off each; of a time per token, off what its tokens take."""
     some, limits_ms = case.answered, np.broadcast_to(case.limits_ms, len(case.values))
+    if case.metric in PER_TOKEN:
+        writing = np.maximum(case.spent("decode") + case.spent("generation"), 1e-9)
+        kept = 1.0 - np.clip(np.maximum(saved_ms, 0.0) / writing, 0.0, 1.0)
+        return effect(
+            case.values[some],
+            (case.values * kept)[some],
+            metric=case.metric,
+            percentile=case.slo.percentile,
+            cost=cost or {},
+            rng=np.random.default_rng(SEED),
+            limits_ms=limits_ms[some],
+        )
     return saved(
         case.times.take(some),
         saved_ms[some],

@@ -228,6 +228,8 @@ def _kind(
         float(np.median(wait[beside & ~has])),
     )
     hits = case.calls.frame["trace_key"].filter(pl.Series(beside & late & has))
+    if late_ms - usual_ms < MOSTLY * case.tail.excess_total_ms:
+        return None  # it does not wait for its first token, or not for long
     if not case.calls.has_engine[late].all() and had_more_to_do(case.calls, hits, beside):
         return None
     before = _before(case, family, value, np.sqrt(late_ms * usual_ms))

@@ -21,6 +21,7 @@ from overrun.analysis.evidence.load_response import OwnLoad, own_load
 from overrun.analysis.evidence.operations import Operations
 from overrun.analysis.evidence.reuse import Reuse, reuse
 from overrun.analysis.evidence.span_tree import Tree
+from overrun.analysis.evidence.stream_pauses import StreamPauses, stream_pauses
 from overrun.analysis.incident.period import Period
 from overrun.analysis.numbers.stages.budget import Budgets, StageTimes
 from overrun.analysis.numbers.stages.tail import Tail, share_interval
@@ -204,6 +205,11 @@ class Case:
     def held_stream(self) -> HeldStream | None:
         """First tokens that come later while answers end as before; see `overrun.analysis.evidence.held_stream`."""
         return held_stream(self)
+
+    @functools.cached_property
+    def stream_pauses(self) -> StreamPauses | None:
+        """Pauses that all running answers share; see `overrun.analysis.evidence.stream_pauses`."""
+        return stream_pauses(self)
 
     @functools.cached_property
     def call_kind(self) -> Kind | None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
-from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.token_speed import MIN_TOKENS, Slowdown, slowdown
 from overrun.analysis.words.arrays import FloatArray
+
+if TYPE_CHECKING:
+    from overrun.analysis.evidence.case import Case
 
 # Odds ratio above 3 with a lower limit above 1.5: published default.
 MIN_ODDS: Final = 3.0

@@ -76,7 +76,9 @@ def reuse(case: Case) -> Reuse | None:
         theirs = beside & np.isin(codes, np.unique(codes[late]))
         for swaps, gone in ((False, silence_s(both, codes)), (True, other_keys(both, codes))):
             one = _cut(both, wait, late, theirs, now, gone, key=key, swaps=swaps)
-            if one is not None and not had_more_to_do(both, one.traces, beside):
+            # What is loaded is waited for: tokens that come slowly afterwards have another reason.
+            waited = one is not None and one.added_ms >= MOSTLY * case.tail.excess_total_ms
+            if one is not None and waited and not had_more_to_do(both, one.traces, beside):
                 found.append(one)
     # What parts late from other calls best; of equal ones a silence of all calls, then a swap: what made place for another was silent meanwhile as well.
     return max(found, key=_parts, default=None)

@@ -1,0 +1,78 @@
+"""engine_pauses: all running answers stop at the same moments, whatever is read or written.
+
+Detects
+    Streams whose longest gap is many token times, while the pace between the gaps is what it was: one clock predicts how often each call is stopped, or calls
+    that run at the same time share their longest gap; and it does not follow the prompts that are read meanwhile.
+
+Why it hurts
+    While the engine's process stands still nobody gets a token: a collection of garbage, a CPU quota that is used up, a checkpoint or a scrape that holds a lock.
+
+Evidence
+    Length and period of the pauses, part of the calls that have one, how many calls one clock predicts (with its interval, and by chance), time lost per slow
+    call, longest gap before, rank correlation with prompts.
+
+Fix
+    Find what stops the process at that period and take it out of the serving process. The gain gives answers their pace without the pauses: exact.
+
+False alarms
+    Prompts that are read in one piece stop all streams as well (`decode_stall`): pauses that follow prompts are theirs. A proxy that passes on pieces shows
+    gaps of one length too, but loses no time over the whole answer.
+
+Source
+    A gap of five token times is a stall: published. One clock for 80 % of the calls, neighbours twice as often alike: by their Wilson intervals.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.words.finding import Diagnosis, NotEnoughData, say_ms, say_ratio
+
+RULE: Final = "engine_pauses"
+STAGE: Final = "decode"
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
+    """Return the pauses with the gain of answers without them, None where streams do not stop together."""
+    found = case.stream_pauses
+    per_token = case.metric in ("tpot", "itl")
+    if found is None or not (per_token or case.excess_ms(STAGE) > 0.0):
+        return None
+    more = case.excess_ms(STAGE)
+    claims = {STAGE: more if per_token else min(more, found.paused_ms)}
+    if not enough(case, claims):
+        return None
+    period = "" if found.every_s is None else f" every {found.every_s:.2g} s"
+    what = f"all streams stop at once for {say_ms(found.length_ms)}{period}, whatever is read"
+    proof = (
+        f"one clock predicts the pauses of {say_ratio(found.together[0])} of {found.n:,} calls and more"
+        if found.every_s is not None
+        else f"{say_ratio(found.together[0])} and more of the calls share their longest gap with one beside them, {say_ratio(found.by_chance)} by chance"
+    )
+    saved = found.part_of_writing * case.spent(STAGE)
+    return too_few_breaches(case) or named(
+        case,
+        RULE,
+        STAGE,
+        claims,
+        Action(
+            "platform",
+            "Send part of the calls to replicas that do not pause, if there are any; restart one and see whether its pauses come back at once or grow.",
+            "Send them back.",
+            bound_fix(
+                case,
+                "no_pauses",
+                "Take what stops the engine's process out of it",
+                "Look for what happens at those moments: garbage collection (Python: gc.freeze() after start and a higher threshold; JVM: its log), a CPU quota "
+                "(cgroup cpu.stat nr_throttled), snapshots, scrapes or log writes that hold a lock, compaction of memory.",
+                "tokens come at the pace that they have between the pauses",
+                np.where(case.breaching, saved, 0.0),
+            ),
+        ),
+        headline=f"{what}: {say_ms(found.paused_ms)} of a slow answer; {proof}; the longest gap was {say_ms(found.before_ms)} before",
+        because=f"{what} ({say_ms(found.paused_ms)} of a slow answer)",
+        evidence={**found._asdict(), "together": list(found.together)},
+        weight=0.95,
+    )
