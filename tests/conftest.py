@@ -104,6 +104,7 @@ class ServerProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            errors="replace",  # gRPC logs bytes as they came
             cwd=db.parent,
             env=inherited | {"PYTHONPATH": str(ROOT)} | (environment or {}),
         )

@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from overrun.collector.config import CollectorSettings
 from overrun.collector.decode import nested, otlp_spans, otlp_spans_upb
@@ -795,7 +794,8 @@ class Writer:
             t = part.spans
             hi, lo, start = (t.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns"))
             self._quiet.note(hi, lo, start, batch, now_s)
-            calls = joining_ids(t, "start_ns").filter(pc.field("response_id").is_valid())
+            calls = joining_ids(t, "start_ns")
+            calls = calls.filter(calls.column("response_id").is_valid())
             if calls.num_rows:
                 self._response_ids.add(
                     calls.column("response_id").combine_chunks(),

@@ -750,9 +750,8 @@ def _keys_of_shapes(
     shapes, first = np.unique(shape, return_index=True)
     begins = np.searchsorted(grouped.owner[kept], first)
     runs = zip(shapes.tolist(), begins.tolist(), counts[first].tolist(), strict=True)
-    return {
-        s: [grouped.keys[c] for c in grouped.codes[kept[b : b + n]].tolist()] for s, b, n in runs
-    }
+    names = np.array(grouped.keys or [""], dtype=object)[grouped.codes[kept]].tolist()
+    return {s: names[b : b + n] for s, b, n in runs}
 
 
 def _looked_at(

@@ -136,20 +136,16 @@ class Shapes:
                 0x9E3779B97F4A7C15 + 2 * i
             )  # odd multipliers: each step can be undone, so nothing is lost
         distinct, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
-        out = np.empty(len(distinct), dtype=np.int32)
+        numbers = [self._numbers.get(shape, 0) for shape in distinct.tolist()]
+        out = np.array(numbers, dtype=np.int32)
+        unknown = np.flatnonzero(out == 0)  # numbers begin at 1
+        out[unknown] = np.arange(self._last + 1, self._last + 1 + len(unknown))
+        self._last += len(unknown)
+        # All new ones at once: senders whose attributes come and go have hundreds in a commit.
+        rows = spans.select([*SHAPE_NUMBERS, *SHAPE_TEXTS, "shape"]).take(pa.array(first[unknown]))
         new: New = {}
-        for i, (shape, row) in enumerate(zip(distinct.tolist(), first.tolist(), strict=True)):
-            if shape not in self._numbers:
-                self._last += 1
-                values = {
-                    name: spans.column(name)[row].as_py() for name in (*SHAPE_NUMBERS, *SHAPE_TEXTS)
-                }
-                new[shape] = {
-                    "shape": self._last,
-                    **values,
-                    "keys": keys[spans.column("shape")[row].as_py()],
-                }
-            out[i] = new[shape]["shape"] if shape in new else self._numbers[shape]
+        for at, row in zip(unknown.tolist(), rows.to_pylist(), strict=True):
+            new[int(distinct[at])] = row | {"keys": keys[row["shape"]], "shape": int(out[at])}
         return out[inverse], new
 
 
