@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from overrun.collector.normalise import readers, samplers
+from overrun.collector.normalise import readers
+from overrun.collector.normalise.sampling_threshold import threshold
 
 
 def sampling_of(states: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -29,9 +30,9 @@ def _threshold(state: str | None) -> tuple[str | None, float | None]:
             if vendor == "overrun" and key == "tail":
                 return part, None
             if (vendor, key) == ("ot", "p") and value.isdecimal() and int(value) < 63:
-                value = samplers.threshold(0.5 ** int(value)).removeprefix("th:")
+                value = threshold(0.5 ** int(value)).removeprefix("th:")
             elif (vendor, key) == ("es", "s"):
-                value = samplers.threshold(readers.number(value) or 0.0).removeprefix("th:")
+                value = threshold(readers.number(value) or 0.0).removeprefix("th:")
             elif key != "th":
                 continue
             if 0 < len(value) <= 14 and all(c in "0123456789abcdef" for c in value):

@@ -10,18 +10,16 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
+from overrun.analysis.assembly.critical_path import Forest, critical_paths
 from overrun.analysis.evidence.span_tree import Tree
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import printable, say_ms, say_ratio
 from overrun.collector.normalise.stages import MODEL_PATHS, ROLE, STAGE, STAGES
-
-if TYPE_CHECKING:
-    from overrun.analysis.assembly.critical_path import Forest
 
 # What tells calls of one operation apart: where it is, not what it is of.
 KEYS: Final = ("service", "what", "host", "place", "stage", "purpose")
@@ -261,9 +259,6 @@ class Operations:
 
 def own_times(tree: Tree, until: pl.DataFrame | None = None) -> pl.DataFrame:
     """Return one row per span and stage on the critical paths: `KEYS`, trace_key, own_ms, duration_ms, and whether it began after the last model call."""
-    # Compiled kernels: only a question that reads spans loads them.
-    from overrun.analysis.assembly.critical_path import critical_paths
-
     frame = tree.frame.with_row_index("row")
     if frame.is_empty():
         return pl.DataFrame(schema=_SCHEMA)
@@ -326,8 +321,6 @@ _SCHEMA: Final[dict[str, Any]] = {
 
 def _forest(frame: pl.DataFrame) -> tuple[Forest, np.ndarray[Any, Any]]:
     """The spans as span trees, and the key of each trace. Rows of a trace stand together already."""
-    from overrun.analysis.assembly.critical_path import Forest
-
     keys = frame["trace_key"].to_numpy()
     begins = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
     bounds = np.r_[begins, len(keys)].astype(np.int64)

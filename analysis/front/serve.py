@@ -26,12 +26,17 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from overrun.analysis.assembly.assemble import assemble
+from overrun.analysis.diagnosis.rules import rules
 from overrun.analysis.front import api, predictor_watch
 from overrun.analysis.front.kernel_warmup import warm
 from overrun.analysis.front.predictor_watch import Lengths
 from overrun.analysis.front.questions import check
+from overrun.analysis.front.report import build
+from overrun.analysis.numbers.requests.request_list import holdings
+from overrun.analysis.numbers.window import Window
 from overrun.analysis.whatif.worker import Worker
 from overrun.analysis.words.errors import AnalysisError
+from overrun.analysis.words.slo import parse_slo
 from overrun.collector.access import hosts
 from overrun.collector.access.audit import Audit
 from overrun.collector.access.auth import Tokens
@@ -324,12 +329,6 @@ def rehearse(pipeline: Pipeline) -> bool:
 
     Returns whether there was a request to report on.
     """
-    from overrun.analysis.diagnosis.rules import rules
-    from overrun.analysis.front.report import build
-    from overrun.analysis.numbers.requests.request_list import holdings
-    from overrun.analysis.numbers.window import Window
-    from overrun.analysis.words.slo import parse_slo
-
     rules()
     try:
         with pipeline.store.reading() as con:

@@ -21,6 +21,7 @@ import polars as pl
 
 from overrun.analysis.numbers.statistics.id_sampling import LEAST, MOST, share_kept
 from overrun.analysis.words.errors import WindowError
+from overrun.collector.normalise.sampling_threshold import threshold
 
 # Work that nobody waits for: kept out of the default verdict so that a nightly job does not hide or cause a breach.
 UNATTENDED_WORKLOADS: Final = ("batch", "eval")
@@ -384,13 +385,7 @@ def with_share(
     share = share_kept(_some_ids(con, start, end))
     if share is None:
         return rows
-    from overrun.collector.normalise import (
-        samplers,
-    )  # with the decoders, for which who asks a server does not wait
-
-    return rows.with_columns(
-        sampling=pl.lit(samplers.threshold(share)), sample_weight=pl.lit(1.0 / share)
-    )
+    return rows.with_columns(sampling=pl.lit(threshold(share)), sample_weight=pl.lit(1.0 / share))
 
 
 def _some_ids(

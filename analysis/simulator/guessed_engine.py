@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.simulator.batching import LEAST_LOAD
+from overrun.analysis.simulator.calibrate import BETTER, trial
 from overrun.analysis.simulator.engine import Setup
 from overrun.analysis.simulator.pool import (
     DEFAULT_SEQUENCES,
@@ -79,8 +80,6 @@ def guess(
 
     `progress` is told the share done.
     """
-    from overrun.analysis.simulator.calibrate import BETTER, trial
-
     tried = trial(pool, rows)
 
     def setup(replicas: int, seats: int = DEFAULT_SEQUENCES) -> Setup:

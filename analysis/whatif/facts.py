@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import duckdb
 import numpy as np
@@ -18,15 +18,14 @@ import polars as pl
 from overrun.analysis.numbers.outcomes.goodput import with_own
 from overrun.analysis.numbers.stages.budget import Configured
 from overrun.analysis.numbers.window import Window, filter_of, header_limits, query, read_samples
+from overrun.analysis.simulator import guessed_engine
+from overrun.analysis.simulator.calibrate import Engine, fit
 from overrun.analysis.simulator.call_path import way_there_ms
+from overrun.analysis.simulator.pool import MIN_CALLS, pools
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.errors import nearest
 from overrun.analysis.words.finding import printable
 from overrun.analysis.words.slo import Slo
-
-if TYPE_CHECKING:
-    from overrun.analysis.simulator.calibrate import Engine
-
 
 # Requests of one answer: percentiles up to P99.9 are settled by 50,000 (their interval needs 3,688), and memory stays bounded.
 MOST_REQUESTS: Final = 50_000
@@ -169,10 +168,6 @@ class Facts:
     @cached_property
     def engines(self) -> tuple[list[Engine], str | None]:
         """The engines behind the calls, calibrated by replay at first use (seconds), and why there is none that can be used (or None)."""
-        from overrun.analysis.simulator import guessed_engine
-        from overrun.analysis.simulator.calibrate import fit
-        from overrun.analysis.simulator.pool import MIN_CALLS, pools
-
         found, lacking = pools(self)
         blind = not found and not self.calls["engine_e2e_ms"].count()
         found = guessed_engine.pools(self) if blind else found

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from overrun.collector.arrays import IntArray
 from overrun.collector.decode.columns import RawSpans, Source
 from overrun.collector.normalise.grouped import Grouped
+from overrun.collector.normalise.sampling_threshold import threshold
 
 _POLICIES = ("tailsampling.policy", "tailsampling.composite_policy")
 # Attribute -> the probability that its number means.
@@ -67,13 +68,6 @@ def with_samplers(
         for row, state in zip(rows, old, strict=True)
     ]
     return pc.replace_with_mask(states, pa.array(mask), pa.array(new, states.type))
-
-
-def threshold(probability: float) -> str:
-    """`th:HEX` of a probability; empty if everything is kept, or it is none."""
-    if not 1e-9 < probability < 1.0:
-        return ""
-    return f"th:{round((1.0 - probability) * 2**56):014x}".rstrip("0")
 
 
 def _jaegers(

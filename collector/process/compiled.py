@@ -1,4 +1,7 @@
-"""Where are compiled kernels kept? Names the cache folder before numba is imported, so that they are compiled once per machine and version."""
+"""When is a kernel compiled, and where is it kept? At its first call; in one cache folder per user, which is named before numba is imported.
+
+Importing a module with kernels loads no compiler, so a command that only asks a server waits for none.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,14 @@ import importlib
 import os
 import sys
 import tempfile
+import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
+
+import numpy as np
+
+Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
 
 def _cache_folder() -> str:
@@ -21,24 +30,73 @@ def _cache_folder() -> str:
     return str(wanted) if os.access(wanted, os.W_OK) else tempfile.mkdtemp(prefix="overrun-numba-")
 
 
-# Must be set before numba is imported; a read-only installation then still works.
-os.environ.setdefault("NUMBA_CACHE_DIR", _cache_folder())
+@functools.cache
+def _compiler() -> Any:
+    """Return numba. Needs `_LOCK`."""
+    # Must be set before numba is imported; a read-only installation then still works.
+    os.environ.setdefault("NUMBA_CACHE_DIR", _cache_folder())
+    # With the first kernel numba looks for SciPy's linear algebra, which none of ours uses: a tenth of every start's CPU, and 9 MB. Now it finds none.
+    blas = "scipy.linalg.cython_blas"
+    hidden = blas not in sys.modules
+    if hidden:
+        sys.modules[blas] = None  # type: ignore[assignment]
+    try:
+        numba = importlib.import_module("numba")
+        importlib.import_module("numba.np.arraymath")
+    finally:
+        if hidden:
+            del sys.modules[blas]
+    return numba
 
-import numpy as np
-from numba import njit
 
-# With the first kernel numba looks for SciPy's linear algebra, which none of ours uses: a tenth of every start's CPU, and 9 MB. Now it finds none.
-if (_BLAS := "scipy.linalg.cython_blas") not in sys.modules:
-    sys.modules[_BLAS] = None  # type: ignore[assignment]
-    importlib.import_module("numba.np.arraymath")
-    del sys.modules[_BLAS]
+_LOCK = threading.RLock()
+
+
+class Kernel:
+    """A function that numba compiles at its first call; from then on its module's name for it is the compiled one."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        functools.update_wrapper(self, function)
+        self._function, self._options = function, options
+        self._compiled: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Return what the compiled function returns."""
+        return (self.compiled() if self._compiled is None else self._compiled)(*arguments)
+
+    def compiled(self) -> Any:
+        """Return numba's function, made with those that it calls."""
+        with _LOCK:
+            if self._compiled is None:
+                names = self._function.__globals__
+                self._compiled = _compiler().njit(**self._options)(self._function)
+                for name in self._function.__code__.co_names:
+                    if isinstance(called := names.get(name), Kernel):
+                        names[name] = called.compiled()
+                if names.get(self._function.__name__) is self:
+                    names[self._function.__name__] = self._compiled
+            return self._compiled
+
+
+@overload
+def njit(function: Compiled, **options: Any) -> Compiled: ...
+@overload
+def njit(**options: Any) -> Callable[[Compiled], Compiled]: ...
+def njit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Decorate a kernel, with numba's options of that name: `@njit` or `@njit(cache=True)`."""
+    return (
+        functools.partial(Kernel, options=options)
+        if function is None
+        else Kernel(function, options)
+    )
+
 
 # For loops that make no arrays: without counting references to those they are given, which cost half of the time of short functions (numba 0.65 has
 # no public name for it). `inlined` ones become part of their caller, or handing their arguments on costs the other half.
 lean: Any = functools.partial(njit, cache=True, nogil=True, _nrt=False)
 inlined: Any = functools.partial(lean, forceinline=True)
 
-__all__ = ["inlined", "lean", "njit", "read_only"]
+__all__ = ["Kernel", "inlined", "lean", "njit", "read_only"]
 
 
 def read_only(array: np.ndarray[Any, Any]) -> Any:

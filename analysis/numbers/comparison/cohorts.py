@@ -26,6 +26,7 @@ from overrun.analysis.numbers.window import (
     RequestFrame,
     Window,
     load_judged,
+    parse_time,
     query,
     rfc3339,
     with_share,
@@ -471,8 +472,6 @@ def parse_box(
     Raises:
         AnalysisError: a time that cannot be read.
     """
-    from overrun.analysis.numbers.window import parse_time
-
     now = datetime.now(UTC)
     return Box(
         parse_time(start, now) if start else None,

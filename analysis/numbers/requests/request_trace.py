@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from overrun.analysis.assembly.assemble import assemble, walk_trace
+from overrun.analysis.assembly.critical_path import Paths
 from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.ingest.reading import trace_spans
 from overrun.collector.normalise.stages import ROLES
 from overrun.collector.normalise.stages import STAGES as STAGE_NAMES
-
-if TYPE_CHECKING:
-    from overrun.analysis.assembly.critical_path import Paths
 
 
 class BadTraceId(AnalysisError):
@@ -96,9 +95,6 @@ def load_trace(con: duckdb.DuckDBPyConnection, trace_id: str) -> Trace:
 
 
 def _view(trace_id: str, spans: pa.Table) -> Trace:
-    # Here and not above: whoever only decodes a Trace (dashboard, command line) does without the compiler behind it.
-    from overrun.analysis.assembly.assemble import assemble, walk_trace
-
     rows, paths = walk_trace(spans)
     k = _request_of(trace_id, rows, paths)
     made = assemble(spans).requests

@@ -1,0 +1,72 @@
+"""Kernels are compiled when they are first called, and loading their modules loads no compiler."""
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+
+from overrun.collector.process.compiled import Kernel, njit
+from tests.conftest import ROOT
+
+
+@njit(nogil=True)
+def _twice(value):
+    return 2 * value
+
+
+@njit(nogil=True)
+def _twice_each(values):
+    total = 0
+    for value in values:
+        total += _twice(value)
+    return total
+
+
+@njit
+def _halvings(value):
+    return 0 if value <= 1 else 1 + _halvings(value // 2)
+
+
+def test_a_kernel_is_compiled_with_those_that_it_calls() -> None:
+    first = globals()["_twice_each"]
+    assert isinstance(first, Kernel)
+    assert first(np.arange(5)) == 20
+    assert not isinstance(globals()["_twice"], Kernel)
+    assert globals()["_twice_each"].signatures  # from now on the module's name is the compiled one
+    assert first(np.arange(4)) == 12
+
+
+def test_a_kernel_may_call_itself() -> None:
+    assert _halvings(1024) == 10
+
+
+def test_threads_that_come_first_together_compile_once() -> None:
+    @njit(nogil=True)
+    def thrice(value):
+        return 3 * value
+
+    found: list[object] = []
+    threads = [threading.Thread(target=lambda: found.append(thrice.compiled())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(map(id, found))) == 1
+    assert thrice(2) == 6
+
+
+def test_modules_with_kernels_load_no_compiler() -> None:
+    code = (
+        "import sys, overrun.analysis.front.serve, overrun.analysis.front.commands, overrun.analysis.whatif.worker;"
+        " print('numba' in sys.modules, 'llvmlite' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["False", "False"]
