@@ -1,5 +1,5 @@
 """How do files get in? OTLP in every form that the Collector's file exporter writes, what Jaeger, Zipkin, Tempo and Langfuse export (exports/), saved metrics
-pages, results of load tests (load_tests.py), and folders of them become bodies as of live traffic. What a file is follows from its content, not from its name.
+pages, results of load tests (load_tests/), and folders of them become bodies as of live traffic. What a file is follows from its content, not from its name.
 
 A file is read, recognised and handed over body by body; the sender behind `send` is the writer itself or a running server.
 """
