@@ -427,6 +427,12 @@ def import_(
 @_flags_of(table.REPORT)
 def report(
     asked: table.Texts,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Files or folders to report on, instead of --db or --url: telemetry, or results of a load test, which are judged run by run."
+        ),
+    ] = None,
     db: Db = None,
     url: Url = None,
     output: ReportOutput = "text",
@@ -445,11 +451,19 @@ def report(
     if trace is not None and output in ("html", "markdown"):
         fail(f"--output {output} is not known for one trace: use text or json")
     entry, given = (table.REPORT, asked) if trace is None else (table.TRACE, {"trace_id": trace})
+    if files and (db is not None or url is not None or trace is not None):
+        fail("FILES was given together with --db, --url or --trace: ask one of them")
     source = _asking(entry, db, url, config, output)
     from overrun.analysis.front import commands
 
     form = "details" if details and trace is None and output == "text" else output
     width = shutil.get_terminal_size((110, 40)).columns
+    if files:
+        from overrun.analysis.front import file_commands
+
+        with _failing():
+            print(file_commands.report(files, source, given, form, width=width))
+        return
     with _failing():
         print(commands.ask(source, entry, given, form, width=width, colour=_coloured()))
 
@@ -514,7 +528,7 @@ def check(
         list[Path] | None,
         typer.Argument(
             help="A load test's files to judge, instead of --db or --url: OTLP, or results of vLLM bench serve, SGLang bench_serving, AIPerf, GenAI-Perf, "
-            "GuideLLM, CSV, Parquet."
+            "GuideLLM, inference-perf, k6, Locust, CSV, Parquet."
         ),
     ] = None,
     db: Db = None,
@@ -526,27 +540,37 @@ def check(
             help="Least share of good requests (0..1; default the SLO's target, 0.95).",
         ),
     ] = None,
-    output: Output = "text",
+    min_rate: Annotated[
+        float | None,
+        typer.Option(
+            "--min-rate",
+            help="Of a load test's FILES: the requests/s up to which the SLO must hold. Without it every run must hold it.",
+        ),
+    ] = None,
+    output: Annotated[
+        str, _text("text, json, junit (XML) or github (annotations).", "--output")
+    ] = "text",
     config: Config = None,
 ) -> None:
     """Does this window pass? Ends with 0 when it does, 1 when a gate failed, 2 on bad input or nothing to judge."""
-    if output not in ("text", "json"):
-        fail(f"--output {output!r} is not known: use text or json")
+    forms = ("text", "json", "junit", "github")
+    if output not in forms:
+        fail(f"--output {output!r} is not known: use {', '.join(forms)}")
     if sum((db is not None, url is not None, bool(files))) > 1:
         fail("more than one of FILES, --db and --url was given: judge one of them")
-    source = _asking(table.REPORT, db, url, config, output)
-    from overrun.analysis.front import commands
-    from overrun.analysis.words.encoding import encode
+    if min_rate is not None and not files:
+        fail("--min-rate goes with FILES of a load test")
+    source = _asking(table.REPORT, db, url, config)
+    from overrun.analysis.front import check_output, commands, file_commands
 
+    given = {**asked, "baseline": "none"}
     with _failing():
-        result = commands.check(
-            source, {**asked, "baseline": "none"}, files=files or [], min_goodput=min_goodput
+        result = (
+            file_commands.check(files, source, given, min_goodput=min_goodput, min_rate=min_rate)
+            if files
+            else commands.check(source, given, min_goodput=min_goodput)
         )
-    print(
-        encode(result).decode()
-        if output == "json"
-        else "\n".join([result.sentence, *(f"- {doubt}" for doubt in result.doubts)])
-    )
+    print(check_output.render(result, output))
     raise typer.Exit(0 if result.passed else 1)
 
 

@@ -10,6 +10,7 @@ import msgspec
 from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.latency.percentiles import min_n
 from overrun.analysis.numbers.outcomes.goodput import wilson
+from overrun.analysis.numbers.outcomes.percentile_limits import say_limit
 from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.finding import say_count, say_ms, say_ratio
 
@@ -23,12 +24,23 @@ class NothingToJudge(AnalysisError):
 
 
 class Gate(msgspec.Struct, kw_only=True):
-    """One condition: what was wanted and what was seen, in words with units."""
+    """One condition: what was wanted and what was seen, in words with units; `numbers` are the limits that it failed by."""
 
     gate: str
     passed: bool
     wanted: str
     seen: str
+    numbers: list[str] = []
+
+
+def say_failed(gates: Sequence[Gate]) -> str:
+    """Return the gates that failed, each with the numbers that it failed by."""
+    return "; ".join(
+        f"{gate.gate} is {gate.seen.rstrip('.')}, wanted {gate.wanted}"
+        + (f": {'; '.join(gate.numbers)}" if gate.numbers else "")
+        for gate in gates
+        if not gate.passed
+    )
 
 
 class CheckResult(msgspec.Struct, kw_only=True):
@@ -80,7 +92,9 @@ def check(
             passed=good.ratio >= wanted,
             wanted=f"at least {say_ratio(wanted)}",
             seen=seen,
-        )
+            numbers=_numbers(report),
+        ),
+        *_other_percentiles(report),
     ]
     if report.verdict.status in ("failing", "traffic_lost"):
         gates.append(
@@ -95,9 +109,7 @@ def check(
     limits = ", ".join(
         f"{name.upper()} {say_ms(limit)}" for name, limit in report.slo.limits().items()
     )
-    failed = "; ".join(
-        f"{gate.gate} is {gate.seen}, wanted {gate.wanted}" for gate in gates if not gate.passed
-    )
+    failed = say_failed(gates)
     enough = n >= min_n(report.slo.percentile)
     few = (
         ""
@@ -107,7 +119,7 @@ def check(
     sentence = (
         f"Passed: {gates[0].seen} meet {limits} at once, wanted {gates[0].wanted}."
         if passed
-        else f"Failed: {failed} ({limits})."
+        else f"Failed: {failed}."
     ) + few
     return CheckResult(
         passed=passed,
@@ -126,6 +138,29 @@ def check(
             ),
         ],
     )
+
+
+def _numbers(report: Report) -> list[str]:
+    """The limits of the judged percentile with their numbers, those that are missed first, and how many requests failed."""
+    judged = [row for row in report.limits if row.percentile == report.slo.percentile]
+    said = [say_limit(row) for row in sorted(judged, key=lambda row: row.met is not False)]
+    failed = report.goodput.failed_by.error
+    return said + ([f"{say_count(failed, 'request')} failed"] if failed else [])
+
+
+def _other_percentiles(report: Report) -> list[Gate]:
+    """A gate for each limit at another percentile than the judged one."""
+    return [
+        Gate(
+            gate=f"{row.metric} P{row.percentile:g}",
+            passed=row.met,
+            wanted=f"at most {say_ms(row.limit_ms)}",
+            seen="not known" if row.value_ms is None else say_ms(row.value_ms),
+            numbers=[say_limit(row)],
+        )
+        for row in report.limits
+        if row.percentile != report.slo.percentile and row.met is not None
+    ]
 
 
 def _by_metrics(report: Report, notes: Sequence[str]) -> CheckResult:
@@ -164,11 +199,7 @@ def _by_metrics(report: Report, notes: Sequence[str]) -> CheckResult:
     elif verdict.status == "not_enough_data" or not gates:
         raise NothingToJudge(f"nothing to judge: {verdict.sentence}")
     passed = all(gate.passed for gate in gates)
-    failed = "; ".join(
-        f"{gate.gate} is {gate.seen.rstrip('.')}, wanted {gate.wanted}"
-        for gate in gates
-        if not gate.passed
-    )
+    failed = say_failed(gates)
     held = "; ".join(f"{gate.gate} is {gate.seen}, wanted {gate.wanted}" for gate in gates)
     sentence = (
         f"Passed by the engines' metrics alone: {held}."

@@ -5,11 +5,10 @@ What only some commands need (compilers, readers of files, Parquet) is imported 
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from overrun.analysis.front.question_table import Answer, Entry, Texts
 from overrun.analysis.words.encoding import decode, encode
 from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.config import Settings
-from overrun.collector.errors import ImportFailed, StoreMissing
+from overrun.collector.errors import StoreMissing
 
 if TYPE_CHECKING:
     from overrun.analysis.front.check import CheckResult
@@ -150,44 +149,21 @@ def _inline(*asked: Any) -> Any:
 
 
 def check(
-    source: Source, parameters: Texts, *, files: Sequence[Path], min_goodput: float | None
+    source: Source, parameters: Texts, *, min_goodput: float | None, notes: Sequence[str] = ()
 ) -> CheckResult:
-    """Judge a window of a database, a server, or of files that are read into a store of their own and forgotten.
+    """Judge a window of a database or a server; `notes` are what its files say of the load.
 
     Raises:
         AnalysisError, CollectorError: bad input, nobody to ask, or nothing to judge.
     """
     from overrun.analysis.front import check as gate
 
-    place = None if files else source.place()
+    place = source.place()
     if isinstance(place, str):
         with Client(place) as client:
-            return gate.check(client.ask(table.REPORT, parameters), min_goodput)
-    with tempfile.TemporaryDirectory(prefix="overrun-check-") as folder:
-        notes: list[str] = []
-        if place is None:
-            place = Path(folder) / "check.db"
-            source = replace(source, settings=_into(source.settings, place))
-            notes = _taken_in(files, source.settings)
-        made = source.here(place, table.REPORT, parameters, with_findings=False)
+            return gate.check(client.ask(table.REPORT, parameters), min_goodput, notes)
+    made = source.here(place, table.REPORT, parameters, with_findings=False)
     return gate.check(made, min_goodput, notes)
-
-
-def _into(settings: Settings, db: Path) -> Settings:
-    return replace(settings, collector=replace(settings.collector, db=str(db)))
-
-
-def _taken_in(files: Sequence[Path], settings: Settings) -> list[str]:
-    """Read files into the settings' database; returns what is to be said of them."""
-    from overrun.analysis.front.file_import import take_in
-    from overrun.collector.sources.importer import EXPECTED
-
-    done = take_in(files, settings, url=None, progress=lambda at, total: None)
-    if not done.files:
-        raise ImportFailed(
-            f"none of {', '.join(map(str, files))} is to be judged: expected {EXPECTED}"
-        )
-    return done.notes
 
 
 def whatif(

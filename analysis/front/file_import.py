@@ -60,11 +60,12 @@ def take_in(
     progress: Callable[[int, int], None],
     watched: Lengths | None = None,
     every_s: float | None = None,
+    strict: bool = True,
 ) -> Imported:
-    """Take files in as `import_files` does, and return the account of it."""
+    """Take files in as `import_files` does, and return the account of it; unless `strict`, a named file that is no telemetry is left out as one of a folder."""
     files = find_files(paths)
     done = Imported()
-    named = {path for path in paths if path.is_file()}
+    named = {path for path in paths if path.is_file()} if strict else set()
     times = page_times((path for path in files if is_page(path)), every_s, says_its_times)
     if url is not None:
         _import_over_http(files, named, times, url.rstrip("/"), done, progress)

@@ -61,7 +61,7 @@ class Question:
             tenant=given["tenant"],
             workload=given["workload"],
         )
-        slo = parse_slo(given["slo"] or _configured_slo(settings))
+        slo = slo_of(given["slo"], settings)
         return cls(window, slo, _configured_budgets(settings), read_prices(settings.prices))
 
 
@@ -136,6 +136,15 @@ def check(settings: Settings, now: datetime) -> None:
     """
     asked = Question.read({}, settings, now=now)
     budgets_for(asked.slo, next(iter(asked.slo.limits())), asked.budgets)
+
+
+def slo_of(text: str | None, settings: Settings) -> Slo:
+    """The limits of a text, else of the settings file, else the default.
+
+    Raises:
+        SloError: they cannot be read.
+    """
+    return parse_slo(text or _configured_slo(settings))
 
 
 def _configured_slo(settings: Settings) -> str:

@@ -40,6 +40,12 @@ from overrun.analysis.numbers.latency.percentiles import Latency, latency, no_la
 from overrun.analysis.numbers.outcomes.cost import Cost, Prices, cost, priced
 from overrun.analysis.numbers.outcomes.failures import Errors, Retries, errors, retries
 from overrun.analysis.numbers.outcomes.goodput import FailedBy, Goodput, goodput, judge, own_limits
+from overrun.analysis.numbers.outcomes.percentile_limits import (
+    LimitRow,
+    judged_rows,
+    limit_rows,
+    most_missed,
+)
 from overrun.analysis.numbers.quality.checks import (
     checks,
     evidence_checks,
@@ -102,6 +108,7 @@ class Report(msgspec.Struct, kw_only=True):
 
     `instances` has a row per engine instance, where their metrics came, and `targets` one per scraped page. `refused` names a filter
     that is stored nowhere: the command line ends with 2 then.
+    `limits` has a row per percentile limit of the SLO; of limits at several percentiles `slo` is the part that is missed by most, and the verdict is about it.
     `further` has the latencies that no limit is on, where requests carry any, `budgets` a row per budget where requests are held to those of their own route or
     model. The numbers are of now; the findings are `findings_age_s` old (0: made with the numbers; null: still being sought, or not asked for).
     """
@@ -130,6 +137,7 @@ class Report(msgspec.Struct, kw_only=True):
     instances: list[InstanceRow] = []
     targets: list[Target] = []
     unknown_metrics: UnknownMetrics = msgspec.field(default_factory=UnknownMetrics)
+    limits: list[LimitRow] = []
     refused: str = ""
     reasons: dict[str, str] = {}
 
@@ -163,6 +171,35 @@ def build(  # noqa: PLR0913
     Raises:
         BudgetError: an unknown stage or group in `budgets`.
     """
+    made = _of_part(
+        con,
+        window,
+        most_missed(con, window, slo) if slo.also else slo,
+        budgets,
+        prices,
+        simulate,
+        sought,
+        recent,
+        with_findings=with_findings,
+    )
+    if slo.also and made.window.requests and made.limits:
+        made.limits = limit_rows(judged_rows(con, window), slo)
+    return made
+
+
+def _of_part(  # noqa: PLR0913
+    con: duckdb.DuckDBPyConnection,
+    window: Window,
+    slo: Slo,
+    budgets: Configured | None,
+    prices: Prices | None,
+    simulate: Simulate | None,
+    sought: Sought,
+    recent: Background | None,
+    *,
+    with_findings: bool,
+) -> Report:
+    """The report for limits at one percentile; parameters as of `build`."""
     requests = count(con, window)
     at_once = with_findings and requests <= MOST_AT_ONCE
     began = time.monotonic()
@@ -319,6 +356,7 @@ def _of_requests(  # noqa: PLR0913
         else [],
         targets=arrived.targets,
         unknown_metrics=arrived.unknown,
+        limits=limit_rows(frame.rows, slo),
         cost=cost(con, frame, prices),
         sides=sides(con, frame.window),
         further=further(con, frame.window, weighted=sampled.weights is not None, spoiled=spoiled),

@@ -16,7 +16,10 @@ METRICS: Final = ("ttft", "itl", "tpot", "e2e")
 
 
 class Slo(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits per request in milliseconds (None: not limited), the percentile judged and the goodput ratio wanted."""
+    """Limits per request in milliseconds (None: not limited), the percentile judged and the goodput ratio wanted.
+
+    `also` has limits at other percentiles (`ttft_p95:1000 ttft_p99:3000`), each of which must be met as well.
+    """
 
     ttft_ms: float | None = None
     itl_ms: float | None = None
@@ -24,6 +27,11 @@ class Slo(msgspec.Struct, frozen=True, kw_only=True):
     e2e_ms: float | None = None
     percentile: float = 95.0
     goodput_target: float = 0.95
+    also: tuple["Slo", ...] = ()
+
+    def each(self) -> list["Slo"]:
+        """Return the SLO as parts with one percentile each: this one's limits first, then those in `also`."""
+        return [msgspec.structs.replace(self, also=()), *self.also]
 
     def limits(self) -> dict[str, float]:
         """Return the limits that are set, by metric (`ttft`, `itl`, `tpot`, `e2e`), in milliseconds."""
@@ -68,8 +76,16 @@ _SECONDS_BELOW: Final = 1.0
 # `request_latency` is AIPerf's (ms) and inference-perf's (s): a limit of 50 s and more is as likely meant as 50 ms.
 _LATENCY_UNCLEAR_FROM: Final = 50.0
 _LONGEST_TEXT: Final = 1000
-_PAIR: Final = re.compile(r"(?P<key>[A-Za-z_0-9]+)\s*[:=]\s*(?P<value>[^\s,;]+)")
+_PAIR: Final = re.compile(r"(?P<key>[A-Za-z_0-9.]+)\s*[:=]\s*(?P<value>[^\s,;]+)")
 _VALUE: Final = re.compile(r"(?P<number>[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)(?P<unit>ms|s)?$")
+
+
+# `ttft_p99`, `e2e_p99.9` and `e2e_p999`, and the generators' `p99_ttft_ms`.
+_TAIL: Final = re.compile(
+    r"(?:(?P<key>[a-z0-9_]+?)_p(?P<at>\d+(?:\.\d+)?)|p(?P<before>\d+(?:\.\d+)?)_(?P<rest>[a-z0-9_]+?))(?P<ms>_ms)?"
+)
+# The range of percentiles that can be asked for: below the median it would be no tail, and P99.99 needs 29,956 requests.
+PERCENTILES: Final = (50.0, 99.99)
 
 
 class _Limit(NamedTuple):
@@ -77,6 +93,7 @@ class _Limit(NamedTuple):
     metric: str
     number: float
     unit: str | None
+    percentile: float | None = None
 
 
 def parse_slo(text: str) -> Slo:
@@ -106,15 +123,34 @@ def parse_slo(text: str) -> Slo:
             settings[key] = _setting(key, value)
         else:
             limits.append(_limit(key, value))
-    if "percentile" in settings:
-        settings.setdefault("goodput_target", settings["percentile"] / 100.0)
+    at = settings.get("percentile", _only_percentile(limits) if not words else None)
+    if at is not None:
+        settings = {"percentile": at, "goodput_target": round(at / 100.0, 6)} | settings
     base = PRESETS[words[0]] if words else Slo()
-    slo = msgspec.structs.replace(base, **_milliseconds(limits), **settings)
+    seconds = _bare_numbers_are_seconds([limit for limit in limits if limit.unit is None])
+    own = [one for one in limits if one.percentile in (None, settings.get("percentile", 95.0))]
+    slo = msgspec.structs.replace(base, **_milliseconds(own, seconds), **settings)
+    others = sorted({one.percentile for one in limits if one not in own and one.percentile})
+    tails = [
+        msgspec.structs.replace(
+            Slo(percentile=percentile, goodput_target=round(percentile / 100.0, 6)),
+            **_milliseconds([one for one in limits if one.percentile == percentile], seconds),
+        )
+        for percentile in others
+    ]
+    if not slo.limits() and tails:
+        slo, *tails = tails
     if not slo.limits():
         raise SloError(
-            f"SLO text {text!r} sets no limit: write for example 'ttft:1500 e2el:2500' or a preset {', '.join(PRESETS)}"
+            f"SLO text {text!r} sets no limit: write for example 'ttft:1500 e2el:2500', 'ttft_p99:1500' or a preset {', '.join(PRESETS)}"
         )
-    return slo
+    return msgspec.structs.replace(slo, also=tuple(tails))
+
+
+def _only_percentile(limits: list[_Limit]) -> float | None:
+    """The percentile of all limits, where they name the same one."""
+    named = {limit.percentile for limit in limits}
+    return named.pop() if len(named) == 1 else None
 
 
 def _split(text: str) -> tuple[list[str], list[tuple[str, str]]]:
@@ -128,19 +164,36 @@ def _limit(key: str, value: str) -> _Limit:
         raise SloError(
             "ntpot (end-to-end time per output token) is not judged here: use tpot, or request_latency"
         )
+    tail = _TAIL.fullmatch(key)
+    percentile = None
+    if tail is not None and key not in _KEYS:
+        percentile = _percentile(key, tail["at"] or tail["before"])
+        key = (tail["key"] or tail["rest"]) + (tail["ms"] or "")
     if key not in _KEYS:
-        raise SloError(f"SLO key {key!r} is unknown: {nearest(key, [*_KEYS, *_SETTINGS])}")
+        raise SloError(
+            f"SLO key {key!r} is unknown: {nearest(key, [*_KEYS, *_SETTINGS])}; with a percentile it is ttft_p99"
+        )
     match = _VALUE.match(value)
     number = float(match["number"]) if match else math.nan
     if match is None or not 0 < number < math.inf:
         raise SloError(
             f"SLO {key}:{value} is not a time above 0: write {key}:500, {key}:500ms or {key}:0.5s"
         )
-    return _Limit(key, _KEYS[key][0], number, match["unit"])
+    return _Limit(key, _KEYS[key][0], number, match["unit"], percentile)
+
+
+def _percentile(key: str, digits: str) -> float:
+    """The percentile in a key; `p999` is P99.9."""
+    value = float(digits if "." in digits else f"{digits[:2]}.{digits[2:]}")
+    if not PERCENTILES[0] <= value <= PERCENTILES[1]:
+        raise SloError(
+            f"SLO {key} asks for P{value:g}: percentiles from P{PERCENTILES[0]:g} to P{PERCENTILES[1]:g} can be limits"
+        )
+    return value
 
 
 def _setting(key: str, value: str) -> float:
-    low, high = (50.0, 99.9) if key == "percentile" else (0.0, 1.0)
+    low, high = PERCENTILES if key == "percentile" else (0.0, 1.0)
     try:
         number = float(value)
     except ValueError:
@@ -150,9 +203,8 @@ def _setting(key: str, value: str) -> float:
     return number
 
 
-def _milliseconds(limits: list[_Limit]) -> dict[str, float]:
-    """Turn limits into `<metric>_ms`, deciding once for the whole text what a bare number means."""
-    seconds = _bare_numbers_are_seconds([limit for limit in limits if limit.unit is None])
+def _milliseconds(limits: list[_Limit], seconds: bool) -> dict[str, float]:
+    """Turn limits of one percentile into `<metric>_ms`; bare numbers are `seconds` or milliseconds."""
     values: dict[str, float] = {}
     for limit in limits:
         name = f"{limit.metric}_ms"

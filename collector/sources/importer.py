@@ -11,6 +11,7 @@ import hashlib
 import io
 import itertools
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -52,6 +53,8 @@ _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 # Any longer first message would begin as a bare request does, with the tag of its first field.
 _MOST_FRAMED = 0x0A << 24
 _HEAD = 300  # bytes that tell what a file is
+# The first line of a table: names between commas.
+_TABLE_HEAD = re.compile(rb'"?[A-Za-z][\w /%.()-]*"?,')
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -134,7 +137,7 @@ def read_bodies(
         if path.suffix in _TABLES:
             with path.open("rb") as table:
                 digest = hashlib.file_digest(table, "sha256").digest()
-            yield from _of_load_test(path, load_tests.read_table(path), digest, notes)
+            yield from _of_load_test(path, _table(path), digest, notes)
             return
         with _opened(path) as stream:
             yield from _of_content(path, stream, notes, page_ns)
@@ -142,6 +145,45 @@ def read_bodies(
         raise ImportFailed(f"{path} is not OTLP: {error}") from error
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
         raise ImportFailed(f"{path} cannot be read: {error}") from error
+
+
+def load_test_of(path: Path) -> load_tests.LoadTest | None:
+    """The runs in a file, if it is what a load generator wrote, with requests or summaries; None of any other file.
+
+    Raises:
+        ImportFailed: a load test's result that cannot be read.
+    """
+    try:
+        if path.suffix == ".parquet":
+            return load_tests.read_table(path)
+        with _opened(path) as stream:
+            _, text = _beginning(stream)
+            if text[:1] in (b"{", b"[") and not _begins_page(path, text):
+                return _runs_of_json(stream.read(), path.stat().st_mtime_ns)
+            if _TABLE_HEAD.match(text):
+                return load_tests.read_csv(stream.read().decode("utf-8-sig")) or _table(path)
+    except (BadPayload, UnicodeDecodeError) as error:
+        raise ImportFailed(f"{path} cannot be read: {error}") from error
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+        raise ImportFailed(f"{path} cannot be read: {error}") from error
+    return None
+
+
+def _runs_of_json(data: bytes, written_ns: int) -> load_tests.LoadTest | None:
+    try:
+        documents = load_tests.documents_of(data)
+    except BadPayload:
+        return None  # not a load test's: whoever reads it as telemetry says what it is
+    return load_tests.recognised(documents, written_ns)
+
+
+def _table(path: Path) -> load_tests.LoadTest:
+    """The requests in a table of one request a row, or in a generator's CSV."""
+    if path.suffix == ".csv":
+        found = load_tests.read_csv(path.read_bytes().decode("utf-8-sig"))
+        if found is not None:
+            return load_tests.with_requests(found)
+    return load_tests.read_table(path)
 
 
 def _of_content(

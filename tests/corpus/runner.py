@@ -31,7 +31,7 @@ _COMMON = {"fresh", "says", "right"}
 _KEYS = {
     "import": {"import", "exit", *_COMMON},
     "post": {"post", "to", "type", "encoding", "status", *_COMMON},
-    "run": {"run", "exit", *_COMMON},
+    "run": {"run", "on", "exit", *_COMMON},
 }
 _RIGHT = {"json", "sql", "tolerance", *_TESTS}
 
@@ -111,19 +111,28 @@ class Case:
         return ["--config", str(self.work / "overrun.toml")] if "config" in self.told else []
 
     def _import(self, step: dict[str, Any]) -> None:
-        paths = [
+        self._overrun(["import", *self._files(step["import"])], step.get("exit", 0))
+
+    def _files(self, patterns: list[str]) -> list[str]:
+        return [
             str(path)
-            for pattern in step["import"]
+            for pattern in patterns
             for path in (sorted(self.work.glob(pattern)) or [self.work / pattern])
         ]
-        self._overrun(["import", *paths], step.get("exit", 0))
 
     def _command(self, step: dict[str, Any]) -> None:
-        self._overrun(step["run"], step.get("exit", 0))
+        if "on" in step:
+            command, *flags = step["run"]
+            self._overrun([command, *self._files(step["on"]), *flags], step.get("exit", 0), ())
+        else:
+            self._overrun(step["run"], step.get("exit", 0))
 
-    def _overrun(self, arguments: list[str], code: int) -> None:
+    def _overrun(
+        self, arguments: list[str], code: int, asked: tuple[str, ...] | None = None
+    ) -> None:
         self._stop()
-        done = CliRunner().invoke(app, [*arguments, "--db", str(self.db), *self._configured()])
+        where = ("--db", str(self.db)) if asked is None else asked
+        done = CliRunner().invoke(app, [*arguments, *where, *self._configured()])
         self._said = done.output
         assert done.exit_code == code, (
             f"{self.folder.name}: `overrun {' '.join(arguments)}` ended with {done.exit_code}: {done.output[:2000]}"

@@ -1,6 +1,6 @@
-"""What did a load generator measure? Result files of the usual ones, and plain tables of requests, become OTLP as an instrumented client would send it.
+"""What did a load generator measure? Result files of the usual ones, and plain tables of requests, become runs with their requests or summaries.
 
-A file is known by what it holds, not by its name. There is a file here for each format.
+A file is known by what it holds, not by its name. There is a file here for each format. Requests become OTLP as an instrumented client would send it.
 """
 
 from __future__ import annotations
@@ -10,41 +10,90 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from overrun.collector.errors import BadPayload
+from overrun.collector.sources.load_tests import (
+    guidellm_old,
+    inference_perf,
+    k6,
+    locust,
+    perf_summary,
+)
 from overrun.collector.sources.load_tests.aiperf import aiperf
 from overrun.collector.sources.load_tests.genai_perf import genai_perf
 from overrun.collector.sources.load_tests.guidellm import guidellm
-from overrun.collector.sources.load_tests.result import LoadTest, Request, checked
+from overrun.collector.sources.load_tests.result import LoadTest, Request, Run, Summary, checked
 from overrun.collector.sources.load_tests.spans import bodies
 from overrun.collector.sources.load_tests.tables import read_table
 from overrun.collector.sources.load_tests.values import Document, dict_of
 from overrun.collector.sources.load_tests.vllm_bench import bench_serve
 from overrun.collector.sources.load_tests.vllm_engine import ENGINE_MOMENTS, vllm_engine
 
-__all__ = ["EXPECTED", "LoadTest", "Request", "bodies", "documents_of", "read", "read_table"]
+__all__ = [
+    "EXPECTED",
+    "LoadTest",
+    "Request",
+    "Run",
+    "Summary",
+    "bodies",
+    "documents_of",
+    "read",
+    "read_csv",
+    "read_table",
+    "recognised",
+    "with_requests",
+]
 
 EXPECTED: Final = (
     "vLLM `bench serve --save-result --save-detailed`, SGLang `bench_serving --output-file --output-details`, AIPerf's profile_export.jsonl, "
-    "GenAI-Perf's profile_export.json, GuideLLM's benchmarks.json, vLLM's RequestStateStats with a request a line, or .csv or .parquet with one request a row "
+    "GenAI-Perf's profile_export.json, GuideLLM's benchmarks.json, inference-perf's per_request_lifecycle_metrics.json, k6's --out json or csv, "
+    "vLLM's RequestStateStats with a request a line, or .csv or .parquet with one request a row "
     "(time, e2e_ms or end; ttft_ms, input_tokens, output_tokens, error, model, route, tenant)"
 )
 
-
+Reader = Callable[[Sequence[Document], int], LoadTest]
 # In order of recognition: what a document of the format holds, and its reader.
-_FORMATS: Final[
-    tuple[tuple[Callable[[Document], bool], Callable[[Sequence[Document], int], LoadTest]], ...]
-] = (
-    (lambda d: isinstance(d.get("ttfts"), list), bench_serve),
+_FORMATS: Final[tuple[tuple[Callable[[Document], bool], Reader], ...]] = (
+    (
+        lambda d: (
+            isinstance(d.get("ttfts"), list)
+            or ("request_throughput" in d and isinstance(d["request_throughput"], int | float))
+        ),
+        bench_serve,
+    ),
     (lambda d: "request_start_ns" in dict_of(d, "metadata") and "metrics" in d, aiperf),
     (lambda d: isinstance(d.get("experiments"), list), genai_perf),
+    (guidellm_old.is_old, guidellm_old.guidellm_old),
     (
         lambda d: (
             isinstance(d.get("benchmarks"), list)
-            and any("requests" in b for b in d["benchmarks"] if isinstance(b, dict))
+            and any(
+                isinstance(b, dict) and not b.keys().isdisjoint({"requests", "metrics"})
+                for b in d["benchmarks"]
+            )
         ),
         guidellm,
     ),
     (lambda d: d.keys() >= {"arrival_time", *ENGINE_MOMENTS}, vllm_engine),
+    (inference_perf.is_request, inference_perf.inference_perf),
+    (inference_perf.is_report, inference_perf.inference_perf_report),
+    (k6.is_line, k6.k6),
+    (k6.is_summary, k6.k6_summary),
+    (perf_summary.is_summary, perf_summary.perf_summary),
 )
+_CSV: Final[tuple[tuple[Callable[[str], bool], Callable[[str], LoadTest]], ...]] = (
+    (k6.is_csv, k6.k6_csv),
+    (locust.is_csv, locust.locust_csv),
+    (perf_summary.is_csv, perf_summary.perf_csv),
+)
+# How to have the requests of a run of which there is a summary alone.
+_DETAILS: Final = {
+    "vllm-bench": "run `vllm bench serve` with --save-result --save-detailed",
+    "sglang-bench": "run SGLang's bench_serving with --output-details",
+    "aiperf": "give profile_export.jsonl, which AIPerf writes beside it",
+    "guidellm": "write all requests into benchmarks.json",
+    "inference-perf": "give per_request_lifecycle_metrics.json",
+    "k6": "run k6 with --out json=FILE",
+    "locust": "`overrun report FILE` reads it as it is",
+}
 
 
 def read(documents: Sequence[Any], written_ns: int) -> LoadTest:
@@ -53,25 +102,54 @@ def read(documents: Sequence[Any], written_ns: int) -> LoadTest:
     Raises:
         BadPayload: no known format, or one without its requests; says what was seen and what is wanted.
     """
+    test = recognised(documents, written_ns)
+    if test is not None:
+        return with_requests(test)
     first = documents[0] if documents else None
-    if isinstance(first, dict):
-        for known, reader in _FORMATS:
-            if known(first):
-                return checked(reader([d for d in documents if isinstance(d, dict)], written_ns))
-        if isinstance(first.get("request_latency"), dict):
-            raise BadPayload(
-                "a summary without its requests: give profile_export.jsonl, which AIPerf writes beside it"
-            )
-        if "request_throughput" in first or ("completed" in first and "duration" in first):
-            raise BadPayload(
-                "a summary without its requests: run `vllm bench serve` with --save-result --save-detailed, or SGLang's with --output-details"
-            )
     seen = (
         f"a document with {', '.join(sorted(map(str, first))[:8]) or 'no key'}"
         if isinstance(first, dict)
         else f"a {type(first).__name__}"
     )
     raise BadPayload(f"neither OTLP nor a load test's result, but {seen}; wanted: {EXPECTED}")
+
+
+def recognised(documents: Sequence[Any], written_ns: int) -> LoadTest | None:
+    """The runs in the JSON documents of one file, with their requests or summaries; None where it is no load test's.
+
+    Raises:
+        BadPayload: a known format that cannot be read.
+    """
+    first = documents[0] if documents else None
+    if isinstance(first, dict):
+        for known, reader in _FORMATS:
+            if known(first):
+                return reader([d for d in documents if isinstance(d, dict)], written_ns)
+    return None
+
+
+def read_csv(text: str) -> LoadTest | None:
+    """The runs in a CSV file of a generator; None where it is no generator's.
+
+    Raises:
+        BadPayload: a known format that cannot be read.
+    """
+    head = text[: text.find("\n")] if "\n" in text else text
+    return next((reader(text) for known, reader in _CSV if known(head.lstrip("\ufeff"))), None)
+
+
+def with_requests(test: LoadTest) -> LoadTest:
+    """The test, all of whose requests are known.
+
+    Raises:
+        BadPayload: there is a summary in their place; says how to have them.
+    """
+    partial = next((run.why for run in test.runs if run.why), "")
+    if partial:
+        raise BadPayload(partial)
+    if not test.requests and any(run.summary is not None for run in test.runs):
+        raise BadPayload(f"a summary without its requests: {_DETAILS.get(test.tool, EXPECTED)}")
+    return checked(test)
 
 
 def documents_of(data: bytes) -> list[Any]:

@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from overrun.collector.errors import BadPayload
-from overrun.collector.sources.load_tests.result import LoadTest, Request, say_late, say_unmeasured
+from overrun.collector.sources.load_tests.result import (
+    LoadTest,
+    Request,
+    Run,
+    say_late,
+    say_unmeasured,
+)
 from overrun.collector.sources.load_tests.values import (
     NS,
     Document,
@@ -17,7 +23,9 @@ from overrun.collector.sources.load_tests.values import (
     dict_of,
     failure,
     first,
+    list_of,
     ns,
+    number,
     status_of,
 )
 
@@ -70,11 +78,22 @@ def aiperf(records: Sequence[Document], _: int) -> LoadTest:
                 count(dict_of(metrics, "usage_prompt_cache_read_tokens").get("value")),
                 error,
                 status_of(failed.get("code")) if isinstance(failed, dict) else code,
+                itl_ns=_mean_gap_ns(metrics),
+                late_ns=wait_ns,
             )
         )
     say_late(out, late_ns / S)
     say_unmeasured(out, unmeasured)
+    out.runs = [Run("profile", out.requests)]
     return out
+
+
+def _mean_gap_ns(metrics: Document) -> int | None:
+    """The mean of the gaps between chunks of an answer."""
+    gaps = dict_of(metrics, "inter_chunk_latency")
+    unit = NS.get(str(gaps.get("unit")))
+    found = [gap for gap in map(number, list_of(gaps, "value", None)) if gap is not None]
+    return round(sum(found) / len(found) * unit) if found and unit else None
 
 
 def _metric_ns(metrics: Document, name: str) -> int | None:

@@ -12,10 +12,18 @@ from typing import Any
 from overrun.collector.sources.load_tests.result import (
     LoadTest,
     Request,
+    Run,
     say_bounded,
     say_unmeasured,
 )
-from overrun.collector.sources.load_tests.values import Document, count, dict_of, first, text_of
+from overrun.collector.sources.load_tests.values import (
+    Document,
+    count,
+    dict_of,
+    first,
+    number,
+    text_of,
+)
 
 
 def genai_perf(documents: Sequence[Document], _: int) -> LoadTest:
@@ -28,6 +36,7 @@ def genai_perf(documents: Sequence[Document], _: int) -> LoadTest:
     for experiment in experiments:
         about = dict_of(experiment, "experiment")
         load = f"{text_of(about.get('mode')) or 'load'} {about.get('value', '')}".strip()
+        begin, level = len(out.requests), number(about.get("value"))
         for request in (r for r in experiment.get("requests") or () if isinstance(r, dict)):
             start_ns = count(request.get("timestamp"))
             moments = [count(at) for at in request.get("response_timestamps") or ()]
@@ -54,7 +63,16 @@ def genai_perf(documents: Sequence[Document], _: int) -> LoadTest:
                     route=load if len(experiments) > 1 else None,
                 )
             )
-        if about.get("mode") == "concurrency":
+        closed = about.get("mode") == "concurrency"
+        out.runs.append(
+            Run(
+                load,
+                out.requests[begin:],
+                rate_rps=level if about.get("mode") == "request_rate" else None,
+                in_flight=count(level) if closed else None,
+            )
+        )
+        if closed:
             say_bounded(out, about.get("value"), "--concurrency")
     if out.requests and all(request.output_tokens is None for request in out.requests):
         out.notes.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -30,15 +31,58 @@ class Request:
     route: str | None = None
     tenant: str | None = None
     queue_ns: int | None = None
+    itl_ns: int | None = field(
+        default=None, compare=False
+    )  # mean gap between tokens, of the file's own gaps
+    late_ns: int = field(
+        default=0, compare=False
+    )  # how long after its turn it was sent; a part of all times here
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a generator computed itself: `percentiles` by metric (ttft, itl, tpot, e2e) and percentile (100 is the maximum), and `means`, in ms."""
+
+    percentiles: Mapping[str, Mapping[float, float]]
+    means: Mapping[str, float]
+    succeeded: int | None
+    failed: int
+    answered_rps: float | None = None
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of a load test: the load that was asked for, with its requests, or a `summary` in their place.
+
+    `rate_rps` is the rate asked for (None: as fast as `in_flight` at once allow, or not recorded), `apart` has values in ms that the file does not
+    assign to requests.
+    """
+
+    name: str
+    requests: list[Request] = field(default_factory=list)
+    summary: Summary | None = None
+    rate_rps: float | None = None
+    in_flight: int | None = None
+    duration_s: float | None = None
+    model: str | None = None
+    apart: Mapping[str, list[float]] = field(default_factory=dict)
+    timed: bool = True  # False: the file does not record when requests were sent
+    why: str = ""  # why it has no requests, and how to have them
 
 
 @dataclass(slots=True)
 class LoadTest:
-    """The requests of one file, by the generator `tool`; `notes` say what of them must be known to whoever judges them."""
+    """The requests of one file, by the generator `tool`; `notes` say what of them must be known to whoever judges them.
+
+    `runs` hold the same requests by run, and runs of which there is a summary alone.
+    """
 
     tool: str
     requests: list[Request] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
 
 
 def checked(test: LoadTest) -> LoadTest:
@@ -57,7 +101,14 @@ def checked(test: LoadTest) -> LoadTest:
         if early < 0
         else test.requests
     )
-    return LoadTest(test.tool, requests, list(dict.fromkeys(test.notes)))
+    return LoadTest(test.tool, requests, list(dict.fromkeys(test.notes)), test.runs)
+
+
+def say_load(rate_rps: float | None, in_flight: int | None) -> str:
+    """A run's name by its load; empty where the file records none."""
+    if rate_rps is not None:
+        return f"{rate_rps:g} requests/s"
+    return f"{in_flight:,} in flight" if in_flight is not None else ""
 
 
 def say_bounded(out: LoadTest, most: Any, said_by: str, corrected: bool = False) -> None:

@@ -7,7 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from overrun.collector.errors import BadPayload
-from overrun.collector.sources.load_tests.result import LoadTest, Request, checked, say_unmeasured
+from overrun.collector.sources.load_tests.result import (
+    LoadTest,
+    Request,
+    Run,
+    checked,
+    say_unmeasured,
+)
 from overrun.collector.sources.load_tests.values import MS, count, failure, moment, ns, text_of
 
 
@@ -73,4 +79,5 @@ def read_table(path: Path) -> LoadTest:
             )
         )
     say_unmeasured(out, unmeasured)
+    out.runs = [Run("table", out.requests)]
     return checked(out)

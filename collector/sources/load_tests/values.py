@@ -71,6 +71,13 @@ def text_of(value: Any) -> str | None:
     return value[:200] if isinstance(value, str) and value else None
 
 
+def percentile_of(digits: str) -> float:
+    """Read the digits of a percentile's name: `99`, `99.9`, and `999` or `001` for 99.9 and 0.1."""
+    if "." in digits or len(digits) <= 2:
+        return float(digits)
+    return float(digits) if digits == "100" else float(f"{digits[:2]}.{digits[2:]}")
+
+
 def failure(value: Any) -> tuple[str | None, int | None]:
     """The failure that a value of an error column means, as a short name, and its HTTP status; None, None: none.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from overrun.collector.sources.load_tests.result import LoadTest, Request, say_unmeasured
+from overrun.collector.sources.load_tests.result import LoadTest, Request, Run, say_unmeasured
 from overrun.collector.sources.load_tests.values import Document, S, count, number, text_of
 
 ENGINE_MOMENTS: Final = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
@@ -50,4 +50,5 @@ def vllm_engine(records: Sequence[Document], _: int) -> LoadTest:
             )
         )
     say_unmeasured(out, unmeasured)
+    out.runs = [Run("engine", out.requests)]
     return out

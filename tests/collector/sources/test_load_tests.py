@@ -13,7 +13,8 @@ import pytest
 import zstandard
 
 from overrun.analysis.front.check import CheckResult
-from overrun.analysis.front.commands import Source, check
+from overrun.analysis.front.commands import Source
+from overrun.analysis.front.file_commands import check
 from overrun.analysis.front.file_import import import_files
 from overrun.collector.config import load
 from overrun.collector.errors import ImportFailed
@@ -208,7 +209,7 @@ def lines(*rows: Any) -> bytes:
 
 def judged(files: list[Path], slo: str = "ttft:250 e2el:2000") -> CheckResult:
     source = Source(load(None, environment={}), None, None)
-    return check(source, {"slo": slo, "baseline": "none"}, files=files, min_goodput=0.5)
+    return check(files, source, {"slo": slo, "baseline": "none"}, min_goodput=0.5, min_rate=None)
 
 
 FORMS: dict[str, Callable[[], bytes]] = {
