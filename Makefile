@@ -76,6 +76,17 @@ $(VENV)/.lab: requirements-lab.lock $(wildcard tests/lab/engine/*.py) $(VENV)/.d
 check-litellm: $(VENV)/.litellm
 	$(BIN)/python -m pytest tests/models/test_litellm.py
 
+# Whether the server answers as /openapi.json describes: Schemathesis, in an environment of its own, against a real server over recordings.
+.PHONY: check-api
+check-api: $(VENV)/.schemathesis
+	$(BIN)/python -m tests.benchmarks.api_conformance $(ARGS)
+
+$(VENV)/.schemathesis: requirements-schemathesis.lock $(VENV)/.dev
+	$(PYTHON) -m venv $(VENV)/schemathesis
+	$(BIN)/uv pip install --quiet --python $(VENV)/schemathesis/bin/python --require-hashes -r requirements-schemathesis.lock \
+		|| $(VENV)/schemathesis/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-schemathesis.lock
+	@touch $@
+
 # pip takes a minute of CPU for these fifty packages, uv three seconds. uv reads pip's settings (index, links) from its own variables.
 $(VENV)/.litellm: requirements-litellm.lock $(VENV)/.dev
 	$(PYTHON) -m venv $(VENV)/litellm

@@ -61,11 +61,20 @@ def listed(begin: Callable[[], None] = lambda: None) -> list[FixInfo]:
 
 
 def parameters() -> list[Parameter]:
-    """Return the parameters of all fixes; those of one name have one meaning each time, and the fix judges their values."""
-    found = {p.name: p for fix in catalogue.fixes() for p in catalogue.parameters(fix)}
-    return [
-        Parameter(p.name, p.help) for p in found.values() if p.name not in (*PARAMETERS, "metric")
+    """Return the name of the fix with its choices, and the parameters of all fixes, whose values the fix judges."""
+    kinds: dict[str, set[type]] = {}
+    helps: dict[str, str] = {}
+    for fix in catalogue.fixes():
+        for own in catalogue.parameters(fix):
+            kinds.setdefault(own.name, set()).add(own.kind)
+            helps.setdefault(own.name, own.help)
+    # Of two fixes one may count what another measures: a text is what both can be given.
+    found = [
+        Parameter(name, helps[name], next(iter(kind)) if kind in ({int}, {float}) else str)
+        for name, kind in kinds.items()
+        if name not in (*PARAMETERS, "metric")
     ]
+    return [Parameter("fix", "The name of the fix.", choices=tuple(catalogue.fixes())), *found]
 
 
 def predict(

@@ -11,7 +11,7 @@ import msgspec
 from overrun.analysis.front.http_answers import ApiError
 from overrun.analysis.front.question_table import ENTRIES, PREFIX, Entry, Parameter
 from overrun.collector.lifecycle.forget import Forgotten
-from overrun.collector.receive.erase_http import Whom
+from overrun.collector.receive import erase_http
 
 _TYPES: Final = {str: "string", int: "integer", float: "number"}
 _MEANINGS: Final = {
@@ -30,6 +30,18 @@ _RECEIVED: Final = ("400", "401", "405", "408", "413", "415", "503")
 _Security: TypeAlias = list[dict[str, list[str]]]
 _OPEN: Final[_Security] = [{}]
 _GUARDED: Final[_Security] = [{}, {"bearer": []}]
+# One of the two, and no other field.
+_WHOM: Final = {
+    "oneOf": [
+        {
+            "type": "object",
+            "required": [name],
+            "properties": {name: {"type": "string", "minLength": 1}},
+            "additionalProperties": False,
+        }
+        for name in ("user", "tenant")
+    ]
+}
 # Where Langfuse's SDKs send stands beside OTLP's own path.
 _PREFIXES: Final = ("", "/api/public/otel")
 
@@ -39,10 +51,10 @@ def openapi() -> bytes:
     """The document, in JSON: every route of the server."""
     asked = [entry for entry in ENTRIES.values() if not entry.media]
     schemas, parts = msgspec.json.schema_components(
-        [*(entry.answer_type() for entry in asked), ApiError, Whom, Forgotten],
+        [*(entry.answer_type() for entry in asked), ApiError, Forgotten],
         ref_template="#/components/schemas/{name}",
     )
-    *answers, error, whom, forgotten = map(_json, schemas)
+    *answers, error, forgotten = map(_json, schemas)
     contents = {entry.path: answer for entry, answer in zip(asked, answers, strict=True)}
     contents |= {
         entry.path: {kind: {"schema": {"type": "string"}} for kind in entry.media}
@@ -57,13 +69,18 @@ def openapi() -> bytes:
         "operationId": "forget",
         "summary": "Erase a user or a tenant",
         "security": _GUARDED,
-        "requestBody": {"required": True, "content": whom},
-        "responses": _responses(forgotten, ("400", "401", "403", "413", "415", "503"), error),
+        "requestBody": {"required": True, "content": _json(_WHOM)},
+        "responses": _responses(forgotten, ("400", "401", "403", "405", "415", "503"), error),
     }
     document = {
         "openapi": "3.1.0",
         "info": {"title": "Overrun", "version": "1", "license": {"name": "Apache-2.0"}},
-        "paths": {**paths, **_status_routes(error), **_receivers(), "/v1/forget": {"post": erase}},
+        "paths": {
+            **paths,
+            **_status_routes(error),
+            **_receivers(),
+            erase_http.PATH: {"post": erase},
+        },
         "components": {
             "schemas": parts,
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
@@ -91,7 +108,7 @@ def _question(entry: Entry[Any], content: Any, error: Any) -> dict[str, Any]:
         "security": _GUARDED,
         "parameters": [
             _parameter(parameter, "path" if entry.in_path(parameter) else "query")
-            for parameter in (*entry.parameters, *entry.further())
+            for parameter in {p.name: p for p in (*entry.parameters, *entry.further())}.values()
         ],
         "responses": _responses(content, tuple(sorted(statuses)), error),
     }
@@ -103,11 +120,15 @@ def _parameter(parameter: Parameter, place: str) -> dict[str, Any]:
         schema |= {"minimum": parameter.least, "maximum": parameter.most}
     schema |= {"enum": list(parameter.choices)} if parameter.choices else {}
     schema |= {"pattern": parameter.pattern} if parameter.pattern else {}
+    required = place == "path" or parameter.required
+    if not required and schema != {"type": "string"}:
+        # An empty value is none at all.
+        schema = {"anyOf": [schema, {"const": ""}]}
     schema |= {"default": parameter.default} if parameter.default is not None else {}
     return {
         "name": parameter.name,
         "in": place,
-        "required": place == "path" or parameter.required,
+        "required": required,
         "description": parameter.help,
         "schema": schema,
     }

@@ -181,7 +181,7 @@ class Entry(Generic[Answer]):
         return f"{{{parameter.name}}}" in self.path
 
     def further(self) -> tuple[Parameter, ...]:
-        """The parameters that `more` returns."""
+        """The parameters that `more` returns; one may describe a parameter of the entry more closely."""
         return tuple(_named(self.more)()) if self.more else ()
 
     def read(self, texts: Texts) -> dict[str, Value]:

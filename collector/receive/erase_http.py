@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from typing import Final
 
 import msgspec
+from starlette.endpoints import HTTPEndpoint
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -17,12 +18,13 @@ from starlette.routing import Route
 from overrun.collector.access import auth
 from overrun.collector.access.audit import Audit
 from overrun.collector.access.auth import Tokens
-from overrun.collector.errors import BadPayload, CollectorError, UnsupportedMedia
+from overrun.collector.errors import BadPayload, CollectorError, UnsupportedMedia, WrongMethod
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.lifecycle.forget import Forgotten, forget, found_in_tables, names
 from overrun.collector.normalise import privacy
 
 JSON = "application/json"
+PATH: Final = "/v1/forget"
 _MAX_BYTES = 4_096
 
 
@@ -42,6 +44,11 @@ def route(pipeline: Pipeline, tokens: Tokens, audit: Audit) -> Route:
     """The route, guarded by the erase token; each request becomes a line of the audit log."""
 
     async def erase(request: Request) -> Response:
+        if request.method != "POST":
+            error = WrongMethod(f"{request.method} is not for {PATH}: use POST")
+            answer = _refused(error)
+            answer.headers["allow"] = "POST"
+            return answer
         authorization = request.headers.get("authorization")
         what: dict[str, str] = {}
         counts: dict[str, int] = {}
@@ -55,9 +62,7 @@ def route(pipeline: Pipeline, tokens: Tokens, audit: Audit) -> Route:
             counts = {name: n for name, n in asdict(done).items() if n is not None}
             answer = Response(msgspec.json.encode(done), media_type=JSON)
         except CollectorError as error:
-            answer = Response(
-                msgspec.json.encode({"error": str(error)}), error.http_status, media_type=JSON
-            )
+            answer = _refused(error)
             if isinstance(error, auth.Unauthorized):
                 answer.headers["www-authenticate"] = "Bearer"
         await asyncio.to_thread(
@@ -71,7 +76,18 @@ def route(pipeline: Pipeline, tokens: Tokens, audit: Audit) -> Route:
         )
         return answer
 
-    return Route("/v1/forget", erase, methods=["POST"])
+    class Endpoint(HTTPEndpoint):
+        async def dispatch(self) -> None:
+            answer = await erase(Request(self.scope, self.receive))
+            await answer(self.scope, self.receive, self.send)
+
+    # Without `methods` a class takes every method: other ones must not fall through to OTLP's catch-all, which knows nothing of this path.
+    return Route(PATH, Endpoint)
+
+
+def _refused(error: CollectorError) -> Response:
+    body = msgspec.json.encode({"error": str(error)})
+    return Response(body, error.http_status, media_type=JSON)
 
 
 def _erase(pipeline: Pipeline, whom: Whom) -> Forgotten:

@@ -50,6 +50,11 @@ AREAS: Final[dict[str, tuple[str, str]]] = {
         "Hostile input: `make bench-fuzz`",
         "Recorded bodies are broken in many ways and decoded. The fast decoder must agree with the slow one.",
     ),
+    "api": (
+        "API as described: `make check-api`",
+        "Schemathesis asks every operation of /openapi.json of a real server over two recordings, with values that fit the document and values that do not. "
+        "A failure is a 5xx, a status or an answer that the document does not have, or a wrong value that is accepted.",
+    ),
     "hardening": (
         "Attacks: `python -m tests.benchmarks.hardening`",
         "Bodies that are small on the wire and large once decoded, each sent to a server of its own. The peak is the resident memory of the server "
