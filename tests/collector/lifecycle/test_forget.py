@@ -158,6 +158,8 @@ def test_the_command_erases_from_a_file_and_through_a_server(
             httpx.post(**asked, content=content, headers={"content-type": media}).status_code
             == status
         )  # type: ignore[arg-type]
+    got = httpx.get(**asked)  # type: ignore[arg-type]
+    assert (got.status_code, got.headers["allow"]) == (405, "POST")
     assert server.stop() == 0
     with opened(path) as pipeline:
         assert left(pipeline)["spans"] == {3}
