@@ -24,7 +24,8 @@ from overrun.analysis.diagnosis.verdict import (
     within,
     without_latency,
 )
-from overrun.analysis.evidence.case import Case, Lookups
+from overrun.analysis.evidence.case import Case
+from overrun.analysis.evidence.observed import Lookups
 from overrun.analysis.incident.abandonment import by_choice
 from overrun.analysis.incident.baseline import Chosen
 from overrun.analysis.incident.breach import (

@@ -7,7 +7,8 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.case import ENGINE_STAGES, Case, too_few_breaches
+from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.observed import ENGINE_STAGES
 from overrun.analysis.evidence.reuse import Reuse
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, say_ms, say_s
 

@@ -18,9 +18,9 @@ import duckdb
 from overrun.analysis.diagnosis.background import Later
 from overrun.analysis.diagnosis.diagnose import Known, diagnose
 from overrun.analysis.diagnosis.ranking import Ranked
-from overrun.analysis.evidence.case import Lookups
 from overrun.analysis.evidence.engine_overview import indicators, rooms_of
 from overrun.analysis.evidence.leading_indicators import Indicator
+from overrun.analysis.evidence.observed import Lookups
 from overrun.analysis.incident.baseline import choose
 from overrun.analysis.incident.period import Period
 from overrun.analysis.numbers.coverage.sampling import assess, evened

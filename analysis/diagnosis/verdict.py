@@ -11,7 +11,7 @@ import polars as pl
 from overrun.analysis.diagnosis.mitigation import owner_of_errors, stopgap
 from overrun.analysis.diagnosis.ranking import Ranked
 from overrun.analysis.evidence.calls import come_together
-from overrun.analysis.evidence.case import Lookups
+from overrun.analysis.evidence.observed import Lookups
 from overrun.analysis.evidence.operations import Operation
 from overrun.analysis.incident import impact
 from overrun.analysis.incident.baseline import Chosen

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.calls import Calls, known
 from overrun.analysis.evidence.late_calls import had_more_to_do, late_calls, wait_ms
+from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.numbers.outcomes.goodput import wilson
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import MIN_BREACHING
-
-if TYPE_CHECKING:
-    from overrun.analysis.evidence.case import Case
 
 # What a key speaks of, by its words: semconv (gen_ai.output.type, gen_ai.openai.request.response_format), OpenLLMetry (structured_output_schema), Vercel's
 # ai.schema, and the names of OpenAI's, vLLM's and SGLang's parameters.
@@ -76,7 +74,7 @@ class Kind(NamedTuple):
         return f"{self.family} {self.value}"
 
 
-def call_kind(case: Case) -> Kind | None:
+def call_kind(case: Observed) -> Kind | None:
     """Return the kind of call that the late ones are, None where they share none, or had simply more to read or to write."""
     if case.lookups.traits is None or not len(case.slow_calls):
         return None
@@ -206,7 +204,7 @@ def _models_of_one_engine(calls: Calls) -> dict[str, pl.Series]:
 
 
 def _kind(
-    case: Case,
+    case: Observed,
     wait: FloatArray,
     late: BoolArray,
     beside: BoolArray,
@@ -249,7 +247,7 @@ def _kind(
     )
 
 
-def _before(case: Case, family: str, value: str, over_ms: float) -> tuple[int, int]:
+def _before(case: Observed, family: str, value: str, over_ms: float) -> tuple[int, int]:
     """How many calls of the kind waited as long in the baseline, and how many there were."""
     if case.baseline is None or case.calls_before is None or case.lookups.traits is None:
         return 0, 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -21,10 +21,8 @@ import polars as pl
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.conversation_age import added_by_age, turns
 from overrun.analysis.evidence.kv_cache import blocks_lack, own_part
+from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.words.arrays import FloatArray
-
-if TYPE_CHECKING:
-    from overrun.analysis.evidence.case import Case
 
 # Growth of the engine's work below this explains no queue: minute-to-minute noise of a Poisson stream of a few hundred calls; own default.
 MIN_GROWTH: Final = 1.1
@@ -128,7 +126,7 @@ class Holding:
         return self.read_ms * call.new + self.write_ms * call.output
 
 
-def demand(case: Case) -> Demand | None:
+def demand(case: Observed) -> Demand | None:
     """Compare the judged period with the baseline; None without one, or where either has too few calls with token counts."""
     now, before = case.served
     if before is None or case.baseline is None or min(len(now), len(before)) < MIN_CALLS:
@@ -175,7 +173,7 @@ def demand(case: Case) -> Demand | None:
     )
 
 
-def _measure(case: Case, before: Calls, now: Calls, hit: float | None) -> Computing | Holding:
+def _measure(case: Observed, before: Calls, now: Calls, hit: float | None) -> Computing | Holding:
     """Return what a call's work is to these engines: KV memory where they lack it, else engine time.
 
     Where no capacity is told, each call is taken to hold all of its prompt: what it finds less in the cache is then nothing but more to read.
@@ -367,7 +365,7 @@ def slope_within(sides: Sequence[tuple[FloatArray, FloatArray]]) -> float:
     return max(0.0, sum(side[1] for side in counted)) / spread if spread > 0.0 else 0.0
 
 
-def hit_ratio(case: Case) -> Hits | None:
+def hit_ratio(case: Observed) -> Hits | None:
     """Return the cached share of input tokens before and now: from the calls' own counts, else from the engine's counters."""
     now, before = case.served
     if before is not None:

@@ -6,15 +6,15 @@ Where no clock is recorded, the work tells as far as it can: a machine that runs
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 import polars as pl
 
+from overrun.analysis.evidence.demand import Demand
+from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.evidence.token_speed import quick_pace, same_batch_pace
-
-if TYPE_CHECKING:
-    from overrun.analysis.evidence.case import Case
-    from overrun.analysis.incident.period import Period
+from overrun.analysis.incident.period import Period
 
 # Clocks follow the load by a few per cent: a fall from here on is a limit; own default.
 MIN_FALL: Final = 0.1
@@ -60,8 +60,11 @@ class Clocks(NamedTuple):
         return min(most, self.pace or math.inf)
 
 
-def clocks(case: Case) -> Clocks:
-    """Compare the GPUs of the judged period with those of the baseline; without one nothing fell."""
+def clocks(case: Observed, demand: Callable[[], Demand | None]) -> Clocks:
+    """Compare the GPUs of the judged period with those of the baseline; without one nothing fell.
+
+    `demand` is asked where no GPU is heard of.
+    """
     before, now = (_medians(case, period) for period in (case.baseline, case.period))
     fallen = [
         (1.0 - now[gpu] / before[gpu], before[gpu], now[gpu])
@@ -78,16 +81,15 @@ def clocks(case: Case) -> Clocks:
         if lower and case.calls_before is not None
         else None
     )
-    quick = _quick(case) if not (before or now or errors) else 1.0
+    quick = _quick(case, demand()) if not (before or now or errors) else 1.0
     return Clocks(was, is_now, fell, errors, pace if quick == 1.0 else quick, bool(now), quick)
 
 
-def _quick(case: Case) -> float:
+def _quick(case: Observed, work: Demand | None) -> float:
     """How many times longer the engines take even for the quickest calls to the same models; 1 where they do not, or read and write unlike.
 
     Nor where calls have clearly more to read: a token of a longer prompt attends to more, and hardly an answer is written without prompts being read beside it.
     """
-    work = case.demand
     if case.calls_before is None or (
         work is not None and work.longer_ratio + work.lost_ratio > MOST_MORE
     ):
@@ -109,7 +111,7 @@ def _quick(case: Case) -> float:
     )
 
 
-def _medians(case: Case, period: Period | None) -> dict[str | None, float]:
+def _medians(case: Observed, period: Period | None) -> dict[str | None, float]:
     """Median clock of each GPU's host in a period: one sample of an idle moment is no limit."""
     if period is None:
         return {}

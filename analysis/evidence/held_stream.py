@@ -6,16 +6,14 @@ baseline's calls: first tokens at equal prompts, ends at equal answers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.hidden_reasoning import unsaid_thought
+from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.words.arrays import BoolArray, FloatArray
-
-if TYPE_CHECKING:
-    from overrun.analysis.evidence.case import Case
 
 # The end may move by this part of what the first token does, at the unfavourable end of its interval; a queue moves it by all of it.
 ENDS: Final = 0.25
@@ -43,14 +41,14 @@ class HeldStream(NamedTuple):
     burst_tokens: float | None
 
 
-def held_stream(case: Case) -> HeldStream | None:
+def held_stream(case: Observed) -> HeldStream | None:
     """Return the time that streams are held back, None where first tokens are not later than before, the end is later too, or neither is known."""
     if case.metric != "ttft" or unsaid_thought(case) is not None or _thinks(case):
         return None
     return _measured(case) or _compared(case)
 
 
-def _thinks(case: Case) -> bool:
+def _thinks(case: Observed) -> bool:
     """Whether reasoning is told of: it comes before the first visible token, and within an answer of the same length."""
     return bool((np.nan_to_num(case.slow_calls.of("reasoning_tokens")) > 0.0).mean() > 0.5)
 
@@ -63,7 +61,7 @@ def behind_ms(calls: Calls) -> tuple[FloatArray, FloatArray]:
     return first, end
 
 
-def _measured(case: Case) -> HeldStream | None:
+def _measured(case: Observed) -> HeldStream | None:
     first, end = behind_ms(case.slow_calls)
     both = known(first, end)
     if int(both.sum()) < MIN_CALLS:
@@ -76,7 +74,7 @@ def _measured(case: Case) -> HeldStream | None:
     return _answer(case, first[both], end[both], held, before, both, measured=True)
 
 
-def _compared(case: Case) -> HeldStream | None:
+def _compared(case: Observed) -> HeldStream | None:
     """First tokens and ends against those of the baseline: by what a call takes, less what its answer takes to write at the former pace."""
     if case.calls_before is None or case.own_engines > 0.5:
         return None
@@ -112,7 +110,7 @@ def _same_pace(now: Calls, then: Calls) -> bool:
 
 
 def _answer(
-    case: Case,
+    case: Observed,
     first: FloatArray,
     end: FloatArray,
     held: FloatArray,

@@ -5,15 +5,13 @@ OpenLLMetry, for one, sends no reasoning tokens of a stream, and its output toke
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.demand import slope_within
-
-if TYPE_CHECKING:
-    from overrun.analysis.evidence.case import Case
+from overrun.analysis.evidence.observed import Observed
 
 MIN_N: Final = 5
 # Part of the former time after the first token, and of a token's time there, that must be left: a proxy that holds the stream back leaves none, and what waits
@@ -39,7 +37,7 @@ def told(rows: pl.DataFrame) -> int:
     return rows.filter(pl.col("reasoning_tokens") > 0).height
 
 
-def unsaid_thought(case: Case) -> Unsaid | None:
+def unsaid_thought(case: Observed) -> Unsaid | None:
     """Return the thought that slow requests have more of than the reference, None where it is told of, or their further tokens came after the first one.
 
     What the reference writes in as much time after the first token is taken for the answer; the rest of the growth was written before.

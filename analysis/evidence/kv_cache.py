@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
+from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.evidence.overlap import Flow
+from overrun.analysis.incident.period import Period
 from overrun.analysis.words.arrays import FloatArray
-
-if TYPE_CHECKING:
-    from overrun.analysis.evidence.case import Case
-    from overrun.analysis.incident.period import Period
 
 # KV usage (0..1) from which blocks are the limit: common alert level, a prior that is not learned on this engine.
 KV_FULL: Final = 0.9
@@ -37,7 +35,7 @@ class Pressure(NamedTuple):
     capacity_source: str
 
 
-def pressure(case: Case) -> Pressure | None:
+def pressure(case: Observed) -> Pressure | None:
     """Read usage, preemptions and capacity on both sides; None without samples of KV usage."""
     usage, usage_before = case.gauge("kv_cache_usage"), case.gauge("kv_cache_usage", before=True)
     if not len(usage):
@@ -55,7 +53,7 @@ def pressure(case: Case) -> Pressure | None:
 
 
 def _per_request(
-    case: Case, period: Period | None, calls: Calls | None, *, before: bool
+    case: Observed, period: Period | None, calls: Calls | None, *, before: bool
 ) -> float | None:
     """Preemptions per call: mean rate of the engines that told, times how many they are, over the calls per second; None where none told."""
     rates = case.gauge("preemptions", before=before)
@@ -65,7 +63,7 @@ def _per_request(
     return float(rates.mean()) * engines * period.seconds / len(calls) if len(calls) else 0.0
 
 
-def blocks_lack(case: Case) -> bool:
+def blocks_lack(case: Observed) -> bool:
     """Say whether KV blocks are what the engines lack: usage at its limit while calls wait or are preempted."""
     usage = case.gauge("kv_cache_usage")
     lacking = any(
@@ -74,7 +72,7 @@ def blocks_lack(case: Case) -> bool:
     return lacking and len(usage) > 0 and float(np.percentile(usage, 95.0)) >= KV_FULL
 
 
-def own_part(case: Case, hit: float | None) -> float | None:
+def own_part(case: Observed, hit: float | None) -> float | None:
     """Return the part (0..1) of cached tokens that each call holds for itself, as a conversation its history; heads that prompts share are held once.
 
     From the tokens that the baseline's engines held (usage x capacity), between those that its running calls had to compute and all of theirs. None
@@ -101,13 +99,13 @@ def own_part(case: Case, hit: float | None) -> float | None:
     return min(1.0, max(0.0, float((used - computed).sum())) / cached) if cached > 0.0 else 0.0
 
 
-def shrunk(case: Case) -> bool:
+def shrunk(case: Observed) -> bool:
     """Say whether the engines' KV memory became smaller: what is held then falls out of the cache, and running sequences out of the batch."""
     ratio, _ = capacity_ratio(case)
     return ratio is not None and ratio < SHRUNK
 
 
-def capacity_ratio(case: Case) -> tuple[float | None, str]:
+def capacity_ratio(case: Observed) -> tuple[float | None, str]:
     """Return the KV capacity now over the one before and how it is known: the engine's own figure, else tokens held over KV usage; None unknown.
 
     Preemptions may begin minutes before the first limit is missed, so the two sides are parted at the first of them, else at the onset. Tokens
@@ -139,7 +137,7 @@ def capacity_ratio(case: Case) -> tuple[float | None, str]:
     )
 
 
-def _told(case: Case) -> float | None:
+def _told(case: Observed) -> float | None:
     """Return the capacity that engines tell now over the most that they told before, engine by engine where they are the same; None untold.
 
     A cache that shrank while it had room to spare shrank before the onset: the batch grows over minutes until the smaller one is full.
@@ -225,7 +223,7 @@ def _held(sides: list[Calls]) -> list[tuple[FloatArray, FloatArray, FloatArray]]
     return out
 
 
-def _series(case: Case, indicator: str) -> pl.DataFrame:
+def _series(case: Observed, indicator: str) -> pl.DataFrame:
     """Mean of an indicator over the engines per sample time, and how many told, with the time in seconds after the case's origin."""
     origin_us = int(case.origin.timestamp() * 1e6)
     chosen = (

@@ -7,7 +7,7 @@ part: own engines seen from outside answer as before, a provider that became slo
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -15,13 +15,11 @@ import polars as pl
 from overrun.analysis.evidence.call_duration import untimed, whole_calls
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.demand import slope_within
+from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.evidence.overlap import Flow
 from overrun.analysis.evidence.token_speed import MIN_TOKENS, at_equal_load, beyond_load
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import NotEnoughData, say_ratio
-
-if TYPE_CHECKING:
-    from overrun.analysis.evidence.case import Case
 
 # At equal load below this ratio nothing became slower; own default, between 0.9 to 1.18 where simulated engines were fuller and 1.3 to 9 where a provider,
 # a proxy or a clock held calls up.
@@ -87,18 +85,17 @@ def huge_prompts(calls: Calls) -> int:
     )
 
 
-def unknown_load(case: Case, said: str) -> NotEnoughData | None:
+def unknown_load(load: OwnLoad | None, kept: float, said: str) -> NotEnoughData | None:
     """Say that what is slower may be one's own doing, where more calls are made of which only some are stored; None where that can be told."""
-    load = case.own_load
     if load is None or not load.untold:
         return None
     return NotEnoughData(
-        f"{said}, and more calls are made or huge prompts sent, of which {say_ratio(case.kept)} are stored: whether the far side is slower "
+        f"{said}, and more calls are made or huge prompts sent, of which {say_ratio(kept)} are stored: whether the far side is slower "
         "at equal load cannot be told, keep every trace for some minutes or trace the engine"
     )
 
 
-def own_load(case: Case) -> OwnLoad | None:
+def own_load(case: Observed) -> OwnLoad | None:
     """Compare the calls without engine times of the period and of the baseline; None without one or without such calls."""
     if case.calls_before is None or case.calls.has_engine.any():
         return None
@@ -211,7 +208,7 @@ def _follows(load: FloatArray, value: FloatArray) -> bool:
     )
 
 
-def _crowded(case: Case, before: Calls) -> float:
+def _crowded(case: Observed, before: Calls) -> float:
     slow = case.calls.frame["trace_key"].is_in(case.slow["trace_key"].implode()).to_numpy()
     return (
         float((case.calls.in_flight[slow] > np.percentile(before.in_flight, 95.0)).mean())

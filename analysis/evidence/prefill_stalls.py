@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
+from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.evidence.token_speed import MIN_TOKENS, Slowdown, slowdown
 from overrun.analysis.words.arrays import FloatArray
-
-if TYPE_CHECKING:
-    from overrun.analysis.evidence.case import Case
 
 # Odds ratio above 3 with a lower limit above 1.5: published default.
 MIN_ODDS: Final = 3.0
@@ -162,14 +160,14 @@ def odds_ratio(much: FloatArray, little: FloatArray) -> Odds:
     return Odds(math.exp(log), math.exp(log - 1.96 * error), math.exp(log + 1.96 * error))
 
 
-def waiting(case: Case, found: Slowdown) -> tuple[Held, Held | None]:
+def waiting(case: Observed, found: Slowdown) -> tuple[Held, Held | None]:
     """Return who waits while a prompt is read, now and before (None without a baseline)."""
     return held(case.calls, found.usual_ms), None if case.calls_before is None else held(
         case.calls_before, found.before.token_ms
     )
 
 
-def set_whole(case: Case) -> bool:
+def set_whole(case: Observed) -> bool:
     """Say whether engines read prompts in one piece that read them in chunks before: then it is this that makes long ones hold others up."""
     found = slowdown(case)
     if found is None or case.calls_before is None:

@@ -6,19 +6,17 @@ A model, an adapter or a compiled schema that is loaded on demand is dropped whe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.calls import Calls, known
 from overrun.analysis.evidence.late_calls import had_more_to_do, late_calls, wait_ms
+from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.numbers.outcomes.goodput import wilson
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.finding import MIN_BREACHING
-
-if TYPE_CHECKING:
-    from overrun.analysis.evidence.case import Case
 
 # Columns of calls that may be what is loaded; the empty name stands for any call.
 KEYS: Final = ("", "model", "engine_instance", "tenant")
@@ -58,7 +56,7 @@ class Reuse(NamedTuple):
         return self.late_ms - self.usual_ms
 
 
-def reuse(case: Case) -> Reuse | None:
+def reuse(case: Observed) -> Reuse | None:
     """Return what late calls follow, a silence or a swap of a key; None where neither is clear, or neighbours are unknown (a sample)."""
     if case.thinned or not len(case.slow_calls):
         return None
@@ -119,7 +117,7 @@ def other_keys(calls: Calls, codes: IntArray) -> FloatArray:
     return out
 
 
-def _together(case: Case) -> tuple[Calls, BoolArray]:
+def _together(case: Observed) -> tuple[Calls, BoolArray]:
     """The calls of the baseline and of now in order, where the one follows on the other (else those of now), and which of them are of now."""
     before = case.calls_before
     if (

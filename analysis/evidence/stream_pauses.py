@@ -6,18 +6,16 @@ clock for all calls must predict that number for each of them. Where lengths var
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
+from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.evidence.prefill_stalls import SPIKE
 from overrun.analysis.numbers.outcomes.goodput import wilson
 from overrun.analysis.words.arrays import FloatArray
-
-if TYPE_CHECKING:
-    from overrun.analysis.evidence.case import Case
 
 # Lengths whose middle 80 % lie within this part of their median are one length; counts within this much of a whole number are whole.
 ONE_LENGTH: Final = 0.2
@@ -61,7 +59,7 @@ class StreamPauses(NamedTuple):
 _Together = tuple[float | None, tuple[float, float], float]
 
 
-def stream_pauses(case: Case) -> StreamPauses | None:
+def stream_pauses(case: Observed) -> StreamPauses | None:
     """Return the pauses that all streams share, None where streams do not pause, pause each for itself, or for prompts."""
     usual = _pace_ms(case)
     if usual is None:
@@ -103,7 +101,7 @@ def stream_pauses(case: Case) -> StreamPauses | None:
     )
 
 
-def _pace_ms(case: Case) -> float | None:
+def _pace_ms(case: Observed) -> float | None:
     """The time between two tokens where nothing pauses: the baseline's, else of the calls of today whose longest gap is an ordinary one."""
     for calls, calm in ((case.calls_before, False), (case.calls, True)):
         if calls is None:
@@ -162,7 +160,7 @@ def _clock(calls: Calls, writing: FloatArray, lost: FloatArray, length: float) -
 
 
 def _shared(
-    case: Case, calls: Calls, gap: FloatArray, paused: np.ndarray, usual: float
+    case: Observed, calls: Calls, gap: FloatArray, paused: np.ndarray, usual: float
 ) -> _Together | None:
     """Calls that run at the same time with the same longest gap, against calls that do not; only where every prompt is known, which may stop all as well."""
     if case.thinned or float(calls.has_engine.mean()) < 0.9:

@@ -7,17 +7,15 @@ baseline and of the judged period at once, each with its own coefficients; terms
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.demand import slope_within
+from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.words.arrays import FloatArray
-
-if TYPE_CHECKING:
-    from overrun.analysis.evidence.case import Case
 
 # Calls with fewer output tokens than this measure a token's time badly; own default.
 MIN_TOKENS: Final = 8
@@ -86,7 +84,7 @@ def fit(y: FloatArray, *columns: FloatArray) -> tuple[float, ...]:
     return best[1] if best else (float(y.mean()), *[0.0 for _ in columns])
 
 
-def slowdown(case: Case) -> Slowdown | None:
+def slowdown(case: Observed) -> Slowdown | None:
     """Split the difference between slow and usual time per token; None without engine times on both sides."""
     source = case.calls_before
     now = line(case.calls)
@@ -136,7 +134,7 @@ def _while(everyone: Calls, some: Calls) -> tuple[float, float]:
     )
 
 
-def decode_parts(case: Case) -> dict[str, float] | None:
+def decode_parts(case: Observed) -> dict[str, float] | None:
     """Split the decode excess of slow requests into `length` (more tokens at the usual speed) and `speed` (the rest), in ms; None unknown.
 
     What is written before the first token that a user sees are the answers of the calls before (a planner's), and the tokens of thought.
@@ -170,7 +168,7 @@ def decode_parts(case: Case) -> dict[str, float] | None:
     return {"length": min(length, max(0.0, x1 - x0)), "speed": max(0.0, x1 - x0 - length)}
 
 
-def _written_before(case: Case, rows: pl.DataFrame, calls: Calls) -> FloatArray:
+def _written_before(case: Observed, rows: pl.DataFrame, calls: Calls) -> FloatArray:
     """Tokens that were written before each request's first visible one, shape (rows,): whole answers of calls that had ended by then, thought of the others."""
     origin_us = case.origin.timestamp() * 1e6
     moments = rows.select(
@@ -213,7 +211,7 @@ def same_batch_pace(before: Calls, now: Calls) -> float | None:
     )
 
 
-def slower_at_equal_load(case: Case, least: float) -> float | None:
+def slower_at_equal_load(case: Observed, least: float) -> float | None:
     """Return the time per token now over before at equal batch sizes, where that is `least` or more, and so is what today's batches and reading would have
     taken before; None where load may be why tokens are slower."""
     before, now = (None if side is None else line(side) for side in (case.calls_before, case.calls))

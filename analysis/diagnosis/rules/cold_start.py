@@ -45,7 +45,8 @@ from overrun.analysis.diagnosis.idle_start import idle_start
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.call_pace import log_pace
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls
-from overrun.analysis.evidence.case import ENGINE_STAGES, Case, too_few_breaches
+from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.observed import ENGINE_STAGES
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import (
     Diagnosis,

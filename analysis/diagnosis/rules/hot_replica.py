@@ -33,7 +33,7 @@ import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.calls import Calls
-from overrun.analysis.evidence.case import ENGINE_STAGES, Case, too_few_breaches
+from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.fleet import (
     AS_FAST,
     MIN_ENGINES,
@@ -44,6 +44,7 @@ from overrun.analysis.evidence.fleet import (
     replicas,
     share_on,
 )
+from overrun.analysis.evidence.observed import ENGINE_STAGES
 from overrun.analysis.words.finding import (
     Diagnosis,
     NotEnoughData,

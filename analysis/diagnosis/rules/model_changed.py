@@ -31,8 +31,9 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.case import ENGINE_STAGES, Case, too_few_breaches
+from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.new_model import _median, newcomer
+from overrun.analysis.evidence.observed import ENGINE_STAGES
 from overrun.analysis.words.finding import (
     Diagnosis,
     NotEnoughData,

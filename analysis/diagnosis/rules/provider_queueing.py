@@ -98,7 +98,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     }
     if not enough(case, claims):
         return None
-    few = too_few_breaches(case) or unknown_load(case, f"{what} take {ratio:.2f} times as long")
+    few = too_few_breaches(case) or unknown_load(
+        case.own_load, case.kept, f"{what} take {ratio:.2f} times as long"
+    )
     if few is not None:
         return few
     limit = case.tail.reference_ms.get(stage, 0.0)

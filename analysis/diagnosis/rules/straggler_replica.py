@@ -32,7 +32,7 @@ import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.call_pace import log_pace
-from overrun.analysis.evidence.case import ENGINE_STAGES, Case, too_few_breaches
+from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.fleet import (
     MIN_ENGINES,
     Replica,
@@ -41,6 +41,7 @@ from overrun.analysis.evidence.fleet import (
     replicas,
     share_on,
 )
+from overrun.analysis.evidence.observed import ENGINE_STAGES
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
 
 RULE: Final = "straggler_replica"

@@ -95,7 +95,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         load is not None and load.paced and not some
     )  # as fast as ever with as many calls in flight; of a sample nobody knows
     few = too_few_breaches(case) or unknown_load(
-        case, f"a token takes {say_ms(slow_ms)} in slow calls and {say_ms(usual_ms)} in usual ones"
+        case.own_load,
+        case.kept,
+        f"a token takes {say_ms(slow_ms)} in slow calls and {say_ms(usual_ms)} in usual ones",
     )
     if few is not None:
         return few
@@ -156,7 +158,7 @@ def _whole(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     each = grown.growth / max(grown.calls_ratio, 1e-9) if grown is not None else 1.0
     return (
         too_few_breaches(case)
-        or unknown_load(case, said)
+        or unknown_load(case.own_load, case.kept, said)
         or named(
             case,
             RULE,

@@ -376,7 +376,7 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
     claims = {stage: found.arrivals * ms for stage, ms in added.items()}
     said = f"requests come {found.arrivals_ratio:.2f} times as often as before"
     if load.untold:
-        return unknown_load(case, said)
+        return unknown_load(case.own_load, case.kept, said)
     if not load.moved:
         return RuledOut(
             what=RULE,

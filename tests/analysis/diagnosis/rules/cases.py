@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from overrun.analysis.diagnosis.diagnose import Diagnosed, diagnose
-from overrun.analysis.evidence.case import Lookups
+from overrun.analysis.evidence.observed import Lookups
 from overrun.analysis.incident.baseline import choose
 from overrun.analysis.numbers.stages.budget import Configured
 from overrun.analysis.numbers.window import (
