@@ -18,8 +18,8 @@ from typing import Any, Final, TypeAlias
 import streamlit as st
 
 from overrun.analysis.front import question_table as questions
-from overrun.analysis.front.api_whatif import FixInfo
 from overrun.analysis.front.client import DEFAULT_URL, Client, ClientError
+from overrun.analysis.front.fix_list import FixInfo
 from overrun.analysis.front.question_table import Answer, Entry, Value
 from overrun.analysis.front.report import Report, seeking
 from overrun.analysis.front.stage_waterfall import Stages, stages_of

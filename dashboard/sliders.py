@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Final
 
-from overrun.analysis.front.api_whatif import ParameterInfo
+from overrun.analysis.front.fix_list import ParameterInfo
 from overrun.analysis.front.report import Report
 from overrun.analysis.words.finding import Fix
 from overrun.dashboard.theme import STAGE_ORDER

@@ -1,5 +1,6 @@
 """The house: what is shipped, what is imported when, and what must not stand in any file."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -7,8 +8,10 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 from tests.conftest import ROOT
@@ -150,6 +153,55 @@ def test_the_collector_needs_neither_analysis_nor_the_extras() -> None:
         timeout=60,
     )
     assert done.stdout.strip() == ""
+
+
+# First-party imports that stand inside functions, outside the command line, because a command would wait for them (module -> what it imports there).
+# `analysis/front/commands.py` is loaded by every command: 0.2 s of CPU as it is, 1.0 s with stores, assembly, rules and what-ifs on top, which a command that
+# asks a server never needs (`python -X importtime`, 2 cores, 2026-11-26).
+LATE_IMPORTS = {
+    "analysis/front/commands.py": {
+        "overrun.analysis.assembly.assemble",
+        "overrun.analysis.diagnosis.fix_pricing",
+        "overrun.analysis.front",
+        "overrun.analysis.front.questions",
+        "overrun.analysis.whatif",
+        "overrun.collector.ingest.pipeline",
+        "overrun.collector.lifecycle.forget",
+        "overrun.collector.store.database",
+    }
+}
+
+
+def test_only_listed_imports_stand_inside_functions() -> None:
+    found: dict[str, set[str]] = {}
+    for package in ("collector", "analysis", "models", "dashboard"):
+        for path in (ROOT / package).rglob("*.py"):
+            for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                    for name in _imported(function):
+                        if name.split(".")[0] == "overrun":
+                            found.setdefault(path.relative_to(ROOT).as_posix(), set()).add(name)
+    assert found == LATE_IMPORTS
+
+
+def _imported(function: ast.AST) -> set[str]:
+    """The modules whose imports stand in a function."""
+    found: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports in functions and for type checkers count: a circle that is hidden is one all the same."""
+    graph = grimp.build_graph("overrun", cache_dir=None)
+    sorter = TopologicalSorter(
+        {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    )
+    sorter.prepare()  # raises CycleError with the circle
 
 
 def _tracked() -> list[Path]:

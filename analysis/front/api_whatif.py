@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Any
 
 import duckdb
-import msgspec
 
 from overrun.analysis.front.question_table import Parameter
 from overrun.analysis.front.questions import PARAMETERS, Question
@@ -18,46 +16,6 @@ from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Prediction, WhatIfError
 from overrun.analysis.words.errors import nearest
 from overrun.collector.config import Settings
-
-
-class ParameterInfo(msgspec.Struct, kw_only=True):
-    """One parameter of a fix. `kind` is int, float, str or bool; `default` is null where it must be given."""
-
-    name: str
-    kind: str
-    help: str
-    required: bool
-    default: Any = None
-
-
-class FixInfo(msgspec.Struct, kw_only=True):
-    """One fix that can be asked for: its question in a sentence, and what it may be given."""
-
-    fix: str
-    question: str
-    parameters: list[ParameterInfo]
-
-
-def listed(begin: Callable[[], None] = lambda: None) -> list[FixInfo]:
-    """Return every fix with its parameters. `begin` is called first: one of the fixes will be asked for."""
-    begin()
-    return [
-        FixInfo(
-            fix=fix,
-            question=catalogue.summary(fix),
-            parameters=[
-                ParameterInfo(
-                    name=p.name,
-                    kind=p.kind.__name__,
-                    help=p.help,
-                    required=p.required,
-                    default=p.default,
-                )
-                for p in catalogue.parameters(fix)
-            ],
-        )
-        for fix in catalogue.fixes()
-    ]
 
 
 def parameters() -> list[Parameter]:

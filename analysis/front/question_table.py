@@ -20,8 +20,8 @@ from overrun.analysis.words.errors import AnalysisError, nearest
 if TYPE_CHECKING:
     from overrun.analysis.evidence.engine_overview import EngineView
     from overrun.analysis.evidence.engine_timeline import EngineCourse
-    from overrun.analysis.front.api_whatif import FixInfo
     from overrun.analysis.front.budget_answer import BudgetView
+    from overrun.analysis.front.fix_list import FixInfo
     from overrun.analysis.front.predictor_watch import State
     from overrun.analysis.front.report import Report
     from overrun.analysis.front.stage_waterfall import Stages
@@ -376,7 +376,7 @@ HOLDINGS: Final[Entry[Holdings]] = Entry(
 FIXES: Final[Entry[list[FixInfo]]] = Entry(
     "whatif",
     "Which fixes can be asked for?",
-    "front.api_whatif:listed",
+    "front.fix_list:listed",
     (),
     kept=False,
     fresh_s=600.0,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import streamlit as st
 
-from overrun.analysis.front.api_whatif import FixInfo
+from overrun.analysis.front.fix_list import FixInfo
 from overrun.analysis.front.report import Report
 from overrun.analysis.whatif.prediction import Prediction
 from overrun.analysis.words.finding import say_over

@@ -75,7 +75,11 @@ def _trace(dice: random.Random, shape: Shape, start_ns: int) -> list[Span]:
             span_id=span_id,
             parent_span_id=ids[(i - 1) // 3] if i else b"",
             name="chat" if call else "POST /ask" if not i else f"step {i % 7}",
-            kind=Span.SPAN_KIND_CLIENT if call else Span.SPAN_KIND_SERVER if not i else 1,
+            kind=Span.SPAN_KIND_CLIENT
+            if call
+            else Span.SPAN_KIND_SERVER
+            if not i
+            else Span.SPAN_KIND_INTERNAL,
             start_time_unix_nano=at,
             end_time_unix_nano=at + dice.randrange(5, 400) * NS_PER_MS,
         )

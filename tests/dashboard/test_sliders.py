@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from overrun.analysis.front import report as reports
-from overrun.analysis.front.api_whatif import FixInfo, ParameterInfo
+from overrun.analysis.front.fix_list import FixInfo, ParameterInfo
 from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.finding import Finding, Fix, Predicted
