@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from overrun.analysis.evidence.call_kind import Kind, call_kind
 from overrun.analysis.evidence.demand import Demand, demand
+from overrun.analysis.evidence.front_end import FrontEnd, front_end
 from overrun.analysis.evidence.gpu_clocks import Clocks, clocks
 from overrun.analysis.evidence.held_stream import HeldStream, held_stream
 from overrun.analysis.evidence.load_response import OwnLoad, own_load
@@ -55,6 +56,11 @@ class Case(Observed):
     def stream_pauses(self) -> StreamPauses | None:
         """Pauses that all running answers share; see `overrun.analysis.evidence.stream_pauses`."""
         return stream_pauses(self)
+
+    @functools.cached_property
+    def front_end(self) -> FrontEnd | None:
+        """Work in front of the engine that gaps follow; see `overrun.analysis.evidence.front_end`."""
+        return front_end(self)
 
     @functools.cached_property
     def call_kind(self) -> Kind | None:

@@ -79,7 +79,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     else:
         if gaps is None:
             return None
-        correlation = load_correlation(case.calls, gaps.now_ms)
+        correlation = max(
+            load_correlation(case.calls, gaps.now_ms),
+            0.0 if case.front_end is None else case.front_end.correlation,
+        )
         if gaps.spread < CONSTANT or correlation > MOST_CORRELATION or gaps.ratio < MIN_RATIO:
             return RuledOut(
                 what=RULE,

@@ -1,15 +1,17 @@
-"""gateway_queue: calls wait in a proxy between the application and the engine.
+"""gateway_queue: calls wait between the application and the engine, in a proxy or in the engine's own front end.
 
 Detects
     Gateway time (or the gap between client and engine) that grew and grows with the number of calls in flight, while the
-    engine itself is no slower.
+    engine itself is no slower. Or a gap that follows the prompt tokens of the calls before, as behind one process that tokenises one call after the other.
 
 Why it hurts
-    A proxy with too few workers or connections queues in front of an idle engine, and no engine metric shows it.
+    A proxy with too few workers or connections queues in front of an idle engine, and no engine metric shows it. The engine's HTTP and tokenising process
+    is one of these: what it takes is in none of queue, prefill and decode.
 
 Evidence
     Gateway and network time of slow and reference requests, the gap between client and engine now and before, its rank
-    correlation with the calls in flight, the engine's own queue.
+    correlation with the calls in flight, the engine's own queue. Of the front end: its work per call and per 1,000 prompt tokens, now and before, how well
+    gaps follow it (rank correlation with its interval), and how busy that makes it.
 
 Fix
     Raise the proxy's workers, connections or concurrency limit, or take it out of the path of streams. The gain gives back
@@ -17,10 +19,11 @@ Fix
 
 False alarms
     A proxy that holds back a limit on purpose protects the engine: look at the engine's queue before lifting it. A buffered
-    stream is `not_streaming`.
+    stream is `not_streaming`. A gap that is the tokenising of a call's own long prompt is the prompt's (`prompt_bloat`).
 
 Source
-    Client minus engine gap with load: published signature; rank correlation above 0.3: own default.
+    Client minus engine gap with load: published signature; rank correlation above 0.3: own default. Work of a front end: a queue with one server (Lindley
+    1952), rank correlation above 0.5 at the low end of its interval. vllm-project/vllm#10635, #25301.
 """
 
 from typing import Final
@@ -29,8 +32,10 @@ import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.front_end import FrontEnd
 from overrun.analysis.evidence.network_gap import engine_gaps, load_correlation
-from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
+from overrun.analysis.evidence.prefill import LONGER_PROMPTS
+from overrun.analysis.words.finding import Diagnosis, Fix, NotEnoughData, RuledOut, say_ms
 
 RULE: Final = "gateway_queue"
 STAGES: Final = ("gateway", "network")
@@ -46,6 +51,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     gaps = engine_gaps(case)
     correlation = load_correlation(case.calls, gaps.now_ms) if gaps is not None else 0.0
+    front = _front(case)
+    if front is not None:
+        correlation = max(correlation, front.correlation)
     gateway = case.excess_ms("gateway") > 0.5 * grown
     if not gateway and (
         gaps is None
@@ -66,19 +74,25 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     stage = case.worst(*STAGES)
     usual = sum(case.tail.reference_ms.get(name, 0.0) for name in STAGES)
     now = sum(case.tail.tail_ms.get(name, 0.0) for name in STAGES)
+    # The proxy where it has spans of its own; else the front end, where gaps follow its work.
+    behind = None if gateway else front
     said = (
         f"; the gap follows the calls in flight (rank correlation {correlation:.2f})"
         if gaps is not None
         else ""
     )
-    fix = bound_fix(
-        case,
-        "gateway_capacity",
-        "Give the proxy more room",
-        "Raise its workers, connection pool and concurrency limit (LiteLLM: --num_workers, max_parallel_requests; nginx: keepalive, worker_connections), "
-        "or call the engine directly. Check the engine's queue first: it must be able to take what the proxy holds back.",
-        "the proxy passes calls on as fast as before",
-        np.maximum(sum(case.spent(name) for name in STAGES) - usual, 0.0),
+    fix = (
+        _front_end_fix(case, usual)
+        if behind
+        else bound_fix(
+            case,
+            "gateway_capacity",
+            "Give the proxy more room",
+            "Raise its workers, connection pool and concurrency limit (LiteLLM: --num_workers, max_parallel_requests; nginx: keepalive, worker_connections), "
+            "or call the engine directly. Check the engine's queue first: it must be able to take what the proxy holds back.",
+            "the proxy passes calls on as fast as before",
+            np.maximum(sum(case.spent(name) for name in STAGES) - usual, 0.0),
+        )
     )
     return named(
         case,
@@ -87,12 +101,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims,
         Action(
             "platform",
-            "Add a replica of the proxy, or route around it.",
-            "Remove the extra replica.",
+            "Send part of the calls to another replica: each has a front end of its own."
+            if behind
+            else "Add a replica of the proxy, or route around it.",
+            "Send them back." if behind else "Remove the extra replica.",
             fix,
         ),
-        headline=f"between application and engine a slow request spends {say_ms(now)}, a {case.tail.reference} one {say_ms(usual)}{said}",
-        because=f"calls wait {say_ms(now)} in front of the engine, {say_ms(usual)} {case.when}",
+        headline=f"between application and engine a slow request spends {say_ms(now)}, a {case.tail.reference} one {say_ms(usual)}{_work(behind) or said}",
+        because=f"calls wait {say_ms(now)} in front of the engine, {say_ms(usual)} {case.when}{_work(behind)}",
         evidence={
             "between_ms_slow": now,
             "between_ms_reference": usual,
@@ -100,6 +116,45 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "gap_ms_before": gaps.before_ms if gaps else None,
             "load_correlation": correlation,
             "queue_ms_slow": case.tail.tail_ms.get("queue", 0.0),
+            "front_end": None if behind is None else behind._asdict(),
         },
         weight=0.92 if gateway or correlation > 0.5 else 0.8,
+    )
+
+
+def _front(case: Case) -> FrontEnd | None:
+    """The front end's work where calls wait for that of others, or it takes longer of prompts that are no longer than before; a long prompt's own is its own."""
+    found = case.front_end
+    if found is None or found.waits:
+        return found
+    sides = [side.mean("input_tokens") for side in (case.calls, case.calls_before) if side]
+    longer = len(sides) < 2 or None in sides or sides[0] > LONGER_PROMPTS * sides[1]  # type: ignore[operator]
+    return None if longer else found
+
+
+def _work(front: FrontEnd | None) -> str:
+    """How the front end works through calls, as the rest of a sentence; empty without it."""
+    if front is None:
+        return ""
+    if front.token_ms <= 0.0:
+        each = f"{say_ms(front.call_ms)} a call"
+    else:
+        before = (
+            ""
+            if front.token_ms_before is None
+            else f", {say_ms(1e3 * front.token_ms_before)} before"
+        )
+        each = f"{say_ms(1e3 * front.token_ms)} per 1,000 prompt tokens{before}"
+    return f"; its front end takes one call after the other ({each}), and the gap follows that work (rank correlation {front.correlation:.2f})"
+
+
+def _front_end_fix(case: Case, usual: float) -> Fix:
+    return bound_fix(
+        case,
+        "front_end_capacity",
+        "Give the engine's front end more room",
+        "Run more front-end processes (vLLM --api-server-count, SGLang --tokenizer-worker-num) and give them CPU cores of their own, use the fast tokenizer, "
+        "or tokenise in the callers and send token ids; shorter prompts take it less.",
+        "the front end passes calls on as fast as before",
+        np.maximum(sum(case.spent(name) for name in STAGES) - usual, 0.0),
     )

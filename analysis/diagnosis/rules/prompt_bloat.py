@@ -86,12 +86,21 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         )
     busier = knock_on(case, "input")
     claims = {**busier, found.stage: found.input_ms + busier.get(found.stage, 0.0)}
+    tokenised = _tokenised_ms(case, slow - usual)
+    if tokenised > 0.0:
+        claims["network"] = tokenised
     if busier.get("generation", 0.0) > claims[found.stage]:  # nobody saw a first token
         found = found._replace(stage="generation")
     least = MIN_SHIFTED if everyone is not None else MIN_PART
     if (everyone is None and delta < MIN_CLIFF) or not enough(case, claims, least):
         return None
     return too_few_breaches(case) or _diagnosis(case, found, delta, claims, everyone)
+
+
+def _tokenised_ms(case: Case, more: float) -> float:
+    """What the front end of the engine takes for so many more prompt tokens, where the gap in front of the engine is mostly a call's own work; else 0."""
+    front = case.front_end
+    return 0.0 if front is None or front.waits else max(0.0, more) * front.token_ms
 
 
 def _everyone(case: Case) -> tuple[float, float] | None:

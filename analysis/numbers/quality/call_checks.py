@@ -62,7 +62,8 @@ def _hidden_retries(seen: Mapping[str, int]) -> Check | None:
         return Check(
             check="hidden_retries",
             status="warn",
-            detail=detail + ": attempts or a wait inside the client; record each attempt as a span",
+            detail=detail
+            + ": attempts inside the client, or a wait in a proxy or in the engine's front end; record each attempt as a span",
         )
     if seen["limited"]:
         detail = f"{say_count(seen['limited'], 'call')} ended in a rate limit and no client counts its attempts: the calls that got through hold retries too"

@@ -1,0 +1,140 @@
+"""Does the gap in front of an engine follow prompt tokens? A front end that tokenises one call after the other, as a queue with one server.
+
+HTTP, tokenising and detokenising are done by one process of most engines, outside of what they report as queue, prefill and decode. Each call costs it a part of its
+own and a part per prompt token; a call waits for those before it (Lindley, The theory of queues with a single server, 1952). Both costs are fitted so that the
+predicted gaps are the measured ones; how well they follow each other, over the calls of now and of the baseline, says whether that is what happens.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
+from overrun.analysis.words.arrays import FloatArray
+
+if TYPE_CHECKING:
+    from overrun.analysis.evidence.case import Case
+
+# Calls in a row that the costs are fitted to at most, and the costs tried: per call and per token in ms, from nothing to seconds.
+MOST: Final = 2_000
+_PER_CALL: Final = np.r_[0.0, np.geomspace(0.5, 4_000.0, 24)]
+_PER_TOKEN: Final = np.r_[0.0, np.geomspace(0.0005, 2.0, 36)]
+# Rank correlation from which gaps follow the work (low end of its 95 % interval), as for any load.
+FOLLOWS: Final = 0.5
+_Z: Final = 1.96
+
+
+class FrontEnd(NamedTuple):
+    """Work in front of the engine: ms per call and per 1,000 prompt tokens, now and before (None without a baseline), and how well gaps follow it.
+
+    `gap_ms` and `waiting_ms` are means over the slow requests' calls: the whole gap, and what of it is waiting for the work of others. `interval` is that of
+    the rank correlation. `busy_ratio` is the part of the time that the front end works; `inside_ms` what of the gap the engine itself saw.
+    """
+
+    call_ms: float
+    token_ms: float
+    token_ms_before: float | None
+    correlation: float
+    interval: tuple[float, float]
+    busy_ratio: float
+    gap_ms: float
+    waiting_ms: float
+    inside_ms: float
+
+    @property
+    def waits(self) -> bool:
+        """Whether most of the gap is waiting for others' work; a call's own is its own prompt's."""
+        return self.waiting_ms > 0.5 * self.gap_ms
+
+
+def front_ms(calls: Calls) -> FloatArray:
+    """Return what a client waited beside the engine's queue, prefill and decode, per call in ms; NaN where either is unknown."""
+    parts = sum(np.nan_to_num(calls.of(name)) for name in ("queue_ms", "prefill_ms", "decode_ms"))
+    gap = calls.of("e2e_ms") - parts
+    unknown = ~calls.has_engine | (calls.of("engine_alone") > 0.0) | (gap < 0.0)
+    out: FloatArray = np.where(unknown, np.nan, gap)
+    return out
+
+
+def front_end(case: Case) -> FrontEnd | None:
+    """Return the work in front of the engine, None where gaps do not follow it, or neither gaps nor prompts are known."""
+    if case.thinned:
+        return None
+    now = _side(case.calls)
+    if now is None:
+        return None
+    calls, gap = now
+    call_ms, token_ms, predicted, waiting = _fitted(calls, gap)
+    if call_ms + token_ms <= 0.0:
+        return None
+    correlation = _rank(predicted, gap)
+    half = _Z / np.sqrt(max(len(gap) - 3, 1))
+    interval = tuple(
+        float(np.tanh(np.arctanh(np.clip(correlation, -0.999, 0.999)) + x)) for x in (-half, half)
+    )
+    if interval[0] < FOLLOWS:
+        return None
+    before = None if case.calls_before is None else _side(case.calls_before)
+    slow = calls.frame["trace_key"].is_in(case.slow["trace_key"].implode()).to_numpy()
+    slow = slow if slow.any() else np.ones(len(calls), np.bool_)
+    work = call_ms + token_ms * calls.of("input_tokens")
+    seconds = max(float(np.ptp(calls.of("start_s"))), 1e-3)
+    inside = calls.of("engine_e2e_ms") - (calls.of("e2e_ms") - gap)
+    return FrontEnd(
+        call_ms=call_ms,
+        token_ms=token_ms,
+        token_ms_before=None if before is None else _fitted(*before)[1],
+        correlation=correlation,
+        interval=(interval[0], interval[1]),
+        busy_ratio=min(
+            1.0, float(work.sum()) / 1e3 / seconds / max(len(np.unique(calls.engine)), 1)
+        ),
+        gap_ms=float(gap[slow].mean()),
+        waiting_ms=float(np.minimum(waiting, gap)[slow].mean()),
+        inside_ms=float(np.nan_to_num(np.clip(inside, 0.0, None))[slow].mean()),
+    )
+
+
+def _side(calls: Calls) -> tuple[Calls, FloatArray] | None:
+    gap = front_ms(calls)
+    some = known(gap, calls.of("input_tokens"))
+    if int(some.sum()) < MIN_CALLS:
+        return None
+    kept = np.flatnonzero(some)[-MOST:]
+    mask = np.zeros(len(calls), np.bool_)
+    mask[kept] = True
+    return calls.where(mask), gap[mask]
+
+
+def _fitted(calls: Calls, gap: FloatArray) -> tuple[float, float, FloatArray, FloatArray]:
+    """The two costs in ms that predict the gaps with the least mean error of their logarithms, the predicted gaps, and the waits within them."""
+    per_call, per_token = (x.ravel() for x in np.meshgrid(_PER_CALL, _PER_TOKEN))
+    start, tokens, engine = calls.of("start_s") * 1e3, calls.of("input_tokens"), calls.engine
+    # What the least gap has beside the work of the shortest prompt is the way there.
+    way = np.maximum(
+        np.percentile(gap, 1.0) - per_call - per_token * np.percentile(tokens, 1.0), 0.0
+    )
+    logs, error = np.log(np.maximum(gap, 1.0)), np.zeros(len(per_call))
+    free = {int(name): np.full(len(per_call), -np.inf) for name in np.unique(engine)}
+    for i in range(len(gap)):
+        ended = free[int(engine[i])]
+        done = np.maximum(ended, start[i]) + per_call + per_token * tokens[i]
+        free[int(engine[i])] = done
+        error += np.abs(np.log(np.maximum(done - start[i] + way, 1.0)) - logs[i])
+    best = int(np.argmin(error))
+    a, b = float(per_call[best]), float(per_token[best])
+    waits, at = np.zeros(len(gap)), {int(name): -np.inf for name in np.unique(engine)}
+    for i in range(len(gap)):
+        waits[i] = max(at[int(engine[i])] - start[i], 0.0)
+        at[int(engine[i])] = start[i] + waits[i] + a + b * tokens[i]
+    return a, b, waits + a + b * tokens + float(way[best]), waits
+
+
+def _rank(a: FloatArray, b: FloatArray) -> float:
+    found = pl.DataFrame({"a": a, "b": b}).select(
+        pl.corr("a", "b", method="spearman").fill_nan(0.0)
+    )
+    return float(found.item() or 0.0)
