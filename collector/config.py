@@ -75,6 +75,8 @@ class PrivacySettings:
     prompt_table: str = ""  # a trained predictor's folder: with it, also the verbosity score
     hash_users: bool = True
     keep_long: tuple[str, ...] = ()  # attribute keys whose text may be longer than 128 characters
+    # Of which attributes text is kept: "all" that is no sentence and not private, or those that are "known" to a vocabulary (and words of enumerations).
+    attributes: str = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,11 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "max_age_days": (0, 36_500),
     "check_s": (0.05, 86_400),
 }
-_CHOICES = {"log_format": ("text", "json"), "decoder": ("fast", "upb")}
+_CHOICES = {
+    "log_format": ("text", "json"),
+    "decoder": ("fast", "upb"),
+    "attributes": ("all", "known"),
+}
 
 
 def load(

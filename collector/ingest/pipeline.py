@@ -27,6 +27,7 @@ from overrun.collector.ingest.recent_rows import Recent
 from overrun.collector.ingest.response_ids import ResponseIds
 from overrun.collector.ingest.writer import ASSEMBLED, Writer, append
 from overrun.collector.normalise import prompt_features, stages
+from overrun.collector.normalise.known_keys import Enumerations
 from overrun.collector.normalise.spans import Rules
 from overrun.collector.process import footprint
 from overrun.collector.process.steady_clock import CLOCK_LEAP, Leap, SteadyClock
@@ -85,6 +86,7 @@ class Pipeline:
             store.salt(),
             frozenset(privacy.keep_long),
             prompt_features.measuring(privacy),
+            Enumerations() if privacy.attributes == "known" else None,
         )
         self.writer = Writer(
             store, settings, rules, self.quiet, self._recent, self._response_ids, self.clock

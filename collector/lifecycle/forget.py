@@ -19,7 +19,7 @@ import duckdb
 from overrun.collector.access.audit import Audit
 from overrun.collector.errors import CollectorError, NotAsWritten, StoreError
 from overrun.collector.lifecycle.retention import checkpoint
-from overrun.collector.normalise import privacy
+from overrun.collector.normalise import privacy, wording
 from overrun.collector.store.database import REWRITTEN, Store, connect, open_store, tables
 from overrun.collector.store.layout import BATCH_BITS
 from overrun.collector.store.proof import contents
@@ -83,7 +83,9 @@ def forget(
     for table in _BY_TRACE:
         connection.execute(f"delete from {table} t where {seen}")
     for table in ("rollups", "rollup_counts") if tenant else ():
-        connection.execute(f"delete from {table} where tenant = $tenant", {"tenant": tenant})
+        connection.execute(
+            f"delete from {table} where list_contains($named, tenant)", {"named": wanted["tenant"]}
+        )
     connection.execute("delete from points where rowid in (select row from forgotten_points)")
     _delete_unused(connection)
     connection.execute("drop table forgotten")
@@ -92,8 +94,10 @@ def forget(
 
 
 def names(salt: bytes, *, user: str | None = None, tenant: str | None = None) -> list[str]:
-    """The texts by which a file may know a user (as sent, and hashed) or a tenant."""
-    return ([user, privacy.user_hash(user, salt)] if user else []) + ([tenant] if tenant else [])
+    """The texts by which a file may know a user or a tenant: as sent, hashed as a user, and as what is left of a private text."""
+    told = [name for name in (user, tenant) if name]
+    hashed = [privacy.user_hash(user, salt)] if user else []
+    return [*told, *hashed, *(wording.redacted(name, salt) for name in told)]
 
 
 def _find_points(connection: duckdb.DuckDBPyConnection, named: list[str]) -> int:

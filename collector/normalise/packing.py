@@ -126,11 +126,143 @@ def _validity(filled: BoolArray) -> tuple[Any, int]:
 
 
 @njit(cache=True, nogil=True)
+def _is_alnum(byte):
+    return (
+        (byte >= 0x30 and byte <= 0x39)
+        or (byte >= 0x41 and byte <= 0x5A)
+        or (byte >= 0x61 and byte <= 0x7A)
+        or byte >= 0x80
+    )
+
+
+# The first three letters of tokens and of credentials (wording.SUSPECT_PRIVATE), as numbers.
+_STARTS = np.array(
+    sorted(
+        start[0] << 16 | start[1] << 8 | start[2]
+        for start in (
+            *(b"sk-", b"pk-", b"rk-", b"sk_", b"pk_", b"rk_", b"ghp", b"gho", b"ghu", b"ghs"),
+            *(b"ghr", b"git", b"glp", b"xox", b"AKI", b"ASI", b"AIz", b"hf_", b"npm", b"eyJ"),
+            *(b"bea", b"Bea", b"BEA", b"bas", b"Bas", b"pas", b"Pas", b"pwd", b"sec", b"Sec"),
+            *(b"api", b"Api", b"API", b"acc", b"---"),
+        )
+    ),
+    dtype=np.int64,
+)
+
+
+@njit(cache=True, nogil=True)
+def _is_suspect(first, end, data):
+    """Whether a text may be private (wording.is_private): an @, a URL, digits in groups or of a card, the start of a token or an account's number."""
+    digits, groups, leading, plus = 0, 0, 0, False
+    before = np.uint8(0)
+    for at in range(first, end):
+        byte = data[at]
+        left = end - at
+        if byte == 0x40:  # @
+            return True
+        if byte >= 0x30 and byte <= 0x39:
+            if digits == 0:
+                leading, plus = byte, before == 0x2B
+                if _is_alnum(before):
+                    digits = -1_000  # digits of a hash or a version
+            digits += 1
+        elif byte == 0x20 or (byte >= 0x28 and byte <= 0x2F and byte != 0x2B):  # ( ) - . /
+            if digits > 0:
+                groups += 1
+            else:
+                digits = 0
+        else:
+            apart = not _is_alnum(byte) or not (before >= 0x30 and before <= 0x39)
+            if _many(digits, groups, leading, plus) and apart:
+                return True
+            digits, groups = 0, 0
+            if byte == 0x3A and left > 2 and data[at + 1] == 0x2F and data[at + 2] == 0x2F:
+                return True
+            if byte == 0x25 and left > 2 and _is_alnum(data[at + 1]):
+                return True
+            if left > 7 and not _is_alnum(before) and _begins_secret(at, left, data):
+                return True
+        before = byte
+    return _many(digits, groups, leading, plus)
+
+
+@njit(cache=True, nogil=True)
+def _begins_secret(at, left, data):
+    first, second, third = data[at], data[at + 1], data[at + 2]
+    start = np.int64(first) << 16 | np.int64(second) << 8 | np.int64(third)
+    spot = np.searchsorted(_STARTS, start)
+    if spot < len(_STARTS) and _STARTS[spot] == start:
+        return True
+    capitals = first >= 0x41 and first <= 0x5A and second >= 0x41 and second <= 0x5A
+    return (
+        capitals
+        and left > 11
+        and third >= 0x30
+        and third <= 0x39
+        and data[at + 3] >= 0x30
+        and data[at + 3] <= 0x39
+    )
+
+
+@njit(cache=True, nogil=True)
+def _many(digits, groups, leading, plus):
+    """Whether a run of digits may be of a telephone or a card."""
+    return (digits >= 6 and (groups > 0 or plus)) or (
+        digits >= 13 and leading >= 0x32 and leading <= 0x36
+    )
+
+
+@njit(cache=True, nogil=True)
+def _may_change(first, end, data, name):
+    """Whether a text is one that wording.identity, or (of a `name`) wording.name or wording.address may change."""
+    if _is_suspect(first, end, data):
+        return True
+    spaces, joints, run, numbers = 0, 0, 0, 0
+    for at in range(first, end):
+        byte = data[at]
+        if byte < 0x20 or byte >= 0x80 or byte == 0x2B or byte == 0x25:  # + %
+            return True
+        spaces += byte == 0x20
+        if (byte == 0x7B or byte == 0x5B or byte == 0x22) and (at == first or spaces):  # { [ "
+            return True
+        if name:
+            if byte in (0x3B, 0x23, 0x27, 0x22, 0x3F):  # ; # ' " ?
+                return True
+            joints += byte == 0x2D or byte == 0x5F
+            is_number = byte >= 0x30 and byte <= 0x39
+            is_hex = is_number or (byte >= 0x61 and byte <= 0x66) or (byte >= 0x41 and byte <= 0x46)
+            run = run + 1 if is_hex else 0
+            numbers = numbers + is_number if is_hex else 0
+            if run >= 6 and numbers:
+                return True
+    question = end > first and data[end - 1] == 0x3F
+    return spaces >= 2 or (spaces > 0 and question) or joints >= 5
+
+
+@njit(cache=True, nogil=True)
+def _changing(offsets, data, name):
+    found = np.zeros(len(offsets) - 1, dtype=np.bool_)
+    for i in range(len(found)):
+        first, end = offsets[i], offsets[i + 1]
+        found[i] = end > first and _may_change(first, end, data, name)
+    return found
+
+
+def suspects(column: pa.StringArray, name: bool) -> BoolArray:
+    """Which texts may hold what is private or was said (wording.py): all that `wording.identity` or, of names, `wording.name` would change, and some more.
+
+    Reading each of them with regular expressions, Arrow's or Python's, would cost as much as all else that is done with a span.
+    """
+    found: BoolArray = _changing(*text_buffers(column), name)
+    return found
+
+
+@njit(cache=True, nogil=True)
 def examine(keep, codes, kind, offsets, data, look, may_be_long, max_text, sentence, max_bytes):
     """PLAIN, TEXT or FRACTION per attribute. `look` of a key says that its strings are always looked at, 2 that its numbers are, too.
 
-    A string that is longer than `max_text` characters or may be a sentence (unless its key may), or has more than `max_bytes` bytes, or may be a document,
-    is looked at as well.
+    A string that may be a sentence, a document or private, that is longer than `max_text` characters (unless its key `may_be_long`) or has more than `max_bytes`
+    bytes, is looked at as well.
     """
     how = np.zeros(len(codes), dtype=np.uint8)
     for i in range(len(codes)):
@@ -147,15 +279,22 @@ def examine(keep, codes, kind, offsets, data, look, may_be_long, max_text, sente
                     byte == 0x7B or byte == 0x5B or byte == 0x22 or byte <= 0x20
                 ):  # { [ " or white space before one
                     how[i] = TEXT
-                elif end - first > 8 and not may_be_long[code]:
+                elif end - first > 5 and _is_suspect(first, end, data):
+                    how[i] = TEXT
+                elif end - first > 8:
                     characters, spaces, beyond = 0, 0, 0
                     for at in range(first, end):
                         characters += (data[at] & 0xC0) != 0x80
-                        spaces += data[at] == 0x20
+                        spaces += data[at] <= 0x20
                         beyond += (
                             data[at] >= 0xE0
                         )  # the first byte of a letter beyond the European and Semitic scripts
-                    if characters > max_text or spaces >= sentence or beyond >= 12:
+                    if (
+                        (characters > max_text and not may_be_long[code])
+                        or spaces >= sentence
+                        or beyond >= 12
+                        or (spaces and data[end - 1] == 0x3F)
+                    ):
                         how[i] = TEXT
             if end - first > max_bytes:
                 how[i] = TEXT

@@ -24,7 +24,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from overrun.collector.decode.columns import Source, any_value
 from overrun.collector.dialects import Metric as Named
 from overrun.collector.errors import BadPayload
-from overrun.collector.normalise import stages
+from overrun.collector.normalise import stages, wording
 from overrun.collector.normalise.metric_instances import Instances
 from overrun.collector.normalise.metric_names import find_indicator, label, own_prefixes, place
 from overrun.collector.normalise.quarantine import MAX_TIME_NS, MIN_TIME_NS
@@ -83,6 +83,8 @@ def decode_points(body: bytes, rules: Rules) -> Points:
                     metric, source, int(ids[0]), rows[0][1]["instance"], prefixes, rules, out
                 )
         Instances.name(out.rows[first:])
+        for row in out.rows[first:] if not rules.store_text else ():
+            row["instance"] = row["instance"] and wording.identity(row["instance"], rules.salt)
     _keep_best_named(out.rows)
     return out
 
@@ -124,14 +126,14 @@ def _decode_metric(
             "source_id": source_id,
             "time_ns": _signed(point.time_unix_nano),
             "start_ns": _signed(point.start_time_unix_nano),
-            "name": metric.name[:MAX_NAME],
-            "unit": metric.unit[:MAX_NAME],
+            "name": kept_name(metric.name, rules),
+            "unit": kept_name(metric.unit, rules),
             "kind": code,
             "temporality": temporality if temporality in (1, 2) else 0,
             "monotonic": bool(getattr(data, "is_monotonic", False)),
             "series": _series(source_id, metric.name, kept),
             "instance": instance,
-            "model": _model(attributes),
+            "model": _model(attributes, rules),
             "labels": attributes,
             "indicator": named.indicator if named else None,
             "scale": named.scale * _unit_scale(metric, named) if named else None,
@@ -302,9 +304,9 @@ def _model_labels() -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for d in stages.dialects() for key in d.model_labels))
 
 
-def _model(attributes: dict[str, Any]) -> str | None:
+def _model(attributes: dict[str, Any], rules: Rules) -> str | None:
     # Of a label that it has nothing for, Prometheus pages of Python programs say "None".
-    return next(
+    model = next(
         (
             found
             for key in _model_labels()
@@ -312,6 +314,12 @@ def _model(attributes: dict[str, Any]) -> str | None:
         ),
         None,
     )
+    return model if model is None or rules.store_text else wording.identity(model, rules.salt)
+
+
+def kept_name(text: str, rules: Rules) -> str:
+    """A metric's name or unit as it may be stored."""
+    return (text if rules.store_text else wording.name(text, rules.salt))[:MAX_NAME]
 
 
 def _text(value: object) -> str | None:

@@ -10,7 +10,9 @@ import functools
 import hashlib
 import re
 
+from overrun.collector.normalise import wording
 from overrun.collector.normalise.stages import derived, dialects, fold
+from overrun.collector.normalise.wording import redacted
 
 KEEP, STRIP_QUERY, REDACT, DROP, MEASURE = range(5)
 
@@ -19,6 +21,8 @@ MAX_UNKNOWN_TEXT = 128
 BLOB_STARTS = ("{", "[", '"', " ", "\t", "\r", "\n")
 # Unknown text with this many spaces is a sentence; names of processors and systems have up to three.
 SENTENCE_SPACES = 4
+# ...and with this many it may be something that somebody said (wording.is_speech).
+LOOKED_AT_SPACES = 2
 # What is on this list may be longer, and may have as many words as it likes, but for types of errors: some senders put a message there.
 _LONG_ALLOWED = frozenset(
     {
@@ -301,10 +305,6 @@ def _text_keys() -> frozenset[str]:
     return frozenset(_spelled(key) for dialect in dialects() for key in dialect.text_keys)
 
 
-# Letters of scripts that put no spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
-_UNSPACED = re.compile(
-    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]{12,}"
-)
 # Inside a document: words in a row behind a quotation mark, each beginning with a letter.
 _QUOTED_SENTENCE = re.compile(r"""["'][^"']*(?: +[^\W\d][^"' ]*){4}""")
 
@@ -317,7 +317,7 @@ def is_sentence(text: str) -> bool:
         if document
         else text.strip().count(" ") >= SENTENCE_SPACES
     )
-    return said or _UNSPACED.search(text) is not None
+    return said or wording.UNSPACED.search(text) is not None
 
 
 @functools.lru_cache(maxsize=8_192)
@@ -332,22 +332,25 @@ def allows_words(key: str) -> bool:
     return allows_long(key) and not key.endswith("type")
 
 
-def redacted(text: str) -> str:
-    """What is kept of a text: its length and a hash, so that equal texts can still be told to be equal."""
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-    return f"[text: {len(text)} characters, {digest}]"
-
-
-def without_task(name: str) -> str:
+def without_task(name: str, hash_key: bytes = b"") -> str:
     """A span's name without the description of the task that it is named after: what is left of a text, and the kind."""
     text, _, kind = name.rpartition(".")
-    return f"{redacted(text)}.{kind}" if kind == "task" else name
+    return f"{redacted(text, hash_key)}.{kind}" if kind == "task" else name
 
 
 def without_query(url: str) -> str:
     """A URL or path without user info, query and fragment: people's words travel there."""
     bare = re.split(r"[?#]", url, maxsplit=1)[0]
     return re.sub(r"(?<=://)[^/@]*@", "", bare)
+
+
+def is_said(key: str, text: str, keep_long: frozenset[str] = frozenset()) -> bool:
+    """Whether a text under a key that nobody knows is somebody's words, or private. Under the keys of `keep_long` the operator wants it."""
+    if key in keep_long:
+        return False
+    if allows_words(key):  # `Mozilla/5.0 (X11; Linux x86_64)`
+        return wording.is_private(text) or ("/" not in text and wording.is_speech(text))
+    return is_sentence(text) or wording.is_private(text) or wording.is_speech(text)
 
 
 @functools.lru_cache(maxsize=8_192)
@@ -365,8 +368,9 @@ def clean(
     store_text: bool,
     salt: bytes | None,
     keep_long: frozenset[str] = frozenset(),
+    hash_key: bytes = b"",
 ) -> str | None:
-    """One attribute as it may be stored; None if not at all. User ids are hashed with `salt` unless it is None.
+    """One attribute as it may be stored; None if not at all. User ids are hashed with `salt` unless it is None, texts with `hash_key`.
 
     For resources, scopes and metrics; span columns go the vectorised way (normalise/spans.py).
     """
@@ -378,10 +382,9 @@ def clean(
     if what == DROP:
         return None
     if what == STRIP_QUERY:
-        value = without_query(value)
-    allowed = key in keep_long
-    long = len(value) > MAX_UNKNOWN_TEXT and not (allowed or allows_long(key))
-    said = not (allowed or allows_words(key)) and is_sentence(value)
+        value = wording.address(without_query(value))
+    long = len(value) > MAX_UNKNOWN_TEXT and not (key in keep_long or allows_long(key))
+    said = is_said(key, value, keep_long)
     if what == REDACT or long or said or (value.startswith(BLOB_STARTS) and holds_text(value)):
-        return redacted(value)
+        return redacted(value, hash_key)
     return value

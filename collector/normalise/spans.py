@@ -35,8 +35,17 @@ from overrun.collector.decode.columns import (
 )
 from overrun.collector.decode.otlp_spans import decode_spans
 from overrun.collector.dialects import EventField, Field
-from overrun.collector.normalise import packing, privacy, quarantine, readers, search_urls, stages
+from overrun.collector.normalise import (
+    packing,
+    privacy,
+    quarantine,
+    readers,
+    search_urls,
+    stages,
+    wording,
+)
 from overrun.collector.normalise.grouped import Grouped
+from overrun.collector.normalise.known_keys import Enumerations, is_known
 from overrun.collector.normalise.limits import MAX_KEY, Limits
 from overrun.collector.normalise.packed_texts import packed, text_hash
 from overrun.collector.normalise.prompt_features import Measure, is_prompt
@@ -107,6 +116,8 @@ class Rules:
     salt: bytes = b""
     keep_long: frozenset[str] = frozenset()
     measure: Measure | None = None  # what stays of an opted-in prompt
+    # With it, of attributes that no vocabulary knows only numbers and words of enumerations stay.
+    words: Enumerations | None = None
     limits: Limits = field(default_factory=Limits)
 
 
@@ -692,7 +703,8 @@ def rest_of(grouped: Grouped, n: int, rules: Rules) -> Rest:
         over = keep & np.isin(grouped.codes, long_keys)
         rules.limits.count("key_length", int(over.sum()))
         keep &= ~over
-    look = np.where(users, 2, actions != privacy.KEEP).astype(np.uint8)
+    unknown = np.array([_is_unknown(key, rules) for key in keys] or [False], dtype=bool)
+    look = np.where(users, 2, (actions != privacy.KEEP) | unknown).astype(np.uint8)
     may_be_long = np.array(
         [privacy.allows_words(key) or key in rules.keep_long for key in keys] or [False], dtype=bool
     )
@@ -706,7 +718,7 @@ def rest_of(grouped: Grouped, n: int, rules: Rules) -> Rest:
         look,
         may_be_long,
         longest,
-        privacy.SENTENCE_SPACES,
+        privacy.LOOKED_AT_SPACES,
         rules.limits.value_length,
     )
     looked, fractions = np.flatnonzero(how == packing.TEXT), np.flatnonzero(how == packing.FRACTION)
@@ -738,20 +750,26 @@ def rest_of(grouped: Grouped, n: int, rules: Rules) -> Rest:
     return Rest(
         packing.packed_text(data, ends, counts),
         shape,
-        _keys_of_shapes(grouped, keep, shape, counts),
+        _keys_of_shapes(grouped, keep, shape, counts, rules),
     )
 
 
 def _keys_of_shapes(
-    grouped: Grouped, keep: BoolArray, shape: Any, counts: IntArray
+    grouped: Grouped, keep: BoolArray, shape: Any, counts: IntArray, rules: Rules
 ) -> dict[int, list[str]]:
     """The keys behind each hash, from the first owner that has it."""
     kept = np.flatnonzero(keep)
     shapes, first = np.unique(shape, return_index=True)
     begins = np.searchsorted(grouped.owner[kept], first)
     runs = zip(shapes.tolist(), begins.tolist(), counts[first].tolist(), strict=True)
-    names = np.array(grouped.keys or [""], dtype=object)[grouped.codes[kept]].tolist()
+    kept_keys = [kept_key(key, rules) for key in grouped.keys]
+    names = np.array(kept_keys or [""], dtype=object)[grouped.codes[kept]].tolist()
     return {s: names[b : b + n] for s, b, n in runs}
+
+
+def kept_key(key: str, rules: Rules) -> str:
+    """An attribute's key as it may be stored: some senders put what somebody said there."""
+    return key if rules.store_text else wording.name(key, rules.salt)
 
 
 def _looked_at(
@@ -801,17 +819,17 @@ def _redacted(
         )
     strip = np.flatnonzero(of == privacy.STRIP_QUERY)
     if len(strip):
-        values = _replaced(values, strip, without_query(values.take(pa.array(strip))))
+        bare = without_query(values.take(pa.array(strip)))
+        values = _replaced(values, strip, _suspects(bare, wording.address, True))
     long = pc.greater(pc.utf8_length(values), privacy.MAX_UNKNOWN_TEXT).to_numpy(
         zero_copy_only=False
     )
-    said = _sentences(values)
-    for those, allows in ((long, privacy.allows_long), (said, privacy.allows_words)):
-        if those.any():
-            allowed = np.array(
-                [allows(key) or key in keep_long for key in grouped.keys], dtype=bool
-            )
-            those[allowed[grouped.codes[at]]] = False
+    if long.any():
+        allowed = np.array(
+            [privacy.allows_long(key) or key in keep_long for key in grouped.keys], dtype=bool
+        )
+        long[allowed[grouped.codes[at]]] = False
+    said = _said(grouped, at, values, rules)
     replace = np.flatnonzero(long | said | (of == privacy.REDACT) | _holding_text(values))
     if len(replace):
         replace = replace[~grouped.is_number[at[replace]]]
@@ -819,23 +837,61 @@ def _redacted(
             values,
             replace,
             pa.array(
-                [privacy.redacted(t) for t in values.take(pa.array(replace)).to_pylist()],
+                [
+                    privacy.redacted(t, rules.salt)
+                    for t in values.take(pa.array(replace)).to_pylist()
+                ],
                 pa.string(),
             ),
         )
     return values
 
 
-def _sentences(values: pa.StringArray) -> BoolArray:
-    """Which values are something that somebody said."""
-    wordy = pc.or_(
-        pc.greater_equal(pc.count_substring(values, " "), privacy.SENTENCE_SPACES),
-        pc.greater(pc.binary_length(values), pc.utf8_length(values)),
+def _said(grouped: Grouped, at: IntArray, values: pa.StringArray, rules: Rules) -> BoolArray:
+    """Which of these attributes' values are something that somebody said, or private."""
+    found = packing.suspects(values, False)
+    some = np.flatnonzero(found)
+    keys = [grouped.keys[code] for code in grouped.codes[at[some]].tolist()]
+    texts = values.take(pa.array(some)).to_pylist()
+    found[some] = [
+        privacy.is_said(key, text, rules.keep_long) for key, text in zip(keys, texts, strict=True)
+    ]
+    return found | _many_valued(grouped, at, values, rules)
+
+
+def _is_unknown(key: str, rules: Rules) -> bool:
+    """Whether only numbers and words of an enumeration stay under this key."""
+    return (
+        rules.words is not None
+        and not rules.store_text
+        and key not in rules.keep_long
+        and not is_known(key)
+        and not (rules.hash_users and privacy.is_user(key))
     )
-    found: BoolArray = wordy.to_numpy(zero_copy_only=False)
-    at = np.flatnonzero(found)
-    found[at] = [privacy.is_sentence(text) for text in values.take(pa.array(at)).to_pylist()]
+
+
+def _many_valued(grouped: Grouped, at: IntArray, values: pa.StringArray, rules: Rules) -> BoolArray:
+    """Which of these attributes' values are no numbers and no words of an enumeration, under keys that no vocabulary knows."""
+    words = rules.words
+    found: BoolArray = np.zeros(len(values), dtype=bool)
+    codes = grouped.codes[at]
+    for code in np.unique(codes).tolist() if words is not None else ():
+        if not _is_unknown(key := grouped.keys[code], rules):
+            continue
+        rows = np.flatnonzero(codes == code)
+        encoded = values.take(pa.array(rows)).dictionary_encode()
+        texts = encoded.dictionary.to_pylist()
+        gone = [bool(text) and not words.keeps(key, text) for text in texts]
+        found[rows] = np.array(gone, dtype=bool)[encoded.indices.to_numpy(zero_copy_only=False)]
     return found
+
+
+def _suspects(
+    texts: pa.StringArray, read: Callable[[str], str | None], name: bool = False
+) -> pa.StringArray:
+    """Texts, of which those that may be private or said (packing.suspects) become what `read` makes of them; the same object if there are none."""
+    at = np.flatnonzero(packing.suspects(texts, name)) if texts.null_count < len(texts) else ()
+    return _replaced(texts, at, _of_distinct(texts.take(pa.array(at)), read)) if len(at) else texts
 
 
 def _holding_text(values: pa.StringArray) -> BoolArray:
@@ -901,7 +957,7 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     event_attributes = Grouped(raw.events.attributes, rules.limits)
     _event_values_into(columns, raw, event_attributes, status)
     if not rules.store_text:
-        columns |= {name: _without_prose(columns[name]) for name in ("finish_reason", "error_type")}
+        columns |= {column: _named_after_nobody(columns, column, rules) for column in _NAMING}
     _events_into(columns, raw, start, duration, role, _lost_events(grouped, n))
     source_ids, source_rows = source_table(raw.sources, rules)
     table: dict[str, Any] = {
@@ -946,14 +1002,16 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
 
 
 def _states(states: pa.StringArray, rules: Rules) -> pa.StringArray:
-    """Tracestates without members that have words in them: samplers' and vendors' have none."""
-    if (
-        rules.store_text
-        or not packing.longest(states)
-        or not pc.any(pc.match_substring_regex(states, "[^, \t][ \t]+[^, \t]")).as_py()
-    ):
+    """Tracestates without members that have words in them or are private: samplers' and vendors' have none."""
+    if rules.store_text or not packing.longest(states):
         return states
-    return pc.replace_substring_regex(states, "[^,]*[^, \t][ \t]+[^, \t][^,]*,?", "")
+    return _suspects(states, _state, True)
+
+
+def _state(state: str) -> str:
+    members = state.split(",")
+    kept = [m for m in members if len(m.split()) < 2 and not wording.is_private(m)]
+    return state if len(kept) == len(members) else ",".join(kept)
 
 
 def _tenants(told: pa.Array, raw: RawSpans, role: IntArray) -> pa.Array:
@@ -983,13 +1041,17 @@ def _span_names(raw: RawSpans, rules: Rules) -> pa.StringArray:
     )
     if told and len(rows := np.flatnonzero(np.isin(raw.source, told))):
         names = _replaced(
-            names, rows, _of_distinct(names.take(pa.array(rows)), privacy.without_task)
+            names,
+            rows,
+            _of_distinct(
+                names.take(pa.array(rows)), lambda name: privacy.without_task(name, rules.salt)
+            ),
         )
     ends, data = packing.text_buffers(names)
     used = data[ends[0] : ends[-1]]
     if not rules.store_text and ((used == ord("?")) | (used == ord("#"))).any():
         names = pc.replace_substring_regex(names, r"(?s)(/[^\s?#]*)[?#].*$", r"\1")
-    return _short(names)
+    return _program_names(names, rules)
 
 
 def _short(text: pa.StringArray, limit: int = MAX_NAME) -> pa.StringArray:
@@ -1002,24 +1064,36 @@ def _nonempty(text: pa.StringArray) -> pa.Array:
     return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
 
 
-def _without_prose(words: pa.Array) -> pa.Array:
-    """Words, of which a sentence keeps its length and hash: some senders put a message where its kind belongs."""
-    if words.null_count == len(words):
-        return words
-    said = np.flatnonzero(
-        pc.fill_null(
-            pc.greater_equal(pc.count_substring(words, " "), privacy.SENTENCE_SPACES), False
-        ).to_numpy(zero_copy_only=False)
-    )
-    if not len(said):
-        return words
-    return _replaced(
-        words,
-        said,
-        pa.array(
-            [privacy.redacted(text) for text in words.take(pa.array(said)).to_pylist()], pa.string()
-        ),
-    )
+# Columns that tell one thing from another, and columns of names.
+_IDENTITIES = (
+    "model",
+    "response_id",
+    "session",
+    "tenant",
+    "workload",
+    "prefix_hash",
+    "depends_on",
+)
+_NAMES = ("operation", "provider", "route", "finish_reason", "error_type")
+_NAMING = (*_IDENTITIES, *_NAMES)
+
+
+def _named_after_nobody(columns: dict[str, Any], column: str, rules: Rules) -> pa.Array:
+    """A column without what somebody said: a template, or a hash (wording.py)."""
+    texts = columns[column]
+    if column in _IDENTITIES:
+        return _suspects(texts, lambda text: wording.identity(text, rules.salt))
+    return _suspects(texts, lambda text: wording.name(text, rules.salt), True)
+
+
+def _program_names(names: pa.StringArray, rules: Rules) -> pa.StringArray:
+    """Names of spans or events as they may be stored."""
+    if rules.store_text or not len(names):
+        return _short(names)
+    encoded = names.dictionary_encode()
+    texts = encoded.dictionary
+    kept = _suspects(texts, lambda text: wording.name(text, rules.salt), True)
+    return _short(names if kept is texts else kept.take(encoded.indices))
 
 
 def _failed(raw: RawSpans, grouped: Grouped, status: Any) -> Any:
@@ -1516,9 +1590,7 @@ def _event_rows(raw: RawSpans, grouped: Grouped, ok: BoolArray, rules: Rules) ->
             "trace_lo": raw.trace_lo[owner],
             "span_id": raw.span_id[owner],
             "time_ns": raw.events.time_ns,
-            "name": _short(
-                raw.events.name if rules.store_text else _without_prose(raw.events.name)
-            ),
+            "name": _program_names(raw.events.name, rules),
             **attributes,
         }
     )
@@ -1573,20 +1645,26 @@ def _names(source: Source) -> dict[str, str]:
 
 def _source_row(source: Source, rules: Rules) -> dict[str, Any]:
     named = _names(source)
+
+    def kept(text: str | None) -> str | None:
+        return text if rules.store_text or text is None else wording.name(text, rules.salt)
+
+    instance = next((named[key] for key in _HOSTS if key in named), None)
+    if instance is not None and not rules.store_text:
+        instance = wording.identity(instance, rules.salt)
+    environment = named.get("deployment.environment.name", named.get("deployment.environment"))
     return {
-        "service": named.get("service.name", "unknown_service"),
-        "instance": next((named[key] for key in _HOSTS if key in named), None),
-        "version": named.get("service.version"),
-        "namespace": named.get("service.namespace"),
-        "environment": named.get(
-            "deployment.environment.name", named.get("deployment.environment")
-        ),
-        "scope_name": source.scope_name[:MAX_NAME],
-        "scope_version": source.scope_version[:MAX_NAME],
+        "service": kept(named.get("service.name", "unknown_service")),
+        "instance": instance,
+        "version": kept(named.get("service.version")),
+        "namespace": kept(named.get("service.namespace")),
+        "environment": kept(environment),
+        "scope_name": kept(source.scope_name[:MAX_NAME]),
+        "scope_version": kept(source.scope_version[:MAX_NAME]),
         "resource_attributes": clean_attributes(source.resource, rules),
         "scope_attributes": clean_attributes(source.scope, rules),
-        "resource_schema_url": source.resource_schema_url[:MAX_NAME],
-        "scope_schema_url": source.scope_schema_url[:MAX_NAME],
+        "resource_schema_url": kept(source.resource_schema_url[:MAX_NAME]),
+        "scope_schema_url": kept(source.scope_schema_url[:MAX_NAME]),
     }
 
 
@@ -1598,19 +1676,28 @@ def clean_attributes(attributes: Iterable[tuple[str, Any]], rules: Rules) -> lis
         if key in out:
             continue
         text = value if isinstance(value, str) else limits.printed(value)
+        if (
+            rules.words is not None
+            and not isinstance(value, int | float)
+            and _is_unknown(key, rules)
+            and text
+            and not rules.words.keeps(key, text)
+        ):
+            text = wording.redacted(text, rules.salt)
         kept = privacy.clean(
             key,
             text,
             store_text=rules.store_text,
             salt=rules.salt if rules.hash_users else None,
             keep_long=rules.keep_long,
+            hash_key=rules.salt,
         )
         if kept is None:
             continue
         if len(out) >= limits.attributes or len(key) > MAX_KEY:
             limits.count("attributes" if len(key) <= MAX_KEY else "key_length", 1)
             continue
-        out[key] = limits.short(kept)
+        out[kept_key(key, rules)] = limits.short(kept)
     return list(out.items())
 
 

@@ -21,11 +21,18 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from overrun.collector.decode.columns import any_value
 from overrun.collector.dialects import Dialect, Field, Mark, load
-from overrun.collector.normalise import privacy
+from overrun.collector.normalise import privacy, wording
 from overrun.collector.normalise.limits import Limits
 from overrun.collector.normalise.quarantine import MAX_DURATION_NS
 from overrun.collector.normalise.readers import MAX_TOKENS, SLACK_NS, finish_reason, provider
-from overrun.collector.normalise.spans import INT_COLUMNS, MAX_NAME, TEXT_COLUMNS, Rules
+from overrun.collector.normalise.spans import (
+    _IDENTITIES,
+    _NAMES,
+    INT_COLUMNS,
+    MAX_NAME,
+    TEXT_COLUMNS,
+    Rules,
+)
 
 DIALECTS: tuple[Dialect, ...] = load()
 _LAST_NS = 2**63 - 1
@@ -481,28 +488,34 @@ def stored_text(key: str, value: AnyValue, rules: Rules) -> str | None:
     """What of an attribute is kept: its text, None for nothing, or its length and hash. Numbers and booleans are nobody's words."""
     salt = rules.salt if rules.hash_users else None
     number = value.WhichOneof("value") in ("int_value", "double_value", "bool_value")
-    return privacy.clean(key, text_of(value), store_text=rules.store_text or number, salt=salt)
+    return privacy.clean(
+        key,
+        text_of(value),
+        store_text=rules.store_text or number,
+        salt=salt,
+        hash_key=rules.salt,
+    )
 
 
-def event_name(name: str, rules: Rules) -> str:
-    """An event's name; some senders put a whole message there."""
-    return (privacy.redacted(name) if name.count(" ") >= 4 and not rules.store_text else name)[
-        :MAX_NAME
-    ]
+def program_name(name: str, rules: Rules) -> str:
+    """A name that a program chose; some senders put a whole message there."""
+    return (name if rules.store_text else wording.name(name, rules.salt))[:MAX_NAME]
+
+
+def identity(text: str, rules: Rules) -> str:
+    """What tells one thing from another."""
+    return text if rules.store_text else wording.identity(text, rules.salt)
 
 
 def state_of(span: Span, rules: Rules) -> str:
-    """A span's tracestate without members that have words in them."""
-    members = span.trace_state.split(",")
-    if rules.store_text or not any(
-        re.search(r"[^, \t][ \t]+[^, \t]", member) for member in members
-    ):
+    """A span's tracestate without members that have words in them or are private."""
+    if rules.store_text:
         return span.trace_state
-    kept = ""
-    for i, member in enumerate(members):
-        if not re.search(r"[^, \t][ \t]+[^, \t]", member):
-            kept += member + ("," if i < len(members) - 1 else "")
-    return kept
+    return ",".join(
+        member
+        for member in span.trace_state.split(",")
+        if len(member.split()) < 2 and not wording.is_private(member)
+    )
 
 
 def name_of(span: Span, rules: Rules) -> str:
@@ -510,9 +523,9 @@ def name_of(span: Span, rules: Rules) -> str:
     path = re.search(r"/[^\s?#]*", span.name)
     while not rules.store_text and path is not None:
         if span.name[path.end() : path.end() + 1] in ("?", "#"):
-            return span.name[: path.end()][:MAX_NAME]
+            return program_name(span.name[: path.end()], rules)
         path = re.compile(r"/[^\s?#]*").search(span.name, path.end())
-    return span.name[:MAX_NAME]
+    return program_name(span.name, rules)
 
 
 def kept(attributes: Sequence[KeyValue], taken: set[int], rules: Rules) -> dict[str, Any]:
@@ -527,7 +540,7 @@ def kept(attributes: Sequence[KeyValue], taken: set[int], rules: Rules) -> dict[
             continue
         text = stored_text(attribute.key, attribute.value, rules)
         if text is not None:
-            out[attribute.key] = text
+            out[program_name(attribute.key, rules)] = text
     return out
 
 
@@ -839,13 +852,9 @@ def _row(
         if column == "user_hash" and text is not None and rules.hash_users:
             text = hashlib.blake2b(text.encode(), digest_size=8, key=rules.salt).hexdigest()
         columns[column] = text if text is None else text[:MAX_NAME]
-        if (
-            column in ("finish_reason", "error_type")
-            and text is not None
-            and columns[column].count(" ") > 3
-            and not rules.store_text
-        ):
-            columns[column] = privacy.redacted(columns[column])
+        if columns[column] is not None and column in (*_IDENTITIES, *_NAMES):
+            kept_as = identity if column in _IDENTITIES else program_name
+            columns[column] = kept_as(columns[column], rules)
     ttft = found.get("ttft_ns")
     if (
         ttft is not None
@@ -882,7 +891,7 @@ def _row(
         [
             (
                 event_ns(e.time_unix_nano, span),
-                event_name(e.name, rules),
+                program_name(e.name, rules),
                 kept(e.attributes, set(), rules),
             )
             for e in span.events
@@ -1015,12 +1024,13 @@ def _source(resource_spans: Any, scope_spans: Any, rules: Rules) -> dict[str, An
         for key in ("service.instance.id", "k8s.pod.name", "host.name", "container.id", "host.id")
         if key in named
     ]
-    return {
+    texts = {
         "service": named.get("service.name", "unknown_service"),
-        "instance": hosts[0] if hosts else None,
         "version": named.get("service.version"),
         "scope_name": scope_spans.scope.name[:MAX_NAME],
         "scope_version": scope_spans.scope.version[:MAX_NAME],
         "resource_schema_url": resource_spans.schema_url,
         "scope_schema_url": scope_spans.schema_url,
     }
+    kept_texts = {key: text and program_name(text, rules) for key, text in texts.items()}
+    return kept_texts | {"instance": identity(hosts[0], rules) if hosts else None}

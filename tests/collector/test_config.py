@@ -88,7 +88,7 @@ def test_every_setting_is_shown_with_its_value_and_origin(tmp_path: Path) -> Non
         ("[privacy]\nstore_texts = true", r"\[privacy\] store_texts: did you mean store_text\?"),
         (
             "[privacy]\nzzz = 1",
-            r"known are hash_users, keep_long, prompt_features, prompt_table, store_text",
+            r"known are attributes, hash_users, keep_long, prompt_features, prompt_table, store_text",
         ),
         ("[colector]\nhttp_port = 1", r"unknown table \[colector\]: did you mean collector\?"),
         ("http_port = 1", r"unknown table \[http_port\]"),

@@ -479,7 +479,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
             "error.type": "secret told to jane by me",
             "gen_ai.response.finish_reasons": ["secret why it ended here"],
         },
-        {"error_type": "[text: 25 characters, 8b381ef54c83de2c]"},
+        {"error_type": "[text: 25 characters, b1eff985c7e4e452]"},
     ),
     "a printed tuple": (
         {},

@@ -93,6 +93,20 @@ def test_the_minutes_of_a_tenant_go_too(pipeline: Pipeline) -> None:
     assert rows(pipeline, "select tenant from rollup_counts") == [("other",)]
 
 
+def test_a_tenant_whose_name_is_an_address_is_stored_as_a_hash_and_found_by_its_name(
+    pipeline: Pipeline,
+) -> None:
+    mail = "ann@example.com"
+    root = span(1, 1, attributes={"tenant.id": mail, "http.route": "/chat"})
+    pipeline.writer.submit(TRACES, body([root, span(2, 2)])).result(30)
+    pipeline.drain()
+    [(kept,)] = rows(pipeline, "select distinct tenant from spans where tenant is not null")
+    assert kept.startswith("[text: 15 characters, ")
+    done = pipeline.between_rounds(lambda c: forget(c, pipeline.store.salt(), tenant=mail))
+    assert done.spans == 1
+    assert one(pipeline, "select count(*) from spans") == 1
+
+
 def test_a_user_may_be_named_by_the_hash_that_the_views_show(pipeline: Pipeline) -> None:
     fill(pipeline)
     shown = one(

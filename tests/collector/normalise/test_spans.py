@@ -284,9 +284,9 @@ def test_a_span_keeps_as_many_attributes_as_opentelemetrys_own_limit() -> None:
 
 
 def test_names_are_cut_by_characters_not_bytes() -> None:
-    sent = [body(Made(1, "模" * 1_000, 0, 10, events=[(5, "ß" * 1_000)], trace_state="a" * 1_000))]
+    sent = [body(Made(1, "é" * 1_000, 0, 10, events=[(5, "ß" * 1_000)], trace_state="a" * 1_000))]
     stored = normalize(otlp_spans.decode_spans(sent), RULES)
-    assert stored.spans.column("name").to_pylist() == ["模" * MAX_NAME]
+    assert stored.spans.column("name").to_pylist() == ["é" * MAX_NAME]
     assert stored.events.column("name").to_pylist() == ["ß" * MAX_NAME]
     assert [len(t) for t in stored.spans.column("trace_state").to_pylist()] == [512]
 
@@ -337,12 +337,12 @@ def test_a_name_loses_its_query_whoever_it_travels_with() -> None:
         body(
             Made(1, "GET /a#words", 0, 10),
             Made(2, "GET /b?q=words\nmore", 0, 10),
-            Made(3, "why not?", 0, 10),
+            Made(3, "retry?", 0, 10),
         )
     ]
     for bodies in (sent, [body(Made(1, "GET /a#words", 0, 10))]):
         names = normalize(otlp_spans.decode_spans(bodies), RULES).spans.column("name").to_pylist()
-        assert names == ["GET /a", "GET /b", "why not?"][: len(names)]
+        assert names == ["GET /a", "GET /b", "retry?"][: len(names)]
 
 
 def test_broken_ids_are_refused_span_by_span_and_counted_per_body() -> None:
