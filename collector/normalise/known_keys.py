@@ -56,9 +56,11 @@ def is_known(key: str) -> bool:
 @derived
 def _read() -> frozenset[str]:
     keys = [
-        *(f.key for d in dialects() for f in (*d.fields, *d.event_fields)),
+        *(f.key for d in dialects() for f in d.fields),
+        *(f.key for d in dialects() for f in d.event_fields),
         *(mark.key for d in dialects() for mark in d.marks),
-        *(beside for d in dialects() for f in (*d.fields, *d.marks) if (beside := f.beside)),
+        *(f.beside for d in dialects() for f in d.fields if f.beside),
+        *(mark.beside for d in dialects() for mark in d.marks if mark.beside),
         *(key for d in dialects() for key, _ in d.failures),
         *(key for d in dialects() for key in (*d.answers, *d.model_labels)),
         *(key for d in dialects() for stored in d.stored_answers for key, _, _ in stored),

@@ -838,7 +838,7 @@ def _redacted(
             replace,
             pa.array(
                 [
-                    privacy.redacted(t, rules.salt)
+                    wording.redacted(t, rules.salt)
                     for t in values.take(pa.array(replace)).to_pylist()
                 ],
                 pa.string(),
@@ -874,8 +874,10 @@ def _many_valued(grouped: Grouped, at: IntArray, values: pa.StringArray, rules: 
     """Which of these attributes' values are no numbers and no words of an enumeration, under keys that no vocabulary knows."""
     words = rules.words
     found: BoolArray = np.zeros(len(values), dtype=bool)
+    if words is None:
+        return found
     codes = grouped.codes[at]
-    for code in np.unique(codes).tolist() if words is not None else ():
+    for code in np.unique(codes).tolist():
         if not _is_unknown(key := grouped.keys[code], rules):
             continue
         rows = np.flatnonzero(codes == code)
@@ -890,7 +892,9 @@ def _suspects(
     texts: pa.StringArray, read: Callable[[str], str | None], name: bool = False
 ) -> pa.StringArray:
     """Texts, of which those that may be private or said (packing.suspects) become what `read` makes of them; the same object if there are none."""
-    at = np.flatnonzero(packing.suspects(texts, name)) if texts.null_count < len(texts) else ()
+    if texts.null_count == len(texts):
+        return texts
+    at = np.flatnonzero(packing.suspects(texts, name))
     return _replaced(texts, at, _of_distinct(texts.take(pa.array(at)), read)) if len(at) else texts
 
 

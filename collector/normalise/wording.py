@@ -31,9 +31,10 @@ def _remembered(read: Callable[Concatenate[str, P], R]) -> Callable[Concatenate[
     """`read`, with what it made of short texts kept."""
     cached = functools.lru_cache(maxsize=_REMEMBERED)(read)
 
-    @functools.wraps(read)
-    def asked(text: str, *args: P.args, **kwargs: P.kwargs) -> R:
-        return (cached if len(text) <= _REMEMBERED_LENGTH else read)(text, *args, **kwargs)  # type: ignore[arg-type]
+    def asked(text: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if len(text) > _REMEMBERED_LENGTH:
+            return read(text, *args, **kwargs)
+        return cached(text, *args, **kwargs)  # type: ignore[arg-type]  # of texts alone
 
     return asked
 

@@ -9,6 +9,7 @@ import argparse
 import json
 import runpy
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,7 @@ def main() -> None:
         if whole is None:
             continue
         compared += 1
+        print(f"{compared} {folder.name}", file=sys.stderr, flush=True)
         for way in counts:
             found = list(different(whole, report(folder, way)))
             counts[way] += not found
