@@ -51,7 +51,7 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SkillProof:
     """The gain over the route median, 1 - MAE / MAE of the median, its 95 % interval, and the skill this proves."""
 
     skill: Skill
@@ -127,7 +127,7 @@ def _medians(keys: Sequence[_Key], outputs: FloatArray) -> Mapping[_Key, float]:
 
 def judge(
     generated: FloatArray, predicted: FloatArray, route_median: FloatArray, seed: int
-) -> Verdict:
+) -> SkillProof:
     """Return the skill of `predicted` over `route_median` on one route's requests, in order of time.
 
     Method: block bootstrap of the ratio of summed absolute errors, 50 contiguous blocks, 2,000 resamples, 95 %
@@ -135,11 +135,11 @@ def judge(
     """
     rows = len(generated)
     if rows < MIN_SCORED_ROWS:
-        return Verdict("none", None, None, f"{rows} test requests, {MIN_SCORED_ROWS} wanted")
+        return SkillProof("none", None, None, f"{rows} test requests, {MIN_SCORED_ROWS} wanted")
     model = _block_sums(np.abs(predicted - generated))
     median = _block_sums(np.abs(route_median - generated))
     if median.sum() == 0:
-        return Verdict("none", None, None, "the route median is never wrong")
+        return SkillProof("none", None, None, "the route median is never wrong")
     draws = np.random.default_rng(seed).integers(0, len(median), size=(_RESAMPLES, len(median)))
     below = np.maximum(median[draws].sum(axis=1), np.finfo(np.float64).tiny)
     low, high = np.quantile(1.0 - model[draws].sum(axis=1) / below, (0.025, 0.975))
@@ -147,7 +147,7 @@ def judge(
     skill: Skill = "good" if low >= SKILL_GOOD else "low" if low >= SKILL_LOW else "none"
     sign = "below" if reduction >= 0 else "above"
     gain = f"error {say_ratio(abs(reduction))} {sign} the route median, 95 % interval of the gain {100.0 * low:+.1f} % to {100.0 * high:+.1f} %"
-    return Verdict(
+    return SkillProof(
         skill, reduction, (float(low), float(high)), f"{gain}, {say_ratio(SKILL_LOW)} wanted"
     )
 

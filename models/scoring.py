@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from overrun.collector.arrays import FloatArray
 from overrun.models.artifact import QUANTILES
 from overrun.models.dataset import Dataset
-from overrun.models.evaluate import MIN_SCORED_ROWS, Baselines, Scores, Verdict, judge, score
+from overrun.models.evaluate import MIN_SCORED_ROWS, Baselines, Scores, SkillProof, judge, score
 from overrun.models.features import FEATURE_NAMES
 
 # The manifest lists this many routes, the busiest of the test slice; the others are judged with the small ones. A listed
@@ -61,8 +61,8 @@ class RouteReport:
     route_median_mae: float
     bucket_median_mae: float
     previous_mae: float
-    verdict: Verdict
-    verdict_without_history: Verdict
+    verdict: SkillProof
+    verdict_without_history: SkillProof
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Scorecard:
     overall: RouteReport
     routes: tuple[RouteReport, ...]
     unlisted_routes: int
-    others: tuple[Verdict, Verdict]
+    others: tuple[SkillProof, SkillProof]
 
 
 def bounded(quantiles: FloatArray, limits: FloatArray) -> FloatArray:
@@ -174,16 +174,16 @@ def _report(cut: _Slice, train_routes: NDArray[np.object_], seed: int) -> Scorec
     )
 
 
-def _answers(among: NDArray[np.bool_], verdict: Verdict) -> NDArray[np.bool_]:
+def _answers(among: NDArray[np.bool_], verdict: SkillProof) -> NDArray[np.bool_]:
     return (among & (verdict.skill != "none"))[:, None]
 
 
 def _together(
     cut: _Slice, among: NDArray[np.bool_], small: Set[str | None], train_rows: int, seed: int
-) -> tuple[Verdict, Verdict]:
+) -> tuple[SkillProof, SkillProof]:
     """Return the verdicts on all small routes at once."""
     if len(small) < MIN_SMALL_ROUTES:
-        none = Verdict(
+        none = SkillProof(
             "none",
             None,
             None,
@@ -202,7 +202,7 @@ def _together(
 
 def _both(
     cut: _Slice, own: NDArray[np.bool_], train_rows: int, seed: int
-) -> tuple[Verdict, Verdict]:
+) -> tuple[SkillProof, SkillProof]:
     live, frozen = (
         _judge(cut, forecast[:, _P50], own, train_rows, seed)
         for forecast in (cut.forecasts.model, cut.forecasts.frozen_model)
@@ -212,9 +212,9 @@ def _both(
 
 def _judge(
     cut: _Slice, median: FloatArray, own: NDArray[np.bool_], train_rows: int, seed: int
-) -> Verdict:
+) -> SkillProof:
     if train_rows < MIN_SCORED_ROWS:
-        return Verdict(
+        return SkillProof(
             "none", None, None, f"{train_rows} training requests, {MIN_SCORED_ROWS} wanted"
         )
     return judge(cut.generated[own], median[own], cut.guesses["route_median"][own], seed)
@@ -225,7 +225,7 @@ def _route_report(
     own: NDArray[np.bool_],
     named: tuple[str | None, int],
     answered: tuple[FloatArray, FloatArray],
-    verdicts: tuple[Verdict, Verdict],
+    verdicts: tuple[SkillProof, SkillProof],
 ) -> RouteReport:
     """Return the scores of the `own` rows; `named` is (route, training rows), the pairs are (live, without history)."""
     generated = cut.generated[own]

@@ -39,7 +39,7 @@ from overrun.models.artifact import (
 from overrun.models.card import card, html
 from overrun.models.conformal import LEVELS, Calibration
 from overrun.models.dataset import Dataset, prepare
-from overrun.models.evaluate import Baselines, Verdict, judge
+from overrun.models.evaluate import Baselines, SkillProof, judge
 from overrun.models.export import to_flat_json, to_onnx, to_ubj
 from overrun.models.features import FEATURE_NAMES, rising, usable_names, without_prompt
 from overrun.models.history import History, keys_of
@@ -127,7 +127,7 @@ class CurvePoint:
 
     rows: int
     mae: float
-    verdict: Verdict
+    verdict: SkillProof
 
 
 @dataclass(frozen=True, slots=True)

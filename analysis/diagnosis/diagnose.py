@@ -45,19 +45,13 @@ from overrun.analysis.incident.breach import (
     tails,
     worse,
 )
+from overrun.analysis.numbers.coverage.sampling import weights_of
 from overrun.analysis.numbers.latency.percentiles import min_n, quantile
-from overrun.analysis.numbers.outcomes.goodput import (
-    Z_ONE_SIDED,
-    Goodput,
-    goodput,
-    judge,
-    weights_of,
-    wilson,
-    with_own,
-)
+from overrun.analysis.numbers.outcomes.goodput import Goodput, goodput, judge, with_own
 from overrun.analysis.numbers.stages.budget import Configured, StageRow, budgets_for, stage_rows
 from overrun.analysis.numbers.stages.budget_rows import BudgetRow, budget_rows
 from overrun.analysis.numbers.statistics import change_points
+from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.window import RequestFrame
 from overrun.analysis.words.finding import FINDING_CAUSES, MIN_BREACHING, Diagnosis, Finding
 from overrun.analysis.words.slo import Slo

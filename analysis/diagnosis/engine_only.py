@@ -42,11 +42,11 @@ from overrun.analysis.numbers.latency.percentiles import (
     min_n,
     no_latency,
 )
-from overrun.analysis.numbers.outcomes.goodput import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.quality.metric_checks import histogram_edges
 from overrun.analysis.numbers.quality.row import Check
 from overrun.analysis.numbers.quality.targets import Sent, checks, say_target, say_unknown, silent
 from overrun.analysis.numbers.statistics.change_points import find_onset
+from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.window import INDICATORS, RequestFrame, read_samples
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import RuledOut, printable, say_count, say_ms, say_ratio

@@ -23,14 +23,9 @@ from overrun.analysis.numbers.comparison import traffic_changes
 from overrun.analysis.numbers.comparison.traffic_changes import Changed
 from overrun.analysis.numbers.latency.percentiles import min_n, quantile
 from overrun.analysis.numbers.outcomes.failures import abandoned, timed_out
-from overrun.analysis.numbers.outcomes.goodput import (
-    Z_ONE_SIDED,
-    Goodput,
-    Judged,
-    clearly_below,
-    wilson,
-)
+from overrun.analysis.numbers.outcomes.goodput import Goodput, Judged, clearly_below
 from overrun.analysis.numbers.stages.budget import GROUPS, OTHER, StageTimes
+from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.window import RequestFrame
 from overrun.analysis.words.arrays import BoolArray
 from overrun.analysis.words.finding import (

@@ -15,7 +15,7 @@ import polars as pl
 from overrun.analysis.evidence.calls import Calls, known
 from overrun.analysis.evidence.late_calls import had_more_to_do, late_calls, wait_ms
 from overrun.analysis.evidence.observed import Observed
-from overrun.analysis.numbers.outcomes.goodput import wilson
+from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import MIN_BREACHING
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from overrun.analysis.evidence.derived_indicators import arrivals, deviations, step_times
 from overrun.analysis.evidence.leading_indicators import LEARNED, Indicator, breaches, learn
-from overrun.analysis.evidence.load_knee import Knee, knee
+from overrun.analysis.evidence.load_knee import Knee, load_knee
 from overrun.analysis.incident.breach import judged_metric
 from overrun.analysis.numbers.outcomes.goodput import judge
 from overrun.analysis.numbers.stages.headroom import Room, headroom
@@ -149,7 +149,7 @@ def knees(frame: RequestFrame) -> list[Knee]:
     for metric in ("tpot", "ttft"):
         values = ok[f"{metric}_ms"].fill_null(float("nan")).to_numpy()
         known = ~np.isnan(values) & ~np.isnan(load_)
-        out.append(knee(load_[known], values[known], metric, rng))
+        out.append(load_knee(load_[known], values[known], metric, rng))
     return out
 
 

@@ -46,7 +46,9 @@ class Knee(msgspec.Struct, kw_only=True):
     reasons: dict[str, str] = {}
 
 
-def knee(load: FloatArray, value_ms: FloatArray, metric: str, rng: np.random.Generator) -> Knee:
+def load_knee(
+    load: FloatArray, value_ms: FloatArray, metric: str, rng: np.random.Generator
+) -> Knee:
     """Fit value = a + b load + c max(0, load - at), c > 0, to paired samples of shape (n,)."""
     n = len(load)
     out = Knee(

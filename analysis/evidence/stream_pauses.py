@@ -14,7 +14,7 @@ import polars as pl
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.evidence.prefill_stalls import SPIKE
-from overrun.analysis.numbers.outcomes.goodput import wilson
+from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.words.arrays import FloatArray
 
 # Lengths whose middle 80 % lie within this part of their median are one length; counts within this much of a whole number are whole.

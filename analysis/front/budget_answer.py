@@ -13,13 +13,7 @@ from overrun.analysis.incident.baseline import choose
 from overrun.analysis.incident.breach import judged_metric
 from overrun.analysis.numbers.coverage.sampling import assess, evened
 from overrun.analysis.numbers.latency.percentiles import min_n
-from overrun.analysis.numbers.outcomes.goodput import (
-    Z_ONE_SIDED,
-    judge,
-    limits_of,
-    wilson,
-    with_own,
-)
+from overrun.analysis.numbers.outcomes.goodput import judge, limits_of, with_own
 from overrun.analysis.numbers.requests.stored_names import refuse_unstored
 from overrun.analysis.numbers.stages.budget import (
     Budgets,
@@ -39,6 +33,7 @@ from overrun.analysis.numbers.stages.stage_responsibility import (
     responsibility,
 )
 from overrun.analysis.numbers.stages.tail import attribute
+from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.window import RequestFrame, Window, load
 from overrun.analysis.words import timestamps
 from overrun.analysis.words.arrays import FloatArray

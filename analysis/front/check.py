@@ -9,8 +9,8 @@ import msgspec
 
 from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.latency.percentiles import min_n
-from overrun.analysis.numbers.outcomes.goodput import wilson
 from overrun.analysis.numbers.outcomes.percentile_limits import say_limit
+from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.finding import say_count, say_ms, say_ratio
 

@@ -14,8 +14,9 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.numbers.outcomes.failures import abandoned
-from overrun.analysis.numbers.outcomes.goodput import limits_of, wilson
+from overrun.analysis.numbers.outcomes.goodput import limits_of
 from overrun.analysis.numbers.statistics.change_points import in_time, splits
+from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.slo import Slo
 

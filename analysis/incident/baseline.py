@@ -16,8 +16,9 @@ import numpy as np
 from overrun.analysis.incident.abandonment import by_choice
 from overrun.analysis.numbers.coverage.sampling import assess, evened
 from overrun.analysis.numbers.latency.percentiles import min_n
-from overrun.analysis.numbers.outcomes.goodput import Z_ONE_SIDED, Judged, judge, wilson
+from overrun.analysis.numbers.outcomes.goodput import Judged, judge
 from overrun.analysis.numbers.statistics.change_points import FAR_LESS, find_onset
+from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.window import RequestFrame, Window, load, load_judged, query
 from overrun.analysis.words.arrays import BoolArray, IntArray
 from overrun.analysis.words.finding import say_ratio

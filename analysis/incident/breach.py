@@ -16,14 +16,7 @@ from overrun.analysis.incident.onset import departure
 from overrun.analysis.incident.period import Period
 from overrun.analysis.numbers.latency.percentiles import min_n, quantile
 from overrun.analysis.numbers.outcomes.failures import overdue
-from overrun.analysis.numbers.outcomes.goodput import (
-    Z_ONE_SIDED,
-    Goodput,
-    Judged,
-    clearly_below,
-    limits_of,
-    wilson,
-)
+from overrun.analysis.numbers.outcomes.goodput import Goodput, Judged, clearly_below, limits_of
 from overrun.analysis.numbers.stages.budget import (
     GROUPS,
     OTHER,
@@ -39,6 +32,7 @@ from overrun.analysis.numbers.stages.budget import (
 from overrun.analysis.numbers.stages.tail import Tail, attribute, attribute_slow
 from overrun.analysis.numbers.statistics import change_points
 from overrun.analysis.numbers.statistics.change_points import in_time
+from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.window import RequestFrame
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.finding import MIN_BREACHING, say_count, say_ms

@@ -11,13 +11,13 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.numbers.comparison.traffic_changes import _MOST_LISTED
-from overrun.analysis.numbers.outcomes.goodput import Z_ONE_SIDED
 from overrun.analysis.numbers.statistics.change_points import (
     MIN_ONSET_SIDE,
     find_end,
     find_onset,
     in_time,
 )
+from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED
 from overrun.analysis.numbers.window import RequestFrame
 from overrun.analysis.words.arrays import BoolArray, IntArray
 from overrun.analysis.words.finding import printable

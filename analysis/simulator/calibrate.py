@@ -24,7 +24,12 @@ from overrun.analysis.simulator.conversations import remembered
 from overrun.analysis.simulator.engine import NO_KNEE, Costs, Run, Setup, simulate
 from overrun.analysis.simulator.nelder_mead import minimise
 from overrun.analysis.simulator.pool import UNLIMITED_KV, Pool
-from overrun.analysis.simulator.step_cost_regression import Knee, knee, odd_one, regression
+from overrun.analysis.simulator.step_cost_regression import (
+    BatchKnee,
+    batch_knee,
+    odd_one,
+    regression,
+)
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.finding import SEED
 
@@ -125,7 +130,7 @@ class Engine:
     ttft_gate: str | None
     seconds: float
     unseen: bool = False
-    knee: Knee | None = None
+    knee: BatchKnee | None = None
 
 
 class Replay:
@@ -674,12 +679,12 @@ class _Search:
         tried = [self.minimise(self._replay, setup, start, 0.3, LAST) for start in (at, other)]
         return min(tried, key=lambda one: one[1])[0]
 
-    def bent(self, setup: Setup, at: FloatArray) -> tuple[Setup, FloatArray, Knee | None]:
+    def bent(self, setup: Setup, at: FloatArray) -> tuple[Setup, FloatArray, BatchKnee | None]:
         """The setup with a batch size above which steps take longer, where that lowers the error clearly, and the knee that recorded rates tell then.
 
         Paces of replicas that were told without a knee may stand for one that some of them passed and others did not: replicas that are alike are tried too.
         """
-        seen = knee((self._pool, np.unique(self._rows)))
+        seen = batch_knee((self._pool, np.unique(self._rows)))
         if seen is None:
             return setup, at, None
         uneven = max(setup.speed) >= UNEVEN * min(setup.speed)
@@ -693,8 +698,8 @@ class _Search:
         return setup, at, bend
 
     def _bent(
-        self, setup: Setup, at: FloatArray, seen: Knee
-    ) -> tuple[float, Setup, FloatArray, Knee | None]:
+        self, setup: Setup, at: FloatArray, seen: BatchKnee
+    ) -> tuple[float, Setup, FloatArray, BatchKnee | None]:
         """The least error, with the knee where that lowers it clearly, and what has it."""
         setup_of = self._kneed(setup)
         start = np.maximum(_log(seen.costs), self._starts[0] - np.log(10.0))
@@ -711,7 +716,7 @@ class _Search:
 
     def across(
         self, calm: _Earlier, setup: Setup, at: FloatArray
-    ) -> tuple[_Earlier, Setup, FloatArray, Knee | None] | None:
+    ) -> tuple[_Earlier, Setup, FloatArray, BatchKnee | None] | None:
         """What ran before the window, and the setup and the coefficients of one engine that replays both; None without one that does so well.
 
         It may have a knee between the batches of before and those of now.
@@ -734,7 +739,7 @@ class _Search:
         plain, worth = self.minimise(both, smooth, plain, 0.2, LAST)
         changed = window.error(setup, costs_of(at)) + calm.scaled(setup, costs_of(at))
         found = straight = (worth, NO_KNEE, np.append(plain, -np.inf))
-        seen = knee((self._pool, np.unique(self._rows)), calm.seen)
+        seen = batch_knee((self._pool, np.unique(self._rows)), calm.seen)
         if seen is not None:
             found = self._glanced(both, setup_of, seen, (at, own))
         if min(found[0], worth) > _HOPELESS * changed:
@@ -772,7 +777,7 @@ class _Search:
         self,
         replay: Replay | _Both,
         setup_of: Callable[[FloatArray, int], Setup],
-        seen: Knee,
+        seen: BatchKnee,
         starts: tuple[FloatArray, ...],
     ) -> tuple[float, int, FloatArray]:
         """The best knee around the one that recorded rates tell, from these coefficients on."""
@@ -846,7 +851,7 @@ class _Search:
         return self._replay.error(setup, costs_of(point)), point
 
 
-def _around(seen: Knee) -> list[int]:
+def _around(seen: BatchKnee) -> list[int]:
     """Sizes that may be the knee; engines record their graphs for multiples of eight (vLLM's capture sizes): what lies there lies there exactly."""
     whole = {size for size in range(8, seen.most + 1, 8) if size >= seen.least}
     return sorted({max(1, round(part * seen.size)) for part in _AROUND} | whole)

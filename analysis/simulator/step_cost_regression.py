@@ -30,7 +30,7 @@ _LEAST_JUMP: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Knee:
+class BatchKnee:
     """A batch `size` above which a decoding step takes `jump_s` seconds longer, the sizes from `least` to `most` that tell the recorded times nearly as well,
     and the other coefficients."""
 
@@ -92,7 +92,7 @@ def odd_one(pool: Pool, among: IntArray) -> tuple[int, float, Costs] | None:
     )
 
 
-def knee(*seen: tuple[Pool, IntArray]) -> Knee | None:
+def batch_knee(*seen: tuple[Pool, IntArray]) -> BatchKnee | None:
     """Return the batch size above which steps take longer, from some calls (rows) of pools of equal engines; None where no jump shows.
 
     Who decodes for D_b seconds in a batch of b gets r(b) D_b tokens, so s_i = sum of r(b) D_ib - c x (prompt tokens read meanwhile): least squares with r
@@ -120,7 +120,7 @@ def knee(*seen: tuple[Pool, IntArray]) -> Knee | None:
     )
     if jump < _LEAST_JUMP * max(step, 1e-3):
         return None
-    return Knee(
+    return BatchKnee(
         size, least, most, float(jump), _costs(seen[0][0], step, prefill, sequence, kv_token)
     )
 

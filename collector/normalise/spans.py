@@ -449,9 +449,9 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: IntArray) -> tuple[IntArray
     stage = np.full(n, stages.STAGE["other"], dtype=np.int64)
     network = np.zeros(n, dtype=bool)
 
-    def say(rows: IntArray, verdict: stages.Verdict) -> None:
-        use = rows[best[rows] > verdict.rank]
-        best[use], role[use], stage[use] = verdict.rank, verdict.role, verdict.stage
+    def say(rows: IntArray, vote: stages.StageVote) -> None:
+        use = rows[best[rows] > vote.rank]
+        best[use], role[use], stage[use] = vote.rank, vote.role, vote.stage
 
     for key in grouped.keys:
         present, tells, network_key = (
@@ -520,7 +520,7 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: IntArray) -> tuple[IntArray
     return role, stage
 
 
-def _searches(grouped: Grouped, asks: IntArray) -> Iterator[tuple[IntArray, stages.Verdict]]:
+def _searches(grouped: Grouped, asks: IntArray) -> Iterator[tuple[IntArray, stages.StageVote]]:
     """Which of the requests over HTTP are searches or writes of a store, by path and by host."""
     for key in stages.URL_KEYS:
         for pattern, verdict in stages.URL_RULES:

@@ -179,7 +179,7 @@ _WRITE_VERBS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class StageVote:
     """What one rule says of a span: the lowest rank of all that speak wins."""
 
     rank: int
@@ -187,16 +187,16 @@ class Verdict:
     stage: int
 
 
-def _verdict(rank: int, role: str, stage: str) -> Verdict:
-    return Verdict(rank, ROLE[role], STAGE[stage])
+def _vote(rank: int, role: str, stage: str) -> StageVote:
+    return StageVote(rank, ROLE[role], STAGE[stage])
 
 
-CONTAINER = _verdict(RANK_KIND + 5, "container", "other")
-NETWORK = _verdict(RANK_KIND, "plain", "network")
+CONTAINER = _vote(RANK_KIND + 5, "container", "other")
+NETWORK = _vote(RANK_KIND, "plain", "network")
 # What seemed a model call, and the server's span that was given one's values, where the answer came out of a cache of answers: no model worked.
 STORED_ANSWER, SERVED_STORED = (
-    _verdict(RANK_ATTRIBUTE - 1, "plain", "gateway"),
-    _verdict(RANK_ATTRIBUTE - 1, "container", "other"),
+    _vote(RANK_ATTRIBUTE - 1, "plain", "gateway"),
+    _vote(RANK_ATTRIBUTE - 1, "container", "other"),
 )
 # Whose names are those of topics, queues and jobs: their words say nothing of what is done (`publish search-jobs`, AutoGen's `output_topic`).
 MESSAGING_KEYS = ("messaging.system", "messaging.destination.name", "messaging.destination")
@@ -359,27 +359,27 @@ def marks_by_key() -> dict[str, tuple[Mark, ...]]:
     return out
 
 
-def of_key(key: str) -> list[tuple[Verdict, Mark]]:
+def of_key(key: str) -> list[tuple[StageVote, Mark]]:
     """What the mere presence of an attribute says, and the marks that say it: under their conditions."""
     return [
-        (_verdict(mark_rank(m), m.role, m.stage), m)
+        (_vote(mark_rank(m), m.role, m.stage), m)
         for m in marks_by_key().get(known_name(key), ())
         if not m.values and not m.pattern
     ]
 
 
-def of_value(key: str, value: str) -> Verdict | None:
+def of_value(key: str, value: str) -> StageVote | None:
     """What an attribute's value says; `overrun.stage` beats every other rule."""
     key, value = known_name(key), unquoted(value)
     if key == "overrun.stage":
-        return Verdict(0, ROLE["plain"], STAGE[value]) if value in STAGE else None
+        return StageVote(0, ROLE["plain"], STAGE[value]) if value in STAGE else None
     if key in _VALUE_KEYS:
         comment = _SQL_COMMENT.match(value)
         words = value[comment.end() if comment else 0 :].split(None, 1)
         verb = words[0].lower() if words else ""
         # `create_collection` is OpenLIT's.
         return (
-            _verdict(RANK_ATTRIBUTE, "write", "post")
+            _vote(RANK_ATTRIBUTE, "write", "post")
             if verb in _WRITE_VERBS or verb.partition("_")[0] in _WRITE_VERBS
             else None
         )
@@ -390,9 +390,9 @@ def of_value(key: str, value: str) -> Verdict | None:
         or value.upper() in m.values
         or (m.pattern and re.fullmatch(m.pattern, value))
     ]
-    found = [_verdict(mark_rank(m), m.role, m.stage) for m in said]
+    found = [_vote(mark_rank(m), m.role, m.stage) for m in said]
     if not found and names_kind(key) and (kind := _KINDS.get(value.lower().replace("-", "_"))):
-        return _verdict(RANK_KIND_WORD if kind[0] != "container" else RANK_NAME + 5, *kind)
+        return _vote(RANK_KIND_WORD if kind[0] != "container" else RANK_NAME + 5, *kind)
     return min(found, key=lambda v: v.rank) if found else None
 
 
@@ -424,7 +424,7 @@ def _span_names() -> tuple[tuple[SpanName, re.Pattern[str]], ...]:
 
 
 @derived
-def of_name(scope: str, name: str) -> Verdict | None:
+def of_name(scope: str, name: str) -> StageVote | None:
     """What scope and name say: an engine's own span names first, then whole words of the field."""
     for rule, pattern in _span_names():
         # A scope rule holds for the scope itself and what is below it (`vllm` covers `vllm.tracing.otel`).
@@ -437,23 +437,23 @@ def of_name(scope: str, name: str) -> Verdict | None:
                 "phase": RANK_PHASE,
                 "write": RANK_ATTRIBUTE,
             }
-            return _verdict(
+            return _vote(
                 RANK_OWN if rule.strong else ranks.get(rule.role, RANK_NAME), rule.role, rule.stage
             )
     if _HTTP_NOISE.fullmatch(name) or _EXCHANGE.fullmatch(name) or name == "raw_gen_ai_request":
-        return _verdict(RANK_FOLDED, "folded", "other")
+        return _vote(RANK_FOLDED, "folded", "other")
     if _HANDSHAKES.fullmatch(name):
-        return _verdict(RANK_NAME, "phase", "network")
+        return _vote(RANK_NAME, "phase", "network")
     parted = _WORD_BEGINS.sub("_", name)
     for stage, words in () if _HTTP_METHOD.match(name) else _WORDS:
         if words.search(name if stage == "tool" else parted):
-            return _verdict(RANK_WORD, "plain", stage)
+            return _vote(RANK_WORD, "plain", stage)
     return None
 
 
-def of_url(url: str) -> Verdict:
+def of_url(url: str) -> StageVote:
     """What a URL that MODEL_PATHS is in says of a client's span."""
-    return _verdict(
+    return _vote(
         RANK_NAME,
         "plain",
         "guardrail" if re.match(r"[^?#]*/moderations/?(?:[?#]|$)", url) else "retrieval",
@@ -462,11 +462,11 @@ def of_url(url: str) -> Verdict:
 
 # What the URL of a client's request says: the pattern that it matches, and the verdict. A write is known by more of its path than a search.
 URL_RULES = (
-    (search_urls.WRITE_PATHS, _verdict(RANK_NAME - 2, "write", "post")),
-    (search_urls.SEARCH_PATHS, _verdict(RANK_NAME - 1, "plain", "retrieval")),
+    (search_urls.WRITE_PATHS, _vote(RANK_NAME - 2, "write", "post")),
+    (search_urls.SEARCH_PATHS, _vote(RANK_NAME - 1, "plain", "retrieval")),
 )
 # What its host says, where nothing else does.
-SEARCH_HOST = _verdict(RANK_NAME + 1, "plain", "retrieval")
+SEARCH_HOST = _vote(RANK_NAME + 1, "plain", "retrieval")
 
 
 def is_network_key(key: str) -> bool:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from overrun.analysis.numbers.outcomes.goodput import wilson
+from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.sample_traces.simulator.pairs import find
 from tests.benchmarks.fault_case import Result, WhatIf
 from tests.benchmarks.fault_fixes import BestFix

@@ -37,7 +37,8 @@ from overrun.analysis.evidence.leading_indicators import (
     score,
 )
 from overrun.analysis.front.file_import import import_files
-from overrun.analysis.numbers.outcomes.goodput import judge, wilson
+from overrun.analysis.numbers.outcomes.goodput import judge
+from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.numbers.window import RequestFrame, load, make_window
 from overrun.analysis.words.slo import Slo, parse_slo
 from overrun.collector.config import load as load_settings

@@ -162,7 +162,7 @@ def waited(calls: Calls) -> bool:
     return bool(both.any()) and float(np.percentile(wait[both], WAITED_AT)) > STEPS_WAITED * usual
 
 
-def knee(batch: FloatArray, token_ms: FloatArray) -> float | None:
+def token_time_knee(batch: FloatArray, token_ms: FloatArray) -> float | None:
     """Return the batch size where two straight lines fit time per token best, None where one line does as well (F below 10) or sizes vary little."""
     if len(batch) < 3 * MIN_CALLS or batch.max() < 3.0 * max(batch.min(), 1.0):
         return None
@@ -234,7 +234,7 @@ def _diagnosis(
             "ms_per_sequence": found.now.batch_ms,
             "same_batch_pace": pace,
             "output_tps": out,
-            "knee": knee(case.calls.running[chosen], case.calls.token_ms[chosen]),
+            "knee": token_time_knee(case.calls.running[chosen], case.calls.token_ms[chosen]),
         },
         # A higher limit lets in who waited for a place; where nobody did, a larger batch may follow from longer answers (Little's law).
         weight=0.9,

@@ -41,8 +41,8 @@ from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.prefill import knock_on
 from overrun.analysis.evidence.reasoning_share import thought_part
-from overrun.analysis.numbers.outcomes.goodput import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.statistics.effect_size import MIN_CLIFF, cliffs_delta
+from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.whatif.fixes.cap import cap
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import (

@@ -39,7 +39,7 @@ from overrun.analysis.evidence.load_response import SAME
 from overrun.analysis.evidence.prefill import LONGER_PROMPTS, spread
 from overrun.analysis.evidence.tenant_load import Noisy, noisiest
 from overrun.analysis.evidence.token_speed import slower_at_equal_load
-from overrun.analysis.numbers.outcomes.goodput import wilson
+from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
 
 RULE: Final = "noisy_tenant"

@@ -38,7 +38,7 @@ from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.demand import hit_ratio
 from overrun.analysis.evidence.kv_cache import shrunk
 from overrun.analysis.evidence.prefill import MIN_DROP, Reading, knock_on, reading
-from overrun.analysis.numbers.outcomes.goodput import wilson
+from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "prefix_cache_lost"

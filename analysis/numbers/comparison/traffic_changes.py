@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.outcomes.goodput import wilson
 from overrun.analysis.numbers.statistics.change_points import parted
+from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.words.finding import printable, say_ratio
 from overrun.analysis.words.timestamps import from_us, to_us
 

@@ -10,10 +10,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from overrun.analysis.numbers.stages.headroom import LOAD_S
 from overrun.analysis.words.arrays import FloatArray
 
-# Arrivals in this time before a request stand for the load it met. The number in flight would be endogenous: a slower service has more in flight.
-LOAD_S: Final = 30.0
 # Standardised difference of means that counts as balanced after weighting; 0.1 is the usual bound, 0.2 allows for the shape of the tail.
 BALANCED: Final = 0.2
 # Values of a text column that get a term of their own.

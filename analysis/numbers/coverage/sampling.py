@@ -18,7 +18,6 @@ import polars as pl
 
 from overrun.analysis.numbers.latency.histograms import Increments, load
 from overrun.analysis.numbers.latency.percentiles import worth
-from overrun.analysis.numbers.outcomes.goodput import weights_of
 from overrun.analysis.numbers.window import (
     SCRAPE_GRACE,
     RequestFrame,
@@ -88,6 +87,12 @@ class Sampling:
         if not counted and self.weights is None:
             return None
         return min(1.0, (counted[0] if counted else 1.0) / mean_weight)
+
+
+def weights_of(rows: pl.DataFrame) -> FloatArray | None:
+    """Return for how many requests each row stands (the sampler's inverse probability), None where every row stands for itself."""
+    weights: FloatArray = rows["sample_weight"].to_numpy()
+    return weights if (weights != 1.0).any() else None
 
 
 def not_for_all(detail: str) -> str:

@@ -15,9 +15,10 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.numbers.latency.percentiles import Percentiles, min_n, percentiles
-from overrun.analysis.numbers.outcomes.goodput import design_effect, wilson
+from overrun.analysis.numbers.outcomes.goodput import design_effect
 from overrun.analysis.numbers.outcomes.percentile_limits import LimitRow, limit_row
 from overrun.analysis.numbers.quality.load_checks import closed_loop
+from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.slo import METRICS, Slo
 from overrun.collector.sources.load_tests import Request, Run, Summary

@@ -2,17 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Final
 
 import msgspec
 import numpy as np
 import polars as pl
 
+from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.slo import METRICS, Slo
-
-# One-sided 95 % normal quantile: a share is called below its target only when chance alone would rarely show it.
-Z_ONE_SIDED: Final = 1.645
 
 
 class FailedBy(msgspec.Struct, kw_only=True):
@@ -131,12 +128,6 @@ def own_limits(rows: pl.DataFrame) -> int:
     )
 
 
-def weights_of(rows: pl.DataFrame) -> FloatArray | None:
-    """Return for how many requests each row stands (the sampler's inverse probability), None where every row stands for itself."""
-    weights: FloatArray = rows["sample_weight"].to_numpy()
-    return weights if (weights != 1.0).any() else None
-
-
 def goodput(judged: Judged, seconds: float, weights: FloatArray | None = None) -> Goodput:
     """Return goodput over a window of `seconds`; `weights` as in `weights_of`.
 
@@ -211,13 +202,3 @@ def design_effect(hits: BoolArray) -> float:
         return 1.0
     means = hits[len(hits) - size * batches :].reshape(batches, size).mean(axis=1)
     return max(1.0, float(means.var(ddof=1)) * size / (share * (1.0 - share)))
-
-
-def wilson(hits: float, n: float, z: float = 1.96) -> tuple[float, float]:
-    """Return the Wilson score interval of a share, (0, 1) for n = 0. z = 1.96 gives 95 % two-sided."""
-    if n == 0:
-        return 0.0, 1.0
-    share, zz = hits / n, z * z
-    centre = (share + zz / (2 * n)) / (1 + zz / n)
-    half = z / (1 + zz / n) * math.sqrt(share * (1 - share) / n + zz / (4 * n * n))
-    return max(0.0, centre - half), min(1.0, centre + half)

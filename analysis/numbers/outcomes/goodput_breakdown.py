@@ -8,8 +8,8 @@ import duckdb
 import msgspec
 import polars as pl
 
-from overrun.analysis.numbers.coverage.sampling import assess
-from overrun.analysis.numbers.outcomes.goodput import Goodput, goodput, judge, weights_of
+from overrun.analysis.numbers.coverage.sampling import assess, weights_of
+from overrun.analysis.numbers.outcomes.goodput import Goodput, goodput, judge
 from overrun.analysis.numbers.window import Window, load
 from overrun.analysis.words.finding import printable
 from overrun.analysis.words.slo import Slo

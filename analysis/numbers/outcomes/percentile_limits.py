@@ -6,8 +6,10 @@ import duckdb
 import msgspec
 import polars as pl
 
+from overrun.analysis.numbers.coverage.sampling import weights_of
 from overrun.analysis.numbers.latency.percentiles import min_n, quantile, quantile_interval, worth
-from overrun.analysis.numbers.outcomes.goodput import judge, limits_of, weights_of, wilson
+from overrun.analysis.numbers.outcomes.goodput import judge, limits_of
+from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.numbers.window import Window, load_judged, query
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import say_count, say_ms

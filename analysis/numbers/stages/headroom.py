@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.comparison.traffic_mix import LOAD_S
 from overrun.analysis.numbers.latency.percentiles import min_n, sorted_quantile
 from overrun.analysis.numbers.outcomes.goodput import limits_of
 from overrun.analysis.numbers.stages.budget import StageTimes, path_of, stage_times
@@ -26,6 +25,8 @@ Quantity = Literal["load", "input_tokens", "output_tokens"]
 _GROUPS: Final = 20
 _LEAST_GROUPS: Final = 4
 UNITS: Final = {"load": "requests/s", "input_tokens": "tokens", "output_tokens": "tokens"}
+# Arrivals in this time before a request stand for the load it met. The number in flight would be endogenous: a slower service has more in flight.
+LOAD_S: Final = 30.0
 
 
 class Room(msgspec.Struct, kw_only=True):

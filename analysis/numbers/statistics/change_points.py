@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from overrun.analysis.numbers.outcomes.goodput import wilson
+from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 
 # Requests on either side of a change point: the usual least number of points for one (PELT, E-divisive); own default.

@@ -17,7 +17,7 @@ from overrun.analysis.evidence.leading_indicators import (
     learn,
     score,
 )
-from overrun.analysis.evidence.load_knee import knee
+from overrun.analysis.evidence.load_knee import load_knee
 from overrun.analysis.front.report import build
 from overrun.analysis.front.report_page import to_html, to_markdown
 from overrun.analysis.front.report_text import render
@@ -258,7 +258,7 @@ def curve(n: int, seed: int, top: float, at: float | None) -> tuple[np.ndarray, 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_knee_is_found_where_it_was_planted(seed: int) -> None:
-    found = knee(*curve(800, seed, 60, 30.0), "tpot", np.random.default_rng(0))
+    found = load_knee(*curve(800, seed, 60, 30.0), "tpot", np.random.default_rng(0))
     assert found.at is not None
     assert found.interval is not None
     assert abs(found.at - 30.0) < 4.0
@@ -269,13 +269,13 @@ def test_knee_is_found_where_it_was_planted(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_knee_is_told_where_load_never_passed_one(seed: int) -> None:
-    straight = knee(*curve(800, seed, 60, None), "tpot", np.random.default_rng(0))
+    straight = load_knee(*curve(800, seed, 60, None), "tpot", np.random.default_rng(0))
     assert straight.at is None
     assert "never passed" in straight.reasons["at"]
-    assert knee(*curve(800, seed, 8, 30.0), "tpot", np.random.default_rng(0)).at is None
+    assert load_knee(*curve(800, seed, 8, 30.0), "tpot", np.random.default_rng(0)).at is None
     assert (
         "factor"
-        in knee(
+        in load_knee(
             np.repeat(np.arange(20.0, 30.0), 10), np.ones(100), "tpot", np.random.default_rng(0)
         ).reasons["at"]
     )

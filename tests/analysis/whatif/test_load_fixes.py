@@ -12,7 +12,7 @@ from overrun.analysis.simulator.batching import LEAST_LOAD, RECORDED, ROUND_ROBI
 from overrun.analysis.simulator.calibrate import Engine, fit
 from overrun.analysis.simulator.engine import Calls, Setup, simulate
 from overrun.analysis.simulator.pool import pools
-from overrun.analysis.simulator.step_cost_regression import knee, odd_one
+from overrun.analysis.simulator.step_cost_regression import batch_knee, odd_one
 from overrun.analysis.whatif.engine_replay import Change, predict_simulated
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.fixes import (
@@ -210,7 +210,7 @@ def test_a_knee_that_one_of_two_equal_replicas_passes_is_no_slow_replica() -> No
 def test_recorded_token_rates_tell_a_knee(at: int, rate: float) -> None:
     [pool], _ = pools(recorded(arrivals(600, rate=rate, seed=7), Setup(knee=at, knee_s=0.02)))
     half = np.flatnonzero(np.random.default_rng(1).random(len(pool)) < 0.5)
-    told, by_half = knee((pool, np.arange(len(pool)))), knee((pool, half))
+    told, by_half = batch_knee((pool, np.arange(len(pool)))), batch_knee((pool, half))
     assert told is not None
     assert by_half is not None
     # A call's own times include what its engine's front end takes, so a batch seems larger by one at times.
@@ -222,7 +222,7 @@ def test_recorded_token_rates_tell_a_knee(at: int, rate: float) -> None:
 
 def test_an_engine_whose_steps_grow_with_the_batch_has_no_knee() -> None:
     [pool], _ = pools(recorded(arrivals(600, rate=6.0, seed=7)))
-    assert knee((pool, np.arange(len(pool)))) is None
+    assert batch_knee((pool, np.arange(len(pool)))) is None
 
 
 @pytest.mark.parametrize("pace", [1.5, 4.0])

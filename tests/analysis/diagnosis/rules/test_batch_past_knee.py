@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from overrun.analysis.diagnosis.rules.batch_past_knee import knee
+from overrun.analysis.diagnosis.rules.batch_past_knee import token_time_knee
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import calls_of, requests
 from tests.analysis.diagnosis.rules.cases import E2E, causes, of, run, the
@@ -117,11 +117,11 @@ def test_knee_is_found_where_there_is_one() -> None:
     rng = np.random.default_rng(0)
     batch = rng.uniform(1.0, 60.0, 500)
     bent = 10.0 + np.maximum(batch - 30.0, 0.0) * 1.5 + rng.normal(0.0, 0.5, 500)
-    found = knee(batch, bent)
+    found = token_time_knee(batch, bent)
     assert found is not None
     assert found == pytest.approx(30.0, abs=4.0)
-    assert knee(batch, 10.0 + 0.3 * batch + rng.normal(0.0, 0.5, 500)) is None
-    assert knee(batch[:20], bent[:20]) is None
+    assert token_time_knee(batch, 10.0 + 0.3 * batch + rng.normal(0.0, 0.5, 500)) is None
+    assert token_time_knee(batch[:20], bent[:20]) is None
 
 
 def test_as_many_as_ever_ran_well_may_run() -> None:

@@ -12,14 +12,9 @@ from hypothesis import strategies as st
 from overrun.analysis.front.report import build
 from overrun.analysis.front.report_text import render
 from overrun.analysis.numbers.outcomes.burn_rate import burn
-from overrun.analysis.numbers.outcomes.goodput import (
-    clearly_below,
-    design_effect,
-    goodput,
-    judge,
-    wilson,
-)
+from overrun.analysis.numbers.outcomes.goodput import clearly_below, design_effect, goodput, judge
 from overrun.analysis.numbers.over_time.series import series
+from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import T0, T0_NS, at, insert, requests, store
