@@ -27,7 +27,7 @@ from overrun.analysis.words.slo import Slo
 
 Ask = Callable[[Facts, str, Mapping[str, str | None]], Prediction]
 # Findings of a report whose fixes are simulated: the verdict's and the one behind it.
-MOST: Final = 2
+MOST_SIMULATED: Final = 2
 # Requests that a report's what-ifs look at, the latest ones: enough for a P99 with its interval, few enough for seconds.
 MOST_REQUESTS: Final = 5000
 # Part of a what-if's own effort that calibration may take here.
@@ -59,11 +59,13 @@ def inline(
     period: Period,
 ) -> list[Diagnosis]:
     """Return the causes with simulated fixes, computed now (seconds of one core)."""
-    if metric not in METRICS or not any(_asks(one) for one in causes[:MOST]):
+    if metric not in METRICS or not any(_asks(one) for one in causes[:MOST_SIMULATED]):
         return causes
     facts = _facts(con, window, slo, metric, period)
     return [
-        _with(one, _asked(catalogue.ask, facts, one.finding)) if _asks(one) and at < MOST else one
+        _with(one, _asked(catalogue.ask, facts, one.finding))
+        if _asks(one) and at < MOST_SIMULATED
+        else one
         for at, one in enumerate(causes)
     ]
 
@@ -95,7 +97,9 @@ class Background:
         if metric not in METRICS:
             return causes
         return [
-            self._told(one, window, slo, metric, period) if _asks(one) and at < MOST else one
+            self._told(one, window, slo, metric, period)
+            if _asks(one) and at < MOST_SIMULATED
+            else one
             for at, one in enumerate(causes)
         ]
 

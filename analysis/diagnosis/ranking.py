@@ -16,7 +16,7 @@ from overrun.analysis.numbers.stages.budget import StageTimes
 from overrun.analysis.numbers.stages.tail import Tail
 from overrun.analysis.words.finding import (
     MIN_DOMINATED,
-    MIN_SHARE,
+    MIN_NAMED,
     Diagnosis,
     NotEnoughData,
     RuledOut,
@@ -27,7 +27,7 @@ from overrun.analysis.words.finding import (
 # Retries, a full cache or a packed batch follow from something else more often than not: they come first only if nothing else explains half
 # as much; own default.
 AMPLIFIER_WEIGHT: Final = 0.5
-# Causes that explain less than `MIN_SHARE` of the excess are named where most slow requests would keep their limit without them: by how much a request
+# Causes that explain less than `MIN_NAMED` of the excess are named where most slow requests would keep their limit without them: by how much a request
 # misses its limit is more than what made it miss it.
 MIN_RESCUED: Final = 0.5
 # What brings another cause along explains its time as well: it comes first where it explains nearly as much (this part of the other's); own default.
@@ -147,7 +147,7 @@ def rank(
         together += part
         for stage, ms in takes.items():
             left[stage] = left.get(stage, 0.0) - ms
-    if together < MIN_SHARE and _rescued(case, causes) < MIN_RESCUED:
+    if together < MIN_NAMED and _rescued(case, causes) < MIN_RESCUED:
         few = [
             RuledOut(
                 what=one.finding.rule,

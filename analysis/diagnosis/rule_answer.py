@@ -15,7 +15,7 @@ from overrun.analysis.whatif.time_saved import saved
 from overrun.analysis.words.arrays import FloatArray, IndexArray
 from overrun.analysis.words.finding import (
     MIN_BREACHING,
-    MIN_PART,
+    MIN_LISTED,
     SEED,
     Diagnosis,
     Finding,
@@ -55,7 +55,7 @@ def explained(case: Case, claims_ms: Mapping[str, float]) -> float:
     return min(1.0, part / whole)
 
 
-def enough(case: Case, claims_ms: Mapping[str, float], least: float = MIN_PART) -> bool:
+def enough(case: Case, claims_ms: Mapping[str, float], least: float = MIN_LISTED) -> bool:
     """Say whether these times are a part of the excess worth naming."""
     return explained(case, claims_ms) >= least
 

@@ -18,7 +18,7 @@ MIN_BURSTS: Final = 3.0
 # From this on a dispersion that was below it is told from chance (independent arrivals, the width that shows most of four: 1.7 in one window of a hundred), and
 # the slow requests must come among so many times as many others as requests do: 1.65 to 1.9 in simulated bursts, 0.99 to 1.2 in queues of other causes.
 UNLIKELY: Final = 2.0
-CROWDED: Final = 1.5
+CROWDED_TIMES: Final = 1.5
 # Width of a count: arrivals expected in it. Short enough to see a burst of seconds, long enough that a count is more than 0 or 1; own default.
 PER_BIN: Final = 5.0
 WIDTHS: Final = (1.0, 2.0, 4.0, 8.0)
@@ -27,7 +27,7 @@ MIN_BINS: Final = 20
 
 
 # Standard errors (root of 2/n for n counts) above 1 from which a dispersion is more than chance.
-CLEAR: Final = 3.0
+CLEAR_DISPERSION_SE: Final = 3.0
 
 
 def of_all(dispersion: float, counts: int, kept: float) -> float:
@@ -37,7 +37,7 @@ def of_all(dispersion: float, counts: int, kept: float) -> float:
     """
     return (
         1.0 + (dispersion - 1.0) / kept
-        if dispersion - 1.0 > CLEAR * math.sqrt(2.0 / max(counts, 1))
+        if dispersion - 1.0 > CLEAR_DISPERSION_SE * math.sqrt(2.0 / max(counts, 1))
         else dispersion
     )
 

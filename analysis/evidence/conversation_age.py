@@ -22,7 +22,7 @@ MOST_LONGER: Final = 2.0 / 3.0
 # Turns behind the last one with a mean of its own are as much longer as each of the last so many before it; own default.
 LAST_TURNS: Final = 3
 # Standard errors from which on that slope is one.
-CLEAR: Final = 2.0
+CLEAR_SLOPE_SE: Final = 2.0
 
 
 def turns(before: Calls, now: Calls) -> tuple[FloatArray, FloatArray] | None:
@@ -119,4 +119,4 @@ def _line(turn: FloatArray, value: FloatArray, last: int) -> float:
         return 0.0
     slope = float((x * y).sum()) / spread
     error = float(np.sqrt(((y - slope * x) ** 2).sum() / (len(x) - 2) / spread))
-    return slope if abs(slope) > CLEAR * error else 0.0
+    return slope if abs(slope) > CLEAR_SLOPE_SE * error else 0.0

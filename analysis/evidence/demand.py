@@ -28,7 +28,7 @@ from overrun.analysis.words.arrays import FloatArray
 MIN_GROWTH: Final = 1.1
 
 # Standard errors from which on a slope is one.
-CLEAR: Final = 2.0
+CLEAR_SLOPE_SE: Final = 2.0
 
 
 class Demand(NamedTuple):
@@ -358,7 +358,11 @@ def slope_within(sides: Sequence[tuple[FloatArray, FloatArray]]) -> float:
             spread, rise = float((dx**2).sum()), float((dx * dy).sum())
             noise = float((dy**2).sum()) - (rise**2 / spread if spread > 0.0 else 0.0)
             told.append(
-                (spread, rise, rise**2 * (len(dx) - 2) >= CLEAR**2 * spread * max(noise, 0.0))
+                (
+                    spread,
+                    rise,
+                    rise**2 * (len(dx) - 2) >= CLEAR_SLOPE_SE**2 * spread * max(noise, 0.0),
+                )
             )
     counted = [side for side in told if side[2]] or told
     spread = sum(side[0] for side in counted)

@@ -7,16 +7,14 @@ predicted gaps are the measured ones; how well they follow each other, over the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
+from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.words.arrays import FloatArray
-
-if TYPE_CHECKING:
-    from overrun.analysis.evidence.case import Case
 
 # Calls in a row that the costs are fitted to at most, and the costs tried: per call and per token in ms, from nothing to seconds.
 MOST: Final = 2_000
@@ -59,7 +57,7 @@ def front_ms(calls: Calls) -> FloatArray:
     return out
 
 
-def front_end(case: Case) -> FrontEnd | None:
+def front_end(case: Observed) -> FrontEnd | None:
     """Return the work in front of the engine, None where gaps do not follow it, or neither gaps nor prompts are known."""
     if case.thinned:
         return None

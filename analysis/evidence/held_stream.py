@@ -20,7 +20,7 @@ ENDS: Final = 0.25
 # Slope of writing time over tokens, now over before, from which the pace is the same: what is written faster also ends as before.
 SAME_PACE: Final = 0.9
 # The longest gap in the stream within this part of the time that it is held: it comes in pieces of a buffer's size.
-ALIKE: Final = 0.15
+EVEN_GAPS: Final = 0.15
 _Z: Final = 1.96
 
 
@@ -127,7 +127,7 @@ def _answer(
     middle = float(np.median(held))
     gaps = (calls or case.slow_calls).of("itl_max_ms")[some]
     pace = (calls or case.slow_calls).token_ms[some]
-    pieces = known(gaps) & known(pace) & (np.abs(gaps - held) <= ALIKE * held)
+    pieces = known(gaps) & known(pace) & (np.abs(gaps - held) <= EVEN_GAPS * held)
     return HeldStream(
         first_ms=float(np.median(first)),
         end_ms=float(np.median(end)),

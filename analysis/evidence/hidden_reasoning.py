@@ -13,14 +13,14 @@ import polars as pl
 from overrun.analysis.evidence.demand import slope_within
 from overrun.analysis.evidence.observed import Observed
 
-MIN_N: Final = 5
+MIN_REQUESTS: Final = 5
 # Part of the former time after the first token, and of a token's time there, that must be left: a proxy that holds the stream back leaves none, and what waits
 # in it is no thought; own default.
 STILL_WRITTEN: Final = 0.2
 # Part of the usual time per token that each further token adds to the wait for the first one where it was thought; own default.
 PACE: Final = 0.5
 # Part of the output from which thought is told from chance; own default, as for thought that is told of.
-MIN_SHARE: Final = 0.1
+MIN_HIDDEN: Final = 0.1
 
 
 class Unsaid(NamedTuple):
@@ -51,7 +51,10 @@ def unsaid_thought(case: Observed) -> Unsaid | None:
         )
         for rows in (case.slow, case.reference)
     ]
-    if min(side.height for side in sides) < MIN_N or max(told(rows) for rows in sides) >= MIN_N:
+    if (
+        min(side.height for side in sides) < MIN_REQUESTS
+        or max(told(rows) for rows in sides) >= MIN_REQUESTS
+    ):
         return None
     (n1, d1), (n0, d0) = (
         (float(side["output_tokens"].to_numpy().mean()), float(side["decode_ms"].to_numpy().mean()))
@@ -66,7 +69,7 @@ def unsaid_thought(case: Observed) -> Unsaid | None:
     if (
         d1 < STILL_WRITTEN * d0
         or not STILL_WRITTEN * token_ms <= d0 / n0 <= token_ms / PACE
-        or added < MIN_SHARE * n1
+        or added < MIN_HIDDEN * n1
     ):
         return None
     return Unsaid(n1, n0, added, token_ms)

@@ -34,7 +34,7 @@ HUGE: Final = 6.0
 # do not feel the calls of one customer, above 8 at engines of one's own.
 CERTAIN: Final = 5.0
 # And above this ratio over all calls everybody is slower, not some; own default.
-SLOWER: Final = 1.1
+SLOWER_AT_EQUAL_LOAD: Final = 1.1
 
 
 class OwnLoad(NamedTuple):

@@ -30,7 +30,7 @@ MIN_SLOWED: Final = 0.1
 # Part of the requests that must be stored for those in flight at a moment to be counted; own default, as for the coverage of engines.
 SEEN: Final = 0.9
 # Part of the slow calls that may have begun before the fault; own default.
-INSIDE: Final = 0.25
+BEFORE_FAULT: Final = 0.25
 # What only an engine says of itself: a gateway counts what runs and waits as well.
 _ENGINES_OWN: Final = ("kv_cache_usage", "kv_capacity", "prefix_cache_hit_rate")
 # Stages whose time depends on how busy the engine is.
@@ -243,7 +243,7 @@ class Observed:
         """The calls that began when a quarter of the slow ones had: who begins shortly before a fault is slow too, and dates the onset too early."""
         starts = self.slow_calls.of("start_s")
         return (
-            self.calls.some(self.calls.of("start_s") >= np.quantile(starts, INSIDE))
+            self.calls.some(self.calls.of("start_s") >= np.quantile(starts, BEFORE_FAULT))
             if len(starts)
             else self.calls
         )

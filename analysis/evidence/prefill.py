@@ -24,7 +24,7 @@ from overrun.analysis.evidence.demand import (
 from overrun.analysis.evidence.repeated_calls import attempts
 from overrun.analysis.evidence.token_speed import decode_parts, slowdown
 from overrun.analysis.words.arrays import FloatArray
-from overrun.analysis.words.finding import MIN_BREACHING, MIN_PART
+from overrun.analysis.words.finding import MIN_BREACHING, MIN_LISTED
 
 STAGES: Final = ("prefill", "first_token")
 # Points of hit ratio (0..1) that calls find less, from which a cache is lost; own default.
@@ -34,7 +34,7 @@ MUCH_TO_READ: Final = 2.0
 # Growth of the mean input below this is ordinary variation of a mix; own default.
 LONGER_PROMPTS: Final = 1.2
 # Fewest requests with token counts on either side; as many as comparisons of the slow set ask of it.
-MIN_N: Final = 5
+MIN_REQUESTS: Final = 5
 
 
 class Reading(NamedTuple):
@@ -128,7 +128,7 @@ def _side(
     rows: pl.DataFrame, column: str, engine_hits: float | None, told: bool
 ) -> tuple[float, float | None, float, FloatArray, FloatArray] | None:
     chosen = rows.filter(rows["input_tokens"] > 0)
-    if chosen.height < MIN_N:
+    if chosen.height < MIN_REQUESTS:
         return None
     n_in, spent = (
         chosen["input_tokens"].cast(pl.Float64).to_numpy(),
@@ -197,7 +197,7 @@ def asked_again_for_it(case: Case, found: Demand) -> bool:
     if (
         before is None
         or found.lost_ratio < MUCH_TO_READ - 1.0
-        or found.arrivals + found.input + found.output >= MIN_PART
+        or found.arrivals + found.input + found.output >= MIN_LISTED
     ):
         return False
     order = np.argsort(now.of("start_s"), kind="stable")

@@ -12,7 +12,7 @@ from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.demand import cost_of, token_costs
 
 # Standard errors by which a tenant's work must have grown: 1 in 700 by chance, and it is the largest of several tenants; own default.
-CLEAR: Final = 3.0
+CLEAR_GROWTH_SE: Final = 3.0
 
 
 class Noisy(NamedTuple):
@@ -67,7 +67,7 @@ def noisiest(case: Case) -> Noisy | None:
         min(1.0, grown[name] / added),
         then.get(name, 0.0) / max(sum(then.values()), 1e-9),
         now[name] / sum(now.values()),
-        grown[name] > CLEAR * error,
+        grown[name] > CLEAR_GROWTH_SE * error,
         grown[name] / max(sum(then.values()), 1e-9),
         max(0.0, min(1.0, (grown[name] - error) / added)),
     )

@@ -8,13 +8,13 @@ from collections.abc import Callable, Hashable
 from typing import Final
 
 # A page asks up to six questions, and one answer is 100 kB at most.
-MOST: Final = 64
+MOST_ANSWERS: Final = 64
 
 
 class Kept:
     """Answers by question, the least recently wanted ones forgotten beyond `most`. Safe to share between threads."""
 
-    def __init__(self, changes: Callable[[], int], *, most: int = MOST) -> None:
+    def __init__(self, changes: Callable[[], int], *, most: int = MOST_ANSWERS) -> None:
         """`changes` counts the transactions that have been committed: the count moves after what it counts can be read."""
         self._changes, self._most = changes, most
         self._answers: OrderedDict[Hashable, tuple[int, bytes]] = OrderedDict()

@@ -21,7 +21,7 @@ LEVELS: Final = (0.5, 0.75, 0.9, 0.97)
 FIRST_PART: Final = 0.3
 MIN_FIRST: Final = 60
 # Odds of being over the level that must grow by this factor: caches and sessions that warm up move them a little at any start; own default.
-MIN_ODDS: Final = 3.0
+MIN_ODDS_GROWTH: Final = 3.0
 
 
 def departure(
@@ -58,4 +58,4 @@ def _split(over: npt.NDArray[np.bool_], first: int, shared: bool) -> int | None:
         (hit + 0.5) / (n - hit + 0.5)
         for hit, n in ((hits[at], at), (hits[-1] - hits[at], len(over) - at))
     )
-    return at if after >= MIN_ODDS * before else None
+    return at if after >= MIN_ODDS_GROWTH * before else None

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from overrun.analysis.numbers.statistics.id_sampling import LEAST, MOST, share_kept
+from overrun.analysis.numbers.statistics.id_sampling import FEWEST_IDS, MOST_IDS, share_kept
 from overrun.analysis.words.errors import WindowError
 from overrun.collector.normalise.sampling_threshold import threshold
 
@@ -397,10 +397,10 @@ def _some_ids(
         found = [
             row[0]
             for row in con.execute(
-                query("window_trace_ids"), {"start": since, "end": end, "most": MOST}
+                query("window_trace_ids"), {"start": since, "end": end, "most": MOST_IDS}
             ).fetchall()
         ]
-        if len(found) >= LEAST:
+        if len(found) >= FEWEST_IDS:
             break
     return found
 

@@ -48,11 +48,11 @@ from overrun.analysis.words.finding import say_count
 # ones and the furthest, lie inside about as far above 90 % as below (docs/results/whatif.json, "inside").
 HOLDOUT_SHARE: Final = 0.6
 EFFECT_SHARE: Final = 0.02
-LEAST: Final = {"e2e": 0.01, "ttft": 0.03, "tpot": 0.01}
+MIN_WIDTH: Final = {"e2e": 0.01, "ttft": 0.03, "tpot": 0.01}
 # Steps are taken to cost this much more or less than fitted: next to capacity that moves a queue by multiples.
 SHAKE: Final = 0.006
 # Log units of extra width where the engine was guessed from what its clients saw; as measured.
-UNSEEN: Final = {"e2e": 0.07, "tpot": 0.07, "ttft": 0.12}
+GUESSED_WIDTH: Final = {"e2e": 0.07, "tpot": 0.07, "ttft": 0.12}
 # Said with an answer whose engines nobody tells of.
 CLIENT_ONLY: Final = (
     "no engine tells of itself, so answers are exact, resampled or estimated; this is an estimate, by engines guessed from the clients' own "
@@ -70,7 +70,7 @@ _OUTSIDE: Final = (
     "draft_share",
 )
 # Part of the draws that must be off the fitted engine's replay by more than its gate for them to be of another regime; own default.
-MOST: Final = 0.5
+OTHER_REGIME_SHARE: Final = 0.5
 # A draw that is off by this factor is of another regime by itself: an engine past its knee is full, or it is not; own default.
 ANOTHER: Final = 1.5
 # A request counts as touched when the fix moves its time by more than this part.
@@ -175,7 +175,7 @@ def predict_simulated(  # noqa: PLR0913
             others,
             metric,
             p,
-            float(np.hypot(wider.get(metric, 0.0), UNSEEN[metric] if unseen else 0.0)),
+            float(np.hypot(wider.get(metric, 0.0), GUESSED_WIDTH[metric] if unseen else 0.0)),
         )
         for metric in METRICS
         for p in percentiles
@@ -450,7 +450,7 @@ def _effect(  # noqa: PLR0913
             + near**2
             + (HOLDOUT_SHARE * holdout / Z90) ** 2
             + (EFFECT_SHARE * np.log(new / same)) ** 2
-            + LEAST[metric] ** 2
+            + MIN_WIDTH[metric] ** 2
             + worse**2
         )
     )
@@ -474,7 +474,7 @@ def _moved(same: float, draws: FloatArray, gate: float) -> FloatArray:
     """
     without, fixed = np.log(draws).T
     off = np.abs(without - np.log(same)) > np.log(1.0 + gate)
-    elsewhere = off & (int(off.sum()) > MOST * len(off)) | (
+    elsewhere = off & (int(off.sum()) > OTHER_REGIME_SHARE * len(off)) | (
         np.abs(without - np.log(same)) > np.log(ANOTHER)
     )
     moved: FloatArray = fixed - np.where(elsewhere, np.log(same), without)

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 # The causes named must together explain at least this part of the excess, else none is; own default.
-MIN_SHARE: Final = 0.4
+MIN_NAMED: Final = 0.4
 # ...and this part to be listed at all: of two causes at once, the smaller one rarely brings less; own default.
-MIN_PART: Final = 0.25
+MIN_LISTED: Final = 0.25
 # ...or this part, where all calls show the change and not only the slow ones, which are slow for having drawn more of everything; own default.
 MIN_SHIFTED: Final = 0.1
 # Share of the slow requests that a cause must have made slow alone to be listed beside one that explains more of the mean; own default.
@@ -128,7 +128,7 @@ class Diagnosis:
     amplifier: bool = False
     opportunity: bool = False
     dominates: float = 0.0
-    least: float = MIN_PART
+    least: float = MIN_LISTED
     brings: frozenset[str] = frozenset()
     apart: bool = False
     of_another: bool = False

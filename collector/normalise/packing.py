@@ -30,8 +30,8 @@ def _odd_powers(n: int) -> Any:
     return powers
 
 
-MOST = 1_024  # attributes of one owner
-_ODD_POWERS = _odd_powers(MOST)
+MOST_OF_AN_OWNER = 1_024  # attributes of one owner
+_ODD_POWERS = _odd_powers(MOST_OF_AN_OWNER)
 
 
 def text_buffers(column: pa.StringArray) -> tuple[Any, Any]:

@@ -32,7 +32,7 @@ import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.arrival_bursts import (
-    CROWDED,
+    CROWDED_TIMES,
     MIN_BURSTS,
     UNLIKELY,
     arrival_dispersion,
@@ -62,10 +62,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     then = "before" if before is not None else "for independent ones"
     clear, crowd = now >= MIN_BURSTS * usual, crowding(case)
     # What is led back from a sample may be its noise: then the slow ones must have come in the crowds as well.
-    clear = clear and (not case.thinned or crowd >= CROWDED)
+    clear = clear and (not case.thinned or crowd >= CROWDED_TIMES)
     # What no engine tells of may be slow at any time, however one's own requests come: those of a burst are late then, not the others.
     clear = clear and (stage == "queue" or crowd > 1.0)
-    if not clear and (usual >= UNLIKELY or now < UNLIKELY or crowd < CROWDED):
+    if not clear and (usual >= UNLIKELY or now < UNLIKELY or crowd < CROWDED_TIMES):
         return RuledOut(
             what=RULE, figure=f"the dispersion of arrivals is {now:.1f}, {usual:.1f} {then}"
         )

@@ -41,7 +41,7 @@ from overrun.analysis.words.finding import Diagnosis, NotEnoughData, printable, 
 RULE: Final = "client_throttled"
 STAGES: Final = ("queue", "other")
 # Where the time inside a call is counted that passes before the answer's own HTTP request.
-INSIDE: Final = ("first_token", "generation", "network")
+INSIDE_CALL: Final = ("first_token", "generation", "network")
 NO_PLACE: Final = "no free connection for their HTTP requests"
 REFUSED: Final = "refusals with 429 and back-off within the SDK"
 FAILED: Final = "failed attempts and back-off within the SDK"
@@ -58,7 +58,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     )
     own = [_inside(tree) for tree in (case.slow_tree, case.usual_tree, case.tree)]
     within = _Side(
-        case.worst(*INSIDE),
+        case.worst(*INSIDE_CALL),
         _per_request(own[0], case.slow_tree),
         _per_request(own[1], case.usual_tree),
     )

@@ -48,7 +48,7 @@ RULE: Final = "cross_region"
 MIN_GAP_MS: Final = 20.0
 # From a client alone: percentile of the calls that nothing else holds up, and the part of what most calls take longer that these must; own defaults.
 QUICK: Final = 10.0
-ALIKE: Final = 0.5
+ALIKE_PART: Final = 0.5
 CONSTANT: Final = 0.25
 # Rank correlation with the calls in flight from which a gap is a queue's; as in `gateway_queue`.
 MOST_CORRELATION: Final = 0.3
@@ -139,7 +139,7 @@ def _from_outside(case: Case) -> Diagnosis | NotEnoughData | None:
             case.excess_ms(stage), quick * case.slow["llm_calls"].fill_null(1).to_numpy().mean()
         )
     }
-    if quick < max(MIN_GAP_MS, ALIKE * most) or not enough(case, claims):
+    if quick < max(MIN_GAP_MS, ALIKE_PART * most) or not enough(case, claims):
         return None
     here, there = (printable(name, 30) for name in pair)
     said = f"calls go from {here} to {there}"

@@ -50,7 +50,7 @@ from overrun.analysis.evidence.prefill_stalls import (
 )
 from overrun.analysis.evidence.token_speed import Slowdown, decode_parts, slowdown
 from overrun.analysis.words.finding import (
-    MIN_PART,
+    MIN_LISTED,
     Diagnosis,
     NotEnoughData,
     RuledOut,
@@ -74,8 +74,8 @@ def _brought(grown: Demand) -> bool:
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the stall with its bound, None when tokens come and calls are taken up as before, or slow down for another reason."""
-    written = case.tail.share("decode") >= MIN_PART or case.metric in ("tpot", "itl")
-    if not written and case.tail.share("queue") + case.tail.share("prefill") < MIN_PART:
+    written = case.tail.share("decode") >= MIN_LISTED or case.metric in ("tpot", "itl")
+    if not written and case.tail.share("queue") + case.tail.share("prefill") < MIN_LISTED:
         return None
     parts, found = decode_parts(case), slowdown(case)
     if parts is None or found is None:

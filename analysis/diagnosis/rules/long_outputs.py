@@ -46,7 +46,7 @@ from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.whatif.fixes.cap import cap
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import (
-    MIN_PART,
+    MIN_LISTED,
     SEED,
     Diagnosis,
     Fix,
@@ -102,7 +102,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         if name != "decode" or _fuller(case)
     }
     lengthened = work is not None and work.output_ratio >= MIN_GROWTH and enough(case, busier)
-    if case.tail.share(stage) < MIN_PART and not lengthened:
+    if case.tail.share(stage) < MIN_LISTED and not lengthened:
         return None
     few = too_few_breaches(case)
     if few is not None:

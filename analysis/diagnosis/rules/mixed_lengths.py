@@ -51,7 +51,7 @@ RULE: Final = "mixed_lengths"
 LONG: Final = 4.0
 MIN_RISE: Final = 0.1
 # Part of the tokens' slowdown that follows the long answers beside; own default.
-MIN_PART: Final = 0.25
+MIN_OTHERS_PART: Final = 0.25
 
 
 class Beside(NamedTuple):
@@ -105,7 +105,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         float(now.token_ms.mean() - was.token_ms.mean()),
     )
     within, slope = _per_long(all_before, all_now)
-    if now.share - was.share < MIN_RISE or within * more < MIN_PART * slower or slower <= 0.0:
+    if (
+        now.share - was.share < MIN_RISE
+        or within * more < MIN_OTHERS_PART * slower
+        or slower <= 0.0
+    ):
         return RuledOut(
             what=RULE,
             figure=f"{say_ratio(now.share)} of what runs beside short answers is long, {say_ratio(was.share)} before",

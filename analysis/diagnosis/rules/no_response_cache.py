@@ -33,7 +33,7 @@ from overrun.analysis.words.finding import Diagnosis, NotEnoughData, say_ratio
 
 RULE: Final = "no_response_cache"
 MIN_REPEATED: Final = 0.1
-MIN_N: Final = 50
+MIN_REQUESTS: Final = 50
 HIT_MS: Final = 50.0
 
 
@@ -44,9 +44,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         return NotEnoughData(
             "whether prompts repeat is not known: record overrun.prompt_hash (a hash, not the text) on model calls"
         )
-    if hashed.height < MIN_N:
+    if hashed.height < MIN_REQUESTS:
         return NotEnoughData(
-            f"{hashed.height} model calls carry overrun.prompt_hash, at least {MIN_N} are needed: widen the window"
+            f"{hashed.height} model calls carry overrun.prompt_hash, at least {MIN_REQUESTS} are needed: widen the window"
         )
     repeats = hashed.filter(
         pl.col("prompt_hash").is_duplicated() & ~pl.col("prompt_hash").is_first_distinct()

@@ -43,10 +43,10 @@ from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
 
 RULE: Final = "noisy_tenant"
-MIN_PART: Final = 0.5
+MIN_EXPLAINED: Final = 0.5
 MIN_RISE: Final = 1.5
 # Share of all work that a tenant must have now for others to hear it: in a baseline of a minute one may have asked nothing by chance; own default.
-MIN_SHARE: Final = 0.1
+MIN_WORK_SHARE: Final = 0.1
 # Share of slow requests that must be other tenants' for it to be a neighbour's noise; own default.
 MIN_OTHERS: Final = 0.3
 # ...or this share, where the others' own calls are clearly slower than before: long requests are the first over a limit, whoever waits behind them.
@@ -74,8 +74,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     )
     if (
         not more
-        or (found.part_low if case.thinned else found.part) < MIN_PART
-        or found.share_now < max(MIN_SHARE, MIN_RISE * found.share_before)
+        or (found.part_low if case.thinned else found.part) < MIN_EXPLAINED
+        or found.share_now < max(MIN_WORK_SHARE, MIN_RISE * found.share_before)
     ):
         return RuledOut(
             what=RULE,

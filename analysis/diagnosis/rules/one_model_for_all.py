@@ -33,22 +33,22 @@ from overrun.analysis.words.finding import Diagnosis, NotEnoughData, printable, 
 
 RULE: Final = "one_model_for_all"
 MIN_DIFFERENCE: Final = 3.0
-MIN_SHARE: Final = 0.1
-MIN_N: Final = 30
+MIN_SMALL_CALLS: Final = 0.1
+MIN_REQUESTS: Final = 30
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return the route that a small model could serve, None when routes do not differ or do not share a model."""
     rows = case.rows.drop_nulls(["route", "model", "output_tokens"])
-    if rows.height < 2 * MIN_N:
+    if rows.height < 2 * MIN_REQUESTS:
         return NotEnoughData(
-            f"{rows.height} requests tell route, model and output tokens, two routes need {MIN_N} each: send http.route and token usage"
+            f"{rows.height} requests tell route, model and output tokens, two routes need {MIN_REQUESTS} each: send http.route and token usage"
         )
     routes = rows.group_by("model", "route").agg(
         n=pl.len(), tokens=pl.col("output_tokens").median(), ms=pl.col("e2e_ms").median()
     )
     routes = routes.filter(
-        (pl.col("n") >= MIN_N) & (pl.col("n") >= MIN_SHARE * max(rows.height, 1))
+        (pl.col("n") >= MIN_REQUESTS) & (pl.col("n") >= MIN_SMALL_CALLS * max(rows.height, 1))
     ).sort("tokens", "route")
     for (model,), group in routes.group_by("model", maintain_order=True):
         low, high = group.row(0, named=True), group.row(-1, named=True)

@@ -41,7 +41,7 @@ from overrun.analysis.evidence.demand import lost_and_longer, slope
 from overrun.analysis.evidence.prefill import LONGER_PROMPTS, Reading, knock_on, reading
 from overrun.analysis.numbers.statistics.effect_size import MIN_CLIFF, cliffs_delta
 from overrun.analysis.words.finding import (
-    MIN_PART,
+    MIN_LISTED,
     MIN_SHIFTED,
     Diagnosis,
     NotEnoughData,
@@ -91,7 +91,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims["network"] = tokenised
     if busier.get("generation", 0.0) > claims[found.stage]:  # nobody saw a first token
         found = found._replace(stage="generation")
-    least = MIN_SHIFTED if everyone is not None else MIN_PART
+    least = MIN_SHIFTED if everyone is not None else MIN_LISTED
     if (everyone is None and delta < MIN_CLIFF) or not enough(case, claims, least):
         return None
     return too_few_breaches(case) or _diagnosis(case, found, delta, claims, everyone)
@@ -190,7 +190,7 @@ def _diagnosis(
     return replace(
         answer,
         brings=frozenset({"decode_stall", "batch_past_knee"}),
-        least=MIN_PART if everyone is None else MIN_SHIFTED,
+        least=MIN_LISTED if everyone is None else MIN_SHIFTED,
     )
 
 

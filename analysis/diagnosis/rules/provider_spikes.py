@@ -74,7 +74,7 @@ MOST_PACE: Final = 1.3
 # Tenants differ where the calls of one are late so many times as often as all, or as rarely, and chi-square is as rare as so many standard deviations,
 # among those of whose calls as many would be late by chance; own defaults.
 PREFERRED: Final = 2.0
-CLEAR: Final = 4.0
+CLEAR_FACTOR: Final = 4.0
 LEAST_EXPECTED: Final = 5.0
 
 
@@ -254,7 +254,7 @@ def _whose(case: Case, found: Outside, late: BoolArray) -> Whose | None:
         return None
     n, shares = sides["n"].to_numpy().astype(np.float64), sides["share"].to_numpy()
     squares = float((n * (shares - usual) ** 2).sum()) / (usual * (1.0 - usual))
-    if deviations(squares, free) < CLEAR or (
+    if deviations(squares, free) < CLEAR_FACTOR or (
         shares[-1] < PREFERRED * usual and shares[0] * PREFERRED > usual
     ):
         return None

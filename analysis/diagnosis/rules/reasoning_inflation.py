@@ -42,7 +42,7 @@ from overrun.analysis.words.finding import Diagnosis, NotEnoughData, say_ms, say
 
 RULE: Final = "reasoning_inflation"
 STAGES: Final = ("decode", "generation", "first_token")
-MIN_N: Final = 5
+MIN_REQUESTS: Final = 5
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
@@ -57,8 +57,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     unsaid = _unsaid(case)
     if (
         unsaid is not None
-        or min(rows.height for rows in told) < MIN_N
-        or case.slow["reasoning_tokens"].count() < MIN_N
+        or min(rows.height for rows in told) < MIN_REQUESTS
+        or case.slow["reasoning_tokens"].count() < MIN_REQUESTS
     ):
         return unsaid
     (r1, n1), (r0, n0) = (
@@ -185,7 +185,7 @@ def _token_ms(case: Case, stage: str) -> float:
     ]
     pace = slope_within([(side[:, 0], side[:, 1]) for side in thought])
     usual = case.reference["tpot_ms"].drop_nulls().to_numpy()
-    if len(usual) >= MIN_N and stage != "generation":
+    if len(usual) >= MIN_REQUESTS and stage != "generation":
         return max(pace, float(np.median(usual)))
     both = pl.concat(
         [rows.select("output_tokens", column).drop_nulls() for rows in (case.slow, case.reference)]

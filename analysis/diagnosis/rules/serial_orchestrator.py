@@ -49,7 +49,7 @@ from overrun.analysis.words.finding import (
 RULE: Final = "serial_orchestrator"
 STAGES: Final = ("other", "prompt")
 MIN_CORRELATION: Final = 0.25
-MIN_N: Final = 30
+MIN_REQUESTS: Final = 30
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -62,9 +62,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         own=pl.Series(case.spent("other") + case.spent("prompt"))
     ).filter(pl.col("start_us") >= int(case.period.start.timestamp() * 1e6))
     own, now = since["own"].to_numpy(), sum(case.tail.tail_ms.get(name, 0.0) for name in STAGES)
-    if len(own) < MIN_N:
+    if len(own) < MIN_REQUESTS:
         return NotEnoughData(
-            f"{len(own)} requests since the onset, {MIN_N} are needed to compare own time with load"
+            f"{len(own)} requests since the onset, {MIN_REQUESTS} are needed to compare own time with load"
         )
     behind = came_before(_in_process(since, case.calls), now / 2_000.0)
     by_load = max(rank_correlation(own, in_flight(since)), rank_correlation(own, behind))

@@ -45,7 +45,7 @@ MIN_FALL: Final = 0.1
 MIN_SLOWER: Final = 1.1
 # Part of the excess that must be decode, and time per token at equal batch sizes, now over before, from which drafts are asked for; own defaults.
 MIN_DECODE: Final = 0.5
-SLOWER: Final = 1.3
+SLOWER_WITH_DRAFTS: Final = 1.3
 # Tokens a step from which a draft pays for itself: drafting and checking take some 15 % of a step, the default of the what-if.
 PAYS: Final = 1.15
 # Without a baseline: share of the draft tokens that is too few whatever drafting costs (published: 30 % accepted gave +20 % latency), and where only the
@@ -178,7 +178,7 @@ def _untold(case: Case) -> NotEnoughData | None:
     ):
         return None
     pace = same_batch_pace(case.calls_before, case.calls)
-    if pace is None or pace < SLOWER:
+    if pace is None or pace < SLOWER_WITH_DRAFTS:
         return None
     return NotEnoughData(
         f"tokens take {pace:.2f} times as long at equal batch sizes, and nothing tells of drafts: if the engine speculates, scrape its "

@@ -31,13 +31,13 @@ from overrun.analysis.numbers.stages.budget import OTHER
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, printable, say_ms, say_ratio
 
 RULE: Final = "unattributed_time"
-MIN_SHARE: Final = 0.3
+MIN_UNATTRIBUTED: Final = 0.3
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return where to instrument, None when spans explain most of the excess."""
     share = case.tail.share(OTHER)
-    if share <= MIN_SHARE:
+    if share <= MIN_UNATTRIBUTED:
         return None
     few = too_few_breaches(case)
     if few is not None:

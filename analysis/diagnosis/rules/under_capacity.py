@@ -64,7 +64,7 @@ from overrun.analysis.evidence.fleet import (
     replicas,
 )
 from overrun.analysis.evidence.kv_cache import KV_FULL
-from overrun.analysis.evidence.load_response import SAME, SLOWER, unknown_load
+from overrun.analysis.evidence.load_response import SAME, SLOWER_AT_EQUAL_LOAD, unknown_load
 from overrun.analysis.evidence.overlap import Flow
 from overrun.analysis.evidence.prefill import spread
 from overrun.analysis.evidence.prefill_stalls import set_whole
@@ -87,7 +87,7 @@ from overrun.analysis.evidence.token_speed import (
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import (
     MIN_BREACHING,
-    MIN_PART,
+    MIN_LISTED,
     Diagnosis,
     Fix,
     NotEnoughData,
@@ -124,9 +124,9 @@ MIN_ARRIVAL_RISE: Final = 1.2
 # above what longer prompts alone do to first tokens.
 MUCH_SLOWER: Final = 2.0
 # Seen from a client: where most slow calls began in such a crowd, the crowd held them up, though most calls, made at other moments, are as quick as ever.
-CROWDED: Final = 0.5
+CROWDED_SHARE: Final = 0.5
 # Capacity kept free, share 0..1: published advice is 20-30 %.
-SPARE: Final = 0.25
+SPARE_CAPACITY: Final = 0.25
 # Evidence weights for the confidence: waits seen in spans only, confirmed by a queue gauge, and with its limit (KV)
 # seen too.
 _CONFIDENCE: Final = {"spans": 0.7, "gauge": 0.9, "kv": 0.95}
@@ -152,7 +152,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if not waiting and case.own_load is not None:
         return _from_outside(case, found)
     # A fuller engine slows tokens before it makes anybody wait long: where the growth of its work is known, the wait need not carry the excess alone.
-    if case.tail.share(STAGE) < (MIN_PART if found is None else MIN_WAITING):
+    if case.tail.share(STAGE) < (MIN_LISTED if found is None else MIN_WAITING):
         return None if found is None else _by_batch(case, found)
     few = too_few_breaches(case)
     if few is not None:
@@ -364,13 +364,13 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
         return other
     added = {
         "first_token": case.excess_ms("first_token")
-        if load.waits and (load.first >= SLOWER or load.crowded >= CROWDED)
+        if load.waits and (load.first >= SLOWER_AT_EQUAL_LOAD or load.crowded >= CROWDED_SHARE)
         else 0.0,
         "generation": case.excess_ms("generation")
-        if load.answers and (load.whole >= SLOWER or load.crowded >= CROWDED)
+        if load.answers and (load.whole >= SLOWER_AT_EQUAL_LOAD or load.crowded >= CROWDED_SHARE)
         else 0.0,
         "decode": _shared(case) * parts["speed"]
-        if parts is not None and load.paced and load.pace >= SLOWER
+        if parts is not None and load.paced and load.pace >= SLOWER_AT_EQUAL_LOAD
         else 0.0,
     }
     claims = {stage: found.arrivals * ms for stage, ms in added.items()}
@@ -599,7 +599,7 @@ def _diagnosis(
         claims,
         Action(
             "platform",
-            f"Admit at most {(1.0 - SPARE) * load.admitted_rps:.1f} requests/s at the gateway and answer "
+            f"Admit at most {(1.0 - SPARE_CAPACITY) * load.admitted_rps:.1f} requests/s at the gateway and answer "
             "the rest with 429 and Retry-After; a refused request costs less than one that waits past its limit.",
             "Raise the admission limit again as replicas become ready.",
             _fix(case, load, gauges, kv_bound),
@@ -618,7 +618,9 @@ def _fix(case: Case, load: Load, gauges: Gauges, kv_bound: bool) -> Fix:
     limits_ms = case.stage_limits_ms(STAGE)
     predicted = clipped(case, STAGE, limits_ms)
     ratio = max(load.offered_ratio, 1.0)
-    replicas = max(gauges.instances + 1, math.ceil(gauges.instances * ratio / (1.0 - SPARE)))
+    replicas = max(
+        gauges.instances + 1, math.ceil(gauges.instances * ratio / (1.0 - SPARE_CAPACITY))
+    )
     per_replica = (
         "Or free KV blocks: --gpu-memory-utilization 0.95 (SGLang: --mem-fraction-static), --kv-cache-dtype fp8; raising --max-num-seqs does not help now."
         if kv_bound
@@ -630,7 +632,7 @@ def _fix(case: Case, load: Load, gauges: Gauges, kv_bound: bool) -> Fix:
         parameters={"replicas": replicas},
         title=f"Run {replicas} replicas instead of {gauges.instances}",
         detail=f"{load.offered_tps:,.0f} tokens/s arrive where {load.admitted_tps:,.0f} are admitted; {replicas} equal "
-        f"replicas leave {say_ratio(SPARE)} spare. {per_replica}",
+        f"replicas leave {say_ratio(SPARE_CAPACITY)} spare. {per_replica}",
         assumption=f"no request waits longer than {say_limits(limits_ms)} (replicas are not simulated)",
         method="exact",
         predicted=predicted,

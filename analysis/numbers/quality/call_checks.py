@@ -5,7 +5,7 @@ from typing import Final
 
 import duckdb
 
-from overrun.analysis.numbers.quality.row import MOST, ONE_PERCENT, Check, Grade
+from overrun.analysis.numbers.quality.row import FAIL_SHARE, ONE_PERCENT, Check, Grade
 from overrun.analysis.numbers.window import Window, answers, filter_of
 from overrun.analysis.words.finding import say_count, say_ratio
 
@@ -26,7 +26,7 @@ def call_checks(con: duckdb.DuckDBPyConnection, window: Window, requests: int) -
 
 
 def _grade(share: float) -> Grade:
-    return "ok" if share <= ONE_PERCENT else "fail" if share > MOST else "warn"
+    return "ok" if share <= ONE_PERCENT else "fail" if share > FAIL_SHARE else "warn"
 
 
 def _beyond_end(seen: Mapping[str, int]) -> Check | None:
@@ -38,7 +38,9 @@ def _beyond_end(seen: Mapping[str, int]) -> Check | None:
         f"in {seen['beyond']:,} of {seen['timed']:,} calls the first chunk lies behind the end ({say_ratio(share)}): an instrumentation sends "
         "milliseconds where the conventions want seconds (gen_ai.response.time_to_first_chunk), or clocks differ"
     )
-    return Check(check="impossible_times", status="fail" if share > MOST else "warn", detail=detail)
+    return Check(
+        check="impossible_times", status="fail" if share > FAIL_SHARE else "warn", detail=detail
+    )
 
 
 def _early_chunk(seen: Mapping[str, int]) -> Check | None:
@@ -101,6 +103,6 @@ def _cached_tokens(seen: Mapping[str, int]) -> Check | None:
         detail += ": the provider counts cached tokens beside the input, so input lengths and hit rates are off; name the provider (gen_ai.provider.name)"
     return Check(
         check="cached_token_convention",
-        status="ok" if share <= ONE_PERCENT else "fail" if share > MOST else "warn",
+        status="ok" if share <= ONE_PERCENT else "fail" if share > FAIL_SHARE else "warn",
         detail=detail,
     )

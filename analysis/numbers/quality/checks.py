@@ -15,7 +15,7 @@ from overrun.analysis.numbers.latency.percentiles import min_n, quantile
 from overrun.analysis.numbers.quality.call_checks import call_checks
 from overrun.analysis.numbers.quality.load_checks import closed_loop
 from overrun.analysis.numbers.quality.metric_checks import metric_checks
-from overrun.analysis.numbers.quality.row import FEW, MOST, ONE_PERCENT, Check, Grade
+from overrun.analysis.numbers.quality.row import FAIL_SHARE, ONE_PERCENT, WARN_SHARE, Check, Grade
 from overrun.analysis.numbers.quality.span_checks import span_checks
 from overrun.analysis.numbers.quality.store_checks import store_checks
 from overrun.analysis.numbers.window import (
@@ -129,7 +129,7 @@ def held_back(found: list[Check], frame: RequestFrame, before: RequestFrame | No
         mine = part.filter(pl.col("service").is_in(buffered.implode()))
         if (
             mine.height >= _LEAST_PEERS
-            and float(mine["same"].to_numpy().mean()) <= FEW
+            and float(mine["same"].to_numpy().mean()) <= WARN_SHARE
             and set(buffered) <= set(mine["service"])
         ):
             return [
@@ -205,7 +205,13 @@ def _ttft_missing(frame: RequestFrame, slo: Slo) -> Check | None:
     share = missing / n
     wanted = slo.ttft_ms is not None
     status: Grade = (
-        "ok" if share <= FEW else "fail" if wanted and share > MOST else "warn" if wanted else "ok"
+        "ok"
+        if share <= WARN_SHARE
+        else "fail"
+        if wanted and share > FAIL_SHARE
+        else "warn"
+        if wanted
+        else "ok"
     )
     detail = f"{missing:,} of {n:,} successful requests carry no time to first token ({say_ratio(share)})"
     if status != "ok":
@@ -232,7 +238,7 @@ def _ttft_is_duration(frame: RequestFrame, slo: Slo) -> Check | None:
         return None
     same = ok["same"].to_numpy()
     share = float(same.mean())
-    status: Grade = "ok" if share <= FEW else "fail" if share > MOST else "warn"
+    status: Grade = "ok" if share <= WARN_SHARE else "fail" if share > FAIL_SHARE else "warn"
     detail = f"TTFT equals the whole duration in {int(same.sum()):,} of {ok.height:,} requests ({say_ratio(share)})"
     if status != "ok":
         detail += ": the answer is buffered or TTFT is set at the end; stream end to end and record the first chunk"
@@ -261,7 +267,7 @@ def _incomplete(frame: RequestFrame, slo: Slo) -> Check | None:
     if n == 0:
         return None
     share = frame.incomplete / n
-    status: Grade = "ok" if share <= ONE_PERCENT else "fail" if share > MOST else "warn"
+    status: Grade = "ok" if share <= ONE_PERCENT else "fail" if share > FAIL_SHARE else "warn"
     detail = (
         f"{frame.incomplete:,} of {n:,} requests are incomplete and left out ({say_ratio(share)})"
     )
@@ -352,7 +358,7 @@ def _missing_children(frame: RequestFrame, slo: Slo) -> Check | None:
         detail += ": child spans are lost; look for full export queues and services that do not propagate context"
     return Check(
         check="missing_children",
-        status="ok" if share <= ONE_PERCENT else "fail" if share > MOST else "warn",
+        status="ok" if share <= ONE_PERCENT else "fail" if share > FAIL_SHARE else "warn",
         detail=detail,
     )
 
@@ -362,12 +368,14 @@ def _outliving(frame: RequestFrame, slo: Slo) -> Check | None:
         return None
     share = float((frame.rows["clipped_spans"] > 0).mean() or 0.0)  # type: ignore[arg-type]
     detail = f"in {say_ratio(share)} of {frame.rows.height:,} requests a span runs on after its parent and is cut there"
-    if share > FEW:
+    if share > WARN_SHARE:
         detail += (
             ": work after the answer (link it instead of parenting it), or requests whose own span ends before the answer does: their end to end "
             "time is too short, end it with the last byte"
         )
-    return Check(check="outliving_spans", status="ok" if share <= FEW else "warn", detail=detail)
+    return Check(
+        check="outliving_spans", status="ok" if share <= WARN_SHARE else "warn", detail=detail
+    )
 
 
 def _engine_only(frame: RequestFrame, slo: Slo) -> Check | None:
@@ -403,7 +411,7 @@ def _outliers(frame: RequestFrame, slo: Slo) -> Check | None:
     detail = f"{wrong:,} of {timed.height:,} requests have a TTFT longer than themselves, below a millisecond, or negative (largest {say_ms(most)})"
     return Check(
         check="impossible_times",
-        status="fail" if share > MOST else "warn",
+        status="fail" if share > FAIL_SHARE else "warn",
         detail=detail + ": an instrumentation mixes units or clocks",
     )
 

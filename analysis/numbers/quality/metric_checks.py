@@ -8,7 +8,7 @@ import polars as pl
 
 from overrun.analysis.numbers.latency.histograms import Increments, load
 from overrun.analysis.numbers.latency.percentiles import min_n
-from overrun.analysis.numbers.quality.row import FEW, Check
+from overrun.analysis.numbers.quality.row import WARN_SHARE, Check
 from overrun.analysis.numbers.window import RequestFrame, read_samples
 from overrun.analysis.words.finding import printable, say_ms, say_ratio
 from overrun.analysis.words.slo import METRICS, Slo
@@ -50,7 +50,7 @@ def histogram_edges(metric: str, made: Increments, limit_ms: float) -> Check:
     name = f"{metric}_histogram_edges"
     beyond = float(made.counts[:, -1].sum()) / max(made.n, 1)
     last_ms = 1000.0 * float(made.edges[-1])
-    if beyond > FEW:
+    if beyond > WARN_SHARE:
         detail = f"{say_ratio(beyond)} of {made.n:,} values of {metric.upper()} lie beyond the last bucket edge of {say_ms(last_ms)}"
         return Check(
             check=name,
@@ -62,7 +62,7 @@ def histogram_edges(metric: str, made: Increments, limit_ms: float) -> Check:
     at = int(np.searchsorted(made.edges, limit_ms / 1000.0, side="left"))
     low = 1000.0 * float(made.edges[at - 1]) if at else 0.0
     high = 1000.0 * float(made.edges[min(at, len(made.edges) - 1)])
-    if n and (maybe - sure) / n > FEW and (low == 0.0 or high > WIDE * low):
+    if n and (maybe - sure) / n > WARN_SHARE and (low == 0.0 or high > WIDE * low):
         inside = f"{say_ms(low)} to {say_ms(high)}, which holds {say_ratio((maybe - sure) / n)}"
         detail = f"the limit of {say_ms(limit_ms)} on {metric.upper()} lies inside the bucket from {inside}"
         return Check(

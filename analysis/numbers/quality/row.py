@@ -7,8 +7,8 @@ import msgspec
 Grade = Literal["ok", "warn", "fail"]
 
 # Shares from which a spoiled minority is said (warn) and from which the metric is no longer one (fail); own defaults.
-FEW: Final = 0.05
-MOST: Final = 0.5
+WARN_SHARE: Final = 0.05
+FAIL_SHARE: Final = 0.5
 # One percent of traces is enough to move a P99.
 ONE_PERCENT: Final = 0.01
 

@@ -21,7 +21,7 @@ from overrun.analysis.numbers.stages.span_replay import TOLERANCE_MS, Tree
 from overrun.analysis.numbers.window import query
 
 # Requests whose trees are replayed: 2,000 leave 100 above P95, and take about a second. Own default.
-MOST: Final = 2_000
+MOST_REPLAYED: Final = 2_000
 
 
 def lost_ms(
@@ -38,7 +38,7 @@ def lost_ms(
     `times` are the stage times of `rows` (with `trace_key`) on their path, shape (rows,): of the whole requests, or up to the first token. Looked at are
     the n requests among every k-th trace whose spans are there.
     """
-    every = max(1, math.ceil(rows.height / MOST))
+    every = max(1, math.ceil(rows.height / MOST_REPLAYED))
     chosen = np.flatnonzero((rows["trace_key"] % every == 0).to_numpy())
     spans = con.sql(query("path_spans"), params={"start": start, "end": end, "every": every}).pl()
     of_trace = {key[0]: part for key, part in spans.partition_by("trace_key", as_dict=True).items()}

@@ -16,8 +16,8 @@ import numpy as np
 from overrun.analysis.words.arrays import FloatArray
 
 # As many ids as tell a share to within a few parts in a thousand; fewest that are looked at; own defaults.
-MOST: Final = 1_024
-LEAST: Final = 50
+MOST_IDS: Final = 1_024
+FEWEST_IDS: Final = 50
 # Chance below which ids were not left by chance, with all that a store is ever asked.
 UNLIKELY: Final = 1e-9
 # Shares that are told. Half and more is what an id of 63 random bits looks like, below one in a thousand one of a counter or a clock; own defaults.
@@ -46,7 +46,7 @@ _NUMBERS: Final[dict[str, Callable[[Sequence[int], Sequence[int]], FloatArray]]]
 
 def share_kept(trace_ids: Sequence[str]) -> float | None:
     """Return the share (0..1, two digits) of all traces that a sampler by id kept, None where these ids (32 hexadecimal digits) show none."""
-    if len(trace_ids) < LEAST:
+    if len(trace_ids) < FEWEST_IDS:
         return None
     hi, lo = [int(one[:16], 16) for one in trace_ids], [int(one[16:], 16) for one in trace_ids]
     shares = [

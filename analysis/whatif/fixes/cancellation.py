@@ -28,7 +28,7 @@ GONE_MS: Final = 250.0
 # Rounds of simulated calls and where they are cut then; own default, after which the cuts move by less than the replay errs.
 ROUNDS: Final = 3
 # Log units of extra width: what dropped calls leave in the prefix caches, and where later calls are sent without them, is not simulated; as measured.
-UNSEEN: Final = {"e2e": 0.045, "tpot": 0.03, "ttft": 0.25}
+UNSIMULATED_WIDTH: Final = {"e2e": 0.045, "tpot": 0.03, "ttft": 0.25}
 
 
 def predict(facts: Facts) -> Prediction:
@@ -72,7 +72,7 @@ def predict(facts: Facts) -> Prediction:
         return Change(calls, engine.setup)
 
     return predict_simulated(
-        facts, fix, change, cost={"wasted_tokens_ratio_now": wasted}, worse=UNSEEN
+        facts, fix, change, cost={"wasted_tokens_ratio_now": wasted}, worse=UNSIMULATED_WIDTH
     )
 
 

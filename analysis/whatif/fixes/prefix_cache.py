@@ -22,7 +22,7 @@ from overrun.analysis.words.arrays import IntArray
 from overrun.analysis.words.finding import say_ratio
 
 # Calls with about as long a prompt of which the middle one shows what such a call finds; own default, as for means of either side.
-ALIKE: Final = 31
+ALIKE_PROMPTS: Final = 31
 # A call has found the shared prefix when it hit this part of what is asked for; own default.
 _FOUND: Final = 0.5
 # Log units of extra width: steps that read fewer tokens than the recorded ones cost more a token than the fitted law says; as measured.
@@ -85,10 +85,14 @@ def restored(prompt: IntArray, cached: IntArray, hit_ratio: float) -> IntArray:
     """Return the cached tokens of each call (shape of `prompt`, >= 1) were this part (0..1) of all input tokens in the cache; never fewer than there are."""
     wanted = prompt * hit_ratio
     found = cached > _FOUND * wanted
-    if int(found.sum()) >= ALIKE and hit_ratio > 0.0:
+    if int(found.sum()) >= ALIKE_PROMPTS and hit_ratio > 0.0:
         hits, missing = np.flatnonzero(found)[np.argsort(prompt[found], kind="stable")], ~found
-        middle = np.median(np.lib.stride_tricks.sliding_window_view(cached[hits], ALIKE), axis=1)
-        alike = np.interp(prompt, prompt[hits][ALIKE // 2 : len(hits) - ALIKE // 2], middle)
+        middle = np.median(
+            np.lib.stride_tricks.sliding_window_view(cached[hits], ALIKE_PROMPTS), axis=1
+        )
+        alike = np.interp(
+            prompt, prompt[hits][ALIKE_PROMPTS // 2 : len(hits) - ALIKE_PROMPTS // 2], middle
+        )
         lacking = max(0.0, float(wanted.sum() - cached[found].sum()))
         # What the calls that miss have to find for all to come to that part, as far as calls like them find it now; the rest is for everyone.
         own = np.where(
