@@ -28,7 +28,7 @@ from starlette.routing import BaseRoute
 from overrun.analysis.assembly.assemble import assemble
 from overrun.analysis.diagnosis.rules import rules
 from overrun.analysis.front import api, predictor_watch
-from overrun.analysis.front.kernel_warmup import warm
+from overrun.analysis.front.kernel_warmup import compile_apart, warm
 from overrun.analysis.front.predictor_watch import Lengths
 from overrun.analysis.front.questions import check
 from overrun.analysis.front.report import build
@@ -47,7 +47,7 @@ from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.writer import METRICS
 from overrun.collector.lifecycle.retention import Retention, size_bytes
 from overrun.collector.lifecycle.rollups import roll_up
-from overrun.collector.process import footprint, tracing
+from overrun.collector.process import compiled, footprint, tracing
 from overrun.collector.receive import erase_http, otlp_grpc, otlp_http
 from overrun.collector.receive.http_protocol import limited
 from overrun.collector.sources import scrape
@@ -114,6 +114,7 @@ async def serve(
         raise ConfigError(str(error)) from error
     scraped = scrape.targets(settings.scrape, scrape_urls)
     store = open_store(Path(collector.db), create=True, memory_limit=collector.memory_limit)
+    compiled.interpret(True)  # until `_warm` has ended
     pipeline = Pipeline(
         store,
         collector,
@@ -134,11 +135,19 @@ def _retention(pipeline: Pipeline, settings: Settings) -> Retention:
 
 
 def _warm(settings: Settings) -> None:
-    """Compile (or load) the kernels, which takes seconds: what arrives is to find them ready."""
+    """Load the kernels, or have them compiled, which takes half a minute; what arrives meanwhile is taken by the same code as Python (compiled.py)."""
     try:
         warm(settings)
+        if compiled.any_absent():
+            log.info("compiling for this machine, once: until then telemetry is taken slowly")
+            compile_apart()
+            compiled.interpret(False)
+            warm(settings)
+            log.info("compiled: telemetry is taken at full speed")
     except Exception:  # the thread's edge: what arrives compiles what it needs
         log.exception("the kernels could not be made ready: the first traces will wait for them")
+    finally:
+        compiled.interpret(False)
     footprint.settle()
 
 

@@ -1,0 +1,86 @@
+"""Kernels that are not compiled yet are run as Python: the same answers, at once, and whatever arrives meanwhile is stored."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+
+from overrun.analysis.assembly.assemble import assemble
+from overrun.collector.decode import items
+from overrun.collector.decode.otlp_spans import decode_spans
+from overrun.collector.normalise.spans import Rules, normalize
+from tests.analysis.assembly.assembling import spans_of
+from tests.benchmarks import payload
+from tests.benchmarks.sent import compare, known
+from tests.collector.conftest import PROTOBUF
+from tests.collector.oracle_otlp import RECORDINGS, bodies, plain_columns
+from tests.conftest import ROOT, StartServer
+
+AS_PYTHON = """
+from overrun.collector.process import compiled
+compiled.interpret(True)
+from tests.collector.process.test_without_compiled_kernels import digest
+print(digest())
+assert compiled.any_absent()
+"""
+
+
+def digest() -> str:
+    """All that is read of some recordings and of made spans, down to their requests."""
+    made = [one.data for one in payload.make(60, end_ns=1_790_000_000_000_000_000).bodies]
+    recorded = [data for name in RECORDINGS for data in bodies(name)[:1] if len(data) < 20_000]
+    out = hashlib.md5(usedforsecurity=False)
+    for data in [*made, *recorded[:8]]:
+        raw = decode_spans([data])
+        found = normalize(raw, Rules(salt=b"salt"))
+        requests = assemble(spans_of(data))
+        parts = (found.spans, found.events, found.links, requests.requests, requests.llm_calls)
+        tables = [part.to_pydict() for part in parts]
+        counted = items.count("traces", data, 10**6)
+        out.update(repr((plain_columns(raw), tables, found.shapes, counted)).encode())
+    return out.hexdigest()
+
+
+def without_kernels(folder: Path) -> dict[str, str]:
+    """The environment of a process that finds no compiled kernel."""
+    return {"NUMBA_CACHE_DIR": str(folder / "numba")}
+
+
+def test_kernels_as_python_answer_as_compiled_ones(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AS_PYTHON],
+        env=os.environ | without_kernels(tmp_path) | {"PYTHONWARNINGS": "error"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert (done.stdout.split(), done.stderr) == ([digest()], "")
+    assert not list(tmp_path.glob("numba/**/*.nbi")), "a kernel was compiled"
+
+
+def test_a_server_without_compiled_kernels_stores_what_comes_first(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    server = start_server(tmp_path / "t.db", environment=without_kernels(tmp_path))
+    made = payload.make(120, end_ns=time.time_ns(), spans_per_body=60).bodies
+    for body in made:
+        answer = httpx.post(
+            f"{server.http}/v1/traces",
+            content=body.data,
+            headers=PROTOBUF,
+            trust_env=False,
+            verify=False,
+            timeout=600,
+        )
+        assert answer.status_code == 200
+    assert any("compiling for this machine" in line for line in server.said)
+    assert not any("at full speed" in line for line in server.said)
+    assert server.stop() == 0
+    found = compare(tmp_path / "t.db", [known(body.data) for body in made])
+    assert found.right, found
