@@ -10,7 +10,7 @@ from overrun.analysis.assembly.assemble import assemble
 from overrun.collector.decode.otlp_spans import decode_spans
 from overrun.collector.normalise.spans import Rules, normalize
 from overrun.collector.normalise.stages import STAGES
-from tests.collector.oracle_build import MS, SERVER, Made, body
+from tests.collector.oracle_build import ERROR, MS, SERVER, Made, body, chat
 from tests.collector.oracle_store import Row
 
 
@@ -97,3 +97,57 @@ def tool(id: int, start: float, end: float, parent: int, **more: Any) -> Made:
     return Made(
         id, "t", start, end, parent, **{"attributes": {"openinference.span.kind": "TOOL"}, **more}
     )
+
+
+NOTHING = (None, None, None, None, None)
+
+
+def told(*made: Made) -> list[tuple[Any, ...]]:
+    """(attempts, who says so, wasted ms, wasted tokens, cause) of each call."""
+    _, calls = assembled(*made)
+    return [fact(c) for c in calls]
+
+
+def fact(call: Row) -> tuple[Any, ...]:
+    wasted = call["wasted_ns"]
+    return (
+        call["attempts"],
+        call["attempts_source"],
+        None if wasted is None else wasted / MS,
+        call["wasted_tokens"],
+        call["retry_cause"],
+    )
+
+
+def of_litellm(
+    id: int,
+    start: float,
+    end: float,
+    parent: int = 0,
+    *,
+    error: str | None = None,
+    asked: str = "one",
+    **more: Any,
+) -> Made:
+    attributes = (
+        {"litellm.call_id": asked}
+        | ({"error.type": error} if error else {})
+        | more.pop("attributes", {})
+    )
+    return chat(
+        id,
+        start,
+        end,
+        parent,
+        out=None if error else 5,
+        status=ERROR if error else 0,
+        scope="litellm",
+        attributes=attributes,
+        **more,
+    )
+
+
+def counted(*made: Made) -> tuple[int, int]:
+    """Requests and calls."""
+    requests, calls = assembled(*made)
+    return len(requests), len(calls)

@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.analysis.assembly.assembling import assembled, root
+from tests.analysis.assembly.assembling import NOTHING, assembled, fact, of_litellm, root, told
 from tests.collector.oracle_build import CLIENT, ERROR, MS, SERVER, Made, chat
-from tests.collector.oracle_store import Row
-
-
-def told(*made: Made) -> list[tuple[Any, ...]]:
-    """(attempts, who says so, wasted ms, wasted tokens, cause) of each call."""
-    _, calls = assembled(*made)
-    return [fact(c) for c in calls]
-
-
-def fact(call: Row) -> tuple[Any, ...]:
-    wasted = call["wasted_ns"]
-    return (
-        call["attempts"],
-        call["attempts_source"],
-        None if wasted is None else wasted / MS,
-        call["wasted_tokens"],
-        call["retry_cause"],
-    )
-
-
-NOTHING = (None, None, None, None, None)
 
 
 def sdk(
@@ -308,78 +286,6 @@ def test_attempts_of_a_request_are_unknown_if_one_of_its_calls_hides_its_own() -
         http(11, 510, 890, 200, parent=3),
     )
     assert requests[0]["attempts"] == 2
-
-
-def of_litellm(
-    id: int,
-    start: float,
-    end: float,
-    parent: int = 0,
-    *,
-    error: str | None = None,
-    asked: str = "one",
-    **more: Any,
-) -> Made:
-    attributes = (
-        {"litellm.call_id": asked}
-        | ({"error.type": error} if error else {})
-        | more.pop("attributes", {})
-    )
-    return chat(
-        id,
-        start,
-        end,
-        parent,
-        out=None if error else 5,
-        status=ERROR if error else 0,
-        scope="litellm",
-        attributes=attributes,
-        **more,
-    )
-
-
-def test_attempts_under_one_id_are_one_call_and_one_request_wherever_they_are_told() -> None:
-    requests, calls = assembled(
-        of_litellm(2, 0, 100, error="RateLimit"), of_litellm(3, 300, 900, trace=2)
-    )
-    assert [(*fact(c), c["span_id"]) for c in calls] == [(2, "span", 300.0, 0, "error", 3)]
-    assert [(r["llm_calls"], r["e2e_ns"], r["generation_ns"], r["queue_ns"]) for r in requests] == [
-        (1, 900 * MS, 700 * MS, 200 * MS)
-    ]
-
-
-def test_attempts_under_two_ids_are_two_calls() -> None:
-    assert (
-        told(
-            root(1000),
-            of_litellm(2, 0, 100, 1, error="RateLimit"),
-            of_litellm(3, 300, 900, 1, asked="other"),
-        )
-        == [NOTHING] * 2
-    )
-
-
-def test_an_attempt_within_the_call_that_a_stream_lasted_for_is_a_part_of_it() -> None:
-    choices = [
-        Made(id, "route big", at, at + 1, 1, scope="litellm")
-        for id, at in ((10, 5), (11, 200), (12, 500))
-    ]
-    made = [
-        root(1000),
-        *choices,
-        of_litellm(2, 0, 950, 1),
-        of_litellm(3, 10, 60, 1, error="RateLimit"),
-    ]
-    assert told(*made) == [(3, "event", 500.0, None, "error")]
-
-
-def test_a_servers_span_that_was_given_a_failed_attempts_values_answered_all_the_same() -> None:
-    served = replace(
-        of_litellm(2, 0, 1000, error="RateLimit", attributes={"http.route": "/ask"}), kind=SERVER
-    )
-    requests, calls = assembled(served, of_litellm(3, 300, 900, trace=2))
-    assert [(c["span_id"], c["attempts"], c["error"]) for c in calls] == [(3, 2, False)]
-    assert [(r["llm_calls"], r["error"], r["e2e_ns"]) for r in requests] == [(1, False, 1000 * MS)]
 
 
 def retried(count: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from overrun.analysis.assembly import duplicate_spans
-from tests.analysis.assembly.assembling import assembled, root
+from tests.analysis.assembly.assembling import assembled, counted, root
 from tests.collector.oracle_build import ERROR, MS, SERVER, Made, chat
 
 OUTER, INNER = "openinference.instrumentation.langchain", "openinference.instrumentation.openai"
@@ -18,12 +18,6 @@ OUTER, INNER = "openinference.instrumentation.langchain", "openinference.instrum
 def twin(id: int, start: float, end: float, **more: Any) -> Made:
     """The call as the client library's own instrumentation saw it, alone in trace 2."""
     return chat(id, start, end, 0, **{"ttft": 50, "trace": 2, "scope": INNER, **more})
-
-
-def counted(*made: Made) -> tuple[int, int]:
-    """Requests and calls."""
-    requests, calls = assembled(*made)
-    return len(requests), len(calls)
 
 
 def test_a_call_reported_again_in_a_trace_of_its_own_is_one_call_of_the_request() -> None:
@@ -235,21 +229,6 @@ def test_equal_calls_of_two_requests_at_one_time_stay_with_their_requests() -> N
     requests, calls = assembled(*made)
     assert [(r["trace_lo"], r["llm_calls"]) for r in requests] == [(1, 1), (2, 1)]
     assert len(calls) == 2
-
-
-def test_a_request_that_was_given_its_calls_values_is_the_request() -> None:
-    said = {"gen_ai.operation.name": "chat"}
-    counts = said | {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 10}
-    failed = [chat(2, 100, 200, out=None, status=ERROR), chat(3, 300, 400, out=None, status=ERROR)]
-    for attributes, calls in ((said, failed), (counts, [chat(2, 100, 200), chat(3, 300, 400)])):
-        [request], rows = assembled(root(1000, attributes=attributes, status=ERROR), *calls)
-        assert ([c["duration_ns"] for c in rows], request["llm_calls"]) == ([100_000_000] * 2, 2)
-    # Alone, or alone in counting, it is what tells of the call.
-    assert (
-        counted(root(1000, attributes=counts))
-        == counted(root(1000, attributes=counts), chat(2, 100, 200, out=None))
-        == (1, 1)
-    )
 
 
 def side_by_side(*offsets: float, step: int = 1, **inner: Any) -> list[Made]:
