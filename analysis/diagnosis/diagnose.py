@@ -65,6 +65,7 @@ SAME_ONSET: Final = timedelta(minutes=5)
 LIES_IN_WAIT: Final = frozenset(
     {
         "missing_cancellation",
+        "too_few_seats",
         "under_capacity",
         "kv_pressure",
         "speculation_not_paying",

@@ -14,6 +14,7 @@ from overrun.analysis.evidence.held_stream import HeldStream, held_stream
 from overrun.analysis.evidence.load_response import OwnLoad, own_load
 from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.evidence.reuse import Reuse, reuse
+from overrun.analysis.evidence.seats import Seats, seats
 from overrun.analysis.evidence.stream_pauses import StreamPauses, stream_pauses
 from overrun.analysis.words.finding import MIN_BREACHING, NotEnoughData, say_count, say_ms
 
@@ -61,6 +62,11 @@ class Case(Observed):
     def front_end(self) -> FrontEnd | None:
         """Work in front of the engine that gaps follow; see `overrun.analysis.evidence.front_end`."""
         return front_end(self)
+
+    @functools.cached_property
+    def seats(self) -> Seats | None:
+        """The limit of seats that calls wait for; see `overrun.analysis.evidence.seats`."""
+        return seats(self)
 
     @functools.cached_property
     def call_kind(self) -> Kind | None:

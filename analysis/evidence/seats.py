@@ -1,0 +1,135 @@
+"""Do calls wait for a seat of the engine (max_num_seqs) while it has room for more? How many run when a call has to wait, now, and what ran at a time before.
+
+Behind a limit of seats the number that runs is the same whenever a call waits; behind a full KV cache it is the number of tokens that is the same.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
+from overrun.analysis.evidence.observed import Observed
+from overrun.analysis.numbers.outcomes.goodput import wilson
+from overrun.analysis.words.arrays import BoolArray, FloatArray
+
+# A seat more or less is a clock's: counts this near are one number, and so are counts within this part of it.
+NEAR: Final = 1
+NEAR_RATIO: Final = 0.1
+# Part of the waiting calls that find as many running, and of the calls before that ran beside more and did not wait, at the low ends of their intervals.
+FLAT: Final = 0.8
+RAN_MORE: Final = 0.05
+# KV usage from which the cache, not the seats, may be what is full; as in the rules.
+KV_FULL: Final = 0.9
+_ARRIVE: Final = 1.5
+
+
+class Seats(NamedTuple):
+    """`flat` (95 % interval) of the `waiting` calls found `seats` running. Before, `more` of `calm` calls that did not wait ran beside more than that.
+
+    `most_before` is the 95th percentile of how many those found (None without a baseline), `kv_usage` the highest that the engine's metrics say (None
+    unknown), `wanted` how many seats the arrivals of now take, with half as many spare.
+    """
+
+    seats: int
+    waiting: int
+    flat: tuple[float, float]
+    more: int
+    calm: int
+    most_before: float | None
+    kv_usage: float | None
+    token_ms: float
+    token_ms_before: float | None
+    wanted: int
+
+    @property
+    def shrank(self) -> bool:
+        """Whether calls clearly ran beside more of each other before, and did not wait."""
+        return self.calm > 0 and wilson(self.more, self.calm)[0] > RAN_MORE
+
+
+def seats(case: Observed) -> Seats | None:
+    """Return the limit of seats that calls wait for, None where the number that runs is not the same for all, the KV cache is full, or engines are unknown."""
+    if case.thinned:
+        return None
+    now = _at_arrival(case.served[0])
+    if now is None:
+        return None
+    calls, running, tokens = now
+    waited = _waits(calls)
+    if int(waited.sum()) < MIN_CALLS:
+        return None
+    limit = int(np.median(running[waited]))
+    near = max(NEAR, round(NEAR_RATIO * limit))
+    flat = wilson(int((np.abs(running[waited] - limit) <= near).sum()), int(waited.sum()))
+    kv = case.gauge("kv_cache_usage")
+    usage = float(kv.max()) if len(kv) else None
+    if limit < 1 or flat[0] < FLAT or (usage is not None and usage >= KV_FULL):
+        return None
+    if usage is None and _scatter(running[waited]) > _scatter(tokens[waited]):
+        return None  # what is constant is tokens: the cache
+    before = None if case.served[1] is None else _at_arrival(case.served[1])
+    more, calm, most = 0, 0, None
+    if before is not None:
+        quiet = ~_waits(before[0])
+        more, calm = int((quiet & (before[1] > limit + near)).sum()), int(quiet.sum())
+        most = float(np.percentile(before[1][quiet], 95.0)) if calm else None
+    seconds = max(float(np.ptp(calls.of("start_s"))), 1e-3)
+    served_s = float(np.nanmean(calls.of("prefill_ms") + calls.of("decode_ms"))) / 1e3
+    return Seats(
+        seats=limit,
+        waiting=int(waited.sum()),
+        flat=flat,
+        more=more,
+        calm=calm,
+        most_before=most,
+        kv_usage=usage,
+        token_ms=float(np.nanmedian(calls.token_ms)),
+        token_ms_before=None if before is None else float(np.nanmedian(before[0].token_ms)),
+        wanted=int(np.ceil(_ARRIVE * len(calls) / seconds * served_s / _engines(calls))),
+    )
+
+
+def _engines(calls: Calls) -> int:
+    return max(1, len(np.unique(calls.engine)))
+
+
+def _waits(calls: Calls) -> BoolArray:
+    """Which calls wait longer in the queue than a prompt is read: less is a step's end."""
+    mask: BoolArray = calls.of("queue_ms") > float(np.nanmedian(calls.of("prefill_ms")))
+    return mask
+
+
+def _scatter(values: FloatArray) -> float:
+    """The middle half over the median: of counts and of tokens in the same measure."""
+    low, middle, high = (float(q) for q in np.percentile(values, [25.0, 50.0, 75.0]))
+    return (high - low) / max(middle, 1e-9)
+
+
+def _at_arrival(calls: Calls) -> tuple[Calls, FloatArray, FloatArray] | None:
+    """The calls with an engine's times, how many ran in their engine when each came, and how many tokens these held."""
+    usable = calls.where(calls.has_engine & known(calls.of("queue_ms"), calls.scheduled_s))
+    if len(usable) < MIN_CALLS:
+        return None
+    begins, ends = usable.scheduled_s, usable.last_s
+    came = begins - usable.of("queue_ms") / 1e3
+    held = np.nan_to_num(usable.of("input_tokens")) + np.nan_to_num(usable.of("output_tokens"))
+    running, tokens = np.zeros(len(usable)), np.zeros(len(usable))
+    for engine in np.unique(usable.engine):
+        mine = usable.engine == engine
+        for out, weight in ((running, np.ones(len(usable))), (tokens, held)):
+            out[mine] = _under_way(begins[mine], ends[mine], weight[mine], came[mine])
+    return usable, running, tokens
+
+
+def _under_way(
+    begins: FloatArray, ends: FloatArray, weight: FloatArray, at: FloatArray
+) -> FloatArray:
+    total: list[FloatArray] = []
+    for times, side in ((begins, "right"), (ends, "right")):
+        order = np.argsort(times)
+        sums = np.r_[0.0, np.cumsum(weight[order])]
+        total.append(sums[np.searchsorted(times[order], at, side=side)])  # type: ignore[call-overload]
+    out: FloatArray = total[0] - total[1]
+    return out

@@ -1,0 +1,65 @@
+"""too_few_seats: fires when a constant number runs while calls wait and more ran before; silent at the same seats, and behind a full cache."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from overrun.analysis.words.slo import Slo
+from tests.analysis.builders import requests
+from tests.analysis.diagnosis.rules.cases import of, run, the
+
+N, CALM = 900, 450
+TTFT = Slo(ttft_ms=2_000.0)
+SERVICE_S = 4.0
+
+
+def engine(seats_now: int, every_s: tuple[float, float] = (0.5, 0.9)) -> pl.DataFrame:
+    """First come, first served: 16 seats at first, then others; each call is served for 4 s."""
+    gaps = np.where(np.arange(N) < CALM, every_s[0], every_s[1])
+    start = np.cumsum(gaps * np.random.default_rng(4).uniform(0.8, 1.2, N))
+    ends: list[float] = []
+    begins = np.zeros(N)
+    for i in range(N):
+        seats = 16 if i < CALM else seats_now
+        held = sorted(end for end in ends if end > start[i])
+        begins[i] = start[i] if len(held) < seats else held[len(held) - seats]
+        ends.append(begins[i] + SERVICE_S)
+    wait = 1e3 * (begins - start)
+    columns: dict[str, Any] = {"ttft_queue_ms": wait, "ttft_prefill_ms": 100.0}
+    return requests(
+        N,
+        start_s=start,
+        queue_ms=wait,
+        prefill_ms=100.0,
+        decode_ms=1e3 * SERVICE_S - 100.0,
+        tpot_ms=39.0,
+        **columns,
+    )
+
+
+def test_fires_when_a_constant_number_runs_and_more_ran_before() -> None:
+    found = run(engine(4), slo=TTFT)
+    finding = the(found, "too_few_seats")
+    assert (found.verdict.stage, found.verdict.cause) == ("queue", "too_few_seats")
+    assert finding.evidence["seats"] == 4
+    assert finding.evidence["flat"][0] > 0.9
+    assert finding.evidence["more"] > 0.9 * finding.evidence["calm"]
+    assert finding.fix is not None
+    assert finding.fix.whatif == "max_sequences"
+    assert finding.fix.parameters["sequences"] >= 8
+    assert "429" not in (found.verdict.mitigation or "")
+
+
+def test_silent_when_more_calls_come_to_the_same_seats() -> None:
+    found = run(engine(16, every_s=(0.5, 0.22)), slo=TTFT)
+    assert of(found, "too_few_seats") is None
+    assert found.verdict.cause == "under_capacity"
+
+
+@pytest.mark.parametrize("usage", [0.95, 0.3])
+def test_a_full_cache_is_not_the_seats(usage: float) -> None:
+    gauges = {"kv_cache_usage": dict.fromkeys(np.arange(0.0, 600.0, 15.0).tolist(), usage)}
+    found = run(engine(4), slo=TTFT, gauges=gauges)
+    assert (of(found, "too_few_seats") is None) == (usage > 0.9)
