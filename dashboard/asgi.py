@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from overrun.dashboard import data, nav
 from overrun.dashboard.assets import EVERYWHERE, FIGURES, Assets, ServeAssets
-from overrun.dashboard.first import FirstAnswer
+from overrun.dashboard.first_paint import FirstAnswer
 
 log = logging.getLogger("overrun.dashboard")
 

@@ -14,7 +14,7 @@ from overrun.analysis.front.stage_waterfall import Stages
 from overrun.analysis.numbers.over_time.heatmap import Heatmap
 from overrun.analysis.numbers.over_time.series import Series
 from overrun.analysis.numbers.stages.budget import LATER, StageRow
-from overrun.dashboard.box import Box
+from overrun.dashboard.heatmap_box import Box
 from overrun.dashboard.plot import Spec, axis, layout, legend, limit_line, line, note, utc
 from overrun.dashboard.theme import Theme, in_order, say_added, say_ms, say_step, say_tick, ticks
 

@@ -17,7 +17,7 @@ import streamlit as st
 from overrun.analysis.front.client import ClientError
 from overrun.analysis.numbers.window import parse_duration, rfc3339
 from overrun.analysis.words.errors import WindowError
-from overrun.dashboard.box import Box
+from overrun.dashboard.heatmap_box import Box
 
 PRESETS = ("15m", "1h", "6h", "24h", "7d")
 DEFAULT_PRESET = "1h"

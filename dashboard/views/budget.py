@@ -12,8 +12,8 @@ from overrun.analysis.front.report import Report
 from overrun.analysis.front.stage_waterfall import Stages
 from overrun.analysis.numbers.stages.budget import LATER
 from overrun.analysis.numbers.stages.budget_rows import said
-from overrun.dashboard import charts, data, heat, nav, state, states, ui
-from overrun.dashboard.box import Box
+from overrun.dashboard import charts, data, empty_states, heatmap, nav, state, ui
+from overrun.dashboard.heatmap_box import Box
 from overrun.dashboard.theme import Theme, say_added, say_ms, theme_of
 
 # Below it a difference is written as 0 ms.
@@ -24,7 +24,7 @@ _UNJUDGED: Final = ("failing", "traffic_lost", "targets_down", "not_enough_data"
 
 def draw() -> None:
     """The page."""
-    report = states.report_or_state()
+    report = empty_states.report_or_state()
     if report is None:
         return
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
@@ -43,15 +43,15 @@ def draw() -> None:
             _gap(found, theme)
     if found.budgets:
         ui.put(_by_budget(found))
-    box = heat.draw(asked, metric, theme)
+    box = heatmap.draw(asked, metric, theme)
     if box is not None:
-        heat.chosen(box, metric)
-    heat.shared(asked, metric, box)
+        heatmap.chosen(box, metric)
+    heatmap.shared(asked, metric, box)
     page, label, more = (
         ("traces", "Requests in the box", {"box": box.text()}) if box else nav.requests_of(report)
     )
     nav.links_with((page, label, {"metric": metric.upper()} | more))
-    ui.put(states.footer(report))
+    ui.put(empty_states.footer(report))
 
 
 def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
@@ -73,7 +73,7 @@ def needs(
         lambda: data.stages(asked, metric, report),
         lambda: data.ask(questions.HEATMAP, asked, metric=metric),
         lambda: data.ask(questions.SERIES, asked, metric=metric),
-        lambda: heat.others(asked, metric, Box.read(query.get("box", ""))),
+        lambda: heatmap.others(asked, metric, Box.read(query.get("box", ""))),
     ]
 
 

@@ -12,7 +12,7 @@ from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.comparison.compare import CohortChange, Comparison, RatioChange
 from overrun.analysis.numbers.window import rfc3339
 from overrun.analysis.words.finding import say_rate
-from overrun.dashboard import charts_compare, data, downloads, nav, plot, state, states, ui
+from overrun.dashboard import charts_compare, data, downloads, empty_states, nav, plot, state, ui
 from overrun.dashboard.theme import (
     Theme,
     say_added,
@@ -30,7 +30,7 @@ _GLYPH = {"regressed": "▲", "improved": "✓", "mixed": "↕", "unchanged": "=
 
 def draw() -> None:
     """The page."""
-    report = states.report_or_state()
+    report = empty_states.report_or_state()
     if report is None:
         return
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
@@ -49,7 +49,7 @@ def draw() -> None:
             ("verdict", "Back to the verdict"), ("budget", "Which stage"), ("findings", "Why")
         )
     _details(found, theme)
-    ui.put(states.footer(report))
+    ui.put(empty_states.footer(report))
 
 
 def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:

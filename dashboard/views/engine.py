@@ -18,7 +18,7 @@ from overrun.analysis.evidence.leading_indicators import Indicator
 from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.stages.headroom import say_own
-from overrun.dashboard import charts_engine, data, downloads, nav, state, states, ui
+from overrun.dashboard import charts_engine, data, downloads, empty_states, nav, state, ui
 from overrun.dashboard.charts_engine import name_of, say_threshold
 from overrun.dashboard.evidence import plain
 from overrun.dashboard.theme import (
@@ -35,7 +35,7 @@ from overrun.dashboard.theme import (
 
 def draw() -> None:
     """The page."""
-    report = states.report_or_state(of_metrics=True)
+    report = empty_states.report_or_state(of_metrics=True)
     if report is None:
         return
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
@@ -43,7 +43,7 @@ def draw() -> None:
     # Without a request there is nothing to choose: no metric of requests is drawn.
     metric = (
         state.metric_of({}, limits, report.verdict.metric)
-        if states.by_metrics(report)
+        if empty_states.by_metrics(report)
         else state.metric(limits, report.verdict.metric)
     )
     data.ahead(*needs(asked, report, {"metric": metric}))
@@ -71,7 +71,7 @@ def draw() -> None:
             ui.put(learned(report))
         with right:
             ui.put(alerts(found) + now(found))
-    ui.put((room(view) if found.effect_n else "") + missing(found) + states.footer(report))
+    ui.put((room(view) if found.effect_n else "") + missing(found) + empty_states.footer(report))
 
 
 def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:

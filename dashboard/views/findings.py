@@ -8,7 +8,7 @@ import streamlit as st
 
 from overrun.analysis.front.report import Report, seeking
 from overrun.analysis.words.finding import Finding, Fix, Predicted, say_over
-from overrun.dashboard import data, evidence, nav, state, states, ui
+from overrun.dashboard import data, empty_states, evidence, nav, state, ui
 from overrun.dashboard.theme import Theme, say_ms, say_ratio, theme_of
 
 _CONFIDENT = ((0.85, "high"), (0.6, "medium"), (0.0, "low"))
@@ -17,7 +17,7 @@ _SEVERITY = {"critical": "‼ critical", "warning": "! warning", "info": "i info
 
 def draw() -> None:
     """The page."""
-    report = states.report_or_state()
+    report = empty_states.report_or_state()
     if report is None:
         return
     theme = theme_of(state.mode())
@@ -31,7 +31,7 @@ def draw() -> None:
         with st.container(border=True, key=f"finding-{place}"):
             ui.put(card(place, finding, report, theme))
             _next(finding)
-    ui.put(quiet(report) + states.footer(report))
+    ui.put(quiet(report) + empty_states.footer(report))
 
 
 def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:

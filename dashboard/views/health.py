@@ -9,7 +9,7 @@ from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.quality.doctor import Checkup, said
 from overrun.analysis.numbers.quality.row import Check
-from overrun.dashboard import data, nav, state, states, ui
+from overrun.dashboard import data, empty_states, nav, state, ui
 from overrun.dashboard.theme import say_age, say_count, say_ratio, say_time
 from overrun.dashboard.views.verdict import check_name
 
@@ -20,7 +20,7 @@ _GLYPH = {"fail": "✗ fails", "warn": "! look", "ok": "✓ ok"}
 
 def draw() -> None:
     """The page."""
-    report = states.report_or_state(of_metrics=True)
+    report = empty_states.report_or_state(of_metrics=True)
     if report is None:
         return
     asked = data.asked(state.filters())
@@ -28,7 +28,7 @@ def draw() -> None:
     ui.put(ui.box(*headline(report.data_quality)))
     nav.links(("verdict", "Back to the verdict"), ("traces", "Requests behind these numbers"))
     ui.put(freshness(report) + table(report.data_quality) + unknown(report))
-    ui.put(services(data.ask(questions.DOCTOR, asked)) + states.footer(report))
+    ui.put(services(data.ask(questions.DOCTOR, asked)) + empty_states.footer(report))
 
 
 def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:

@@ -14,8 +14,8 @@ from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.requests.request_list import RequestList, RequestRow
 from overrun.analysis.numbers.requests.request_trace import Trace
 from overrun.analysis.words.finding import printable
-from overrun.dashboard import data, downloads, heat, nav, state, states, ui, waterfall
-from overrun.dashboard.box import Box
+from overrun.dashboard import data, downloads, empty_states, heatmap, nav, state, ui, waterfall
+from overrun.dashboard.heatmap_box import Box
 from overrun.dashboard.theme import Theme, in_order, say_ms, say_ratio, say_time, theme_of
 from overrun.dashboard.views.findings import prediction
 
@@ -30,7 +30,7 @@ _NAME, _NAME_PX = 28, 200
 
 def draw() -> None:
     """The page."""
-    report = states.report_or_state()
+    report = empty_states.report_or_state()
     if report is None:
         return
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
@@ -52,14 +52,14 @@ def draw() -> None:
         ("verdict", "Back to the verdict"),
         ("findings", "Why"),
     )
-    box = heat.draw(asked, metric, theme)
+    box = heatmap.draw(asked, metric, theme)
     _table(listed, metric, box, failed=failed)
     if box is not None:
-        heat.shared(asked, metric, box)
+        heatmap.shared(asked, metric, box)
     trace_id = state.chosen_trace() or (listed.rows[0].trace_id if listed.rows else None)
     if trace_id is not None:
         _one(trace_id, report, theme)
-    ui.put(states.footer(report))
+    ui.put(empty_states.footer(report))
 
 
 def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
@@ -83,7 +83,7 @@ def needs(
         rows,
         lambda: data.ask(questions.SERIES, asked, metric=metric),
         lambda: data.ask(questions.HEATMAP, asked, metric=metric),
-        *([lambda: heat.others(asked, metric, box)] if box else []),
+        *([lambda: heatmap.others(asked, metric, box)] if box else []),
     ]
 
 
@@ -160,7 +160,7 @@ def _listed(
 
 def _table(listed: RequestList, metric: str, box: Box | None, *, failed: bool) -> None:
     if box is not None:
-        heat.chosen(box, metric, listed.total)
+        heatmap.chosen(box, metric, listed.total)
     ids, cells = [row.trace_id for row in listed.rows], columns(listed, metric)
     slowest = max((row.e2e_ms for row in listed.rows), default=1.0) / 1000.0
     long = [

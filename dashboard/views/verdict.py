@@ -15,7 +15,7 @@ from overrun.analysis.numbers.outcomes.burn_rate import Burn
 from overrun.analysis.numbers.over_time.series import Series, SeriesPoint
 from overrun.analysis.numbers.quality.row import Check
 from overrun.analysis.words.finding import say_rate
-from overrun.dashboard import data, live, nav, state, states, ui
+from overrun.dashboard import data, empty_states, live, nav, state, ui
 from overrun.dashboard.theme import (
     LIGHT,
     Theme,
@@ -49,10 +49,10 @@ _STEP = {"pass": "✓", "fail": "✗", "unknown": "?"}
 
 def draw() -> None:
     """The page."""
-    report = states.report_or_state(of_metrics=True)
+    report = empty_states.report_or_state(of_metrics=True)
     if report is None:
         return
-    if states.by_metrics(report):
+    if empty_states.by_metrics(report):
         _by_metrics(report)
         return
     theme = theme_of(state.mode())
@@ -69,7 +69,7 @@ def draw() -> None:
             "Try the fix",
         ),
     )
-    if report.verdict.status != "traffic_lost" and not states.stale(state.filters()):
+    if report.verdict.status != "traffic_lost" and not empty_states.stale(state.filters()):
         # What started later may still run, or be on its way.
         ui.put(
             silence(
@@ -81,7 +81,7 @@ def draw() -> None:
         )
     ui.put(scores(report, asked, theme))
     ui.put(details(report))
-    ui.put(states.footer(report))
+    ui.put(empty_states.footer(report))
 
 
 def _by_metrics(report: Report) -> None:
@@ -117,7 +117,7 @@ def _by_metrics(report: Report) -> None:
             )
         )
     ui.put(details(report))
-    ui.put(states.footer(report))
+    ui.put(empty_states.footer(report))
 
 
 def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
@@ -183,7 +183,9 @@ def headline(report: Report) -> str:
     limit = slo.limits().get(verdict.metric or "")
     value = say_ms(stats.at(slo.percentile))
     edges: tuple[float, float] | None = (
-        getattr(stats, f"p{slo.percentile:g}_interval", None) if states.by_metrics(report) else None
+        getattr(stats, f"p{slo.percentile:g}_interval", None)
+        if empty_states.by_metrics(report)
+        else None
     )
     if edges is not None:
         value = f"between {say_ms(edges[0])} and {say_ms(edges[1])}"

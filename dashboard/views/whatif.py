@@ -14,11 +14,11 @@ from overrun.dashboard import (
     charts_whatif,
     data,
     downloads,
+    empty_states,
     evidence,
     nav,
     sliders,
     state,
-    states,
     ui,
 )
 from overrun.dashboard.theme import Theme, say_count, say_ms, say_ratio, theme_of
@@ -27,11 +27,11 @@ from overrun.dashboard.views.findings import interval_of, period, prediction
 
 def draw() -> None:
     """The page."""
-    report = states.report_or_state()
+    report = empty_states.report_or_state()
     if report is None:
         return
     st.fragment(_panel)(report)
-    ui.put(states.footer(report))
+    ui.put(empty_states.footer(report))
 
 
 def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:

@@ -31,7 +31,7 @@ from overrun.dashboard import (
     charts_whatif,
     plot,
 )
-from overrun.dashboard.box import Box
+from overrun.dashboard.heatmap_box import Box
 from overrun.dashboard.theme import DARK, LIGHT, Theme
 from tests.analysis.builders import T0, at, insert, requests, store, vllm_gauges, vllm_spans
 

@@ -16,8 +16,8 @@ from overrun.analysis.numbers.window import Window
 from overrun.analysis.whatif.prediction import Curve
 from overrun.analysis.words.slo import Slo
 from overrun.dashboard import charts, charts_whatif, plot, ui
-from overrun.dashboard.box import Box
 from overrun.dashboard.charts_engine import bridged
+from overrun.dashboard.heatmap_box import Box
 from overrun.dashboard.theme import DARK, LIGHT, Theme
 from tests.analysis.builders import T0, at, insert, requests, store, vllm_spans
 

@@ -23,7 +23,7 @@ from overrun.analysis.numbers.quality.doctor import said
 from overrun.analysis.numbers.window import Window, rfc3339
 from overrun.analysis.words.slo import parse_slo
 from overrun.collector.config import Settings
-from overrun.dashboard import data, first, nav, states
+from overrun.dashboard import data, empty_states, first_paint, nav
 from overrun.dashboard.charts_compare import BEYOND
 from overrun.dashboard.state import Filters
 from overrun.dashboard.theme import say_age, say_count, say_ms
@@ -234,7 +234,7 @@ def test_what_stands_before_the_program_is_the_pages_own_first_box(
     demo: FakeApi, monkeypatch: pytest.MonkeyPatch, page: str, query: dict[str, dict[str, str]]
 ) -> None:
     app = shown(demo, monkeypatch, page, **WINDOW, **query.get(page, {}))
-    before = first.of_page(page, WINDOW | query.get(page, {}))
+    before = first_paint.of_page(page, WINDOW | query.get(page, {}))
     assert before is not None
     assert before.replace("ov-lead", "ov-box").replace("\u00a0", " ") in words(app)
 
@@ -245,7 +245,7 @@ def test_a_prediction_that_is_not_there_is_not_waited_for(
     monkeypatch.setenv("OVERRUN_URL", demo.url)
     data.forget()
     demo.asked.clear()
-    before = first.of_page("whatif", WINDOW | {"fix": "clip"})
+    before = first_paint.of_page("whatif", WINDOW | {"fix": "clip"})
     assert before is not None
     assert "Computing" in before
     assert not any(path.startswith("whatif/") for path, _ in demo.asked)
@@ -653,11 +653,11 @@ def test_hostile_names_are_text_on_every_page(
 
 
 def test_snippets_hold_the_real_address() -> None:
-    for _, lines in states.snippets("http://10.1.2.3:14318"):
+    for _, lines in empty_states.snippets("http://10.1.2.3:14318"):
         assert "10.1.2.3" in lines
     assert (
         "[::1]:4317"
-        in dict(states.snippets("http://[::1]:4318"))[
+        in dict(empty_states.snippets("http://[::1]:4318"))[
             "SGLang (gRPC; 4317 unless `overrun serve` printed another port)"
         ]
     )

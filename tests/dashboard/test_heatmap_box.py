@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overrun.dashboard.box import Box
+from overrun.dashboard.heatmap_box import Box
 from tests.analysis.builders import at
 
 

@@ -12,7 +12,7 @@ import pytest
 from overrun.analysis.front import report as reports
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.slo import parse_slo
-from overrun.dashboard import anchors, data, first, login, nav, ui
+from overrun.dashboard import anchors, data, first_paint, login, nav, ui
 from overrun.dashboard.views import verdict
 from tests.analysis.builders import at, insert, requests, store, vllm_spans
 from tests.dashboard.fake_api import FakeApi, fake_api
@@ -37,7 +37,7 @@ def local(monkeypatch: pytest.MonkeyPatch) -> None:
     data.forget()
     monkeypatch.setattr(data, "ahead", lambda *answers: None)  # no thread outlives its test
     monkeypatch.setattr(
-        first.st,
+        first_paint.st,
         "get_option",
         lambda name: ["127.0.0.1", "[::1]"] if name == "server.allowedHosts" else None,
     )
@@ -73,7 +73,7 @@ def asked(
         "query_string": query.encode(),
         "headers": headers_in,
     }
-    asyncio.run(first.FirstAnswer(behind)(scope, None, keep))  # type: ignore[arg-type]
+    asyncio.run(first_paint.FirstAnswer(behind)(scope, None, keep))  # type: ignore[arg-type]
     headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], headers, b"".join(message["body"] for message in sent[1:]).decode()
 
@@ -110,7 +110,9 @@ def test_an_address_leads_to_the_box_that_the_page_will_draw(
     assert dict(parse_qsl(urlsplit(ask[1]).query)) == WINDOW
     status, headers, body = asked(urlsplit(ask[1]).path, urlsplit(ask[1]).query)
     report = reports.build(demo.con.cursor(), Window(start=at(0), end=at(150)), parse_slo(SLO))
-    drawn = ui.whole(verdict.verdict_box(report, first.theme.LIGHT)).replace("ov-box", "ov-lead")
+    drawn = ui.whole(verdict.verdict_box(report, first_paint.theme.LIGHT)).replace(
+        "ov-box", "ov-lead"
+    )
     assert (status, body) == (200, f'<div class="ov">{drawn}</div>')
     assert ui.whole(ui.sentence(report.verdict.sentence)) in body
     assert headers["cache-control"] == "no-store"
@@ -134,7 +136,8 @@ def test_hostile_names_are_text(monkeypatch: pytest.MonkeyPatch, page: str) -> N
     with fake_api(con) as api:
         monkeypatch.setenv("OVERRUN_URL", api.url)
         _, _, body = asked(
-            f"{first.ADDRESS}{page}", f"from={WINDOW['from']}&to={WINDOW['to']}".replace(":", "%3A")
+            f"{first_paint.ADDRESS}{page}",
+            f"from={WINDOW['from']}&to={WINDOW['to']}".replace(":", "%3A"),
         )
     tags = Tags(body).found
     assert {tag for tag, _ in tags} <= {
@@ -180,7 +183,7 @@ def test_another_name_of_this_machine_gets_no_answer(
 ) -> None:
     monkeypatch.setenv("OVERRUN_URL", demo.url)
     path, query = (
-        f"{first.ADDRESS}verdict",
+        f"{first_paint.ADDRESS}verdict",
         f"from={WINDOW['from']}&to={WINDOW['to']}".replace(":", "%3A"),
     )
     assert asked(path, query, "[::1]:8501")[0] == 200
@@ -189,12 +192,12 @@ def test_another_name_of_this_machine_gets_no_answer(
         assert "_first" not in asked("/", query, host)[2], host
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "nav", "", "first"])
+@pytest.mark.parametrize("name", ["../../etc/passwd", "nav", "", "first_paint"])
 def test_what_is_no_page_has_no_answer(
     demo: FakeApi, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("OVERRUN_URL", demo.url)
-    assert asked(f"{first.ADDRESS}{name}")[0] == 204
+    assert asked(f"{first_paint.ADDRESS}{name}")[0] == 204
 
 
 def test_what_an_address_chooses_is_asked_for_and_nothing_else(
@@ -221,7 +224,7 @@ def test_nothing_is_said_where_a_login_is_asked_for(
 ) -> None:
     monkeypatch.setenv("OVERRUN_URL", demo.url)
     monkeypatch.setattr(login, "wanted", lambda: True)
-    assert asked(f"{first.ADDRESS}verdict")[2] == EMPTY_PAGE.decode()
+    assert asked(f"{first_paint.ADDRESS}verdict")[2] == EMPTY_PAGE.decode()
     assert asked("/")[2] == PLAIN_PAGE
 
 
@@ -231,8 +234,8 @@ def test_a_server_that_refuses_leaves_the_sentence_to_the_page(
     with fake_api(store()) as api:
         monkeypatch.setenv("OVERRUN_URL", api.url)
         assert (
-            asked(f"{first.ADDRESS}verdict", "from=2026-11-20T10%3A00%3A00Z")[0] == 204
+            asked(f"{first_paint.ADDRESS}verdict", "from=2026-11-20T10%3A00%3A00Z")[0] == 204
         )  # no request yet
         api.refuse = (400, b'{"error":"no"}')
         data.forget()
-        assert asked(f"{first.ADDRESS}verdict")[0] == 204
+        assert asked(f"{first_paint.ADDRESS}verdict")[0] == 204

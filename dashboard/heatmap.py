@@ -8,8 +8,8 @@ from overrun.analysis.front import question_table as questions
 from overrun.analysis.numbers.comparison.cohorts import Cohorts
 from overrun.analysis.numbers.over_time.heatmap import Heatmap
 from overrun.analysis.numbers.window import rfc3339
-from overrun.dashboard import charts, data, lift, state, ui
-from overrun.dashboard.box import Box
+from overrun.dashboard import charts, data, shared_values, state, ui
+from overrun.dashboard.heatmap_box import Box
 from overrun.dashboard.theme import Theme, say_count, say_ms, say_span, say_step
 
 
@@ -75,7 +75,11 @@ def chosen(box: Box, metric: str, total: int | None = None) -> None:
 
 def shared(asked: data.Asked, metric: str, box: Box | None) -> None:
     """What the requests of the box share (without one: those over the limit), against all others."""
-    ui.put(lift.table(others(asked, metric, box), these="Requests in the box" if box else None))
+    ui.put(
+        shared_values.table(
+            others(asked, metric, box), these="Requests in the box" if box else None
+        )
+    )
 
 
 def others(asked: data.Asked, metric: str, box: Box | None) -> Cohorts:
