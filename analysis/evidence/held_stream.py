@@ -50,7 +50,8 @@ def held_stream(case: Observed) -> HeldStream | None:
 
 def _thinks(case: Observed) -> bool:
     """Whether reasoning is told of: it comes before the first visible token, and within an answer of the same length."""
-    return bool((np.nan_to_num(case.slow_calls.of("reasoning_tokens")) > 0.0).mean() > 0.5)
+    told = np.nan_to_num(case.slow_calls.of("reasoning_tokens")) > 0.0
+    return bool(told.sum() > 0.5 * len(told))
 
 
 def behind_ms(calls: Calls) -> tuple[FloatArray, FloatArray]:
