@@ -11,7 +11,7 @@ import numpy as np
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.observed import Observed
-from overrun.analysis.numbers.outcomes.goodput import wilson
+from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 
 # A seat more or less is a clock's: counts this near are one number, and so are counts within this part of it.
