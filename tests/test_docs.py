@@ -1,6 +1,7 @@
 """The documents: the index lists each of them, and their links lead somewhere."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.conftest import ROOT
 
 DOCS = ROOT / "docs"
+DEVELOPING = (DOCS / "DEVELOPING.md").read_text(encoding="utf-8")
 PAGES = [*sorted(DOCS.glob("*.md")), ROOT / "README.md", ROOT / "CHANGELOG.md"]
 
 
@@ -24,3 +26,37 @@ def test_links_between_documents_lead_somewhere(path: Path) -> None:
     assert [
         target for target in targets if "://" not in target and not (path.parent / target).exists()
     ] == []
+
+
+def test_every_file_that_developing_names_exists() -> None:
+    named = set(re.findall(r"(?<![\w./])(?:[\w.]+/)*\w+\.py\b", DEVELOPING))
+    assert len(named) > 40
+    files = [
+        path.relative_to(ROOT).as_posix()
+        for folder in ("collector", "analysis", "models", "dashboard", "sample_traces", "tests")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    assert [
+        name for name in sorted(named) if not any(f"/{f}".endswith(f"/{name}") for f in files)
+    ] == []
+
+
+@pytest.mark.parametrize(
+    "package", ["overrun.analysis", "overrun.analysis.numbers", "overrun.collector"]
+)
+def test_the_picture_of_the_rooms_is_the_one_that_contracts_hold(package: str) -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
+    [layers] = [c["layers"] for c in contracts if c.get("containers") == [package]]
+    rooms = [room for layer in layers for room in layer.split(" | ")]
+    folder = ROOT.joinpath(*package.split(".")[1:])
+    picture = DEVELOPING.split("```")[1]
+    if package == "overrun.collector":
+        picture = picture.split("\ncollector/\n")[1]
+    else:
+        picture = picture.split("\ncollector/\n")[0].split("\nanalysis/\n")[1]
+    drawn = re.findall(r"(?<= )(\w+)/ ", picture)
+    assert [room for room in drawn if room in rooms] == [
+        room for room in rooms if (folder / room).is_dir()
+    ]
