@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 import duckdb
+import polars as pl
 
 from overrun.analysis.diagnosis.background import Later
 from overrun.analysis.diagnosis.diagnose import Known, diagnose
@@ -23,7 +24,7 @@ from overrun.analysis.evidence.leading_indicators import Indicator
 from overrun.analysis.evidence.observed import Lookups
 from overrun.analysis.incident.baseline import choose
 from overrun.analysis.incident.period import Period
-from overrun.analysis.numbers.coverage.sampling import assess, evened
+from overrun.analysis.numbers.coverage.sampling import Sampling, assess, evened
 from overrun.analysis.numbers.quality.checks import checks, held_back, without_spoiled
 from overrun.analysis.numbers.stages.budget import Configured
 from overrun.analysis.numbers.stages.headroom import Room
@@ -90,7 +91,8 @@ def seek(
 ) -> tuple[float, Causes]:
     """Return (0.0, the causes of a window of so many requests), sought now among at most `MOST_CAUSE_REQUESTS` of them."""
     whole = load(con, window, every=math.ceil(requests / MOST_CAUSE_REQUESTS))
-    sampled = assess(con, whole)
+    sampled = assess(con, whole, weigh=True)
+    whole = sampled.applied(whole)
     chosen = choose(con, whole, slo)
     frame, _ = without_spoiled(
         whole,
@@ -102,10 +104,10 @@ def seek(
     found = diagnose(
         even,
         slo,
-        lookups(con, frame, slo, None),
+        lookups(con, frame, slo, None, drawn(sampled, even, chosen.frame if chosen else None)),
         baseline=chosen,
         budgets=budgets,
-        coverage=sampled.of_engines,
+        coverage=sampled.coverage_of(even),
     )
     learned, why_none = indicators(con, frame, slo)
     return 0.0, Causes(
@@ -113,7 +115,7 @@ def seek(
         learned,
         why_none,
         crossed(con, frame, found.verdict.onset, requests),
-        rooms_of(even, slo),
+        rooms_of(even, slo, partial=sampled.partial),
     )
 
 
@@ -197,17 +199,38 @@ def _keys(window: Window, slo: Slo, budgets: Configured | None) -> list[tuple[ob
     ]
 
 
+def drawn(sampled: Sampling, *frames: RequestFrame | None) -> pl.Series | None:
+    """The traces that were drawn of a selection so that each stands for as many requests (`evened`): rules look at the calls of no others. None for all."""
+    if not sampled.estimated:
+        return None
+    keyed = [frame.having(("trace_key",)).rows for frame in frames if frame is not None]
+    keys = [rows["trace_key"] for rows in keyed if "trace_key" in rows.columns]
+    return pl.concat(keys).unique() if len(keys) == len(keyed) else None
+
+
 def lookups(
-    con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, simulate: Simulate | None
+    con: duckdb.DuckDBPyConnection,
+    frame: RequestFrame,
+    slo: Slo,
+    simulate: Simulate | None,
+    among: pl.Series | None = None,
 ) -> Lookups:
-    """What rules may look up, of the requests of a frame."""
+    """What rules may look up, of the requests of a frame; of the traces `among` (keys) alone where they are given."""
+
+    def calls(period: Period, origin: datetime) -> pl.DataFrame:
+        found = load_evidence_calls(con, period.start, period.end, origin)
+        return found if among is None else found.filter(pl.col("trace_key").is_in(among.implode()))
+
+    def within(traces: pl.Series | None) -> pl.Series | None:
+        if among is None or traces is None:
+            return among if traces is None else traces
+        return traces.filter(traces.is_in(among.implode()))
+
     return Lookups(
         trace_ids=lambda rows: load_trace_ids(con, rows),
-        calls=functools.cache(
-            lambda period, origin: load_evidence_calls(con, period.start, period.end, origin)
-        ),
+        calls=functools.cache(calls),
         spans=lambda period, origin, n, traces: load_evidence_spans(
-            con, period.start, period.end, origin, n, frame.every, traces
+            con, period.start, period.end, origin, n, frame.every, within(traces)
         ),
         prompts=lambda period, origin, n: load_evidence_prompts(
             con, period.start, period.end, origin, n, frame.every

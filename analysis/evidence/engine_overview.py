@@ -17,6 +17,7 @@ from overrun.analysis.evidence.derived_indicators import arrivals, deviations, s
 from overrun.analysis.evidence.leading_indicators import LEARNED, Indicator, breaches, learn
 from overrun.analysis.evidence.load_knee import Knee, load_knee
 from overrun.analysis.incident.breach import judged_metric
+from overrun.analysis.numbers.coverage.sampling import assess
 from overrun.analysis.numbers.outcomes.goodput import judge
 from overrun.analysis.numbers.stages.headroom import Room, headroom
 from overrun.analysis.numbers.window import RequestFrame, Window, load, read_samples
@@ -87,6 +88,8 @@ class EngineView(msgspec.Struct, kw_only=True):
 def engine_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> EngineView:
     """Return everything that is known of the engines in a window."""
     frame = load(con, window)
+    sampled = assess(con, frame, weigh=True)
+    frame = sampled.applied(frame)
     start, end = frame.start or window.start, frame.end or window.end
     found = read_samples(con, "engine_samples", start, end, window.model, indicators=list(_SHOWN))
     series = [
@@ -98,7 +101,7 @@ def engine_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> Eng
     steps = step_times(con, start, end, window.model)
     series += [_series(steps.with_columns(unit=pl.lit("s")))] if steps is not None else []
     learned, why = indicators(con, frame, slo)
-    rooms = rooms_of(frame, slo)
+    rooms = rooms_of(frame, slo, partial=sampled.partial)
     reasons = {}
     if not series:
         reasons["series"] = "no engine indicator in the window: scrape the engines' /metrics"
@@ -173,14 +176,14 @@ def _running(points: pl.DataFrame, ok: pl.DataFrame) -> FloatArray:
     return np.where(fresh, gauge["value"].to_numpy()[np.maximum(at, 0)], np.nan)
 
 
-def rooms_of(frame: RequestFrame, slo: Slo) -> list[Room]:
-    """Return how much more load, prompt or answer the judged metric's limit bears; none where nothing is judged."""
+def rooms_of(frame: RequestFrame, slo: Slo, *, partial: bool = False) -> list[Room]:
+    """Return how much more load, prompt or answer the judged metric's limit bears; none where nothing is judged. `partial`: others share the engines."""
     metric = (
         judged_metric(judge(frame.rows, slo), frame.rows, slo)
         if not frame.rows.is_empty()
         else None
     )
-    return [] if metric is None else headroom(frame.rows, slo, metric, frame.every)
+    return [] if metric is None else headroom(frame.rows, slo, metric, frame.every, partial=partial)
 
 
 def _series(rows: pl.DataFrame) -> EngineSeries:

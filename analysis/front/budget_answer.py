@@ -77,13 +77,15 @@ def budget_view(
     Raises:
         BudgetError: an unknown stage or group in `budgets`. WindowError: no request, for a filter names what is stored nowhere.
     """
-    frame = evened(load(con, window, points=False))
-    if frame.rows.is_empty():
+    whole = load(con, window, points=False)
+    if whole.rows.is_empty():
         refuse_unstored(con, window)
+    sampled = assess(con, whole, weigh=True)
+    frame = evened(sampled.applied(whole))
     limited, slo = with_own(frame.rows, slo)
     frame = replace(frame, rows=limited)
     judged = judge(frame.rows, slo)
-    metric, sampled = judged_metric(judged, frame.rows, slo), assess(con, frame)
+    metric = judged_metric(judged, frame.rows, slo)
     out = BudgetView(
         metric=metric,
         path=None,

@@ -12,6 +12,7 @@ import duckdb
 import msgspec
 import polars as pl
 
+from overrun.analysis.diagnosis import certain_misses
 from overrun.analysis.diagnosis.checklist import Step, checklist
 from overrun.analysis.diagnosis.diagnose import Diagnosed, Known, diagnose
 from overrun.analysis.diagnosis.engine_only import EngineOnly, engine_only
@@ -24,6 +25,7 @@ from overrun.analysis.diagnosis.sampled_causes import (
     Simulate,
     Sought,
     crossed,
+    drawn,
     lookups,
     seek,
 )
@@ -33,10 +35,10 @@ from overrun.analysis.evidence.instances import InstanceRow, instance_rows
 from overrun.analysis.evidence.leading_indicators import Indicator
 from overrun.analysis.incident.baseline import choose
 from overrun.analysis.incident.breach import Baseline
-from overrun.analysis.numbers.coverage.sampling import Sampling, assess, evened
+from overrun.analysis.numbers.coverage.sampling import Sampling, assess, evened, whose_rate
 from overrun.analysis.numbers.latency.client_vs_engine import Sides, sides
 from overrun.analysis.numbers.latency.perceived_latency import Further, further
-from overrun.analysis.numbers.latency.percentiles import Latency, latency, no_latency
+from overrun.analysis.numbers.latency.percentiles import Latency, latency, min_n, no_latency
 from overrun.analysis.numbers.outcomes.cost import Cost, Prices, cost, priced
 from overrun.analysis.numbers.outcomes.failures import Errors, Retries, errors, retries
 from overrun.analysis.numbers.outcomes.goodput import FailedBy, Goodput, goodput, judge, own_limits
@@ -224,10 +226,11 @@ def _of_part(  # noqa: PLR0913
         if engine is not None:
             budgets_for(slo, next(iter(slo.limits())), budgets)
             return _of_engine(frame, engine, slo, arrived)
-    sampled = assess(con, frame)
-    if sampled.refused:
+    sampled = assess(con, frame, weigh=True)
+    if sampled.refused or (sampled.partial and frame.rows.height < min_n(slo.percentile)):
         budgets_for(slo, next(iter(slo.limits())), budgets)
         return _refused(con, frame, sampled, slo)
+    frame = sampled.applied(frame)
     told = sought(con, window, slo, budgets, requests) if with_findings and not at_once else None
     apart = None if at_once or not with_findings else told[1] if told else _SEEKING
     made, found = _of_requests(
@@ -260,9 +263,10 @@ def _again(
 ) -> Report | None:
     """The numbers of now with the causes found lately; None where those are about another breach, or there is nothing to judge."""
     frame = load(con, window, without=(*FOR_RULES, *FIRST_TOKEN_PATH), expected=requests)
-    sampled = assess(con, frame)
+    sampled = assess(con, frame, weigh=True)
     if frame.rows.is_empty() or sampled.refused:
         return None
+    frame = sampled.applied(frame)
     made, found = _of_requests(
         con, frame, sampled, slo, budgets, prices, simulate, lately[1], with_findings=False
     )
@@ -298,11 +302,11 @@ def _of_requests(  # noqa: PLR0913
     found = diagnose(
         even,
         slo,
-        lookups(con, frame, slo, simulate),
+        lookups(con, frame, slo, simulate, drawn(sampled, even, chosen.frame if chosen else None)),
         baseline=chosen,
         budgets=budgets,
         with_findings=with_findings,
-        coverage=sampled.of_engines,
+        coverage=sampled.coverage_of(even),
         known=apart.known if apart else None,
     )
     learned, why_none = (
@@ -328,6 +332,8 @@ def _of_requests(  # noqa: PLR0913
         else goodput(judge(frame.rows, slo), frame.seconds, sampled.weights)
     )
     judged.own_limits = own_limits(frame.rows)
+    if sampled.kind == "part":
+        judged.rps, judged.reasons = None, judged.reasons | {"rps": whose_rate(sampled)}
     arrived = sent(con, frame.start, frame.end)
     onset = found.verdict.onset
     made = Report(
@@ -362,7 +368,11 @@ def _of_requests(  # noqa: PLR0913
         further=further(con, frame.window, weighted=sampled.weights is not None, spoiled=spoiled),
         edges=between,
         budgets=found.budgets,
-        headroom=apart.headroom if apart else rooms_of(even, slo) if with_findings else [],
+        headroom=apart.headroom
+        if apart
+        else rooms_of(even, slo, partial=sampled.partial)
+        if with_findings
+        else [],
         reasons=_reasons(frame, found, why_none, between),
     )
     _price(made, prices)
@@ -478,6 +488,19 @@ def _refused(
 ) -> Report:
     """The report of requests that do not stand for all: what is in the store, and no percentile, share or rate."""
     why = sampled.why
+    certain = (
+        None
+        if sampled.cut_from is None
+        else certain_misses.verdict(frame, slo, sampled.cut_from, sampled.detail)
+    )
+    arrived = sent(con, frame.start, frame.end)
+    engine = None if certain is not None else engine_only(con, frame, slo, arrived)
+    if engine is not None and engine.latency.e2e_ms.n + engine.latency.ttft_ms.n:
+        made = _of_engine(frame, engine, slo, arrived)
+        made.verdict.sentence = f"The stored requests are a selection ({sampled.detail}), so the engine's own metrics are judged. {made.verdict.sentence}"
+        made.data_quality = [*checks(con, frame, slo, sampled), *made.data_quality]
+        made.reasons |= dict.fromkeys(made.reasons, why)
+        return made
     judged = goodput(judge(frame.rows, slo), frame.seconds)
     judged.ratio = judged.rps = None
     judged.reasons = dict.fromkeys(("ratio", "rps"), why)
@@ -501,15 +524,16 @@ def _refused(
         window=_window_facts(frame),
         baseline=None,
         slo=slo,
-        latency=no_latency(why, frame.rows.height),
+        latency=no_latency(why, frame.rows.height)
+        if certain is None or sampled.cut_from is None
+        else certain_misses.latency(frame, sampled.cut_from, why),
         goodput=judged,
         stages=[],
         errors=_no_errors(why),
         retries=_no_retries(why),
         checklist=checklist(frame, slo, None),
-        verdict=Verdict(
-            status="not_enough_data", sentence=sentence, reasons=dict.fromkeys(nulls, why)
-        ),
+        verdict=certain
+        or Verdict(status="not_enough_data", sentence=sentence, reasons=dict.fromkeys(nulls, why)),
         findings=[],
         indicators=[],
         data_quality=checks(con, frame, slo, sampled),

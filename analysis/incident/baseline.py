@@ -46,9 +46,10 @@ class Chosen:
 def choose(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> Chosen | None:
     """Return the baseline of a window: as asked, or for `auto` a healthy one; None for `none`, where there is none, and where it stands for itself alone."""
     chosen = _choose(con, frame, slo)
-    if chosen is None or assess(con, chosen.frame).refused:
+    if chosen is None:
         return None
-    return replace(chosen, frame=evened(chosen.frame))
+    sampled = assess(con, chosen.frame, weigh=True)
+    return None if sampled.refused else replace(chosen, frame=evened(sampled.applied(chosen.frame)))
 
 
 def _choose(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> Chosen | None:

@@ -66,6 +66,11 @@ AREAS: Final[dict[str, tuple[str, str]]] = {
         "Easy, medium and hard mean that 15 to 60, 5 to 15 and 2 to 5 % of the requests miss a limit. "
         "A seed is asked once, before anything is tuned on it. What fails and why is in [DIAGNOSIS.md](DIAGNOSIS.md).",
     ),
+    "partial_sight": (
+        "Partial sight: `python -m tests.benchmarks.partial_sight`",
+        "Simulated faults of which a part of the traces is stored beside whole engine metrics: one in three, one in ten, what tail samplers keep, and one "
+        "application beside another. Nothing on the traces says so.",
+    ),
     "whatif": (
         "What-ifs: `make bench-whatif` and `make bench-faults`",
         "The truth is the same traffic on the simulated engine with the fix in place. The error is |predicted / true - 1|, at the median "

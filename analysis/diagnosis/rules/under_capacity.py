@@ -13,7 +13,8 @@ Evidence
     Share of the excess in the queue with a bootstrap interval; offered and admitted tokens per second while the wait
     grew; their ratio, which for a first-come queue is 1 + growth of the wait per second; waiting requests by the
     gauge `queue_depth`, and `kv_cache_usage`: above 90 % the memory for KV blocks is what is full ("KV-bound"). Without a wait:
-    requests, batch and time per token before and now, and the time per token at equal batch sizes.
+    requests, batch and time per token before and now, and the time per token at equal batch sizes. Where a part of the engines'
+    requests is stored: the tokens per second that the engines count, and those of the stored requests, before and now.
 
 Fix
     Replicas for the offered load with a quarter to spare, admission control until then; KV memory or seats per
@@ -75,6 +76,7 @@ from overrun.analysis.evidence.queue_growth import (
     service_ms,
     wait_growth,
 )
+from overrun.analysis.evidence.shared_engine import Others, others
 from overrun.analysis.evidence.tenant_load import one_tenant
 from overrun.analysis.evidence.token_speed import (
     MIN_TOKENS,
@@ -151,6 +153,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     waiting, found = case.excess_ms(STAGE), case.demand
     if not waiting and case.own_load is not None:
         return _from_outside(case, found)
+    shared = _by_others(case, others(case))
+    if shared is not None:
+        return shared
     # A fuller engine slows tokens before it makes anybody wait long: where the growth of its work is known, the wait need not carry the excess alone.
     if case.tail.share(STAGE) < (MIN_LISTED if found is None else MIN_WAITING):
         return None if found is None else _by_batch(case, found)
@@ -188,6 +193,49 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     return _diagnosis(
         case, load, gauges, {STAGE: waiting}, {"slowdown": slowdown, "service_ms": usual_ms}
+    )
+
+
+def _by_others(case: Case, found: Others | None) -> Diagnosis | None:
+    """Where requests are stored that share their engines with others: the wait that goes with the work of these."""
+    waiting = case.excess_ms(STAGE)
+    if (
+        found is None
+        or found.growth < MIN_ARRIVALS
+        or found.growth < MIN_ARRIVALS * found.own_growth
+        or case.tail.share(STAGE) < MIN_LISTED
+        or not enough(case, {STAGE: waiting})
+        or too_few_breaches(case) is not None
+    ):
+        return None
+    what = found.kind.replace("_", " ")
+    said = (
+        f"the engines process {found.now:,.0f} {what}/s, {found.before:,.0f} before ({found.growth:.2f} times as many), and the stored requests "
+        f"{found.own_growth:.2f} times as many as before"
+    )
+    fix = open_fix(
+        "replicas",
+        "Run more replicas, or a pool of its own for these requests",
+        "More replicas behind that endpoint, or engines that the other senders do not share; until then a limit on what each sender may have in flight.",
+        "the other senders keep their load",
+        "the other requests on the engines are not stored, so their batches cannot be replayed: trace the engine whole",
+    )
+    return named(
+        case,
+        RULE,
+        STAGE,
+        {STAGE: waiting},
+        Action(
+            "platform",
+            "Limit how many requests the other senders may have in flight; answer the rest with 429 and Retry-After.",
+            "Raise the limit again with the capacity.",
+            fix,
+        ),
+        headline=f"{said}: other senders fill the engines",
+        because=f"other senders fill the engines that it shares: {said}",
+        evidence=found._asdict(),
+        weight=_CONFIDENCE["gauge"],
+        why_no_service="the engines are shared",
     )
 
 

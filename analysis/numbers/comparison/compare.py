@@ -226,11 +226,11 @@ def compare(con: duckdb.DuckDBPyConnection, sides: Sides, slo: Slo) -> Compariso
     ]
     if all(frame.rows.is_empty() for frame in frames):
         refuse_unstored(con, sides.before)
-    refused = [
-        sampled.why for sampled in (assess(con, frame) for frame in frames) if sampled.refused
-    ]
+    found = [assess(con, frame, weigh=True) for frame in frames]
+    refused = [sampled.why for sampled in found if sampled.refused]
     if refused:
         return _refused(frames, refused[0], sides.asked, slo)
+    frames = [sampled.applied(frame) for sampled, frame in zip(found, frames, strict=True)]
     return compare_frames(evened(frames[0]), evened(frames[1]), sides.asked, slo)
 
 

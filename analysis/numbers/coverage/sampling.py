@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from overrun.analysis.numbers.coverage.partial_sight import Sight, sight
 from overrun.analysis.numbers.latency.histograms import Increments, load
 from overrun.analysis.numbers.latency.percentiles import worth
 from overrun.analysis.numbers.window import (
@@ -30,9 +31,9 @@ from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import printable, say_count, say_ms, say_ratio
 from overrun.analysis.words.timestamps import from_us
 
-Kind = Literal["all", "weighted", "biased", "unknown"]
+Kind = Literal["all", "weighted", "part", "biased", "unknown"]
 
-# Below this part of the counted requests the stored ones are a selection; the rest of a tenth covers the edges of the counters' intervals.
+# Below this part of the counted requests the stored ones are some of them; the rest of a tenth covers the edges of the counters' intervals.
 LEAST_COVERAGE: Final = 0.9
 # Fewest counted requests to compare with: at 50, a coverage of 0.9 has a standard error of 4 points.
 LEAST_COUNTED: Final = 50
@@ -58,12 +59,20 @@ class Coverage(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the window's requests were chosen, in a sentence. `weights` (one per row) where some count for more than themselves, else None."""
+    """How the window's requests were chosen, in a sentence. `weights` (one per row) where some count for more than themselves, else None.
+
+    `part`: they are a part of what engines counted and are judged all the same. `estimated`: the weights come from counters, and the rows do not have them yet.
+    `cut_from`: all slow and failed requests are stored and none of the others; so many requests there were.
+    `of_engines` is the share (0..1) of the engines' requests that are stored, whatever they stand for; None where no engine counts and no sampler tells.
+    """
 
     kind: Kind
     detail: str
     weights: FloatArray | None
     coverage: list[Coverage]
+    of_engines: float | None = None
+    estimated: bool = False
+    cut_from: float | None = None
 
     @property
     def refused(self) -> bool:
@@ -71,22 +80,26 @@ class Sampling:
         return self.kind in ("biased", "unknown")
 
     @property
+    def partial(self) -> bool:
+        """Whether an unknown part of the requests that ran beside these is not stored: what needs every neighbour is withheld."""
+        return self.kind == "part" or self.estimated
+
+    @property
     def why(self) -> str:
         """Why nothing is said of such requests, for the reasons of what is null."""
         return not_for_all(self.detail)
 
-    @property
-    def of_engines(self) -> float | None:
-        """The share (0..1) of the engines' requests that are stored, whatever they stand for; None where no engine counts and no sampler tells."""
-        mean_weight = 1.0 if self.weights is None else float(self.weights.mean())
-        counted = [
-            c.ratio
-            for c in self.coverage
-            if c.source.startswith(ENGINES) and c.from_ms is None and c.to_ms is None
-        ]
-        if not counted and self.weights is None:
-            return None
-        return min(1.0, (counted[0] if counted else 1.0) / mean_weight)
+    def coverage_of(self, frame: RequestFrame) -> float | None:
+        """The share of the engines' requests that rules see: where rows were drawn of weighed ones, that of the drawn."""
+        if self.of_engines is None or not self.estimated or self.weights is None:
+            return self.of_engines
+        return self.of_engines * frame.rows.height / len(self.weights)
+
+    def applied(self, frame: RequestFrame) -> RequestFrame:
+        """Return the assessed frame with the estimated weights in its rows."""
+        if not self.estimated or self.weights is None:
+            return frame
+        return replace(frame, rows=frame.rows.with_columns(sample_weight=pl.Series(self.weights)))
 
 
 def weights_of(rows: pl.DataFrame) -> FloatArray | None:
@@ -100,32 +113,39 @@ def not_for_all(detail: str) -> str:
     return f"the requests do not stand for all: {detail}"
 
 
-def assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> Sampling:
-    """Say how the requests of a window were sampled."""
+def whose_rate(sampled: Sampling) -> str:
+    """The reason of rates per second that are null because it is not known whose requests were counted beside the stored ones."""
+    return f"it is not known whether the others were thinned out or are of other senders: {sampled.detail}"
+
+
+def assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame, *, weigh: bool = False) -> Sampling:
+    """Say how the requests of a window were sampled.
+
+    With `weigh`, a selection is weighed by what engines or clients counted, where that can be done: the caller takes the rows of `Sampling.applied`. Without,
+    such requests are refused.
+    """
     rows = frame.rows
     if rows.is_empty():
         return Sampling("all", "no request to judge", None, [])
     weights, biased = weights_of(rows), by_what_happened(rows)
-    if biased is not None:
-        return Sampling("biased", biased, None, [])
     mean_weight = float(weights.mean()) if weights is not None else 1.0
-    coverage = _coverage(con, frame, mean_weight)
+    counted = _counters(con, frame, mean_weight)
+    coverage = [row for counter in counted for row in counter.rows]
+    seen = _of_engines(coverage, weights, mean_weight)
     drawn = 0.0 if weights is None else float((weights**2).sum() / weights.sum()) - 1.0
     short = [
-        c
-        for c in coverage
-        if c.from_ms is None
-        and c.to_ms is None
-        and c.ratio + _by_chance(c, drawn, rows.height, mean_weight) < LEAST_COVERAGE
+        counter
+        for counter in counted
+        if counter.whole.ratio + _by_chance(counter.whole, drawn, rows.height, mean_weight)
+        < LEAST_COVERAGE
     ]
-    if short:
-        uneven = _uneven(coverage, short[0], drawn)
-        what = f"{short[0].stored:,.0f} of the {short[0].counted:,} requests that {short[0].source} counted have spans ({say_ratio(short[0].ratio)})"
-        return Sampling(
-            "biased" if uneven else "unknown",
-            what + (f", {uneven}" if uneven else ""),
-            None,
-            coverage,
+    if biased is not None and not counted:
+        return Sampling("biased", biased, None, [])
+    if biased is not None or short:
+        of = (short or counted)[0]
+        complete = any(one not in short and one.clients for one in counted) and not of.clients
+        return _partly(
+            con, frame, of, coverage, seen, biased, drawn, complete=complete, weigh=weigh
         )
     if weights is not None:
         low, high = 1.0 / weights.max(), 1.0 / weights.min()
@@ -136,14 +156,98 @@ def assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> Sampling:
             if low == high
             else f"; the verdict is judged on a draw of {_worth(weights):,} in which each counts the same"
         )
-        return Sampling("weighted", detail, weights, coverage)
-    seen = next((c for c in coverage if c.from_ms is None and c.to_ms is None), None)
+        return Sampling("weighted", detail, weights, coverage, seen)
+    whole = counted[0].whole if counted else None
     known = (
-        f"; {say_ratio(min(1.0, seen.ratio))} of the {seen.counted:,} requests that {seen.source} counted have spans"
-        if seen
+        f"; {say_ratio(min(1.0, whole.ratio))} of the {whole.counted:,} requests that {whole.source} counted have spans"
+        if whole
         else ""
     )
-    return Sampling("all", f"no sign of sampling in the traces{known}", None, coverage)
+    return Sampling("all", f"no sign of sampling in the traces{known}", None, coverage, seen)
+
+
+def _of_engines(
+    coverage: list[Coverage], weights: FloatArray | None, mean_weight: float
+) -> float | None:
+    counted = [
+        c.ratio
+        for c in coverage
+        if c.source.startswith(ENGINES) and c.from_ms is None and c.to_ms is None
+    ]
+    if not counted and weights is None:
+        return None
+    return min(1.0, (counted[0] if counted else 1.0) / mean_weight)
+
+
+def _partly(  # noqa: PLR0913
+    con: duckdb.DuckDBPyConnection,
+    frame: RequestFrame,
+    of: Counter,
+    coverage: list[Coverage],
+    seen: float | None,
+    biased: str | None,
+    drawn: float,
+    *,
+    complete: bool,
+    weigh: bool,
+) -> Sampling:
+    """Say what requests stand for of which more were counted than are stored, or which a sampler chose by what happened."""
+    told = of.whole
+    detail = f"{told.stored:,.0f} of the {told.counted:,} requests that {told.source} counted have spans ({say_ratio(min(1.0, told.ratio))})"
+    if biased is not None:
+        detail = f"{biased}; {detail}"
+    asked = {"start": of.start, "end": of.end, "model": frame.window.model}
+    calls = con.sql(query("partial_calls"), params=asked).pl()
+    if biased is None and not of.clients and _calls_are_there(calls, told.counted):
+        detail += "; the clients' spans of the others are there, and are judged"
+        return Sampling("part", detail, weights_of(frame.rows), coverage, seen)
+    lengths = load(con, of.start, of.end, ("input_length", "output_length"), frame.window.model)
+    found = sight(
+        calls,
+        "e2e_ms" if of.clients else "engine_e2e_ms",
+        of.made,
+        {} if of.clients else {name.replace("length", "tokens"): lengths[name] for name in lengths},
+        own_count=complete,
+        marked=biased is not None,
+    )
+    if found.reading in ("same", "others"):
+        return Sampling("part", detail + found.detail, weights_of(frame.rows), coverage, seen)
+    weights = None if found.reading == "unknown" else _weights(frame, found)
+    if weights is not None and weigh:
+        detail += f"{found.detail}; {say_count(frame.rows.height, 'request')} counted for {weights.sum():,.0f}, worth {_worth(weights):,}"
+        return Sampling("weighted", detail, weights, coverage, seen, estimated=True)
+    uneven = _uneven(coverage, told, drawn)
+    detail += f", {uneven}" if uneven and found.reading != "tail" else found.detail
+    kind: Kind = "biased" if uneven or biased or found.reading != "unknown" else "unknown"
+    cut = None
+    if found.reading == "tail" and np.isinf(found.weight):
+        each = calls.filter(pl.col("request_ms").is_not_null())["trace_key"]
+        cut = told.counted * each.n_unique() / max(len(each), 1)
+    return Sampling(kind, detail, None, coverage, seen, cut_from=cut)
+
+
+def _calls_are_there(calls: pl.DataFrame, counted: int) -> bool:
+    """Say whether an engine's own spans are missing alone: its models' calls are stored by their clients."""
+    served = calls.filter(pl.col("engine_e2e_ms").is_not_null())["model"].unique()
+    theirs = calls["model"].is_in(served.implode()) | calls["model"].is_null()
+    return int(theirs.sum()) >= LEAST_COVERAGE * counted
+
+
+def _weights(frame: RequestFrame, found: Sight) -> FloatArray | None:
+    """For how many requests each row stands; None where the others of a tail sampler are not stored, or the rows do not say which request they are."""
+    if found.weights is None:
+        if not np.isfinite(found.weight):
+            return None
+        rows = frame.rows
+        itself = rows["error"] | (rows["e2e_ms"] >= found.limit_ms)
+        return np.where(itself.to_numpy(), 1.0, found.weight)
+    keyed = frame.having(("trace_key",)).rows
+    if "trace_key" not in keyed.columns:
+        return None
+    each = keyed.select("trace_key").join(found.weights, "trace_key", "left", maintain_order="left")
+    mean = float(found.weights["weight"].to_numpy().mean())
+    weights: FloatArray = each["weight"].fill_null(mean).to_numpy()
+    return weights
 
 
 def _by_chance(seen: Coverage, drawn: float, requests: int, weight: float) -> float:
@@ -208,14 +312,31 @@ def _worth(weights: FloatArray) -> int:
     return max(1, round(worth(weights)))
 
 
-def _coverage(con: duckdb.DuckDBPyConnection, frame: RequestFrame, weight: float) -> list[Coverage]:
+@dataclass(frozen=True)
+class Counter:
+    """What an engine or the clients counted between two moments, beside the stored calls: of all (`whole`), and per latency bucket."""
+
+    made: Increments
+    start: datetime
+    end: datetime
+    whole: Coverage
+    buckets: list[Coverage]
+    clients: bool
+
+    @property
+    def rows(self) -> list[Coverage]:
+        """All rows of coverage, the whole first."""
+        return [self.whole, *self.buckets]
+
+
+def _counters(con: duckdb.DuckDBPyConnection, frame: RequestFrame, weight: float) -> list[Counter]:
     """Compare stored calls with the engines' E2E histogram per bucket, and with the clients' own count."""
     if frame.start is None or frame.end is None:
         return []
     # Without a bound of its own the window ends with its last request, and the scrape that counts it comes a little later.
     until = frame.window.end or frame.end + SCRAPE_GRACE
     found = load(con, frame.window.start, until, ("e2e", "client_e2e"), frame.window.model)
-    out: list[Coverage] = []
+    out: list[Counter] = []
     for name, made in found.items():
         if made.n < LEAST_COUNTED:
             continue
@@ -232,9 +353,13 @@ def _coverage(con: duckdb.DuckDBPyConnection, frame: RequestFrame, weight: float
                     con.sql(query("engine_spans"), params=asked).pl()["engine_e2e_ms"],
                     key=len,
                 )
-            out += _by_bucket(times.to_numpy(), made, weight)
+            # Without any span of the engine itself its counter may hold the requests of other applications.
+            if len(times):
+                whole, *buckets = _by_bucket(times.to_numpy(), made, weight)
+                out.append(Counter(made, start, end, whole, buckets, clients=False))
         else:
-            out.append(_whole("its clients", made, weight * calls.height))
+            whole = _whole("its clients", made, weight * calls.height)
+            out.append(Counter(made, start, end, whole, [], clients=True))
     return out
 
 
@@ -250,9 +375,6 @@ def _whole(source: str, made: Increments, stored: float) -> Coverage:
 
 
 def _by_bucket(times: FloatArray, made: Increments, weight: float) -> list[Coverage]:
-    # Without any span of the engine itself its counter may hold the requests of other applications.
-    if not len(times):
-        return []
     source = f"{ENGINES} ({', '.join(made.names)[:80]})"
     edges_ms = 1000.0 * made.edges
     stored = weight * np.bincount(

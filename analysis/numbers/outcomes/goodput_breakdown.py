@@ -40,7 +40,8 @@ class GoodputBy(msgspec.Struct, kw_only=True):
 def goodput_by(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> GoodputBy:
     """Return goodput by route, model and tenant; the values with most bad requests, at most 20 of each."""
     frame = load(con, window, points=False)
-    sampled = assess(con, frame)
+    sampled = assess(con, frame, weigh=True)
+    frame = sampled.applied(frame)
     rows, seconds = frame.rows, frame.seconds
     whole = goodput(judge(rows, slo), seconds, weights_of(rows))
     if sampled.refused:

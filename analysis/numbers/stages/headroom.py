@@ -29,6 +29,10 @@ UNITS: Final = {"load": "requests/s", "input_tokens": "tokens", "output_tokens":
 LOAD_S: Final = 30.0
 
 
+# Why the load is not known where requests stand for a part of what their engines serve.
+_OTHERS: Final = "the engines serve requests of which nothing is stored, so the load is not known"
+
+
 class Room(msgspec.Struct, kw_only=True):
     """How far one quantity is from breaking the budget of `metric`. `breaks_between` are the medians of the last group within the limit and the first beyond.
 
@@ -52,8 +56,12 @@ class Room(msgspec.Struct, kw_only=True):
     reasons: dict[str, str] = {}
 
 
-def headroom(rows: pl.DataFrame, slo: Slo, metric: str, every: int = 1) -> list[Room]:
-    """Return the room in load, prompt length and output length; `rows` and `every` as in `RequestFrame`, `metric` one with a limit."""
+def headroom(
+    rows: pl.DataFrame, slo: Slo, metric: str, every: int = 1, *, partial: bool = False
+) -> list[Room]:
+    """Return the room in load, prompt length and output length; `rows` and `every` as in `RequestFrame`, `metric` one with a limit.
+
+    `partial`: others share the engines, so that the load is not known."""
     ok = rows.filter(~pl.col("error") & pl.col(f"{metric}_ms").is_not_null())
     times, limits = stage_times(ok, path_of(metric)), limits_of(ok, slo, metric)
     parts = ok[f"{metric}_ms"].to_numpy() / (slo.limits()[metric] if limits is None else limits)
@@ -63,7 +71,18 @@ def headroom(rows: pl.DataFrame, slo: Slo, metric: str, every: int = 1) -> list[
         else ok[f"slo_{metric}_ms"].is_not_null().to_numpy()
     )
     return [
-        _room(name, _of(ok, rows, name, every), parts, own, times, slo, metric)
+        _room(
+            name,
+            np.full(ok.height, np.nan)
+            if partial and name == "load"
+            else _of(ok, rows, name, every),
+            parts,
+            own,
+            times,
+            slo,
+            metric,
+            why_none=_OTHERS if partial and name == "load" else None,
+        )
         for name in ("load", "input_tokens", "output_tokens")
     ]
 
@@ -146,8 +165,9 @@ def _room(
     times: StageTimes,
     slo: Slo,
     metric: str,
+    why_none: str | None = None,
 ) -> Room:
-    """`used` is each request's time as a part of its limit."""
+    """`used` is each request's time as a part of its limit; `why_none` says why the quantity is known of none."""
     known = np.flatnonzero(~np.isnan(x))
     needed = min_n(slo.percentile)
     out = Room(
@@ -170,7 +190,8 @@ def _room(
         nulls += ["usual", "seen_up_to"]
     if groups < _LEAST_GROUPS:
         out.reasons = dict.fromkeys(
-            nulls, f"{len(known)} requests carry it, {_LEAST_GROUPS * needed} are needed"
+            nulls,
+            why_none or f"{len(known)} requests carry it, {_LEAST_GROUPS * needed} are needed",
         )
         return out
     parts = np.array_split(known[np.argsort(x[known], kind="stable")], groups)
