@@ -43,7 +43,12 @@ class HeldStream(NamedTuple):
 
 def held_stream(case: Observed) -> HeldStream | None:
     """Return the time that streams are held back, None where first tokens are not later than before, the end is later too, or neither is known."""
-    if case.metric != "ttft" or unsaid_thought(case) is not None or _thinks(case):
+    if (
+        case.metric != "ttft"
+        or not len(case.slow_calls)
+        or unsaid_thought(case) is not None
+        or _thinks(case)
+    ):
         return None
     return _measured(case) or _compared(case)
 

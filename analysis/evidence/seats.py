@@ -85,10 +85,15 @@ def seats(case: Observed) -> Seats | None:
         calm=calm,
         most_before=most,
         kv_usage=usage,
-        token_ms=float(np.nanmedian(calls.token_ms)),
-        token_ms_before=None if before is None else float(np.nanmedian(before[0].token_ms)),
+        token_ms=_token_ms(calls),
+        token_ms_before=None if before is None else _token_ms(before[0]),
         wanted=int(np.ceil(_ARRIVE * len(calls) / seconds * served_s / _engines(calls))),
     )
+
+
+def _token_ms(calls: Calls) -> float:
+    pace = calls.token_ms
+    return float(np.nanmedian(pace)) if known(pace).any() else 0.0
 
 
 def _engines(calls: Calls) -> int:
