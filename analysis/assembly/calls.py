@@ -17,6 +17,10 @@ from overrun.analysis.assembly.walk import Walk
 from overrun.analysis.words.arrays import BoolArray, IntArray
 from overrun.collector.normalise.spans import TTFT_CUT, TTFT_ENGINE, TTFT_NONE
 
+TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "max_tokens")
+# What a call's own span says.
+_OWN = ("service", "instance", "turn", "prefix_hash", "streaming", "temperature", "http_status")
+
 
 class Calls:
     """The model calls of a batch: one per kept LLM span, and one per engine span that no client call explains."""
@@ -176,70 +180,10 @@ class Calls:
 
     def table(self) -> pa.Table:
         """Rows of `llm_calls`."""
-        s, rows = self.batch.spans, pa.array(self.row)
-        trace_row = pa.array(self.walk.paths.root[self.trace])
-        plain = {
-            c: s.column(c).combine_chunks().take(rows)
-            for c in (
-                "service",
-                "instance",
-                "turn",
-                "prefix_hash",
-                "streaming",
-                "temperature",
-                "http_status",
-            )
-        }
-        engine_row = pa.array(self.engine, mask=self.engine < 0)
-        of_root = {
-            c: pc.coalesce(
-                s.column(c).combine_chunks().take(rows),
-                s.column(c).combine_chunks().take(trace_row),
-            )
-            for c in ROOT_TEXT
-        }
-        # The request's, so that a filter finds both; a workflow's or an agent's name on the call itself says less.
-        of_root["route"] = routes(self.batch, self.walk).take(pa.array(self.trace))
         return pa.table(
             {
-                "trace_hi": s.column("trace_hi").combine_chunks().take(trace_row),
-                "trace_lo": s.column("trace_lo").combine_chunks().take(trace_row),
-                "span_id": s.column("span_id").combine_chunks().take(rows),
-                "engine_span_id": s.column("span_id").combine_chunks().take(engine_row),
-                "on_path": pa.array(self.on_path),
-                "response_id": self.text("response_id"),
-                "start_ns": self.start,
-                "duration_ns": self.duration,
-                **plain,
-                "engine_instance": s.column("instance").combine_chunks().take(engine_row),
-                **of_root,
-                "model": self.text("model"),
-                "provider": self.text("provider"),
-                **{
-                    c: _nullable(self.either(c))
-                    for c in (
-                        "input_tokens",
-                        "output_tokens",
-                        "cached_tokens",
-                        "reasoning_tokens",
-                        "max_tokens",
-                    )
-                },
-                "ttft_ns": _nullable(self.ttft),
-                "ttft_source": self.ttft_source.astype(np.uint8),
-                "ttft_client_ns": _nullable(self.ttft_client),
-                "ttft_engine_ns": _nullable(self.ttft_engine),
-                "engine_e2e_ns": pa.array(self.engine_e2e, mask=self.engine < 0),
-                "tpot_ns": _floats(self.tpot),
-                "itl_ns": _floats(self.itl),
-                "itl_max_ns": _floats(self.itl_max),
-                "itl_source": pa.array(
-                    np.where(self.chunked, "chunk", "").tolist(), mask=~self.chunked
-                ),
-                "tpot_reason": self.tpot_reason,
-                "queue_ns": _nullable(self.queue),
-                "prefill_ns": _nullable(self.prefill),
-                "decode_ns": _nullable(self.decode),
+                **self._identity(),
+                **self._tokens_and_times(),
                 "finish_reason": self.text("finish_reason"),
                 "error": self.failed,
                 "error_type": pc.if_else(
@@ -248,6 +192,53 @@ class Calls:
                 **self._attempts(),
             }
         )
+
+    def _identity(self) -> dict[str, Any]:
+        """Which call it is, of which request, by whom and to what."""
+        rows = pa.array(self.row)
+        trace_row = pa.array(self.walk.paths.root[self.trace])
+        engine_row = pa.array(self.engine, mask=self.engine < 0)
+
+        def of(column: str, index: pa.Array) -> pa.Array:
+            return self.batch.spans.column(column).combine_chunks().take(index)
+
+        return {
+            "trace_hi": of("trace_hi", trace_row),
+            "trace_lo": of("trace_lo", trace_row),
+            "span_id": of("span_id", rows),
+            "engine_span_id": of("span_id", engine_row),
+            "on_path": pa.array(self.on_path),
+            "response_id": self.text("response_id"),
+            "start_ns": self.start,
+            "duration_ns": self.duration,
+            **{column: of(column, rows) for column in _OWN},
+            "engine_instance": of("instance", engine_row),
+            **{c: pc.coalesce(of(c, rows), of(c, trace_row)) for c in ROOT_TEXT},
+            # The request's, so that a filter finds both; a workflow's or an agent's name on the call itself says less.
+            "route": routes(self.batch, self.walk).take(pa.array(self.trace)),
+            "model": self.text("model"),
+            "provider": self.text("provider"),
+        }
+
+    def _tokens_and_times(self) -> dict[str, Any]:
+        return {
+            **{column: _nullable(self.either(column)) for column in TOKENS},
+            "ttft_ns": _nullable(self.ttft),
+            "ttft_source": self.ttft_source.astype(np.uint8),
+            "ttft_client_ns": _nullable(self.ttft_client),
+            "ttft_engine_ns": _nullable(self.ttft_engine),
+            "engine_e2e_ns": pa.array(self.engine_e2e, mask=self.engine < 0),
+            "tpot_ns": _floats(self.tpot),
+            "itl_ns": _floats(self.itl),
+            "itl_max_ns": _floats(self.itl_max),
+            "itl_source": pa.array(
+                np.where(self.chunked, "chunk", "").tolist(), mask=~self.chunked
+            ),
+            "tpot_reason": self.tpot_reason,
+            "queue_ns": _nullable(self.queue),
+            "prefill_ns": _nullable(self.prefill),
+            "decode_ns": _nullable(self.decode),
+        }
 
     def _attempts(self) -> dict[str, pa.Array]:
         made = self.attempts

@@ -43,22 +43,6 @@ def request_identity(
     failed = (numpy_column(s, "status")[root] == ERROR) | (status >= _HTTP_ERROR)
     if len(calls.row):
         failed |= (answer >= 0) & calls.failed[last]
-    flags, kind = batch.ints("flags")[root], numpy_column(s, "kind")[root]
-    remote = (
-        np.where(
-            (flags & _HAS_REMOTE) != 0,
-            (flags & _IS_REMOTE) != 0,
-            (kind == SERVER) | (kind == CONSUMER),
-        )
-        | alone
-    )
-    model, provider = (
-        _of_calls(calls, "model", answer, len(root)),
-        _of_calls(calls, "provider", answer, len(root)),
-    )
-    name = of("name", rows)
-    nothing = pa.scalar(None, pa.string())
-    texts = {c: any_of_trace(batch, walk, c) for c in ROOT_TEXT}
     sampling, weight = sampling_of(of("trace_state", rows))
     return {
         "trace_hi": of("trace_hi", rows),
@@ -68,24 +52,35 @@ def request_identity(
         "instance": of("instance", rows),
         "version": of("version", rows),
         "route": routes(batch, walk),
-        "name": name,
-        "model": model,
-        "provider": provider,
-        **texts,
+        "name": of("name", rows),
+        "model": _of_calls(calls, "model", answer, len(root)),
+        "provider": _of_calls(calls, "provider", answer, len(root)),
+        **{column: any_of_trace(batch, walk, column) for column in ROOT_TEXT},
         # What the failed call says (RateLimitError) tells more than what the root makes of it (500).
         "error": failed,
         "error_type": pc.if_else(
             pa.array(failed),
             pc.coalesce(of("error_type", last_row), of("error_type", rows)),
-            nothing,
+            pa.scalar(None, pa.string()),
         ),
         "http_status": of("http_status", rows),
-        "complete": (numpy_column(s, "parent_id")[root] == 0) | remote,
+        "complete": (numpy_column(s, "parent_id")[root] == 0)
+        | _called_from_elsewhere(batch, root)
+        | alone,
         "server_root": server,
         "engine_only": alone,
         "sampling": sampling,
         "sample_weight": weight,
     }
+
+
+def _called_from_elsewhere(batch: Batch, root: IntArray) -> BoolArray:
+    """Whether the parents of these spans are in another process: by their flags, else by their kind."""
+    flags, kind = batch.ints("flags")[root], numpy_column(batch.spans, "kind")[root]
+    remote: BoolArray = np.where(
+        (flags & _HAS_REMOTE) != 0, (flags & _IS_REMOTE) != 0, (kind == SERVER) | (kind == CONSUMER)
+    )
+    return remote
 
 
 def _of_calls(calls: Calls, column: str, answer: IntArray, traces: int) -> pa.Array:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from overrun.analysis.assembly import critical_path as cp
 from overrun.analysis.assembly.batch import Batch
-from overrun.analysis.assembly.calls import Calls
+from overrun.analysis.assembly.calls import TOKENS, Calls
 from overrun.analysis.assembly.columns import SERVER, int_column, numpy_column
 from overrun.analysis.assembly.request_identity import request_identity
 from overrun.analysis.assembly.walk import Walk
@@ -158,13 +158,7 @@ def _usable(batch: Batch, walk: Walk) -> pa.Array:
 def _token_sums(calls: Calls, traces: int) -> dict[str, pa.Array]:
     """Tokens summed over the calls of a request, null where no call says; TPOT and ITL weighted by tokens; the worst gap."""
     out: dict[str, pa.Array] = {}
-    for column in (
-        "input_tokens",
-        "output_tokens",
-        "cached_tokens",
-        "reasoning_tokens",
-        "max_tokens",
-    ):
+    for column in TOKENS:
         values = calls.either(column)
         known = values >= 0
         seen = np.bincount(calls.trace[known], minlength=traces) > 0

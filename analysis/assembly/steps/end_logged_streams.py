@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from overrun.analysis.assembly import critical_path as cp
 from overrun.analysis.assembly import duplicate_spans
 from overrun.analysis.assembly.batch import Batch
 from overrun.analysis.assembly.columns import ERROR, grouped, numpy_column
+from overrun.analysis.words.arrays import IntArray
 
 
 def end_logged_streams(batch: Batch) -> None:
@@ -38,9 +40,20 @@ def end_logged_streams(batch: Batch) -> None:
         & np.isin(batch.parent, batch.parent[lines])
     )
     source = numpy_column(s, "source_id")
-    # A line is of the call that began last among those beside it, of its source, whose spans had ended.
-    begun = begun[np.argsort(-batch.end[begun])]
-    lines = batch.by_start(lines)
+    ended = _ended(batch, begun, lines, source)
+    batch.end = batch.end.copy()
+    batch.end[list(ended)] = batch.start[list(ended.values())]
+    s = duplicate_spans.handed_on(
+        s,
+        [(line, row) for row, line in ended.items()],
+        (*duplicate_spans.SHARED, "output_tokens"),
+    )
+    batch.spans = duplicate_spans.replaced(s, "streaming", dict.fromkeys(ended, True))
+
+
+def _ended(batch: Batch, begun: IntArray, lines: IntArray, source: Any) -> dict[int, int]:
+    """The line of each call that has one: a line is of the call that began last among those beside it, of its source, whose spans had ended."""
+    begun, lines = begun[np.argsort(-batch.end[begun])], batch.by_start(lines)
     ending = grouped(begun, zip(batch.parent[begun].tolist(), source[begun].tolist(), strict=True))
     waiting: dict[tuple[int, int], list[tuple[int, int]]] = {}
     ended: dict[int, int] = {}
@@ -55,11 +68,4 @@ def end_logged_streams(batch: Batch) -> None:
             heapq.heappush(last_first, (-int(batch.start[call]), call))
         if last_first:
             ended[heapq.heappop(last_first)[1]] = line
-    batch.end = batch.end.copy()
-    batch.end[list(ended)] = batch.start[list(ended.values())]
-    s = duplicate_spans.handed_on(
-        s,
-        [(line, row) for row, line in ended.items()],
-        (*duplicate_spans.SHARED, "output_tokens"),
-    )
-    batch.spans = duplicate_spans.replaced(s, "streaming", dict.fromkeys(ended, True))
+    return ended

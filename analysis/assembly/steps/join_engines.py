@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from overrun.analysis.assembly import critical_path as cp
 from overrun.analysis.assembly import duplicate_spans
 from overrun.analysis.assembly.batch import Batch
-from overrun.analysis.assembly.columns import ABSENT, ERROR, codes, numpy_column
+from overrun.analysis.assembly.columns import ABSENT, ERROR, codes, grouped, numpy_column
 from overrun.analysis.assembly.nesting import is_below
 from overrun.analysis.words.arrays import BoolArray, IntArray
 
@@ -29,16 +31,7 @@ def join_engines(batch: Batch) -> None:
             batch.end,
         )
         names = np.where(known, response, ABSENT)
-        _join_siblings(
-            engines,
-            clients,
-            names,
-            batch.parent,
-            batch.start,
-            batch.end,
-            batch.role,
-            numpy_column(batch.spans, "status") == ERROR,
-        )
+        _join_siblings(batch, engines, clients, names)
         if (np.diff(batch.trace) < 0).any():
             batch.sort_by_trace()
 
@@ -76,67 +69,75 @@ def _join_by_id(
             parent[engine] = client
 
 
-def _join_siblings(
-    engines: IntArray,
-    clients: IntArray,
-    names: IntArray,
-    parent: IntArray,
-    start: IntArray,
-    end: IntArray,
-    role: IntArray,
-    failed: BoolArray,
-) -> None:
+def _join_siblings(batch: Batch, engines: IntArray, clients: IntArray, names: IntArray) -> None:
     """An engine span beside its client call (context injected by hand) goes under it, if exactly one sibling call encloses it in time.
 
     If none does, exactly one that failed meanwhile, without an engine's span of its own, gave it up: engines write on for clients that left. Clocks
     are a little off: first come those that a call encloses as told, and of what is left a call that has none yet and nearly encloses it. One whose answer has
     another name (`names`, absent where none is told) was rather asked by a call that failed, and never by one whose own engine's span is there by its name.
     """
-    loose = engines[parent[engines] >= 0]
-    loose = loose[role[parent[loose]] != cp.LLM]
+    parent, role = batch.parent, batch.role
+    inside = engines[parent[engines] >= 0]
+    loose = inside[role[parent[inside]] != cp.LLM]
     if not len(loose):
         return
-    by_parent: dict[int, list[int]] = {}
-    for client in clients.tolist():
-        if parent[client] >= 0:
-            by_parent.setdefault(int(parent[client]), []).append(client)
-    served = set(parent[engines].tolist())
-    by_name = set(
-        parent[
-            engines[
-                (parent[engines] >= 0)
-                & (names[engines] != ABSENT)
-                & (names[engines] == names[parent[engines]])
-            ]
-        ].tolist()
+    clients = clients[parent[clients] >= 0]
+    beside = grouped(clients, parent[clients].tolist())
+    named = (names[inside] != ABSENT) & (names[inside] == names[parent[inside]])
+    sought = _Sought(
+        batch,
+        names,
+        numpy_column(batch.spans, "status") == ERROR,
+        served=set(parent[engines].tolist()),
+        by_name=set(parent[inside[named]].tolist()),
     )
     for nearly in (False, True):
         for engine in loose[role[parent[loose]] != cp.LLM].tolist():
-            beside = by_parent.get(int(parent[engine]), [])
-            slack = duplicate_spans.CLOCK_SLACK_NS + nearly * (end[engine] - start[engine]) // 20
-            around = [
-                c
-                for c in beside
-                if start[c] - slack <= start[engine] and end[engine] <= end[c] + slack
-            ]
-            others = [
-                c
-                for c in around
-                if ABSENT not in (names[engine], names[c]) and names[engine] != names[c]
-            ]
-            if nearly and (not around or (len(around) == 1 and (around[0] in served or others))):
-                left = [
-                    c
-                    for c in beside
-                    if failed[c]
-                    and start[c] - slack <= start[engine] < end[c] < end[engine]
-                    and c not in served
-                ]
-                around = (
-                    left
-                    if len(left) == 1
-                    else [c for c in around if c not in others or c not in by_name]
-                )
-            if len(around) == 1:
-                parent[engine] = around[0]
-                served.add(around[0])
+            among = beside.get(int(parent[engine]), [])
+            found = sought.nearly(engine, among) if nearly else sought.around(engine, among)
+            if len(found) == 1:
+                parent[engine] = found[0]
+                sought.served.add(found[0])
+
+
+@dataclass(frozen=True)
+class _Sought:
+    """Whose are engine spans? `served` are calls that have one, `by_name` those that have it by the name of its answer."""
+
+    batch: Batch
+    names: IntArray
+    failed: BoolArray
+    served: set[int]
+    by_name: set[int]
+
+    def around(self, engine: int, among: list[int], part: int = 0) -> list[int]:
+        """The calls that enclose an engine span in time, but for the clocks' slack and `part` (ns)."""
+        start, end = self.batch.start, self.batch.end
+        slack = duplicate_spans.CLOCK_SLACK_NS + part
+        return [
+            c for c in among if start[c] - slack <= start[engine] and end[engine] <= end[c] + slack
+        ]
+
+    def nearly(self, engine: int, among: list[int]) -> list[int]:
+        """The calls that nearly enclose it, or the one that gave it up."""
+        start, end, names = self.batch.start, self.batch.end, self.names
+        part = int(end[engine] - start[engine]) // 20
+        around = self.around(engine, among, part)
+        others = [
+            c
+            for c in around
+            if ABSENT not in (names[engine], names[c]) and names[engine] != names[c]
+        ]
+        if around and (len(around) > 1 or not (around[0] in self.served or others)):
+            return around
+        slack = duplicate_spans.CLOCK_SLACK_NS + part
+        left = [
+            c
+            for c in among
+            if self.failed[c]
+            and start[c] - slack <= start[engine] < end[c] < end[engine]
+            and c not in self.served
+        ]
+        if len(left) == 1:
+            return left
+        return [c for c in around if c not in others or c not in self.by_name]

@@ -34,23 +34,7 @@ def join_queued_jobs(batch: Batch) -> None:
     )
     if not len(jobs):
         return
-    senders = np.flatnonzero(
-        np.isin(numpy_column(s, "span_id"), numpy_column(s, LINK_COLUMNS[2])[jobs])
-        & (kind != CONSUMER)
-    )
-    sent = dict(
-        zip(
-            zip(
-                *(
-                    numpy_column(s, name)[senders].tolist()
-                    for name in ("trace_hi", "trace_lo", "span_id")
-                ),
-                strict=True,
-            ),
-            senders.tolist(),
-            strict=True,
-        )
-    )
+    sent = _senders(s, numpy_column(s, LINK_COLUMNS[2])[jobs], kind)
     queued: dict[int, int] = {}
     for job in jobs.tolist():
         row = sent.get(to[job], ABSENT)
@@ -72,6 +56,13 @@ def join_queued_jobs(batch: Batch) -> None:
     )
     if (np.diff(batch.trace) < 0).any():
         batch.sort_by_trace()
+
+
+def _senders(spans: pa.Table, wanted: Any, kind: IntArray) -> dict[tuple[int, int, int], int]:
+    """Rows of spans that may have sent a message, by trace and span id, among those of the `wanted` span ids."""
+    rows = np.flatnonzero(np.isin(numpy_column(spans, "span_id"), wanted) & (kind != CONSUMER))
+    ids = [numpy_column(spans, name)[rows].tolist() for name in ("trace_hi", "trace_lo", "span_id")]
+    return dict(zip(zip(*ids, strict=True), rows.tolist(), strict=True))
 
 
 def _begin_earlier(batch: Batch, rows: list[int], ids: Any, start: IntArray) -> None:

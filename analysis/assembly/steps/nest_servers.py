@@ -38,15 +38,7 @@ def nest_servers(batch: Batch) -> None:
         & (numpy_column(s, "parent_id") != 0)
         & (batch.role == cp.CONTAINER)
     )
-    caller, source = numpy_column(s, "parent_id"), numpy_column(s, "source_id")
-    by_caller = servers[np.lexsort((caller[servers], batch.trace[servers]))]
-    told_twice = (np.diff(batch.trace[by_caller]) == 0) & (np.diff(caller[by_caller]) == 0)
-    if (
-        not told_twice.any()
-        and not (
-            (batch.parent[servers] >= 0) & (source[batch.parent[servers]] != source[servers])
-        ).any()
-    ):
+    if not (_told_twice(batch, servers) or _from_elsewhere(batch, servers)):
         return
     process = codes(s.column("service"), s.column("instance"))
     servers = _one_inside_another(batch, servers, process)
@@ -77,19 +69,39 @@ def nest_servers(batch: Batch) -> None:
         process,
         answer,
     )
-    # Its answer, or a look into the cache and no call behind it.
-    looked = pc.equal(s.column("name").take(pa.array(answers)), _LOOKED_UP).to_numpy()
-    stored = answers[kept[answers] & (looked | (answer[answers] >= 0))]
-    failed = numpy_column(s, "status") == ERROR
+    _drop_stored(batch, answers[kept[answers]], answers[~kept[answers]], process, answer)
+
+
+def _told_twice(batch: Batch, servers: IntArray) -> bool:
+    """Whether any two of these spans have the same caller."""
+    caller = numpy_column(batch.spans, "parent_id")
+    order = servers[np.lexsort((caller[servers], batch.trace[servers]))]
+    return bool(((np.diff(batch.trace[order]) == 0) & (np.diff(caller[order]) == 0)).any())
+
+
+def _from_elsewhere(batch: Batch, servers: IntArray) -> bool:
+    """Whether any of these spans has a parent of another source."""
+    above, source = batch.parent[servers], numpy_column(batch.spans, "source_id")
+    return bool(((above >= 0) & (source[above] != source[servers])).any())
+
+
+def _drop_stored(
+    batch: Batch, kept: IntArray, given: IntArray, process: IntArray, answer: IntArray
+) -> None:
+    """Make calls containers whose answer a gateway had stored: among the spans that it kept of them is that answer, or a look into the cache, and no call
+    that it made itself (`given`) is behind it."""
+    names = batch.spans.column("name").take(pa.array(kept))
+    looked = pc.equal(names, _LOOKED_UP).to_numpy()
+    failed = numpy_column(batch.spans, "status") == ERROR
     called: set[int] = set()
-    for row in stored.tolist():
+    for row in kept[looked | (answer[kept] >= 0)].tolist():
         for above in _around_it(batch, row):
-            given = (
+            theirs = (
                 batch.role[above] == cp.LLM and process[above] != process[row] and not failed[above]
             )
-            if given and (answer[row] == answer[above] or ABSENT in (answer[row], answer[above])):
+            if theirs and (answer[row] == answer[above] or ABSENT in (answer[row], answer[above])):
                 called.add(above)
-    for row in answers[~kept[answers]].tolist():
+    for row in given.tolist():
         if row not in called:
             called -= set(_around_it(batch, row))
     batch.make_containers(list(called))
