@@ -47,6 +47,7 @@ bench-soak: $(VENV)/.dev
 
 bench-overload: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.overload $(ARGS)
+	$(BIN)/python -m tests.benchmarks.overload --bombs $(ARGS)
 
 bench-predictor: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.predictor $(ARGS)

@@ -8,6 +8,7 @@ can be measured.
     python -m tests.benchmarks.ingest                    # 204,800 spans, HTTP and gRPC, 2 and 16 in flight
     python -m tests.benchmarks.ingest --quick --kill     # kill -9 right after the last acknowledgement, then count
     python -m tests.benchmarks.ingest --rate 40000       # paced: acknowledgement latency at a given load
+    python -m tests.benchmarks.ingest --shape all --in-flight 4  # payloads of another make (payload_shapes.py), four senders
     python -m tests.benchmarks.ingest --poll --spans 1024000 --in-flight 16   # a report asked for every second meanwhile
 
 Wall figures move with whatever else the machine does; figures per CPU-second of the server's process tree hardly do.
@@ -43,7 +44,7 @@ from typing import TYPE_CHECKING
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.benchmarks import results
+from tests.benchmarks import payload_shapes, results
 from tests.benchmarks.payload import SPANS_PER_BODY, Body, Payload, make
 from tests.benchmarks.sent import Found, compare, known
 
@@ -609,6 +610,47 @@ def yardstick(payload: Payload) -> float:
     return sum(body.spans for body in some) / best
 
 
+def other_shapes(
+    shapes: Sequence[str], spans: int, given: argparse.Namespace, options: Options
+) -> int:
+    """A row for each shape of payload, protocol and number in flight; 0 when every acknowledged span was found once."""
+    print(f"| shape | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}", flush=True)
+    found = []
+    clean = True
+    for shape in shapes:
+        payload = payload_shapes.make(shape, spans, end_ns=time.time_ns() - 60 * 10**9)
+        for protocol, in_flight in ((p, n) for p in given.protocol for n in given.in_flight):
+            run = measure(protocol, in_flight, payload, options)
+            clean = clean and run.stored.found.right
+            print(f"| {shape} {row(run)}", flush=True)
+            found += shape_figures(shape, run, payload)
+    if given.write and clean and not given.quick:
+        results.record("ingest", found)
+    return 0 if clean else 1
+
+
+def shape_figures(shape: str, run: Run, payload: Payload) -> list[results.Figure]:
+    """The figure of one shape, with what else was seen in that run."""
+    rate = _ratio(run.spans, run.usage.assembled_cpu_s)
+    if rate is None:
+        return []
+    latencies_ms = sorted((ack.acked_s - ack.sent_s) * 1000 for ack in run.acks)
+    more: dict[str, int | float | str] = {
+        "P99 of acknowledgements, ms": round(quantile(latencies_ms, 0.99)),
+        "peak memory, MB": round((run.usage.peak_rss_bytes or 0) / 1e6),
+        "disk a span, B": round(run.stored.file_bytes / max(1, run.acked_spans)),
+        "lost or doubled": run.stored.found.lost + run.stored.found.doubled,
+    }
+    protocol = {"http": "HTTP", "grpc": "gRPC"}.get(run.protocol, run.protocol)
+    what = f"Another make, {shape}: spans per CPU-second, {protocol}, {run.in_flight} in flight"
+    conditions = f"{payload.spans:,} spans of {payload.bytes_per_span:.0f} B in bodies of {SPANS_PER_BODY}, closed loop over loopback, machine shared"
+    return [
+        results.measured(
+            what, round(rate), "spans", script="make bench-ingest", conditions=conditions, more=more
+        )
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; 0 when every acknowledged span was found once, 1 when not."""
     parser = argparse.ArgumentParser(
@@ -640,6 +682,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--poll", action="store_true", help="ask for a report every second meanwhile"
     )
     parser.add_argument(
+        "--shape",
+        nargs="+",
+        choices=("all", *payload_shapes.SHAPES),
+        default=[],
+        help="payloads of another make than the reference",
+    )
+    parser.add_argument(
         "--server",
         default=SERVE,
         help="command; {db} is the database file (default: overrun serve)",
@@ -651,8 +700,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         parser.error("--spans, --repeat, --in-flight and --rate must be above 0")
     options = Options(given.server, given.kill, given.rate, given.poll)
+    spans = given.spans // (10 if given.quick else 1)
+    if given.shape:
+        shapes = list(payload_shapes.SHAPES) if "all" in given.shape else given.shape
+        return other_shapes(shapes, spans, given, options)
     # A minute back, because the last traces of the payload go on for some seconds: no span ends in the future.
-    payload = make(given.spans // (10 if given.quick else 1), end_ns=time.time_ns() - 60 * 10**9)
+    payload = make(spans, end_ns=time.time_ns() - 60 * 10**9)
     print(header(payload, options))
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}", flush=True)
     clean = True

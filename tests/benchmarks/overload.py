@@ -1,20 +1,25 @@
 """What happens when four times as much comes as can be stored? Refusals with a time to come again, flat memory, and recovery without a restart.
 
-Measures what the server stores in a closed loop, then offers four times that at a steady pace, come what may. Memory is read every second. When the
-load ends, the time until the server is ready and takes a body at once is measured; then it is stopped and every acknowledged span counted.
+Measures what the server stores in a closed loop, then offers four times that at a steady pace, come what may. Memory is read every second, and /healthz is
+asked all the time. With `--bombs` others send bodies of 8 kB meanwhile that are nothing but empty records (hardening.py). When the load ends, the time until
+the server is ready and takes a body at once is measured; then it is stopped and every acknowledged span looked up.
 
     python -m tests.benchmarks.overload                # two minutes of overload
+    python -m tests.benchmarks.overload --bombs        # with small bodies that become millions of records
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gzip
 import itertools
 import multiprocessing
 import sys
 import tempfile
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,7 +30,8 @@ from typing import Any
 import httpx
 import pyarrow as pa
 
-from tests.benchmarks import results
+from tests.benchmarks import hardening, results
+from tests.benchmarks.ingest import quantile
 from tests.benchmarks.payload import SPANS_PER_BODY, make
 from tests.benchmarks.sent import Found, Template, compare
 from tests.benchmarks.sent import known as known_spans
@@ -35,6 +41,7 @@ FACTOR = 4
 # Each waits for its answer: enough to fill the queue (16 MiB, 80 bodies) five times over.
 CONNECTIONS = 400
 HEADERS = {"content-type": "application/x-protobuf"}
+BOMBERS = 4
 
 
 class Bodies:
@@ -91,7 +98,7 @@ async def offer(
             if time.monotonic() - started > seconds:
                 break
             writer.write(
-                b"POST /v1/traces HTTP/1.1\r\nhost: bench\r\ncontent-type: application/x-protobuf\r\ncontent-length: %d\r\n\r\n"
+                b"POST /v1/traces HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-protobuf\r\ncontent-length: %d\r\n\r\n"
                 % len(body)
             )
             writer.write(body)
@@ -125,6 +132,41 @@ def rss_mib(pid: int) -> float:
     return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
+class Beside:
+    """What goes on beside the load: /healthz is asked ten times a second, and bombs are sent."""
+
+    def __init__(self, address: str, bombs: int) -> None:
+        self.healthz_s: list[float] = []
+        self.bombs: Counter[str] = Counter()
+        self._address = address
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._ask)]
+        self._threads += [threading.Thread(target=self._bomb, args=(n,)) for n in range(bombs)]
+
+    def __enter__(self) -> Beside:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask(self) -> None:
+        while not self._over.wait(0.1):
+            self.healthz_s.append(hardening.healthz_s(self._address))
+
+    def _bomb(self, number: int) -> None:
+        kinds = list(hardening.BOMBS.values())[number::BOMBERS]
+        bodies = [(kind, gzip.compress(hardening.bomb(path), 9)) for kind, path in kinds]
+        for kind, body in itertools.cycle(bodies):
+            answer = hardening.send(self._address, kind, body, content_encoding="gzip")
+            self.bombs[answer] += 1
+            if self._over.wait(0.05):
+                return
+
+
 @dataclass(frozen=True)
 class Result:
     """What one run showed."""
@@ -135,9 +177,16 @@ class Result:
     rss: list[float]
     ready_after_s: float
     found: Found
+    healthz_s: list[float]
+    bombs: Counter[str]
+
+    @property
+    def healthz_p99_s(self) -> float:
+        """What 99 of 100 answers of /healthz took at most."""
+        return quantile(sorted(self.healthz_s), 0.99)
 
 
-def run(seconds: float, measure_s: float, db: Path) -> Result:
+def run(seconds: float, measure_s: float, db: Path, *, bombs: bool = False) -> Result:
     """One server through measuring, overload and recovery."""
     server = ServerProcess(db)
     spawn = multiprocessing.get_context("spawn")
@@ -155,9 +204,10 @@ def run(seconds: float, measure_s: float, db: Path) -> Result:
         begun = time.monotonic()
         client.start()
         rss = []
-        while client.is_alive() and queue.empty():
-            rss.append(rss_mib(server.process.pid))
-            time.sleep(1.0)
+        with Beside(server.address, BOMBERS * bombs) as beside:
+            while client.is_alive() and queue.empty():
+                rss.append(rss_mib(server.process.pid))
+                time.sleep(1.0)
         heard: Answers = queue.get()
         client.join()
         took_s = time.monotonic() - begun
@@ -172,7 +222,14 @@ def run(seconds: float, measure_s: float, db: Path) -> Result:
     acknowledged = [*bodies.sent([*known.acknowledged, *heard.acknowledged]), known_spans(last)]
     found = compare(db, acknowledged, bodies.sent([*known.unsure, *heard.unsure]))
     return Result(
-        capacity * SPANS_PER_BODY, sent / took_s * SPANS_PER_BODY, heard, rss, ready_after_s, found
+        capacity * SPANS_PER_BODY,
+        sent / took_s * SPANS_PER_BODY,
+        heard,
+        rss,
+        ready_after_s,
+        found,
+        beside.healthz_s,
+        beside.bombs,
     )
 
 
@@ -202,13 +259,19 @@ def _recovered(server: ServerProcess, body: bytes) -> float:
         time.sleep(0.05)
 
 
+def _bombs(found: Result) -> str:
+    answers = ", ".join(f"{n} x {answer}" for answer, n in found.bombs.most_common())
+    return f", beside {found.bombs.total()} bombs of 16 MiB inflated ({answers})" if answers else ""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--bombs", action="store_true", help="send bodies of empty records beside")
     results.add_write_flag(parser)
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="overrun-overload-") as name:
-        found = run(chosen.seconds, 8.0, Path(name) / "t.db")
+        found = run(chosen.seconds, 8.0, Path(name) / "t.db", bombs=chosen.bombs)
     third = len(found.rss) // 3
     print(
         "| stored, closed loop (spans/s) | offered (spans/s) | for | acknowledged | refused | refused without a time to come again | other answers "
@@ -227,27 +290,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         figure = partial(
             results.measured,
             script="make bench-overload",
-            conditions=f"{found.offered:,.0f} spans/s offered for {chosen.seconds:.0f} s",
+            conditions=f"{found.offered:,.0f} spans/s offered for {chosen.seconds:.0f} s{_bombs(found)}",
         )
         highest = dict(zip(("first", "middle", "last"), map(int, thirds.split(" / ")), strict=True))
         first = highest.pop("first")
+        mark = " and item bombs" if chosen.bombs else ""
         results.record(
             "overload",
             [
                 figure(
-                    f"Memory of the server, highest of each third: {CONNECTIONS} connections",
+                    f"/healthz under overload{mark}, P99",
+                    round(found.healthz_p99_s, 2),
+                    "s",
+                    more={"answers": len(found.healthz_s)},
+                ),
+                figure(
+                    f"Memory of the server, highest of each third: {CONNECTIONS} connections{mark}",
                     first,
                     "MB",
                     more=highest,
                 ),
                 figure(
-                    "Refused bodies without a time to come again",
+                    f"Refused bodies without a time to come again{mark}",
                     found.answers.without_hint,
                     "bodies",
                     of=found.answers.refused,
                 ),
-                figure("Acknowledged spans lost", found.found.lost, "spans"),
-                figure("Ready again after the load ends", round(found.ready_after_s, 1), "s"),
+                figure(f"Acknowledged spans lost{mark}", found.found.lost, "spans"),
+                figure(
+                    f"Ready again after the load ends{mark}", round(found.ready_after_s, 1), "s"
+                ),
             ],
         )
     answers = found.answers
@@ -256,7 +328,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"| {found.capacity:,.0f} | {found.offered:,.0f} | {chosen.seconds:.0f} s | {len(answers.acknowledged):,} | {answers.refused:,} "
         f"| {answers.without_hint} | {answers.other} | {thirds} | {found.ready_after_s:.1f} s | {held.lost} / {held.changed} / {held.doubled} |"
     )
-    print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
+    print(
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC; /healthz P99 {found.healthz_p99_s:.2f} s{_bombs(found)}"
+    )
     return int(bool(answers.without_hint or answers.other or not held.right))
 
 
