@@ -1,15 +1,14 @@
-"""Would it pay to route or order requests by their length? Policies of a router, replayed on the user's own trace.
+"""Would it pay to route or order requests by their length? Policies of a router, replayed by the simulator of the what-ifs.
 
-A plain model of continuous-batching engines serves the recorded arrivals under each policy. Costs and units: seconds.
-Method and the figures that the suite holds it to: sections on routing of docs/PREDICTOR.md. The model leaves out chunked
-prefill, preemption and the attention penalty of mixed lengths: read the differences as directions, not decimals.
+The engines are those that a recording was calibrated on (`overrun.analysis.simulator`), or engines of a stated size with the costs of `STATED` where only a
+trace is known. Each policy is compared with least requests under the same arrivals. Times are seconds.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -17,230 +16,125 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from overrun.analysis.words.finding import say_ratio
+from overrun.analysis.simulator import placement
+from overrun.analysis.simulator.batching import LEAST_LOAD
+from overrun.analysis.simulator.calibrate import Engine
+from overrun.analysis.simulator.engine import Calls, Costs, Run, Setup, apart, simulate
+from overrun.analysis.words.finding import say_count, say_ratio
 from overrun.models.dataset import prepare
 from overrun.models.predict import Predictor
 from overrun.models.replay import Record
 
 Floats = NDArray[np.float64]
-Policy = Literal[
-    "round_robin",
-    "least_requests",
-    "least_input",
-    "least_predicted",
-    "shortest_first",
-    "aged_shortest_first",
-    "lanes",
-]
-POLICIES: Final[tuple[Policy, ...]] = (
-    "round_robin", "least_requests", "least_input", "least_predicted", "shortest_first", "aged_shortest_first", "lanes")  # fmt: skip
+# The policies by the names of this command, and what they are called in a what-if.
+POLICIES: Final[Mapping[str, placement.Policy]] = {
+    "round_robin": "round_robin",
+    "least_requests": "least_load",
+    "least_input": "by_input",
+    "least_predicted": "least_work",
+    "shortest_first": "shortest_first",
+    "aged_shortest_first": "aged_shortest_first",
+    "lanes": "lanes",
+}
+# Those that no expected length changes.
+LENGTHLESS: Final = ("round_robin", "least_requests", "least_input")
 # The yardstick: what most routers do.
-BASELINE: Final[Policy] = "least_requests"
-# A second of waiting takes this many seconds off the predicted work: without it a long request can wait for ever.
-AGING: Final = 0.3
+BASELINE: Final = "least_requests"
+# Seconds of an engine that nobody measured: a step of 15 ms, 0.15 ms a sequence, 50 ns a token of context, 0.1 ms a prompt token; own default.
+STATED: Final = Costs(
+    prefill_token=1e-4, attention=0.0, step=0.015, kv_token=50e-9, sequence=1.5e-4
+)
+DEFAULT_LOAD: Final = 0.9
+_LOADS: Final = (0.05, 1.5)
+_MIN_REQUESTS: Final = 300
+# Smaller gains than this are within what a simulation cannot settle.
+_WORTH: Final = 0.10
+# The newest requests that are replayed.
+MAX_REQUESTS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Engines:
-    """Equal instances: a step takes step_s + sequence_s x batch + context_s x context tokens, a prompt prefill_s a token, blocking.
+class Fleet:
+    """The engines behind the router: settings and costs of the simulator, how many calls share a step of a busy one, and what they are, in words."""
 
-    `slots` sequences run at once on each, within `kv_tokens` reserved in full.
-    """
+    setup: Setup
+    costs: Costs
+    running: int
+    said: str
 
-    instances: int = 4
-    slots: int = 32
-    kv_tokens: int = 48_000
-    step_s: float = 0.015
-    sequence_s: float = 0.000_15
-    context_s: float = 50e-9
-    prefill_s: float = 0.000_1
+    @classmethod
+    def stated(cls, instances: int = 4, slots: int = 32, kv_tokens: int = 48_000) -> Fleet:
+        """Equal engines of a stated size: `slots` sequences run at once on each, within `kv_tokens`."""
+        size = (
+            f"{say_count(instances, 'engine')} with {slots} slots and {kv_tokens:,} KV tokens each"
+        )
+        return cls(
+            Setup(replicas=instances, max_sequences=slots, kv_tokens=kv_tokens),
+            STATED,
+            slots,
+            f"Simulated: {size} and assumed costs. Give --db to simulate the engines of a recording.",
+        )
 
-    def work_s(self, input_tokens: Floats, output_tokens: Floats) -> Floats:
-        """Return what each request takes of an instance's time when the instance is full."""
-        share = self.step_s / self.slots + self.sequence_s
-        return np.asarray(
-            self.prefill_s * input_tokens + output_tokens * (share + self.context_s * input_tokens)
+    @classmethod
+    def calibrated(cls, engine: Engine) -> Fleet:
+        """The engines of a recording."""
+        pool, error = engine.pool, engine.identity_error.get("e2e_p95", float("nan"))
+        return cls(
+            replace(engine.setup, router=LEAST_LOAD),
+            engine.costs,
+            max(1, pool.most_running),
+            f"Simulated: {say_count(engine.setup.replicas, 'engine')} calibrated on {say_count(len(pool), 'recorded call')}; "
+            f"their replay is {say_ratio(error)} off the recorded E2E P95.",
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """Seconds from arrival to the first token and to the end, shape (requests,)."""
-
-    ttft_s: Floats
-    e2e_s: Floats
-
-
-class _Instance:
-    """One engine: what waits, what runs, and what it still owes."""
-
-    __slots__ = ("busy", "context", "free_kv", "load", "now", "running", "steps", "waiting")
-
-    def __init__(self, engines: Engines) -> None:
-        self.waiting: list[tuple[float, int]] = []
-        # Running sequences by the step in which they end.
-        self.running: list[tuple[int, int]] = []
-        self.steps = 0
-        self.now = 0.0
-        self.busy = False
-        self.context = 0.0
-        self.free_kv = engines.kv_tokens
-        self.load = 0.0
-
-
-# Steps that an instance takes before it looks for newcomers again: 10 steps are 0.2 s, a tenth of the differences read here.
-_STRETCH: Final = 10
-
-
-class _Fleet:
-    """The instances, and how each request fares; arrays of shape (requests,), `weight` is what a request adds to its instance's load."""
-
-    def __init__(
-        self,
-        arrival_s: Floats,
-        input_tokens: Floats,
-        output_tokens: Floats,
-        weight: Floats,
-        engines: Engines,
-    ) -> None:
-        self._arrival_s, self._input_tokens, self._weight, self._engines = (
-            arrival_s,
-            input_tokens,
-            weight,
-            engines,
-        )
-        self._generated = np.maximum(output_tokens, 1).astype(np.int64)
-        self.instances = [_Instance(engines) for _ in range(engines.instances)]
-        self.served = Served(np.full(len(arrival_s), np.nan), np.full(len(arrival_s), np.nan))
-        # When an instance's stretch ends, and its number.
-        self._events: list[tuple[float, int]] = []
-
-    def send(self, index: int, key: float, candidates: Sequence[_Instance]) -> None:
-        """Let request `index` arrive: it waits at the least loaded candidate, the smallest key first."""
-        now = float(self._arrival_s[index])
-        self.advance(now)
-        one = min(candidates, key=lambda instance: instance.load)
-        one.load += self._weight[index]
-        heapq.heappush(one.waiting, (key, index))
-        if not one.busy:
-            one.now = max(one.now, now)
-            self._step(self.instances.index(one))
-
-    def advance(self, until: float) -> None:
-        """Run every instance up to `until`."""
-        while self._events and self._events[0][0] <= until:
-            _, number = heapq.heappop(self._events)
-            self._finish(self.instances[number])
-            self._step(number)
-
-    def _step(self, number: int) -> None:
-        one = self.instances[number]
-        self._admit(one)
-        one.busy = bool(one.running)
-        if one.busy:
-            heapq.heappush(self._events, (self._run(one), number))
-
-    def _admit(self, one: _Instance) -> None:
-        """Give seats to who waits, in order of their keys, as long as seats and cache last; one alone always fits."""
-        while one.waiting and len(one.running) < self._engines.slots:
-            index = one.waiting[0][1]
-            wanted = int(self._input_tokens[index] + self._generated[index])
-            if wanted > one.free_kv and one.running:
-                break
-            heapq.heappop(one.waiting)
-            one.free_kv -= wanted
-            one.now += self._engines.prefill_s * float(self._input_tokens[index])
-            self.served.ttft_s[index] = one.now + self._engines.step_s - self._arrival_s[index]
-            one.context += float(self._input_tokens[index])
-            heapq.heappush(one.running, (one.steps + int(self._generated[index]), index))
-
-    def _run(self, one: _Instance) -> float:
-        """Take steps to the next end, at most a stretch: where a seat is free a newcomer must not wait for longer. Returns the time then."""
-        batch = len(one.running)
-        steps = min(one.running[0][0] - one.steps, _STRETCH)
-        context = one.context + batch * (steps - 1) / 2
-        one.now += steps * (
-            self._engines.step_s
-            + self._engines.sequence_s * batch
-            + self._engines.context_s * context
-        )
-        one.steps += steps
-        one.context += batch * steps
-        return one.now
-
-    def _finish(self, one: _Instance) -> None:
-        while one.running and one.running[0][0] <= one.steps:
-            _, index = heapq.heappop(one.running)
-            tokens = float(self._input_tokens[index] + self._generated[index])
-            self.served.e2e_s[index] = one.now - self._arrival_s[index]
-            one.free_kv += int(tokens)
-            one.context -= tokens
-            one.load -= self._weight[index]
+def calls_of(arrival_s: Floats, input_tokens: Floats, output_tokens: Floats) -> Calls:
+    """Return requests of which nothing else is known; arrays of shape (requests,)."""
+    n = len(arrival_s)
+    none = np.full(n, -1, dtype=np.int64)
+    return Calls(
+        arrival_s=arrival_s - (arrival_s[0] if n else 0.0),
+        after=none,
+        prompt_tokens=np.maximum(input_tokens, 1).astype(np.int64),
+        cached_tokens=np.zeros(n, dtype=np.int64),
+        output_tokens=np.maximum(output_tokens, 1).astype(np.int64),
+        replica=none,
+        pool_from=np.zeros(n, dtype=np.int64),
+        pool_to=np.full(n, 1 << 20, dtype=np.int64),
+        weight=np.ones(n),
+        gated=np.zeros(n, np.bool_),
+        **apart(n),
+    )
 
 
 def replay(
-    arrival_s: Floats,
-    input_tokens: Floats,
-    output_tokens: Floats,
-    predicted: Floats,
-    policy: Policy,
-    engines: Engines,
-) -> Served:
-    """Return how each request fares under `policy`; arrays of shape (requests,) in order of arrival.
+    calls: Calls, expected: Floats, policy: str, fleet: Fleet, arrived_s: Floats | None = None
+) -> Run:
+    """Return how each call fares under `policy`.
 
-    `predicted` output tokens are all a policy knows of the answer; `output_tokens` is what the engine then generates.
+    `expected` output tokens are all that a policy knows of the answer; `arrived_s` is when each call came (default: as `calls` say).
     """
-    keys = _keys(arrival_s, input_tokens, predicted, policy, engines)
-    fleet = _Fleet(
-        arrival_s,
-        input_tokens,
-        output_tokens,
-        _weights(input_tokens, predicted, policy, engines),
-        engines,
-    )
-    short = predicted <= np.median(predicted) if len(predicted) else np.zeros(0, dtype=bool)
-    for index in range(len(arrival_s)):
-        fleet.send(
-            index,
-            float(keys[index]),
-            _candidates(fleet.instances, policy, index, bool(short[index])),
-        )
-    fleet.advance(np.inf)
-    return fleet.served
+    came = calls.arrival_s if arrived_s is None else arrived_s
+    setup = replace(fleet.setup, router=LEAST_LOAD)
+    asked = POLICIES[policy], calls, setup, fleet.costs, expected, came, fleet.running
+    return simulate(*placement.placed(*asked), fleet.costs)
 
 
-def _weights(input_tokens: Floats, predicted: Floats, policy: Policy, engines: Engines) -> Floats:
-    """What a request adds to the load by which instances are compared: one, or its known or predicted work in seconds."""
-    if policy == "least_input":
-        return engines.work_s(input_tokens, np.zeros(len(input_tokens)))
-    if policy in ("least_predicted", "lanes"):
-        return engines.work_s(input_tokens, predicted)
-    return np.ones(len(input_tokens))
-
-
-def _keys(
-    arrival_s: Floats, input_tokens: Floats, predicted: Floats, policy: Policy, engines: Engines
-) -> Floats:
-    """What is served first at an instance: the smallest arrival, or the least time that the request would take alone.
-
-    A wait that takes AGING off the work per second is the same as an arrival that adds it, so keys never change places.
-    """
-    if policy not in ("shortest_first", "aged_shortest_first"):
-        return arrival_s
-    alone = engines.prefill_s * input_tokens + predicted * engines.step_s
-    return np.asarray(alone + AGING * arrival_s if policy == "aged_shortest_first" else alone)
-
-
-def _candidates(
-    instances: list[_Instance], policy: Policy, index: int, short: bool
-) -> Sequence[_Instance]:
-    """The instances that may take a request."""
-    if policy == "round_robin":
-        return [instances[index % len(instances)]]
-    if policy == "lanes" and len(instances) > 1:
-        half = len(instances) // 2
-        return instances[:half] if short else instances[half:]
-    return instances
+def needed_s(calls: Calls, fleet: Fleet) -> float:
+    """Return how long the engines take for these calls when none ever waits for another to come: the time that makes a load of 1."""
+    n = len(calls)
+    at_once = replace(calls, arrival_s=np.zeros(n), **apart(n), after=np.full(n, -1))
+    run = simulate(at_once, replace(fleet.setup, router=LEAST_LOAD), fleet.costs)
+    # Until the last call is admitted all engines are full; then they run empty, which no lasting load does.
+    full = float(run.scheduled_s.max())
+    if full <= 0.0:
+        return float(run.end_s.max())
+    fresh = calls.prompt_tokens - calls.cached_tokens
+    share = fleet.costs.sequence + fleet.costs.step / fleet.running
+    work = fresh * fleet.costs.prefill_token + calls.output_tokens * share
+    took = np.maximum(run.end_s - run.scheduled_s, 1e-9)
+    done = work * np.clip((full - run.scheduled_s) / took, 0.0, 1.0)
+    return full * float(work.sum() / done.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +144,7 @@ class Outcome:
     `short_p50` is the E2E median of the third of the requests with the shortest answers, `long_p99` the E2E P99 of the longest tenth.
     """
 
-    policy: Policy
+    policy: str
     known: Literal["predicted", "oracle"]
     seconds: Mapping[str, float]
     change: Mapping[str, float]
@@ -258,89 +152,79 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What routing by length would do to a trace: one row per policy, the best one, and the sentence to show."""
+    """What routing by length would do to a trace: one row per policy, the best one, the sentence to show, and which engine was simulated."""
 
     load: float
     outcomes: tuple[Outcome, ...]
     best: Outcome | None
     sentence: str
+    engine: str
 
 
 def evaluate(
-    arrival_s: Floats,
-    input_tokens: Floats,
-    output_tokens: Floats,
+    calls: Calls,
     predicted: Floats,
-    engines: Engines | None = None,
-    load: float = 0.9,
+    fleet: Fleet | None = None,
+    load: float | None = DEFAULT_LOAD,
+    arrived_s: Floats | None = None,
 ) -> Evaluation:
-    """Return the effect of each policy on this trace, its arrivals stretched so that the instances are loaded to `load` (0..1.5).
+    """Return the effect of each policy on these calls.
+
+    Their arrivals are stretched so that the engines are loaded to `load` (0.05..1.5); None leaves them as they were. `predicted` has the expected output
+    tokens of each call, `arrived_s` when it came.
 
     Raises:
-        ValueError: fewer than 300 requests (no P99), arrays of different lengths, or a load out of range.
+        ValueError: fewer than 300 calls (no P99), arrays of different lengths, or a load out of range.
     """
-    if (
-        len({len(arrival_s), len(input_tokens), len(output_tokens), len(predicted)}) != 1
-        or len(arrival_s) < _MIN_REQUESTS
-    ):
+    if len(predicted) != len(calls) or len(calls) < _MIN_REQUESTS:
         raise ValueError(
-            f"{len(arrival_s)} requests, wanted at least {_MIN_REQUESTS} with arrival, input, output and prediction each: take a longer window"
+            f"{len(calls)} requests, wanted at least {_MIN_REQUESTS} with arrival, input, output and prediction each: take a longer window"
         )
-    if not 0.05 <= load <= 1.5:
-        raise ValueError(f"load is {load}, wanted 0.05 to 1.5")
-    engines = engines or Engines()
-    stretched = _loaded(
-        arrival_s, engines.work_s(input_tokens, output_tokens), engines.instances, load
-    )
-    served = {
-        (BASELINE, "predicted"): replay(
-            stretched, input_tokens, output_tokens, predicted, BASELINE, engines
-        )
-    }
-    base = _percentiles(served[BASELINE, "predicted"], output_tokens)
+    if load is not None and not _LOADS[0] <= load <= _LOADS[1]:
+        raise ValueError(f"load is {load}, wanted {_LOADS[0]} to {_LOADS[1]}")
+    fleet = fleet or Fleet.stated()
+    came = calls.arrival_s if arrived_s is None else arrived_s
+    calls, came, load = _loaded(calls, came, needed_s(calls, fleet), load)
+    outputs = calls.output_tokens.astype(np.float64)
+    base = _percentiles(replay(calls, predicted, BASELINE, fleet, came), outputs)
     outcomes = []
     for policy in POLICIES:
-        for known, lengths in (("predicted", predicted), ("oracle", output_tokens)):
-            if known == "oracle" and policy in ("round_robin", "least_requests", "least_input"):
+        known: tuple[Literal["predicted", "oracle"], Floats]
+        for known in (("predicted", predicted), ("oracle", outputs)):
+            if known[0] == "oracle" and policy in LENGTHLESS:
                 continue
-            seconds = _percentiles(
-                replay(stretched, input_tokens, output_tokens, lengths, policy, engines),
-                output_tokens,
-            )
+            seconds = _percentiles(replay(calls, known[1], policy, fleet, came), outputs)
             change = {
                 name: value / base[name] - 1.0 if base[name] else 0.0
                 for name, value in seconds.items()
             }
-            outcomes.append(
-                Outcome(policy, "oracle" if known == "oracle" else "predicted", seconds, change)
-            )
+            outcomes.append(Outcome(policy, known[0], seconds, change))
     best = _best(outcomes)
-    return Evaluation(load, tuple(outcomes), best, _sentence(best, load))
+    return Evaluation(load, tuple(outcomes), best, _sentence(best, load), fleet.said)
 
 
-_MIN_REQUESTS: Final = 300
-# Smaller gains than this are within what the model cannot tell.
-_WORTH: Final = 0.10
+def _loaded(
+    calls: Calls, came: Floats, needed: float, load: float | None
+) -> tuple[Calls, Floats, float]:
+    """The calls at a load, when each comes then, and the load."""
+    span = float(came.max() - came.min())
+    if load is None:
+        return calls, came, needed / span if span > 0.0 else _LOADS[1]
+    factor = needed / load / span if span > 0.0 else 0.0
+    first = float(came.min())
+    arrival = np.where(calls.after >= 0, calls.arrival_s, (calls.arrival_s - first) * factor)
+    return replace(calls, arrival_s=arrival), (came - first) * factor, load
 
 
-def _loaded(arrival_s: Floats, work_s: Floats, instances: int, load: float) -> Floats:
-    span = float(arrival_s[-1] - arrival_s[0])
-    wanted = float(work_s.sum()) / (instances * load)
-    return np.asarray(
-        (arrival_s - arrival_s[0]) * (wanted / span) if span > 0 else np.zeros(len(arrival_s))
-    )
-
-
-def _percentiles(served: Served, output_tokens: Floats) -> dict[str, float]:
+def _percentiles(run: Run, output_tokens: Floats) -> dict[str, float]:
     third, tenth = np.quantile(output_tokens, (1 / 3, 0.9))
     out = {
-        f"ttft_p{level}": float(np.quantile(served.ttft_s, level / 100)) for level in (50, 95, 99)
+        f"{name}_p{level}": float(np.quantile(seconds, level / 100))
+        for name, seconds in (("ttft", run.ttft_s), ("e2e", run.e2e_s))
+        for level in (50, 95, 99)
     }
-    out |= {
-        f"e2e_p{level}": float(np.quantile(served.e2e_s, level / 100)) for level in (50, 95, 99)
-    }
-    out["short_p50"] = float(np.median(served.e2e_s[output_tokens <= third]))
-    out["long_p99"] = float(np.quantile(served.e2e_s[output_tokens >= tenth], 0.99))
+    out["short_p50"] = float(np.median(run.e2e_s[output_tokens <= third]))
+    out["long_p99"] = float(np.quantile(run.e2e_s[output_tokens >= tenth], 0.99))
     return out
 
 
@@ -391,13 +275,13 @@ def describe(made: Evaluation) -> list[str]:
             for name in names
         )
         lines.append(
-            f"{one.policy:<22}{'-' if one.policy in POLICIES[:3] else one.known:<11}{changed}"
+            f"{one.policy:<22}{'-' if one.policy in LENGTHLESS else one.known:<11}{changed}"
         )
     return [
         *lines,
         "",
         made.sentence,
-        "A model of the engines, not a measurement: directions, not decimals.",
+        made.engine,
     ]
 
 
@@ -418,6 +302,7 @@ def as_json(made: Evaluation) -> dict[str, Any]:
         "outcomes": rows,
         "best": made.best.policy if made.best else None,
         "sentence": made.sentence,
+        "engine": made.engine,
     }
 
 
@@ -453,7 +338,7 @@ def _row(record: Record) -> dict[str, Any]:
 
 
 def evaluate_trace(
-    frame: pl.DataFrame, artifact: Path, engines: Engines, load: float
+    frame: pl.DataFrame, artifact: Path, fleet: Fleet, load: float | None
 ) -> Evaluation:
     """Return the evaluation of a table of requests (columns of `overrun.models.sources.COLUMNS`) with the predictions of `artifact`.
 
@@ -468,8 +353,31 @@ def evaluate_trace(
         np.nanmedian(data.inputs) if not np.isnan(data.inputs).all() else 0.0,
         data.inputs,
     )
-    return evaluate(arrival, inputs, data.outputs, predicted, engines, load)
+    return evaluate(calls_of(arrival, inputs, data.outputs), predicted, fleet, load)
 
 
-# The newest requests that are replayed: about five seconds.
-MAX_REQUESTS: Final = 20_000
+def evaluate_recorded(
+    frame: pl.DataFrame,
+    start_us: NDArray[np.int64],
+    engine: Engine,
+    artifact: Path,
+    load: float | None,
+) -> Evaluation:
+    """Return the evaluation of the calls that an engine was calibrated on, with their prefix caches and conversations.
+
+    `frame` are the same calls as a table of requests, for the predictions; `start_us` is the start of each call of the recording.
+
+    Raises:
+        ArtifactError, TooFewRowsError, ValueError: as `evaluate_trace`.
+    """
+    data = prepare(frame, min_rows=_MIN_REQUESTS, max_rows=len(frame), test_share=0.3)
+    medians = predicted_medians(data.records, Predictor.load(artifact))
+    found = {
+        (round(record.request.time_s * 1e6), int(record.output_tokens)): float(median)
+        for record, median in zip(data.records, medians, strict=True)
+    }
+    pool = engine.pool
+    keys = zip(start_us[pool.rows].tolist(), pool.calls.output_tokens.tolist(), strict=True)
+    # A call that is in no table of requests (it failed) is expected to be as long as most.
+    predicted = np.array([found.get(key, float(np.median(medians))) for key in keys])
+    return evaluate(pool.calls, predicted, Fleet.calibrated(engine), load, pool.arrived_s)

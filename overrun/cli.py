@@ -696,18 +696,16 @@ def train(
     config: Config = None,
 ) -> None:
     """Learn to predict output lengths from past requests, and write the artifact that routers load."""
-    import io
     import itertools
 
     from rich.console import Console
     from rich.progress import Progress
 
-    from overrun.analysis.front import commands
     from overrun.analysis.words.errors import AnalysisError
     from overrun.collector.errors import CollectorError
     from overrun.collector.normalise.prompt_features import read_table_file
     from overrun.models.errors import ModelsError
-    from overrun.models.sources import from_llm_calls, load_traces
+    from overrun.models.sources import load_traces
 
     with _needing("train"):
         from overrun.models.train import train_to_folder
@@ -730,14 +728,9 @@ def train(
         if trace:
             frame = load_traces(list(itertools.zip_longest(trace, route or [])))
         else:
-            import polars
+            from overrun.analysis.front.commands import Source
 
-            calls, prompts = io.BytesIO(), io.BytesIO()
-            source = commands.Source(settings, db, url)
-            for kind, out_ in (("llm-calls", calls), ("prompts", prompts)):
-                commands.export(source, {"since": since, "kind": kind}, out_)
-                out_.seek(0)
-            frame = from_llm_calls(polars.read_parquet(calls), polars.read_parquet(prompts))
+            frame = _stored(Source(settings, db, url), since)
         with Progress(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("training", total=1.0)
             done = train_to_folder(
@@ -780,50 +773,124 @@ def routing(
         ),
     ],
     trace: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Option(
             "--trace",
             help="A file of requests (Parquet, CSV, JSON lines); may be given several times.",
         ),
-    ],
+    ] = None,
     route: Annotated[
         list[str] | None,
         typer.Option("--route", help="The route of each --trace, in the same order."),
     ] = None,
+    db: Annotated[
+        Path | None,
+        typer.Option(
+            "--db",
+            help="A database file: its engines are calibrated and simulated, with its own calls or those of --trace.",
+        ),
+    ] = None,
+    since: Annotated[str | None, typer.Option("--since", help=table.SINCE.help)] = None,
     load: Annotated[
-        float, typer.Option("--load", help="How busy the engines are: 1 is all they can do.")
-    ] = 0.9,
+        float | None,
+        typer.Option(
+            "--load",
+            help="How busy the engines are: 1 is all they can do (default 0.9; the calls of --db as they were).",
+        ),
+    ] = None,
     instances: Annotated[
-        int, typer.Option("--instances", help="Equal engines behind the router.", min=1, max=256)
+        int, typer.Option("--instances", help="Without --db: equal engines.", min=1, max=256)
     ] = 4,
     slots: Annotated[
-        int, typer.Option("--slots", help="Requests that run at once on each.", min=1, max=4096)
+        int,
+        typer.Option(
+            "--slots", help="Without --db: requests that run at once on each.", min=1, max=4096
+        ),
     ] = 32,
     kv_tokens: Annotated[
-        int, typer.Option("--kv-tokens", help="Tokens that fit into the KV cache of each.", min=1)
+        int,
+        typer.Option(
+            "--kv-tokens", help="Without --db: tokens that fit into the KV cache of each.", min=1
+        ),
     ] = 48_000,
     output: Output = "text",
+    config: Config = None,
 ) -> None:
-    """Would it pay to route your traffic by length? Replays a trace under several policies."""
+    """Would it pay to route or order your traffic by length? Replays it under several policies."""
     import itertools
     import json
 
+    from overrun.analysis.words.errors import AnalysisError
+    from overrun.collector.errors import CollectorError
     from overrun.models.errors import ModelsError
     from overrun.models.sources import load_traces
 
     with _needing("predict"):
-        from overrun.models.routing import Engines, as_json, describe, evaluate_trace
+        from overrun.models.routing import (
+            DEFAULT_LOAD,
+            Fleet,
+            as_json,
+            describe,
+            evaluate_recorded,
+            evaluate_trace,
+        )
 
     if output not in ("text", "json"):
         fail(f"--output {output!r} is not known: use text or json")
-    if route and len(route) != len(trace):
-        fail(f"{len(route)} --route for {len(trace)} --trace: give one for each, in the same order")
+    if db is None and not trace:
+        fail("say which requests to replay: --trace FILE, or --db FILE for recorded ones")
+    if route and len(route) != len(trace or []):
+        fail(
+            f"{len(route)} --route for {len(trace or [])} --trace: give one for each, in the same order"
+        )
     try:
-        frame = load_traces(list(itertools.zip_longest(trace, route or [])))
-        made = evaluate_trace(frame, artifact, Engines(instances, slots, kv_tokens), load)
-    except (ModelsError, ValueError) as error:
+        frame = load_traces(list(itertools.zip_longest(trace, route or []))) if trace else None
+        if db is None and frame is not None:
+            fleet = Fleet.stated(instances, slots, kv_tokens)
+            made = evaluate_trace(frame, artifact, fleet, load or DEFAULT_LOAD)
+        else:
+            source = _asking(table.EXPORT, db, None, config)
+            engine, start_us = _calibrated(source, since)
+            if frame is not None:
+                fleet = Fleet.calibrated(engine)
+                made = evaluate_trace(frame, artifact, fleet, load or DEFAULT_LOAD)
+            else:
+                made = evaluate_recorded(_stored(source, since), start_us, engine, artifact, load)
+    except (AnalysisError, CollectorError, ModelsError, ValueError) as error:
         fail(str(error))
     print(json.dumps(as_json(made)) if output == "json" else "\n".join(describe(made)))
+
+
+def _calibrated(source: Source, since: str | None) -> tuple[Any, Any]:
+    """The engine of a file's window with most calls, and when its calls began."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from overrun.analysis.front import commands
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("calibrating", total=1.0)
+        return commands.calibrated(
+            source, {"since": since}, lambda share: bar.update(task, completed=share)
+        )
+
+
+def _stored(source: Source, since: str | None) -> Any:
+    """The stored model calls as a table of requests, with what was measured of their prompts."""
+    import io
+
+    import polars
+
+    from overrun.analysis.front import commands
+    from overrun.models.sources import from_llm_calls
+
+    frames = []
+    for kind in ("llm-calls", "prompts"):
+        out = io.BytesIO()
+        commands.export(source, {"since": since, "kind": kind}, out)
+        out.seek(0)
+        frames.append(polars.read_parquet(out))
+    return from_llm_calls(*frames)
 
 
 @app.command("serve-predictor")

@@ -164,6 +164,7 @@ LATE_IMPORTS = {
         "overrun.analysis.diagnosis.fix_pricing",
         "overrun.analysis.front",
         "overrun.analysis.front.questions",
+        "overrun.analysis.front.whatif_answer",
         "overrun.analysis.whatif",
         "overrun.collector.ingest.pipeline",
         "overrun.collector.lifecycle.forget",

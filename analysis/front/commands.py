@@ -23,8 +23,10 @@ from overrun.collector.errors import StoreMissing
 
 if TYPE_CHECKING:
     from overrun.analysis.front.check import CheckResult
+    from overrun.analysis.simulator.calibrate import Engine
     from overrun.analysis.whatif.facts import Facts
     from overrun.analysis.whatif.prediction import Prediction
+    from overrun.collector.arrays import IntArray
     from overrun.collector.lifecycle.forget import Forgotten
     from overrun.collector.store.database import Store
 
@@ -184,6 +186,30 @@ def whatif(
         return catalogue.ask(facts, fix, given)
 
     return ask(source, table.WHATIF, {**texts, "fix": fix}, output, ask=computed)
+
+
+def calibrated(
+    source: Source, parameters: Texts, progress: Callable[[float], None]
+) -> tuple[Engine, IntArray]:
+    """Calibrate the engines of a file's window; returns the one with most calls, and when each call of the recording began (microseconds since 1970).
+
+    Raises:
+        AnalysisError: a bad window, or no engine can be simulated, with the reason.
+    """
+    from overrun.analysis.front.questions import Question
+    from overrun.analysis.front.whatif_answer import gather
+
+    if source.db is None:
+        raise AnalysisError("engines are calibrated on a file: give --db FILE")
+    question = Question.read(parameters, source.settings, now=datetime.now(UTC))
+    with _opened(source.db, source.settings) as store, store.reading() as con:
+        facts = gather(con, question)
+        facts.progress = progress
+        engines, why = facts.engines
+    if why is not None:
+        raise AnalysisError(f"no engine can be simulated: {why}")
+    start_us: IntArray = facts.calls["start_us"].to_numpy()
+    return max(engines, key=lambda engine: len(engine.pool)), start_us
 
 
 def export(source: Source, parameters: Texts, out: IO[bytes]) -> None:

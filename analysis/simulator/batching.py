@@ -47,6 +47,7 @@ class Asked(NamedTuple):
     head: Array
     reach: Array
     usual: Array
+    rank: Array
 
 
 class Law(NamedTuple):
@@ -363,13 +364,31 @@ def _arrive(i, t, asked, law, s, fate):
     s.load[r] += asked.weight[i]
     s.context[i] = asked.prompt[i]
     _place(i, asked.cached[i], asked, s)
+    _line_up(i, r, asked.rank, s, fate)
+    return r
+
+
+@inlined
+def _line_up(i, r, rank, s, fate):
+    """Put a call into the line of a replica, behind all of its rank and below; one that was preempted keeps its place before those that never ran."""
+    last = s.tail[r]
     s.behind[i] = -1
     if s.head[r] < 0:
-        s.head[r] = i
+        s.head[r] = s.tail[r] = i
+    elif rank[i] >= rank[last]:
+        s.behind[last] = i
+        s.tail[r] = i
     else:
-        s.behind[s.tail[r]] = i
-    s.tail[r] = i
-    return r
+        before, j = -1, s.head[r]
+        while j >= 0 and (fate.preempted[j] > 0 or rank[j] <= rank[i]):
+            before, j = j, s.behind[j]
+        s.behind[i] = j
+        if before < 0:
+            s.head[r] = i
+        else:
+            s.behind[before] = i
+        if j < 0:
+            s.tail[r] = i
 
 
 @inlined

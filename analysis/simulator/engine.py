@@ -45,7 +45,8 @@ class Calls:
     `follows` is the row of the call before it in its conversation (-1: none), which it does not overtake: it comes `lag_s` after that one's end at the
     earliest. `head` are the tokens of its prompt that other conversations share (-1: it belongs to none, and all that it finds is shared), `reach` those behind
     them that it finds where its replica still holds what that call left. `usual` is how many of these a cache like the recording's holds: what is found
-    changes from `cached_tokens` by as much as that changes (-1: not).
+    changes from `cached_tokens` by as much as that changes (-1: not). Of the calls that wait at a replica the one of least `rank` is admitted first, of equal
+    ranks the one that came first.
     """
 
     arrival_s: FloatArray
@@ -63,13 +64,14 @@ class Calls:
     head: IntArray
     reach: IntArray
     usual: IntArray
+    rank: FloatArray
 
     def __len__(self) -> int:
         return len(self.arrival_s)
 
 
 def apart(n: int) -> dict[str, Any]:
-    """Return the fields of `n` calls that belong to no conversation."""
+    """Return the fields of `n` calls that belong to no conversation and are served in the order in which they come."""
     none = np.full(n, -1, dtype=np.int64)
     return {
         "follows": none,
@@ -77,6 +79,7 @@ def apart(n: int) -> dict[str, Any]:
         "head": none,
         "reach": np.zeros(n, dtype=np.int64),
         "usual": none,
+        "rank": np.zeros(n),
     }
 
 
@@ -194,6 +197,7 @@ def simulate(calls: Calls, setup: Setup, costs: Costs) -> Run:
         calls.head,
         calls.reach,
         calls.usual,
+        calls.rank,
     )
     asked = Asked(
         *map(

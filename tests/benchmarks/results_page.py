@@ -71,6 +71,11 @@ AREAS: Final[dict[str, tuple[str, str]]] = {
         "Simulated faults of which a part of the traces is stored beside whole engine metrics: one in three, one in ten, what tail samplers keep, and one "
         "application beside another. Nothing on the traces says so.",
     ),
+    "routing": (
+        "Routing by length: `python -m tests.benchmarks.routing`",
+        "Public traces are served by an engine of another make under each policy. The figure is the difference between the change that `overrun routing` "
+        "predicts against least requests and the real one.",
+    ),
     "whatif": (
         "What-ifs: `make bench-whatif` and `make bench-faults`",
         "The truth is the same traffic on the simulated engine with the fix in place. The error is |predicted / true - 1|, at the median "

@@ -23,6 +23,21 @@ class Traffic:
 
 
 @dataclass(frozen=True)
+class Placement:
+    """What a router and an engine know of each call: its share of a replica's load, its place in the line (least first), and the replicas that may serve it."""
+
+    weight: np.ndarray
+    rank: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @classmethod
+    def blind(cls, n: int, replicas: int) -> "Placement":
+        """Calls are counted, and served in the order in which they come."""
+        return cls(np.ones(n), np.zeros(n), np.zeros(n, np.int64), np.full(n, replicas, np.int64))
+
+
+@dataclass(frozen=True)
 class Server:
     """Settings and cost law of the truth. Seconds."""
 
@@ -64,8 +79,11 @@ def traffic(
     return Traffic(np.sort(arrival), inputs, np.zeros(n, np.int64), outputs, rng.integers(0, 8, n))
 
 
-def record(load: Traffic, server: Server, seed: int = 1) -> np.ndarray:
+def record(
+    load: Traffic, server: Server, seed: int = 1, placed: Placement | None = None
+) -> np.ndarray:
     """Return (n, 4): queue, TTFT, E2E in seconds as the engine reports them, and the replica."""
+    placed = placed or Placement.blind(len(load.arrival), server.replicas)
     speed = np.array(server.speed) if server.speed else np.ones(server.replicas)
     law = np.array(
         [
@@ -95,6 +113,10 @@ def record(load: Traffic, server: Server, seed: int = 1) -> np.ndarray:
         server.kv,
         server.prefill_first,
         server.least_loaded,
+        placed.weight,
+        placed.rank,
+        placed.low,
+        placed.high,
         law,
         speed,
         seed,
@@ -122,6 +144,10 @@ def _serve(  # type: ignore[no-untyped-def]
     kv,
     prefill_first,
     least_loaded,
+    weight,
+    rank,
+    low,
+    high,
     law,
     speed,
     seed,
@@ -129,7 +155,7 @@ def _serve(  # type: ignore[no-untyped-def]
 ):  # type: ignore[no-untyped-def]
     np.random.seed(seed)
     n = len(arrival)
-    owner, busy = np.zeros(n, np.int64), np.zeros(replicas, np.int64)
+    owner, busy = np.zeros(n, np.int64), np.zeros(replicas)
     clock = np.zeros(replicas)
     line, line_n, line_at = (
         np.zeros((replicas, 4 * n), np.int64),
@@ -146,17 +172,25 @@ def _serve(  # type: ignore[no-untyped-def]
             if (run_n[k] > 0 or line_at[k] < line_n[k]) and (r < 0 or clock[k] < clock[r]):
                 r = k
         if at < n and (r < 0 or arrival[at] <= clock[r]):
-            k = at % replicas
+            k = low[at] + at % (high[at] - low[at])
             if least_loaded:
-                for j in range(replicas):
+                for j in range(low[at], high[at]):
                     if busy[j] < busy[k]:
                         k = j
             if run_n[k] == 0 and line_at[k] == line_n[k]:
                 clock[k] = max(clock[k], arrival[at])
-            line[k, line_n[k]] = at
+            place = line_n[k]
+            while (
+                place > line_at[k]
+                and not started[line[k, place - 1]]
+                and rank[line[k, place - 1]] > rank[at]
+            ):
+                line[k, place] = line[k, place - 1]
+                place -= 1
+            line[k, place] = at
             line_n[k] += 1
             owner[at] = k
-            busy[k] += 1
+            busy[k] += weight[at]
             at += 1
             continue
         held = 0
@@ -237,7 +271,7 @@ def _serve(  # type: ignore[no-untyped-def]
                 ends = made[i] >= output[i]
             if ends:
                 out[i, 2] = clock[r] - arrival[i]
-                busy[r] -= 1
+                busy[r] -= weight[i]
                 done += 1
             else:
                 run[r, kept] = i

@@ -50,6 +50,7 @@ def run(calls: Calls, setup: Setup, costs: Costs) -> tuple[list[float], list[flo
             now = max(now, coming[0].arrival)
         while coming and coming[0].arrival <= now:
             waiting.append(coming.pop(0))
+            waiting.sort(key=lambda s: (0, 0.0) if s.preempted else (1, calls.rank[s.row]))
 
         def used() -> float:
             return sum(s.held for s in [*reading, *decoding])

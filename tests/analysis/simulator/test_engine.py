@@ -157,6 +157,12 @@ def test_it_agrees_with_the_obvious_engine(setup: Setup, rate: float) -> None:
     costs = replace(COSTS, overlap=0.3)
     first, end, preempted = run(calls, setup, costs)
     done = simulate(calls, setup, costs)
+    # With ranks, the shortest call that waits goes first.
+    ranked = replace(calls, rank=calls.output_tokens.astype(np.float64))
+    others_first, others_end, _ = run(ranked, setup, costs)
+    other = simulate(ranked, setup, costs)
+    np.testing.assert_allclose(other.first_s, others_first, rtol=1e-9)
+    np.testing.assert_allclose(other.end_s, others_end, rtol=1e-9)
     assert int(done.preempted.sum()) == preempted
     np.testing.assert_allclose(done.first_s, first, rtol=1e-9)
     np.testing.assert_allclose(done.end_s, end, rtol=1e-9)

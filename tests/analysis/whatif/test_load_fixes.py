@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from overrun.analysis.evidence.speculative_drafts import recorded_draft, recorded_length
+from overrun.analysis.simulator import placement
 from overrun.analysis.simulator.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
 from overrun.analysis.simulator.calibrate import Engine, fit
 from overrun.analysis.simulator.engine import Calls, Setup, simulate
@@ -124,8 +125,8 @@ def test_a_round_may_begin_at_either_of_two_unequal_replicas() -> None:
         assert p95.interval[0] <= float(np.quantile(run.e2e_s, 0.95) * 1000.0) <= p95.interval[1]
 
 
-@pytest.mark.parametrize("policy", ["by_input", "by_predicted_length", "least_work", "lanes"])
-def test_every_policy_answers(two: Facts, policy: routing.Policy) -> None:
+@pytest.mark.parametrize("policy", placement.POLICIES)
+def test_every_policy_answers(two: Facts, policy: placement.Policy) -> None:
     assert routing.predict(two, policy=policy).predicted is not None
 
 
@@ -134,6 +135,17 @@ def test_one_replica_leaves_no_choice() -> None:
         "nothing to choose"
         in routing.predict(recorded(arrivals(150)), policy="lanes").reasons["predicted"]
     )
+
+
+def test_serving_the_shortest_first_is_a_choice_of_one_replica_too() -> None:
+    # Six seats that are always taken: the median of a line gains by what the longest lose.
+    came, full = arrivals(400, rate=6.0), Setup(max_sequences=6)
+    facts = recorded(came, full, predicted_p50=came.output_tokens)
+    answer = routing.predict(facts, policy="shortest_first")
+    real = simulate(replace(came, rank=came.output_tokens.astype(float)), full, COSTS)
+    [median] = [e for e in answer.effects if (e.metric, e.quantile) == ("e2e", 0.5)]
+    assert median.after < 0.9 * median.before
+    assert median.after == pytest.approx(1000.0 * float(np.median(real.e2e_s)), rel=0.2)
 
 
 def test_lengths_that_are_alike_make_no_lanes(two: Facts) -> None:
@@ -152,11 +164,11 @@ def test_lengths_that_are_alike_make_no_lanes(two: Facts) -> None:
 def test_lanes_part_two_kinds_of_calls_where_their_lengths_do() -> None:
     # 200 calls of 90 to 110 tokens beside 10 of 2,000: half of the tokens end among the short ones, a gap of 18 times behind them.
     length = np.r_[np.linspace(90.0, 110.0, 200), np.full(10, 2_000.0)]
-    assert routing.longest_short(length, 2) == 110.0
+    assert placement.longest_short(length, 2) == 110.0
     # Of 100 long ones the short ones have a tenth of the tokens: one of two lanes would have 1.8 times its share, so the tokens are halved.
-    assert routing.longest_short(np.r_[length, np.full(90, 2_000.0)], 2) == 2_000.0
+    assert placement.longest_short(np.r_[length, np.full(90, 2_000.0)], 2) == 2_000.0
     # A predictor that expects nothing parts nothing.
-    assert routing.longest_short(np.zeros(50), 2) == 0.0
+    assert placement.longest_short(np.zeros(50), 2) == 0.0
 
 
 def test_the_more_replicas_are_added_the_less_is_sure(two: Facts) -> None:
