@@ -11,9 +11,9 @@ import hashlib
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -100,6 +100,9 @@ _HOSTS = (
 )  # what tells one replica of a service from another, best first
 _ERROR = 2  # OTLP's status code
 _SERVER, _CLIENT, _PRODUCER, _CONSUMER = 2, 3, 4, 5  # OTLP's span kinds
+# SDKs (`telemetry.sdk.language`) that drop what is added after the limit. Read in opentelemetry-java 1.x (SdkSpan.addTimedEvent; 0.x evicted the oldest),
+# opentelemetry_sdk for Rust (SpanLimits) and Deno's own (denoland/deno#34795). Python, Go, JavaScript and Swift evict the oldest; of others it is not known.
+KEEP_FIRST_EVENTS: Final = ("java", "rust", "deno-rust")
 TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE, TTFT_CUT = range(
     5
 )  # cut: none, for the events that would tell were dropped
@@ -1475,7 +1478,7 @@ def _events_into(
 ) -> None:
     """Fold the per-chunk events of streams into chunks, chunk_span_ns, chunk_gap_max_ns; take the first token and the usable answer.
 
-    Of a span that lost events to its sender's limits (`lost`), only one whose name says so is the first token: most SDKs drop the oldest.
+    Of a span that lost events to its sender's limits (`lost`), only one whose name says so is the first token, unless its SDK drops the newest for certain.
     """
     n = len(raw)
     columns["ttft_ns"] = ttft = _of_streams(columns, role)
@@ -1491,7 +1494,7 @@ def _events_into(
     )
     if len(raw.events.owner):
         is_first, is_chunk, is_attempt, says_first = _event_kinds(raw.events.name)
-        cut = lost > 0
+        cut = (lost > 0) & ~_drops_newest(raw)
         is_first &= says_first | ~cut[raw.events.owner]
         if is_attempt.any():
             columns["ttft_ns"] = ttft = _since_start(raw, is_attempt, start, duration, ttft)
@@ -1514,6 +1517,21 @@ def _events_into(
         if has_usable.any():
             columns["usable_ns"] = pa.array(usable, mask=~has_usable)
     columns["ttft_source"] = source.astype(np.uint8)
+
+
+def _drops_newest(raw: RawSpans) -> BoolArray:
+    """Which spans come from an SDK that keeps the events that were added first: it names itself in its resource."""
+    of_source = np.array([_keeps_first(dict(source.resource)) for source in raw.sources], np.bool_)
+    return of_source[raw.source] if len(of_source) else np.zeros(len(raw), np.bool_)
+
+
+def _keeps_first(resource: Mapping[str, Any]) -> bool:
+    language, version = (
+        str(resource.get(f"telemetry.sdk.{key}", "")) for key in ("language", "version")
+    )
+    if language == "java" and version.startswith("0."):
+        return False
+    return language in KEEP_FIRST_EVENTS
 
 
 def _of_streams(columns: dict[str, Any], role: IntArray) -> pa.Array:

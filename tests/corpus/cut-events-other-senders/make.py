@@ -85,4 +85,27 @@ def make(folder: Path) -> None:
             stream(7, "tag", generic[-LIMIT:], 0, **{"otel.dropped_events_count": str(lost)}),
         ),
         resource("whole", stream(8, "whole", generic, 0)),
+        # What a resource says of its SDK: Java's keeps the first events since 1.0, Rust's does, JavaScript's does not.
+        resource(
+            "java-sdk",
+            stream(9, "java-sdk", generic[:LIMIT], lost),
+            telemetry__sdk__language="java",
+            telemetry__sdk__version="1.54.0",
+        ),
+        resource(
+            "java-old",
+            stream(10, "java-old", generic[-LIMIT:], lost),
+            telemetry__sdk__language="java",
+            telemetry__sdk__version="0.9.1",
+        ),
+        resource(
+            "rust-sdk",
+            stream(11, "rust-sdk", generic[:LIMIT], lost),
+            telemetry__sdk__language="rust",
+        ),
+        resource(
+            "js-sdk",
+            stream(12, "js-sdk", generic[-LIMIT:], lost),
+            telemetry__sdk__language="nodejs",
+        ),
     )
