@@ -33,6 +33,12 @@ from overrun.collector.errors import (
     QueueFull,
     StoreUnavailable,
 )
+from overrun.collector.ingest.cardinality import (
+    NEW_SHAPES,
+    NEW_SOURCES,
+    Allowance,
+    Sources,
+)
 from overrun.collector.ingest.quiet_traces import QuietTraces
 from overrun.collector.ingest.reading import joining_ids
 from overrun.collector.ingest.recent_rows import Recent
@@ -247,6 +253,7 @@ class Writer:
         self.counters = Counters()
         self.refusal: str | None = None  # why the store took nothing, the last time it was asked
         self._hashes: OrderedDict[bytes, float] = OrderedDict()
+        self._new_shapes, self._new_sources = Allowance(NEW_SHAPES), Allowance(NEW_SOURCES)
         self._load_state()
         self._thread = threading.Thread(target=self._run, name="overrun-writer", daemon=True)
         self._thread.start()
@@ -266,13 +273,23 @@ class Writer:
         known, now_s = self._hashes, time.monotonic()
         found = ((bytes(row[0]), known.get(bytes(row[0]), now_s)) for row in reversed(rows))
         self._hashes = OrderedDict(sorted(found, key=lambda item: item[1]))
+        last_shape = cursor.execute("select coalesce(max(shape), 0) from shapes").fetchall()[0][0]
         self._shapes = Shapes(
-            int(cursor.execute("select coalesce(max(shape), 0) from shapes").fetchall()[0][0])
+            int(last_shape), self._new_shapes.take, lambda n: self._count_cut("shapes", n)
         )
         self._ends = ends(cursor, *COMMITTED, *ASSEMBLED)
-        self._sources = {
-            int(row[0]) for row in cursor.execute("select source_id from sources").fetchall()
-        }
+        known = cursor.execute("select source_id, service from sources").fetchall()
+        self._sources = Sources(
+            {int(i) for i, _ in known}, {service for _, service in known}, self._new_sources
+        )
+
+    def _count_cut(self, what: str, n: int) -> None:
+        self.tally.count("cut", n, what=what)
+
+    def forget(self, shapes: set[int], sources: set[int]) -> None:
+        """At the end of a transaction of `call` that deletes these. Should it fail, the file is opened anew."""
+        self._shapes.forget(shapes)
+        self._sources.known -= sources
 
     def learn_anew(self, connection: duckdb.DuckDBPyConnection) -> None:
         """In a transaction of `call` that deletes shapes, sources or spans: nothing is remembered of them. Should it fail, the file is opened anew."""
@@ -615,10 +632,9 @@ class Writer:
         now_ns = time.time_ns()
         spans = sum(n.spans.num_rows for n in group.spans)
         points = [row for p in group.points for row in p.rows]
-        listed = [pair for part in group.spans for pair in part.sources] + [
-            pair for part in group.points for pair in part.sources
-        ]
-        sources = {i: row for i, row in listed if i not in self._sources}
+        group.spans = self._sources.fold(group.spans, group.points, self._count_cut)
+        listed = [pair for part in (*group.spans, *group.points) for pair in part.sources]
+        sources = {i: row for i, row in listed if i not in self._sources.known}
         seqs = itertools.accumulate(
             (part.spans.num_rows for part in group.spans), initial=batch << BATCH_BITS
         )
@@ -691,7 +707,7 @@ class Writer:
         self._finish(batch)
         self._prove_or_take_back(claims)
         self.refusal, self._noted = None, leap
-        self._sources |= set(sources)
+        self._sources.remember(sources)
         for laid, part in zip(laid_out, group.spans, strict=True):
             self._shapes.remember(laid.new)
             self._recent.learn(laid.new, part.sources)

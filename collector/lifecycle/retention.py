@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import duckdb
@@ -48,6 +50,8 @@ BATCH_TABLES = (
     "span_notes",
 )
 SEQ_TABLES = ("spans", "span_values")
+# What telemetry alone referred to goes with it, so often at most: each span's shape is read for it (0.1 s for ten million).
+_SWEEP_S = 3_600.0
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -96,6 +100,8 @@ class Retention:
         self._max_age_ns = int(settings.max_age_days * DAY_NS)
         self._max_bytes = size_bytes(settings.db_max_size)
         self._check_s = settings.check_s
+        self._swept_s, self._unused, self._day_ns = -math.inf, False, 0
+        self._cut: Counter[str] = Counter()  # what has been noted in the store
         self._stop = threading.Event()
 
     @contextlib.contextmanager
@@ -127,7 +133,9 @@ class Retention:
     def round(self, now_ns: int) -> Expired:
         """Let go of everything received before `now_ns` (the wall clock) less the age, then of the oldest until the file is below its size."""
         steady_ns = self._clock.now(now_ns)
+        self._day_ns = steady_ns - DAY_NS
         self._note_leap()
+        self._note_cuts(steady_ns)
         through, done = self._too_old(steady_ns), Expired()
         for _ in range(_PASSES):
             if self._max_bytes:
@@ -146,6 +154,7 @@ class Retention:
                 done.points,
                 done.batches,
             )
+        self._sweep(steady_ns, done.batches > 0)
         return done
 
     def _too_old(self, now_ns: int) -> int:
@@ -166,6 +175,47 @@ class Retention:
         if leap != (self._noted or ""):
             self._writer.call(lambda connection: set_meta(connection, CLOCK_LEAP, leap)).result()
             self._noted = leap
+
+    def _note_cuts(self, now_ns: int) -> None:
+        """Add to what the file says was cut since it was made."""
+        counts = self._writer.tally.by_label("cut", "what")
+        new = {what: n - self._cut[what] for what, n in counts.items() if n > self._cut[what]}
+        if new:
+            self._writer.call(lambda connection: add_cuts(connection, new, now_ns)).result()
+            self._cut = Counter(counts)
+
+    def _sweep(self, now_ns: int, expired: bool) -> None:
+        """Once an hour at most: delete hashes of bodies that are remembered no longer, and what the telemetry alone referred to that has expired since."""
+        self._unused |= expired
+        if time.monotonic() - self._swept_s < _SWEEP_S:
+            return
+        self._swept_s, unused, self._unused = time.monotonic(), self._unused, False
+        gone = self._writer.call(
+            lambda connection: self._swept(connection, now_ns - DAY_NS, unused)
+        ).result()
+        if any(gone):
+            self._writer.call(checkpoint).result()
+            log.info("deleted %d hashes of bodies, %d unused shapes and %d sources", *gone)
+
+    def _swept(
+        self, connection: duckdb.DuckDBPyConnection, day_ns: int, unused: bool
+    ) -> tuple[int, int, int]:
+        bodies = connection.execute(
+            "delete from bodies where received_ns < $day returning signal", {"day": day_ns}
+        ).fetchall()
+        if not unused:
+            return len(bodies), 0, 0
+        shapes = connection.execute(
+            "delete from shapes where shape not in (select shape from spans) returning shape"
+        ).fetchall()
+        used = " union all ".join(
+            f"select source_id from {table}" for table in ("shapes", "quarantine", "points")
+        )
+        sources = connection.execute(
+            f"delete from sources where source_id not in ({used}) returning source_id"
+        ).fetchall()
+        self._writer.forget({int(row[0]) for row in shapes}, {int(row[0]) for row in sources})
+        return len(bodies), len(shapes), len(sources)
 
     def _too_much(self) -> int:
         """The last batch to go so that the rest fits, judged by its share of the rows; 0 if all fits."""
@@ -198,7 +248,7 @@ class Retention:
     def _let_go(self, first: int, last: int) -> None:
         claims = Claims()
         self._writer.call(
-            lambda connection: _delete(connection, first, last, claims), claims
+            lambda connection: _delete(connection, first, last, self._day_ns, claims), claims
         ).result()
 
     def _chunks(self, through: int) -> Iterator[tuple[int, int, int, int]]:
@@ -222,8 +272,21 @@ class Retention:
             return cursor.execute(query, parameters).fetchall()
 
 
-def _delete(connection: duckdb.DuckDBPyConnection, first: int, last: int, claims: Claims) -> None:
-    """Delete the rows of these commits; those of the next one are claimed to stay as they are."""
+def add_cuts(connection: duckdb.DuckDBPyConnection, new: Mapping[str, int], now_ns: int) -> None:
+    """Add to the rows of `cuts`. Not as an update, as in `database.set_meta`."""
+    held = dict(connection.execute("select what, items from cuts").fetchall())
+    for what, n in new.items():
+        connection.execute("delete from cuts where what = $what", {"what": what})
+        connection.execute(
+            "insert into cuts values ($what, $items, $last)",
+            {"what": what, "items": int(held.get(what, 0)) + n, "last": now_ns},
+        )
+
+
+def _delete(
+    connection: duckdb.DuckDBPyConnection, first: int, last: int, day_ns: int, claims: Claims
+) -> None:
+    """Delete the rows of these commits; those of the next one are claimed to stay as they are. Hashes of bodies from `day_ns` on stay."""
     for table in SEQ_TABLES:
         connection.execute(
             f"delete from {table} where seq >= $low and seq < $high",
@@ -236,7 +299,7 @@ def _delete(connection: duckdb.DuckDBPyConnection, first: int, last: int, claims
         )
     connection.execute(
         "delete from bodies where received_ns <= (select max(received_ns) from batches where batch <= $last) and received_ns < $day",
-        {"last": last, "day": time.time_ns() - DAY_NS},
+        {"last": last, "day": day_ns},
     )
     connection.execute(
         "delete from batches where batch >= $first and batch <= $last",

@@ -7,7 +7,7 @@ from collections import Counter
 
 _HELP = {
     "refused_requests": "Requests that were answered with an error, by protocol, signal and reason.",
-    "cut": "What of telemetry was cut by a limit and not stored: attributes over the count, keys and values over the length, values over the depth.",
+    "cut": "What a limit cut or put together: attributes over the count, keys and values over the length, values over the depth, new sources and shapes over their rate.",
 }
 
 
@@ -32,6 +32,15 @@ class Tally:
                 for (known, have), n in self._counts.items()
                 if known == name and labels.items() <= dict(have).items()
             )
+
+    def by_label(self, name: str, label: str, /) -> dict[str, int]:
+        """A counter for each value of one label."""
+        out: Counter[str] = Counter()
+        with self._lock:
+            for (known, labels), n in self._counts.items():
+                if known == name:
+                    out[dict(labels).get(label, "")] += n
+        return dict(out)
 
     def lines(self) -> list[str]:
         """Prometheus text, one family per name."""

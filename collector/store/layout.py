@@ -6,12 +6,15 @@ a table of its own; attribute values are packed into one text. Each of the three
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from overrun.collector.arrays import BoolArray, WordArray
 from overrun.collector.normalise.packed_texts import text_hash
 
 BATCH_BITS = 24  # seq = commit << 24 | row: a commit holds at most 16 M spans
@@ -58,6 +61,7 @@ VALUE_COLUMNS = (
 )
 # Shapes remembered (about 100 bytes each). Beyond it they are forgotten, too.
 MAX_SHAPES = 100_000
+OTHER = "(other)"  # what is too much, together
 
 SHAPE_SCHEMA = pa.schema(
     [
@@ -90,14 +94,28 @@ class Rows:
 class Shapes:
     """Numbers shapes, and remembers those of the store by their hash. What was stored before the start gets another number when seen again."""
 
-    def __init__(self, last: int) -> None:
+    def __init__(
+        self,
+        last: int,
+        allowed: Callable[[int], int] = lambda wanted: wanted,
+        folded: Callable[[int], None] = lambda spans: None,
+    ) -> None:
+        """`allowed` says how many of some new shapes may come. The spans of all others lose their attributes, and names that no shape has yet; `folded` is called
+        with their number."""
         self._numbers: dict[int, int] = {}
         self._last = self.stored = last
+        self._allowed, self._folded = allowed, folded
+        self._texts: set[str | None] = {None}
 
     def lay_out(self, spans: pa.Table, keys: dict[int, list[str]], first_seq: int) -> Rows:
         """The rows to store for normalised spans (normalise/spans.py), numbered from `first_seq`. Call `remember` once they are stored."""
+        hashes = _hashes(spans)
+        fresh = [h for h in np.unique(hashes).tolist() if h not in self._numbers]
+        if (room := self._allowed(len(fresh))) < len(fresh):
+            spans = self._plain(spans, np.isin(hashes, np.array(fresh[room:], dtype=np.uint64)))
+            hashes, keys = _hashes(spans), keys | {0: []}
         seq = pa.array(np.arange(first_seq, first_seq + spans.num_rows, dtype=np.int64))
-        numbers, new = self._number(spans, keys)
+        numbers, new = self._number(spans, keys, hashes)
         rows = (
             spans.select(list(SPAN_COLUMNS))
             .append_column("seq", seq)
@@ -119,22 +137,32 @@ class Shapes:
         if len(self._numbers) > MAX_SHAPES:
             self._numbers.clear()
         self._numbers.update({h: row["shape"] for h, row in new.items()})
+        if len(self._texts) <= MAX_SHAPES:
+            self._texts |= {row[name] for row in new.values() for name in SHAPE_TEXTS}
         self.stored = max([self.stored, *(row["shape"] for row in new.values())])
 
-    def _number(
-        self, spans: pa.Table, keys: dict[int, list[str]]
-    ) -> tuple[np.ndarray[Any, np.dtype[np.int32]], New]:
-        hashes = spans.column("shape").to_numpy().copy()
-        for i, name in enumerate((*SHAPE_NUMBERS, *SHAPE_TEXTS)):
+    def forget(self, shapes: set[int]) -> None:
+        """These numbers are in the store no longer."""
+        self._numbers = {h: number for h, number in self._numbers.items() if number not in shapes}
+
+    def _plain(self, spans: pa.Table, over: BoolArray) -> pa.Table:
+        """The spans, some of them without attributes and with `(other)` for names that no stored shape has."""
+        self._folded(int(over.sum()))
+        mask, known = pa.array(over), pa.array(list(self._texts), pa.string())
+        for name in ("shape", "flags", "attribute_values", *SHAPE_TEXTS):
             column = spans.column(name).combine_chunks()
-            of_row = (
-                _text_hashes(column)
-                if name in SHAPE_TEXTS
-                else column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64)
-            )
-            hashes = (hashes ^ of_row) * np.uint64(
-                0x9E3779B97F4A7C15 + 2 * i
-            )  # odd multipliers: each step can be undone, so nothing is lost
+            if name in SHAPE_TEXTS:
+                strange = pc.and_(mask, pc.invert(pc.is_in(column, value_set=known)))
+                column = pc.if_else(strange, pa.scalar(OTHER, pa.string()), column)
+            else:
+                nothing = None if name == "attribute_values" else 0
+                column = pc.if_else(mask, pa.scalar(nothing, column.type), column)
+            spans = spans.set_column(spans.schema.get_field_index(name), name, column)
+        return spans
+
+    def _number(
+        self, spans: pa.Table, keys: dict[int, list[str]], hashes: WordArray
+    ) -> tuple[np.ndarray[Any, np.dtype[np.int32]], New]:
         distinct, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
         numbers = [self._numbers.get(shape, 0) for shape in distinct.tolist()]
         out = np.array(numbers, dtype=np.int32)
@@ -147,6 +175,22 @@ class Shapes:
         for at, row in zip(unknown.tolist(), rows.to_pylist(), strict=True):
             new[int(distinct[at])] = row | {"keys": keys[row["shape"]], "shape": int(out[at])}
         return out[inverse], new
+
+
+def _hashes(spans: pa.Table) -> WordArray:
+    """A hash of the shape of each span."""
+    hashes = spans.column("shape").to_numpy().copy()
+    for i, name in enumerate((*SHAPE_NUMBERS, *SHAPE_TEXTS)):
+        column = spans.column(name).combine_chunks()
+        of_row = (
+            _text_hashes(column)
+            if name in SHAPE_TEXTS
+            else column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64)
+        )
+        hashes = (hashes ^ of_row) * np.uint64(
+            0x9E3779B97F4A7C15 + 2 * i
+        )  # odd multipliers: each step can be undone, so nothing is lost
+    return hashes  # type: ignore[no-any-return]
 
 
 def shape_rows(new: New) -> pa.Table:

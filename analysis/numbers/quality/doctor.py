@@ -10,7 +10,14 @@ from typing import Any
 import duckdb
 import msgspec
 
-from overrun.analysis.numbers.quality.store_checks import Held, held, said_of
+from overrun.analysis.numbers.quality.store_checks import (
+    Cut,
+    Held,
+    cuts,
+    held,
+    said_of,
+    said_of_cuts,
+)
 from overrun.analysis.numbers.quality.targets import (
     Sent,
     Target,
@@ -114,6 +121,7 @@ class Checkup(msgspec.Struct, kw_only=True):
     unknown_metrics: UnknownMetrics = msgspec.field(default_factory=UnknownMetrics)
     refused: str = ""
     store: Held | None = None
+    cuts: list[Cut] = []
 
 
 # Indicator -> (what is missing without it, what to switch on). An engine that embeds has its own.
@@ -174,6 +182,7 @@ def examine(con: duckdb.DuckDBPyConnection, window: Window) -> Checkup:
         unknown_metrics=UnknownMetrics() if window.service else arrived.unknown,
         refused=unstored(con, Window(service=window.service)) if nothing and window.service else "",
         store=held(con),
+        cuts=cuts(con),
     )
 
 
@@ -295,6 +304,8 @@ def render(checkup: Checkup) -> str:
         parts.append(say_unknown(checkup.unknown_metrics))
     if checkup.store is not None and checkup.store.commits:
         parts.append(said_of(checkup.store))
+    if checkup.cuts:
+        parts.append(said_of_cuts(checkup.cuts))
     return "\n\n".join(parts)
 
 

@@ -40,6 +40,38 @@ def held(con: duckdb.DuckDBPyConnection) -> Held:
     return msgspec.convert(row, Held)
 
 
+# What the collector counts as cut -> how it is named.
+_CUTS: Final = {
+    "attributes": "attributes over max_attributes of their span or point",
+    "value_length": "values over max_attribute_length",
+    "key_length": "attributes whose key is over 256 characters",
+    "depth": "values below max_depth of an array or map",
+    "sources": "sources (a resource and a scope), put together as one per service: too many new ones came at once",
+    "shapes": "spans that lost their attributes: too many new combinations of names and keys came at once",
+}
+
+
+class Cut(msgspec.Struct, kw_only=True):
+    """How much of one kind limits left out or put together since the file was made, and when last."""
+
+    what: str
+    items: int
+    last: str
+
+
+def cuts(con: duckdb.DuckDBPyConnection) -> list[Cut]:
+    """What limits of the collector left out, the most first."""
+    return [msgspec.convert(row, Cut) for row in con.sql(query("cuts")).pl().to_dicts()]
+
+
+def said_of_cuts(found: list[Cut]) -> str:
+    """A line per kind."""
+    lines = [
+        f"  {cut.items:,} {_CUTS.get(cut.what, cut.what)}, last at {cut.last}" for cut in found
+    ]
+    return "\n".join(["left out or put together by limits of the collector:", *lines])
+
+
 def said_of(found: Held) -> str:
     """One line on whether the file is whole."""
     of = f"{say_count(found.spans, 'span')} of {say_count(found.commits, 'commit')}"
