@@ -57,7 +57,8 @@ class Sources:
         self, spans: Sequence[Normalized], points: Sequence[Points], count: Count
     ) -> list[Normalized]:
         """The spans with one source per service in place of each new source beyond the limits; points likewise, in place."""
-        listed = [pair for part in (*spans, *points) for pair in part.sources]
+        listed = [pair for part in spans for pair in part.sources]
+        listed += [pair for part in points for pair in part.sources]
         fresh = {i: row for i, row in listed if i not in self.known}
         room = self._allowance.take(min(len(fresh), max(self._most - len(self.known), 0)))
         if room >= len(fresh):
@@ -78,14 +79,10 @@ class Sources:
         digest = hashlib.blake2b(
             f"{OTHER}\0{named}".encode("utf-8", "surrogatepass"), digest_size=8
         )
-        row = {
-            **dict.fromkeys(("instance", "version", "namespace", "environment")),
-            **dict.fromkeys(("scope_version", "resource_schema_url", "scope_schema_url"), ""),
-            "service": named,
-            "scope_name": OTHER,
-            "resource_attributes": [],
-            "scope_attributes": [],
-        }
+        row: dict[str, Any] = {"service": named, "scope_name": OTHER}
+        row |= dict.fromkeys(("instance", "version", "namespace", "environment"))
+        row |= dict.fromkeys(("scope_version", "resource_schema_url", "scope_schema_url"), "")
+        row |= {"resource_attributes": [], "scope_attributes": []}
         return int.from_bytes(digest.digest(), "big"), row
 
     def remember(self, rows: Mapping[int, Mapping[str, Any]]) -> None:

@@ -278,9 +278,9 @@ class Writer:
             int(last_shape), self._new_shapes.take, lambda n: self._count_cut("shapes", n)
         )
         self._ends = ends(cursor, *COMMITTED, *ASSEMBLED)
-        known = cursor.execute("select source_id, service from sources").fetchall()
+        sources = cursor.execute("select source_id, service from sources").fetchall()
         self._sources = Sources(
-            {int(i) for i, _ in known}, {service for _, service in known}, self._new_sources
+            {int(row[0]) for row in sources}, {str(row[1]) for row in sources}, self._new_sources
         )
 
     def _count_cut(self, what: str, n: int) -> None:
@@ -633,7 +633,8 @@ class Writer:
         spans = sum(n.spans.num_rows for n in group.spans)
         points = [row for p in group.points for row in p.rows]
         group.spans = self._sources.fold(group.spans, group.points, self._count_cut)
-        listed = [pair for part in (*group.spans, *group.points) for pair in part.sources]
+        listed = [pair for part in group.spans for pair in part.sources]
+        listed += [pair for part in group.points for pair in part.sources]
         sources = {i: row for i, row in listed if i not in self._sources.known}
         seqs = itertools.accumulate(
             (part.spans.num_rows for part in group.spans), initial=batch << BATCH_BITS

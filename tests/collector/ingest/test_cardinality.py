@@ -42,14 +42,14 @@ def flood(pipeline: Pipeline, minute: int) -> None:
         told = {f"key{n}": "a", "http.route": f"/r{n}", "tenant.id": f"t{n}"}
         resource = {"service.name": f"s{n}", "service.instance.id": f"pod{n}"}
         sent += body([span(n + 1, 1, attributes=told)], resource)  # one request, as they follow
-    pipeline.writer.submit(TRACES, sent).result(60)
+    pipeline.writer.submit(TRACES, sent).result(240)
     labels = [gauge("vllm:num_requests_waiting", 1.0, pod=f"{minute}-{i}") for i in range(EACH)]
-    pipeline.writer.submit(METRICS, request(*labels)).result(60)
+    pipeline.writer.submit(METRICS, request(*labels)).result(240)
 
 
 def test_ten_minutes_of_new_names_leave_bounded_tables(limited: Pipeline) -> None:
     normal = body([span(100_000, 1, attributes={"plan": "gold"})], {"service.name": "shop"})
-    limited.writer.submit(TRACES, normal).result(60)
+    limited.writer.submit(TRACES, normal).result(240)
     for minute in range(MINUTES):
         flood(limited, minute)
         limited.minute()  # type: ignore[attr-defined]
@@ -62,17 +62,17 @@ def test_ten_minutes_of_new_names_leave_bounded_tables(limited: Pipeline) -> Non
     assert limited.writer.tally.value("cut", what="shapes") > 200
     # What was known before goes on as it was.
     again = body([span(100_001, 1, attributes={"plan": "gold"})], {"service.name": "shop"})
-    limited.writer.submit(TRACES, again).result(60)
+    limited.writer.submit(TRACES, again).result(240)
     kept = rows(limited, "select service, attributes['plan'] from v_spans where service = 'shop'")
     assert kept == [("shop", "gold")] * 2
     # A new pod of a known service keeps its service.
     pod = body([span(100_002, 1)], {"service.name": "shop", "service.instance.id": "new"})
-    limited.writer.submit(TRACES, pod).result(60)
+    limited.writer.submit(TRACES, pod).result(240)
     assert one(limited, "select count(*) from v_spans where service = 'shop'") == 3
     for _ in range(MINUTES):
         limited.minute()  # type: ignore[attr-defined]
     late = body([span(100_003, 1)], {"service.name": "late"})
-    limited.writer.submit(TRACES, late).result(60)
+    limited.writer.submit(TRACES, late).result(240)
     assert one(limited, "select count(*) from v_spans where service = 'late'") == 1
 
 
@@ -96,7 +96,7 @@ def test_what_was_cut_is_in_the_file_and_doctor_says_so(limited: Pipeline) -> No
 def test_what_expired_telemetry_alone_referred_to_goes_with_it(pipeline: Pipeline) -> None:
     for n in (1, 2):
         sent = body([span(n, 1, attributes={f"key{n}": "a"})], {"service.name": f"s{n}"})
-        pipeline.writer.submit(TRACES, sent).result(60)
+        pipeline.writer.submit(TRACES, sent).result(240)
     pipeline.drain()
     backdate(pipeline, 1, days=40)
     settings = RetentionSettings(max_age_days=30.0, db_max_size="0")
@@ -105,17 +105,16 @@ def test_what_expired_telemetry_alone_referred_to_goes_with_it(pipeline: Pipelin
     )
     assert rows(pipeline, "select service from sources") == [("s2",)]
     assert rows(pipeline, "select keys from shapes") == [(["key2"],)]
-    assert one(pipeline, "select count(*) from bodies") == 1
     # Both are known again when they come again, once.
     for n in (1, 2):
         sent = body([span(n, 2, attributes={f"key{n}": "a"})], {"service.name": f"s{n}"})
-        pipeline.writer.submit(TRACES, sent).result(60)
+        pipeline.writer.submit(TRACES, sent).result(240)
     assert rows(pipeline, "select service from sources order by all") == [("s1",), ("s2",)]
     assert one(pipeline, "select count(*) from v_spans where service = 's1'") == 1
 
 
 def test_hashes_of_bodies_go_after_a_day_and_the_telemetry_stays(pipeline: Pipeline) -> None:
-    pipeline.writer.submit(TRACES, body([span(1, 1)])).result(60)
+    pipeline.writer.submit(TRACES, body([span(1, 1)])).result(240)
     pipeline.drain()
     newest = one(pipeline, "select max(received_ns) from batches")
     settings = RetentionSettings(max_age_days=30.0, db_max_size="0")
