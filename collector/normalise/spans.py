@@ -195,8 +195,9 @@ def read_int(grouped: Grouped, positions: IntArray) -> tuple[IntArray, BoolArray
 def read_ns(grouped: Grouped, positions: IntArray, scale: float) -> tuple[IntArray, BoolArray]:
     """Durations from 0 to ten years, in nanoseconds."""
     number, ok = _numbers(grouped, positions)
+    ok = ok & (number >= 0) & (number <= MAX_DURATION_NS)  # or the product may overflow
     scaled = np.where(ok, number, 0.0) * scale
-    ok = ok & (scaled >= 0) & (scaled <= MAX_DURATION_NS)
+    ok = ok & (scaled <= MAX_DURATION_NS)
     return np.rint(np.where(ok, scaled, 0.0)).astype(np.int64), ok
 
 

@@ -185,6 +185,11 @@ def test_a_count_is_read_from_whatever_it_was_put_into(sent: Any, read: int | No
     assert (TOKENS in found["rest"]) == (read is None)
 
 
+@pytest.mark.parametrize("sent", [1e308, -1e308, "1e308", 2**63 - 1, 4e8])
+def test_a_duration_that_no_clock_can_count_is_none(sent: Any) -> None:
+    assert row(("gen_ai.response.time_to_first_chunk", sent))["ttft_ns"] is None
+
+
 @pytest.mark.parametrize(
     ("sent", "read"),
     [
