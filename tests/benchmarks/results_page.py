@@ -40,7 +40,12 @@ AREAS: Final[dict[str, tuple[str, str]]] = {
     ),
     "durability": (
         "Durability: `make bench-crash`",
-        "Each round loads a server, kills it with `kill -9` at a random moment, and looks for every acknowledged span in the file.",
+        "Each round kills a process with `kill -9` at a random moment: of commit, checkpoint, migration, retention, rollup, erasing or recovery. "
+        "Then every acknowledged span is looked for in the file, by its ids and values.",
+    ),
+    "soak": (
+        "Soak: `make bench-soak`",
+        "An hour of steady load with readers, in which the server is stopped, killed, cannot write to its files and has a clock that jumps.",
     ),
     "integrity": (
         "Integrity: `make bench-integrity`",
@@ -48,7 +53,8 @@ AREAS: Final[dict[str, tuple[str, str]]] = {
     ),
     "fuzz": (
         "Hostile input: `make bench-fuzz`",
-        "Recorded bodies are broken in many ways and decoded. The fast decoder must agree with the slow one.",
+        "Recorded bodies are broken in many ways and decoded; one in ten goes to a server, with broken HTTP, HTTP/2 frames and API questions. "
+        "The decoders must agree, JSON with protobuf too.",
     ),
     "api": (
         "API as described: `make check-api`",
