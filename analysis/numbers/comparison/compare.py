@@ -20,7 +20,7 @@ from overrun.analysis.numbers.comparison.traffic_changes import Changed, changed
 from overrun.analysis.numbers.comparison.traffic_mix import Mix, mix
 from overrun.analysis.numbers.coverage.sampling import assess, evened
 from overrun.analysis.numbers.latency.percentiles import MIN_N, sorted_quantile
-from overrun.analysis.numbers.outcomes.goodput import goodput, judge
+from overrun.analysis.numbers.outcomes.goodput import Judged, goodput, judge
 from overrun.analysis.numbers.requests.stored_names import refuse_unstored
 from overrun.analysis.numbers.stages.budget import path_of, stage_times
 from overrun.analysis.numbers.stages.tail import TAIL_POINTS, band
@@ -260,28 +260,7 @@ def compare_frames(
         max(1, sum(int(block_of(part["start_us"].to_numpy()).max()) for part in ok if part.height)),
     )
     judged = [judge(frame.rows, slo) for frame in (before, after)]
-    known = [part.good | part.bad for part in judged]
-    good = _ratio(
-        [part.good[k] for part, k in zip(judged, known, strict=True)],
-        [
-            frame.rows["start_us"].to_numpy()[k]
-            for frame, k in zip((before, after), known, strict=True)
-        ],
-        "no request could be judged",
-    )
-    if adjusted.weights is not None and good.difference is not None:
-        _adjust(
-            good,
-            [part.good[~part.error] for part in judged],
-            [k[~part.error] for part, k in zip(judged, known, strict=True)],
-            ok,
-            adjusted.weights,
-        )
-    else:
-        good.reasons |= dict.fromkeys(
-            ("adjusted", "adjusted_interval"),
-            adjusted.reasons.get("mix", "the mix was not adjusted"),
-        )
+    good = _goodput(before, after, judged, ok, adjusted)
     failed = _ratio(
         [part.error for part in judged],
         [frame.rows["start_us"].to_numpy() for frame in (before, after)],
@@ -307,14 +286,7 @@ def compare_frames(
     at, what = _when(before.rows, after.rows, main)
     reasons = dict(adjusted.reasons)
     if at is None:
-        moved = any(q.significant for metric in metrics for q in metric.quantiles)
-        reasons["change_at"] = (
-            "no single moment separates the two"
-            if main is not None
-            else "with the same traffic no metric changed by more than chance"
-            if moved
-            else "no metric changed by more than chance"
-        )
+        reasons["change_at"] = _why_no_moment(metrics, decided=main is not None)
     if adjusted.weights is None:
         reasons.setdefault("effective_n", adjusted.reasons.get("mix", "the mix was not adjusted"))
     return Comparison(
@@ -335,6 +307,48 @@ def compare_frames(
         effective_n=adjusted.effective_n if adjusted.weights is not None else None,
         reasons=reasons,
     )
+
+
+def _goodput(
+    before: RequestFrame,
+    after: RequestFrame,
+    judged: list[Judged],
+    ok: list[pl.DataFrame],
+    adjusted: Mix,
+) -> RatioChange:
+    """How the share of good requests changed, also with the traffic of `after` where that could be weighted for."""
+    known = [part.good | part.bad for part in judged]
+    good = _ratio(
+        [part.good[k] for part, k in zip(judged, known, strict=True)],
+        [
+            frame.rows["start_us"].to_numpy()[k]
+            for frame, k in zip((before, after), known, strict=True)
+        ],
+        "no request could be judged",
+    )
+    if adjusted.weights is not None and good.difference is not None:
+        _adjust(
+            good,
+            [part.good[~part.error] for part in judged],
+            [k[~part.error] for part, k in zip(judged, known, strict=True)],
+            ok,
+            adjusted.weights,
+        )
+    else:
+        good.reasons |= dict.fromkeys(
+            ("adjusted", "adjusted_interval"),
+            adjusted.reasons.get("mix", "the mix was not adjusted"),
+        )
+    return good
+
+
+def _why_no_moment(metrics: list[MetricChange], *, decided: bool) -> str:
+    """Why no moment of a change is named."""
+    if decided:
+        return "no single moment separates the two"
+    if any(q.significant for metric in metrics for q in metric.quantiles):
+        return "with the same traffic no metric changed by more than chance"
+    return "no metric changed by more than chance"
 
 
 def _reduced(frame: RequestFrame, version: str | None) -> RequestFrame:
@@ -394,21 +408,7 @@ def _metric(metric: str, before: pl.DataFrame, after: pl.DataFrame, adjusted: Mi
             )
             continue
         b, a = (sorted_quantile(values, quantile / 100.0) for values in ordered)
-        change = QuantileChange(
-            quantile=quantile,
-            before_ms=b,
-            after_ms=a,
-            difference_ms=a - b,
-            ratio=a / b if b > 0.0 else None,
-            interval=_interval(second[:, i] - first[:, i]),
-            significant=False,
-            mix_ms=None,
-            adjusted_ms=None,
-            adjusted_interval=None,
-            adjusted_significant=None,
-        )
-        if change.ratio is None:
-            change.reasons["ratio"] = "the first window's value is 0"
+        change = _unadjusted(quantile, b, a, _interval(second[:, i] - first[:, i]))
         enough = weights is not None and float(weights.sum() ** 2 / (weights**2).sum()) >= needed
         if weights is not None and again is not None and enough:
             mixed = weighted_quantile(values[0], weights, p[i])
@@ -420,6 +420,28 @@ def _metric(metric: str, before: pl.DataFrame, after: pl.DataFrame, adjusted: Mi
             change.reasons |= dict.fromkeys(_ADJUSTED, adjusted.reasons.get("mix", few))
         out.quantiles.append(change)
     return out
+
+
+def _unadjusted(
+    quantile: float, before: float, after: float, interval: tuple[float, float]
+) -> QuantileChange:
+    """A quantile's change as it was recorded."""
+    change = QuantileChange(
+        quantile=quantile,
+        before_ms=before,
+        after_ms=after,
+        difference_ms=after - before,
+        ratio=after / before if before > 0.0 else None,
+        interval=interval,
+        significant=False,
+        mix_ms=None,
+        adjusted_ms=None,
+        adjusted_interval=None,
+        adjusted_significant=None,
+    )
+    if change.ratio is None:
+        change.reasons["ratio"] = "the first window's value is 0"
+    return change
 
 
 def cliffs_delta(before: FloatArray, after: FloatArray) -> float:

@@ -13,7 +13,7 @@ import duckdb
 import msgspec
 
 from overrun.analysis.numbers.coverage.sampling import Kind, assess_window
-from overrun.analysis.numbers.over_time.series import STEPS_S
+from overrun.analysis.numbers.over_time.series import STEPS_S, step_at_least
 from overrun.analysis.numbers.requests.request_list import extent, known_metric
 from overrun.analysis.numbers.window import Window, filter_of, query
 from overrun.analysis.words.slo import Slo
@@ -88,24 +88,9 @@ def heatmap(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: st
     sampled = assess_window(con, window, covered.start, covered.end)
     answer.sampling = sampled.kind
     seconds = (covered.end - covered.start).total_seconds()
-    step = next(
-        (step for step in STEPS_S if seconds / step <= MOST_COLUMNS),
-        -(-int(seconds / MOST_COLUMNS) // STEPS_S[-1]) * STEPS_S[-1],
-    )
+    step = step_at_least(seconds / MOST_COLUMNS)
     origin = int(covered.start.timestamp()) // step * step
-    cells = con.sql(
-        query("heatmap"),
-        params=filter_of(window)
-        | {
-            "metric": metric,
-            "origin_us": origin * 1_000_000,
-            "step_us": step * 1_000_000,
-            "base_ms": BASE_MS,
-            "per_decade": float(PER_DECADE),
-            "first": _FIRST,
-            "last": _LAST,
-        },
-    ).fetchall()
+    cells = _cells(con, window, metric, origin, step)
     if not cells:
         return answer
     first, last = _rows([cell[1] for cell in cells], usual=metric in ("ttft", "e2e"))
@@ -129,6 +114,22 @@ def heatmap(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: st
         if answer.edges_ms[0] * 0.999 <= ms <= answer.edges_ms[-1]
     ]
     return answer
+
+
+def _cells(
+    con: duckdb.DuckDBPyConnection, window: Window, metric: str, origin_s: int, step_s: int
+) -> list[tuple[int, int, int, float]]:
+    """Column, bucket, requests and what they stand for, of each cell that holds a request."""
+    bounds = {
+        "metric": metric,
+        "origin_us": origin_s * 1_000_000,
+        "step_us": step_s * 1_000_000,
+        "base_ms": BASE_MS,
+        "per_decade": float(PER_DECADE),
+        "first": _FIRST,
+        "last": _LAST,
+    }
+    return con.sql(query("heatmap"), params=filter_of(window) | bounds).fetchall()
 
 
 def _rows(buckets: list[int], *, usual: bool) -> tuple[int, int]:

@@ -17,7 +17,7 @@ import polars as pl
 
 from overrun.analysis.numbers.coverage.sampling import Kind, Sampling, assess_window, not_for_all
 from overrun.analysis.numbers.latency.percentiles import MIN_N
-from overrun.analysis.numbers.over_time.series import STEPS_S
+from overrun.analysis.numbers.over_time.series import step_at_least
 from overrun.analysis.numbers.requests.request_list import extent, known_metric
 from overrun.analysis.numbers.window import Window, filter_of, query
 from overrun.analysis.words.arrays import FloatArray
@@ -109,10 +109,7 @@ def history(con: duckdb.DuckDBPyConnection, window: Window, metric: str) -> Hist
         out.reasons |= dict.fromkeys(nulls, "no request in the window")
         return out
     seconds = (end - start).total_seconds()
-    out.step_s = next(
-        (step for step in STEPS_S if step >= 60 and seconds / step <= MOST_POINTS),
-        -(-int(seconds / MOST_POINTS) // STEPS_S[-1]) * STEPS_S[-1],
-    )
+    out.step_s = step_at_least(max(60.0, seconds / MOST_POINTS))
     more = {"metric": metric, "step_s": out.step_s}
     buckets = con.sql(query("history"), params=asked | more).pl()
     counts = {

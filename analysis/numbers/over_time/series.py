@@ -149,9 +149,7 @@ def step_of(covered: Extent, most: int = MOST_POINTS) -> int:
     if covered.first is not None and covered.last is not None and covered.n > 1:
         occupied = (covered.last - covered.first).total_seconds()
         wanted = max(wanted, min(_WANTED_N * occupied / covered.n, occupied / _LEAST_POINTS))
-    return next(
-        (step for step in STEPS_S if step >= wanted), -(-int(wanted) // STEPS_S[-1]) * STEPS_S[-1]
-    )
+    return step_at_least(wanted)
 
 
 def _point(rows: pl.DataFrame, start_s: int, *, refused: bool) -> SeriesPoint:
@@ -176,4 +174,11 @@ def _point(rows: pl.DataFrame, start_s: int, *, refused: bool) -> SeriesPoint:
         p99=None if refused else stats.p99,
         p95_over=None if refused or used is None else used > 1.0,
         goodput_ratio=good / (good + bad) if good + bad > 0.0 and not refused else None,
+    )
+
+
+def step_at_least(least_s: float) -> int:
+    """Return the finest of STEPS_S that is not below `least_s`, else a multiple of its last one."""
+    return next(
+        (step for step in STEPS_S if step >= least_s), -(-int(least_s) // STEPS_S[-1]) * STEPS_S[-1]
     )

@@ -184,41 +184,21 @@ def _room(
         spare=None,
         first_stage=None,
     )
-    nulls = ["breaks_between", "spare", "first_stage"]
     groups = min(_GROUPS, len(known) // needed)
-    if not len(known):
-        nulls += ["usual", "seen_up_to"]
+    nulls = ["breaks_between", "spare", "first_stage"]
+    nulls += [] if len(known) else ["usual", "seen_up_to"]
     if groups < _LEAST_GROUPS:
-        out.reasons = dict.fromkeys(
-            nulls,
-            why_none or f"{len(known)} requests carry it, {_LEAST_GROUPS * needed} are needed",
-        )
+        few = f"{len(known)} requests carry it, {_LEAST_GROUPS * needed} are needed"
+        out.reasons = dict.fromkeys(nulls, why_none or few)
         return out
     parts = np.array_split(known[np.argsort(x[known], kind="stable")], groups)
     levels = np.array([float(np.median(x[part])) for part in parts])
     over = np.array(
         [sorted_quantile(np.sort(used[part]), slo.percentile / 100.0) > 1.0 for part in parts]
     )
-    if not over[-1]:
-        out.reasons = dict.fromkeys(
-            nulls,
-            f"P{slo.percentile:g} stays within the limit up to {levels[-1]:,.4g} {out.unit}, the most that was recorded",
-        )
-        return out
-    # The last group within the limit: beyond it every one is over.
-    last = int(np.flatnonzero(~over)[-1]) if not over.all() else -1
-    if last < 0 or over[: last + 1].mean() > 1.0 / 3.0:
-        why = (
-            "the limit is passed at every level"
-            if over.all()
-            else "the limit is passed at low levels as often as at high ones"
-        )
-        out.reasons = dict.fromkeys(nulls, f"{why}: this quantity does not decide")
-        return out
-    if levels[last + 1] <= levels[last]:
-        out.reasons = dict.fromkeys(
-            nulls, "its values do not differ between requests within and over the limit"
-        )
+    last = _last_within(levels, over, out)
+    if isinstance(last, str):
+        out.reasons = dict.fromkeys(nulls, last)
         return out
     out.breaks_between = (levels[last], levels[last + 1])
     middle = 0.5 * (levels[last] + levels[last + 1])
@@ -231,3 +211,17 @@ def _room(
     if out.first_stage is None:
         out.reasons["first_stage"] = "no stage took any time"
     return out
+
+
+def _last_within(levels: FloatArray, over: BoolArray, room: Room) -> int | str:
+    """Return the last group within the limit, beyond which every one is over, or why there is none."""
+    if not over[-1]:
+        return f"P{room.percentile:g} stays within the limit up to {levels[-1]:,.4g} {room.unit}, the most that was recorded"
+    if over.all():
+        return "the limit is passed at every level: this quantity does not decide"
+    last = int(np.flatnonzero(~over)[-1])
+    if over[: last + 1].mean() > 1.0 / 3.0:
+        return "the limit is passed at low levels as often as at high ones: this quantity does not decide"
+    if levels[last + 1] <= levels[last]:
+        return "its values do not differ between requests within and over the limit"
+    return last
