@@ -24,9 +24,9 @@ from overrun.analysis.front.question_table import Answer, Entry, Value
 from overrun.analysis.front.report import Report, seeking
 from overrun.analysis.front.stage_waterfall import Stages, stages_of
 from overrun.analysis.numbers.requests.request_list import Holdings
-from overrun.analysis.numbers.window import rfc3339
 from overrun.analysis.whatif.prediction import Prediction
 from overrun.analysis.words.finding import SIMULATING
+from overrun.analysis.words.times import rfc3339
 from overrun.dashboard import state
 from overrun.dashboard.answers import FRESH_S, KEEP_S, PART_S, Answers
 from overrun.dashboard.launch import URL_VARIABLE

@@ -15,8 +15,8 @@ from typing import Any
 import streamlit as st
 
 from overrun.analysis.front.client import ClientError
-from overrun.analysis.numbers.window import parse_duration, rfc3339
 from overrun.analysis.words.errors import WindowError
+from overrun.analysis.words.times import parse_duration, rfc3339
 from overrun.dashboard.heatmap_box import Box
 
 PRESETS = ("15m", "1h", "6h", "24h", "7d")

@@ -270,7 +270,7 @@ _CSS: Final = """
 .ov .ov-big{font-size:2rem;font-weight:700;line-height:1.2}
 .ov .ov-predicted{border-bottom:2px dashed VAR_MUTED;padding-bottom:1px}
 .ov .ov-chip{display:inline-block;border-radius:10px;padding:0 9px;font-size:.8rem;font-weight:600;line-height:1.5;white-space:nowrap}
-.ov .ov-facts{display:grid;grid-template-columns:max-content 1fr;gap:5px 16px;margin:6px 0 0;padding:0}
+.ov .ov-facts{display:grid;grid-template-columns:fit-content(40%) 1fr;gap:5px 16px;margin:6px 0 0;padding:0}
 .ov .ov-under .ov-facts{padding:0 0 0 26px}
 .ov dl,.ov dt,.ov dd,.ov td,.ov li{margin:0;padding:0;font-size:inherit}
 .ov .ov-facts dt{color:VAR_MUTED;font-weight:400}

@@ -10,8 +10,8 @@ import streamlit as st
 from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.comparison.compare import CohortChange, Comparison, RatioChange
-from overrun.analysis.numbers.window import rfc3339
 from overrun.analysis.words.finding import say_rate
+from overrun.analysis.words.times import rfc3339
 from overrun.dashboard import charts_compare, data, downloads, empty_states, nav, plot, state, ui
 from overrun.dashboard.theme import (
     Theme,

@@ -5,16 +5,20 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Mapping
 
+from overrun.analysis.evidence import instances
 from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.quality.doctor import Checkup, said
 from overrun.analysis.numbers.quality.row import Check
+from overrun.analysis.numbers.quality.targets import Target
 from overrun.dashboard import data, empty_states, nav, state, ui
 from overrun.dashboard.theme import say_age, say_count, say_ratio, say_time
 from overrun.dashboard.views.verdict import check_name
 
 _ORDER = {"fail": 0, "warn": 1, "ok": 2}
 _MOST_SERVICES = 12
+_MOST_TARGETS = 40
+_STATES = {"up": "✓", "down": "✗", "unreadable": "✗", "slow": "!", "unknown names": "!"}
 _GLYPH = {"fail": "✗ fails", "warn": "! look", "ok": "✓ ok"}
 
 
@@ -27,7 +31,7 @@ def draw() -> None:
     data.ahead(*needs(asked, report, {}))
     ui.put(ui.box(*headline(report.data_quality)))
     nav.links(("verdict", "Back to the verdict"), ("traces", "Requests behind these numbers"))
-    ui.put(freshness(report) + table(report.data_quality) + unknown(report))
+    ui.put(freshness(report) + table(report.data_quality) + sources(report) + unknown(report))
     ui.put(services(data.ask(questions.DOCTOR, asked)) + empty_states.footer(report))
 
 
@@ -111,6 +115,42 @@ def table(checks: list[Check]) -> str:
         if rows
         else ""
     )
+
+
+def sources(report: Report) -> str:
+    """The metrics pages that are read, and the engine instances behind them; empty where no metrics came."""
+    parts = []
+    if report.targets:
+        head = ["Target", "State", "Since", "Last attempt", "Answered", "Its page takes", "Why"]
+        order = sorted(report.targets, key=lambda one: (one.state == "up", one.instance))
+        listed = [_target(one) for one in order[:_MOST_TARGETS]]
+        more = len(order) - len(listed)
+        parts.append(
+            f"<h2>Metrics targets</h2>{ui.table(head, listed)}"
+            + (f"<p>and {more:,} more</p>" if more > 0 else "")
+        )
+    if report.instances:
+        head = [cell or "what is wrong" for cell in instances.HEAD]
+        rows = [
+            [ui.text(cell) if cell else "" for cell in instances.cells(row)]
+            for row in report.instances
+        ]
+        parts.append(f"<h2>Engine instances</h2>{ui.table(head, rows[:_MOST_TARGETS])}")
+    return "".join(parts)
+
+
+def _target(target: Target) -> list[str]:
+    """One target: what it does, since when, and why it is not up."""
+    took = "" if target.took_s is None else f"{target.took_s:.2g} s"
+    return [
+        ui.text(target.instance),
+        f"{_STATES.get(target.state, '!')} {ui.text(target.state)}",
+        say_time(target.since, date=True),
+        say_time(target.last, date=True),
+        f"{target.answered:,} of {target.attempts:,}",
+        took,
+        ui.sentence(target.reason) if target.reason else "",
+    ]
 
 
 def unknown(report: Report) -> str:

@@ -111,7 +111,10 @@ def _by_metrics(report: Report) -> None:
         ui.put(
             ui.table(
                 [cell or "what is wrong" for cell in instances.HEAD],
-                [[ui.text(cell) for cell in instances.cells(row)] for row in report.instances],
+                [
+                    [ui.text(cell) if cell else "" for cell in instances.cells(row)]
+                    for row in report.instances
+                ],
                 caption="Means of gauges and rates and P95 of histograms"
                 + (" since the onset." if report.verdict.onset else "."),
             )

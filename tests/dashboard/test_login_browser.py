@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from overrun.analysis.numbers.window import rfc3339
+from overrun.analysis.words.times import rfc3339
 from overrun.dashboard import launch
 from tests.analysis.builders import T0, at, insert, requests, store
 from tests.dashboard.fake_api import FakeApi, fake_api

@@ -5,10 +5,11 @@ import io
 import re
 import zipfile
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -20,14 +21,16 @@ from overrun.analysis.diagnosis.sampled_causes import seek
 from overrun.analysis.evidence.leading_indicators import Indicator
 from overrun.analysis.front import report as reports
 from overrun.analysis.numbers.quality.doctor import said
-from overrun.analysis.numbers.window import Window, rfc3339
+from overrun.analysis.numbers.quality.targets import Target
+from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.slo import parse_slo
+from overrun.analysis.words.times import rfc3339
 from overrun.collector.config import Settings
 from overrun.dashboard import data, empty_states, first_paint, nav
 from overrun.dashboard.charts_compare import BEYOND
 from overrun.dashboard.state import Filters
 from overrun.dashboard.theme import say_age, say_count, say_ms
-from overrun.dashboard.views import engine
+from overrun.dashboard.views import engine, health
 from overrun.models.artifact import (
     CONFORMAL,
     GOLDEN,
@@ -777,6 +780,33 @@ def test_data_health_lists_every_check_worst_first(
         next(c.detail for c in checks if c.status == "ok")
     )
     assert "No span of this window tells of a service" in text
+
+
+def test_data_health_shows_every_target_and_instance_that_is_not_well_first() -> None:
+    when = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+    states = {"gpu-0": "up", "gpu-1": "slow", "gpu-2": "down", "gpu-3<b>": "unknown names"}
+    targets = [
+        Target(
+            instance=name,
+            state=state,
+            reason="" if state == "up" else f"why {name}",
+            since=when,
+            last=when,
+            attempts=13,
+            answered=3,
+            took_s=0.25,
+        )
+        for name, state in states.items()
+    ]
+    shown = health.sources(SimpleNamespace(targets=targets, instances=[]))
+    assert [shown.index(name) for name in ("gpu-1", "gpu-2", "gpu-0")] == sorted(
+        shown.index(name) for name in ("gpu-1", "gpu-2", "gpu-0")
+    )
+    for words in ("✗ down", "! slow", "! unknown names", "✓ up", "3 of 13", "why gpu-2"):
+        assert words in shown
+    assert "<b>" not in shown
+    assert "unnamed" not in shown
+    assert health.sources(SimpleNamespace(targets=[], instances=[])) == ""
 
 
 def test_data_health_says_per_service_what_to_switch_on(monkeypatch: pytest.MonkeyPatch) -> None:
