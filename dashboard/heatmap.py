@@ -7,7 +7,7 @@ import streamlit as st
 from overrun.analysis.front import question_table as questions
 from overrun.analysis.numbers.comparison.cohorts import Cohorts
 from overrun.analysis.numbers.over_time.heatmap import Heatmap
-from overrun.analysis.numbers.window import rfc3339
+from overrun.analysis.words.times import rfc3339
 from overrun.dashboard import charts, data, shared_values, state, ui
 from overrun.dashboard.heatmap_box import Box
 from overrun.dashboard.theme import Theme, say_count, say_ms, say_span, say_step

@@ -395,8 +395,8 @@ def import_(
     from rich.progress import Progress
 
     from overrun.analysis.front.file_import import import_files
-    from overrun.analysis.numbers.window import parse_duration
     from overrun.analysis.words.errors import AnalysisError
+    from overrun.analysis.words.times import parse_duration
     from overrun.collector.errors import CollectorError
 
     if (db is None) == (url is None):
@@ -572,6 +572,32 @@ def check(
         )
     print(check_output.render(result, output))
     raise typer.Exit(0 if result.passed else 1)
+
+
+@app.command("bug-report")
+@_flags_of(table.REPORT, "baseline", "model", "route", "tenant", "workload")
+def bug_report(
+    asked: table.Texts,
+    out: Annotated[Path, typer.Option("--out", help="The new folder to write.")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="The telemetry that is read wrongly, instead of --db or --url."),
+    ] = None,
+    db: Db = None,
+    url: Url = None,
+    trace: Annotated[
+        str | None, _text("Pack this request alone: the digits of a trace id.", "--trace")
+    ] = None,
+    config: Config = None,
+) -> None:
+    """Pack telemetry that Overrun reads wrongly, without names, texts and dates, as a case that can be sent and run."""
+    if files and (db is not None or url is not None or trace is not None):
+        fail("FILES was given together with --db, --url or --trace: pack one of them")
+    source = _asking(table.REPORT, db, url, config)
+    from overrun.analysis.front import bug_report as packing
+
+    with _failing():
+        print(packing.pack(source, files or [], out, texts=asked, trace=trace))
 
 
 @whatif_app.callback()

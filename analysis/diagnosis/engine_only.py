@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Final
 
 import duckdb
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -44,7 +45,14 @@ from overrun.analysis.numbers.latency.percentiles import (
 )
 from overrun.analysis.numbers.quality.metric_checks import histogram_edges
 from overrun.analysis.numbers.quality.row import Check
-from overrun.analysis.numbers.quality.targets import Sent, checks, say_target, say_unknown, silent
+from overrun.analysis.numbers.quality.targets import (
+    Sent,
+    checks,
+    is_part,
+    say_target,
+    say_unknown,
+    silent,
+)
 from overrun.analysis.numbers.statistics.change_points import find_onset
 from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.window import INDICATORS, RequestFrame, read_samples
@@ -86,6 +94,10 @@ def engine_only(
     con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, made: Sent
 ) -> EngineOnly | None:
     """Judge the window by the engines' metrics; None when it holds none, or none of what the filters ask for. `made` is what arrived in it."""
+    asked = frame.window.instance
+    if asked is not None:
+        meant = [target for target in made.targets if is_part(target.instance, asked)]
+        made = msgspec.structs.replace(made, targets=meant)
     only = _meant(frame, made)
     if only is not None and not only:
         return None
@@ -107,12 +119,15 @@ def _meant(frame: RequestFrame, made: Sent) -> set[str] | None:
         or window.workload not in (None, "all")
     ):
         return set()
-    if window.service is None and window.model is None:
+    if window.service is None and window.model is None and window.instance is None:
         return None
+    # A target that is down all the time sends nothing but that.
+    named = [*made.indicators, *(one.instance for one in made.targets if window.service is None)]
     return {
         name
-        for name in made.indicators
+        for name in named
         if (window.service is None or made.services.get(name) == window.service)
+        and (window.instance is None or is_part(name, window.instance))
         and (window.model is None or window.model in made.models.get(name, []))
     }
 

@@ -18,6 +18,7 @@ from overrun.analysis.front.client import DEFAULT_URL, TIMEOUT_S, Client, decode
 from overrun.analysis.front.question_table import Answer, Entry, Texts
 from overrun.analysis.words.encoding import decode, encode
 from overrun.analysis.words.errors import AnalysisError
+from overrun.analysis.words.times import absolute
 from overrun.collector.config import Settings
 from overrun.collector.errors import StoreMissing
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from overrun.collector.store.database import Store
 
 _ASK_AGAIN_S = 1.0
+# Parameters that hold a moment or a range of time.
+_TIMES = ("from", "to", "baseline", "before", "after", "box_from", "box_to")
 # A server at its usual place answers in milliseconds.
 _ALIVE_S = 2.0
 
@@ -71,7 +74,7 @@ class Source:
         place = self.place()
         if isinstance(place, str):
             with Client(place) as client:
-                return client.read(entry, parameters)
+                return client.read(entry, _in_utc(parameters))
         return encode(self.here(place, entry, parameters, **host))
 
     def here(self, path: Path, entry: Entry[Answer], parameters: Texts, **host: object) -> Answer:
@@ -85,6 +88,15 @@ class Source:
         asked = Asked.read(entry, parameters, self.settings, now=datetime.now(UTC))
         with _opened(path, self.settings) as store:
             return asked.answer(store.reading, **host)
+
+
+def _in_utc(parameters: Texts) -> Texts:
+    """Parameters with times of this machine's zone in UTC."""
+    now = datetime.now(UTC)
+    return {
+        name: absolute(text, now) if text and name in _TIMES else text
+        for name, text in parameters.items()
+    }
 
 
 @contextmanager
@@ -163,7 +175,7 @@ def check(
     place = source.place()
     if isinstance(place, str):
         with Client(place) as client:
-            return gate.check(client.ask(table.REPORT, parameters), min_goodput, notes)
+            return gate.check(client.ask(table.REPORT, _in_utc(parameters)), min_goodput, notes)
     made = source.here(place, table.REPORT, parameters, with_findings=False)
     return gate.check(made, min_goodput, notes)
 

@@ -1,8 +1,8 @@
 """The comparison of two windows for a terminal: one screen, the sentence first, every figure with its interval."""
 
 from overrun.analysis.numbers.comparison.compare import Comparison, QuantileChange
-from overrun.analysis.numbers.window import rfc3339
 from overrun.analysis.words.finding import say_count, say_ms, say_ratio
+from overrun.analysis.words.times import rfc3339
 
 _MOST_STAGES = 6
 _MOST_COHORTS = 5

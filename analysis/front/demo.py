@@ -22,7 +22,7 @@ import httpx
 
 from overrun.analysis.front import report as reports
 from overrun.analysis.front import report_brief
-from overrun.analysis.numbers.window import rfc3339
+from overrun.analysis.words.times import rfc3339
 from overrun.collector.errors import CollectorError
 
 # The recordings that the demo shows; the first is the incident that the README tells of.

@@ -92,12 +92,15 @@ class Parameter:
 
 
 _DURATION: Final = r"(\d+(\.\d+)?(ms|min|s|m|h|d|w))+"
-_TIME: Final = rf"(now|-{_DURATION}|\d{{4}}-\d{{2}}-\d{{2}}[T ]\d{{2}}:\d{{2}}(:\d{{2}}(\.\d+)?)?(Z|[+-]\d{{2}}:\d{{2}}))"
+_DATE: Final = r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})?)?"
+_TIME: Final = rf"(now|now-{_DURATION}|-?{_DURATION}|\d{{10}}|\d{{13}}|{_DATE})"
 SINCE: Final = Parameter(
     "since", "The last span of time, such as 15m, 1h or 7d.", pattern=f"^{_DURATION}$"
 )
 FROM: Final = Parameter(
-    "from", "Start of the window (RFC 3339 or relative such as -2h).", pattern=f"^{_TIME}$"
+    "from",
+    "Start of the window: RFC 3339, '2026-11-20 10:00' (local), seconds or ms since 1970, or relative such as -2h.",
+    pattern=f"^{_TIME}$",
 )
 TO: Final = Parameter("to", "End of the window.", pattern=f"^{_TIME}$")
 BASELINE: Final = Parameter(
@@ -107,6 +110,7 @@ BASELINE: Final = Parameter(
     pattern=rf"^(auto|previous|none|{_TIME}\.\.{_TIME})$",
 )
 SERVICE: Final = Parameter("service", "Only this service.")
+INSTANCE: Final = Parameter("instance", "Only this instance: a replica of a service, or an engine.")
 # What selects requests and judges them: the same for every question about a window.
 WINDOW: Final = (
     SINCE,
@@ -114,6 +118,7 @@ WINDOW: Final = (
     TO,
     BASELINE,
     SERVICE,
+    INSTANCE,
     Parameter("model", "Only this model."),
     Parameter("route", "Only this route."),
     Parameter("tenant", "Only this tenant."),
@@ -259,7 +264,7 @@ DOCTOR: Final[Entry[Checkup]] = Entry(
     "doctor",
     "What does each service send, and what is missing?",
     "numbers.quality.doctor:examine",
-    (SINCE, FROM, TO, SERVICE),
+    (SINCE, FROM, TO, SERVICE, INSTANCE),
     kept=False,
     fresh_s=60.0,
     forms={"text": "numbers.quality.doctor:render"},

@@ -60,6 +60,7 @@ class Question:
             route=given["route"],
             tenant=given["tenant"],
             workload=given["workload"],
+            instance=given["instance"],
         )
         slo = slo_of(given["slo"], settings)
         return cls(window, slo, _configured_budgets(settings), read_prices(settings.prices))

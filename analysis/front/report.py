@@ -35,6 +35,7 @@ from overrun.analysis.evidence.instances import InstanceRow, instance_rows
 from overrun.analysis.evidence.leading_indicators import Indicator
 from overrun.analysis.incident.baseline import choose
 from overrun.analysis.incident.breach import Baseline
+from overrun.analysis.incident.limit_fit import Unfit, fitted, say_unfit, unfit
 from overrun.analysis.numbers.coverage.sampling import Sampling, assess, evened, whose_rate
 from overrun.analysis.numbers.latency.client_vs_engine import Sides, sides
 from overrun.analysis.numbers.latency.perceived_latency import Further, further
@@ -57,7 +58,7 @@ from overrun.analysis.numbers.quality.checks import (
 from overrun.analysis.numbers.quality.row import Check
 from overrun.analysis.numbers.quality.targets import Sent, Target, UnknownMetrics, sent
 from overrun.analysis.numbers.quality.targets import checks as arrived_checks
-from overrun.analysis.numbers.requests.stored_names import unstored
+from overrun.analysis.numbers.requests.stored_names import outside, unstored
 from overrun.analysis.numbers.stages.budget import Configured, StageRow, budgets_for
 from overrun.analysis.numbers.stages.budget_rows import BudgetRow
 from overrun.analysis.numbers.stages.headroom import Room
@@ -111,6 +112,7 @@ class Report(msgspec.Struct, kw_only=True):
     `instances` has a row per engine instance, where their metrics came, and `targets` one per scraped page. `refused` names a filter
     that is stored nowhere: the command line ends with 2 then.
     `limits` has a row per percentile limit of the SLO; of limits at several percentiles `slo` is the part that is missed by most, and the verdict is about it.
+    `unfit` has limits that most requests missed before anything changed: `slo` then has the ones that would fit, and the report is judged by them.
     `further` has the latencies that no limit is on, where requests carry any, `budgets` a row per budget where requests are held to those of their own route or
     model. The numbers are of now; the findings are `findings_age_s` old (0: made with the numbers; null: still being sought, or not asked for).
     """
@@ -140,6 +142,7 @@ class Report(msgspec.Struct, kw_only=True):
     targets: list[Target] = []
     unknown_metrics: UnknownMetrics = msgspec.field(default_factory=UnknownMetrics)
     limits: list[LimitRow] = []
+    unfit: list[Unfit] = []
     refused: str = ""
     reasons: dict[str, str] = {}
 
@@ -231,11 +234,18 @@ def _of_part(  # noqa: PLR0913
         budgets_for(slo, next(iter(slo.limits())), budgets)
         return _refused(con, frame, sampled, slo)
     frame = sampled.applied(frame)
+    unfitting = unfit(evened(frame), slo) if with_findings and not frame.rows.is_empty() else []
+    slo = fitted(slo, unfitting)
     told = sought(con, window, slo, budgets, requests) if with_findings and not at_once else None
     apart = None if at_once or not with_findings else told[1] if told else _SEEKING
     made, found = _of_requests(
         con, frame, sampled, slo, budgets, prices, simulate, apart, with_findings=at_once
     )
+    if unfitting:
+        made.unfit = unfitting
+        made.verdict.sentence = f"{say_unfit(unfitting, slo)} {made.verdict.sentence}"
+    if made.verdict.status == "no_data" and (why := outside(con, window)):
+        made.refused, made.verdict.sentence = why, f"No data: {why}."
     if at_once and recent is not None and requests >= LEAST_LATELY:
         causes = Causes(
             found.known or NO_CAUSES,

@@ -13,6 +13,7 @@ from overrun.analysis.evidence import instances
 from overrun.analysis.front.report import Report, seeking
 from overrun.analysis.front.report_text import shown_stages
 from overrun.analysis.front.text_layout import cut, table, wrap
+from overrun.analysis.incident.limit_fit import say_unfit
 from overrun.analysis.numbers.latency.percentiles import Percentiles
 from overrun.analysis.numbers.stages import headroom
 from overrun.analysis.words.finding import (
@@ -68,13 +69,18 @@ def render(report: Report, *, width: int = 80, colour: bool = False) -> str:
 def _answer(report: Report, width: int) -> list[list[str]]:
     """What is slow, why, what to do, what it gains, how sure it is."""
     verdict = report.verdict
-    why = " ".join([verdict.why or verdict.sentence, *_changes(report)])
+    said = verdict.sentence.removeprefix(say_unfit(report.unfit, report.slo)).strip()
+    why = " ".join([verdict.why or said, *_changes(report)])
     bad = verdict.status in _BAD
     if not verdict.why and seeking(report) and bad:
         why = f"{why} {FINDING_CAUSES[0].upper()}{FINDING_CAUSES[1:]}."
     cause = _cause(report)
+    first = _labelled("LIMIT", say_unfit(report.unfit, report.slo), width, 3)
     parts = [
-        _labelled(_LABELS[verdict.status], _head(report), width, 2),
+        [
+            *(first if report.unfit else []),
+            *_labelled(_LABELS[verdict.status], _head(report), width, 2),
+        ],
         _labelled("WHY" if bad or verdict.why else "", why, width, 4),
     ]
     if verdict.mitigation is not None:

@@ -18,7 +18,6 @@ from overrun.analysis.numbers.stages import headroom
 from overrun.analysis.numbers.stages.budget import StageRow
 from overrun.analysis.numbers.stages.budget_rows import said
 from overrun.analysis.numbers.stages.service_edges import say_culprit
-from overrun.analysis.numbers.window import rfc3339
 from overrun.analysis.words.finding import (
     FINDING_CAUSES,
     Finding,
@@ -32,6 +31,7 @@ from overrun.analysis.words.finding import (
     say_trust,
 )
 from overrun.analysis.words.slo import METRICS
+from overrun.analysis.words.times import rfc3339
 
 _STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1a1a1a;--soft:#5c5c5c;--line:#d9d9d9;--bad:#b3261e;--ok:#1b6e3a;--bar:#c9d6e8;--over:#e8b4b0}

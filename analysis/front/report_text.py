@@ -18,7 +18,6 @@ from overrun.analysis.numbers.stages.budget import LATER, StageRow
 from overrun.analysis.numbers.stages.budget_rows import said
 from overrun.analysis.numbers.stages.service_edges import say_culprit
 from overrun.analysis.numbers.stages.tail import TAIL_POINTS
-from overrun.analysis.numbers.window import rfc3339
 from overrun.analysis.words.finding import (
     FINDING_CAUSES,
     Finding,
@@ -34,6 +33,7 @@ from overrun.analysis.words.finding import (
     say_sample,
     say_trust,
 )
+from overrun.analysis.words.times import rfc3339
 
 _MIN_WIDTH: Final = 72
 _MOST_FINDINGS: Final = 3

@@ -6,7 +6,6 @@ here.
 
 import functools
 import math
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -21,6 +20,7 @@ import polars as pl
 
 from overrun.analysis.numbers.statistics.id_sampling import FEWEST_IDS, MOST_IDS, share_kept
 from overrun.analysis.words.errors import WindowError
+from overrun.analysis.words.times import parse_duration, parse_range, parse_time, rfc3339
 from overrun.collector.normalise.sampling_threshold import threshold
 
 # Work that nobody waits for: kept out of the default verdict so that a nightly job does not hide or cause a breach.
@@ -115,21 +115,6 @@ _PROMPTS: Final = {
 }
 # A text is worth reading once where so many requests share it with all others of their kind.
 _FEW_KINDS: Final = 8
-_UNITS: Final = {
-    "ms": 0.001,
-    "s": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-    "w": 604800.0,
-}
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|min|s|m|h|d|w)")
-# Spans from after 2200 are set aside, and none is from before 1970.
-_YEARS: Final = (1970, 2200)
-_RFC3339: Final = re.compile(
-    r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})$", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True)
@@ -148,6 +133,7 @@ class Window:
     route: str | None = None
     tenant: str | None = None
     workload: str | None = None
+    instance: str | None = None
 
     def __post_init__(self) -> None:
         if self.start is not None and self.end is not None and self.start >= self.end:
@@ -215,6 +201,7 @@ def make_window(  # noqa: PLR0913
     route: str | None = None,
     tenant: str | None = None,
     workload: str | None = None,
+    instance: str | None = None,
 ) -> Window:
     """Build a window from the texts of flags or query parameters; `now` (aware) is what relative times refer to.
 
@@ -228,78 +215,7 @@ def make_window(  # noqa: PLR0913
     start = now - parse_duration(since) if since is not None else _optional_time(from_, now)
     end = now if since is not None else _optional_time(to, now)
     chosen = baseline if baseline in BASELINES else parse_range(baseline, now)
-    return Window(start, end, chosen, service, model, route, tenant, workload)
-
-
-def parse_duration(text: str) -> timedelta:
-    """Read `90s`, `15m`, `1h30m`, `7d` into a duration above zero.
-
-    Raises:
-        WindowError: anything else, with examples of what is read.
-    """
-    cleaned = text.strip().lower()
-    parts = _DURATION.findall(cleaned)
-    if not parts or "".join(number + unit for number, unit in parts) != cleaned:
-        raise WindowError(
-            f"{text!r} is no duration: write a number and a unit such as 90s, 15m, 1h30m or 7d"
-        )
-    try:
-        duration = timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
-    except OverflowError:
-        duration = timedelta(0)
-    if not timedelta(0) < duration < timedelta(days=36_500):
-        raise WindowError(f"duration {text!r} must be above zero and below 100 years")
-    return duration
-
-
-def parse_time(text: str, now: datetime) -> datetime:
-    """Read an RFC 3339 time with its zone, `now`, or a time before now such as `-2h`; returned in UTC.
-
-    Raises:
-        WindowError: no such time, or one without a zone.
-    """
-    cleaned = text.strip()
-    if cleaned.lower() == "now":
-        return now.astimezone(UTC)
-    try:
-        if cleaned.startswith("-"):
-            return (now - parse_duration(cleaned[1:])).astimezone(UTC)
-        if _RFC3339.match(cleaned):
-            time = datetime.fromisoformat(cleaned.upper().replace(" ", "T")).astimezone(UTC)
-            if not _YEARS[0] <= time.year < _YEARS[1]:
-                raise ValueError(f"years from {_YEARS[0]} to before {_YEARS[1]} are kept")
-            return time
-    except (ValueError, OverflowError) as error:
-        raise WindowError(
-            f"{text!r} is no time that can be asked for ({error}): write for example 2026-11-20T10:00:00Z"
-        ) from error
-    raise WindowError(
-        f"{text!r} is no time: write RFC 3339 with its zone (2026-11-20T10:00:00Z), a time before now (-2h) or now"
-    )
-
-
-def parse_range(text: str, now: datetime) -> tuple[datetime, datetime]:
-    """Read `FROM..TO` (each as in `parse_time`; an empty TO means now) into (start, end), start before end.
-
-    Raises:
-        WindowError: no `..`, an unreadable side, or an end that is not behind the start.
-    """
-    left, dots, right = text.partition("..")
-    if not dots or not left.strip():
-        raise WindowError(
-            f"{text!r} is no range: write FROM..TO such as 2026-11-20T10:00:00Z..2026-11-20T11:00:00Z or -2h..-1h"
-        )
-    start, end = parse_time(left, now), parse_time(right or "now", now)
-    if start >= end:
-        raise WindowError(
-            f"range {text!r} is empty: its start {rfc3339(start)} is not before its end {rfc3339(end)}"
-        )
-    return start, end
-
-
-def rfc3339(time: datetime) -> str:
-    """Return a time as RFC 3339 in UTC, to the second."""
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return Window(start, end, chosen, service, model, route, tenant, workload, instance)
 
 
 def count(con: duckdb.DuckDBPyConnection, window: Window) -> int:
@@ -657,6 +573,7 @@ def filter_of(window: Window) -> dict[str, object]:
         "start": window.start,
         "end": window.end,
         "service": window.service,
+        "instance": window.instance,
         "model": window.model,
         "route": window.route,
         "tenant": window.tenant,

@@ -26,7 +26,7 @@ import numpy as np
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from overrun.analysis.numbers.window import rfc3339
+from overrun.analysis.words.times import rfc3339
 from overrun.collector.store.database import open_store
 from overrun.dashboard import launch
 from tests.analysis.builders import T0, insert, requests

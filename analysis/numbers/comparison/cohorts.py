@@ -22,19 +22,12 @@ from overrun.analysis.numbers.coverage.sampling import Kind, assess
 from overrun.analysis.numbers.latency.percentiles import Percentiles, percentiles, quantile, worth
 from overrun.analysis.numbers.outcomes.goodput import limits_of
 from overrun.analysis.numbers.requests.request_list import extent, known_metric
-from overrun.analysis.numbers.window import (
-    RequestFrame,
-    Window,
-    load_judged,
-    parse_time,
-    query,
-    rfc3339,
-    with_share,
-)
+from overrun.analysis.numbers.window import RequestFrame, Window, load_judged, query, with_share
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.finding import printable, say_ms, say_ratio
 from overrun.analysis.words.slo import Slo
+from overrun.analysis.words.times import parse_time, rfc3339
 
 TEXTS: Final = (
     "service",

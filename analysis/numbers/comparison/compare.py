@@ -26,11 +26,12 @@ from overrun.analysis.numbers.stages.budget import path_of, stage_times
 from overrun.analysis.numbers.stages.tail import TAIL_POINTS, band
 from overrun.analysis.numbers.statistics.bootstrap import block_of, blocks, shares
 from overrun.analysis.numbers.statistics.change_points import find_onset
-from overrun.analysis.numbers.window import RequestFrame, Window, load, parse_range
+from overrun.analysis.numbers.window import RequestFrame, Window, load
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.errors import WindowError
 from overrun.analysis.words.finding import printable, say_count, say_ms, say_ratio
 from overrun.analysis.words.slo import METRICS, Slo
+from overrun.analysis.words.times import parse_range
 from overrun.analysis.words.timestamps import from_us
 
 Outcome = Literal["regressed", "improved", "mixed", "unchanged", "not_enough_data"]

@@ -22,6 +22,7 @@ from overrun.analysis.numbers.quality.targets import (
     Sent,
     Target,
     UnknownMetrics,
+    is_part,
     say_target,
     say_unknown,
     sent,
@@ -156,9 +157,11 @@ _STANDS_IN: dict[str, str] = {
 
 
 def examine(con: duckdb.DuckDBPyConnection, window: Window) -> Checkup:
-    """Look at the spans that start in the window, and at the metrics of its time (its service is a filter too; nothing else of it is)."""
+    """Look at the spans that start in the window, and at the metrics of its time (its service and instance are filters too; nothing else of it is)."""
     params = {
-        key: value for key, value in filter_of(window).items() if key in ("start", "end", "service")
+        key: value
+        for key, value in filter_of(window).items()
+        if key in ("start", "end", "service", "instance")
     }
     by_service: dict[str, list[dict[str, Any]]] = {}
     for row in con.sql(query("doctor"), params=params).pl().to_dicts():
@@ -172,18 +175,27 @@ def examine(con: duckdb.DuckDBPyConnection, window: Window) -> Checkup:
     senders = [
         _sender(name, arrived)
         for name in sorted(arrived.indicators)
-        if window.service in (None, arrived.services.get(name))
+        if window.service in (None, arrived.services.get(name)) and _meant(window, name)
     ]
     nothing = not found and not senders
     return Checkup(
         services=sorted(found, key=lambda s: (-s.model_calls, -s.spans, s.service)),
         metrics=senders,
-        targets=[] if window.service else arrived.targets,
-        unknown_metrics=UnknownMetrics() if window.service else arrived.unknown,
-        refused=unstored(con, Window(service=window.service)) if nothing and window.service else "",
+        targets=[]
+        if window.service
+        else [one for one in arrived.targets if _meant(window, one.instance)],
+        unknown_metrics=UnknownMetrics() if window.service or window.instance else arrived.unknown,
+        refused=unstored(con, Window(service=window.service, instance=window.instance))
+        if nothing
+        else "",
         store=held(con),
         cuts=cuts(con),
     )
+
+
+def _meant(window: Window, instance: str) -> bool:
+    """Whether an instance is the one that is asked for, or behind it."""
+    return window.instance is None or is_part(instance, window.instance)
 
 
 def _sender(name: str, arrived: Sent) -> MetricSender:

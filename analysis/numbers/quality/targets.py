@@ -9,8 +9,9 @@ import duckdb
 import msgspec
 
 from overrun.analysis.numbers.quality.row import Check
-from overrun.analysis.numbers.window import answers, rfc3339
+from overrun.analysis.numbers.window import answers
 from overrun.analysis.words.finding import printable, say_count
+from overrun.analysis.words.times import rfc3339
 from overrun.collector.normalise.metric_names import is_known, own_prefixes
 
 State = Literal["up", "down", "unreadable", "slow", "unknown names"]

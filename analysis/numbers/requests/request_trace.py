@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 import msgspec
@@ -13,10 +13,23 @@ import pyarrow as pa
 
 from overrun.analysis.assembly.assemble import assemble, walk_trace
 from overrun.analysis.assembly.critical_path import Paths
+from overrun.analysis.numbers.requests.stored_names import say_extent
+from overrun.analysis.numbers.window import answers
 from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.ingest.reading import trace_spans
 from overrun.collector.normalise.stages import ROLES
 from overrun.collector.normalise.stages import STAGES as STAGE_NAMES
+
+_LEAST_DIGITS: Final = 4
+# An id that differs in more digits is another one; own default.
+_MOST_DIGITS_OFF: Final = 6
+# Digits only: int() would also take a sign, `0x` and underscores. W3C's traceparent, X-Ray's root, UUIDs, MLflow's ids and plain digits.
+_FORMS: Final = (
+    re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}"),
+    re.compile(r"(?:root=)?1-([0-9a-f]{8})-([0-9a-f]{24})"),
+    re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{12})"),
+    re.compile(r"(?:tr-)?([0-9a-f]{4,32})"),
+)
 
 
 class BadTraceId(AnalysisError):
@@ -75,23 +88,44 @@ class Trace(msgspec.Struct, kw_only=True):
 
 
 def load_trace(con: duckdb.DuckDBPyConnection, trace_id: str) -> Trace:
-    """The request of a trace id (32 hex digits, any case).
+    """The request of a trace id, as digits in any case or in the form of a sender; the beginning of an id is enough where one trace has it.
 
     Raises:
-        BadTraceId: not 32 hex digits. UnknownTrace: no span of it is stored.
+        BadTraceId: no trace id. UnknownTrace: no span of it is stored; names the nearest one, and the time that is stored.
     """
-    wanted = trace_id.strip().lower()
-    # Digits only: int() would also take a sign, `0x` and underscores.
-    if not re.fullmatch(r"[0-9a-f]{32}", wanted):
-        raise BadTraceId(
-            f"trace id {trace_id[:64]!r} is not 32 hexadecimal digits: copy it from a report's exemplars"
-        )
-    spans = trace_spans(con, wanted)
-    if not spans.num_rows:
-        raise UnknownTrace(
-            f"no span of trace {wanted} is stored: it may have expired, or another --db holds it"
-        )
+    wanted = _digits(trace_id)
+    spans = trace_spans(con, wanted) if len(wanted) == 32 else None
+    if spans is None or not spans.num_rows:
+        wanted = _stored(con, wanted)
+        spans = trace_spans(con, wanted)
     return _view(wanted, spans)
+
+
+def _digits(trace_id: str) -> str:
+    """The hexadecimal digits in a trace id: as they are, as a UUID, or in the words of W3C's traceparent, X-Ray or MLflow."""
+    cleaned = trace_id.strip().lower()
+    for form in _FORMS:
+        if found := form.fullmatch(cleaned):
+            return "".join(found.groups())
+    raise BadTraceId(
+        f"trace id {trace_id[:64]!r} is not 32 hexadecimal digits, nor the first {_LEAST_DIGITS} or more of them: copy it from a report's exemplars"
+    )
+
+
+def _stored(con: duckdb.DuckDBPyConnection, digits: str) -> str:
+    """The one stored trace that these digits can mean: an id's beginning, the end of one that was 64 bits, or a span of it."""
+    near = answers(con, "near_traces", {"digits": digits})
+    certain = [row["trace_id"] for row in near if row["digits_off"] == 0]
+    meant = certain or [row["trace_id"] for row in near if len(digits) == 16]
+    if len(meant) == 1 and len(digits) < 32:
+        return str(meant[0])
+    if len(certain) > 1:
+        raise UnknownTrace(
+            f"several traces begin with {digits}: {', '.join(certain[:3])}; give more digits"
+        )
+    typo = [row["trace_id"] for row in near if row["digits_off"] <= _MOST_DIGITS_OFF]
+    nearest = f"nearest known is {typo[0]}" if typo else "no id is near it"
+    raise UnknownTrace(f"no span of trace {digits} is stored: {nearest}; {say_extent(con)}")
 
 
 def _view(trace_id: str, spans: pa.Table) -> Trace:

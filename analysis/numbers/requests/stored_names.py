@@ -6,10 +6,12 @@ from typing import Final
 
 import duckdb
 
-from overrun.analysis.numbers.window import Window, query
+from overrun.analysis.numbers.window import Window, answers, query
 from overrun.analysis.words.errors import WindowError, nearest
+from overrun.analysis.words.finding import say_count
+from overrun.analysis.words.times import rfc3339
 
-FILTERS: Final = ("service", "model", "route", "tenant", "workload")
+FILTERS: Final = ("service", "instance", "model", "route", "tenant", "workload")
 
 
 def unstored(con: duckdb.DuckDBPyConnection, window: Window) -> str:
@@ -34,6 +36,40 @@ def unstored(con: duckdb.DuckDBPyConnection, window: Window) -> str:
         if stored and value not in known:
             return f"--{name} {value!r} names nothing that is stored: {nearest(value, known) if known else f'no {name} is stored'}"
     return ""
+
+
+def outside(con: duckdb.DuckDBPyConnection, window: Window) -> str:
+    """Return that a window lies outside of the time that the store covers, with that time; empty where they overlap, or the store is empty."""
+    if window.start is None and window.end is None:
+        return ""
+    held = answers(con, "stored_extent", {})[0]
+    firsts = [held[name] for name in ("first_request", "first_sample") if held[name] is not None]
+    lasts = [held[name] for name in ("last_request", "last_sample") if held[name] is not None]
+    if not firsts:
+        return ""
+    first, last = min(firsts), max(lasts)
+    if (window.start is None or window.start <= last) and (
+        window.end is None or window.end > first
+    ):
+        return ""
+    asked = " to ".join(
+        "now" if moment is None else rfc3339(moment) for moment in (window.start, window.end)
+    )
+    return f"nothing is stored of {asked}: {say_extent(con)}"
+
+
+def say_extent(con: duckdb.DuckDBPyConnection) -> str:
+    """Return which time the store covers, in words."""
+    held = answers(con, "stored_extent", {})[0]
+    said = [
+        f"{what} from {rfc3339(held[first])} to {rfc3339(held[last])}"
+        for what, first, last in (
+            (say_count(held["requests"], "request"), "first_request", "last_request"),
+            ("metrics", "first_sample", "last_sample"),
+        )
+        if held[first] is not None
+    ]
+    return f"the file holds {' and '.join(said)}" if said else "the file holds nothing"
 
 
 def refuse_unstored(con: duckdb.DuckDBPyConnection, window: Window) -> None:

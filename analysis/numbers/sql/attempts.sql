@@ -4,7 +4,7 @@
 with calls as not materialized (
     select error, attempts, wasted_ms, wasted_tokens, retry_cause
     from v_llm_calls
-    where asked_for(start_ns, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)),
+    where asked_for(start_ns, service, instance, model, route, tenant, workload, $start, $end, $service, $instance, $model, $route, $tenant, $workload, $without)),
 repeated as (
     select
         coalesce(sum(attempts - 1) filter (wasted_ms is null), 0)::bigint as further,

@@ -5,5 +5,5 @@ select case when ttft_engine_ms is not null then ttft_client_ms end as ttft_clie
     case when output_tokens > 1 and decode_ms is not null then itl_ms end as itl_client_ms,
     case when output_tokens > 1 and itl_ms is not null then decode_ms / (output_tokens - 1) end as itl_engine_ms
 from v_llm_calls
-where asked_for(start_ns, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)
+where asked_for(start_ns, service, instance, model, route, tenant, workload, $start, $end, $service, $instance, $model, $route, $tenant, $workload, $without)
     and not error and (ttft_engine_ms is not null or engine_e2e_ms is not null) and not engine_alone

@@ -7,5 +7,5 @@ select epoch_us(start) as start_us, status = 'error' as error, ttft_ms, itl_ms, 
     input_tokens, output_tokens, case when input_tokens > 0 then least(1.0, coalesce(cached_tokens, 0) / input_tokens) end as cached_ratio,
     cached_tokens is not null as tells_cached, reasoning_tokens, max_tokens, llm_calls, tool_calls, attempts, sampling, sample_weight, trace_key, row_key
 from v_requests
-where asked_for(start_ns, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)
+where asked_for(start_ns, service, instance, model, route, tenant, workload, $start, $end, $service, $instance, $model, $route, $tenant, $workload, $without)
     and complete

@@ -21,5 +21,6 @@ from v_spans
 where ($start::timestamptz is null or start >= $start::timestamptz)
     and ($end::timestamptz is null or start < $end::timestamptz)
     and ($service::varchar is null or service = $service)
+    and ($instance::varchar is null or instance = $instance)
 group by service, dialect
 order by service, spans desc

@@ -8,5 +8,6 @@ from (
     where ($start::timestamptz is null or start >= $start::timestamptz)
         and ($end::timestamptz is null or start < $end::timestamptz)
         and ($service::varchar is null or service = $service)
+    and ($instance::varchar is null or instance = $instance)
     group by service, trace_key)
 group by service

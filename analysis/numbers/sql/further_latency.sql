@@ -6,4 +6,4 @@ select
 from v_requests
 where complete and status <> 'error'
     and (itl_max_ms is not null or itl_ms is not null or usable_ms is not null or (ttft_ms is null and first_model_token_ms is not null))
-    and asked_for(start_ns, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)
+    and asked_for(start_ns, service, instance, model, route, tenant, workload, $start, $end, $service, $instance, $model, $route, $tenant, $workload, $without)

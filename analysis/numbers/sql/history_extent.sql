@@ -4,9 +4,9 @@ from (
     select min(minute) as first, max(minute) + interval 1 minute as last
     from v_rollup_counts
     where minute < $split::timestamptz
-        and asked_for(minute_ns, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)
+        and asked_for(minute_ns, service, instance, model, route, tenant, workload, $start, $end, $service, $instance, $model, $route, $tenant, $workload, $without)
     union all
     select min(start), max(start)
     from v_requests
     where complete and llm_calls > 0 and start >= $split::timestamptz
-        and asked_for(start_ns, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without))
+        and asked_for(start_ns, service, instance, model, route, tenant, workload, $start, $end, $service, $instance, $model, $route, $tenant, $workload, $without))

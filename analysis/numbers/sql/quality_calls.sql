@@ -4,7 +4,7 @@ with calls as not materialized (
     select trace_key, model, provider, ttft_client_ms, ttft_engine_ms, e2e_ms, engine_e2e_ms, tpot_ms, input_tokens, output_tokens, cached_tokens, reasoning_tokens, attempts, error,
         tpot_reason, http_status = 429 or case when error_type is null then false else regexp_matches(lower(error_type), 'rate.?limit|too.?many') end as limited
     from v_llm_calls
-    where asked_for(start_ns, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)),
+    where asked_for(start_ns, service, instance, model, route, tenant, workload, $start, $end, $service, $instance, $model, $route, $tenant, $workload, $without)),
 usual as (
     select model, median(ttft_client_ms) as ttft_ms, median(tpot_ms) as tpot_ms
     from calls

@@ -7,7 +7,7 @@ select
     ttft_network_ms, ttft_gateway_ms, ttft_retrieval_ms, ttft_prompt_ms, ttft_guardrail_ms, ttft_queue_ms, ttft_kv_transfer_ms, ttft_prefill_ms,
     ttft_first_token_ms, ttft_decode_ms, ttft_generation_ms, ttft_tool_ms, ttft_post_ms, ttft_other_ms, count(*) over () as total
 from (select *, case $metric when 'ttft' then ttft_ms when 'itl' then itl_ms when 'tpot' then tpot_ms else e2e_ms end as judged_ms from v_requests)
-where asked_for(start_ns, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)
+where asked_for(start_ns, service, instance, model, route, tenant, workload, $start, $end, $service, $instance, $model, $route, $tenant, $workload, $without)
     and complete
     and ($min_ms::double is null or judged_ms >= $min_ms)
     and ($max_ms::double is null or judged_ms < $max_ms)

@@ -4,6 +4,7 @@ with rows as (
     from v_requests
     where ($start::timestamptz is null or start >= $start::timestamptz)
         and ($end::timestamptz is null or start < $end::timestamptz)
+        and ($instance::varchar is null or instance = $instance)
         and ($workload::varchar is null or workload = $workload)
         and not list_contains($without::varchar[], workload)
         and complete),

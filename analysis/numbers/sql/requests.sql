@@ -10,4 +10,4 @@ select
     ttft_prefill_ms, ttft_decode_ms, ttft_tool_ms, ttft_post_ms, ttft_other_ms, ttft_first_token_ms, ttft_generation_ms,
     input_tokens, cached_tokens, reasoning_tokens, tool_calls, trace_key, sampling, sample_weight, spans, inferred_ms, clipped_spans, skewed_spans, row_key
 from v_requests
-where asked_for(start_ns, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)
+where asked_for(start_ns, service, instance, model, route, tenant, workload, $start, $end, $service, $instance, $model, $route, $tenant, $workload, $without)

@@ -3,7 +3,7 @@
 with passed as not materialized (
     select trace_key, model, start, e2e_ms, input_tokens, output_tokens, error, error_type, http_status
     from v_llm_calls
-    where asked_for(start_ns, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)),
+    where asked_for(start_ns, service, instance, model, route, tenant, workload, $start, $end, $service, $instance, $model, $route, $tenant, $workload, $without)),
 ranked as (
     select *, start < max(start) over (partition by trace_key, model) as replaced
     from passed

@@ -2,5 +2,5 @@
 -- `trace_key` joins the limits that a request came with (slo_headers.sql).
 select epoch_us(start) as start_us, status = 'error' as error, ttft_ms, itl_ms, tpot_ms, e2e_ms, output_tokens, sampling, sample_weight, trace_key, row_key
 from v_requests
-where asked_for(start_ns, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)
+where asked_for(start_ns, service, instance, model, route, tenant, workload, $start, $end, $service, $instance, $model, $route, $tenant, $workload, $without)
     and complete

@@ -5,6 +5,6 @@ select model, count(*) as calls, count(*) filter (error or (input_tokens is not 
     coalesce(sum(input_tokens), 0)::bigint as input_tokens, coalesce(sum(least(coalesce(cached_tokens, 0), input_tokens)), 0)::bigint as cached_tokens,
     coalesce(sum(output_tokens), 0)::bigint as output_tokens
 from v_llm_calls
-where asked_for(start_ns, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)
+where asked_for(start_ns, service, instance, model, route, tenant, workload, $start, $end, $service, $instance, $model, $route, $tenant, $workload, $without)
 group by model
 order by calls desc, model

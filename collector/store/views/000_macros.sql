@@ -63,9 +63,10 @@ create or replace macro is_summed(indicator) as indicator in ('queue_depth', 'ru
 create or replace macro starts_within(start_ns, first, until) as
     (first::timestamptz is null or start_ns >= epoch_ns(first::timestamptz)) and (until::timestamptz is null or start_ns < epoch_ns(until::timestamptz));
 -- Does a row belong to the window and filters of a question? Null asks for everything; what is in `without` stays out.
-create or replace macro asked_for(start_ns, service, model, route, tenant, workload, first, until, a_service, a_model, a_route, a_tenant, a_workload, without) as
+create or replace macro asked_for(start_ns, service, instance, model, route, tenant, workload, first, until, a_service, a_instance, a_model, a_route, a_tenant,
+    a_workload, without) as
     starts_within(start_ns, first, until) and (a_service::varchar is null or service = a_service::varchar) and (a_model::varchar is null or model = a_model::varchar)
-    and (a_route::varchar is null or route = a_route::varchar) and (a_tenant::varchar is null or tenant = a_tenant::varchar)
+    and (a_instance::varchar is null or coalesce(instance = a_instance::varchar, false)) and (a_route::varchar is null or route = a_route::varchar) and (a_tenant::varchar is null or tenant = a_tenant::varchar)
     and (a_workload::varchar is null or workload = a_workload::varchar) and not list_contains(without::varchar[], workload);
 
 -- Which latency does an attribute limit for its own request? ttft, itl, tpot or e2e; null for any other key. Older HTTP conventions write underscores.

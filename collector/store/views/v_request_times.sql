@@ -2,7 +2,7 @@
 create or replace view v_request_times as
 select
     r.rowid as row_key, start_ns, make_timestamptz(start_ns // 1000) as start, make_timestamptz((start_ns + e2e_ns + wait_user_ns) // 1000) as "end",
-    r.service, r.route, r.model, coalesce(r.workload, 'chat') as workload, r.tenant, r.complete, e2e_ns / 1e6 as e2e_ms,
+    r.service, r.instance, r.route, r.model, coalesce(r.workload, 'chat') as workload, r.tenant, r.complete, e2e_ns / 1e6 as e2e_ms,
     network_ns / 1e6 as network_ms, gateway_ns / 1e6 as gateway_ms, retrieval_ns / 1e6 as retrieval_ms, prompt_ns / 1e6 as prompt_ms,
     guardrail_ns / 1e6 as guardrail_ms, queue_ns / 1e6 as queue_ms, kv_transfer_ns / 1e6 as kv_transfer_ms, prefill_ns / 1e6 as prefill_ms,
     decode_ns / 1e6 as decode_ms, tool_ns / 1e6 as tool_ms, post_ns / 1e6 as post_ms, other_ns / 1e6 as other_ms,

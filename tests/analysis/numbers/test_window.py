@@ -20,11 +20,9 @@ from overrun.analysis.numbers.window import (
     load_llm_calls,
     load_trace_ids,
     make_window,
-    parse_duration,
-    parse_range,
-    parse_time,
 )
 from overrun.analysis.words.errors import WindowError
+from overrun.analysis.words.times import parse_duration, parse_range, parse_time
 from overrun.collector.normalise.stages import ROLE
 from tests.analysis.builders import (
     at,
@@ -67,16 +65,14 @@ def test_time_is_rfc_3339_with_its_zone_or_relative_to_now() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "2026-11-20T10:00:00",
         "yesterday",
         "2026-13-01T00:00:00Z",
         "-5",
-        "2026-11-20",
         "0001-01-01T00:00:00Z",
         "9999-12-31T23:59:59Z",
     ],
 )
-def test_time_without_zone_or_meaning_is_refused(text: str) -> None:
+def test_time_without_meaning_is_refused(text: str) -> None:
     with pytest.raises(WindowError, match=r"2026-11-20T10:00:00Z|90s"):
         parse_time(text, NOW)
 

@@ -142,9 +142,7 @@ def test_a_trace_that_is_no_request_can_be_looked_at_too() -> None:
     assert (trace.route, trace.e2e_ms, trace.stages) == ("Load model", 100, {"other": 100})
 
 
-@pytest.mark.parametrize(
-    "wrong", ["", "abc", "z" * 32, "0" * 31, "0" * 33, "-" + "0" * 31, " " * 32]
-)
+@pytest.mark.parametrize("wrong", ["", "abc", "z" * 32, "0" * 33, "-" + "0" * 31, " " * 32])
 def test_what_is_no_trace_id_is_refused(wrong: str) -> None:
     with (
         stored(body(Made(1, "x", 0, 1))) as con,

@@ -1,0 +1,117 @@
+"""Does a limit fit what it is put on? One that most requests missed before anything changed says nothing about an incident: what would fit is offered instead.
+
+The moment of the change is where the metric left its former distribution (`onset.departure`), which does not depend on any limit. The limit that fits is the
+percentile of the SLO of what came before it, at the upper end of its 95 % interval, rounded up to two digits.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from overrun.analysis.incident.onset import departure
+from overrun.analysis.numbers.latency.percentiles import min_n, quantile_interval, sorted_quantile
+from overrun.analysis.numbers.window import RequestFrame
+from overrun.analysis.words.arrays import FloatArray, IntArray
+from overrun.analysis.words.finding import say_ms, say_ratio
+from overrun.analysis.words.slo import Slo
+from overrun.analysis.words.timestamps import from_us
+
+# A limit that so many missed before anything changed is none that was meant to be kept; own default.
+_MOST: Final = 0.5
+_PACES: Final = ("tpot", "itl")
+
+
+class Unfit(msgspec.Struct, kw_only=True):
+    """A limit that `missed_before` of the requests missed before `since`, when they became slower; `fits_ms` is the one that they met at the SLO's percentile."""
+
+    metric: str
+    limit_ms: float
+    missed_before: float
+    fits_ms: float
+    since: datetime
+
+
+def unfit(frame: RequestFrame, slo: Slo) -> list[Unfit]:
+    """Return the limits of an SLO that do not fit the requests of a window; limits that requests came with themselves are not asked about.
+
+    Where one limited metric changed, a limit on another that most requests missed before that moment does not fit either.
+    """
+    times = {
+        metric: _known(frame.rows, metric)
+        for metric in slo.limits()
+        if f"slo_{metric}_ms" not in frame.rows.columns
+    }
+    enough = 2 * min_n(slo.percentile)
+    missed = {
+        metric: (start, values)
+        for metric, (start, values) in times.items()
+        if len(values) >= enough and float(np.median(values)) > slo.limits()[metric]
+    }
+    changes = {
+        metric: departure(start, values, int(start.max()) + 1, shared=metric in _PACES)
+        for metric, (start, values) in missed.items()
+    }
+    moments = [at for at in changes.values() if at is not None]
+    found = []
+    for metric, (start, values) in missed.items():
+        since = changes[metric] or min(moments, default=None)
+        if since is None:
+            continue
+        one = _unfit(metric, slo, values[start < since], since)
+        if one is not None:
+            found.append(one)
+    return found
+
+
+def _known(rows: pl.DataFrame, metric: str) -> tuple[IntArray, FloatArray]:
+    """Starts and values of the successful requests that carry a metric."""
+    known = rows.filter(~pl.col("error") & pl.col(f"{metric}_ms").is_not_null())
+    return known["start_us"].to_numpy(), known[f"{metric}_ms"].to_numpy()
+
+
+def _unfit(metric: str, slo: Slo, before: FloatArray, since: int) -> Unfit | None:
+    """What is to be said of a limit by the values before a change; None where it fitted them."""
+    limit_ms, p = slo.limits()[metric], slo.percentile / 100.0
+    if len(before) < min_n(slo.percentile):
+        return None
+    missed = float((before > limit_ms).mean())
+    if missed < _MOST:
+        return None
+    ordered = np.sort(before)
+    edges = quantile_interval(ordered, p)
+    usual = sorted_quantile(ordered, p) if edges is None else edges[1]
+    return Unfit(
+        metric=metric,
+        limit_ms=limit_ms,
+        missed_before=missed,
+        fits_ms=_rounded_up(usual),
+        since=from_us(since),
+    )
+
+
+def fitted(slo: Slo, found: list[Unfit]) -> Slo:
+    """Return the SLO with the limits that would fit."""
+    return msgspec.structs.replace(slo, **{f"{one.metric}_ms": one.fits_ms for one in found})
+
+
+def say_unfit(found: list[Unfit], slo: Slo) -> str:
+    """Return that limits do not fit, and which would."""
+    said = "; ".join(
+        f"{one.metric.upper()} P{slo.percentile:g} {say_ms(one.limit_ms)} ({say_ratio(round(one.missed_before, 3))} of the requests missed it "
+        f"before anything changed; {say_ms(one.fits_ms)} would fit)"
+        for one in found
+    )
+    many = len(found) > 1
+    return f"The limit{'s do' if many else ' does'} not fit: {said}. What follows is judged by {'those' if many else 'the one'} that would."
+
+
+def _rounded_up(value_ms: float) -> float:
+    """Two digits, as people write limits."""
+    step = 10.0 ** (math.floor(math.log10(max(value_ms, 1e-3))) - 1)
+    return float(math.ceil(value_ms / step - 1e-9) * step)

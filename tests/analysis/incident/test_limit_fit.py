@@ -1,0 +1,64 @@
+"""A limit that most requests missed before anything changed: the change is dated all the same, and the limit that would fit is offered."""
+
+import numpy as np
+import pytest
+
+from overrun.analysis.front.report import build
+from overrun.analysis.front.report_brief import render
+from overrun.analysis.incident.limit_fit import unfit
+from overrun.analysis.numbers.window import Window, load
+from overrun.analysis.words.slo import Slo, parse_slo
+from tests.analysis.builders import insert, requests, store
+
+
+def stored(before_ms: float, after_ms: float, n: int = 600, changed: int = 300):
+    """Requests a second apart whose prefill takes so long before and after the change, give or take a fifth."""
+    rng = np.random.default_rng(3)
+    mean = np.where(np.arange(n) < changed, before_ms, after_ms)
+    con = store()
+    insert(con, requests(n, prefill_ms=(mean * rng.uniform(0.8, 1.2, n)).tolist()))
+    return con
+
+
+def test_a_limit_that_most_missed_before_is_no_limit_of_the_incident() -> None:
+    con = stored(1_000.0, 3_000.0)
+    [found] = unfit(load(con, Window()), Slo(e2e_ms=300.0))
+    assert found.missed_before == 1.0
+    assert 1_150 <= found.fits_ms <= 1_300  # P95 of 800 to 1,200 ms
+    made = build(con, Window(), Slo(e2e_ms=300.0))
+    assert made.slo.e2e_ms == found.fits_ms
+    assert made.verdict.status == "over_budget"
+    assert made.verdict.onset is not None
+    start = load(con, Window()).rows["start_us"].min() / 1e6
+    assert made.verdict.onset.timestamp() - start == pytest.approx(
+        load(con, Window()).rows["start_us"].sort()[300] / 1e6 - start, rel=0.05
+    )
+    assert made.verdict.sentence.startswith("The limit does not fit: E2E P95 300 ms (100 %")
+    assert render(made).startswith("LIMIT ")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "limit"),
+    [
+        (
+            1_000.0,
+            1_000.0,
+            300.0,
+        ),  # missed by all, and nothing changed: nobody knows whether it ever fitted
+        (200.0, 3_000.0, 300.0),  # kept before
+        (1_000.0, 3_000.0, 5_000.0),  # never missed
+        (280.0, 3_000.0, 300.0),  # missed by some
+    ],
+)
+def test_a_limit_that_was_kept_or_never_was_is_judged_as_it_is(
+    before: float, after: float, limit: float
+) -> None:
+    con = stored(before, after)
+    assert unfit(load(con, Window()), Slo(e2e_ms=limit)) == []
+    assert build(con, Window(), Slo(e2e_ms=limit)).slo.e2e_ms == limit
+
+
+def test_a_gate_judges_by_the_limit_that_was_asked() -> None:
+    made = build(stored(1_000.0, 3_000.0), Window(), parse_slo("e2e:300"), with_findings=False)
+    assert made.unfit == []
+    assert made.goodput.ratio == 0.0
