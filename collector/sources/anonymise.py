@@ -35,7 +35,7 @@ _MEASURE: Final = re.compile(
     r"-?\d{1,9}(\.\d{1,12})?(e-?\d{1,2})?\s?(ns|us|µs|ms|s|m|h|%)?", re.IGNORECASE
 )
 _ISO: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:?\d{2})?")
-# Keys of names that somebody gave: hashed whole, since two words of a vocabulary are a name already.
+# Keys of names that somebody gave: every word is hashed, since two words of a vocabulary are a name already.
 _IDENTITY: Final = re.compile(
     r"^(service|host|k8s|container|cloud|deployment|process|server|net|client|peer|messaging|db)\.|tenant|model|route|instance|pod|node|namespace|url|target|path",
     re.IGNORECASE,
@@ -168,7 +168,7 @@ class Anonymiser:
         if _MEASURE.fullmatch(text) or text.lower() in ("true", "false", "null", "none", ""):
             return text
         if _IDENTITY.search(key) is not None and len(_WORD.findall(text)) > 1:
-            return self._hash(text)
+            return _WORD.sub(lambda found: self._own(found[0]), text)
         if privacy.action(key) in (privacy.DROP, privacy.REDACT, privacy.MEASURE):
             return _TEXT if text else ""
         return self.name(text)
@@ -182,6 +182,10 @@ class Anonymiser:
     def words(self, text: str) -> str:
         """A text whose words are vocabulary or hashes; what stands between them stays."""
         return _WORD.sub(lambda found: self._word(found[0]), text)
+
+    def _own(self, word: str) -> str:
+        """A word of a name that somebody gave, which of a vocabulary's words is a name already."""
+        return word if word.isdecimal() and len(word) <= _LONGEST_NUMBER else self._hash(word)
 
     def _word(self, word: str) -> str:
         if _known(word) or (word.isdecimal() and len(word) <= _LONGEST_NUMBER):
