@@ -25,6 +25,7 @@ import uvicorn
 
 from overrun.collector.access import auth, hosts
 from overrun.collector.access.auth import Tokens
+from overrun.collector.receive.http_protocol import limited
 from overrun.models.artifact import MANIFEST
 from overrun.models.errors import ModelsError, RequestError
 from overrun.models.predict import Predictor
@@ -35,6 +36,9 @@ MAX_BODY: Final = 1 << 20
 # A batch holds up everyone else: 200 rows take about 5 ms.
 MAX_BATCH: Final = 200
 RELOAD_S: Final = 1.0
+# A router's body comes at once; who sends it slowly gets 408. Connections beyond the number take the place of those that have been idle for longest.
+BODY_S: Final = 10.0
+MAX_CONNECTIONS: Final = 512
 # Finished requests that a new artifact is told about when it takes over: it was trained before they came.
 _CARRIED: Final = 2_000
 
@@ -189,6 +193,8 @@ def application(
             return
         status, body = await _answer(service, token, scope, receive)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        if status in (408, 413):  # the rest of the body is not waited for
+            headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
@@ -214,7 +220,11 @@ async def _answer(
         auth.check(_header(scope, b"authorization"), token)
     except auth.Unauthorized as error:
         return _error(error.http_status, str(error))
-    body = await _body(receive)
+    try:
+        async with asyncio.timeout(BODY_S):
+            body = await _body(receive)
+    except TimeoutError:
+        return _error(408, f"the body did not come within {BODY_S:g} s")
     if body is None:
         return _error(413, f"the body is over {MAX_BODY:,} bytes: send fewer rows")
     try:
@@ -269,7 +279,7 @@ def serve(
     allowed = [name.strip() for name in environment.get("OVERRUN_ALLOWED_HOSTS", "").split(",")]
     app = hosts.guarded(application(service, tokens.read), host, filter(None, allowed))
     config = uvicorn.Config(
-        app, loop="none", http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+        app, loop="none", http=limited(MAX_CONNECTIONS), ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
         timeout_graceful_shutdown=5)  # fmt: skip
     try:
         import uvloop

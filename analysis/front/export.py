@@ -55,7 +55,7 @@ def write(
             _ = (
                 frame.write_ndjson(out)
                 if format == "jsonl"
-                else frame.write_csv(out, include_header=rows == 0)
+                else _inert(frame).write_csv(out, include_header=rows == 0)
             )
         rows += batch.num_rows
     if writer is not None:
@@ -72,6 +72,18 @@ def _batches(con: duckdb.DuckDBPyConnection, window: Window, kind: str) -> Itera
         yield batch
     if empty:
         yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+
+
+# A cell that begins like this would be run as a formula by a spreadsheet; names and keys come from whoever may send.
+_FORMULA = r"^[=+\-@\t\r]"
+
+
+def _inert(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with an apostrophe before each text that a spreadsheet would run."""
+    texts = pl.col(pl.String)
+    return frame.with_columns(
+        pl.when(texts.str.contains(_FORMULA)).then("'" + texts).otherwise(texts).name.keep()
+    )
 
 
 def _bounds(window: Window) -> dict[str, Any]:

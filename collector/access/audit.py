@@ -5,6 +5,7 @@ A line never holds the name of whom was erased: it holds the keyed hash that the
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -16,8 +17,12 @@ from pathlib import Path
 log = logging.getLogger("overrun.collector")
 
 
+# A reader that exports in a loop must not fill the disk: beyond this the file becomes `<name>.1`, in the place of the one before. 40,000 lines each.
+MAX_BYTES = 8 << 20
+
+
 class Audit:
-    """Appends lines to one file; any thread may. A line that cannot be written is logged, and the request goes on."""
+    """Appends lines to one file of bounded size, and keeps the one before; any thread may. A line that cannot be written is logged, and the request goes on."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -51,6 +56,7 @@ class Audit:
         }
         try:
             with self._lock:
+                self._rotate()
                 handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
                 try:
                     os.write(handle, (json.dumps(line) + "\n").encode())
@@ -63,3 +69,8 @@ class Audit:
                 error.strerror,
                 json.dumps(line),
             )
+
+    def _rotate(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if self.path.stat().st_size >= MAX_BYTES:
+                self.path.replace(self.path.with_name(f"{self.path.name}.1"))

@@ -55,6 +55,8 @@ _MOST_FRAMED = 0x0A << 24
 _HEAD = 300  # bytes that tell what a file is
 # The first line of a table: names between commas.
 _TABLE_HEAD = re.compile(rb'"?[A-Za-z][\w /%.()-]*"?,')
+# What is read at once, unpacked: a document, a line, a metrics page. A file of a few kB unpacks to gigabytes, and a line without an end is none.
+MAX_DOCUMENT = 512 << 20
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -117,7 +119,7 @@ def says_its_times(path: Path) -> bool:
     """
     try:
         with _opened(path) as stream:
-            return prometheus.own_times(prometheus.parse(stream.read().decode("utf-8")))
+            return prometheus.own_times(prometheus.parse(_whole(stream).decode("utf-8")))
     except (BadPayload, UnicodeDecodeError):
         return True
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
@@ -141,7 +143,7 @@ def read_bodies(
             return
         with _opened(path) as stream:
             yield from _of_content(path, stream, notes, page_ns)
-    except (BadPayload, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (BadPayload, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ImportFailed(f"{path} is not OTLP: {error}") from error
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
         raise ImportFailed(f"{path} cannot be read: {error}") from error
@@ -159,9 +161,11 @@ def load_test_of(path: Path) -> load_tests.LoadTest | None:
         with _opened(path) as stream:
             _, text = _beginning(stream)
             if text[:1] in (b"{", b"[") and not _begins_page(path, text):
-                return _runs_of_json(stream.read(), path.stat().st_mtime_ns)
+                return _runs_of_json(_whole(stream), path.stat().st_mtime_ns)
             if _TABLE_HEAD.match(text):
-                return load_tests.read_csv(stream.read().decode("utf-8-sig")) or _table(path)
+                return load_tests.read_csv(_whole(stream).decode("utf-8-sig")) or _table(path)
+    except TooLarge:
+        return None  # no summary: line by line it may be OTLP
     except (BadPayload, UnicodeDecodeError) as error:
         raise ImportFailed(f"{path} cannot be read: {error}") from error
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
@@ -192,7 +196,7 @@ def _of_content(
     """The bodies of an unpacked file, by what it begins with."""
     start, text = _beginning(stream)
     if _begins_page(path, text):
-        yield "metrics", _page(path, stream.read().decode("utf-8-sig"), page_ns)
+        yield "metrics", _page(path, _whole(stream).decode("utf-8-sig"), page_ns)
     elif _framed(start):
         yield from _frames(path, stream)
     elif (
@@ -202,8 +206,41 @@ def _of_content(
     ):
         yield from _json_bodies(path, stream, notes)
     else:
-        body = modern(stream.read())
+        body = modern(_whole(stream))
         yield _signal_of(path, body), body
+
+
+class TooLarge(BadPayload):
+    """More than is read at once."""
+
+
+def _whole(stream: IO[bytes], before: int = 0) -> bytes:
+    """All that is left of a stream.
+
+    Raises:
+        TooLarge: it is larger than MAX_DOCUMENT, together with what was read `before`.
+    """
+    data = stream.read(MAX_DOCUMENT + 1 - before)
+    if len(data) + before > MAX_DOCUMENT:
+        raise TooLarge(_too_large("document"))
+    return data
+
+
+def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """The lines that hold something.
+
+    Raises:
+        TooLarge: one of them is longer than MAX_DOCUMENT.
+    """
+    while line := stream.readline(MAX_DOCUMENT + 1):
+        if len(line) > MAX_DOCUMENT:
+            raise TooLarge(_too_large("line"))
+        if line.strip():
+            yield line
+
+
+def _too_large(what: str) -> str:
+    return f"it holds a {what} of more than {MAX_DOCUMENT >> 20} MiB: write a request a line, or split it"
 
 
 def _beginning(stream: IO[bytes]) -> tuple[bytes, bytes]:
@@ -233,7 +270,7 @@ def _frames(path: Path, stream: IO[bytes]) -> Iterator[tuple[str, bytes]]:
         if len(length) < 4 or len(message) < size:
             raise EOFError("its last message is cut off")
         if message[:4] == _ZSTD:
-            message = io.BufferedReader(_Unzstd(io.BytesIO(message))).read()
+            message = _whole(io.BufferedReader(_Unzstd(io.BytesIO(message))))
         if message[:1] == b"{":
             for document in _otlp(msgspec.json.decode(message)) or []:
                 yield from _from_json(document)
@@ -246,23 +283,23 @@ def _json_bodies(
     path: Path, stream: IO[bytes], notes: list[str] | None
 ) -> Iterator[tuple[str, bytes]]:
     """The bodies of a file of JSON: OTLP or what another tool exported, of which lines are read one by one, or a load test's result."""
-    begin = next((line for line in stream if line.strip()), b"")
+    begin = next(_lines(stream), b"")
     if begin.startswith(_UTF16):
-        stream = io.BytesIO((begin + stream.read()).decode("utf-16").encode())
-        begin = next((line for line in stream if line.strip()), b"")
+        stream = io.BytesIO((begin + _whole(stream, len(begin))).decode("utf-16").encode())
+        begin = next(_lines(stream), b"")
     begin = begin.removeprefix(b"\xef\xbb\xbf")
     try:
         first = _otlp(msgspec.json.decode(begin))
     except (msgspec.DecodeError, RecursionError):
-        data = begin + stream.read()  # not a document a line
+        data = begin + _whole(stream, len(begin))  # not a document a line
         values = _values(data)
     else:
         if first is not None:
-            lines = (_exported(msgspec.json.decode(line)) for line in stream if line.strip())
+            lines = (_exported(msgspec.json.decode(line)) for line in _lines(stream))
             for document in itertools.chain(first, itertools.chain.from_iterable(lines)):
                 yield from _from_json(document)
             return
-        data = begin + stream.read()
+        data = begin + _whole(stream, len(begin))
         values = []
     requests = [_otlp(value) for value in values]
     if requests and None not in requests:

@@ -1,5 +1,6 @@
 """`overrun serve-predictor`: the predictor's own answers over HTTP, clear refusals, a newer artifact taken over while it runs."""
 
+import asyncio
 import json
 import math
 import shutil
@@ -17,7 +18,7 @@ import pytest
 
 from overrun.models.errors import RequestError
 from overrun.models.predict import Predictor
-from overrun.models.service import MAX_BATCH, MAX_BODY, Service
+from overrun.models.service import MAX_BATCH, MAX_BODY, MAX_CONNECTIONS, Service, application
 from overrun.models.train import TrainReport, TrainSettings, train_to_folder
 from tests.models import synthetic
 
@@ -262,3 +263,37 @@ def test_a_new_artifact_hears_what_finished_after_its_training(
         for route in ("late", "early", "timeless")
     }
     assert sources == {"late": "route", "early": "global", "timeless": "global"}
+
+
+def test_a_body_that_does_not_come_is_given_up(
+    small_report: TrainReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("overrun.models.service.BODY_S", 0.05)
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(3600)
+        return {}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "path": "/predict", "method": "POST", "headers": []}
+    asyncio.run(application(Service(small_report.folder))(scope, receive, send))
+    assert sent[0]["status"] == 408
+    assert (b"connection", b"close") in sent[0]["headers"]
+
+
+def test_idle_connections_make_room_for_who_asks(running: Running) -> None:
+    host, port = running.url.removeprefix("http://").split(":")
+    held = [socket.create_connection((host, int(port))) for _ in range(MAX_CONNECTIONS + 40)]
+    try:
+        assert running.ask("GET", "/healthz").status_code == 200
+        held[0].settimeout(60)
+        assert held[0].recv(100).startswith(b"HTTP/1.1 503")
+        held[-1].sendall(b"GET /healthz HTTP/1.1\r\nhost: " + host.encode() + b"\r\n\r\n")
+        held[-1].settimeout(60)
+        assert held[-1].recv(100).startswith(b"HTTP/1.1 200")
+    finally:
+        for connection in held:
+            connection.close()

@@ -98,3 +98,16 @@ def test_a_log_that_cannot_be_written_goes_to_the_server_log(
     audit.write("forget", token="erase", peer="::1", what={}, status=200)
     assert "cannot be written" in caplog.text
     assert '"action": "forget"' in caplog.text
+
+
+def test_the_log_has_a_greatest_size_and_the_one_before_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("overrun.collector.access.audit.MAX_BYTES", 2_000)
+    audit = Audit(tmp_path / "a.jsonl")
+    for number in range(100):
+        audit.write("export", token="read", peer="::1", what={"n": str(number)}, status=200)
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == ["a.jsonl", "a.jsonl.1"]
+    assert all(file.stat().st_size < 2_300 for file in files)
+    assert json.loads(files[0].read_text().splitlines()[-1])["what"] == {"n": "99"}

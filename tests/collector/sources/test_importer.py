@@ -245,3 +245,42 @@ def test_paths_that_hold_nothing_to_import_are_named_before_anything_is_touched(
     assert not (tmp_path / "t.db").exists()
     with pytest.raises(ImportFailed, match=r"a\.txt is not OTLP"):
         imported(tmp_path / "t.db", tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, zstandard.ZstdCompressor().compress, bytes])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"resourceSpans": [' + b" " * 5_000_000,  # a line, or a document, without an end
+        b"{\n" + b" \n" * 2_500_000,
+        b"# HELP a b\n" + b"a 1\n" * 1_250_000,
+        b"\x0a" + b"\xff" * 5_000_000,
+    ],
+    ids=["line", "document", "page", "protobuf"],
+)
+def test_what_unpacks_to_more_than_is_read_at_once_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    packed: Callable[[bytes], bytes],
+    content: bytes,
+) -> None:
+    monkeypatch.setattr("overrun.collector.sources.importer.MAX_DOCUMENT", 4 << 20)
+    (tmp_path / "bomb").write_bytes(packed(content))
+    with pytest.raises(ImportFailed, match="more than 4 MiB"):
+        list(read_bodies(tmp_path / "bomb"))
+
+
+def test_a_long_file_of_short_lines_is_read_whatever_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("overrun.collector.sources.importer.MAX_DOCUMENT", 1_000)
+    line = json.dumps({"resourceSpans": [{"scopeSpans": []}]}) + "\n"
+    (tmp_path / "long.jsonl").write_text(line * 200)
+    assert len(list(read_bodies(tmp_path / "long.jsonl"))) == 200
+
+
+def test_what_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    for name, text in (("a.json", "[" * 100_000), ("b.jsonl", '{"a":' * 100_000)):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ImportFailed):
+            list(read_bodies(tmp_path / name))
