@@ -94,14 +94,15 @@ def routes(
                 made.append(question.answer(pipeline.store.reading, **host))
                 return encode(made[0])
 
-            if not entry.kept:
-                return encoded()
-            # Causes that were sought apart are as old as the clock says.
-            return kept.get(
-                question.key,
-                encoded,
-                holds=lambda: getattr(made[0], "findings_age_s", 0.0) == 0.0,
-            )
+            with pipeline.writer.admission.answer():
+                if not entry.kept:
+                    return encoded()
+                # Causes that were sought apart are as old as the clock says.
+                return kept.get(
+                    question.key,
+                    encoded,
+                    holds=lambda: getattr(made[0], "findings_age_s", 0.0) == 0.0,
+                )
 
         return answer
 

@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from overrun.collector.errors import PayloadTooLarge, QueueFull
+from overrun.collector.errors import PayloadTooLarge, QueueFull, StoreUnavailable
 from overrun.collector.process import footprint
 
 _LOOK_S = 0.05  # how old what is known of the process's memory may be: reading it takes 20 µs
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4_096
+# Of the soft line: above it no second question is answered beside another, so that reading is refused before telemetry is.
+_READING_RATIO = 0.75
 # Senders come again later the longer memory takes to be given back.
 _AGAIN_S = 5
 
@@ -41,6 +43,7 @@ class Admission:
         self._looked_s, self._memory = -_LOOK_S, 0
         self.bytes = 0
         self.items = 0
+        self.answering = 0
 
     def check(self) -> None:
         """Refuse a new body while memory is above the soft line.
@@ -68,6 +71,26 @@ class Admission:
             yield place
         finally:
             place.give_back()
+
+    @contextmanager
+    def answer(self) -> Iterator[None]:
+        """One question is answered. One alone always may be, whatever it takes; others beside it only while there is memory for them.
+
+        Raises:
+            StoreUnavailable: whoever asks should ask again.
+        """
+        line = int(self._soft * _READING_RATIO)
+        with self._lock:
+            if self.answering and line and self._now() > line:
+                raise StoreUnavailable(
+                    f"the process uses {self._memory >> 20} MiB and answers {self.answering} other questions: ask again"
+                )
+            self.answering += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.answering -= 1
 
     def _over(self, line: int, setting: str) -> str:
         if not line or self._now() <= line:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from overrun.collector.errors import PayloadTooLarge, QueueFull
+from overrun.collector.errors import PayloadTooLarge, QueueFull, StoreUnavailable
 from overrun.collector.process.admission import Admission, own_memory
 
 MIB = 1 << 20
@@ -67,6 +67,24 @@ def test_above_the_soft_line_no_body_is_taken_and_above_the_hard_line_none_is_re
         assert refused.value.retry_after_s > 0
     used[0] = 50 * MIB
     assert not admission.refusal()
+
+
+def test_a_second_question_is_refused_before_telemetry_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = [50 * MIB]
+    admission = Admission(MIB, 10, 10, 100 * MIB, 200 * MIB, lambda: used[0])
+    monkeypatch.setattr("overrun.collector.process.admission._LOOK_S", -1.0)
+    with admission.answer(), admission.answer():
+        used[0] = 80 * MIB
+        assert not admission.refusal()
+        with (
+            pytest.raises(StoreUnavailable, match="uses 80 MiB and answers 2 other"),
+            admission.answer(),
+        ):
+            pass
+        assert admission.answering == 2
+    with admission.answer():  # alone it always may be
+        pass
+    assert admission.answering == 0
 
 
 def test_the_memory_of_this_process_is_read() -> None:
