@@ -22,6 +22,7 @@ from overrun.analysis.simulator import guessed_engine
 from overrun.analysis.simulator.calibrate import Engine, fit
 from overrun.analysis.simulator.call_path import way_there_ms
 from overrun.analysis.simulator.pool import MIN_CALLS, pools
+from overrun.analysis.simulator.ranks import ranks_of
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.errors import nearest
 from overrun.analysis.words.finding import printable
@@ -203,7 +204,8 @@ class Facts:
                 effort=self.effort,
                 progress=(lambda share: done(0.5 + 0.5 * share)) if blind else done,
             )
-            fitted.append(replace(engine, unseen=blind))
+            gate = _with_ranks(engine.gate, self.points)
+            fitted.append(replace(engine, unseen=blind, gate=gate))
         lacking = None if blind and fitted else lacking
         return fitted, lacking or next((engine.gate for engine in fitted if engine.gate), None)
 
@@ -226,6 +228,14 @@ class Facts:
         own = call_delta_ms if ttft_delta_ms is None else ttft_delta_ms
         ttft[known] += np.nan_to_num(own[self.answering[known]])
         return ttft, e2e
+
+
+def _with_ranks(gate: str | None, points: pl.DataFrame) -> str | None:
+    """Why an engine must not be used, with the data-parallel ranks that its server has."""
+    ranks = max((len(names) for names in ranks_of(points).values()), default=1)
+    if gate is None or ranks == 1:
+        return gate
+    return f"{gate}; the server has {ranks} data-parallel ranks, and no span says which of them served a call"
 
 
 def load_facts(

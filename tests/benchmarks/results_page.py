@@ -77,6 +77,11 @@ AREAS: Final[dict[str, tuple[str, str]]] = {
         "Simulated faults of which a part of the traces is stored beside whole engine metrics: one in three, one in ten, what tail samplers keep, and one "
         "application beside another. Nothing on the traces says so.",
     ),
+    "data_parallel": (
+        "Data-parallel servers: `python -m tests.benchmarks.data_parallel`",
+        "Simulated servers of two and four ranks that have one name in their spans, calls shared out by least load or in turn. Such a server is calibrated as "
+        "one engine with the seats and the KV cache of all its ranks.",
+    ),
     "routing": (
         "Routing by length: `python -m tests.benchmarks.routing`",
         "Public traces are served by an engine of another make under each policy. The figure is the difference between the change that `overrun routing` "

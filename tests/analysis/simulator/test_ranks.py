@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -49,3 +50,20 @@ def test_a_server_has_the_cache_of_all_its_ranks(instances: list[str], tokens: i
     [engine], why = recorded(arrivals(400), instance="gpu-0", points=gauges(*instances)).engines
     assert why is None
     assert engine.pool.kv_tokens == tokens
+
+
+def test_a_server_that_no_single_engine_replays_names_its_ranks() -> None:
+    noise = np.random.default_rng(1).lognormal(7.0, 2.0, 200)
+    facts = recorded(
+        arrivals(200),
+        e2e_ms=noise + 10.0,
+        engine_e2e_ms=noise + 10.0,
+        ttft_ms=noise / 2.0,
+        ttft_engine_ms=noise / 2.0,
+        instance="gpu-0",
+        points=gauges("gpu-0/engine 0", "gpu-0/engine 1"),
+    )
+    facts.effort = 0.1
+    _, why = facts.engines
+    assert why is not None
+    assert "2 data-parallel ranks" in why
