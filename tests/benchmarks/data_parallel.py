@@ -128,7 +128,10 @@ def main() -> None:
             [
                 figure(
                     f"Error of the calibrated engine at P95, {of}, {what}",
-                    (min(row[name] for row in some), max(row[name] for row in some)),
+                    (
+                        round(min(row[name] for row in some), 4),
+                        round(max(row[name] for row in some), 4),
+                    ),
                 )
                 for of, some in (
                     ("single engines", [row for server, row in rows if server[0] == 1]),
