@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from keyword import iskeyword
 from pathlib import Path
@@ -26,8 +26,62 @@ if TYPE_CHECKING:
     from overrun.analysis.front.question_table import Parameter
     from overrun.collector.config import Settings
 
+# What the list of commands shows, in the order in which somebody comes to need it.
+_SECTIONS = {
+    "Collect": ("serve", "import", "export", "dashboard", "demo"),
+    "Ask": ("report", "check", "compare", "budget", "whatif", "doctor", "bug-report"),
+    "Predict answer lengths": ("train", "predict", "serve-predictor", "routing"),
+    "Look after": ("config", "migrate", "forget"),
+}
+_OTLP = "an OTLP file or a folder of them"
+_ARTIFACT = "the folder that `overrun train` wrote"
+_HELP = {"help_option_names": ["-h", "--help"]}
+_LINE = 200
+
+
+class _Commands(typer.core.TyperGroup):
+    """The list of commands in sections, with whole descriptions."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        left = dict.fromkeys(self.list_commands(ctx))
+        sections = [*_SECTIONS.items(), ("More", tuple(left))]
+        for title, names in sections:
+            known = [(name, self.get_command(ctx, name)) for name in names if name in left]
+            rows = [(name, one.get_short_help_str(_LINE)) for name, one in known if one is not None]
+            for name, _ in rows:
+                del left[name]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+class _Question(typer.core.TyperCommand):
+    """A command about a window: what selects and judges the requests stands in a section of its own."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        window = {_key(parameter) for parameter in table.WINDOW}
+
+        def section(one: Any) -> str:
+            if one.param_type_name == "argument":
+                return "Arguments"
+            return "Which requests" if one.name in window else "Options"
+
+        for title in ("Arguments", "Which requests", "Options"):
+            rows = [
+                row
+                for one in self.get_params(ctx)
+                if section(one) == title
+                if (row := one.get_help_record(ctx)) is not None
+            ]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="overrun",
+    cls=_Commands,
+    context_settings=_HELP,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -190,23 +244,43 @@ def _failing() -> Iterator[None]:
         fail(str(error))
 
 
+def _there(paths: Iterable[Path | None], what: str) -> None:
+    """End with a sentence where a path that was given holds nothing, before anything is loaded that would read it."""
+    for path in paths:
+        if path is not None and not path.exists():
+            fail(f"there is nothing at {path}: name {what}")
+
+
+def _is_stored(db: Path | None) -> None:
+    """End with a sentence where --db names no database."""
+    from overrun.collector.errors import StoreMissing
+
+    if db is not None and not (db.exists() and db.stat().st_size):
+        fail(str(StoreMissing.at(db)))
+
+
 def _asking(
     entry: table.Entry[Any],
     db: Path | None,
     url: str | None,
     config: Path | None,
     output: str = "json",
+    asked: table.Texts | None = None,
 ) -> Source:
-    """Where a command asks, after a look at its flags: nothing is loaded for a file that is not there."""
-    from overrun.collector.errors import StoreMissing
+    """Where a command asks, after a look at its flags: nothing is loaded for a file that is not there, or a value that cannot be read."""
+    from overrun.analysis.words.errors import AnalysisError
 
     forms = sorted({*entry.forms, "json"}, key=lambda form: form != "text")
     if output not in forms:
         fail(f"--output {output!r} is not known: use {', '.join(forms[:-1])} or {forms[-1]}")
     if db is not None and url is not None:
         fail("--db and --url were both given: ask the file or the server")
-    if db is not None and not (db.exists() and db.stat().st_size):
-        fail(str(StoreMissing.at(db)))
+    _is_stored(db)
+    try:
+        for parameter in entry.parameters if asked is not None else ():
+            parameter.read((asked or {}).get(parameter.name))
+    except AnalysisError as error:
+        fail(str(error))
     settings = _settings(config, {"collector.db": str(db) if db else None})
     from overrun.analysis.front.commands import Source
 
@@ -391,6 +465,13 @@ def import_(
     ] = None,
 ) -> None:
     """Take in recorded telemetry; a file imported twice counts once."""
+    if (db is None) == (url is None):
+        fail("say where the data should go: --db FILE or --url of a running server (one of them)")
+    if artifact is not None and url is not None:
+        fail(
+            "--artifact goes with --db: a running server watches the predictor that it was started with"
+        )
+    _there((*paths, artifact), f"{_OTLP}, and as --artifact {_ARTIFACT}" if artifact else _OTLP)
     from rich.console import Console
     from rich.progress import Progress
 
@@ -399,12 +480,6 @@ def import_(
     from overrun.analysis.words.times import parse_duration
     from overrun.collector.errors import CollectorError
 
-    if (db is None) == (url is None):
-        fail("say where the data should go: --db FILE or --url of a running server (one of them)")
-    if artifact is not None and url is not None:
-        fail(
-            "--artifact goes with --db: a running server watches the predictor that it was started with"
-        )
     settings = _settings(config, {"collector.db": str(db) if db else None})
     try:
         with Progress(console=Console(stderr=True), transient=True) as bar:
@@ -423,7 +498,7 @@ def import_(
     print(done)
 
 
-@app.command()
+@app.command(cls=_Question)
 @_flags_of(table.REPORT)
 def report(
     asked: table.Texts,
@@ -453,7 +528,8 @@ def report(
     entry, given = (table.REPORT, asked) if trace is None else (table.TRACE, {"trace_id": trace})
     if files and (db is not None or url is not None or trace is not None):
         fail("FILES was given together with --db, --url or --trace: ask one of them")
-    source = _asking(entry, db, url, config, output)
+    _there(files or (), _OTLP)
+    source = _asking(entry, db, url, config, output, given)
     from overrun.analysis.front import commands
 
     form = "details" if details and trace is None and output == "text" else output
@@ -476,7 +552,7 @@ def _coloured() -> bool:
     return sys.stdout.isatty() and wanted
 
 
-@app.command()
+@app.command(cls=_Question)
 @_flags_of(table.BUDGET)
 def budget(
     asked: table.Texts,
@@ -491,7 +567,7 @@ def budget(
     _print(table.BUDGET, asked, db, url, config, output)
 
 
-@app.command()
+@app.command(cls=_Question)
 @_flags_of(table.COMPARE, "baseline")
 def compare(
     asked: table.Texts,
@@ -513,14 +589,14 @@ def _print(
     output: str,
 ) -> None:
     """Ask a question of the table and print the answer."""
-    source = _asking(entry, db, url, config, output)
+    source = _asking(entry, db, url, config, output, asked)
     from overrun.analysis.front import commands
 
     with _failing():
         print(commands.ask(source, entry, asked, output))
 
 
-@app.command()
+@app.command(cls=_Question)
 @_flags_of(table.REPORT, "baseline")
 def check(
     asked: table.Texts,
@@ -560,7 +636,8 @@ def check(
         fail("more than one of FILES, --db and --url was given: judge one of them")
     if min_rate is not None and not files:
         fail("--min-rate goes with FILES of a load test")
-    source = _asking(table.REPORT, db, url, config)
+    _there(files or (), _OTLP)
+    source = _asking(table.REPORT, db, url, config, asked=asked)
     from overrun.analysis.front import check_output, commands, file_commands
 
     given = {**asked, "baseline": "none"}
@@ -593,7 +670,8 @@ def bug_report(
     """Pack telemetry that Overrun reads wrongly, without names, texts and dates, as a case that can be sent and run."""
     if files and (db is not None or url is not None or trace is not None):
         fail("FILES was given together with --db, --url or --trace: pack one of them")
-    source = _asking(table.REPORT, db, url, config)
+    _there(files or (), _OTLP)
+    source = _asking(table.REPORT, db, url, config, asked=asked)
     from overrun.analysis.front import bug_report as packing
 
     with _failing():
@@ -626,7 +704,7 @@ def _whatif(fix: str, own: Mapping[str, str | None], common: Mapping[str, Any]) 
     print(answer)
 
 
-@app.command()
+@app.command(cls=_Question)
 @_flags_of(table.EXPORT, "kind")
 def export(
     kind: Annotated[str, typer.Argument(help="requests, llm-calls, spans or metrics.")],
@@ -639,7 +717,7 @@ def export(
     config: Config = None,
 ) -> None:
     """Rows of the stored requests, model calls, spans or engine metrics as a file."""
-    source = _asking(table.EXPORT, db, url, config)
+    source = _asking(table.EXPORT, db, url, config, asked={**asked, "kind": kind})
     from overrun.analysis.front import commands
 
     try:
@@ -652,7 +730,7 @@ def export(
         fail(f"--out {out} cannot be written: {error.strerror}")
 
 
-@app.command()
+@app.command(cls=_Question)
 @_flags_of(table.DOCTOR, "from", "to")
 def doctor(
     asked: table.Texts,
@@ -873,13 +951,15 @@ def routing(
         frame = load_traces(list(itertools.zip_longest(trace, route or []))) if trace else None
         if db is None and frame is not None:
             fleet = Fleet.stated(instances, slots, kv_tokens)
-            made = evaluate_trace(frame, artifact, fleet, load or DEFAULT_LOAD)
+            made = evaluate_trace(frame, artifact, fleet, DEFAULT_LOAD if load is None else load)
         else:
             source = _asking(table.EXPORT, db, None, config)
             engine, start_us = _calibrated(source, since)
             if frame is not None:
                 fleet = Fleet.calibrated(engine)
-                made = evaluate_trace(frame, artifact, fleet, load or DEFAULT_LOAD)
+                made = evaluate_trace(
+                    frame, artifact, fleet, DEFAULT_LOAD if load is None else load
+                )
             else:
                 made = evaluate_recorded(_stored(source, since), start_us, engine, artifact, load)
     except (AnalysisError, CollectorError, ModelsError, ValueError) as error:
@@ -1058,14 +1138,15 @@ def forget(
     url: Url = None,
 ) -> None:
     """Erase a user or a tenant: every trace that carries them, with what was made from it."""
-    from overrun.analysis.front.commands import Source
-    from overrun.analysis.front.commands import forget as forget_them
-    from overrun.analysis.words.finding import say_count
-
     if (user is None) == (tenant is None) or (db is None) == (url is None):
         fail(
             "say whom to erase, --user ID or --tenant NAME (one of them), and from where, --db FILE or --url of a running server (one of them)"
         )
+    _is_stored(db)
+    from overrun.analysis.front.commands import Source
+    from overrun.analysis.front.commands import forget as forget_them
+    from overrun.analysis.words.finding import say_count
+
     with _failing():
         done = forget_them(Source(_settings(None), db, url), user=user, tenant=tenant)
     print(

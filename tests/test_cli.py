@@ -100,6 +100,44 @@ def test_help_names_every_command() -> None:
     )
 
 
+def test_the_help_has_every_command_in_a_section_and_whole_descriptions() -> None:
+    done, short = here("--help"), here("-h")
+    assert (done.exit_code, done.stdout) == (0, short.stdout)
+    assert "..." not in done.stdout.split("Collect:")[1]
+    assert "More:" not in done.stdout
+    asked = here("report", "-h").stdout
+    assert asked.index("Which requests:") < asked.index("--since") < asked.index("Options:")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["report", "--db", "nowhere.db"],
+        ["report", "--db", "pyproject.toml", "--since", "soon"],
+        ["report", "--db", "pyproject.toml", "--slo", "tfft:1"],
+        ["import", "nowhere.pb", "--db", "new.db"],
+        ["check", "nowhere.json"],
+        ["export", "frob", "--db", "pyproject.toml"],
+        ["forget", "--user", "a", "--db", "nowhere.db"],
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_asked_is_refused_before_anything_is_loaded(arguments: list[str]) -> None:
+    heavy = {"duckdb", "polars", "numpy", "pyarrow", "httpx", "numba"}
+    code = f"""
+import sys
+from overrun import cli
+sys.argv = ["overrun", *{arguments!r}]
+try:
+    cli.main()
+except SystemExit as end:
+    print(end.code, *sorted({heavy!r} & set(sys.modules)))
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.stdout.strip(), done.stderr.count("\n")) == ("2", 1), done.stderr
+
+
 def test_a_report_as_json_is_the_only_thing_on_standard_output(db: Path) -> None:
     done = overrun("report", "--db", db, "--output", "json")
     report = json.loads(done.stdout)

@@ -11,6 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
@@ -48,7 +49,7 @@ Answer = TypeVar("Answer")
 class Parameter:
     """One parameter of a question, a flag on the command line. A value is text, or a number from `least` to `most`, or one of `choices`.
 
-    `pattern` is a regular expression of the values that can be read, for /openapi.json.
+    `pattern` is a regular expression of the values that can be read, for /openapi.json; `reader` names the function that reads them, which refuses all others.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Parameter:
     most: float = 1e12
     required: bool = False
     pattern: str = ""
+    reader: str = ""
 
     def read(self, text: str | None) -> Value:
         """Return the value of a text, the default where it is None or empty.
@@ -75,6 +77,8 @@ class Parameter:
             raise AnalysisError(
                 f"{self.name} {text[:64]!r} is unknown: {nearest(text, self.choices)}"
             )
+        if self.reader:
+            _called(self.reader, {"now": datetime.now(UTC)}, text)
         return text if self.kind is str else self._number(text)
 
     def _number(self, text: str) -> int | float:
@@ -95,14 +99,20 @@ _DURATION: Final = r"(\d+(\.\d+)?(ms|min|s|m|h|d|w))+"
 _DATE: Final = r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})?)?"
 _TIME: Final = rf"(now|now-{_DURATION}|-?{_DURATION}|\d{{10}}|\d{{13}}|{_DATE})"
 SINCE: Final = Parameter(
-    "since", "The last span of time, such as 15m, 1h or 7d.", pattern=f"^{_DURATION}$"
+    "since",
+    "The last span of time, such as 15m, 1h or 7d.",
+    pattern=f"^{_DURATION}$",
+    reader="words.times:parse_duration",
 )
 FROM: Final = Parameter(
     "from",
     "Start of the window: RFC 3339, '2026-11-20 10:00' (local), seconds or ms since 1970, or relative such as -2h.",
     pattern=f"^{_TIME}$",
+    reader="words.times:parse_time",
 )
-TO: Final = Parameter("to", "End of the window.", pattern=f"^{_TIME}$")
+TO: Final = Parameter(
+    "to", "End of the window.", pattern=f"^{_TIME}$", reader="words.times:parse_time"
+)
 BASELINE: Final = Parameter(
     "baseline",
     "auto, previous, none or FROM..TO.",
@@ -129,6 +139,7 @@ WINDOW: Final = (
     Parameter(
         "slo",
         "A preset (chat, code, voice, batch) or limits such as 'ttft:1000 e2el:5000' in ms.",
+        reader="words.slo:parse_slo",
     ),
 )
 METRIC: Final = Parameter(
