@@ -217,7 +217,7 @@ class Wire:
         host, port = address.rsplit(":", 1)
         answer = b""
         with (
-            socket.create_connection((host, int(port)), timeout=ANSWER_S) as made,
+            connected(host, int(port)) as made,
             contextlib.suppress(OSError),
         ):
             made.sendall(data)
@@ -235,7 +235,7 @@ def connected(host: str, port: int) -> socket.socket:
     while True:
         try:
             return socket.create_connection((host, port), timeout=ANSWER_S)
-        except ConnectionRefusedError:
+        except ConnectionError:
             if time.monotonic() > until:
                 raise
             time.sleep(0.02)
