@@ -56,6 +56,8 @@ Metric = Literal["ttft", "itl", "tpot", "e2e", "errors"]
 # A stage that explains less of the excess than this is listed as ruled out; own default.
 RULED_OUT_BELOW: Final = 0.1
 RECHECK_DEFAULT_S: Final = 300
+# A cause below this confidence is rather not than it is: it is named as likely, and nothing is advised on it.
+LEAST_SURE: Final = 0.5
 # Where more than half of the requests fail, this part of the errors must be time limits that slow requests ran into; own default.
 NEARLY_ALL: Final = 0.9
 _MOST_RULED_OUT: Final = 12
@@ -343,6 +345,8 @@ def held_up(breach: Breach, ranked: Ranked) -> Verdict:
     )
     verdict.sentence = (
         f"{calm.sentence} {where[0].upper()}{where[1:]}, because {main.because}. {gain}".rstrip()
+        if sure(main)
+        else f"{calm.sentence} {where[0].upper()}{where[1:]}. {_likely(ranked, main)}"
     )
     verdict.status = "within_budget"
     return verdict
@@ -435,7 +439,14 @@ def over_budget(
         reasons["trend"] = "no onset to follow it from"
     changes = traffic_changes.changed(breach.frame.rows, began, breach.base)
     owner = main.owner if main else _owner(breach.times, stage)
+    step: str | None
+    undo: str | None
     step, undo = (main.mitigation, main.rollback) if main else stopgap(stage, owner, changes)
+    if main is not None and not sure(main):
+        step, undo = None, None
+        reasons |= dict.fromkeys(
+            ("mitigation", "rollback"), f"no cause is {say_ratio(LEAST_SURE)} sure"
+        )
     lead, why, gain = _sentence(
         breach,
         stage,
@@ -444,6 +455,8 @@ def over_budget(
         ranked.lacking,
         spends(stage) if spends is not None and main is None else None,
     )
+    if main is not None and not sure(main) and not _without_span(stage, main):
+        why, gain = f"{_begun(_where(breach, stage, main))}. {_likely(ranked, main)}", ""
     return Verdict(
         status="over_budget",
         metric=_metric(breach.metric),
@@ -451,7 +464,7 @@ def over_budget(
         cause=cause,
         sentence=f"{lead}: {why} {gain}".rstrip(),
         why=_explained(breach, stage, main)
-        if main and not _without_span(stage, main)
+        if main and sure(main) and not _without_span(stage, main)
         else _begun(why),
         onset=began,
         trend=impact.trend(breach.ok.filter(pl.Series(breach.answered)), breach.metric, began),
@@ -481,6 +494,31 @@ def _main(causes: list[Diagnosis], stage: str) -> Diagnosis | None:
             else causes[0]
         )
     return causes[0] if causes else None
+
+
+def sure(one: Diagnosis) -> bool:
+    """Say whether a cause is sure enough to be named as the cause, with what to do about it."""
+    return one.finding.confidence >= LEAST_SURE
+
+
+def _likely(ranked: Ranked, main: Diagnosis) -> str:
+    """Return what the causes may be where none is sure, and what would tell them apart."""
+    others = [
+        one
+        for one in ranked.causes
+        if one is not main and not one.of_another and not one.opportunity
+    ]
+    likely = [main, *sorted(others, key=lambda one: -one.finding.confidence)[:1]]
+    said = " or ".join(
+        f"{one.because} ({one.finding.rule}, {say_ratio(one.finding.confidence)})" for one in likely
+    )
+    lacking = [why.rstrip(".") for name, why in ranked.lacking.items() if name not in WORTH_ANYWAY]
+    apart = (
+        f" To tell more: {lacking[0]}."
+        if lacking
+        else " To tell more, compare their traces, or keep recording until more requests are slow."
+    )
+    return f"The cause is not known; most likely {said}.{apart}"
 
 
 def _part(one: Diagnosis) -> float:

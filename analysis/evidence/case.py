@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from overrun.analysis.evidence.call_kind import Kind, call_kind
+from overrun.analysis.evidence.constant_added import Constant, constant_added
 from overrun.analysis.evidence.demand import Demand, demand
 from overrun.analysis.evidence.front_end import FrontEnd, front_end
 from overrun.analysis.evidence.gpu_clocks import Clocks, clocks
@@ -69,6 +70,11 @@ class Case(Observed):
         return seats(self)
 
     @functools.cached_property
+    def constant_added(self) -> Constant | None:
+        """A known constant that late calls take longer; see `overrun.analysis.evidence.constant_added`."""
+        return constant_added(self)
+
+    @functools.cached_property
     def call_kind(self) -> Kind | None:
         """What late calls ask for and others do not; see `overrun.analysis.evidence.call_kind`."""
         return call_kind(self)
@@ -83,6 +89,9 @@ class Case(Observed):
                 f"{again.after_late:,} of {again.after:,} calls after {what} are late, "
                 f"{again.other_late:,} of {again.other:,} others"
             )
+        if self.constant_added is not None:
+            added = self.constant_added
+            return f"{added.hits:,} of {added.late:,} late calls take {added.label} longer"
         kind = self.call_kind
         if kind is not None:
             return (

@@ -85,7 +85,7 @@ def _answer(report: Report, width: int) -> list[list[str]]:
     ]
     if verdict.mitigation is not None:
         parts.append(_steps(report, cause, width))
-    if cause is not None:
+    if cause is not None and "mitigation" not in verdict.reasons:
         parts.append(_labelled("GAIN", _gain(cause), width, 2))
     if verdict.status == "within_budget" and report.headroom:
         parts.append(_labelled("HEADROOM", f"{headroom.said(report.headroom)}.", width, 3))

@@ -7,9 +7,6 @@ Detects
 Why it hurts
     Name lookup, TCP and TLS take two to four round trips before the first byte; a request with five calls pays five times.
 
-    Name lookups that stall, as many of them as before, are named as such: some take a resolver's time-out (5 s), the others a
-    few milliseconds.
-
 Evidence
     Time in lookup, connect and TLS spans per slow and reference request, share of reused connections, the gap between client
     and engine before and now and how many kinds of calls show one.
@@ -19,6 +16,7 @@ Fix
     gives back the former network time: exact.
 
 False alarms
+    Name lookups that stall, as many of them as before, are `stalled_connection`.
     A constant gap between regions is `cross_region`; a gap that grows with load is `gateway_queue`. Python and JavaScript
     instrumentations have no spans for handshakes: the gap is all that shows.
 
@@ -26,14 +24,14 @@ Source
     Gap above 5 % of the request, and two round trips: published signature; a total network budget of 150 ms: published.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
-import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.case import Case, too_few_breaches
-from overrun.analysis.evidence.network_gap import HANDSHAKE, engine_gaps, load_correlation
+from overrun.analysis.evidence.name_lookups import handshake_ms, lookup_stalls
+from overrun.analysis.evidence.network_gap import engine_gaps, load_correlation
 from overrun.analysis.evidence.span_tree import Tree
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
@@ -45,12 +43,6 @@ MOST_CORRELATION: Final = 0.5
 CONSTANT: Final = 0.25
 # Times the former gap from which one is longer, and the part of the calls that are its quickest; own defaults.
 MIN_RATIO: Final = 2.0
-# Name lookups by their spans. One that stalls waits for a resolver's time-out, of which a second is the shortest that clients use (glibc: 5 s, resolv.conf(5));
-# more lookups a request than this many times the former ones are new connections; own default.
-LOOKUP: Final = r"(?i)(?:^|[^a-z])(?:dns|resolve|getaddrinfo)(?:$|[^a-z])"
-LEAST_TIMEOUT_MS: Final = 1_000.0
-MORE: Final = 1.2
-MOSTLY: Final = 0.5
 QUICK: Final = 0.1
 
 
@@ -60,14 +52,17 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if grown <= 0.0 or case.excess_ms("network") < 0.2 * grown:
         return None
     shakes = [
-        _handshake_ms(tree, rows)
+        handshake_ms(tree, rows)
         for tree, rows in ((case.slow_tree, case.slow), (case.usual_tree, case.reference))
     ]
     # Without a baseline nobody needs a handshake in every call: what typical requests spend on it counts as far as the network's budget goes.
     if case.tail.reference != "baseline":
         shakes[1] *= case.tail.kept_part("network")
     told = shakes[0] > shakes[1] and shakes[0] > 0.0
-    stalls = _stalls(case) if told else None
+    if told and lookup_stalls(case) is not None:
+        return RuledOut(
+            what=RULE, figure="name lookups stall, and there are no more of them than usual"
+        )
     gaps = engine_gaps(case)
     if told:
         claims = {
@@ -115,8 +110,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         parameters={"network_ms": round(usual, 3)},
     )
     former = "before" if case.baseline is not None else "within the network's budget"
-    if stalls is not None:
-        return _lookups_stall(case, claims, stalls)
     detail = (
         f"lookup, connect and TLS take {say_ms(shakes[0])} of a slow request, {say_ms(shakes[1])} {case.when}"
         if told
@@ -150,90 +143,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         },
         weight=0.95 if told else 0.85,
     )
-
-
-class _Stalls(NamedTuple):
-    """Name lookups that wait for a resolver: the part of all that do (0..1), what those and the others take in ms, and lookups a request now and before."""
-
-    ratio: float
-    stalled_ms: float
-    quick_ms: float
-    each_now: float
-    each_before: float
-
-
-def _stalls(case: Case) -> _Stalls | None:
-    """Return the name lookups that stall, None where lookups are not most of it, or there are more of them (new connections)."""
-    lookups = [
-        tree.frame.filter(pl.col("name").str.contains(LOOKUP) & (pl.col("stage") == "network"))
-        for tree in (case.slow_tree, case.tree, case.tree_before or case.usual_tree)
-    ]
-    slow, now, before = (frame["duration_ms"].to_numpy() for frame in lookups)
-    if (
-        float(slow.sum())
-        < MOSTLY * _handshake_ms(case.slow_tree, case.slow) * case.slow_tree.requests
-    ):
-        return None
-    each = (
-        len(now) / max(case.tree.requests, 1),
-        len(before) / max((case.tree_before or case.usual_tree).requests, 1),
-    )
-    quick_ms = float(np.median(before)) if len(before) else float(np.median(now))
-    stalled = now >= max(LEAST_TIMEOUT_MS, MIN_RATIO * quick_ms)
-    if not stalled.any() or each[0] > MORE * each[1]:
-        return None
-    return _Stalls(
-        float(stalled.mean()), float(np.median(now[stalled])), quick_ms, each[0], each[1]
-    )
-
-
-def _lookups_stall(case: Case, claims: dict[str, float], stalls: _Stalls) -> Diagnosis:
-    usual = case.tail.reference_ms.get("network", 0.0)
-    detail = (
-        f"{say_ratio(stalls.ratio)} of the name lookups take {say_ms(stalls.stalled_ms)} ({say_ms(stalls.quick_ms)} at the median {case.when}), and there are no more of "
-        f"them than {'before' if case.baseline is not None else 'usual'} ({stalls.each_now:.2g} a request)"
-    )
-    fix = bound_fix(
-        case,
-        "name_lookups",
-        "Mend name resolution",
-        "A lookup that takes a resolver's time-out (5 s by default) lost its first question: look for lost UDP packets and for A and AAAA asked at once over "
-        "one port (resolv.conf: single-request-reopen, use-vc; a node-local DNS cache; fewer search domains with ndots:1), and cache lookups in the process.",
-        "no name lookup waits for a time-out",
-        np.maximum(case.spent("network") - usual, 0.0),
-        whatif="connection_pooling",
-        parameters={"network_ms": round(usual, 3)},
-    )
-    return named(
-        case,
-        RULE,
-        "network",
-        claims,
-        Action(
-            "platform",
-            "Ask another resolver, or put the address of the far side into the hosts file of the process.",
-            "Restore the resolver.",
-            fix,
-        ),
-        headline=f"name lookups stall: {detail}",
-        because=f"name lookups stall: {detail}",
-        evidence={
-            "stalled_ratio": stalls.ratio,
-            "stalled_ms": stalls.stalled_ms,
-            "lookup_ms_usual": stalls.quick_ms,
-            "lookups_per_request": stalls.each_now,
-            "lookups_per_request_before": stalls.each_before,
-        },
-        weight=0.95,
-    )
-
-
-def _handshake_ms(tree: Tree, rows: pl.DataFrame) -> float:
-    """Mean time of lookup, connect and TLS spans per request."""
-    frame = tree.frame.filter(
-        pl.col("name").str.contains(HANDSHAKE) & (pl.col("stage") == "network")
-    )
-    return float(frame["duration_ms"].sum()) / max(tree.requests, 1) if rows.height else 0.0
 
 
 def _reused(tree: Tree) -> float | None:
