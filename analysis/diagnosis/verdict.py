@@ -606,13 +606,19 @@ def _where(breach: Breach, stage: str, main: Diagnosis | None) -> str:
     if breach.metric in ("tpot", "itl"):
         return f"tokens come too slowly in {stage}"
     spent, total = breach.excess.tail_ms.get(stage, 0.0), sum(breach.excess.tail_ms.values())
-    where = f"{stage} takes {say_ms(spent)} of the {say_ms(total)} of {_whose(breach)}"
+    where = f"{_work(stage, main)} takes {say_ms(spent)} of the {say_ms(total)} of {_whose(breach)}"
     held = max(main.claims_ms, key=lambda name: main.claims_ms[name]) if main is not None else stage
     return where + (
         f" and delays {held} ({say_ms(breach.excess.tail_ms.get(held, 0.0))})"
         if held != stage
         else ""
     )
+
+
+def _work(stage: str, main: Diagnosis | None) -> str:
+    """Return what takes the time: the stage, or database writing where that is what the cause names, whichever stage it stands in."""
+    named = [] if main is None else main.finding.evidence.get("operations") or []
+    return "database writing" if named and named[0].get("purpose") == "write" else stage
 
 
 def _whose(breach: Breach) -> str:
