@@ -165,7 +165,6 @@ LATE_IMPORTS = {
         "overrun.analysis.front",
         "overrun.analysis.front.questions",
         "overrun.analysis.front.whatif_answer",
-        "overrun.analysis.front.whatif_answer",
         "overrun.analysis.whatif",
         "overrun.collector.ingest.pipeline",
         "overrun.collector.lifecycle.forget",
