@@ -95,6 +95,14 @@ $(VENV)/.litellm: requirements-litellm.lock $(VENV)/.dev
 		|| $(VENV)/litellm/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-litellm.lock
 	@touch $@
 
+# What senders in other languages really send, from locked packages in a folder of their own.
+.PHONY: record-senders
+record-senders: $(VENV)/.dev
+	mkdir -p $(VENV)/senders/otel-js
+	cp tests/senders/otel-js/* $(VENV)/senders/otel-js/
+	cd $(VENV)/senders/otel-js && npm ci --omit-lockfile-registry-resolved=true --ignore-scripts --no-audit --no-fund
+	$(BIN)/python -m tests.senders.record
+
 # One page per diagnosis, from the docstring of its rule; a test says when a page is stale.
 .PHONY: pages
 pages: $(VENV)/.dev
