@@ -24,7 +24,7 @@ from overrun.collector.sources.importer import (
     read_bodies,
     says_its_times,
 )
-from overrun.collector.sources.page_times import page_times
+from overrun.collector.sources.page_times import engines_of, page_times
 from overrun.collector.store.database import open_store
 
 # Bodies handed to the writer before their commits are awaited: enough to fill a commit, few enough to bound memory.
@@ -66,7 +66,9 @@ def take_in(
     files = find_files(paths)
     done = Imported()
     named = {path for path in paths if path.is_file()} if strict else set()
-    times = page_times((path for path in files if is_page(path)), every_s, says_its_times)
+    pages = [path for path in files if is_page(path)]
+    done.engines = engines_of(pages)
+    times = page_times(pages, every_s, says_its_times)
     if url is not None:
         _import_over_http(files, named, times, url.rstrip("/"), done, progress)
     else:
@@ -94,7 +96,7 @@ def _bodies(
     """The trace and metrics bodies of a file. In a folder, a file that is not OTLP at all is left out and told of; a named one is an error."""
     read = 0
     try:
-        for signal, body in read_bodies(path, done.notes, times.get(path)):
+        for signal, body in read_bodies(path, done.notes, times.get(path), done.engines.get(path)):
             read += 1
             if signal == "logs" and not log_records.told(body)[1]:
                 done.logs += 1

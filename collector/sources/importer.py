@@ -73,6 +73,7 @@ class Imported:
     logs: int = 0
     left_out: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    engines: dict[Path, str] = field(default_factory=dict)  # of saved pages (`engines_of`)
 
 
 def find_files(paths: Sequence[Path]) -> list[Path]:
@@ -127,10 +128,13 @@ def says_its_times(path: Path) -> bool:
 
 
 def read_bodies(
-    path: Path, notes: list[str] | None = None, page_ns: int | None = None
+    path: Path,
+    notes: list[str] | None = None,
+    page_ns: int | None = None,
+    page_engine: str | None = None,
 ) -> Iterator[tuple[str, bytes]]:
     """(signal, protobuf body) of every request in a file; what must be known of a load test is added to `notes`. `page_ns` is when a saved metrics page
-    was read, by default its file's time.
+    was read, by default its file's time, and `page_engine` whose it is, by default its folder's.
 
     Raises:
         ImportFailed: the content is not OTLP, nor a load test's; names the file and the reason.
@@ -142,7 +146,7 @@ def read_bodies(
             yield from _of_load_test(path, _table(path), digest, notes)
             return
         with _opened(path) as stream:
-            yield from _of_content(path, stream, notes, page_ns)
+            yield from _of_content(path, stream, notes, page_ns, page_engine)
     except (BadPayload, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ImportFailed(f"{path} is not OTLP: {error}") from error
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
@@ -191,12 +195,16 @@ def _table(path: Path) -> load_tests.LoadTest:
 
 
 def _of_content(
-    path: Path, stream: IO[bytes], notes: list[str] | None, page_ns: int | None
+    path: Path,
+    stream: IO[bytes],
+    notes: list[str] | None,
+    page_ns: int | None,
+    page_engine: str | None,
 ) -> Iterator[tuple[str, bytes]]:
     """The bodies of an unpacked file, by what it begins with."""
     start, text = _beginning(stream)
     if _begins_page(path, text):
-        yield "metrics", _page(path, _whole(stream).decode("utf-8-sig"), page_ns)
+        yield "metrics", _page(path, _whole(stream).decode("utf-8-sig"), page_ns, page_engine)
     elif _framed(start):
         yield from _frames(path, stream)
     elif (
@@ -354,7 +362,7 @@ def _of_load_test(
         yield "traces", body
 
 
-def _page(path: Path, text: str, page_ns: int | None) -> bytes:
+def _page(path: Path, text: str, page_ns: int | None, engine: str | None) -> bytes:
     """A saved metrics page: samples without a time are of the page's, and the folder names the instance."""
     families = prometheus.parse(text)
     if not any(family.samples for family in families):
@@ -362,7 +370,7 @@ def _page(path: Path, text: str, page_ns: int | None) -> bytes:
     written_ns = path.stat().st_mtime_ns if page_ns is None else page_ns
     service = prometheus.service_of(families) or "scrape"
     return prometheus.request(
-        families, service=service, instance=path.resolve().parent.name, time_ns=written_ns
+        families, service=service, instance=engine or path.resolve().parent.name, time_ns=written_ns
     )
 
 

@@ -24,18 +24,20 @@ _ISO = re.compile(
 def page_times(
     pages: Iterable[Path], every_s: float | None, say_their_own: Callable[[Path], bool]
 ) -> dict[Path, int]:
-    """The time (nanoseconds since 1970) of each page; pages of a folder are of one engine and in the order of their names.
+    """The time (nanoseconds since 1970) of each page; pages of an engine (`engines_of`) are in the order of their names.
 
     `every_s` is how far apart they were read, the last one at its file's time. `say_their_own` reads a page and says whether its samples carry times.
 
     Raises:
         ImportFailed: nothing says when the pages of a folder were read; names the remedy.
     """
-    folders: dict[Path, list[Path]] = {}
+    pages = list(pages)
+    engines = engines_of(pages)
+    folders: dict[tuple[Path, str], list[Path]] = {}
     for page in pages:
-        folders.setdefault(page.resolve().parent, []).append(page)
+        folders.setdefault((page.resolve().parent, engines.get(page, "")), []).append(page)
     out: dict[Path, int] = {}
-    for folder, found in folders.items():
+    for (folder, _), found in folders.items():
         out |= _of_folder(folder, sorted(found, key=lambda page: page.name), every_s, say_their_own)
     return out
 
@@ -80,3 +82,24 @@ def _named(name: str) -> int | None:
             return None
     found = _EPOCH.search(name)
     return None if found is None else int(found[1]) * 1_000_000_000 + int(found[2] or 0) * 1_000_000
+
+
+def engines_of(pages: Iterable[Path]) -> dict[Path, str]:
+    """The engine of each page by its file's name, where one folder holds the pages of several (`gpu0-001.prom`, `gpu1-001.prom`); else the folder is the engine.
+
+    A name's words that begin with a letter name the engine, and its numbers the moment. Where nearly every page has words of its own, they are no names.
+    """
+    by_folder: dict[Path, dict[Path, str]] = {}
+    for path in pages:
+        words = [
+            word
+            for word in re.split(r"[^A-Za-z0-9]+", path.name.partition(".")[0])
+            if word[:1].isalpha()
+        ]
+        by_folder.setdefault(path.parent, {})[path] = "-".join(words)
+    found: dict[Path, str] = {}
+    for folder, named in by_folder.items():
+        names = set(named.values())
+        if len(names) > 1 and 2 * len(names) <= len(named) and "" not in names:
+            found |= {path: f"{folder.resolve().name}/{name}" for path, name in named.items()}
+    return found

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from overrun import cli
 from overrun.collector.errors import ImportFailed
-from overrun.collector.sources.page_times import page_times
+from overrun.collector.sources.page_times import engines_of, page_times
 
 S = 1_000_000_000
 T0 = 1_795_640_000
@@ -107,3 +107,18 @@ def test_federated_pages_are_dated_by_their_samples(tmp_path: Path) -> None:
         os.utime(path, (T0, T0))
     done = CliRunner().invoke(cli.app, ["import", "--db", str(tmp_path / "a.db"), str(folder)])
     assert (done.exit_code, "3 spans and data points stored" in done.stdout) == (0, True)
+
+
+def test_pages_of_several_engines_in_one_folder_are_told_apart_by_name(tmp_path: Path) -> None:
+    """Words that begin with a letter name the engine; where each page has its own, or none, the folder is the engine."""
+
+    def named(*names: str) -> dict[str, str]:
+        paths = [tmp_path / name for name in names]
+        return {path.name: name for path, name in engines_of(paths).items()}
+
+    two = named("gpu0-001.prom", "gpu1-001.prom", "gpu0-002.prom", "gpu1-002.prom")
+    assert {name.partition("/")[2] for name in two.values()} == {"gpu0", "gpu1"}
+    assert named("001.prom", "002.prom", "003.prom", "004.prom") == {}
+    assert named("page1.prom", "page2.prom", "page3.prom") == {}
+    assert named("2026-11-20T10-00-00.prom", "2026-11-20T10-00-15.prom") == {}
+    assert named("vllm-1795168800.prom", "vllm-1795168815.prom") == {}
