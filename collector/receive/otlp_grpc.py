@@ -112,9 +112,10 @@ class Server:
         """Let calls end for so long, then end."""
         if self._watching is not None:
             self._watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watching
-        await self._server.stop(grace_s)
+            await asyncio.gather(self._watching, return_exceptions=True)
+        # Its loop may have ended in this very moment, and says so here.
+        with contextlib.suppress(UnicodeDecodeError):
+            await self._server.stop(grace_s)
 
     def _add(self, address: str, credentials: grpc.ServerCredentials | None) -> int:
         port = _bound(self._server, address, credentials)
@@ -127,7 +128,11 @@ class Server:
                 await self._server.wait_for_termination(_LOOK_S)
             except Exception as error:  # whatever ended the loop
                 log.warning("gRPC stopped serving and is started again: %s", error)
-                await self._again()
+                try:
+                    await self._again()
+                except Exception as failure:  # tried again
+                    log.warning("gRPC cannot be started yet: %s", failure)
+                    await asyncio.sleep(_LOOK_S)
 
     async def _again(self) -> None:
         """A new server on the ports of the old one, whose calls are cancelled: their senders come again, and what was stored is known."""
