@@ -233,7 +233,7 @@ def _checked(name: str, value: Any, default: Any, origin: str) -> Any:
         value = float(value)
     if type(value) is not wanted:
         raise ConfigError(
-            f"{name} = {value!r} ({origin}) is {type(value).__name__}, wanted {wanted.__name__} such as {default!r}"
+            f"{name} = {value!r} ({origin}) is {type(value).__name__}, expected {wanted.__name__} such as {default!r}"
         )
     choices = _CHOICES.get(name.rsplit(" ", 1)[-1])
     if choices and value not in choices:
@@ -253,7 +253,7 @@ def _texts(name: str, value: Any, origin: str) -> tuple[str, ...]:
     )
     if not isinstance(found, list | tuple) or not all(isinstance(item, str) for item in found):
         raise ConfigError(
-            f'{name} = {value!r} ({origin}) is no list of texts, such as ["one", "two"]'
+            f'{name} = {value!r} ({origin}) is not a list of texts such as ["one", "two"]'
         )
     return tuple(found)
 
@@ -262,7 +262,9 @@ def _from_text(name: str, text: str, wanted: type, origin: str) -> Any:
     if wanted is bool:
         known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
         if text.lower() not in known:
-            raise ConfigError(f"{name} = {text!r} ({origin}) is no yes or no: use true or false")
+            raise ConfigError(
+                f"{name} = {text!r} ({origin}) is not a truth value: use true or false"
+            )
         return known[text.lower()]
     try:
         return wanted(text)

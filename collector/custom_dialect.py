@@ -160,7 +160,7 @@ def _field(where: str, key: str, meaning: object, rank: int) -> Field:
         if unit not in UNITS:
             units = "s, ms, text (1.5s, as Rust prints it) or time (an ISO time, taken from the span's start on)"
             raise ConfigError(
-                f"{where}: {name} is a time, so its unit must be said: {units}, not {unit!r}"
+                f"{where}: {name} is a time, so it needs a unit: {units}, not {unit!r}"
             )
         return Field(TIMES[name], key, UNITS[str(unit)], _FIRST + rank, path)
     if name not in FIELDS:
@@ -174,7 +174,7 @@ def _field(where: str, key: str, meaning: object, rank: int) -> Field:
 def _rule(where: str, said: object) -> Mark | SpanName:
     if not isinstance(said, Mapping):
         raise ConfigError(
-            f"{where} = {said!r} is no table: write [[stages]] and stage = ... below it"
+            f"{where} = {said!r} is not a table: write [[stages]] and stage = ... below it"
         )
     _only(where, said, ("stage", "attribute", "value", "values", "name", "scope"))
     stage = said.get("stage")
@@ -188,7 +188,7 @@ def _rule(where: str, said: object) -> Mark | SpanName:
             raise ConfigError(f"{where}: {key} = {said[key]!r} is not a text")
     if ("attribute" in said) == ("name" in said):
         raise ConfigError(
-            f"{where}: say which spans it means, by attribute = ... (and value = ...) or by name = ... (and scope = ...)"
+            f"{where}: it selects no spans: add attribute = ... (and value = ...) or name = ... (and scope = ...)"
         )
     if "name" in said:
         # A star stands for anything; nothing else of the name is a pattern.

@@ -78,7 +78,7 @@ def _metric(where: str, name: str, said: object, known: Sequence[str]) -> Metric
         isinstance(value, str) for value in labels.values()
     ):
         raise ConfigError(
-            f'{where}: where = {labels!r} is no table of labels and their values, such as {{ state = "active" }}'
+            f'{where}: where = {labels!r} is not a table of labels and their values, such as {{ state = "active" }}'
         )
     return Metric(name, indicator, UNITS[unit], tuple(sorted(labels.items())))
 

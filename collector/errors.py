@@ -1,4 +1,4 @@
-"""What can go wrong between a sender and the store, and which status says so: one small tree, each error with its HTTP and gRPC status."""
+"""What can go wrong between a sender and the store, and which status reports it: one small tree, each error with its HTTP and gRPC status."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Answers:
         )
 
     def forget(self) -> None:
-        """Ask everything anew."""
+        """Ask everything again."""
         with self._lock:
             self._kept.clear()
             self._seen = None

@@ -49,7 +49,7 @@ def _on_script_error(error: Exception) -> bool:
     """A page that failed: the log says why, the visitor gets a sentence and no trace of the program."""
     log.error("a page failed", exc_info=error)
     st.error(
-        "This page could not be drawn; the dashboard's log says why. Reload it, or widen the window."
+        "This page could not be drawn: see the dashboard's log. Reload the page, or widen the window."
     )
     return True
 
@@ -77,7 +77,7 @@ class QuietProbes:
 
 
 class OwnAddresses:
-    """Sends whoever asks for a page by another spelling of its name to its address, filters kept.
+    """Sends a client for a page by another spelling of its name to its address, filters kept.
 
     The first page's own name is one: Streamlit knows it at `/` alone, and would say over it that there is no such page.
     """

@@ -1,6 +1,6 @@
 """How does a browser get the program that runs in it? Streamlit's own files, compressed once and kept, and told of before the page asks for them.
 
-Streamlit leaves its files uncompressed or compresses them anew for every visitor: of the 0.5 s of CPU that a first visit cost, most went there, and the
+Streamlit leaves its files uncompressed or compresses them again for every visitor: of the 0.5 s of CPU that a first visit cost, most went there, and the
 parts that a page needs were only asked for when it was half drawn. The files carry the hash of their content in their names, so they never change.
 """
 

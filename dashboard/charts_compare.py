@@ -100,7 +100,7 @@ def picker(course: Series, before: Span | None, after: Span | None, theme: Theme
 
 
 def shift(metrics: list[MetricChange], theme: Theme) -> Spec:
-    """How far each quantile moved, in per cent of before, with its interval; hollow where other traffic is taken out; right of zero is slower, an arrow more so
+    """Change of each quantile, in per cent of before, with its interval; hollow where other traffic is taken out; right of zero is slower, an arrow more so
     than the axis is long."""
     rows = [
         (metric.metric, change)

@@ -33,7 +33,7 @@ _NAMES: Final = {
     "prompt_tokens": "Prompt tokens per second",
     "arrivals": "Requests arriving per second",
     "iteration_time": "Step time",
-    "iteration_deviation": "Unrest of the step time",
+    "iteration_deviation": "Variation of the step time",
 }
 _RATIOS: Final = frozenset(
     {"kv_cache_usage", "prefix_cache_hit_rate", "spec_accept_rate", "gpu_util"}

@@ -1,4 +1,4 @@
-"""How is calibration drawn? Promised against kept share per route, with the diagonal of a promise that is kept."""
+"""How is calibration drawn? Promised against observed share per route, with the diagonal of perfect calibration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MARKS: Final = ("circle", "square", "diamond", "cross", "x", "triangle-up", "st
 
 
 def calibration(routes: Sequence[Mapping[str, Any]], theme: Theme) -> Spec:
-    """One line per route (the busiest eight, told apart by their marks) through P10, P90 and P99."""
+    """One line per route (the busiest eight, separated by their marks) through P10, P90 and P99."""
     data: list[Spec] = [
         {
             "type": "scatter",
@@ -22,7 +22,7 @@ def calibration(routes: Sequence[Mapping[str, Any]], theme: Theme) -> Spec:
             "x": [0, 1],
             "y": [0, 1],
             "line": {"color": theme.muted, "dash": "dash", "width": 1.2},
-            "name": "a promise that is kept",
+            "name": "perfect calibration",
             "hoverinfo": "skip",
         }
     ]
@@ -54,14 +54,14 @@ def calibration(routes: Sequence[Mapping[str, Any]], theme: Theme) -> Spec:
             range=[0, 1.02],
             tickvals=marks,
             ticktext=words,
-            title={"text": "promised share", "font": {"size": 12, "color": theme.muted}},
+            title={"text": "predicted share", "font": {"size": 12, "color": theme.muted}},
         ),
         "yaxis": axis(
             theme,
             range=[0, 1.03],
             tickvals=marks,
             ticktext=words,
-            title={"text": "kept share", "font": {"size": 12, "color": theme.muted}},
+            title={"text": "observed share", "font": {"size": 12, "color": theme.muted}},
         ),
     }
     return {"data": data, "layout": shape}

@@ -1,4 +1,4 @@
-"""What does the server say? Calls of the API's client, keyed on the question and kept while they are good (see answers.py); nothing else is known here.
+"""What does the server answer? Calls of the API's client, keyed on the question and kept while they are good (see answers.py); nothing else is known here.
 
 Answers are aggregates of at most a few hundred numbers, so they are shared between sessions and bounded in count.
 """
@@ -69,7 +69,7 @@ def menus(
 ) -> Mapping[str, list[str]]:
     """The values that each filter can take in the window, most requests first; the report is fetched meanwhile.
 
-    `needs` says what the page asks for beside the report. What it needed for the question before is most often what it needs for this one, and is fetched
+    `needs` lists what the page asks for beside the report. What it needed for the question before is most often what it needs for this one, and is fetched
     at the same time.
     """
     question = asked(filters)
@@ -132,7 +132,7 @@ def report(asked: Asked, *, anew: bool = False) -> Report:
 
 
 def known(asked: Asked) -> Report | None:
-    """The report as it was last told, however old; nobody waits."""
+    """The last report, of any age, without waiting."""
     return _found(questions.REPORT, asked, {})
 
 
@@ -162,7 +162,7 @@ def whatif(asked: Asked, fix: str, metric: str, parameters: Asked) -> Prediction
 
 
 def known_whatif(asked: Asked, fix: str, metric: str, parameters: Asked) -> Prediction | None:
-    """What a fix would buy as it was last told, None where nobody has asked or the answer is not there; nobody waits."""
+    """The last prediction of a fix, None if it was not asked for or is not there, without waiting."""
     return _found(questions.WHATIF, asked, {"fix": fix, "metric": metric, **dict(parameters)})
 
 
@@ -173,7 +173,7 @@ def artifact(folder: str) -> Artifact:
 
 
 def ahead(*answers: Callable[[], object]) -> None:
-    """Have answers fetched at the same time while the page is being drawn; whoever asks for one waits for it, and learns of its errors."""
+    """Have answers fetched at the same time while the page is being drawn; a client for one waits for it, and learns of its errors."""
     for answer in answers:
         threading.Thread(target=_tried, args=(answer,), daemon=True, name="ahead").start()
 
@@ -181,7 +181,7 @@ def ahead(*answers: Callable[[], object]) -> None:
 def expect(query: Mapping[str, str], needs: Needs | None = None) -> Asked:
     """A browser asks for a page with these parameters and will take a second to load the program: what the page asks for is fetched meanwhile.
 
-    `needs` says what that is beside the report. Returns the question of the page.
+    `needs` lists it beside the report. Returns the question of the page.
     """
     filters = state.Filters.of(query)
     now = state.expect(filters)
@@ -217,7 +217,7 @@ def rehearse() -> None:
 
 
 def forget() -> None:
-    """Ask everything anew."""
+    """Ask everything again."""
     _ANSWERS.forget()
 
 

@@ -1,4 +1,4 @@
-"""How is what is shown taken away? Buttons for CSV and JSON; a file is made when its button is pressed, and pressing it draws nothing anew."""
+"""How is what is shown taken away? Buttons for CSV and JSON; a file is made when its button is pressed, and pressing it draws nothing again."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from overrun.dashboard.live import STALE_AFTER
 from overrun.dashboard.theme import say_age, say_count, say_span, say_time
 
 _ASK_AGAIN_S: Final = 3
-# An answer that was not whole is looked at after this long, and asked for anew at most every PART_S.
+# An answer that was not whole is looked at after this long, and asked for again at most every PART_S.
 _LOOK_AGAIN_S: Final = 1.5
 _MOST_SERVICES: Final = 5
 INGEST_TOKEN_VARIABLE: Final = "OVERRUN_INGEST_TOKEN"  # noqa: S105 - the name of a variable, not what it holds
@@ -39,14 +39,17 @@ def report_or_state(*, of_metrics: bool = False) -> Report | None:
             return report
         ui.put(
             ui.box(
-                "This page needs requests, and there are only the engine's metrics",
+                "This page needs requests, but there are only engine metrics",
                 [
                     ui.sentence(report.verdict.sentence),
                     "Instrument the client that calls the model, or switch tracing on in the inference server.",
                 ],
             )
         )
-        nav.links(("verdict", "The verdict by the engine's metrics"), ("engine", "Their course"))
+        nav.links(
+            ("verdict", "The verdict from the engine's metrics"),
+            ("engine", "The metrics over time"),
+        )
         return None
     if held.newest is None:
         _waiting(held, report, asked)
@@ -58,12 +61,12 @@ def report_or_state(*, of_metrics: bool = False) -> Report | None:
         age = state.now() - held.newest
         ui.put(
             f'<p role="status">◔ Newest request is <b>{say_age(age.total_seconds())}</b> old ({say_time(held.newest, date=True)}). '
-            "The numbers below stay as they are; check that the application is still exporting.</p>"
+            "The numbers below are not updated. Check that the application still exports.</p>"
         )
     if seeking(report):
         among = say_count(report.window.requests, "request")
         ui.put(
-            f'<p role="status">◔ Causes are being sought among {among}; the numbers are complete, and the page goes on by '
+            f'<p role="status">◔ The search for causes is running among {among}; the numbers are complete, and the page goes on by '
             "itself.</p>"
         )
     if data.unfinished(report):
@@ -83,7 +86,7 @@ def by_metrics(report: Report) -> bool:
 
 
 def _until_whole(asked: data.Asked, sought: bool) -> None:
-    """Have it asked for quietly, and draw the page anew when the causes are there, or the effect of their fixes. A click must not wait for the answer."""
+    """Have it asked for quietly, and draw the page again when the causes are there, or the effect of their fixes. A click must not wait for the answer."""
     told = data.known(asked)
     if told is not None and (seeking(told) != sought or not data.unfinished(told)):
         st.rerun(scope="app")
@@ -172,7 +175,7 @@ def snippets(url: str) -> list[tuple[str, str]]:
                 ]
             ),
         ),
-        ("Recorded traffic, to look around", f"overrun import FOLDER --url {url}"),
+        ("Recorded example traffic", f"overrun import FOLDER --url {url}"),
     ]
 
 
@@ -196,7 +199,7 @@ def _waiting(held: Holdings, report: Report, asked: data.Asked) -> None:
             ui.box(
                 "Waiting for the first span",
                 [
-                    f"The server at <code>{ui.text(url)}</code> runs and holds no request yet. Point something at it:"
+                    f"The server at <code>{ui.text(url)}</code> runs and has no request yet. Send some:"
                 ],
             )
         )
@@ -212,10 +215,10 @@ def _silent_metrics(newest: datetime, report: Report) -> None:
     window, age = report.window, say_age((state.now() - newest).total_seconds())
     ui.put(
         ui.box(
-            "The engine's metrics tell no latency in this window",
+            "The engine's metrics show no latency in this window",
             [
-                f"{say_span(window.start, window.end)}: no latency histogram that counted a request. This server holds an inference server's metrics and no span; "
-                f"their newest sample is from {say_time(newest, date=True)}, {age} ago.",
+                f"{say_span(window.start, window.end)}: no latency histogram counted a request. This server has metrics of an inference server and "
+                f"no spans. The newest sample is from {say_time(newest, date=True)}, {age} ago.",
                 "Without spans a verdict needs the engine's histograms of time to first token or of whole requests.",
             ],
         )
@@ -231,7 +234,7 @@ def _silent_metrics(newest: datetime, report: Report) -> None:
 
 @st.fragment(run_every=_ASK_AGAIN_S)
 def _poll(asked: data.Asked) -> None:
-    """Ask quietly, and draw the page anew when the first request is there, or an engine's metrics are."""
+    """Ask quietly, and draw the page again when the first request is there, or an engine's metrics are."""
     try:
         api = data.client()
         found = api.ask(questions.HOLDINGS).newest is not None or by_metrics(
@@ -242,14 +245,14 @@ def _poll(asked: data.Asked) -> None:
     if found:
         data.forget()
         st.rerun(scope="app")
-    st.caption("This page asks every 3 s and goes on by itself.")
+    st.caption("This page checks every 3 s and updates by itself.")
 
 
 def _empty(report: Report, held: Holdings, filters: state.Filters, asked: data.Asked) -> None:
     where = f" with {ui.text(filters.said(), 300)}" if filters.said() else ""
     newest: datetime | None = held.newest
     left_out = (
-        f" {report.window.incomplete:,} incomplete ones were left out."
+        f" {report.window.incomplete:,} incomplete requests were left out."
         if report.window.incomplete
         else ""
     )
@@ -259,7 +262,7 @@ def _empty(report: Report, held: Holdings, filters: state.Filters, asked: data.A
     if newest is not None:
         age = say_age((state.now() - newest).total_seconds())
         lines.append(
-            f"The newest request of this store started at {say_time(newest, date=True)}, {age} ago; it holds {held.requests:,}."
+            f"The newest request of this store started at {say_time(newest, date=True)}, {age} ago; the store has {held.requests:,} requests."
         )
     ui.put(ui.box("No request in this window", lines))
     if not (report.window.incomplete or filters.model or filters.route or filters.tenant):
@@ -279,7 +282,7 @@ def _spans_alone(found: Checkup) -> str:
     )
     return (
         (
-            f"<p>Spans came in this window, but none of them begins a request: a request needs a model call that generates.</p><ul>{heads}</ul>"
+            f"<p>Spans arrived in this window, but none of them starts a request: a request needs a model call that generates.</p><ul>{heads}</ul>"
             "<small>Source /api/v1/doctor</small>"
         )
         if heads

@@ -33,15 +33,16 @@ def draw(asked: data.Asked, metric: str, theme: Theme) -> Box | None:
         alt=words(found.n, metric, course.step_s),
     )
     ui.put(
-        f"<small>{say_count(found.n, 'request')} with {metric.upper()}{sampled(found)}, {say_step(found.step_s)} × 21 % buckets, stronger = more requests; "
-        f"dashed = {ui.limit_words(course.own_limits)}; drag a box to see what those requests share; lines need n ≥ {course.min_n['p50']} (P50) and "
+        f"<small>{say_count(found.n, 'request')} with {metric.upper()}{sampled(found)}, {say_step(found.step_s)} × 21 % buckets, darker = "
+        f"more requests; dashed = {ui.limit_words(course.own_limits)}; drag a box to compare those requests; lines need n ≥ "
+        f"{course.min_n['p50']} (P50) and "
         f"{course.min_n['p95']} (P95) per {say_step(course.step_s)}; times in UTC; source /api/v1/heatmap, /api/v1/series</small>"
     )
     return box
 
 
 def _choose(box: Box | None) -> None:
-    """Take a box that was drawn. A chart that is drawn anew, with the box in it, tells of an empty one: the button below clears it."""
+    """Take a box that was drawn. A chart that is drawn again, with the box in it, tells of an empty one: the button below clears it."""
     if box is not None:
         state.choose_box(box)
 
@@ -49,7 +50,7 @@ def _choose(box: Box | None) -> None:
 def sampled(found: Heatmap) -> str:
     """What the counts say where not every request was kept, as safe HTML."""
     if found.stands_for is not None:
-        return f", sampled and counted for the {sum(map(sum, found.stands_for)):,.0f} that they stand for"
+        return f", sampled, weighted to {sum(map(sum, found.stands_for)):,.0f} requests"
     return (
         f" (counts alone: {ui.text(found.reasons.get('stands_for'), 300)})"
         if found.sampling in ("biased", "unknown")

@@ -55,7 +55,7 @@ def pick_port(port: int = DEFAULT_PORT, host: str = DEFAULT_HOST) -> int:
                 raise DashboardError(
                     f"the dashboard's port {host}:{candidate} cannot be used ({(error.strerror or '').lower()}): choose another port"
                 ) from error
-    raise AssertionError("at least one port is tried")
+    raise AssertionError("at least one port must be tried")
 
 
 def command(port: int = DEFAULT_PORT, host: str = DEFAULT_HOST) -> list[str]:
@@ -147,7 +147,7 @@ def wait_ready(
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise DashboardError(
-                f"the dashboard ended while starting (exit code {process.returncode}): its last words are above"
+                f"the dashboard ended while starting (exit code {process.returncode}): its last messages are above"
             )
         try:
             if (

@@ -1,4 +1,4 @@
-"""How fresh is the page? A badge that asks every 5 s, and draws the page anew when there is something new and nobody is reading a detail.
+"""How fresh is the page? A badge that asks every 5 s, and draws the page again when there is something new and nobody is reading a detail.
 
 The badge is a fragment of HTML, so nothing else moves while it asks. What the next run needs is fetched before it starts: the old numbers
 stay until the new ones are there.
@@ -47,7 +47,7 @@ def _follow(charts: bool, holds: Sequence[str], mode: str | None) -> None:
             st.rerun(scope="app")
     except ClientError:
         ui.put(
-            '<p class="ov-live" role="status">◔ the server does not answer; the numbers stay as they were</p>'
+            '<p class="ov-live" role="status">◔ the server does not answer; the numbers are not updated</p>'
         )
         return
     ui.put(
@@ -68,11 +68,11 @@ def words(newest: datetime | None, *, moved: bool, held: str | None, charts: boo
         return "◔ waiting for the first request"
     age = state.now() - newest
     old = age > STALE_AFTER
-    first = f"{'◔' if old else '●'} newest request <b>{say_age(age.total_seconds())}</b> old{', this is stale' if old else ''}"
+    first = f"{'◔' if old else '●'} newest request <b>{say_age(age.total_seconds())}</b> old{'(stale)' if old else ''}"
     shown = f"as of {say_time(state.present())}"
     if held is not None:
         return f"{first} · paused {shown} while a {held} is chosen" + (
-            ", new data waits" if moved else ""
+            ", new data available" if moved else ""
         )
     return f"{first} · {shown}, " + (
         f"charts follow every {CHARTS_EVERY.seconds} s" if charts else f"follows every {EVERY_S} s"

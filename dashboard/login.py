@@ -15,7 +15,7 @@ def passed() -> bool:
         ui.box(
             "Log in to see this dashboard",
             [
-                "Its administrator asks for a login with OpenID Connect. Open a pasted link once more after it."
+                "This dashboard requires a login with OpenID Connect. Open a pasted link again after the login."
             ],
         )
     )

@@ -15,19 +15,15 @@ LEAST_Q: Final = 1e-99
 def table(found: Cohorts, these: str | None = None) -> str:
     """The comparison as safe HTML, led by its sentence; `these` names the requests where the page has said already which they are."""
     head = f"<h2>{headline(found, these)}</h2>"
-    sampled = (
-        "; shares are of the requests that these sampled ones stand for"
-        if found.sampling == "weighted"
-        else ""
-    )
+    sampled = "; shares are weighted by the sampling rate" if found.sampling == "weighted" else ""
     looked = (
         f"<small>n {found.n_slow:,} against {found.n_rest:,} others of the window{sampled}; {ui.text(found.metric.upper())}; "
-        "lift = how many times as often, q = chance of such a difference among so many attributes; source /api/v1/cohorts</small>"
+        "lift = ratio of the two shares, q = false discovery rate; source /api/v1/cohorts</small>"
     )
     if not found.cohorts:
         why = (
             found.reasons.get("cohorts")
-            or "no attribute's value is more common among them than chance allows"
+            or "no attribute value is more common among them than by chance"
         )
         return f"{head}<p>{ui.stated(why)}</p>{looked}{_skipped(found)}"
     rows = [
@@ -45,9 +41,9 @@ def headline(found: Cohorts, these: str | None = None) -> str:
     """What is most common among them, in a sentence, as safe HTML."""
     these = f"{these or ui.begun(ui.text(found.selection, 200))}, n {found.n_slow:,}"
     if not found.n_slow:
-        return "No request to hold against the others"
+        return "No request to compare with the others"
     if not found.cohorts:
-        return f"{these}: what do they share?"
+        return f"{these}: what do they have in common?"
     first = found.cohorts[0]
     value = f"{ui.text(first.attribute.replace('_', ' '))} {ui.text(first.value)}"
     return f"{these}: {say_ratio(first.slow_ratio)} have {value}, {say_ratio(first.rest_ratio)} of the others"
@@ -94,4 +90,4 @@ def _skipped(found: Cohorts) -> str:
         f"<dt>{ui.text(name.replace('_', ' '))}</dt><dd>{ui.sentence(why)}</dd>"
         for name, why in found.skipped.items()
     )
-    return f'<details class="ov-details"><summary>{len(found.skipped)} attributes were not looked at</summary><dl class="ov-facts">{body}</dl></details>'
+    return f'<details class="ov-details"><summary>{len(found.skipped)} attributes were not compared</summary><dl class="ov-facts">{body}</dl></details>'

@@ -55,7 +55,7 @@ class Filters:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Filters:
-        """What the parameters of a URL say, as the filter bar will read them."""
+        """The parameters of a URL, as the filter bar will read them."""
         since = query.get("since", "")
         named = {name: _text(query.get(name)) for name in (*KINDS, "slo")}
         from_, to = (_time(query.get(name)) for name in ("from", "to"))
@@ -157,7 +157,7 @@ def chosen(names: Sequence[str]) -> str | None:
 
 
 def filter_bar(menus: Callable[[Filters], Mapping[str, list[str]]]) -> Filters:
-    """Draw the filters, keep what they say for `filters`; `menus` gives the values to choose from for the window chosen so far."""
+    """Draw the filters, keep their values for `filters`; `menus` gives the values to choose from for the window chosen so far."""
     other = _other_length(st.query_params.get("since", ""))
     if other is not None:
         del st.query_params["since"]
@@ -169,7 +169,7 @@ def filter_bar(menus: Callable[[Filters], Mapping[str, list[str]]]) -> Filters:
                 "Follow now",
                 on_click=follow_now,
                 icon=":material/play_arrow:",
-                help="Leave the fixed window and follow the clock",
+                help="Leave the fixed window and follow the current time",
             )
             since = None
             # In sight: what a closed popover holds is lost from the URL with the next page.
@@ -198,9 +198,9 @@ def filter_bar(menus: Callable[[Filters], Mapping[str, list[str]]]) -> Filters:
             values, gone = menus(chosen), None
         except (
             ClientError
-        ) as error:  # what is chosen stays in sight and in the URL, whatever the server says
+        ) as error:  # what is chosen stays in sight and in the URL, for any answer of the server
             values, gone = {}, error
-        # A menu of a kind that nobody sends would only take room.
+        # A menu without values would only take room.
         shown = [kind for kind in KINDS if kind != "tenant" or values.get(kind) or _given(kind)]
         picked = {kind: _menu(kind, values.get(kind, [])) for kind in shown}
         slo = st.text_input(
@@ -233,13 +233,13 @@ def _bounds(**look: Any) -> tuple[str, str]:
 
 
 def filters() -> Filters:
-    """What the filter bar of this run says."""
+    """The values of this run's filter bar."""
     found: Filters = st.session_state.get(_FILTERS) or Filters()
     return found
 
 
 def _menu(name: str, values: list[str]) -> str | None:
-    # A value from a pasted URL stays, even where the window holds no request with it: the page then says that it is empty.
+    # A value from a pasted URL stays, even where the window holds no request with it: the page then reports that it is empty.
     current = _given(name)
     options = values if current is None or current in values else [*values, current]
     return st.selectbox(
@@ -268,7 +268,7 @@ def follow_now() -> None:
 
 
 def metric_of(query: Mapping[str, str], choices: list[str], judged: str | None) -> str:
-    """The metric to look at: what the address says, else the one that the verdict judges."""
+    """The metric to look at: from the address, else the one that the verdict judges."""
     named = query.get("metric", "").lower()
     return named if named in choices else judged if judged in choices else choices[0]
 
@@ -309,7 +309,7 @@ def show_around(time: datetime, length: timedelta) -> None:
 
 
 def failed_first_of(query: Mapping[str, str], *, failing: bool) -> bool:
-    """Whether the list of requests begins with those that failed: what the address says, else where requests are `failing`."""
+    """Whether the list of requests begins with those that failed: from the address, else if requests are `failing`."""
     said = query.get("show")
     return said == FAILED if said in (SLOWEST, FAILED) else failing
 
@@ -385,7 +385,7 @@ def choose_box(box: Box | None) -> None:
 
 
 def sides(before: str, after: str) -> tuple[str, str]:
-    """The two windows to compare: what the URL says, else what is given."""
+    """The two windows to compare: from the URL, else as given."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         chosen = [
             st.text_input(
@@ -400,7 +400,7 @@ def sides(before: str, after: str) -> tuple[str, str]:
 
 
 def fix(known: Sequence[str], default: str) -> str:
-    """The fix to ask about: what the URL says, else `default`."""
+    """The fix to ask about: from the URL, else `default`."""
     chosen = st.selectbox(
         "Fix",
         known,

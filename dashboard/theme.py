@@ -350,7 +350,7 @@ _CSS: Final = """
 
 
 def css() -> str:
-    """Return the style sheet of both modes: it follows the page when the machine turns dark at dusk, without anything being drawn anew."""
+    """Return the style sheet of both modes: it follows the page when the machine turns dark at dusk, without anything being drawn again."""
     names = {
         "INK": "ink",
         "MUTED": "muted",

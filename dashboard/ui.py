@@ -1,6 +1,6 @@
 """How are words, tables and small pictures put on a page? HTML from values, every text from telemetry escaped; and the boxes for each state.
 
-Route, model and service names are written by whoever sends telemetry: all text passes `text()`, which removes control characters and
+Route, model and service names come from the sender of telemetry: all text passes `text()`, which removes control characters and
 bidirectional overrides and escapes markup. Streamlit's sanitizer stands behind it, not instead of it.
 """
 
@@ -131,7 +131,7 @@ def limit_words(own_limits: int) -> str:
     return (
         "limit"
         if not own_limits
-        else f"the common limit ({say_count(own_limits, 'request')} {are} judged by limits of their own)"
+        else f"the common limit ({say_count(own_limits, 'request')} {are} judged by their own limits)"
     )
 
 
@@ -186,11 +186,11 @@ def errors_as_boxes(answers: Callable[[], bool]) -> Iterator[None]:
     except ClientError as error:
         gone = isinstance(error, Unreachable)
         when = (
-            f"every {_ASK_AGAIN_S} s and goes on by itself"
+            f"every {_ASK_AGAIN_S} s and updates by itself"
             if gone
-            else "again when you change a filter or reload it"
+            else "again when you change a filter or reload the page"
         )
-        put(box(_headline(error), [stated(str(error)), f"This page asks {when}."], role="alert"))
+        put(box(_headline(error), [stated(str(error)), f"This page checks {when}."], role="alert"))
         if gone:
             st.fragment(_until_back, run_every=_ASK_AGAIN_S, key="back")(answers)
 

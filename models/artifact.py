@@ -134,7 +134,7 @@ def write_artifact(
     total = sum(map(len, contents.values()))
     if total > MAX_BYTES:
         raise ArtifactError(
-            f"the artifact would be {total:,} bytes, wanted at most {MAX_BYTES:,}: train with fewer trees"
+            f"the artifact would be {total:,} bytes, expected at most {MAX_BYTES:,}: train with fewer trees"
         )
     staging = folder.with_name(f".{folder.name}.{os.getpid()}.new")
     try:
@@ -164,14 +164,14 @@ def load_artifact(folder: Path) -> Artifact:
     for name, wanted in manifest["files"].items():
         if "/" in name or "\\" in name or name.startswith("."):
             raise ArtifactError(
-                f"{folder / MANIFEST} lists the file {name!r}, wanted a plain file name: {_RETRAIN}"
+                f"{folder / MANIFEST} lists the file {name!r}, expected a plain file name: {_RETRAIN}"
             )
         data = _read(folder / name)
         seen = _fingerprint(data)
         if seen != wanted:
             raise ArtifactError(
                 f"{folder / name} is damaged: {seen['bytes']} bytes with sha256 {seen['sha256'][:12]}, "
-                f"wanted {wanted['bytes']} bytes with {str(wanted['sha256'])[:12]}: {_RETRAIN}"
+                f"expected {wanted['bytes']} bytes with {str(wanted['sha256'])[:12]}: {_RETRAIN}"
             )
         files[name] = data
     needed = {HISTORY, CONFORMAL, GOLDEN} | {model_file(quantile, "onnx") for quantile in QUANTILES}
@@ -186,7 +186,7 @@ def _load_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not folder.is_dir():
         raise ArtifactError(
-            f"{folder} is not a folder, wanted an artifact folder written by `overrun train`"
+            f"{folder} is not a folder, expected an artifact folder written by `overrun train`"
         )
     try:
         manifest = json.loads(_read(path))
@@ -194,7 +194,7 @@ def _load_manifest(folder: Path) -> dict[str, Any]:
         raise ArtifactError(f"{path} is not JSON ({error}): {_RETRAIN}") from error
     if not isinstance(manifest, dict):
         raise ArtifactError(
-            f"{path} holds {type(manifest).__name__}, wanted a JSON object: {_RETRAIN}"
+            f"{path} holds {type(manifest).__name__}, expected a JSON object: {_RETRAIN}"
         )
     if manifest.get("schema") != SCHEMA:
         raise ArtifactError(
@@ -205,7 +205,7 @@ def _load_manifest(folder: Path) -> dict[str, Any]:
     wanted = _version(manifest)
     if manifest["version"] != wanted:
         raise ArtifactError(
-            f"{path} was changed after it was written: version {manifest['version']!r}, wanted {wanted!r}: {_RETRAIN}"
+            f"{path} was changed after it was written: version {manifest['version']!r}, expected {wanted!r}: {_RETRAIN}"
         )
     return manifest
 
@@ -224,7 +224,7 @@ def _read(path: Path) -> bytes:
         size = path.stat().st_size
         if size > MAX_BYTES:
             raise ArtifactError(
-                f"{path} is {size:,} bytes, wanted at most {MAX_BYTES:,}: {_RETRAIN}"
+                f"{path} is {size:,} bytes, expected at most {MAX_BYTES:,}: {_RETRAIN}"
             )
         return path.read_bytes()
     except OSError as error:
@@ -236,7 +236,7 @@ def _refuse_foreign(folder: Path) -> None:
         return
     if not folder.is_dir() or (any(folder.iterdir()) and not (folder / MANIFEST).is_file()):
         raise ArtifactError(
-            f"{folder} exists and is not a predictor artifact, wanted a new or empty folder: choose another --out"
+            f"{folder} exists and is not a predictor artifact, expected a new or empty folder: choose another --out"
         )
 
 

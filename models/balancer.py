@@ -38,7 +38,7 @@ class Balancer:
         `row` is what `Predictor.predict` takes; a row that it refuses counts as an average request.
         """
         if not backends:
-            raise ValueError("no backend to choose from: hand in at least one")
+            raise ValueError("no backend to choose from: pass at least one")
         try:
             work = self._predictor.predict({**row, "id": identity})["p50"] + PROMPT_TOKEN * float(
                 row.get("input_tokens") or 0

@@ -14,11 +14,11 @@ from overrun.models.drift import COVERAGE, LEAST_REDUCTION
 
 SCHEMA: Final = "overrun.predictor-card/1"
 _NOTES: Final = (
-    "Lengths are random: with sampling on, the same prompt to the same model differs by about 20 % at the median. No predictor gets below that.",
-    "The scores are those of models that had not learned from the test requests; the shipped models are made by the same recipe from all of them.",
-    "Trained on one traffic, it says little about another: train on your own.",
-    "P90 and P99 keep their coverage under drift only while finished requests are reported to it (observe).",
-    "Sorting requests by predicted length helps the median and short requests, and can worsen the P99: replay your own trace first (overrun routing).",
+    "Lengths are random: with sampling, answers to the same prompt by the same model differ by about 20 % at the median. No predictor can do better.",
+    "The scores come from models that were not trained on the test requests. The shipped models have the same settings and are trained on all requests.",
+    "A predictor of one traffic predicts another badly: train on your own traffic.",
+    "P90 and P99 keep their coverage under drift only if finished requests are reported (observe).",
+    "Sorting requests by predicted length lowers the latency of short requests and the median. It can raise the P99: replay your own trace first (overrun routing).",
 )
 _BASELINES: Final = ("constant", "route_median", "bucket_median", "previous")
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 560, 220, 60, 30
@@ -65,7 +65,7 @@ def html(made: Mapping[str, Any]) -> str:
         "<h2>How the error falls with training requests</h2>",
         _curve(made["learning_curve"], overall["route_median_mae"]),
         f"<p>{_enough(made['rows_for_skill'])}</p>",
-        "<h2>To know</h2><ul>",
+        "<h2>Limits</h2><ul>",
         *(f"<li>{_text(note)}</li>" for note in made["notes"]),
         "</ul><h2>Features</h2><p>",
         ", ".join(map(_text, made["features"])),

@@ -155,7 +155,7 @@ class Calibration:
                 }
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(
-                f"the calibration is not readable ({error!r}); wanted levels, residuals and routes: train the artifact again"
+                f"the calibration is not readable ({error!r}); expected levels, residuals and routes: train the artifact again"
             ) from error
         return made
 

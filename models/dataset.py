@@ -112,7 +112,7 @@ def prepare(
     )
     if usable.height < min_rows:
         raise TooFewRowsError(
-            f"{usable.height:,} of {frame.height:,} requests have a time and output tokens, {min_rows:,} wanted: "
+            f"{usable.height:,} of {frame.height:,} requests have a time and output tokens, {min_rows:,} are needed: "
             "record more traffic, or take a longer window"
         )
     usable = usable.sort("time", maintain_order=True).tail(max_rows)

@@ -47,9 +47,9 @@ class Drift:
         retrain = None
         if coverage is not None and not COVERAGE[0] <= coverage <= COVERAGE[1]:
             low, high = (f"{100.0 * edge:.0f} %" for edge in COVERAGE)
-            retrain = f"P90 covers {100.0 * coverage:.3g} % of the last {len(self._held):,} requests, wanted {low} to {high}"
+            retrain = f"P90 covers {100.0 * coverage:.3g} % of the last {len(self._held):,} requests, expected {low} to {high}"
         elif reduction is not None and reduction < LEAST_REDUCTION:
-            retrain = f"the error is {100.0 * reduction:+.1f} % below the routes' recent median, wanted at least {100.0 * LEAST_REDUCTION:.0f} %"
+            retrain = f"the error is {100.0 * reduction:+.1f} % below the routes' recent median, expected at least {100.0 * LEAST_REDUCTION:.0f} %"
         return {
             "rows": len(self._held),
             "p90_coverage": coverage,

@@ -44,7 +44,7 @@ def to_flat_json(
     difference = float(np.max(np.abs(walked - booster.inplace_predict(sample))))
     if not difference <= _TOLERANCE:
         raise ArtifactError(
-            f"the flat trees are {difference:.2g} away from XGBoost {xgboost.__version__}, wanted at most {_TOLERANCE:g}"
+            f"the flat trees are {difference:.2g} away from XGBoost {xgboost.__version__}, expected at most {_TOLERANCE:g}"
         )
     return canonical_json(flat)
 
@@ -61,7 +61,7 @@ def to_onnx(booster: xgboost.Booster, sample: NDArray[np.float32]) -> bytes:
     expected = booster.inplace_predict(sample)
     if expected.ndim != 1:
         raise ArtifactError(
-            f"the model answers {expected.shape[1]} numbers a row, wanted 1: train one model per quantile"
+            f"the model answers {expected.shape[1]} numbers a row, expected 1: train one model per quantile"
         )
     data = _onnx_trees(
         to_flat(bytes(booster.save_raw("json")), tuple(map(str, range(sample.shape[1]))))
@@ -72,7 +72,7 @@ def to_onnx(booster: xgboost.Booster, sample: NDArray[np.float32]) -> bytes:
     if not difference <= _TOLERANCE:
         raise ArtifactError(
             f"the ONNX conversion is {difference:.2g} away from XGBoost {xgboost.__version__}, "
-            f"wanted at most {_TOLERANCE:g}: install the locked versions of onnx and xgboost-cpu"
+            f"expected at most {_TOLERANCE:g}: install the locked versions of onnx and xgboost-cpu"
         )
     return data
 

@@ -103,8 +103,8 @@ FEATURES: Final = (
     ),
     *_of_caller("session", "the session's"),
     *_of_caller("prefix", "the same prompt prefix's"),
-    *(Feature(name, "a count or share of the opted-in prompt") for name in SHAPE),
-    Feature("verbosity", "log tokens above the usual that the opted-in prompt asks for"),
+    *(Feature(name, "a count or share in the prompt (opt-in)") for name in SHAPE),
+    Feature("verbosity", "log tokens above the usual that the prompt asks for (opt-in)"),
     Feature(
         "scored_log_tokens",
         "log(1 + output) that the model on the route (or else of less) usually gives a prompt of this verbosity and size",

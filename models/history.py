@@ -160,7 +160,7 @@ class Line:
         self.sums = tuple(map(float, sums))
 
     def add(self, verbosity: float, input_tokens: float, log_tokens: float) -> None:
-        """Take in one more answer to a prompt of this score and size; a size of NaN says nothing."""
+        """Take in one more answer to a prompt of this score and size; a size of NaN shows nothing."""
         fade = 1.0 - 1.0 / _LINE_OUTPUTS
         weight, scores, sizes, answers, of_score, of_both, of_size, by_score, by_size = self.sums
         score_off, size_off, answer_off = (
@@ -320,7 +320,7 @@ class History:
     def arrivals_of(self, request: Request) -> dict[str, float]:
         """Return when the same session, and the same prefix, arrived last before `request` (seconds since 1970), by level.
 
-        Only what arrived earlier counts: whoever asks twice about one request gets one answer.
+        Only what arrived earlier counts: a client twice about one request gets one answer.
         """
         found = {}
         for name, key in _caller_keys(request):
@@ -402,7 +402,7 @@ class History:
             history, entries = cls(bytes.fromhex(payload["salt"])), list(payload["windows"])
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(
-                f"the history is not readable ({error!r}); wanted salt and windows: train the artifact again"
+                f"the history is not readable ({error!r}); expected salt and windows: train the artifact again"
             ) from error
         for number, entry in enumerate(entries):
             try:
@@ -411,7 +411,7 @@ class History:
                 )
             except (KeyError, TypeError, ValueError) as error:
                 raise ArtifactError(
-                    f"history entry {number} is not readable ({error!r}); wanted level, key and outputs: "
+                    f"history entry {number} is not readable ({error!r}); expected level, key and outputs: "
                     "train the artifact again"
                 ) from error
         return history
@@ -432,7 +432,7 @@ def _line(values: Any) -> Line | None:
         return None
     if not isinstance(values, list):
         raise ValueError(
-            f"its line is {type(values).__name__}, wanted a list of {_LINE_SUMS} numbers"
+            f"its line is {type(values).__name__}, expected a list of {_LINE_SUMS} numbers"
         )
     line = Line(values)
     if len(line.sums) != _LINE_SUMS or not all(map(math.isfinite, line.sums)) or line.sums[0] <= 0:
@@ -441,7 +441,7 @@ def _line(values: Any) -> Line | None:
     if min(of_score, of_size) < 0 or of_both**2 >= (of_score + _SCORE_PRIOR) * (
         of_size + _SIZE_PRIOR
     ):
-        raise ValueError("the squares of its line cannot be such")
+        raise ValueError("the squares of its line are impossible")
     return line
 
 
@@ -457,6 +457,6 @@ def _thinned(outputs: list[int], most: int) -> list[int]:
 def _whole(values: Any) -> list[int]:
     if odd := set(map(type, values)) - {int}:
         raise ValueError(
-            f"one of the outputs is {', '.join(sorted(kind.__name__ for kind in odd))}, wanted whole token counts"
+            f"one of the outputs is {', '.join(sorted(kind.__name__ for kind in odd))}, expected whole token counts"
         )
     return list(values)

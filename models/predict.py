@@ -2,7 +2,7 @@
 
 Loads an artifact and answers with quantiles, a size bucket and the measured skill behind them. Needs onnxruntime, numpy
 and the standard library alone, so that a router can carry it. Where the model has no measured skill the answer is the
-route's recent past, and says so.
+route's recent past, and reports it.
 """
 
 import hashlib
@@ -332,7 +332,7 @@ class _Model:
         if not difference <= GOLDEN_TOLERANCE:
             raise ArtifactError(
                 f"{self._file} answers the golden vectors {difference:.2g} log tokens away from the training library, "
-                f"wanted at most {GOLDEN_TOLERANCE:g}: train again with the locked versions"
+                f"expected at most {GOLDEN_TOLERANCE:g}: train again with the locked versions"
             )
 
 
@@ -370,11 +370,14 @@ def _answer_line(
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         return {
-            "error": f"not JSON ({type(error).__name__}); wanted one object a line",
+            "error": f"not JSON ({type(error).__name__}); expected one object a line",
             "line": number,
         }
     if not isinstance(row, dict):
-        return {"error": f"a JSON {type(row).__name__}; wanted one object a line", "line": number}
+        return {
+            "error": f"a JSON {type(row).__name__}; expected one object a line",
+            "line": number,
+        }
     try:
         return predictor.predict(row)
     except RequestError as error:
@@ -389,7 +392,7 @@ def _table(artifact: Artifact) -> NDArray[np.float32] | None:
     table = read_table(data)
     if table is None:
         raise ArtifactError(
-            f"{artifact.folder / VERBOSITY} is {len(data):,} bytes, wanted {2 * TABLE_SIZE:,}: train the artifact again"
+            f"{artifact.folder / VERBOSITY} is {len(data):,} bytes, expected {2 * TABLE_SIZE:,}: train the artifact again"
         )
     return table
 

@@ -73,7 +73,7 @@ def parse_output_tokens(value: object) -> int:
     number = _number("output_tokens", value, low=0)
     if math.isnan(number):
         raise RequestError(
-            "output_tokens is missing; wanted the number of tokens the finished request generated"
+            "output_tokens is missing; expected the number of tokens the finished request generated"
         )
     return int(number)
 
@@ -83,13 +83,13 @@ def _number(name: str, value: object, low: float) -> float:
         return MISSING
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RequestError(
-            f"{name} is {_kind(value)}; wanted a number or null: send it without quotes"
+            f"{name} is {_kind(value)}; expected a number or null: send it without quotes"
         )
     if isinstance(value, float) and math.isnan(value):
-        raise RequestError(f"{name} is NaN; wanted a number, or null where it is not known")
+        raise RequestError(f"{name} is NaN; expected a number, or null where it is not known")
     if not low <= value <= _MAX_COUNT:
         raise RequestError(
-            f"{name} is out of range; wanted a number from {low:g} to {_MAX_COUNT:g}: check its unit"
+            f"{name} is out of range; expected a number from {low:g} to {_MAX_COUNT:g}: check its unit"
         )
     return float(value)
 
@@ -97,11 +97,11 @@ def _number(name: str, value: object, low: float) -> float:
 def _text(name: str, value: object) -> str | None:
     if isinstance(value, str) and len(value) > MAX_NAME:
         raise RequestError(
-            f"{name} has {len(value):,} characters; wanted at most {MAX_NAME:,}: send a hash of it"
+            f"{name} has {len(value):,} characters; expected at most {MAX_NAME:,}: send a hash of it"
         )
     if value is None or isinstance(value, str):
         return value or None
-    raise RequestError(f"{name} is {_kind(value)}; wanted text or null: send it in quotes")
+    raise RequestError(f"{name} is {_kind(value)}; expected text or null: send it in quotes")
 
 
 def _flag(name: str, value: object) -> float:
@@ -109,7 +109,7 @@ def _flag(name: str, value: object) -> float:
         return MISSING
     if isinstance(value, bool) or (isinstance(value, int | float) and value in (0, 1)):
         return float(value)
-    raise RequestError(f"{name} is {_kind(value)}; wanted true, false or null")
+    raise RequestError(f"{name} is {_kind(value)}; expected true, false or null")
 
 
 def _time(value: object) -> float:
@@ -122,7 +122,7 @@ def _time(value: object) -> float:
             moment = datetime.fromisoformat(value)
         except ValueError as error:
             raise RequestError(
-                "time is not a date; wanted RFC 3339 such as 2026-01-31T08:00:00Z, or seconds"
+                "time is not a date; expected RFC 3339 such as 2026-01-31T08:00:00Z, or seconds"
             ) from error
     else:
         return _seconds(value)
@@ -131,15 +131,15 @@ def _time(value: object) -> float:
 
 def _seconds(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RequestError(f"time is {_kind(value)}; wanted RFC 3339 text or seconds since 1970")
+        raise RequestError(f"time is {_kind(value)}; expected RFC 3339 text or seconds since 1970")
     if isinstance(value, float) and math.isnan(value):
         raise RequestError(
-            "time is NaN; wanted RFC 3339 text, seconds since 1970, or null where it is not known"
+            "time is NaN; expected RFC 3339 text, seconds since 1970, or null where it is not known"
         )
     # 2**33 s is the year 2242; a larger number is in milliseconds or nanoseconds.
     if not 0 <= value <= 2**33:
         raise RequestError(
-            "time is out of range; wanted a date from 1970 to 2242, or seconds since 1970: divide milliseconds by 1,000"
+            "time is out of range; expected a date from 1970 to 2242, or seconds since 1970: divide milliseconds by 1,000"
         )
     return float(value)
 

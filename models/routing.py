@@ -241,8 +241,8 @@ def _best(outcomes: Sequence[Outcome]) -> Outcome | None:
 
 def _sentence(best: Outcome | None, load: float) -> str:
     if best is None:
-        told = f"At {say_ratio(load)} load no policy that looks at lengths lowers E2E P50, E2E P99 or TTFT P99 by {say_ratio(_WORTH)} or more"
-        return f"{told}: routing by length would not pay here."
+        told = f"At {say_ratio(load)} load no policy that uses lengths lowers E2E P50, E2E P99 or TTFT P99 by {say_ratio(_WORTH)} or more"
+        return f"{told}: routing by length does not help here."
     change = best.change
     named = {"e2e_p50": "E2E P50", "e2e_p99": "E2E P99", "ttft_p99": "TTFT P99"}
     changes = ", ".join(

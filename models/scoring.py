@@ -22,7 +22,7 @@ from overrun.models.features import FEATURE_NAMES
 # The manifest lists this many routes, the busiest of the test slice; the others are judged with the small ones. A listed
 # route costs about 3 kB of the artifact's 2 MB.
 MAX_ROUTES: Final = 100
-# Fewer small routes than this say nothing of another one.
+# Fewer small routes than this show nothing of another one.
 MIN_SMALL_ROUTES: Final = 10
 _P50: Final = list(QUANTILES).index("p50")
 
@@ -187,7 +187,7 @@ def _together(
             "none",
             None,
             None,
-            f"small routes in the test requests: {len(small)}, wanted to speak for others: {MIN_SMALL_ROUTES}",
+            f"{len(small)} small routes in the test requests, {MIN_SMALL_ROUTES} are needed to judge the others",
         )
         return none, none
     live, frozen = (

@@ -120,7 +120,7 @@ class Service:
             ended = _training_end(self._folder)
         except (ModelsError, OSError, ValueError, KeyError) as error:
             if self._problem != str(error):
-                log.error("the newer artifact is not taken over: %s", error)
+                log.error("the newer artifact is not loaded: %s", error)
             self._problem = str(error)
             return False
         for row, output_tokens in list(self._recent):
@@ -128,7 +128,7 @@ class Service:
             if parse_request(row).time_s > ended:
                 fresh.observe(row, output_tokens)
         self._predictor, self._stamp, self._problem = fresh, stamp, None
-        log.info("artifact %s answers now", fresh.version)
+        log.info("artifact %s is in use now", fresh.version)
         return True
 
 
@@ -154,18 +154,18 @@ def _rows(body: bytes) -> Any:
         rows = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestError(
-            "the body is not JSON; wanted one object, or an array of them"
+            "the body is not JSON; expected one object, or an array of them"
         ) from error
     if isinstance(rows, dict):
         return rows
     several = rows if isinstance(rows, list) else [rows]
     if len(several) > MAX_BATCH:
         raise RequestError(
-            f"the array has {len(several):,} rows; wanted at most {MAX_BATCH}: send several requests"
+            f"the array has {len(several):,} rows; expected at most {MAX_BATCH}: send several requests"
         )
     if not all(isinstance(row, dict) for row in several):
         raise RequestError(
-            "the body holds something that is not an object; wanted one object, or an array of them"
+            "the body contains a value that is not an object; expected one object, or an array of them"
         )
     return rows
 
@@ -209,13 +209,13 @@ async def _answer(
         return (
             (200, service.health())
             if method in ("GET", "HEAD")
-            else _error(405, "ask /healthz with GET")
+            else _error(405, "use GET for /healthz")
         )
     handler = {"/predict": service.predict, "/observe": service.observe}.get(path)
     if handler is None:
-        return _error(404, "known are POST /predict, POST /observe and GET /healthz")
+        return _error(404, "supported are POST /predict, POST /observe and GET /healthz")
     if method != "POST":
-        return _error(405, f"ask {path} with POST and a JSON body")
+        return _error(405, f"use POST with a JSON body for {path}")
     try:
         auth.check(_header(scope, b"authorization"), token)
     except auth.Unauthorized as error:
@@ -233,9 +233,7 @@ async def _answer(
         return _error(400, str(error))
     except Exception:  # the edge: the caller learns that it failed, the log learns why
         log.exception("answering %s failed", path)
-        return _error(
-            500, "no answer could be given: the log says why; fall back to your own default"
-        )
+        return _error(500, "no prediction is possible: see the log, and use your own default")
 
 
 def _header(scope: Scope, name: bytes) -> str | None:

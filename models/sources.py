@@ -120,7 +120,7 @@ def load_traces(traces: Sequence[tuple[str | Path, str | None]]) -> pl.DataFrame
         for path, route in traces
     ]
     if not frames:
-        raise SourceError("no trace file given, wanted at least one")
+        raise SourceError("no trace file given, expected at least one")
     relative = {
         str(path): _is_relative(frame)
         for (path, _), frame in zip(traces, frames, strict=True)
@@ -201,13 +201,13 @@ def _recognise(columns: Sequence[str], origin: str) -> Layout:
     if nearly:
         wanted = ", or ".join(f"{', '.join(lacked)} ({layout.name})" for layout, lacked in nearly)
         raise SourceError(
-            f"{origin} has the columns {', '.join(columns)}; wanted another one: {wanted}: rename the columns"
+            f"{origin} has the columns {', '.join(columns)}; a column is missing: {wanted}: rename the columns"
         )
     wanted = "; ".join(
         f"{', '.join(sorted(layout.required))} ({layout.name})" for layout in LAYOUTS
     )
     raise SourceError(
-        f"{origin} has the columns {', '.join(columns) or '(none)'}; wanted one of: {wanted}: rename the columns"
+        f"{origin} has the columns {', '.join(columns) or '(none)'}; expected one of: {wanted}: rename the columns"
     )
 
 
@@ -218,7 +218,7 @@ def _refuse_misspelt(unknown: Iterable[str], absent: Iterable[str], origin: str)
         close = difflib.get_close_matches(name.lower(), candidates, n=1, cutoff=0.85)
         if close:
             raise SourceError(
-                f"{origin} has a column {name!r}, wanted {close[0]!r}: rename it, or drop it if it is something else"
+                f"{origin} has a column {name!r}, expected {close[0]!r}: rename it, or drop it if it is something else"
             )
 
 
@@ -323,12 +323,12 @@ def _cast(table: pl.DataFrame, origin: str) -> pl.DataFrame:
         lowest = frame.get_column(name).min()
         if isinstance(lowest, int) and lowest < 0:
             raise SourceError(
-                f"{origin}: {name} is {lowest} in some row, wanted 0 or more: remove the row"
+                f"{origin}: {name} is {lowest} in some row, expected 0 or more: remove the row"
             )
         highest = frame.get_column(name).max()
         if isinstance(highest, int) and highest > _MOST_TOKENS:
             raise SourceError(
-                f"{origin}: {name} is {highest} in some row, wanted at most {_MOST_TOKENS}: check its unit"
+                f"{origin}: {name} is {highest} in some row, expected at most {_MOST_TOKENS}: check its unit"
             )
     return frame
 
@@ -350,7 +350,7 @@ def _as_type(values: pl.Series, dtype: pl.DataType, origin: str) -> pl.Series:
         return values.cast(dtype)
     except pl.exceptions.PolarsError as error:
         raise SourceError(
-            f"{origin}: column {values.name} holds {values.dtype}, wanted {wanted}: {_first_line(error)}"
+            f"{origin}: column {values.name} holds {values.dtype}, expected {wanted}: {_first_line(error)}"
         ) from error
 
 
@@ -379,7 +379,7 @@ def _as_time(table: pl.DataFrame, name: str, origin: str) -> pl.Series:
             latest = values.cast(pl.Float64).fill_nan(None).max()
             if isinstance(latest, float) and latest > _LATEST_S:
                 raise SourceError(
-                    f"{origin}: column {name} holds {latest:.0f}, wanted seconds since 1970: divide milliseconds by 1,000 (or write RFC 3339)"
+                    f"{origin}: column {name} holds {latest:.0f}, expected seconds since 1970: divide milliseconds by 1,000 (or write RFC 3339)"
                 )
             values = (
                 (values.cast(pl.Float64).fill_nan(None) * 1e6)
@@ -392,7 +392,7 @@ def _as_time(table: pl.DataFrame, name: str, origin: str) -> pl.Series:
         return values.cast(_TIME)
     except pl.exceptions.PolarsError as error:
         raise SourceError(
-            f"{origin}: column {name} is not a time ({_first_line(error)}); wanted RFC 3339 or seconds since 1970"
+            f"{origin}: column {name} is not a time ({_first_line(error)}); expected RFC 3339 or seconds since 1970"
         ) from error
 
 
@@ -424,7 +424,7 @@ def _read_table(path: Path) -> pl.DataFrame:
     if name.endswith((".jsonl", ".json", ".ndjson")):
         return _read_json_lines(text, path)
     raise SourceError(
-        f"{path} has no known ending, wanted .parquet, .csv or .jsonl (the last two also .gz)"
+        f"{path} has an unknown suffix, expected .parquet, .csv or .jsonl (the last two also .gz)"
     )
 
 
@@ -448,11 +448,11 @@ def _read_json_lines(text: str, path: Path) -> pl.DataFrame:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise SourceError(
-                f"{path} line {number} is not JSON ({type(error).__name__}), wanted one object a line"
+                f"{path} line {number} is not JSON ({type(error).__name__}), expected one object per line"
             ) from error
         if not isinstance(row, dict):
             raise SourceError(
-                f"{path} line {number} holds a {type(row).__name__}, wanted one object a line"
+                f"{path} line {number} holds a {type(row).__name__}, expected one object per line"
             )
         rows.append(row)
     try:

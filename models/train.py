@@ -110,14 +110,14 @@ class TrainSettings:
             ValueError: a setting is outside its range.
         """
         if not 0.05 <= self.test_share <= 0.9:
-            raise ValueError(f"test_share is {self.test_share}, wanted 0.05 to 0.9")
+            raise ValueError(f"test_share is {self.test_share}, expected 0.05 to 0.9")
         if not 100 <= self.min_rows <= self.max_rows:
             raise ValueError(
-                f"min_rows is {self.min_rows}, wanted 100 to max_rows ({self.max_rows})"
+                f"min_rows is {self.min_rows}, expected 100 to max_rows ({self.max_rows})"
             )
         if not 1 <= self.bucket_edges[0] < self.bucket_edges[1]:
             raise ValueError(
-                f"bucket_edges are {self.bucket_edges}, wanted two ascending token counts"
+                f"bucket_edges are {self.bucket_edges}, expected two ascending token counts"
             )
 
 
@@ -169,8 +169,7 @@ class TrainReport:
             )
         if self.truncated_ratio:
             lines.append(
-                f"{say_ratio(self.truncated_ratio)} of the answers were cut by a token limit: "
-                "their full length is taken as longer, and predictions are cut at max_tokens"
+                f"{say_ratio(self.truncated_ratio)} of the answers were cut by a token limit: they count as longer than recorded, and predictions are cut at max_tokens"
             )
         return lines
 

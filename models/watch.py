@@ -1,7 +1,7 @@
 """Does the predictor still hold on the traffic that the store sees? Predicts each finished call as a router would have had it, beside what was generated.
 
 Every call is predicted from what had finished before it started, and reported to the predictor when it ended; `overrun.models.drift` says whether P90 holds
-and whether the model still gains. A newer artifact in the folder is taken over, and its count starts anew.
+and whether the model still gains. A newer artifact in the folder is taken over, and its count starts again.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from overrun.models.request import parse_output_tokens
 log = logging.getLogger("overrun.predictor")
 # Calls looked at in one round of a server's assembly: about 0.3 ms each, and rounds are half a second apart.
 MOST_CALLS: Final = 500
-# Calls whose prediction is remembered: a late span has a call assembled anew, and it must not count twice.
+# Calls whose prediction is remembered: a late span has a call assembled again, and it must not count twice.
 _REMEMBERED: Final = 20_000
 _FIELDS: Final = {"route": "route", "model": "model", "input_tokens": "input_tokens", "max_tokens": "max_tokens", "temperature": "temperature",
                   "streaming": "stream", "turn": "turn", "session": "session", "tenant": "tenant", "prefix_hash": "prefix_hash"}  # fmt: skip
-_PROMPTED: Final = "it was trained with prompts, which the store does not have: /healthz of `overrun serve-predictor` says how it does"
+_PROMPTED: Final = "it was trained with prompts, which the store does not keep: see /healthz of `overrun serve-predictor` for its accuracy"
 
 Key = tuple[int, int, int]
 
@@ -87,7 +87,7 @@ class Watch:
         try:
             self._start(Predictor.load(self._folder))
         except (ModelsError, OSError) as error:
-            log.error("the newer artifact is not taken over: %s", error)
+            log.error("the newer artifact is not loaded: %s", error)
 
     def _beside(self, calls: pa.Table) -> pa.Table:
         """`calls` with the columns of the predictions, null for calls that failed, say no length, or are too many."""

@@ -86,9 +86,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Which stage of an LLM application overran the latency budget, why, and what each fix would buy.",
+    help="Which stage of an LLM application overran the latency budget, why, and what each fix would gain.",
 )
-config_app = typer.Typer(no_args_is_help=True, help="Look at the settings.")
+config_app = typer.Typer(no_args_is_help=True, help="Show the settings.")
 app.add_typer(config_app, name="config")
 
 
@@ -103,7 +103,7 @@ def _options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_version, is_eager=True, help="Print the version and end."
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:
@@ -135,7 +135,7 @@ whatif_app = typer.Typer(
     cls=_Fixes,
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="What would one fix buy? Latency before and after, cost and interval.",
+    help="Predict the gain of one fix. Each command is one question: what if ...",
 )
 app.add_typer(whatif_app, name="whatif")
 
@@ -234,7 +234,7 @@ def _needing(extra: str) -> Iterator[None]:
 
 @contextmanager
 def _failing() -> Iterator[None]:
-    """What goes wrong inside is said in a sentence, and ends the command."""
+    """An error inside is printed as one sentence and ends the command."""
     from overrun.analysis.words.errors import AnalysisError
     from overrun.collector.errors import CollectorError
 
@@ -303,14 +303,14 @@ def serve(
     api_port: Annotated[
         int | None,
         _text(
-            "A port of its own for the API and metrics (0 picks a free one; default: the HTTP port).",
+            "A separate port for API and metrics (0 picks a free one; default: the HTTP port).",
             "--api-port",
         ),
     ] = None,
     db_max_size: Annotated[
         str | None,
         _text(
-            "The oldest telemetry goes when the file grows beyond it, such as 20GB (0: no limit).",
+            "Delete the oldest telemetry above this file size, such as 20GB (0: no limit).",
             "--db-max-size",
         ),
     ] = None,
@@ -318,13 +318,13 @@ def serve(
         Path | None,
         typer.Option(
             "--token-file",
-            help="Bearer tokens: lines ingest=..., read=... and erase=..., or one for the first two.",
+            help="File of bearer tokens: lines ingest=..., read=... and erase=..., or one token for ingest and read.",
         ),
     ] = None,
     decoder: Annotated[
         str | None,
         _text(
-            "fast (default) or upb: protobuf's own, several times slower, should the fast one fail.",
+            "fast (default), or upb: protobuf's own decoder, several times slower, in case the fast one fails.",
             "--decoder",
         ),
     ] = None,
@@ -334,7 +334,7 @@ def serve(
         typer.Option(
             "--scrape",
             metavar="URL",
-            help="Also read an engine's metrics page every 5 s; may be repeated.",
+            help="Also read this metrics page every 5 s; may be repeated.",
         ),
     ] = None,
     dashboard: Annotated[
@@ -344,11 +344,11 @@ def serve(
         Path | None,
         typer.Option(
             "--artifact",
-            help="A length predictor to hold against live calls, a folder of `overrun train`.",
+            help="A length predictor to check against live calls: a folder that `overrun train` wrote.",
         ),
     ] = None,
 ) -> None:
-    """Receive telemetry, keep it, answer questions about it."""
+    """Receive telemetry, store it, answer questions about it."""
     from overrun.collector.process import footprint
 
     footprint.keep_small()
@@ -459,7 +459,7 @@ def import_(
     every: Annotated[
         str | None,
         _text(
-            "How far apart saved metrics pages were read, such as 15s: where files have lost their times.",
+            "Time between saved metrics pages, such as 15s, if the files have lost their times.",
             "--every",
         ),
     ] = None,
@@ -512,7 +512,7 @@ def report(
     url: Url = None,
     output: ReportOutput = "text",
     trace: Annotated[
-        str | None, _text("Draw this request instead: 32 hex digits of a trace id.", "--trace")
+        str | None, _text("Draw this request instead (trace id, 32 hex digits).", "--trace")
     ] = None,
     details: Annotated[
         bool,
@@ -520,7 +520,7 @@ def report(
     ] = False,
     config: Config = None,
 ) -> None:
-    """Which stage overran the budget, why, and what each fix would buy."""
+    """Find the slow stage, its cause, and the gain of each fix."""
     import shutil
 
     if trace is not None and output in ("html", "markdown"):
@@ -545,7 +545,7 @@ def report(
 
 
 def _coloured() -> bool:
-    """Say whether standard output shows colour: a terminal, and nobody has asked for none (https://no-color.org)."""
+    """Return whether standard output shows colour: a terminal, and nobody has asked for none (https://no-color.org)."""
     import os
 
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -563,7 +563,7 @@ def budget(
     ] = "text",
     config: Config = None,
 ) -> None:
-    """What each stage should be allowed so that the limit is kept, from healthy requests, and whether it can be."""
+    """Derive stage budgets from healthy requests. Reports whether the limit can be met."""
     _print(table.BUDGET, asked, db, url, config, output)
 
 
@@ -576,7 +576,7 @@ def compare(
     output: Output = "text",
     config: Config = None,
 ) -> None:
-    """What is different between two windows or two versions, beyond chance and beyond other traffic?"""
+    """Compare two windows or two versions. Chance and other traffic are taken into account."""
     _print(table.COMPARE, asked, db, url, config, output)
 
 
@@ -613,7 +613,7 @@ def check(
         float | None,
         typer.Option(
             "--min-goodput",
-            help="Least share of good requests (0..1; default the SLO's target, 0.95).",
+            help="Smallest share of good requests (0..1; default: the SLO's target, 0.95).",
         ),
     ] = None,
     min_rate: Annotated[
@@ -680,7 +680,7 @@ def bug_report(
 
 @whatif_app.callback()
 def whatif() -> None:
-    """What would one fix buy? Latency before and after, cost and interval."""
+    """Predict the gain of one fix. Each command is one question: what if ..."""
 
 
 def _whatif(fix: str, own: Mapping[str, str | None], common: Mapping[str, Any]) -> None:
@@ -742,11 +742,11 @@ def doctor(
         Path | None,
         typer.Option(
             "--repair",
-            help="Save what can be read of a damaged --db into this new file, and say what could not be read.",
+            help="Copy the readable rows of a damaged --db into this new file and list the losses.",
         ),
     ] = None,
 ) -> None:
-    """Say per service in whose words it speaks, which fields were never seen, and what to switch on."""
+    """List missing telemetry per service. Includes the dialect of each service and the settings to switch on."""
     if repair is not None:
         _repair(db, repair)
     else:
@@ -770,13 +770,13 @@ def _repair(db: Path | None, out: Path) -> None:
             print(f"{saved.table}: saved {say_count(saved.rows, 'row')}, {lost}")
     if done.log_bytes_lost:
         print(
-            f"the log {db}.wal is damaged: its last {done.log_bytes_lost:,} bytes, what was received last, are lost"
+            f"the log {db}.wal is damaged: its last {done.log_bytes_lost:,} bytes, with the newest telemetry, are lost"
         )
     whole = not done.log_bytes_lost and all(saved.lost == 0 for saved in done.tables)
     print(
         f"everything could be read: {out} is a whole copy"
         if whole
-        else f"{out} holds what could be read: `overrun doctor --db {out}` says when the missing spans came. Send them again if you still have them"
+        else f"{out} holds the readable rows. `overrun doctor --db {out}` lists when the missing spans were received. Send them again if you still have them"
     )
 
 
@@ -816,7 +816,7 @@ def train(
 
     if sum((db is not None, url is not None, bool(trace))) != 1:
         fail(
-            "say where the requests are: --db FILE, --url of a running server, or --trace FILE (one of them)"
+            "the source of requests is missing: give --db FILE, --url of a running server, or --trace FILE (one of them)"
         )
     if route and len(route) != len(trace or []):
         fail(
@@ -854,7 +854,7 @@ def predict(
         Path, typer.Option("--artifact", help="The folder that `overrun train` wrote.")
     ],
 ) -> None:
-    """Read one JSON request a line, answer its predicted output length a line."""
+    """Predict output lengths of JSON requests, one per line."""
     from overrun.models.errors import ModelsError
 
     with _needing("predict"):
@@ -873,7 +873,7 @@ def routing(
         Path,
         typer.Option(
             "--artifact",
-            help="The folder that `overrun train` wrote, best from traffic before the trace.",
+            help="The folder that `overrun train` wrote, best trained on traffic before the trace.",
         ),
     ],
     trace: Annotated[
@@ -1005,13 +1005,13 @@ def serve_predictor(
         Path,
         typer.Option(
             "--artifact",
-            help="The folder that `overrun train` wrote; a newer one is taken over while it runs.",
+            help="The folder that `overrun train` wrote; a newer artifact is loaded while it runs.",
         ),
     ],
     host: Annotated[str, _text("Address to listen on.", "--host")] = "127.0.0.1",
     port: Annotated[int, _text("Port to listen on (0 picks a free one).", "--port")] = 8502,
 ) -> None:
-    """Answer routers over HTTP: POST /predict, POST /observe, GET /healthz."""
+    """Serve the predictor to routers over HTTP. Routes: POST /predict, POST /observe, GET /healthz."""
     from overrun.collector.errors import CollectorError
     from overrun.models.errors import ModelsError
 
@@ -1073,12 +1073,12 @@ def dashboard(
 
 @app.command()
 def demo(
-    once: Annotated[bool, typer.Option("--once", help="End after the verdicts.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Exit after the verdicts.")] = False,
     no_dashboard: Annotated[
         bool, typer.Option("--no-dashboard", help="Do not open the dashboard.")
     ] = False,
 ) -> None:
-    """Send recorded traffic through a real collector on free ports and print one verdict per recording."""
+    """Send recorded traffic and print one verdict each. Uses a real collector on free ports."""
     import os
     import signal
     import webbrowser
@@ -1110,7 +1110,7 @@ def demo(
 
 @app.command()
 def migrate(db: Annotated[Path, typer.Option("--db", help="The database file.")]) -> None:
-    """Bring a database file of an earlier version up to date; copy it before if it is precious."""
+    """Update a database file of an earlier version. Make a copy of it first."""
     from overrun.collector.errors import CollectorError
     from overrun.collector.lifecycle.migrate import migrate as run
 
@@ -1125,13 +1125,13 @@ def migrate(db: Annotated[Path, typer.Option("--db", help="The database file.")]
     )
     if done.incomplete_commits:
         missing = f"up to {done.missing_spans:,} acknowledged spans of {done.incomplete_commits:,} commits are missing"
-        print(f"{missing}: `overrun doctor --db {db}` says when they came")
+        print(f"{missing}: `overrun doctor --db {db}` lists when they were received")
 
 
 @app.command()
 def forget(
     user: Annotated[
-        str | None, _text("A user id as it was sent, or the hash that the views show.", "--user")
+        str | None, _text("A user id as it was sent, or its hash as in the views.", "--user")
     ] = None,
     tenant: Annotated[str | None, _text("A tenant.", "--tenant")] = None,
     db: Db = None,
@@ -1140,7 +1140,7 @@ def forget(
     """Erase a user or a tenant: every trace that carries them, with what was made from it."""
     if (user is None) == (tenant is None) or (db is None) == (url is None):
         fail(
-            "say whom to erase, --user ID or --tenant NAME (one of them), and from where, --db FILE or --url of a running server (one of them)"
+            "give --user ID or --tenant NAME (one of them), and --db FILE or --url of a running server (one of them)"
         )
     _is_stored(db)
     from overrun.analysis.front.commands import Source
@@ -1165,13 +1165,13 @@ def forget(
         print(f"searched for the name afterwards: found {' and '.join(found)}")
     if done.found_rows:
         print(
-            "other traces still hold the name, as an attribute or a part of a longer text: `overrun export spans` shows which"
+            "other traces still contain the name, as an attribute or inside a longer text: `overrun export spans` shows which"
         )
 
 
 @config_app.command("show")
 def config_show(config: Config = None) -> None:
-    """Print every setting with its value and where it comes from."""
+    """Print every setting with its value and its source."""
     from overrun.collector.config import described
 
     for line in described(_settings(config)):

@@ -480,4 +480,4 @@ def test_a_filter_that_names_nothing_ends_with_2(
     for asked in (("--db", str(db)), ("--url", server.http)):
         done = here(*command, "--model", "no-such-model", *asked)
         assert done.exit_code == 2
-        assert "--model 'no-such-model' names nothing that is stored: " in done.stderr
+        assert "--model 'no-such-model' is not stored: " in done.stderr

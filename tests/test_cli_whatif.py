@@ -73,16 +73,16 @@ def test_the_server_lists_its_fixes_and_refuses_by_name(server: ServerProcess) -
         {
             "name": "max_tokens",
             "kind": "int",
-            "help": "the most output tokens of an answer",
+            "help": "most output tokens per answer",
             "required": True,
             "default": None,
         }
     ]
     for path, sentence in (
         ("capp", "fix 'capp' is unknown: nearest known is 'cap'"),
-        ("cap", "cap needs max_tokens: the most output tokens of an answer"),
+        ("cap", "cap needs max_tokens: most output tokens per answer"),
         ("cap?max_tokens=1&x=2", "unknown parameter 'x'"),
-        ("cap?max_tokens=0", "max_tokens '0' is refused"),
+        ("cap?max_tokens=0", "max_tokens '0' is not accepted"),
     ):
         answer = httpx.get(f"{server.http}/api/v1/whatif/{path}")
         assert answer.status_code == 400
@@ -93,7 +93,7 @@ def test_the_text_says_why_there_is_no_headline(db: Path) -> None:
     done = here(*FIX, "--db", db)
     assert done.exit_code == 0
     assert done.stdout.startswith(
-        "What if: Give calls up after 150 ms, answer with a fallback in 20 ms?"
+        "What if: Cut calls after 150 ms and answer with a fallback in 20 ms?"
     )
     assert "No answer: P95 needs at least 59" in done.stdout
 
@@ -107,13 +107,13 @@ def test_a_filter_that_names_nothing_is_refused(db: Path) -> None:
     ):
         done = here("whatif", *fix, "--db", db, "--service", "nobody")
         assert done.exit_code == 2
-        assert "--service 'nobody' names nothing that is stored" in done.stderr
+        assert "--service 'nobody' is not stored" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("whatif", "cap", "--max-tokens", "many"), "max_tokens 'many' is refused"),
+        (("whatif", "cap", "--max-tokens", "many"), "max_tokens 'many' is not accepted"),
         (("whatif", "cap"), "cap needs max_tokens"),
         (("whatif", "capp", "--max-tokens", "10"), "fix 'capp' is unknown: nearest known is 'cap'"),
         (("whatif", "cap", "--max-tokens", "10", "--output", "xml"), "--output 'xml' is not known"),

@@ -1,7 +1,7 @@
-"""How often was each model call tried, and what did the tries cost that served nobody? Read from whatever tells of attempts.
+"""How many attempts did each model call have, and what did the unused ones cost? Read from every record of attempts.
 
-Most clients hide their retries in one span; `attempts` is then unknown. Who tells: spans of one attempt each (Vercel AI SDK), HTTP spans inside the
-call, counts by the sender (LiteLLM's proxy, resend counts), several engine spans under one client call. Where nobody tells but the client
+Most clients hide their retries in one span; `attempts` is then unknown. Records are: spans of one attempt each (Vercel AI SDK), HTTP spans inside the
+call, counts by the sender (LiteLLM's proxy, resend counts), several engine spans under one client call. If only the client records the call
 waited far longer for its first token than the engine worked on it, retries (or a queue in front of the engine) are hidden in the difference.
 """
 
@@ -27,7 +27,7 @@ CAUSES = ("", "error", "slow")
 # Two refusals hidden in a call made a first token of 100 to 151 ms look like 364 to 420 ms (three instrumentations): 2.8 to 3.6 times, 264 ms more.
 HIDDEN_RATIO, HIDDEN_NS = 2.0, 200_000_000
 _CLIENT, _SERVER, _ERROR = 3, 2, 2
-_MOST_WAITING = 32  # failed calls among which the one is looked for that was tried again: of more at once nothing tells which it was
+_MOST_WAITING = 32  # most failed calls that are searched for the one that was retried: among more at once it is not known which it was
 _REFUSED = 400  # HTTP statuses from here on
 _SLOW = re.compile(r"time.?out|deadline|cancel|abort|disconnect|\b(?:408|499|504)\b", re.IGNORECASE)
 
@@ -35,7 +35,7 @@ _SLOW = re.compile(r"time.?out|deadline|cancel|abort|disconnect|\b(?:408|499|504
 @dataclass(frozen=True, slots=True)
 class Retried:
     """Failed attempts that are calls in spans of their own: `later[row]` is the row of the attempt that followed, -1 for any other row; `single`
-    are the rows of calls of which every attempt would be a span; `outermost[row]` is the outermost of the spans that tell of this call alone."""
+    are the rows of calls of which every attempt would be a span; `outermost[row]` is the outermost of the spans that report this call alone."""
 
     later: IntArray
     single: BoolArray
@@ -65,11 +65,11 @@ def follow(  # noqa: PLR0913
     end: IntArray,
 ) -> Retried:
     """Find attempts that are spans of their own: calls whose operation is a step of their parent's (`ai.streamText.doStream` under `ai.streamText`),
-    or whose parent tells of a model call too, by its `role` as it was sent (a router's call around those to its deployments), or of several attempts,
+    or whose parent is a model call too, by its `role` as it was sent (a router's call around those to its deployments), or of several attempts,
     by its number in `counts` (LiteLLM's proxy), or that were `asked` for under one id (LiteLLM's; -1 for none).
 
     A failed one that is followed by another of the same operation (or id) under the same parent was tried again: within one such parent, a failed step
-    ends everything else. So was one that is followed by a call which says that it is no first attempt. A call that several instrumentations tell of in
+    ends everything else. So was one that is followed by a call that is marked as a further attempt. A call that several instrumentations record in
     spans within each other stands where the outermost of them does.
     """
     outermost = _outermost(calls, role, parent)
@@ -91,7 +91,7 @@ def follow(  # noqa: PLR0913
 
 
 def _outermost(calls: IntArray, role: IntArray, parent: IntArray) -> IntArray:
-    """Per row itself; per call the outermost of the spans around it, one in the other, that tell of a model call and of no other one."""
+    """Per row itself; per call the outermost of the spans around it, one in the other, that report a model call and of no other one."""
     out = np.arange(len(parent))
     above = np.where((parent >= 0) & (role[parent] == cp.LLM), parent, -1)
     if not (above[calls] >= 0).any():
@@ -171,7 +171,7 @@ def _without_id(  # noqa: PLR0913
     start: IntArray,
     end: IntArray,
 ) -> None:
-    """Give calls that say that they are no first attempt (LiteLLM's Router) the last failed one of the same operation under the same parent, each its own."""
+    """Give calls that are marked as further attempts (LiteLLM's Router) the last failed one of the same operation under the same parent, each its own."""
     retried = calls[counts[calls] > 1]
     calls = calls[np.isin(parent[calls], parent[retried]) & (failed[calls] | (counts[calls] > 1))]
     waiting: dict[tuple[int, int], list[int]] = {}
@@ -188,7 +188,7 @@ def _without_id(  # noqa: PLR0913
 def waits(
     retried: Retried, parent: IntArray, start: IntArray, end: IntArray
 ) -> list[tuple[int, int, int]]:
-    """(parent row, from, to): the pauses between an attempt and the next one, which nobody worked in."""
+    """(parent row, from, to): the pauses between an attempt and the next one, without any work in them."""
     rows = np.flatnonzero(retried.later >= 0)
     last, next_ = retried.outermost[rows], retried.outermost[retried.later[rows]]
     return list(zip(parent[last].tolist(), end[last].tolist(), start[next_].tolist(), strict=True))
@@ -231,7 +231,7 @@ def _put(made: Attempts, call: int, values: tuple[int, int, int, int, int]) -> N
 
 
 def _hidden(made: Attempts, engine: IntArray, client: IntArray, served: IntArray) -> None:
-    """The client's first token came far later than the engine's: the difference is spent somewhere that nobody tells of."""
+    """The client's first token came far later than the engine's: the difference is spent in a place without a span."""
     gap = client - served
     far = (
         (engine >= 0)
@@ -296,7 +296,7 @@ def _counted(
     for _ in range(3):
         safe = np.maximum(above, 0)
         served = (above >= 0) & (kind[safe] == _SERVER)
-        # Of several calls that one server made, its count does not say which one was tried so often.
+        # If one server made several calls, its count does not show which of them was retried.
         only = np.bincount(safe[served], minlength=len(kind))[safe] == 1
         told = np.where((told < 0) & served & only, counts[safe], told)
         above = np.where(above >= 0, paths.parent[safe], -1)
@@ -304,7 +304,7 @@ def _counted(
     made.number[known], made.source[known] = told[known], EVENT
     made.wasted_tokens[known] = np.where(told[known] == 1, 0, -1)
     made.wasted_ns[known] = np.where(began[rows] > 0, began[rows], made.wasted_tokens)[known]
-    # Why, say the attempts within the call that are spans.
+    # The reason comes from the attempts within the call that are spans.
     tried = np.flatnonzero(
         (spans.column("role").to_numpy() == cp.LLM)
         & (paths.call >= 0)

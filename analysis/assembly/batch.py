@@ -64,7 +64,7 @@ class Batch:
         return self._read[column]
 
     def prefill(self) -> IntArray:
-        """Prefill times; absent where no queue was told apart, for then the number holds it (SGLang's runs from dispatch on)."""
+        """Prefill times; absent where no queue was separated, for then the number holds it (SGLang's runs from dispatch on)."""
         return np.where(self.ints("queue_ns") >= 0, self.ints("prefill_ns"), ABSENT)
 
     def make_containers(self, rows: list[int]) -> None:

@@ -623,7 +623,7 @@ def _settle_call(i, above, tokens_below, served, role, stage, call, bearing, ski
 def _hand_on(bounds, parent, start, end, role, stage, kind, call, engine, ttft, skipped):
     """Let a proxy hold a model call from its arrival there until it is sent on. Returns the ends to walk with; role, stage, parent and skipped in place.
 
-    A proxy is a server's span within a call of which no engine tells, within which the longest client's span takes most of what is left up to the first
+    A proxy is a server's span within a call without engine telemetry, within which the longest client's span takes most of what is left up to the first
     token (HTTP clients end theirs with the headers) or the end: the answer passes through. A server that asks for something small first is none.
     """
     until = end.copy()
@@ -673,7 +673,7 @@ def _hand_on(bounds, parent, start, end, role, stage, kind, call, engine, ttft, 
 
 @njit(cache=True, nogil=True)
 def _drop_unwaited(topological, root, bounds, parent, start, end, role, skipped):
-    """Skip subtrees without a model call that end after their root did: nobody waited for them. In place."""
+    """Skip subtrees without a model call that end after their root did: no client waited for them. In place."""
     n = len(parent)
     calls = np.zeros(n, dtype=np.bool_)
     for x in range(n - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""Which spans tell of one and the same model call? Pairs from two instrumentations, put one under the other, so that the call counts once.
+"""Which spans record the same model call? Pairs from two instrumentations, nested, so that the call counts once.
 
 LangChain and the OpenAI client instrumented together report every call twice, the second time in a trace of its own; a gateway's call and its
 client's may share the model's response id. The shorter span goes under the longer one, as if it had been sent that way: the rule for nested
@@ -26,7 +26,7 @@ from overrun.analysis.words.arrays import BoolArray, IntArray
 MIN_OVERLAP = 0.95
 MAX_APART_NS = 1_000_000_000
 # What an instrumentation takes before and after the one that it is around. LangChain, LiteLLM and Langfuse around OpenAI's client on two busy cores, 210 pairs:
-# P50 10 ms, P95 43 ms, P99 190 ms (2026-11-23). Half of the calls lasted less than 62 ms: shares of their time say little.
+# P50 10 ms, P95 43 ms, P99 190 ms (2026-11-23). Half of the calls lasted less than 62 ms: shares of their time show little.
 MAX_AROUND_NS = 100_000_000
 # Starts and ends of JavaScript's spans are of whole milliseconds.
 CLOCK_STEP_NS = 2_000_000
@@ -34,19 +34,19 @@ MOMENT_NS = 1_000_000
 # Of two processes' clocks: 5 % of what is compared, and this.
 CLOCK_SLACK_NS = 5_000_000
 _SERVER, _CLIENT, _ERROR = 2, 3, 2
-_BETWEEN = 6  # spans between a client's call and what its gateway tells of it: HTTP's and the server's, which two instrumentations may tell of
+_BETWEEN = 6  # spans between a client's call and its gateway's span of it: HTTP's and the server's, from up to two instrumentations
 _MAX_DEPTH = 10_000  # chains of parents are cut here, against cycles
-# Calls that begin after one with equal token counts, among which its double is looked for: of more at once nothing tells whose it is.
+# Most calls that begin after one with equal token counts and are searched for its duplicate: among more at once it is not known.
 _MOST_ALIKE = 256
 # Of calls with one response id: a stored answer that is given again later is another call.
 MIN_OVERLAP_BY_ID = 0.5
-# By how much the clocks of two processes may differ where an id tells that they speak of one call; own default.
+# Largest difference of the clocks of two processes if an id shows that they record one call; own default.
 MAX_SKEW_NS = 10_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the spans of a batch tell, a row each: process and scope they come from (codes), tokens (input, output; -1 untold), input tokens without those that
+    """The recorded values of a batch's spans, a row each: process and scope they come from (codes), tokens (input, output; -1 untold), input tokens without those that
     came from a cache, response id and model (codes, -1 untold), the trace, the row of the parent (-1 if it is not here), its id, start and end."""
 
     process: IntArray
@@ -78,13 +78,13 @@ def models(names: pa.ChunkedArray) -> IntArray:
     return codes
 
 
-# Two rows that may tell of one call. What is nested already comes first, then what counts the same, what is in one trace, what began and ended nearer (ns).
+# Two rows that may report one call. What is nested already comes first, then what counts the same, what is in one trace, what began and ended nearer (ns).
 Pair: TypeAlias = tuple[int, bool, int, int, int]
 
 
 def pairs_by_tokens(rows: IntArray, told: Told) -> list[Pair]:
     """Rows that may be one call: same process, two scopes, equal token counts, the shorter in the longer or near to it. Rows count their tokens or failed.
-    Some leave cached tokens out and tell nothing of them (Bedrock in JavaScript): then the others' without them are equal."""
+    Some leave cached tokens out and show nothing of them (Bedrock in JavaScript): then the others' without them are equal."""
     rows = _of_several_scopes(rows, told)
     found = _by_counts(rows, told, told.tokens)
     if (told.uncached[rows] != told.tokens[0][rows]).any():
@@ -117,7 +117,7 @@ def _by_counts(rows: IntArray, told: Told, counts: tuple[IntArray, IntArray]) ->
 
 
 def pairs_by_time(rows: IntArray, told: Told) -> list[Pair]:
-    """Rows of one process and two scopes that may be one call of which one does not count the tokens (a stream whose usage nobody asked for): they began and
+    """Rows of one process and two scopes that may be one call of which one does not count the tokens (a stream without requested usage): they began and
     ended together, or one is just around the other; and one is a trace's root, or what is above one is above both (LangChain's graphs leave a client their
     own parent)."""
     order, untold = _in_order(_of_several_scopes(rows, told), told), told.tokens[1] < 0
@@ -265,7 +265,7 @@ def _shares_parent(row: int, other: int, told: Told) -> bool:
 
 
 def groups_of(by_id: list[list[int]], pairs: list[Pair], told: Told) -> list[list[int]]:
-    """Groups of rows that are one call, from those that share a response id and from pairs, the best first: a scope tells of a call once, and what is told
+    """Groups of rows that are one call, from those that share a response id and from pairs, the best first: a scope reports a call once, and what is reported
     of it is the same everywhere."""
     group = {row: rows for rows in by_id for row in rows}
     for *_, one, other in sorted(pairs):
@@ -277,7 +277,7 @@ def groups_of(by_id: list[list[int]], pairs: list[Pair], told: Told) -> list[lis
 
 
 def _agree(one: int, other: int, told: Told) -> bool:
-    """Whether two scopes' rows contradict each other nowhere. Of a model, one may tell the alias that was asked for: where both count, the counts say more."""
+    """Whether two scopes' rows contradict each other nowhere. One may record the alias of the model that was asked for: if both count tokens, the counts decide."""
     inputs = told.uncached if told.tokens[0][one] != told.tokens[0][other] else told.tokens[0]
     told_apart = (
         (told.response, inputs, told.tokens[1])
@@ -290,7 +290,7 @@ def _agree(one: int, other: int, told: Told) -> bool:
 
 
 def repeats(rows: IntArray, told: Told) -> IntArray:
-    """Rows of calls that the same scope tells of once more, neither in the other: with one response id and one start, and for longer (LiteLLM 1.55 to 1.60, of
+    """Rows of calls that the same scope records twice, neither in the other: with one response id and one start, and for longer (LiteLLM 1.55 to 1.60, of
     streams: as the last chunk came, and when it had counted); or within a moment at both ends, with equal counts, and deeper in what the first is in as well
     (OpenInference's LangChain 0.1.12 in agents: its handler is there twice)."""
     named = _not_alone(rows[told.response[rows] >= 0], told.response)
@@ -352,7 +352,7 @@ def groups_by_id(rows: IntArray, told: Told) -> list[list[int]]:
 
 
 def _off(one: IntArray, other: IntArray, told: Told) -> BoolArray:
-    """Whether two rows with one response id, which only two processes tell of, each once, last about as long: only their clocks differ."""
+    """Whether two rows with one response id, which only two processes record, each once, last about as long: only their clocks differ."""
     took = [told.end[rows] - told.start[rows] for rows in (one, other)]
     two = (
         np.bincount(told.response[np.union1d(one, other)], minlength=1)[told.response[one]] == 2
@@ -461,7 +461,7 @@ def share(
     clock: IntArray,
 ) -> pa.Table:
     """The spans, where a model call and the only one inside it (that did not fail, if one did not), which takes at least half of its time or has its
-    response id, each have what only the other one told; also where a server is between them that was sent the call.
+    response id, each have the other's values; also where a server is between them that was sent the call.
 
     A gateway's span counts the tokens and its client's saw the first one; or the other way round. `clock` is a code per process.
     """
@@ -488,7 +488,7 @@ def share(
     ).to_numpy()
     inner, above = inner[one], above[one]
     spans = _failed_inside(spans, inner, above)
-    # From the longest inwards and back: through all the spans that tell of one call.
+    # From the longest inwards and back: through all the spans that report one call.
     pairs = sorted(
         zip(above.tolist(), inner.tolist(), strict=True),
         key=lambda pair: (start[pair[1]] - end[pair[1]], start[pair[1]], pair[1]),
@@ -505,7 +505,7 @@ def share(
 
 
 def _whole_inputs(spans: pa.Table, pairs: list[tuple[int, int]]) -> pa.Table:
-    """The spans, where the second row of a pair has the first one's input tokens if it leaves out the cached ones, of which the first one tells."""
+    """The spans, where the second row of a pair has the first one's input tokens if it leaves out the cached ones, which the first one reports."""
     giver, taker = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     tokens, cached = (
         spans.column(name).fill_null(-1).to_numpy() for name in ("input_tokens", "cached_tokens")
@@ -524,7 +524,7 @@ def _whole_inputs(spans: pa.Table, pairs: list[tuple[int, int]]) -> pa.Table:
 
 
 def _failed_inside(spans: pa.Table, inner: IntArray, above: IntArray) -> pa.Table:
-    """The spans, where a call failed that tells of no answer and whose only report inside failed: its stream was refused as it was handed over (LlamaIndex)."""
+    """The spans, where a call failed that reports no answer and whose only report inside failed: its stream was refused as it was handed over (LlamaIndex)."""
     status = spans.column("status").to_numpy()
     answered = np.zeros(len(status), dtype=bool)
     for name in ("output_tokens", "ttft_ns", "finish_reason"):
@@ -536,7 +536,7 @@ def _failed_inside(spans: pa.Table, inner: IntArray, above: IntArray) -> pa.Tabl
 def handed_on(
     spans: pa.Table, pairs: list[tuple[int, int]], names: tuple[str, ...] = SHARED
 ) -> pa.Table:
-    """The spans, where the second row of each pair has what only the first one told of a call."""
+    """The spans, where the second row of each pair has the values that only the first one recorded."""
     for name in names:
         if name in spans.column_names:
             spans = _filled(spans, name, pairs)

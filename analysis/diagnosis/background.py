@@ -15,7 +15,7 @@ from overrun.collector.errors import StoreUnavailable
 log = logging.getLogger("overrun.later")
 V = TypeVar("V")
 _KEPT: Final = 64
-# An answer is not made anew before so many times what it took: a tenth of a core at most goes into one question, however often it is asked.
+# An answer is not made again before so many times what it took: a tenth of a core at most goes into one question, however often it is asked.
 _REST: Final = 10.0
 
 
@@ -56,7 +56,7 @@ class Later(Generic[V]):
             known = self._known.get(key)
             age = 0.0 if known is None else self._clock() - known.began
             if known is None or age > max(self._fresh_s, _REST * known.took_s):
-                # What is asked now comes first: of a question that is not asked again, nobody waits for the answer.
+                # What is asked now comes first: of a question that is not asked again, no client waits for the answer.
                 self._waiting.setdefault(key, job)
                 self._waiting.move_to_end(key)
                 while len(self._waiting) > _KEPT:

@@ -82,7 +82,7 @@ def _utilisation_step(points: pl.DataFrame) -> Step:
         high = float(np.percentile(kv, 95.0))
         full = high > KV_FULL
         parts.append(
-            f"KV cache usage P95 {say_ratio(high)} of {len(kv)} samples (over {say_ratio(KV_FULL)}: a prior)"
+            f"KV cache usage P95 {say_ratio(high)} of {len(kv)} samples (full above {say_ratio(KV_FULL)}: a fixed default, not learned here)"
         )
     if len(waiting):
         most = float((waiting > 0).mean())
@@ -115,11 +115,11 @@ def _retry_step(rows: pl.DataFrame) -> Step:
         return Step(
             step="retries",
             status="unknown",
-            detail="attempts are not recorded: retries inside a client are hidden",
+            detail="attempts are not recorded, so retries inside a client are hidden",
         )
     mean = float(known.to_numpy().mean())
     return Step(
         step="retries",
         status="fail" if mean > MOST_ATTEMPTS else "pass",
-        detail=f"{mean:.2f} attempts a request (n {len(known):,})",
+        detail=f"{mean:.2f} attempts per request (n {len(known):,})",
     )

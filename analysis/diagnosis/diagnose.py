@@ -283,11 +283,11 @@ def _fitting(breach: Breach, known: Known | None) -> tuple[Ranked | None, str | 
     if known.ranked is None:
         return None, FINDING_CAUSES
     if known.metric is None:
-        return None, "the requests among which causes are sought are within budget"
+        return None, "the sampled requests, in which causes are searched, are within budget"
     if known.metric != breach.metric:
         return (
             None,
-            f"the last search for causes judged {known.metric.upper()}: it is made anew within minutes",
+            f"the last search for causes judged {known.metric.upper()}. The next one follows within minutes",
         )
     moved = (
         known.onset != breach.onset
@@ -297,7 +297,7 @@ def _fitting(breach: Breach, known: Known | None) -> tuple[Ranked | None, str | 
     return (
         (
             None,
-            "the breach began at another time when causes were sought last: they are sought anew within minutes",
+            "the last search for causes saw another onset. The next one follows within minutes",
         )
         if moved
         else (known.ranked, None)

@@ -1,7 +1,7 @@
-"""What do an engine's gauges and rates say where no latency histogram came? Who waits, how many run, how full the cache is, and what that must cost.
+"""What do an engine's gauges and rates say where no latency histogram arrived? Who waits, how many run, how full the cache is, and what that must cost.
 
 A standing queue is at capacity whatever the limit. How long a request waits follows from Little's law where finished requests are counted: the mean number
-that waits over those that finish per second. Without that count the limit is not judged, and the sentence says so.
+that waits over those that finish per second. Without that count the limit is not judged, and the sentence reports it.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def by_gauges(points: pl.DataFrame, names: list[str], slo: Slo) -> Verdict | Non
         return None
     note = "By the engine's gauges alone (no spans, no latency histogram): "
     if points.is_empty():
-        sentence = f"{note}neither queue, running requests nor tokens are counted, only {', '.join(names[:6])}: nothing to judge a limit by."
+        sentence = f"{note}no queue, no running requests and no tokens are counted, only {', '.join(names[:6])}. No limit can be judged."
         return Verdict(
             status="not_enough_data",
             scope="engine_only",
             sentence=sentence,
-            reasons=dict.fromkeys(_NULLS, "no gauge of queue or running requests"),
+            reasons=dict.fromkeys(_NULLS, "no gauge of waiting or running requests"),
         )
     onset = _onset(points)
     waits = mostly_waiting(points, onset)
@@ -60,13 +60,13 @@ def by_gauges(points: pl.DataFrame, names: list[str], slo: Slo) -> Verdict | Non
     metric: Metric | None = "ttft" if "ttft" in limits else "e2e" if "e2e" in limits else None
     over = metric is not None and wait_ms is not None and wait_ms > limits[metric]
     if over and metric is not None and wait_ms is not None:
-        said = f"by Little's law a request waits {say_ms(wait_ms)} on average, which is over the limit of {say_ms(limits[metric])} on {metric.upper()} alone"
+        said = f"by Little's law a request waits {say_ms(wait_ms)} on average, which alone is over the {metric.upper()} limit of {say_ms(limits[metric])}"
     else:
         wanted = " and ".join(
             f"{name.upper()} (limit {say_ms(limit)})" for name, limit in limits.items()
         )
-        said = f"{wanted} {'is' if len(limits) == 1 else 'are'} not measured, so no limit is judged: an engine with histograms, or spans, would tell"
-    why = "metrics without histograms do not tell"
+        said = f"{wanted} {'is' if len(limits) == 1 else 'are'} not measured, so no limit is judged: latency histograms or spans are needed"
+    why = "metrics without histograms do not show it"
     cause = "under_capacity" if waits else None
     return Verdict(
         status="over_budget" if over else "not_enough_data",
@@ -117,10 +117,10 @@ def _levels(points: pl.DataFrame, onset_us: int | None) -> list[str]:
     if len(running):
         parts.append(
             f"{running.mean():,.1f} run".replace(".0 run", " run")
-            + (f" of {limit.max():,.0f} that may" if len(limit) else "")
+            + (f" of at most {limit.max():,.0f}" if len(limit) else "")
         )
     if len(kv):
-        parts.append(f"the KV cache is {say_ratio(float(np.percentile(kv, 95.0)))} full at P95")
+        parts.append(f"the KV cache is {say_ratio(float(np.percentile(kv, 95.0)))} full (P95)")
     if told:
         parts.append(f"{' and '.join(told)} tokens/s")
     if len(each):

@@ -1,6 +1,6 @@
 """What can be said of an engine that sends metrics and no spans? A verdict from histograms and gauges alone, labelled engine-only.
 
-Where no histogram came, the gauges speak: who waits, how many run, how full the cache is. Targets that are all down are a verdict of their own.
+Where no histogram came, the gauges speak: which requests wait, how many run, how full the cache is. Targets that are all down are a verdict of their own.
 
 Each latency is known on its own and only between bucket edges; who was slow, and whether one request missed two limits, is not known. At 2 a.m.
 nobody restarts an engine to switch tracing on.
@@ -210,10 +210,10 @@ def _without_histograms(
         what = (
             say_unknown(made.unknown)
             if made.unknown.metrics
-            else "the targets answer, and no metric of an engine came"
+            else "the targets answer, but send no metric of an engine"
         )
         verdict = _plain(
-            "not_enough_data", f"By metrics alone (no spans): {what}.", "no metric that is known"
+            "not_enough_data", f"By metrics alone (no spans): {what}.", "no known metric"
         )
     if verdict is None:
         return None
@@ -230,7 +230,7 @@ def _without_histograms(
     onset = None if verdict.onset is None else to_us(verdict.onset)
     rows = instance_rows(con, start, end, window.model, made, from_us=onset, only=only)
     _name_sick(con, verdict, rows, frame, slo)
-    why = "no latency histogram came"
+    why = "no latency histogram arrived"
     alone = Check(
         check="engine_only",
         status="ok",
@@ -271,7 +271,7 @@ def _name_sick(
     verdict.mitigation = (
         f"Send fewer requests to {names}." if hot else f"Take {names} out of rotation."
     )
-    verdict.rollback = "Return its share of the traffic when it is as fast as the others."
+    verdict.rollback = "Restore its share of the traffic when it is as fast as the others."
 
 
 def _share_of(
@@ -306,21 +306,19 @@ def _say_down(verdict: Verdict, made: Sent) -> None:
         f" Before: {verdict.sentence}" if verdict.scope == "engine_only" and verdict.metric else ""
     )
     all_of = (
-        "The only metrics target gives"
+        "The only metrics target returns"
         if len(gone) == 1
-        else f"All {len(gone)} metrics targets give"
+        else f"All {len(gone)} metrics targets return"
     )
     verdict.sentence = f"{all_of} nothing: {said}.{before}"
     verdict.status, verdict.owner, verdict.recheck_after_s = "targets_down", "platform", _RECHECK_S
-    verdict.mitigation = (
-        "Look whether the engines run and their pages answer: curl each address from this machine."
-    )
+    verdict.mitigation = "Check that the engines run and that their metrics pages answer: curl each address from this machine."
     verdict.onset = max(target.since for target in gone)
     for name in ("owner", "recheck_after_s", "mitigation", "onset"):
         verdict.reasons.pop(name, None)
     verdict.stage = verdict.cause = verdict.rollback = None
     verdict.reasons |= dict.fromkeys(
-        ("stage", "cause", "rollback"), "engines that do not answer have no stage"
+        ("stage", "cause", "rollback"), "no stage is known for engines that do not answer"
     )
 
 
@@ -331,10 +329,7 @@ def _came_once(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> EngineOnl
     start, end = frame.start or window.start, frame.end or window.end
     if not names:
         return None
-    why = (
-        f"{printable(', '.join(names))} came once and does not say since when it counts, or since before the window: "
-        "scrape a second time, or send start times"
-    )
+    why = f"{printable(', '.join(names))} arrived once, without a start time inside the window: scrape a second time, or send start times"
     check = Check(check="histogram_came_once", status="fail", detail=why)
     verdict = _plain(
         "not_enough_data", f"By the engine's metrics alone (no spans): not enough data, {why}.", why
@@ -343,7 +338,7 @@ def _came_once(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> EngineOnl
 
 
 def _checks(found: dict[str, Increments], slo: Slo, finished: int) -> list[Check]:
-    detail = f"engine metrics only, {say_count(finished, 'request')} counted: no spans, so no request is told from another"
+    detail = f"engine metrics only, {say_count(finished, 'request')} counted: no spans, so single requests are not known"
     alone = Check(check="engine_only", status="ok", detail=detail)
     return [
         *(
@@ -375,7 +370,7 @@ def _percentiles(name: str, made: Increments | None) -> Percentiles:
                 f"P{percentile:g} needs at least {MIN_N[percentile]} values, there are {made.n}"
                 if made.n < MIN_N[percentile]
                 else (
-                    f"beyond the last bucket edge of {say_ms(1000.0 * float(made.edges[-1]))}: give the engine wider buckets"
+                    f"above the last bucket edge of {say_ms(1000.0 * float(made.edges[-1]))}: configure wider buckets in the engine"
                 )
             )
             stats.reasons[field] = why
@@ -424,9 +419,9 @@ def _verdict(found: dict[str, Increments], points: pl.DataFrame, slo: Slo) -> Ve
         j = open_[0]
         sentence = (
             f"{note}between {say_ratio(j.sure / j.n)} and {say_ratio(j.maybe / j.n)} of {j.n:,} values of {j.metric.upper()} are over "
-            f"{say_ms(j.limit_ms)}, and {say_ratio(allowed)} may be: the bucket edges do not tell. Set a limit on a bucket edge, or switch tracing on."
+            f"{say_ms(j.limit_ms)}, and {say_ratio(allowed)} are allowed: the bucket edges are too coarse. Set the limit on a bucket edge, or switch tracing on."
         )
-        return _plain("not_enough_data", sentence, "the histogram's bucket edges do not tell")
+        return _plain("not_enough_data", sentence, "the histogram's bucket edges are too coarse")
     j = judged[0]
     quantile = j.made.quantile(slo.percentile / 100.0)
     seen = (
@@ -507,15 +502,15 @@ def _over(
         f"at least {say_ratio(j.sure / j.n)} of {j.n:,} values are over.{why}"
     )
     reasons = {
-        "affected": "metrics do not tell whose requests were slow",
-        "trend": "metrics alone: see the series of the indicators",
+        "affected": "metrics do not show which requests were slow",
+        "trend": "metrics alone: see the indicators over time",
     }
     step, undo = stopgap(stage or "other", "platform", [])
     if stage is None:
         reasons["stage"] = "the engine sends no queue, prefill or decode histogram"
     if cause is None:
         reasons["cause"] = (
-            "metrics alone name a cause only for a queue: switch tracing on for the rest"
+            "metrics alone show a cause only for a queue: switch tracing on for other causes"
         )
     if onset_us is None:
         reasons["onset"] = "no single point after a healthy stretch"
@@ -593,7 +588,7 @@ def _cause(
         return None, "", None
     waiting = f"requests wait in {say_ratio(gauges.waiting_ratio)} of the samples (at most {gauges.waiting_most:,.0f})"
     kv = (
-        f" and KV cache usage stands at {say_ratio(gauges.kv_p95)} at P95 (a prior, not learned here)"
+        f" and KV cache usage P95 is {say_ratio(gauges.kv_p95)}"
         if gauges.kv_p95 is not None
         else ""
     )
@@ -615,7 +610,7 @@ def _cause(
             return (
                 "kv_pressure",
                 f"{waiting}{kv} while requests are preempted",
-                "Lower max_num_seqs, shorten contexts, or give the cache more blocks.",
+                "Lower max_num_seqs, shorten contexts, or enlarge the KV cache.",
             )
     load = (
         f"; prompt tokens arrive {grown:.1f} times as fast as before"

@@ -46,7 +46,7 @@ AS_SAID: Final = (
     "timeout_fallback",
     "warm_pool",
 )
-# A simulated figure is shown for so long before it is made anew.
+# A simulated figure is shown for so long before it is made again.
 FRESH_S: Final = 600.0
 
 

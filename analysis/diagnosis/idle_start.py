@@ -49,15 +49,15 @@ def idle_start(case: Case) -> Diagnosis | NotEnoughData | None:
             bound_fix(
                 case,
                 "keep_loaded",
-                "Keep it loaded" if found.swaps is None else "Make room for all of them",
-                f"{_keep(found)} Or load it before it is asked for: send an empty request when a user opens the page. "
+                "Keep the model loaded" if found.swaps is None else "Keep all models loaded",
+                f"{_keep(found)} Or load it early: send an empty request when a user opens the page. "
                 "A second call (hedging) would wait for the same load.",
                 "calls after a silence take as long as the others",
                 np.where(hit, np.maximum(case.spent(stage) - usual, 0.0), 0.0),
             ),
         ),
         headline=f"{counted}: {say_ms(found.late_ms)} instead of {say_ms(found.usual_ms)}{since}",
-        because=f"what serves it starts cold: {counted} ({say_ms(found.late_ms)} instead of {say_ms(found.usual_ms)}{since})",
+        because=f"the model starts cold: {counted} ({say_ms(found.late_ms)} instead of {say_ms(found.usual_ms)}{since})",
         evidence={
             "key": found.key or "any call",
             "silence_from_s": found.from_s if found.swaps is None else None,
@@ -75,7 +75,7 @@ def idle_start(case: Case) -> Diagnosis | NotEnoughData | None:
         },
         weight=0.95,
         among=np.flatnonzero(case.breaching & hit),
-        why_no_service="what is loaded on demand is the model server's",
+        why_no_service="the model server loads it on demand",
     )
 
 
@@ -84,7 +84,7 @@ def _after(found: Reuse) -> str:
         return f"that follow {'calls' if found.swaps == 1 else f'calls of {found.swaps} and more'} of another {found.key.removesuffix('_instance')}"
     fits = found.key in ("", "model") and found.quick_until_s < KEEP_ALIVE_S <= found.from_s
     said = " (Ollama's keep-alive of 300 s fits)" if fits else ""
-    return f"after {found.from_s:,.0f} s and more without {_WHAT.get(found.key, f'a call of the same {found.key}')}{said}"
+    return f"after {found.from_s:,.0f} s or more without {_WHAT.get(found.key, f'a call of the same {found.key}')}{said}"
 
 
 def _since(found: Reuse) -> str:
@@ -96,11 +96,8 @@ def _since(found: Reuse) -> str:
 
 def _keep(found: Reuse) -> str:
     if found.swaps is not None:
-        return (
-            "Give each model or adapter a place of its own (OLLAMA_MAX_LOADED_MODELS, llama-swap groups, vLLM --max-loras and --max-cpu-loras), "
-            "or send each to a server of its own."
-        )
+        return "Keep all models or adapters in memory (OLLAMA_MAX_LOADED_MODELS, llama-swap groups, vLLM --max-loras and --max-cpu-loras), or use a separate server for each."
     return (
-        f"Keep it loaded through pauses of {say_s(found.from_s)} and more (OLLAMA_KEEP_ALIVE=-1 or keep_alive in the request, llama-swap ttl, "
-        "one replica at least where serverless platforms scale to zero), or send a call before the pause is that long."
+        f"Keep it loaded through pauses of {say_s(found.from_s)} and more (OLLAMA_KEEP_ALIVE=-1 or keep_alive in the request, llama-swap "
+        "ttl, at least one replica on serverless platforms that scale to zero), or send a call before the pause is that long."
     )

@@ -1,4 +1,4 @@
-"""What can be done in the next five minutes where no rule names a cause, and who has to act on errors? Steps that are safe whatever the cause is."""
+"""What can be done in the next five minutes where no rule names a cause, and who has to act on errors? Steps that are safe for any cause."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from overrun.analysis.numbers.comparison.traffic_changes import Changed
 from overrun.analysis.words.finding import Owner
 
-# What went wrong is the caller's: it asks for what is not there or not allowed (HTTP 4xx but for the two that say that the far side is full or late).
+# What went wrong is the caller's: it asks for what is not there or not allowed (HTTP 4xx but for the two that say that the endpoint is full or late).
 _CALLERS = re.compile(
     r"\b4(?!08|29)\d\d\b|bad.?request|invalid|unauthori[sz]ed|authentication|permission|forbidden|not.?found|unprocessable|content.?filter",
     re.IGNORECASE,
@@ -28,25 +28,25 @@ def stopgap(stage: str, owner: Owner, changed: Sequence[Changed]) -> tuple[str, 
         return step, undo
     change = f"{changed[0].what}, now {changed[0].after}"
     return (
-        f"Roll back what changed at the onset ({change}) if that is quick; else: {step}",
-        f"Put the change back once it is cleared. {undo}",
+        f"Roll back what changed at the onset ({change}) if that is quick. Else: {step}",
+        f"Deploy the change again once it is cleared. {undo}",
     )
 
 
 def _by_owner(stage: str, owner: Owner) -> tuple[str, str]:
     if owner == "provider":
         return (
-            "Send part of the calls to another deployment or model of equal quality, and set a timeout with a fallback answer on the rest.",
-            "Send them back and remove the timeout when a recheck is within the limit.",
+            "Send part of the calls to another deployment or model of equal quality, and set a timeout with a fallback answer for the rest.",
+            "Send the calls back and remove the timeout once the latency is within the limit.",
         )
     if owner == "platform":
         return (
-            "Admit less at the gateway: hold batch and eval work back, then answer the least important requests with 429 and Retry-After.",
-            "Admit all of it again when a recheck is within the limit.",
+            "Admit fewer requests at the gateway: pause batch and eval work first, then answer the least important requests with 429 and Retry-After.",
+            "Admit all requests again once the latency is within the limit.",
         )
     where = "the slowest step" if stage == "other" else stage
     return (
-        f"Set a timeout on {where} and go on without its result where an answer can do without it; else admit fewer requests.",
+        f"Set a timeout on {where} and continue without its result. If no answer is possible without it, admit fewer requests.",
         "Remove the timeout again.",
     )
 

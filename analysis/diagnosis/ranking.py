@@ -34,7 +34,7 @@ MIN_RESCUED: Final = 0.5
 NEARLY: Final = 0.8
 # Of the time that a cause of few requests claims, the part that must be left when the ones before it have taken theirs; own default.
 MIN_LEFT: Final = 0.1
-# Chance, the far side and the load are what is left where nothing tells slow calls from others: they are concluded last.
+# Chance, the endpoint and the load are what is left if nothing shows it slow calls from others: they are concluded last.
 CONCLUDED_LAST: Final = frozenset(
     {"provider_spikes", "provider_queueing", "token_rate_sag", "under_capacity"}
 )
@@ -94,7 +94,7 @@ def rank(
 ) -> tuple[list[Diagnosis], list[RuledOut], frozenset[str]]:
     """Return the causes in order and, as ruled out, those whose share of the excess others explain already; and which of these a cause brings.
 
-    Greedy: the cause with the largest claim (times its weight) takes its time per stage, but for what another one was told apart by; the next is
+    Greedy: the cause with the largest claim (times its weight) takes its time per stage, but for what another one was separated by; the next is
     measured on what remains. A cause that brings others goes before them unless it explains clearly less.
     Where all together explain less than two fifths of the excess, and most slow requests would be slow without them as well, none is named.
     """
@@ -128,7 +128,7 @@ def rank(
             followed.append(
                 RuledOut(
                     what=one.finding.rule,
-                    figure=f"it follows from {behind.finding.rule}: {one.because}",
+                    figure=f"it is a consequence of {behind.finding.rule}: {one.because}",
                 )
             )
             consequences.add(one.finding.rule)
@@ -140,7 +140,7 @@ def rank(
             max(0.0, ms) for ms in one.claims_ms.values()
         )
         if causes and part < one.least and (one.dominates < MIN_DOMINATED or told_already):
-            figure = f"of the {say_ms(sum(one.claims_ms.values()))} that it could explain, {say_ratio(part)} of the excess is not explained by "
+            figure = f"it could explain {say_ms(sum(one.claims_ms.values()))}, but only {say_ratio(part)} of the excess is not already explained by "
             followed.append(RuledOut(what=one.finding.rule, figure=figure + causes[0].finding.rule))
             continue
         causes.append(one)
@@ -185,7 +185,7 @@ def _rescued(case: Case, causes: list[Diagnosis]) -> float:
 
 
 def _reserved(found: list[Diagnosis], causes: list[Diagnosis]) -> dict[str, float]:
-    """Return what causes that were told apart from all that is shared still wait to claim, in ms per stage."""
+    """Return what causes that were separated from all that is shared still wait to claim, in ms per stage."""
     out: dict[str, float] = {}
     for one in found:
         if one.apart and not one.amplifier and one not in causes:
@@ -202,7 +202,7 @@ def _place(one: Diagnosis, scores: Mapping[str, float]) -> tuple[float, bool]:
 
 
 def _feeds(cause: Diagnosis, amplifier: Diagnosis) -> bool:
-    """Say whether a cause adds to a stage that the amplifier makes worse."""
+    """Return whether a cause adds to a stage that the amplifier makes worse."""
     return any(
         ms > 0.0 and cause.claims_ms.get(stage, 0.0) > 0.0
         for stage, ms in amplifier.claims_ms.items()

@@ -89,7 +89,7 @@ def named(  # noqa: PLR0913
     evidence: Mapping[str, Any],
     weight: float = 0.9,
     service: str | None = None,
-    why_no_service: str = "no single service is at fault",
+    why_no_service: str = "no single service causes it",
     among: IndexArray | None = None,
     amplifier: bool = False,
     opportunity: bool = False,
@@ -180,7 +180,7 @@ def _reaching(case: Case, fix: Fix | None) -> Fix | None:
         or case.usual_ms >= told.interval[0]
     ):
         return fix
-    why = "down to what the baseline's percentile was: what others gain from the work that is saved is not computed"
+    why = "down to the baseline's percentile at most: the gain of other requests from the saved work is not computed"
     return msgspec.structs.replace(
         fix,
         predicted=msgspec.structs.replace(told, interval=(case.usual_ms, told.interval[1])),

@@ -1,6 +1,6 @@
 """Why was the window slow, where it holds too many requests to answer that at once? Causes are sought apart from the numbers, among a sample of the requests.
 
-A file is asked by who waits for the answer. A server answers with the causes it found last and their age, and seeks them in the background.
+For a file the caller waits for the answer. A server answers with the causes that it found last and their age, and searches in the background.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ Simulate: TypeAlias = Callable[
 # Up to so many requests the causes come with the numbers: their calls and spans are all read (MOST_SPAN_REQUESTS), which takes about a second of one core.
 # Above it a report says the numbers at once, and a server the causes once they are found.
 MOST_AT_ONCE: Final = 20_000
-# Causes are sought anew after this long, as long as somebody asks.
+# Causes are sought again after this long, as long as clients ask.
 FRESH_S: Final = 60.0
 # From so many requests on, a server that is asked the same again within moments (a page that follows the clock, a poll) tells the causes that it found then,
 # where they are about the same breach: they are two thirds of a report of 20,000 requests, half a second, and change no faster.
 LEAST_LATELY: Final = 2_000
-# Such causes are at most so old, and sought anew in the background after so long, as long as somebody asks.
+# Such causes are at most so old, and sought again in the background after so long, as long as clients ask.
 MOST_LATELY_S: Final = 30.0
 FRESH_LATELY_S: Final = 5.0
 # The numbers of 1 M requests take 1.3 s, and twice as long while causes are sought beside them.

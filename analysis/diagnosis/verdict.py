@@ -112,7 +112,7 @@ def without_latency(
     n = frame.rows.height
     if n == 0:
         waiting = (
-            f"; {frame.incomplete:,} incomplete ones were left out" if frame.incomplete else ""
+            f"; {frame.incomplete:,} incomplete requests were left out" if frame.incomplete else ""
         )
         asked = {
             name: getattr(frame.window, name)
@@ -122,7 +122,7 @@ def without_latency(
             f"{name} {printable(value)}" for name, value in asked.items() if value is not None
         )
         advice = (
-            "Look for another spelling, or widen the window."
+            "Check the spelling of the filter, or widen the window."
             if of
             else "Send OTLP traces here, or widen the window."
         )
@@ -174,7 +174,7 @@ def without_latency(
 def _behind(
     judged: Judged, answered: BoolArray, errors: BoolArray, waited: BoolArray, slo: Slo
 ) -> bool:
-    """Say whether most requests fail because they are slow: nearly all of the errors are time limits waited for, and what is answered is late, too."""
+    """Return whether most requests fail because they are slow: nearly all of the errors are time limits waited for, and what is answered is late, too."""
     late = int((judged.bad & answered).sum()) >= MIN_BREACHING and clearly_below(
         judged.good[answered], slo.goodput_target
     )
@@ -184,7 +184,7 @@ def _behind(
 def _traffic_lost(
     frame: RequestFrame, slo: Slo, baseline: Chosen | None, lookups: Lookups
 ) -> Verdict | None:
-    """The verdict when completions are missing; latency says nothing about requests that never completed."""
+    """The verdict when completions are missing; latency does not show requests that never completed."""
     lost = impact.traffic_lost(frame, None if baseline is None else baseline.frame)
     if lost is not None and baseline is not None:
         # Calls are looked up only where requests that come one by one could not be so few by chance.
@@ -202,7 +202,7 @@ def _traffic_lost(
         recheck_after_s=RECHECK_DEFAULT_S,
         mitigation="Restart or drain the instances that answer no health check; send traffic to the others.",
         rollback="Return traffic when the instances answer again.",
-        reasons=_why_null("latency says nothing about requests that never completed"),
+        reasons=_why_null("latency does not show requests that never completed"),
     )
 
 
@@ -233,16 +233,14 @@ def _failing(
     gone = failed.filter(abandoned(failed))
     how, why = (
         "end in an error,",
-        "Percentiles are of the others, so latency is not judged until they stop.",
+        "Percentiles cover the other requests only, so latency is not judged until the errors stop.",
     )
     if failed.height == n:
         why = "No request succeeds, so there is no latency to judge."
     if gone.height:
         waited = say_ms(float(np.median(gone["e2e_ms"].to_numpy())))
         many = "all" if gone.height == failed.height else f"{gone.height:,} of them"
-        how = (
-            f"end without an answer, {many} given up by their clients after {waited} at the median,"
-        )
+        how = f"end without an answer, {many} abandoned by their clients after {waited} at the median,"
         why = "Requests that get an answer are within the target."
     onset = impact.onset(frame, counted, allowed)  # a stray error in a healthy hour is no beginning
     changes = traffic_changes.changed(frame.rows, onset)
@@ -263,16 +261,16 @@ def _failing(
         recheck_after_s=RECHECK_DEFAULT_S,
         mitigation="Roll back what changed at the onset, or fail over to another provider or model."
         if changes
-        else "Fail over to another provider or model, or shed load, until the errors stop.",
-        rollback="Return to the first route when its errors stop.",
-        reasons=_why_null("errors outrank latency", "stage", "cause", "trend")
-        | {"owner": "the errors' name does not say whose they are"}
-        | ({} if onset else {"onset": "no single point in the window after which errors rise"}),
+        else "Fail over to another provider or model, or admit fewer requests, until the errors stop.",
+        rollback="Return to the first provider or model when its errors stop.",
+        reasons=_why_null("errors are judged before latency", "stage", "cause", "trend")
+        | {"owner": "the name of the errors does not show which service causes them"}
+        | ({} if onset else {"onset": "errors do not rise from a single moment in the window"}),
     )
 
 
 def _traced(frame: RequestFrame, lookups: Lookups) -> bool:
-    """Say whether an engine tells of the window's calls: it is run by people of one's own then."""
+    """Return whether an engine tells of the window's calls: it is run by people of one's own then."""
     if frame.start is None or frame.end is None:
         return False
     return bool(
@@ -373,9 +371,9 @@ def within(breach: Breach) -> Verdict:
         lead = (
             "Within budget"
             if max(ratio, kept) >= target
-            else "At the limit, but not beyond what chance explains"
+            else "At the limit, but no more than chance explains"
             if by_chance
-            else ("At the limit: bad requests come in a few stretches, which chance may explain")
+            else ("At the limit: bad requests occur in a few stretches, which chance may explain")
         )
         if ratio >= target or stayed == judged:
             met = f"{say_ratio(ratio)} of {judged:,} requests meet every limit"
@@ -404,7 +402,7 @@ def _left(breach: Breach, ratio: float) -> str:
     gone = breach.frame.rows.filter(pl.Series(breach.left))
     waited = say_ms(float(np.median(gone["e2e_ms"].to_numpy())))
     unknown = (
-        "; what they had got is not recorded, and the others of the same moments were answered in time"
+        "; it is not recorded what these clients had received, and other requests of the same moments were answered in time"
         if gone["ttft_ms"].null_count()
         else ""
     )
@@ -435,8 +433,8 @@ def over_budget(
     cause = main.finding.rule if main else "unattributed_time" if stage == OTHER else None
     reasons = {} if cause else {"cause": why_none or _why_no_cause(ranked.lacking)}
     if began is None:
-        reasons["onset"] = "no single point after a healthy stretch from which requests go bad"
-        reasons["trend"] = "no onset to follow it from"
+        reasons["onset"] = "requests do not turn bad from a single moment after a healthy stretch"
+        reasons["trend"] = "no onset is known"
     changes = traffic_changes.changed(breach.frame.rows, began, breach.base)
     owner = main.owner if main else _owner(breach.times, stage)
     step: str | None
@@ -578,13 +576,13 @@ def _sentence(
 
 
 def _without_span(stage: str, main: Diagnosis | None) -> bool:
-    """Say whether the time that overran has no span and no cause of its own name."""
+    """Return whether the time that overran has no span and no cause of its own name."""
     return stage == OTHER and (main is None or main.finding.rule == "unattributed_time")
 
 
 def _explained(breach: Breach, stage: str, main: Diagnosis) -> str:
     """Return the cause first, then where the time goes: two sentences."""
-    return f"{_begun(main.because)}. {_begun(_where(breach, stage, main))}."
+    return f"{_begun(main.because)}. {_begun(_where(breach, stage, main, 'a slow request'))}."
 
 
 def _begun(text: str) -> str:
@@ -595,14 +593,14 @@ def _ran_out(breach: Breach) -> str:
     """How many of the errors were slow first."""
     late = int((~breach.answered).sum())
     return (
-        f" (percentiles are of the others), {late:,} of these by a time limit when the SLO's had passed"
+        f" (percentiles cover the others), {late:,} of these by a timeout after the SLO's limit had passed"
         if late
         else ""
     )
 
 
-def _where(breach: Breach, stage: str, main: Diagnosis | None) -> str:
-    """Where a slow request's time goes, as a clause."""
+def _where(breach: Breach, stage: str, main: Diagnosis | None, whose: str = "") -> str:
+    """Where a slow request's time goes, as a clause; `whose` names the request, by default as precisely as `_whose`."""
     if breach.metric in ("tpot", "itl"):
         return f"tokens come too slowly in {stage}"
     spent, total = breach.excess.tail_ms.get(stage, 0.0), sum(breach.excess.tail_ms.values())
@@ -642,7 +640,9 @@ def _since(breach: Breach) -> str:
 
 def _ended(breach: Breach) -> str:
     return (
-        "" if breach.until is None else f"; from {breach.until:%H:%M:%S} UTC on they are well again"
+        ""
+        if breach.until is None
+        else f"; from {breach.until:%H:%M:%S} UTC on they are within the limit again"
     )
 
 
@@ -651,7 +651,7 @@ def _gain(finding: Finding, percentile: str) -> str:
     if fix is None:
         return ""
     if fix.predicted is None:
-        return f"{fix.title}: what that brings is not known ({fix.reasons.get('predicted', 'it is not computed')})."
+        return f"{fix.title}: the gain is not known ({fix.reasons.get('predicted', 'it is not computed')})."
     predicted = fix.predicted
     if (
         predicted.after >= predicted.before
@@ -660,9 +660,9 @@ def _gain(finding: Finding, percentile: str) -> str:
         and predicted.interval[0] < predicted.before
     ):
         low, high = map(say_ms, predicted.interval)
-        return f"{fix.title}: whether that lowers {predicted.metric.upper()} {percentile} is open ({low} to {high})."
+        return f"{fix.title}: whether that lowers {predicted.metric.upper()} {percentile} is not certain ({low} to {high})."
     if predicted.after >= predicted.before:
-        return f"{fix.title}: by itself it would not lower {predicted.metric.upper()} {percentile} ({say_ms(predicted.after)})."
+        return f"{fix.title}: alone it would not lower {predicted.metric.upper()} {percentile} ({say_ms(predicted.after)})."
     interval = (
         f" ({say_ms(predicted.interval[0])} to {say_ms(predicted.interval[1])})"
         if predicted.interval

@@ -21,7 +21,7 @@ class Waste(NamedTuple):
 
 
 def wasted(calls: Calls) -> Waste | None:
-    """Return the waste of these calls, None where no engine tells its own time.
+    """Return the waste of these calls, None without engine telemetry its own time.
 
     A call given up that is seen as a failed client call and an engine call of the same request counts by the engine's time after the client's.
     """

@@ -15,7 +15,7 @@ from overrun.analysis.words.arrays import FloatArray
 
 # Dispersion that is this many times the baseline's (1 for a Poisson stream) is bursty: published factor 3.
 MIN_BURSTS: Final = 3.0
-# From this on a dispersion that was below it is told from chance (independent arrivals, the width that shows most of four: 1.7 in one window of a hundred), and
+# From this on a dispersion that was below it is distinguished from chance (independent arrivals, the width that shows most of four: 1.7 in one window of a hundred), and
 # the slow requests must come among so many times as many others as requests do: 1.65 to 1.9 in simulated bursts, 0.99 to 1.2 in queues of other causes.
 UNLIKELY: Final = 2.0
 CROWDED_TIMES: Final = 1.5
@@ -137,6 +137,6 @@ def _over(now: float | None, before: float | None) -> float:
 
 
 def burstiness(case: Case) -> float:
-    """Return the dispersion now over that of the baseline (over 1, a Poisson stream's, where there is none); 1 where it cannot be told."""
+    """Return the dispersion now over that of the baseline (over 1, a Poisson stream's, where there is none); 1 if it is not known."""
     now, before = arrival_dispersion(case)
     return 1.0 if now is None else _over(now, before)

@@ -1,4 +1,4 @@
-"""Did calls whose first token nobody saw begin later, or were they written more slowly? Their whole time, split by how much they wrote.
+"""Did calls without a recorded first token begin later, or were they written more slowly? Their whole time, split by how much they wrote.
 
 Many instrumentations tell no first token (LangChain's, calls that do not stream): wait and pace then show in how the whole call grows with its answer.
 """
@@ -13,14 +13,14 @@ from overrun.analysis.evidence.calls import Calls, known
 from overrun.analysis.words.arrays import BoolArray
 
 # Whole calls are fitted on medians of so many groups of like length, each of ten calls at least, and lengths must differ by so much (P90 over P10) for wait
-# and pace to be told apart; own defaults.
+# and pace to be separated; own defaults.
 GROUPS: Final = 8
 PER_GROUP: Final = 10
 MIN_SPREAD: Final = 2.0
 
 
 class Whole(NamedTuple):
-    """Calls whose first token nobody saw: time (ms) = wait + pace x output tokens, before and now."""
+    """Calls without a recorded first token: time (ms) = wait + pace x output tokens, before and now."""
 
     wait_before_ms: float
     pace_before_ms: float

@@ -79,7 +79,7 @@ class Calls:
         return self.where(kept)
 
     def to_models(self, names: Collection[str]) -> Calls:
-        """Return the calls to these models and those of which an engine tells; all calls where no model is given, or nothing is left out."""
+        """Return the calls to these models and those with engine telemetry; all calls where no model is given, or nothing is left out."""
         mask = (
             self.has_engine
             | self.frame["model"].is_in(list(names)).fill_null(value=True).to_numpy()
@@ -110,14 +110,14 @@ class Calls:
 
     @functools.cached_property
     def scheduled_s(self) -> FloatArray:
-        """When the engine took the call up: its first token minus prefill; where no engine told, when the caller sent it."""
+        """When the engine took the call up: its first token minus prefill; without engine telemetry, when the caller sent it."""
         return np.where(
             self.has_engine, self.first_s - self.of("prefill_ms") / 1e3, self.of("start_s")
         )
 
     @functools.cached_property
     def first_s(self) -> FloatArray:
-        """When the engine's first token came; the client's where no engine told."""
+        """When the engine's first token came; the client's without engine telemetry."""
         engine = (
             self.of("start_s") + (np.nan_to_num(self.of("queue_ms")) + self.of("prefill_ms")) / 1e3
         )
@@ -155,7 +155,7 @@ class Calls:
 
     @functools.cached_property
     def engine(self) -> IntArray:
-        """Which engine served the call, as a code; one for all where no engine told its name."""
+        """Which engine served the call, as a code; one for all without engine telemetry its name."""
         codes = self.codes("engine_instance")
         return codes if (codes >= 0).any() else np.zeros(len(self), dtype=np.int64)
 
@@ -205,7 +205,7 @@ class Calls:
     def asked_meanwhile(self) -> FloatArray:
         """New input tokens per second of the calls that began since this one's first token: what a caller knows of what is read beside it.
 
-        Within the time that its tokens usually take: who is written slowly would meet more, whatever made it slow.
+        Within the time that its tokens usually take: who is written slowly would meet more, for any reason.
         """
         begins, token_s = self.of("start_s"), self.token_ms / 1e3
         if not known(token_s).any():

@@ -41,7 +41,7 @@ class Case(Observed):
 
     @functools.cached_property
     def own_load(self) -> OwnLoad | None:
-        """Whether the far side is slower than in the baseline at equal load, None where an engine tells; see `overrun.analysis.evidence.load_response`."""
+        """Whether the endpoint is slower than in the baseline at equal load, None with engine telemetry; see `overrun.analysis.evidence.load_response`."""
         return own_load(self)
 
     @functools.cached_property
@@ -81,7 +81,7 @@ class Case(Observed):
 
     @functools.cached_property
     def not_at_random(self) -> str | None:
-        """What tells most late calls from others, so that chance, the far side or the load did not make them late; None where nothing known does."""
+        """What distinguishes most late calls from others, so that chance, the endpoint or the load is not the cause; None if nothing known does."""
         again, held = self.reuse, self.held_stream
         if again is not None:
             what = "a silence" if again.swaps is None else "a swap"

@@ -1,4 +1,4 @@
-"""What does a caller see of a model that tells nothing of its inside? First-token times and pace of calls without an engine, prompt length taken out."""
+"""What does a caller see of a model that shows nothing of its inside? First-token times and pace of calls without an engine, prompt length taken out."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def outside(case: Case, *, alone: bool = False) -> Outside | None:
 
 
 def uncounted(found: Outside, what: str) -> NotEnoughData:
-    """Say what to record before the far side is blamed for `what` ("7.8 % of the calls are late"): without lengths it may be the caller's own."""
+    """Say what to record before the endpoint is blamed for `what` ("7.8 % of the calls are late"): without lengths it may be the caller's own."""
     own = (
-        "a longer prompt, a lost cache or longer thought"
+        "a longer prompt, a lost cache or longer reasoning"
         if found.first_token
         else "a longer answer"
     )
     return NotEnoughData(
-        f"{what}, but whether that is the provider's or {own} cannot be told without token counts: record gen_ai.usage.input_tokens, "
+        f"{what}. Without token counts it is not known whether the provider causes that or {own}: record gen_ai.usage.input_tokens, "
         "output_tokens and reasoning.output_tokens (stream_options.include_usage when streaming)"
     )
 

@@ -72,7 +72,7 @@ def turns(before: Calls, now: Calls) -> tuple[FloatArray, FloatArray] | None:
 
 
 def _begin(first: pl.DataFrame, pause: float, before: Calls) -> bool:
-    """Say whether the conversations of the first stretch begin in it: their first prompts are no longer than those of conversations that begin later."""
+    """Return whether the conversations of the first stretch begin in it: their first prompts are no longer than those of conversations that begin later."""
     at = first["start_s"].to_numpy()
     later = at >= before.of("start_s").min() + pause
     former = later & (at <= before.of("start_s").max())

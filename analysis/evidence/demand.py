@@ -2,7 +2,7 @@
 
 Work per second = calls/s x (new input tokens x cost of one + output tokens x cost of one). Growth is a product, so it is split on the log
 scale: ln(work now / before) = ln(rate ratio) + ln(work per call ratio), and the latter in proportion to what each part of the call added. A call is
-compared with calls of its own kind (workload, route): a batch job that begins beside the chat makes nobody's prompts longer, it is more that arrives.
+compared with calls of its own kind (workload, route): a batch job that begins beside the chat makes no prompt longer, it is added load.
 Calls to other models than the engine's (a guardrail at a provider) are none of its work. Where KV blocks are what engines lack, work is what a call takes of
 them: tokens held times the time for which they are (`Holding`). Nor has anything grown where conversations have only become
 older (see `overrun.analysis.evidence.conversation_age`).
@@ -96,7 +96,7 @@ class Computing:
 class Holding:
     """Work as KV memory: the tokens that a call holds times the ms for which it does, while it reads (ms a new token) and writes (ms a token).
 
-    Half of the answer is there on average. Of what a cache holds for it, `own` (0..1) is its own; the rest it shares with all who run.
+    Half of the answer is there on average. Of what a cache holds for it, `own` (0..1) is its own; the rest it shares with all running calls.
     """
 
     read_ms: float
@@ -176,7 +176,7 @@ def demand(case: Observed) -> Demand | None:
 def _measure(case: Observed, before: Calls, now: Calls, hit: float | None) -> Computing | Holding:
     """Return what a call's work is to these engines: KV memory where they lack it, else engine time.
 
-    Where no capacity is told, each call is taken to hold all of its prompt: what it finds less in the cache is then nothing but more to read.
+    If no capacity is recorded, each call is assumed to hold all of its prompt: what it finds less in the cache is then nothing but more to read.
     """
     read_ms, write_ms = token_costs(before, now)
     if not blocks_lack(case):
@@ -191,7 +191,7 @@ def _measure(case: Observed, before: Calls, now: Calls, hit: float | None) -> Co
 
 
 def has_grown(found: Demand) -> bool:
-    """Say whether the engine has clearly more to do: by all of its work, or, where that has at least not shrunk, by what each request brings.
+    """Return whether the engine has clearly more to do: by all of its work, or, where that has at least not shrunk, by what each request brings.
 
     How many come varies by chance, what each asks for hardly does.
     """
@@ -217,7 +217,7 @@ def _per_call(work0: float, work1: float, added: dict[str, float]) -> dict[str, 
 def _of_its_kind(before: Calls, now: Calls) -> tuple[Means, Means]:
     """Return two former means of input, new input and output tokens a call: with conversations as old as today's, and in today's proportion of kinds as well.
 
-    A kind that was too rare to have a mean counts as it is today: nothing is known to have changed in it. Kinds are weighed by the calls that tell their
+    A kind that was too rare to have a mean counts as it is today: nothing is known to have changed in it. Kinds are weighed by the calls that report their
     tokens, of which today's means are: of a kind whose calls run into time limits few do.
     """
     names = ("input", "new", "output")
@@ -311,7 +311,7 @@ def _means(calls: Calls) -> Means | None:
 
 
 def cost_of(calls: Calls, cost_in: float, cost_out: float) -> FloatArray:
-    """Return the engine work of each call in ms of engine time, shape (n,); where none tells its tokens, every call counts as much as any other."""
+    """Return the engine work of each call in ms of engine time, shape (n,); if none reports them its tokens, every call counts as much as any other."""
     if not known(calls.new_tokens).any() and not known(calls.of("output_tokens")).any():
         return np.ones(len(calls))
     return cost_in * np.nan_to_num(calls.new_tokens) + cost_out * np.nan_to_num(
@@ -322,7 +322,7 @@ def cost_of(calls: Calls, cost_in: float, cost_out: float) -> FloatArray:
 def token_costs(usual: Calls, *others: Calls) -> tuple[float, float]:
     """Return engine time in ms that one new input token and one output token take: the slope of prefill, and TPOT shared by the usual batch.
 
-    Prompts that are all alike tell little of a token: where a step has room to spare they are read for nothing. So the slope is that within each of
+    Prompts of equal length show little of a token's cost: where a step has room to spare they are read for nothing. So the slope is that within each of
     the sides, weighed by how much their prompts differ. Without engine times the two are only weighed: an input token as the slope of TTFT, an
     output token at the client's TPOT.
     """
@@ -374,7 +374,7 @@ def hit_ratio(case: Observed) -> Hits | None:
     now, before = case.served
     if before is not None:
         sides = [cached_part(side) for side in (before, now)]
-        # A call without the attribute had nothing in the cache, where other calls say that they had.
+        # A call without the attribute missed the cache, if other calls report hits.
         if (
             sides[0] is not None
             and sides[1] is not None
@@ -394,7 +394,7 @@ def _told(calls: Calls) -> float:
 
 
 def cached_part(calls: Calls) -> float | None:
-    """Return the cached part (0..1) of the input of the calls that tell it, None below 30 of them."""
+    """Return the cached part (0..1) of the input of the calls that report it, None below 30 of them."""
     counted = known(calls.of("input_tokens"))
     total = float(calls.of("input_tokens")[counted].sum())
     return (

@@ -51,7 +51,7 @@ class IndicatorCourse(msgspec.Struct, kw_only=True):
     """One indicator per step: the mean of each server's samples, servers put together as `combined`; null where nothing was scraped.
 
     `crossed_at` is the first sample of the first run of four at or over `threshold` on any server, `lead_s` how long before the breach that was
-    (negative: after it). Both null without a threshold, a crossing or a breach; `reasons` says which.
+    (negative: after it). Both null without a threshold, a crossing or a breach; see `reasons`.
     """
 
     indicator: str
@@ -227,7 +227,7 @@ def _indicator(
     )
     if threshold is None:
         made.reasons = dict.fromkeys(
-            ("crossed_at", "lead_s"), "no threshold of this indicator is known to warn"
+            ("crossed_at", "lead_s"), "no threshold of this indicator gives a known warning"
         )
         return made
     crossed = [
@@ -242,7 +242,7 @@ def _indicator(
         return made
     made.crossed_at = from_us(min(crossed))
     if breach_at is None:
-        made.reasons = {"lead_s": "nothing to warn of: no lasting breach in the window"}
+        made.reasons = {"lead_s": "no lasting breach in the window, so no warning was needed"}
     else:
         made.lead_s = (breach_at - made.crossed_at).total_seconds()
     return made

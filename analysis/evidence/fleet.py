@@ -120,7 +120,7 @@ def gini(shares: list[float]) -> float:
 
 
 def lag_at_equal_batch(calls: Calls, engine: str) -> float | None:
-    """Return how many times its peers' time a token takes on one engine in batches of equal size; None where that cannot be told (see `beyond_load`).
+    """Return how many times its peers' time a token takes on one engine in batches of equal size; None if that is not known (see `beyond_load`).
 
     A larger batch is slower on any host: an engine that is sent more than the others lags behind them for that reason.
     """
@@ -128,7 +128,7 @@ def lag_at_equal_batch(calls: Calls, engine: str) -> float | None:
 
 
 def lags_in_shared_batches(calls: Calls, engine: str, least: float) -> bool:
-    """Say whether an engine takes `least` times its peers' time for a token in batch sizes that both met: no line is drawn beyond what its peers have shown."""
+    """Return whether an engine takes `least` times its peers' time for a token in batch sizes that both met: no line is drawn beyond what its peers have shown."""
     pace = at_equal_load(_batches(calls, engine))
     return pace is not None and pace >= least
 

@@ -47,7 +47,7 @@ class Clocks(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times longer kernels take: no kernel slows down by more than the clock does. 1 without a slower pace, infinite where nothing tells."""
+        """How many times longer kernels take: no kernel slows down by more than the clock does. 1 without a slower pace, infinite if nothing shows it."""
         if not self.lower or (self.pace is not None and self.pace < MIN_SLOWER):
             return 1.0
         most = (

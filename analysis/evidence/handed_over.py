@@ -19,7 +19,7 @@ MIN_HELD: Final = 10
 
 
 def handed_over(case: Case) -> bool:
-    """Say whether calls that begin after a pause begin when another call ends: a place became free, as behind a semaphore or in a full pool.
+    """Return whether calls that begin after a pause begin when another call ends: a place became free, as behind a semaphore or in a full pool.
 
     An application that is busy itself begins its calls when its own work is done, whatever others do.
     """
@@ -57,5 +57,5 @@ def _pauses(tree: Tree) -> pl.DataFrame:
         "trace_key",
         "start_s",
         held_ms=(pl.col("start_s") - pl.col("free_s")) * 1e3,
-        name=pl.lit("no place for another call"),
+        name=pl.lit("no free slot for another call"),
     )

@@ -28,7 +28,7 @@ class HeldStream(NamedTuple):
     """How much later first tokens and ends come than they need, in ms (median and 95 % interval over the slow requests' calls).
 
     `first_ms` and `end_ms` are behind the engine's where `measured`, else behind those of the baseline. `burst_tokens` is how many tokens come at a time,
-    None where the stream's gaps do not tell.
+    None where the stream's gaps do not show it.
     """
 
     first_ms: float

@@ -1,4 +1,4 @@
-"""Which thought does nobody tell of? Tokens that a call counts, that came no later than its first visible one, and that no reasoning count names.
+"""How many reasoning tokens are counted as output but not reported as reasoning? They come no later than the first visible token.
 
 OpenLLMetry, for one, sends no reasoning tokens of a stream, and its output tokens hold them.
 """
@@ -33,7 +33,7 @@ class Unsaid(NamedTuple):
 
 
 def told(rows: pl.DataFrame) -> int:
-    """How many requests tell of thought; none does where only the checks beside their answers say that they had none."""
+    """The number of requests that report reasoning; zero counts of checks beside their answers do not count as reports."""
     return rows.filter(pl.col("reasoning_tokens") > 0).height
 
 

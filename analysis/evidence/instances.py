@@ -108,9 +108,9 @@ def instance_rows(
     for row in rows:
         if row.sick is None:
             row.reasons["sick"] = (
-                "no worse than its peers, as far as is known"
+                "no worse than its peers, as far as the metrics show"
                 if len(rows) > 1
-                else "there is no other instance to compare it with"
+                else "there is no other instance for comparison"
             )
     return sorted(rows, key=lambda row: (row.sick is None, row.instance))
 
@@ -190,11 +190,11 @@ def _row(
         "ttft_p95_ms": "no TTFT histogram with enough values",
         "ttft_p95_interval": "no TTFT histogram with enough values",
         "queue_p95_ms": "no queue histogram with enough values",
-        "tpot_mean_ms": "the engine does not count the time of its tokens",
-        "running_limit": "the engine does not say how many it may run",
-        "state": "not scraped from here",
+        "tpot_mean_ms": "the engine does not report the time of its tokens",
+        "running_limit": "the engine does not report its limit",
+        "state": "not scraped by this collector",
         "last": "histograms alone",
-        "service": "no sender is named",
+        "service": "the sender has no name",
     }
     row = InstanceRow(
         instance=name,
@@ -302,7 +302,7 @@ def _stuck(row: InstanceRow, peers: list[InstanceRow], points: pl.DataFrame) -> 
         if (others := _tail(points, peer.instance, "output_tokens")) is not None
         and others.max() > 0.0
     ]
-    return f"holds {held.mean():,.0f} requests and makes no tokens" if moving else None
+    return f"holds {held.mean():,.0f} requests and writes no tokens" if moving else None
 
 
 def _tail(
@@ -333,7 +333,7 @@ def _slower(row: InstanceRow, peers: list[InstanceRow]) -> str | None:
         or row.ttft_p95_interval[0] < usual.ttft_p95_interval[1]
     ):
         return None
-    return f"TTFT P95 {say_ms(row.ttft_p95_ms)} where others have {say_ms(usual.ttft_p95_ms)}{_held(row, peers)}"
+    return f"TTFT P95 {say_ms(row.ttft_p95_ms)}, {say_ms(usual.ttft_p95_ms)} on the others{_held(row, peers)}"
 
 
 def _fuller(row: InstanceRow, peers: list[InstanceRow]) -> str | None:
@@ -346,7 +346,7 @@ def _fuller(row: InstanceRow, peers: list[InstanceRow]) -> str | None:
         or row.waiting < _LONGER * max(float(np.median(others)), _LEAST_WAITING / _LONGER)
     ):
         return None
-    return f"{row.waiting:,.1f} requests wait where {float(np.median(others)):,.1f} wait at others{_held(row, [])}"
+    return f"{row.waiting:,.1f} requests wait, {float(np.median(others)):,.1f} on the others{_held(row, [])}"
 
 
 def _held(row: InstanceRow, peers: list[InstanceRow]) -> str:

@@ -55,7 +55,7 @@ def pressure(case: Observed) -> Pressure | None:
 def _per_request(
     case: Observed, period: Period | None, calls: Calls | None, *, before: bool
 ) -> float | None:
-    """Preemptions per call: mean rate of the engines that told, times how many they are, over the calls per second; None where none told."""
+    """Preemptions per call: mean rate of the engines that reported, times how many they are, over the calls per second; None if none reported it."""
     rates = case.gauge("preemptions", before=before)
     if period is None or calls is None or not len(rates):
         return None
@@ -76,7 +76,7 @@ def own_part(case: Observed, hit: float | None) -> float | None:
     """Return the part (0..1) of cached tokens that each call holds for itself, as a conversation its history; heads that prompts share are held once.
 
     From the tokens that the baseline's engines held (usage x capacity), between those that its running calls had to compute and all of theirs. None
-    where no capacity is told. `hit` is the cached part of all input where calls do not tell theirs.
+    if no capacity is recorded. `hit` is the cached part of all input if calls do not report theirs.
     """
     capacity, calls = case.gauge("kv_capacity", before=True), case.calls_before
     if calls is None or not len(capacity):
@@ -109,7 +109,7 @@ def capacity_ratio(case: Observed) -> tuple[float | None, str]:
     """Return the KV capacity now over the one before and how it is known: the engine's own figure, else tokens held over KV usage; None unknown.
 
     Preemptions may begin minutes before the first limit is missed, so the two sides are parted at the first of them, else at the onset. Tokens
-    held are those of finished calls (input and half of the output while they ran): near the end, where calls still run, there is no telling.
+    held are those of finished calls (input and half of the output while they ran): near the end, where calls still run, it is not known.
     Prompts that share their head share its blocks: capacity counts as smaller only if it is, both with what was in the cache and without it.
     """
     told = _told(case)
@@ -165,7 +165,7 @@ def _told(case: Observed) -> float | None:
 
 
 def _most(values: FloatArray) -> float:
-    """Return the largest median of three samples in a row, so that one alone says nothing; the median of fewer."""
+    """Return the largest median of three samples in a row, so that one alone shows nothing; the median of fewer."""
     if len(values) <= LEAST_SAMPLES:
         return float(np.median(values))
     return float(

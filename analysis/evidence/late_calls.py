@@ -38,7 +38,7 @@ def late_calls(calls: Calls, wait: FloatArray, slow: pl.Series) -> BoolArray:
 
 
 def had_more_to_do(calls: Calls, traces: pl.Series, beside: BoolArray) -> bool:
-    """Say whether the calls of these traces had more to read, or where whole calls are compared to write, than three of four of the others among `beside`."""
+    """Return whether the calls of these traces had more to read, or where whole calls are compared to write, than three of four of the others among `beside`."""
     theirs = calls.frame["trace_key"].is_in(traces.implode()).to_numpy()
     lengths = [calls.new_tokens]
     if float(known(calls.of("ttft_ms")).mean()) <= 0.5:

@@ -1,8 +1,8 @@
 """Which engine indicator warns before requests go bad, how early, and how often for nothing? Learned on the user's own data.
 
-Event based: an alert is the moment when an indicator rises over a threshold (or falls below it), told once in two minutes while it stays on; a breach
+Event based: an alert is the moment when an indicator rises over a threshold (or falls below it), counted once in two minutes while it stays on; a breach
 the moment when the share of bad requests rises over what the SLO allows, by more than chance. Precision, recall and lead are those of parts of the window that
-nothing was learned on (`held_out`), compared with alerts at random times; what rises only after the breach is said to lag.
+nothing was learned on (`held_out`), compared with alerts at random times; an indicator that rises only after the breach lags.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HORIZON_S: Final = 120.0
 LAG_S: Final = 60.0
 # Fewest breaches to learn from: below three a threshold fits one event.
 LEAST_EVENTS: Final = 3
-# An alert that comes later than this leaves nobody time; the least lead of the target (precision 0.6 at recall 0.8).
+# An alert later than this leaves no time to act; the least lead of the target (precision 0.6 at recall 0.8).
 LEAST_LEAD_S: Final = 10.0
 # An alert is recommended from these on: as often right as wrong, and half of the breaches. Below, people learn to look away. Own defaults.
 LEAST_PRECISION: Final = 0.5
@@ -57,7 +57,7 @@ _CHANCE: Final = 0.001
 _QUANTILES: Final = tuple(np.linspace(50.0, 100.0, 61).tolist())
 # Indicators that warn by falling.
 FALLING: Final = ("prefix_cache_hit_rate", "spec_accept_rate")
-# What is learned from, in words, and the unit of its threshold (ratio and s are said as per cent and milliseconds).
+# What is learned from, in words, and the unit of its threshold (ratio and s are shown as per cent and milliseconds).
 _WORDS: Final = {
     "queue_depth": ("waiting requests", ""),
     "running": ("running requests", ""),
@@ -76,7 +76,7 @@ class Scored(msgspec.Struct, kw_only=True):
     """How well an alert warned of breaches. Ratios 0..1.
 
     `precision` = alerts that a breach followed within 120 s, `recall` = breaches before which an alert was on within 120 s, `lead_s_median` from then to
-    the breach. An alert is told once in 120 s, however often it falls and rises, and again while it stays on; `late` of them came in the first 60 s of
+    the breach. An alert counts once in 120 s, however often it falls and rises, and again while it stays on; `late` of them came in the first 60 s of
     a breach: no warning of that one, though one may follow. `null_precision` is what alerts at random times would reach: no better means no warning.
     """
 
@@ -95,8 +95,8 @@ class Indicator(Scored, kw_only=True):
     """How well one indicator warned, on data held out: each part of the window (`parts` of them) is scored by a threshold that was learned on all others.
 
     `threshold` (in the indicator's own unit, SI) is learned on the whole window; `learned_precision` and `learned_recall` are what it reaches there, which
-    later data does not keep. `recommended` says that the alert may be relied on; where the first one is not, `reasons` has why. Of the first one the
-    choice among the indicators is held out as well. `lags` says that it rises after the breach instead.
+    later data does not keep. `recommended` marks a reliable alert; if the first one is not, `reasons` has the reason. Of the first one the
+    choice among the indicators is held out as well. `lags`: it rises after the breach instead.
     """
 
     indicator: str
@@ -143,7 +143,7 @@ def breaches(start_us: IntArray, bad: BoolArray, allowed: float, origin_us: int)
         [binomial_tail(int(n), round(bad), allowed) < _CHANCE for n, bad in runs], np.bool_
     )
     begins, ends = begins[real], ends[real]
-    # Its step begins up to 10 s before anything is bad, and an alert told in between would count as late; who is bad from the first step on began before.
+    # Its step begins up to 10 s before anything is bad, and an alert in between would count as late; a breach from the first step on began before.
     failures = np.sort(seconds[bad])
     onsets = (
         np.where(begins == 0, first, failures[np.searchsorted(failures, first + begins * step)])
@@ -169,7 +169,7 @@ def learn(
         count = f"{len(onsets)} breach{'' if len(onsets) == 1 else 'es'}"
         return (
             [],
-            f"{count} began in the window, at least {LEAST_EVENTS} are needed to learn what comes before them",
+            f"{count} began in the window, at least {LEAST_EVENTS} are needed to learn warnings",
         )
     edges = cuts(onsets, found.ends[announced], found.first_s, found.last_s)
     tried: dict[str, tuple[Trials, Held, float, FloatArray]] = {}
@@ -207,13 +207,13 @@ def said(indicators: list[Indicator]) -> str:
     alert = f"{words} {'below' if best.falling else 'over'} {value}"
     if not best.recommended:
         return (
-            f"no alert to rely on: the best is {alert}, and {best.reasons['recommended']}"
+            f"no reliable alert: the best is {alert}, and {best.reasons['recommended']}"
             if "recommended" in best.reasons
-            else f"no alert to rely on: none of {len(indicators)} indicators rose {LEAST_LEAD_S:.0f} s or more before breaches, and not rather after"
+            else f"no reliable alert: none of {len(indicators)} indicators rose {LEAST_LEAD_S:.0f} s or more before breaches"
         )
     right, told = round((best.precision or 0.0) * best.alerts), round(best.recall * best.events)
     return (
-        f"{alert}: on data held out {right} of {best.alerts} alerts came before a breach and {told} of {best.events} breaches were told, "
+        f"{alert}: on held-out data {right} of {best.alerts} alerts preceded a breach, and {told} of {best.events} breaches were predicted, "
         f"{best.lead_s_median or 0.0:.0f} s ahead at the median"
     )
 
@@ -238,7 +238,7 @@ def _tried(
     found: Breaches,
     edges: FloatArray,
 ) -> tuple[Trials, FloatArray]:
-    """Return what each threshold told in each part of the window, and for how many seconds it would be on."""
+    """Return the alerts of each threshold in each part of the window, and for how many seconds it would be on."""
     levels = np.unique(np.percentile(values, _QUANTILES))
     if len(levels) < 2:
         levels = np.unique(values)
@@ -253,7 +253,7 @@ def _tried(
     for row, threshold in enumerate(thresholds):
         told = _tell(seconds[values > threshold], onsets, found)
         at = np.clip(np.searchsorted(edges, told.alerts, side="right") - 1, 0, parts - 1)
-        # NaN, a breach that was not told, is not early either.
+        # NaN, a breach without a warning, is not early either.
         for kind, part, which in (
             (ALERTS, at, None),
             (RIGHT, at, told.right),
@@ -344,14 +344,14 @@ class _Figures(TypedDict):
 
 
 def _figures(counts: FloatArray, leads: FloatArray, interval_s: float) -> _Figures:
-    """Return precision, recall and lead of what was counted; a lead within the interval of samples cannot be told from none."""
+    """Return precision, recall and lead of what was counted; a lead within the interval of samples may be none."""
     known, reasons = leads[~np.isnan(leads)], {}
     lead = float(np.median(known)) if len(known) else None
     if lead is None:
-        reasons["lead_s_median"] = "no alert came before a breach"
+        reasons["lead_s_median"] = "no alert preceded a breach"
     elif lead < interval_s:
         reasons["lead_s_median"], lead = (
-            f"shorter than the {interval_s:.0f} s between samples: it cannot be told from none",
+            f"shorter than the {interval_s:.0f} s between samples, so it may be none",
             None,
         )
     if not counts[ALERTS]:
@@ -370,17 +370,17 @@ def _figures(counts: FloatArray, leads: FloatArray, interval_s: float) -> _Figur
 def _doubt(best: Indicator) -> str | None:
     """Return why an alert cannot be relied on, by the data held out; None where it can."""
     if best.precision is None:
-        return "it told nothing on data held out"
+        return "it predicted nothing on held-out data"
     right = round(best.precision * best.alerts)
-    counted = f"on data held out {right} of {best.alerts} alerts came before a breach"
+    counted = f"on held-out data {right} of {best.alerts} alerts preceded a breach"
     if best.precision < LEAST_PRECISION:
-        return f"{counted}, at least half should"
+        return f"{counted}, at least half are required"
     if best.recall < LEAST_RECALL:
-        return f"on data held out it told {round(best.recall * best.events)} of {best.events} breaches, at least half are wanted"
+        return f"on held-out data it predicted {round(best.recall * best.events)} of {best.events} breaches, at least half are required"
     if best.lead_s_median is None or best.lead_s_median < LEAST_LEAD_S:
-        return f"on data held out it came less than {LEAST_LEAD_S:.0f} s before them"
+        return f"on held-out data it came less than {LEAST_LEAD_S:.0f} s before them"
     if binomial_tail(best.alerts, right, best.null_precision or 0.0) > _LUCK:
-        return f"{counted}: alerts at random times may do as well"
+        return f"{counted}: alerts at random times may be equally good"
     return None
 
 
@@ -400,7 +400,7 @@ def score(
 
 @dataclass(frozen=True)
 class _Told:
-    """When alerts were told, which came before a breach and which in its first minute; the lead of each breach (NaN: not told); seconds that were alerted."""
+    """The times of alerts, which preceded a breach and which fell into its first minute; the lead of each breach (NaN: no warning); seconds of alerts."""
 
     alerts: FloatArray
     right: BoolArray
@@ -410,7 +410,7 @@ class _Told:
 
 
 def _tell(on: FloatArray, onsets: FloatArray, found: Breaches) -> _Told:
-    """Return what alerts tell, from the moments at which the indicator is over its threshold."""
+    """Return the value of alerts, from the moments at which the indicator is over its threshold."""
     alerts = _told(on, found)
     after = np.searchsorted(onsets, alerts, side="right")
     following, before = np.append(onsets, np.inf)[after], np.append(-np.inf, onsets)[after]
@@ -424,10 +424,10 @@ def _tell(on: FloatArray, onsets: FloatArray, found: Breaches) -> _Told:
 
 
 def _told(over: FloatArray, found: Breaches) -> FloatArray:
-    """Return when an alert is told, from the moments at which the indicator is over its threshold.
+    """Return the times of alerts, from the moments at which the indicator is over its threshold.
 
-    What it says holds for the horizon: until then it is not told again, however often it falls and rises; afterwards it is, as long as it is on. In the
-    middle of a breach it says nothing new, right or wrong, nor does what is left of it within the horizon.
+    It holds for the horizon: until then it is not raised again, however often it falls and rises; afterwards it is, as long as it is on. In the
+    middle of a breach it shows nothing new, right or wrong, nor does what is left of it within the horizon.
     """
     begun = np.searchsorted(found.onsets + LAG_S, over, side="left") - 1
     inside = (

@@ -88,7 +88,7 @@ def load_knee(
             out.utilisation = (out.load_p95 or 0.0) / at if at > 0.0 else None
             out.spare = None if out.utilisation is None else max(0.0, 1.0 - out.utilisation)
             return out
-        why = f"no break stands out up to a load of {float(x.max()):,.0f}: the load never passed it"
+        why = f"no break shows up to a load of {float(x.max()):,.0f}: the load never reached it"
     nulls = (
         "at",
         "interval",
@@ -108,7 +108,7 @@ def _too_little(load: FloatArray) -> str | None:
         return f"{len(load)} samples at {len(levels)} loads: at least {LEAST_POINTS} at {LEAST_LEVELS} are needed"
     low, high = np.percentile(load, [2.0, 98.0])
     if high < LEAST_SPAN * max(low, 1.0):
-        return f"the load went from {low:,.0f} to {high:,.0f} only: a knee needs a factor of {LEAST_SPAN:g}"
+        return f"the load ranged from {low:,.0f} to {high:,.0f} only: to find a knee it must vary by a factor of {LEAST_SPAN:g}"
     return None
 
 

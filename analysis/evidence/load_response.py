@@ -1,6 +1,6 @@
-"""Is the far side slower, or fuller of the caller's own calls? Time per token and first tokens now over before, at as many own calls in flight.
+"""Is the endpoint slower, or fuller of the caller's own calls? Time per token and first tokens now over before, at as many own calls in flight.
 
-Where no engine tells, a provider that slows down makes calls overlap more as well (Little's law), so that load and slowness rise together. At equal load they
+Without engine telemetry, a provider that slows down makes calls overlap more as well (Little's law), so that load and slowness rise together. At equal load they
 part: own engines seen from outside answer as before, a provider that became slower does not.
 """
 
@@ -38,7 +38,7 @@ SLOWER_AT_EQUAL_LOAD: Final = 1.1
 
 
 class OwnLoad(NamedTuple):
-    """Medians now over before of the time per token, of the first token (at equal prompts) and, where nobody saw that, of the whole call (at equal length): of
+    """Medians now over before of the time per token, of the first token (at equal prompts) and, if it was not recorded, of the whole call (at equal length): of
     all calls, and of those at equal load (None unknown). `crowded` is the share of slow requests' calls that began among more calls than all but a
     twentieth did before."""
 
@@ -53,7 +53,7 @@ class OwnLoad(NamedTuple):
     """Whether more calls are made, or huge prompts sent, and only some of them are stored: what is in flight, and so what calls take at equal load, is not
     known then."""
     moved: bool = True
-    """Whether the far side is seen to feel the caller's own calls, or that cannot be told."""
+    """Whether the endpoint is seen to feel the caller's own calls, or that is not known."""
 
     @property
     def paced(self) -> bool:
@@ -176,9 +176,9 @@ def _equal(sides: list[tuple[FloatArray, FloatArray]], more: bool) -> float | No
 
 
 def _moved(before: Calls, now: Calls) -> bool:
-    """Say whether tokens came the slower the more calls ran before, or first tokens come the later the more calls were made while one takes its usual time.
+    """Return whether tokens came the slower the more calls ran before, or first tokens come the later the more calls were made while one takes its usual time.
 
-    Not the more are in flight now: a call that waits for whatever reason is in flight. True where either cannot be told.
+    Not the more are in flight now: a call that waits for whatever reason is in flight. True where either is not known.
     """
     began, usual_s = (
         now.of("start_s"),
@@ -218,7 +218,7 @@ def _crowded(case: Observed, before: Calls) -> float:
 
 
 def _wholes(before: Calls, now: Calls) -> list[tuple[FloatArray, FloatArray]]:
-    """Load and time of calls without a first token, over what calls of that length took before; both empty where that cannot be told."""
+    """Load and time of calls without a first token, over what calls of that length took before; both empty if that is not known."""
     found = whole_calls(before, now)
     if found is None:
         return [(np.zeros(0), np.zeros(0))] * 2

@@ -73,7 +73,7 @@ def engine_gaps(case: Case) -> Gaps | None:
 
 
 def load_correlation(calls: Calls, values: FloatArray) -> float:
-    """Return the rank correlation of a value with the number of calls in flight when the call began; 0 where it cannot be told."""
+    """Return the rank correlation of a value with the number of calls in flight when the call began; 0 if it is not known."""
     chosen = known(values)
     if int(chosen.sum()) < MIN_CALLS:
         return 0.0

@@ -62,7 +62,7 @@ def reading(case: Case) -> Reading | None:
         case.tail.tail_ms if case.answered[case.tail.tail_index].all() else case.tail.reference_ms
     )
     if stage == "first_token" and told.get("prefill", 0.0) > told.get(stage, 0.0):
-        # An engine tells how long it reads: what its client counts besides is the way there and back, or calls that it gave up before the engine told.
+        # An engine reports its prefill time: the rest of the client's time is the network, or calls that it abandoned before the engine reported them.
         stage = "prefill"
     column = f"ttft_{stage}_ms" if case.times.path == "ttft" else f"{stage}_ms"
     cached = (
@@ -103,9 +103,9 @@ def reading(case: Case) -> Reading | None:
 
 
 def _lost_alone(case: Case) -> bool:
-    """Say whether calls have more to read because the cache lost it, and not because prompts have become longer, all calls taken together.
+    """Return whether calls have more to read because the cache lost it, and not because prompts have become longer, all calls taken together.
 
-    Where nothing is in the cache who has much to read is slow, where most is, who finds nothing: slow requests that are longer than the baseline's tell of
+    With an empty cache the long prompts are slow, with a full one the prompts that miss: slow requests that are longer than the baseline's tell of
     that choice, not of prompts that grew.
     """
     work, hits = case.demand, hit_ratio(case)
@@ -115,7 +115,7 @@ def _lost_alone(case: Case) -> bool:
 
 
 def _hits(case: Case) -> tuple[float | None, float | None]:
-    """Hit ratios by the engine's counters, slow and usual, for requests whose caller is not told of the cache."""
+    """Hit ratios by the engine's counters, slow and usual, for requests whose caller does not see cached tokens."""
     hits: Hits | None = hit_ratio(case)
     return (
         (hits.now, hits.before)
@@ -147,7 +147,7 @@ def knock_on(case: Case, factor: str) -> dict[str, float]:
     """Return what one factor of the engine's growing work (a field of `Demand`) added to the waiting and to the pace of reading and writing, in ms a stage.
 
     What writing loses to reading is the readers' doing alone, however much more there is to write. And where the whole has not grown, what there is to read
-    may have: who reads beside more of it reads more slowly, and where nothing but that has grown, and much, who waits does so for it as well: an engine
+    may have: prefill beside more prefill is slower, and if nothing else has grown, and this much, requests wait because of it as well: an engine
     short of memory frees it later."""
     found = case.demand
     if found is None:
@@ -181,7 +181,7 @@ def _read_share(found: Demand, factor: str) -> float:
 
 
 def _only_reads_more(found: Demand) -> bool:
-    """Say whether engines have to read much more than before while neither more calls come nor answers are longer."""
+    """Return whether engines have to read much more than before while neither more calls come nor answers are longer."""
     return (
         1.0 + found.longer_ratio + found.lost_ratio >= MUCH_TO_READ
         and max(found.calls_ratio, found.output_ratio) < MIN_GROWTH
@@ -189,7 +189,7 @@ def _only_reads_more(found: Demand) -> bool:
 
 
 def asked_again_for_it(case: Case, found: Demand) -> bool:
-    """Say whether a lost cache is why calls are repeated: there is much more to read, nothing else has grown but repeats, and it was lost before those came.
+    """Return whether a lost cache is why calls are repeated: there is much more to read, nothing else has grown but repeats, and it was lost before those came.
 
     Repeats that fill an engine's memory push what it kept out of it, too, but then they come first.
     """
@@ -218,7 +218,7 @@ def _stalled(case: Case) -> float:
 def spread(case: Case, share: float) -> dict[str, float]:
     """Return a share (0..1) of the excess that a busier engine makes: its queue, and prefill and decode that are slower rather than longer.
 
-    A step's token budget is shared: who reads beside others reads more slowly, as who writes does. What lower clocks add is none of it.
+    A step's token budget is shared: prefill beside other prefill is slower, and so is decode. What lower clocks add is none of it.
     """
     parts = slower(case)
     lower = case.clocks.ratio
@@ -238,7 +238,7 @@ def spread(case: Case, share: float) -> dict[str, float]:
 def slower(case: Case) -> dict[str, float]:
     """Return the excess that is no longer work of the slow requests themselves, in ms: the queue, and reading and writing at a slower pace.
 
-    Where no engine tells, both hide in the first token: what it takes beyond its own tokens' cost; or in whole calls where nobody saw that."""
+    Without engine telemetry, both hide in the first token: what it takes beyond its own tokens' cost; or in whole calls if it was not recorded."""
     parts, read = decode_parts(case), reading(case)
     writes = parts["speed"] if parts is not None else 0.0
     reads = read.speed_ms if read is not None and read.stage == "prefill" else 0.0
@@ -257,7 +257,7 @@ def slower(case: Case) -> dict[str, float]:
 
 
 def _beyond_own(case: Case) -> float:
-    """Return what whole calls of slow requests take beyond what as many calls as long as theirs took before, in ms; 0 where an engine tells or nothing can."""
+    """Return what whole calls of slow requests take beyond what as many calls as long as theirs took before, in ms; 0 with engine telemetry, or if nothing is known."""
     if (
         case.calls_before is None
         or case.excess_ms("generation") <= 0.0

@@ -1,4 +1,4 @@
-"""Do others stand still while an engine reads a prompt? Odds of slow tokens given much against little to read, and whether who comes meanwhile waits it out."""
+"""Do others stand still while an engine reads a prompt? Odds of slow tokens given much against little to read, and whether calls that arrive meanwhile wait for the end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPIKE: Final = 5.0
 LONGER: Final = 1.5
 MIN_STREAMS: Final = 5
 CERTAIN: Final = 5.0
-# Who waits as long as the reading takes that is left, but for this part of it, waits it out. Nearly all must, and fewer than half before, for a setting to
+# A call that waits for the rest of the reading, but for this part of it, waits for its end. Nearly all must, and fewer than half before, for a setting to
 # have changed: of simulated engines without chunked prefill 0.93 to 0.99 did, with it 0 to 0.23 where prompts take many steps, up to 0.95 where they take one.
 WAITED_OUT: Final = 0.2
 NEARLY_ALL: Final = 0.8
@@ -81,7 +81,7 @@ class Pauses(NamedTuple):
 
 
 def pauses(slow: Calls, usual: Calls, everyone: Calls) -> Pauses | None:
-    """Say whether streams pause, from the gaps that a client records; None below 30 streamed calls without engine times, or 5 slow or usual ones."""
+    """Return whether streams pause, from the gaps that a client records; None below 30 streamed calls without engine times, or 5 slow or usual ones."""
     told = [
         ~side.has_engine
         & known(side.of("itl_max_ms"), side.token_ms)
@@ -116,9 +116,9 @@ class Held(NamedTuple):
 
 
 def held(calls: Calls, usual_ms: float) -> Held:
-    """Say who waited while a prompt was read to its end: with chunked prefill the next step takes a new call in, without it none is taken in before.
+    """Mark the calls that waited while a prompt was read to its end: with chunked prefill the next step takes a new call in, without it none is taken in before.
 
-    `usual_ms` is the usual time of a step; who came when less than a stall (`SPIKE` steps) was left to read tells nothing.
+    `usual_ms` is the usual time of a step; a call that came when less than a stall (`SPIKE` steps) was left to read shows nothing.
     """
     wait_s = calls.of("queue_ms") / 1e3
     came_s = calls.scheduled_s - wait_s
@@ -142,7 +142,7 @@ def held(calls: Calls, usual_ms: float) -> Held:
 
 
 def unchunked(before: Held | None, now: Held) -> bool | None:
-    """Say whether prompts are read in one piece now, and were not `before` where there is a before; None below 30 calls that could tell."""
+    """Return whether prompts are read in one piece now, and were not `before` where there is a before; None below 30 calls that could show it."""
     if min(side.n for side in (before, now) if side is not None) < MIN_CALLS:
         return None
     return now.share >= NEARLY_ALL and (before is None or before.share < FEW)

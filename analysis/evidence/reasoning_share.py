@@ -22,7 +22,7 @@ def thought_part(case: Case) -> float:
 
 
 def _thought(calls: Calls) -> tuple[float, float]:
-    """Mean tokens of thought and of output of the calls that tell the latter, 0 and 0 below `MIN_CALLS` of them."""
+    """Mean tokens of thought and of output of the calls that report the latter, 0 and 0 below `MIN_CALLS` of them."""
     told = calls.of("output_tokens")[known(calls.of("output_tokens"))]
     thought = np.nan_to_num(calls.of("reasoning_tokens"))[known(calls.of("output_tokens"))]
     return (float(thought.mean()), float(told.mean())) if len(told) >= MIN_CALLS else (0.0, 0.0)

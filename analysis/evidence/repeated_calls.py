@@ -51,14 +51,14 @@ def attempts(calls: Calls) -> Attempts:
     frame = frame.with_columns(
         refused=(pl.col("error") | (pl.col("http_status") >= 400)) & ~impatient()
     )
-    # What an engine tells of a call that its caller gave up is that call's other half, no further attempt.
+    # What an engine reports a call that its caller gave up is that call's other half, no further attempt.
     if not frame["engine_alone"].all():
         frame = frame.filter(~pl.col("engine_alone"))
     frame = frame.with_columns(end_s=pl.col("start_s") + pl.col("e2e_ms").fill_null(0.0) / 1e3)
     repeat = np.zeros(len(calls), dtype=np.bool_)
     failed = np.zeros(len(calls), dtype=np.bool_)
     after = np.full(len(calls), np.nan)
-    # What only the engine told of a call that failed is no question asked again: it may have run beside the one that answered.
+    # A failed call that only the engine recorded is no repeated question: it may have run beside the one that answered.
     known = pl.col("input_tokens").is_not_null() & ~pl.col("error").fill_null(False)
     several = frame.filter(
         pl.col("trace_key").is_duplicated()
@@ -82,7 +82,7 @@ def attempts(calls: Calls) -> Attempts:
         repeat[rows] = True
         failed[rows] |= hits["lost"].fill_null(False).to_numpy()
         after[rows] = np.fmin(after[rows], hits["gap"].to_numpy() * 1e3)
-    # A call that failed says nothing of its tokens: the next one of the request repeats it.
+    # A call that failed shows nothing of its tokens: the next one of the request repeats it.
     chosen = several.sort("start_s").with_columns(
         gap=pl.col("start_s").diff().over("trace_key"),
         lost=pl.col("error").shift(1).over("trace_key"),
@@ -108,7 +108,7 @@ def attempts(calls: Calls) -> Attempts:
 
 
 def _again() -> pl.Expr:
-    """Say of each call whether it came after the one before, not beside it, and soon enough to be the same question."""
+    """Return for each call whether it came after the one before, not beside it, and soon enough to be the same question."""
     return (pl.col("gap") <= AGAIN_WITHIN_S) & (
         (pl.col("gap") >= BESIDE_S) | (pl.col("start_s") >= pl.col("ended"))
     )
@@ -117,7 +117,7 @@ def _again() -> pl.Expr:
 def amplification(case: Case) -> tuple[float, float]:
     """Return attempts a question now and before, of the calls that began while one of a slow request ran, and while one of the reference's slow ones did.
 
-    Who asks again when an answer is late does so while it is late: over all of a period such a storm looks smaller than it was while it lasted.
+    Repeats of late calls happen while they are late: over all of a period such a storm looks smaller than it was while it lasted.
     """
     before = (
         attempts(case.calls_before.beside(case.usual_calls)).amplification
@@ -128,13 +128,13 @@ def amplification(case: Case) -> tuple[float, float]:
 
 
 def more_attempts(case: Case) -> bool:
-    """Say whether calls are tried clearly more often than before: what is then left running follows from that."""
+    """Return whether calls are tried clearly more often than before: what is then left running follows from that."""
     now, before = amplification(case)
     return now >= max(MIN_AMPLIFICATION, before + MIN_RISE)
 
 
 def _inside(calls: Calls) -> FloatArray:
-    """Further attempts within each call that something told of (spans, HTTP, the sender); what is merely suspected does not count."""
+    """Recorded further attempts within each call (spans, HTTP, the sender); suspected ones do not count."""
     told = (
         calls.frame["attempts_source"]
         .is_in(["span", "http", "event", "engine"])
@@ -148,7 +148,7 @@ def _inside(calls: Calls) -> FloatArray:
 
 
 def impatient() -> pl.Expr:
-    """Say of each call whether its caller gave it up (timeout, cancellation): that is slowness, no refusal."""
+    """Return for each call whether its caller abandoned it (timeout, cancellation): that is slowness, no refusal."""
     kind = (
         pl.col("error_type")
         .fill_null("")

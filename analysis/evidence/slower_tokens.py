@@ -1,4 +1,4 @@
-"""What do slower tokens add to a request whose first tokens nobody saw?"""
+"""What do slower tokens add to a request without recorded first tokens?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_EACH: Final = 1.1
 
 
 def slower_tokens(case: Case) -> float:
-    """Return what slower tokens add to a slow request's calls whose first token nobody saw, in ms; 0 where wait and pace cannot be told apart."""
+    """Return what slower tokens add to a slow request's calls without a recorded first token, in ms; 0 if wait and pace cannot be separated."""
     found = whole_calls(case.calls_before, case.calls) if case.calls_before is not None else None
     if found is None or found.ratio < MIN_RATIO or not case.slow.height:
         return 0.0

@@ -1,4 +1,4 @@
-"""How many tokens does a step with speculative decoding yield, and how many are drafted for it? As the engines' gauges or counters tell."""
+"""How many tokens does a step with speculative decoding yield, and how many are drafted for it? As the engines' gauges or counters report it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COST_A_TOKEN: Final = 0.05
 
 
 def recorded_draft(points: pl.DataFrame) -> float:
-    """Return how many tokens are drafted for each step by the engines' counters, 0 where they do not tell."""
+    """Return how many tokens are drafted for each step by the engines' counters, 0 if they do not report it."""
     drafted, steps = _mean(points, "spec_draft_tokens"), _steps(points)
     return drafted / steps if drafted and steps else 0.0
 

@@ -86,7 +86,7 @@ def _error(calls: Calls, cost_in: float, cost_out: float, name: str, seconds: fl
 
 
 def one_tenant(case: Case) -> float | None:
-    """Return the part of the added work that a single tenant brought, None where that cannot be told."""
+    """Return the part of the added work that a single tenant brought, None if that is not known."""
     found = noisiest(case)
     return (
         found.part

@@ -65,7 +65,7 @@ def routes(
     watched: Lengths | None = None,
     audit: Audit | None = None,
 ) -> list[Route]:
-    """The read side of the server; with a read token, whoever asks must carry it (health checks excepted). `worker` computes the what-ifs.
+    """The read side of the server; with a read token, a client must carry it (health checks excepted). `worker` computes the what-ifs.
 
     Exports, whole rows with what they carry of people, become lines of the `audit` log.
     """
@@ -123,7 +123,7 @@ def routes(
 
 
 def health_routes(pipeline: Pipeline) -> list[Route]:
-    """For whoever watches the process: alive, and ready for telemetry."""
+    """For monitoring of the process: alive, and ready for telemetry."""
     return [Route("/healthz", _healthz), Route("/readyz", _readyz(pipeline))]
 
 

@@ -147,7 +147,7 @@ def budget_view(
         if healthy is None:
             out.reasons |= dict.fromkeys(
                 ("derived", "derived_from"),
-                "no healthy window to derive budgets from: name one with baseline=FROM..TO",
+                "no healthy window for deriving budgets: name one with baseline=FROM..TO",
             )
         else:
             out.derived = derive(stage_times(healthy, path), slo.percentile, limit_ms)
@@ -211,5 +211,5 @@ def _healthy(
     if since is not None:
         rows = _with(frame.rows.filter(pl.col("start_us") < timestamps.to_us(since)), metric)
         if rows.height >= min_n(slo.percentile):
-            return rows, "what came before the onset in this window"
+            return rows, "the time before the onset in this window"
     return None, None

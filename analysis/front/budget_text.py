@@ -52,13 +52,13 @@ def render(view: BudgetView) -> str:
         lines += [_responsible(row, name) for row in view.responsibility.groups if row not in none]
         lines += (
             [
-                f"  {', '.join(f'{row.group} (held to {say_ms(row.budget_ms)})' for row in none)}: no part in them"
+                f"  {', '.join(f'{row.group} (budget {say_ms(row.budget_ms)})' for row in none)}: no effect on them"
             ]
             if none
             else []
         )
     if len(view.by_budget) > 1:
-        lines += ["", "BY BUDGET, each request held to that of its route, else of its model"]
+        lines += ["", "BY BUDGET, each request against the budget of its route, else of its model"]
     for held in view.by_budget if len(view.by_budget) > 1 else ():
         whose, n, breaching, percentile, over = said(held, name)
         lines.append(
@@ -93,7 +93,7 @@ def to_toml(view: BudgetView, route: str | None) -> str:
         [
             *lines,
             *(
-                [f"# {groups[OTHER]:.1f} ms have no span: instrument them"]
+                [f"# {groups[OTHER]:.1f} ms have no span: add spans there"]
                 if groups.get(OTHER)
                 else []
             ),
@@ -115,21 +115,21 @@ def _achievable(derived: Derived, name: str) -> str:
     observed, typical = derived.observed_ms or 0.0, derived.median_ms or 0.0
     if not derived.achievable:
         return (
-            f"Not achievable: the medians of the stages alone sum to {say_ms(typical)}. No split of {say_ms(derived.target_ms)} can be kept by half of "
-            "the requests: shorten a stage, or raise the limit."
+            f"Not achievable: the medians of the stages alone sum to {say_ms(typical)}. Half of the requests cannot meet any split of "
+            f"{say_ms(derived.target_ms)}: shorten a stage, or raise the limit."
         )
     if observed <= derived.target_ms:
         return (
             f"Achievable: {name} of the healthy requests is {say_ms(observed)}, within the limit."
         )
-    return f"Achievable: the medians sum to {say_ms(typical)}, but {name} of the healthy requests is {say_ms(observed)}: each stage's tail must shrink."
+    return f"Achievable: the medians sum to {say_ms(typical)}, but {name} of the healthy requests is {say_ms(observed)}: the slow requests of each stage must become faster."
 
 
 def _method(view: BudgetView, derived: Derived) -> str:
     how = (
-        f"means of the {say_count(derived.n_band, 'request')} around the percentile (Euler allocation)"
+        f"means of the {say_count(derived.n_band, 'request')} around the percentile"
         if derived.method == "euler"
-        else f"shares of medians, because only {derived.n_band:,} requests stand around the percentile"
+        else f"shares of medians, because only {derived.n_band:,} requests are near the percentile"
     )
     return f"From {view.derived_from}: {how}, scaled to the limit; they sum to it."
 
@@ -138,9 +138,9 @@ def _responsible(row: Responsible, name: str) -> str:
     again = (
         ""
         if row.recomputed_ms is None
-        else f" ({say_ms(row.recomputed_ms)} with the critical path worked out anew)"
+        else f" ({say_ms(row.recomputed_ms)} with a new critical path)"
     )
     return (
-        f"  {row.group}: held to {say_ms(row.budget_ms)} it alone ends {row.necessary:,} of them and takes {say_ms(row.alone_ms)} off {name}"
-        f"{again}; its fair share is {say_ms(row.shapley_ms)} and {say_ratio(row.shapley_breaches)} of all requests"
+        f"  {row.group}: within its budget of {say_ms(row.budget_ms)} it alone would end {row.necessary:,} of them and lower {name} by "
+        f"{say_ms(row.alone_ms)}{again}. Its fair (Shapley) share is {say_ms(row.shapley_ms)} and {say_ratio(row.shapley_breaches)} of all requests"
     )

@@ -117,7 +117,7 @@ def check(
         else f" Only {say_count(n, 'request')}: P{report.slo.percentile:g} needs {min_n(report.slo.percentile)}."
     )
     sentence = (
-        f"Passed: {gates[0].seen} meet {limits} at once, wanted {gates[0].wanted}."
+        f"Passed: {gates[0].seen} meet every limit ({limits}), required: {gates[0].wanted}."
         if passed
         else f"Failed: {failed}."
     ) + few
@@ -206,7 +206,7 @@ def _by_metrics(report: Report, notes: Sequence[str]) -> CheckResult:
         if passed
         else f"Failed by the engines' metrics alone: {failed}."
     )
-    why = "each latency is known alone by the engines' metrics, not whether one request met every limit"
+    why = "the engines' metrics show each latency alone, not whether one request met every limit"
     return CheckResult(
         passed=passed,
         sentence=sentence,

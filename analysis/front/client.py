@@ -33,7 +33,7 @@ class ClientError(AnalysisError):
 
 
 class Unreachable(ClientError):
-    """Nobody answers at the address."""
+    """No server answers at the address."""
 
 
 class Refused(ClientError):
@@ -197,7 +197,7 @@ class ComeAgain(Refused):
     """The server has no room now and says after how many seconds it will have."""
 
     def __init__(self, sentence: str | None, status: int, after_s: float) -> None:
-        super().__init__(sentence or f"come again in {after_s:g} s", status)
+        super().__init__(sentence or f"retry in {after_s:g} s", status)
         self.after_s = after_s
 
 

@@ -69,7 +69,7 @@ class Source:
         """Return the answer to a question as JSON, the same bytes from a file and from a server. `host` is what a file has no server for.
 
         Raises:
-            AnalysisError, CollectorError: bad input, or nobody to ask.
+            AnalysisError, CollectorError: bad input, or no source to ask.
         """
         place = self.place()
         if isinstance(place, str):
@@ -137,7 +137,7 @@ def ask(
     `colour` marks labels with ANSI codes.
 
     Raises:
-        AnalysisError, CollectorError: bad input, or nobody to ask.
+        AnalysisError, CollectorError: bad input, or no source to ask.
     """
     if "simulate" in entry.taken():
         # Compiled kernels: a command that asks a server never calls this.
@@ -168,7 +168,7 @@ def check(
     """Judge a window of a database or a server; `notes` are what its files say of the load.
 
     Raises:
-        AnalysisError, CollectorError: bad input, nobody to ask, or nothing to judge.
+        AnalysisError, CollectorError: bad input, no source to ask, or nothing to judge.
     """
     from overrun.analysis.front import check as gate
 
@@ -186,7 +186,7 @@ def whatif(
     """What one fix would buy, as text or JSON; `texts` are its own flags and those that select requests. `progress` gets the part of a calibration that is done.
 
     Raises:
-        AnalysisError, CollectorError: bad input, or nobody to ask.
+        AnalysisError, CollectorError: bad input, or no source to ask.
     """
     from overrun.analysis.whatif import catalogue
 
@@ -228,7 +228,7 @@ def export(source: Source, parameters: Texts, out: IO[bytes]) -> None:
     """Write the rows of a view to `out`; `parameters` are those of the question.
 
     Raises:
-        AnalysisError, CollectorError: bad input, or nobody to ask.
+        AnalysisError, CollectorError: bad input, or no source to ask.
     """
     table.EXPORT.read(parameters)
     place = source.place()
@@ -242,7 +242,7 @@ def forget(source: Source, *, user: str | None, tenant: str | None) -> Forgotten
     """Erase a user or a tenant from a file, or through the server that owns it.
 
     Raises:
-        AnalysisError, CollectorError: nobody to ask, or the server refused.
+        AnalysisError, CollectorError: no source to ask, or the server refused.
     """
     from overrun.collector.lifecycle.forget import Forgotten, forget_in_file
 

@@ -29,14 +29,14 @@ def render(found: Comparison) -> str:
     ]
     alike = ", ".join(found.adjusted_for) or f"mix ({found.reasons.get('mix', 'not adjusted')})"
     lines += [
-        "  * beyond chance over all questions asked, and at least 5 %",
-        f"  same traffic: what remains when the first window is given the second one's {alike}",
+        "  * more than chance over all comparisons, and at least 5 %",
+        f"  same traffic: the change that remains if the first window is reweighted to the second one's {alike}",
     ]
     moved = [s for s in found.stages if s.difference_ms or s.tail_difference_ms][:_MOST_STAGES]
     if moved:
         lines += [
             "",
-            f"  STAGES, change of the mean request (of requests around P{found.slo.percentile:g})",
+            f"  STAGES, change of the mean request (of requests near P{found.slo.percentile:g})",
         ]
         lines += [
             f"    {s.stage:12} {say_ms(s.difference_ms):>9}  ({say_ms(s.tail_difference_ms)})"

@@ -185,19 +185,19 @@ def _told(done: Imported) -> str:
     if done.items:
         parts.append(f"{done.items:,} spans and data points stored")
     if done.duplicates:
-        parts.append(f"{done.duplicates} were there already")
+        parts.append(f"{done.duplicates} were already stored")
     if done.rejected:
         parts.append(
             f"{say_count(done.rejected, 'item')} refused (ids missing or of the wrong length)"
         )
     if done.logs:
         parts.append(
-            f"{say_count(done.logs, 'log request')} left out (telling of no call; logs are not stored)"
+            f"{say_count(done.logs, 'log request')} left out (not about a call; logs are not stored)"
         )
     if done.left_out:
         shown = ", ".join(path.name for path in done.left_out[:3])
         parts.append(
-            f"{say_count(len(done.left_out), 'file')} of the folders left out, not being OTLP ({shown}{', ...' if len(done.left_out) > 3 else ''})"
+            f"{say_count(len(done.left_out), 'file')} in the folders left out, because they are not OTLP ({shown}{', ...' if len(done.left_out) > 3 else ''})"
         )
     parts += done.notes
     return "; ".join(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def greeting(grpc: str | None, http: str | None, scheme: str = "http") -> str:
     """Copy-paste lines for an OpenTelemetry SDK, vLLM and SGLang; `grpc` and `http` are HOST:PORT, None where the port was taken."""
-    lines = ["No telemetry yet. Point something at it:", ""]
+    lines = ["No telemetry yet. Send some:", ""]
     if http:
         lines += [
             "  an application with the OpenTelemetry SDK",

@@ -43,9 +43,7 @@ def asked(answer: Callable[[Mapping[str, str]], bytes], entry: Entry[Any]) -> Ha
             return refused(error)
         except Exception:  # the edge: the caller learns that it failed, the log learns why
             log.exception("answering %s failed", request.url.path)
-            return error_answer(
-                500, "the question could not be answered: the server's log says why"
-            )
+            return error_answer(500, "the question could not be answered: see the server's log")
         return Response(body, media_type=JSON)
 
     return endpoint

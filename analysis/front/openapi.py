@@ -17,13 +17,13 @@ _TYPES: Final = {str: "string", int: "integer", float: "number"}
 _MEANINGS: Final = {
     "400": "bad input: the sentence names the value and the remedy",
     "401": "no token or the wrong one",
-    "403": "the token is not for this",
-    "404": "there is no such thing",
+    "403": "the token does not permit this",
+    "404": "not found",
     "405": "use POST",
-    "408": "the body did not come in time",
+    "408": "the body did not arrive in time",
     "413": "the body is too large",
     "415": "another content type or encoding is needed",
-    "503": "come again",
+    "503": "the server is busy: retry later",
 }
 _ASKED: Final = ("400", "401", "503")
 _RECEIVED: Final = ("400", "401", "405", "408", "413", "415", "503")
@@ -135,7 +135,7 @@ def _parameter(parameter: Parameter, place: str) -> dict[str, Any]:
 
 
 def _status_routes(error: Any) -> dict[str, Any]:
-    """How the server itself is: for whoever watches the process. Health checks need no token, and their 503 has the same body as their 200."""
+    """How the server itself is: for monitoring of the process. Health checks need no token, and their 503 has the same body as their 200."""
     text = {"text/plain": {"schema": {"type": "string"}}}
     status = _json({"type": "object", "properties": {"status": {"type": "string"}}})
     paths: dict[str, Any] = {
@@ -158,7 +158,7 @@ def _status_routes(error: Any) -> dict[str, Any]:
     }
     for name, question in (("healthz", "Is the process alive?"), ("readyz", "Is it ready?")):
         answers = _responses(status, (), error)
-        answers["503"] = {"description": "not now", "content": status}
+        answers["503"] = {"description": "not available now", "content": status}
         paths[f"/{name}"] = {
             "get": {
                 "operationId": name,

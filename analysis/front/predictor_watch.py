@@ -1,4 +1,4 @@
-"""Does the length predictor still hold on live traffic? What the server asks of whoever watches one (`overrun.models.watch`), and what it tells of it.
+"""Does the length predictor still hold on live traffic? What the server asks of the process that watches one (`overrun.models.watch`), and what it tells of it.
 
 Predictions stand beside what was generated, in `v_llm_calls`; coverage and gain go out at /metrics, in the API and, once a minute, as indicators.
 """
@@ -18,7 +18,7 @@ EVERY_S: Final = 60.0
 class State(TypedDict):
     """How the predictor does: `rows` newest finished calls that count; a share is None while there are too few, `retrain` if there is no reason to.
 
-    `watching` is false where it cannot be watched here, and `reason` says why. `artifact` is its version.
+    `watching` is false where it cannot be watched here, and `reason` gives the reason. `artifact` is its version.
     """
 
     artifact: str

@@ -115,7 +115,7 @@ TO: Final = Parameter(
 )
 BASELINE: Final = Parameter(
     "baseline",
-    "auto, previous, none or FROM..TO.",
+    "The period to compare with: auto, previous, none or FROM..TO.",
     default="auto",
     pattern=rf"^(auto|previous|none|{_TIME}\.\.{_TIME})$",
 )
@@ -261,7 +261,7 @@ def _called(reference: str, known: Mapping[str, object], *first: object) -> Any:
 
 REPORT: Final[Entry[Report]] = Entry(
     "report",
-    "What is wrong, why, and what would each fix buy?",
+    "What is wrong, why, and what would each fix gain?",
     "front.report:build",
     forms={
         "text": "front.report_brief:render",
@@ -282,7 +282,7 @@ DOCTOR: Final[Entry[Checkup]] = Entry(
 )
 SERIES: Final[Entry[Series]] = Entry(
     "series",
-    "How did a metric run over time?",
+    "How did a metric change over time?",
     "numbers.over_time.series:series",
     (*WINDOW, METRIC),
 )
@@ -294,7 +294,7 @@ HEATMAP: Final[Entry[Heatmap]] = Entry(
 )
 ENGINE: Final[Entry[EngineCourse]] = Entry(
     "engine",
-    "How did the engines' indicators run over time?",
+    "How did the engines' indicators change over time?",
     "evidence.engine_timeline:engine_course",
     (*WINDOW, METRIC),
 )
@@ -365,24 +365,24 @@ QUALITY: Final[Entry[Quality]] = Entry(
 )
 BUDGET: Final[Entry[BudgetView]] = Entry(
     "budget",
-    "What may each stage take?",
+    "What is the budget of each stage?",
     "front.budget_answer:budget_view",
     forms={"text": "front.budget_text:render", "toml": "front.budget_text:to_toml"},
 )
 INDICATORS: Final[Entry[EngineView]] = Entry(
     "indicators",
-    "Which indicators lead a breach?",
+    "Which indicators warn before a breach?",
     "evidence.engine_overview:engine_view",
     fresh_s=30.0,
 )
 GOODPUT: Final[Entry[GoodputBy]] = Entry(
     "goodput",
-    "How many requests keep every limit, by group?",
+    "How many requests meet every limit, by group?",
     "numbers.outcomes.goodput_breakdown:goodput_by",
 )
 HISTORY: Final[Entry[History]] = Entry(
     "history",
-    "How was a metric on the days before?",
+    "How was a metric on earlier days?",
     "numbers.over_time.history:history",
     (*WINDOW, METRIC),
 )
@@ -401,12 +401,12 @@ FIXES: Final[Entry[list[FixInfo]]] = Entry(
 # An answer over a fixed window does not change by itself, and computing it may take seconds.
 WHATIF: Final[Entry[Prediction]] = Entry(
     "whatif/{fix}",
-    "What would one fix buy?",
+    "What would one fix gain?",
     "front.api_whatif:predict",
     (
         Parameter("fix", "The name of the fix, as /api/v1/whatif lists it."),
         *WINDOW,
-        Parameter("metric", "ttft, e2e or tpot: what the headline is about."),
+        Parameter("metric", "Metric of the headline: ttft, e2e or tpot."),
     ),
     kept=False,
     fresh_s=300.0,

@@ -1,7 +1,7 @@
 """The whole answer for one window as one typed object: the JSON contract `overrun.report/1`.
 
 Built from a cursor on the collector's database; the same bytes go out on the command line and over HTTP, and are
-decoded into the same types by whoever asked.
+decoded into the same types by the client.
 """
 
 import time
@@ -82,9 +82,9 @@ SCHEMA: Final = "overrun.report/1"
 _UNJUDGED: Final[dict[str, str]] = {
     "within_budget": "latency is within budget",
     "failing": "requests fail",
-    "traffic_lost": "requests stopped coming",
+    "traffic_lost": "requests stopped arriving",
     "no_data": "there is no data",
-    "targets_down": "the metrics targets give nothing",
+    "targets_down": "the metrics targets return nothing",
     "not_enough_data": "there is not enough data for a verdict",
     "over_budget": "no stage is judged",
 }
@@ -285,7 +285,7 @@ def _again(
 
 
 def seeking(report: Report) -> bool:
-    """Say whether the findings of a report are still being sought."""
+    """Return whether the findings of a report are still being sought."""
     return report.reasons.get("findings_age_s") == FINDING_CAUSES
 
 
@@ -409,7 +409,7 @@ def _price(made: Report, prices: Prices | None) -> None:
 
 def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo, arrived: Sent) -> Report:
     """The report of a window that holds engine metrics and no request."""
-    none = "the engine's histograms give each latency alone: whether one request met every limit is not known"
+    none = "the engine's histograms give each latency alone: it is not known whether one request met every limit"
     facts = _window_facts(frame)
     if facts.start is None or facts.end is None:
         facts.start, facts.end = engine.start, engine.end
@@ -526,10 +526,7 @@ def _refused(
         "rollback",
         "recheck_after_s",
     )
-    sentence = (
-        f"Not enough data to judge: {sampled.detail}. Percentiles, goodput and rates of such a selection would be fiction: "
-        "keep every trace, or sample by probability."
-    )
+    sentence = f"Not enough data to judge: {sampled.detail}. Percentiles, goodput and rates of such a selection would be wrong: keep every trace, or sample by probability."
     return Report(
         window=_window_facts(frame),
         baseline=None,
@@ -617,11 +614,11 @@ def _reasons(
             if asked == "none"
             else "no healthy window of the same hours, and no healthy stretch before an onset"
             if asked == "auto"
-            else "the baseline holds no request, or a selection that does not stand for all"
+            else "the baseline holds no request, or requests that are not representative"
         )
     if found.verdict.status != "over_budget" and not found.findings:
         reasons["findings"] = (
-            f"{_UNJUDGED[found.verdict.status]}: causes are sought for latency over budget"
+            f"{_UNJUDGED[found.verdict.status]}: causes are searched only for latency over budget"
         )
     elif found.why_no_causes is not None:
         reasons["findings"] = found.why_no_causes

@@ -16,6 +16,7 @@ from overrun.analysis.front.text_layout import cut, table, wrap
 from overrun.analysis.incident.limit_fit import say_unfit
 from overrun.analysis.numbers.latency.percentiles import Percentiles
 from overrun.analysis.numbers.stages import headroom
+from overrun.analysis.numbers.stages.budget import OTHER
 from overrun.analysis.words.finding import (
     FINDING_CAUSES,
     Finding,
@@ -49,7 +50,7 @@ _RED, _GREEN, _BOLD, _PLAIN = "\x1b[1;31m", "\x1b[1;32m", "\x1b[1m", "\x1b[0m"
 
 
 def render(report: Report, *, width: int = 80, colour: bool = False) -> str:
-    """Return the report's answer as plain text of at most 25 lines and `width` (72 to 100) columns, ending in a newline.
+    """Return the report's answer as plain text of at most 25 lines and `width` (72 to 100) columns.
 
     `colour` marks labels and what is over its limit with ANSI codes.
     """
@@ -63,7 +64,7 @@ def render(report: Report, *, width: int = 80, colour: bool = False) -> str:
     while len(lines) > MOST_LINES and "" in lines:
         del lines[len(lines) - 1 - lines[::-1].index("")]
     lines = [cut(line, width) for line in lines[:MOST_LINES]]
-    return "\n".join(_painted(lines, report) if colour else lines) + "\n"
+    return "\n".join(_painted(lines, report) if colour else lines)
 
 
 def _answer(report: Report, width: int) -> list[list[str]]:
@@ -89,7 +90,7 @@ def _answer(report: Report, width: int) -> list[list[str]]:
         parts.append(_labelled("GAIN", _gain(cause), width, 2))
     if verdict.status == "within_budget" and report.headroom:
         parts.append(_labelled("HEADROOM", f"{headroom.said(report.headroom)}.", width, 3))
-    parts.append(_labelled("SURE?", _sure(report, cause), width, 2))
+    parts.append(_labelled("DATA" if cause is None else "SURE?", _sure(report, cause), width, 3))
     return parts
 
 
@@ -155,7 +156,7 @@ def _window(report: Report) -> str:
 def _changes(report: Report) -> list[str]:
     """What else began with the breach, as sentences."""
     return [
-        f"Since then: {one.what} {'new: ' if len(one.before) != 1 else f'{one.before[0]} -> '}{one.after}."
+        f"Changed at the onset: {one.what} {'new: ' if len(one.before) != 1 else f'{one.before[0]} -> '}{one.after}."
         for one in report.verdict.changed[:1]
     ]
 
@@ -187,7 +188,7 @@ def _steps(report: Report, cause: Finding | None, width: int) -> list[str]:
 
 
 def _repeats(title: str, step: str) -> bool:
-    """Say whether a fix is the step that is advised already: half of its words with a meaning are in it."""
+    """Return whether a fix is the step that is advised already: half of its words with a meaning are in it."""
     words = [word for word in title.split() if len(word) >= _MEANING]
     return sum(word in step for word in words) >= max(1.0, len(words) / 2)
 
@@ -225,7 +226,9 @@ def _sure(report: Report, cause: Finding | None) -> str:
             if share is not None
             else ""
         )
-        parts.append(f"{say_ratio(cause.confidence)} (95 % at most) for {cause.rule}{explains}.")
+        parts.append(
+            f"{say_ratio(cause.confidence)} (95 % is the most) for {cause.rule}{explains}."
+        )
     failed = [
         check.check.replace("_", " ") for check in report.data_quality if check.status != "ok"
     ]
@@ -337,7 +340,10 @@ def _time(value_ms: float | None) -> str:
 
 def _ruled_out(report: Report, width: int) -> list[str]:
     """What is not the cause, as many names as fit into a line."""
-    names = dict.fromkeys(one.what.replace("_", " ") for one in report.verdict.ruled_out)
+    names = dict.fromkeys(
+        "time without spans" if one.what == OTHER else one.what.replace("_", " ")
+        for one in report.verdict.ruled_out
+    )
     text = ""
     for name in names:
         more = f"{text}, {name}" if text else f"the cause: {name}"

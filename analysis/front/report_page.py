@@ -77,7 +77,7 @@ def to_html(report: Report) -> str:
         _table(_head(report), _latency_rows(report)),
         f"<p>{_esc(_goodput(report))}</p>",
         f"<p>{_esc(say_cost(report.cost))}</p>" if say_cost(report.cost) else "",
-        "<h2>Further latencies, which no limit is on</h2>" + _table(_FURTHER, _further_rows(report))
+        "<h2>Further latencies without a limit</h2>" + _table(_FURTHER, _further_rows(report))
         if report.further
         else "",
         "<h2>Client and engine, the same model calls</h2>" + _table(_SIDES, _side_rows(report))
@@ -141,7 +141,7 @@ def to_markdown(report: Report) -> str:
     if report.further:
         lines += [
             "",
-            "### Further latencies, which no limit is on",
+            "### Further latencies without a limit",
             "",
             *_md_table(_FURTHER, _further_rows(report)),
         ]
@@ -341,8 +341,8 @@ def _goodput(report: Report) -> str:
         )
     rate = f", {say_rate(good.rps, 'good requests')}" if good.rps is not None else ""
     return (
-        f"Goodput {say_ratio(good.ratio)} of {good.good + good.bad:,} requests meet {limits} at once "
-        f"(target {say_ratio(report.slo.goodput_target)}){rate}; errors {good.failed_by.error:,}, unmeasurable {good.unmeasurable:,}"
+        f"Goodput {say_ratio(good.ratio)} of {good.good + good.bad:,} requests meet every limit: {limits} (target "
+        f"{say_ratio(report.slo.goodput_target)}){rate}; errors {good.failed_by.error:,}, not measurable {good.unmeasurable:,}"
         + (
             f"; {good.own_limits:,} carry limits of their own (x-slo headers)."
             if good.own_limits

@@ -104,7 +104,7 @@ def _latency(report: Report, width: int) -> list[str]:
         for metric in ("ttft", "itl", "tpot", "e2e")
         if (stats := getattr(report.latency, f"{metric}_ms")).source
     ]
-    few = " (- where requests are too few)" if any("-" in row[2:6] for row in rows) else ""
+    few = " (-: too few requests)" if any("-" in row[2:6] for row in rows) else ""
     note = f"of successful requests{few}, by {'; '.join(sources) or 'nothing yet'}"
     note += "; between bucket edges interpolated" if report.verdict.scope == "engine_only" else ""
     note += "; gap: client minus engine of the same model calls" if report.sides else ""
@@ -158,7 +158,9 @@ def _context(report: Report) -> str:
     if verdict.affected is not None and verdict.affected.per_minute is not None:
         rate = verdict.affected.per_minute
         parts.append(
-            f"{rate:,.0f} bad requests/min" if rate >= 10.0 else f"{rate:.2g} bad requests/min"
+            f"{rate:,.0f} late or failed requests/min"
+            if rate >= 10.0
+            else f"{rate:.2g} late or failed requests/min"
         )
         # Of thousands of routes with a few bad requests each, none tells who is affected.
         many = [
@@ -166,7 +168,7 @@ def _context(report: Report) -> str:
             for share in verdict.affected.routes
             if share.requests >= _LEAST_AFFECTED * verdict.affected.requests
         ]
-        parts += [f"route {share.name} {say_ratio(share.ratio)} bad" for share in many[:2]]
+        parts += [f"{say_ratio(share.ratio)} of route {share.name}" for share in many[:2]]
     parts += [_change(change, report) for change in verdict.changed[:2]]
     if report.baseline is not None:
         parts.append(
@@ -174,7 +176,7 @@ def _context(report: Report) -> str:
         )
     if any(check.check == "client_only" for check in report.data_quality):
         parts.append(
-            "seen from clients alone, so no figures of engines, and gains are exact, resampled or estimated"
+            "only clients send spans: there are no engine figures, and gains are exact, resampled or estimated"
         )
     if verdict.status == "over_budget" and (lost := say_culprit(report.edges)):
         parts.append(lost)
@@ -256,7 +258,7 @@ def _stages(report: Report, width: int) -> list[str]:
     low, high = report.slo.percentile - TAIL_POINTS, min(100.0, report.slo.percentile + TAIL_POINTS)
     note = f"path {whole}; {metric} means: typical P40-P60, near {percentile} P{low:g}-P{high:g}"
     note += (
-        "; amber: over its part while requests are within the SLO"
+        "; amber: over its budget while requests are within the SLO"
         if any(row.amber for row in report.stages)
         else ""
     )
@@ -276,7 +278,7 @@ def _budgets(report: Report) -> list[str]:
     left = len(report.budgets) - _MOST_BUDGETS
     return [
         *table(rows, "<>>><"),
-        *([f"  and {left} more: --output json has them"] if left > 0 else []),
+        *([f"  and {left} more: see --output json"] if left > 0 else []),
     ]
 
 
@@ -299,7 +301,7 @@ def _instances(report: Report, width: int) -> list[str]:
     )
     return [
         *fitted([head, *rows], "<<>>>>>><", width, (6, 7, 1)),
-        *([f"  and {left} more: --output json has them"] if left > 0 else []),
+        *([f"  and {left} more: see --output json"] if left > 0 else []),
         *wrap(why, width, "  ", "    "),
     ]
 

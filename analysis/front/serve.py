@@ -57,7 +57,7 @@ from overrun.collector.store.proof import Claims
 log = logging.getLogger("overrun.serve")
 # How long senders in flight may take to finish when the server stops. Then what is pending is assembled for three seconds (pipeline.py).
 _GRACE_S = 4
-# So long after a signal the process ends, whatever still runs (a report that somebody waits for): what was acknowledged is stored by then.
+# So long after a signal the process ends, whatever still runs (a report that a client waits for): what was acknowledged is stored by then.
 _STOP_S = 9.0
 # A minute closes every minute; folding it takes milliseconds.
 _FOLD_S = 60.0
@@ -285,7 +285,7 @@ async def _run(
     await scraper.close()
     for server, _ in running:
         server.should_exit = True
-    # Answers that take minutes are not waited for: whoever asked is told to ask again.
+    # Answers that take minutes are not waited for: the client is asked to retry.
     await asyncio.gather(
         grpc_server.stop(_GRACE_S),
         asyncio.to_thread(worker.close),
@@ -349,8 +349,8 @@ def rehearse(pipeline: Pipeline) -> bool:
                     parse_slo("chat"),
                 )
             return newest is not None
-    except Exception as error:  # the edge of a thread: nobody waits for this answer
-        log.info("the rehearsal was cut short: %s", error)
+    except Exception as error:  # the edge of a thread: no client waits for this answer
+        log.info("the warm-up stopped early: %s", error)
         return False
 
 

@@ -29,7 +29,7 @@ class Stages(msgspec.Struct, kw_only=True):
 
     `parts` sum to `typical_ms` and `slow_ms`, and their `added_ms` to the difference, exactly. Typical is the mean of `typical_n` requests
     between P40 and P60 of the metric, slow that of `slow_n` requests within 2 points of the SLO percentile. `path` is what the
-    stages stand on: `ttft` (up to the first token) or `e2e`. Null without enough requests; `reasons` says why.
+    stages stand on: `ttft` (up to the first token) or `e2e`. Null without enough requests; see `reasons`.
     """
 
     metric: str | None

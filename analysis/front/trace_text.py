@@ -39,7 +39,7 @@ def render(trace: Trace, width: int = 100) -> str:
     first_token = "" if trace.ttft_ms is None else "   ▏ first token"
     lines += [
         "",
-        f"{_INK} on the critical path   {_FADED} running, but not what the request waited for{first_token}",
+        f"{_INK} on the critical path   {_FADED} running, but not on the critical path{first_token}",
     ]
     return "\n".join(lines)
 

@@ -63,8 +63,13 @@ def command(name: str, common: Mapping[str, Any], ask: Ask) -> Any | None:
     run.__annotations__ = {p.name: p.annotation for p in signature}
     run.__doc__ = (catalogue.find(fix).__doc__ or "").strip()
     one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    one.command(name)(run)
+    one.command(name, short_help=_question(run.__doc__))(run)
     return typer.main.get_command(one)
+
+
+def _question(text: str) -> str:
+    """The question of a fix for the list of fixes, where "What if" stands in the heading."""
+    return text.partition("?")[0].removeprefix("What if ")
 
 
 def _hint(parameter: catalogue.Parameter) -> Any:

@@ -19,8 +19,8 @@ _METHODS: Final = {
     "exact": "exact arithmetic on the recorded requests",
     "simulated": "simulated by replaying the arrivals through the calibrated engine",
     "resampled": "resampled from recorded calls",
-    "estimate": "an estimate from the factor that you gave",
-    "client_only": "an estimate by replaying the arrivals through engines guessed from the clients' own times",
+    "estimate": "an estimate from your factor",
+    "client_only": "an estimate by replaying the arrivals through engines that were guessed from the clients' times",
 }
 
 
@@ -38,7 +38,7 @@ def render(answer: Prediction) -> str:
     )
     lines.append(
         f"{_NAMES.get(gain.metric, gain.metric)} P{100 * gain.quantile:g}: {say_ms(gain.before)} -> {say_ms(gain.after)}{band}, "
-        f"{say_ratio(gain.touched_ratio)} of {answer.requests:,} requests touched{f', {over}' if (over := say_over(gain)) else ''}."
+        f"{say_ratio(gain.touched_ratio)} of {answer.requests:,} requests change{f', {over}' if (over := say_over(gain)) else ''}."
     )
     if answer.goodput_before is not None and answer.goodput_after is not None:
         lines.append(
@@ -58,7 +58,7 @@ def render(answer: Prediction) -> str:
         lines.append(f"Cost: {say_costs(gain)}.")
     if gain.backtest_error_ratio is not None:
         lines.append(
-            f"Back-test: on calls that calibration had not seen, P{100 * gain.quantile:g} was {say_ratio(gain.backtest_error_ratio)} off."
+            f"Replay error: {say_ratio(gain.backtest_error_ratio)} at P{100 * gain.quantile:g}, on calls that the calibration had not used."
         )
     lines += [f"Note: {why}." for name, why in answer.reasons.items() if name != "predicted"]
     return "\n".join(lines + _engines(answer))
@@ -80,11 +80,11 @@ def _engines(answer: Prediction) -> list[str]:
 
 
 def _engine(one: Fitted) -> str:
-    kv = f"{one.kv_tokens:,} KV tokens" if one.kv_tokens else "KV never full"
+    kv = f"{one.kv_tokens:,} KV tokens" if one.kv_tokens else "KV cache never full"
     seen = max(one.identity_error.values())
     name = f"Engine {printable(one.model)}" if one.model else "Engine"
-    guessed = ", guessed and not measured" if one.guessed else ""
+    guessed = ", guessed, not measured" if one.guessed else ""
     return (
-        f"{name}{guessed}: {one.replicas} x {one.scheduler}, {one.token_budget:,} tokens a step, {one.max_sequences:,} seats, {kv}; fitted to "
-        f"{say_count(one.calls, 'call')} in {one.seconds:.1f} s, replays their quantiles within {say_ratio(seen)}."
+        f"{name}{guessed}: {one.replicas} x {one.scheduler}, {one.token_budget:,} tokens per step, {one.max_sequences:,} sequences at once, "
+        f"{kv}; fitted to {say_count(one.calls, 'call')} in {one.seconds:.1f} s, replay error {say_ratio(seen)}."
     )

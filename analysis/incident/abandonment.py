@@ -1,7 +1,7 @@
 """Which clients left for reasons of their own, and which because nothing came? Takes the rows of a `RequestFrame` and, where there is one, of its baseline.
 
 A cancelled request is judged by what it had got when it was left. Where that is recorded (a first token, a pace), it speaks for itself. Where it is not,
-the answered requests of the same moment tell what it would have got, and the share of such clients must be what it was: a hang that sends users away
+the answered requests of the same moment show what it would have got, and the share of such clients must be what it was: a hang that sends users away
 leaves the others fast.
 """
 
@@ -26,14 +26,14 @@ MOMENT_US: Final = 60_000_000
 MIN_NEAR: Final = 10
 # Clients looked at in one go: 8,192 times 60 neighbours are 4 MB an array.
 BLOCK: Final = 8_192
-# Who is left when nineteen of twenty others were done by then had waited longer than an answer takes; own default.
+# A client that leaves after nineteen of twenty others were answered has waited longer than an answer takes; own default.
 RARELY: Final = 0.05
 # Two-sided 99 % normal quantile: shares of leaving clients whose intervals do not touch differ by more than chance shows in a thousand windows.
 Z_RISE: Final = 2.576
 
 
 def by_choice(rows: pl.DataFrame, slo: Slo, before: pl.DataFrame | None = None) -> BoolArray:
-    """Return which requests were left by clients of their own choice: they say nothing of the service. `before` are the rows of the baseline."""
+    """Return which requests were left by clients of their own choice: they show nothing of the service. `before` are the rows of the baseline."""
     unknown, served = _sides(rows, slo)
     if not unknown.any():
         return served

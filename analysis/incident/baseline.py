@@ -1,7 +1,7 @@
 """What is the window compared with? Loads the baseline that was asked for, or finds a healthy one among the same hours of earlier days.
 
 `auto` takes the latest healthy window of the same hours, else the latest healthy one of the equal spans before, or that span's part before an
-onset in it: who asks after an alert asks about a window that begins when the trouble had begun already. Where there is none, the part before a
+onset in it: after an alert the window usually begins when the trouble had begun already. Where there is none, the part before a
 detected onset inside the window serves (see `diagnose`); without an onset the equal span before, which may be over the target itself, as long as it
 is far less so. The choice is always printed.
 """
@@ -29,7 +29,7 @@ from overrun.analysis.words.timestamps import from_us
 DAYS_BACK: Final = (1, 2, 3, 4, 5, 6, 7)
 # Equal spans before the window that are looked at, nearest first: trouble is asked about late as often as early; own default.
 SPANS_BACK: Final = (1, 2, 4, 8, 16)
-# Within the target, a share of slow requests above this part of what the target allows may be told of; own default.
+# Within the target, a share of slow requests above this part of what the target allows may be reported; own default.
 WORSE_PART: Final = 0.2
 _DAY: Final = timedelta(days=1)
 
@@ -62,7 +62,8 @@ def _choose(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> Ch
         return None
     if asked == "previous":
         return Chosen(
-            _load(con, frame, start - (end - start), start), "previous: the equal span just before"
+            _load(con, frame, start - (end - start), start),
+            "previous: the period of equal length just before",
         )
     oldest = con.execute(query("oldest_before"), {"start": start}).fetchall()[0][0]
     if oldest is None:
@@ -98,7 +99,11 @@ def _span_before(
             break
         healthy_until = _healthy_until(con, replace(frame.window, start=first, end=last), slo)
         if healthy_until is not None:
-            what = "the equal span just before" if spans == 1 else f"the equal span {spans} before"
+            what = (
+                "the period of equal length just before"
+                if spans == 1
+                else f"the period of equal length {spans} before"
+            )
             onset = None if healthy_until == last else healthy_until
             until = "healthy" if onset is None else f"healthy until {onset:%H:%M:%S} UTC"
             return Chosen(
@@ -117,7 +122,7 @@ def _lesser(
     length: timedelta,
     oldest: datetime,
 ) -> Chosen | None:
-    """Return the equal span just before a window that is broken throughout, or its part before an onset, where it misses the target far less."""
+    """Return the period of equal length just before a window that is broken throughout, or its part before an onset, where it misses the target far less."""
     first, allowed = start - length, 1.0 - slo.goodput_target
     if first < oldest - length / 2:
         return None
@@ -132,7 +137,7 @@ def _lesser(
     if n < min_n(slo.percentile) or wilson(missed, n, Z_ONE_SIDED)[1] > FAR_LESS * now:
         return None
     until = start if onset is None else from_us(onset)
-    choice = f"auto: the equal span just before, over the target as well ({say_ratio(missed / n)} miss it, {say_ratio(float(now))} now)"
+    choice = f"auto: the period of equal length just before, which misses the target as well ({say_ratio(missed / n)} of its requests, {say_ratio(float(now))} now)"
     return Chosen(
         _load(con, frame, max(first, oldest), until), choice, None if onset is None else until
     )
@@ -150,14 +155,14 @@ def _healthy_until(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> 
 
 
 def _healthy(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> bool:
-    """Say whether the window holds enough requests to stand for the usual, and meets the SLO within chance."""
+    """Return whether the window holds enough requests to stand for the usual, and meets the SLO within chance."""
     return _meets(*_judged(con, window, slo)[1:], slo)
 
 
 def _judged(
     con: duckdb.DuckDBPyConnection, window: Window, slo: Slo
 ) -> tuple[IntArray, BoolArray, BoolArray]:
-    """Starts of a window's requests, which met every limit (whom the client left by choice counts here as well), and which did not."""
+    """Starts of a window's requests, which met every limit (those that the client left by choice count here as well), and which did not."""
     rows = load_judged(con, window, query("before"))
     good, bad = _sides(judge(rows, slo))
     left = by_choice(rows, slo)

@@ -51,7 +51,7 @@ MIN_SINCE_S: Final = 60.0
 MIN_COMPARED: Final = 100
 # Requests that overlap share their fate, and the onset was chosen where it looks worst: so many count as one there; own default.
 DEPENDENT: Final = 4
-# Metrics that all who share a batch have in common; the others have waits and lengths of their own.
+# Metrics that all calls of a batch have in common; the others have waits and lengths of their own.
 PACES: Final = ("tpot", "itl")
 BEFORE_ONSET: Final = "auto: before the onset"
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -72,7 +72,7 @@ class Breach:
     when the metric's limit had passed, with the time until then (`judgeable`).
 
     `tail` stands around the SLO percentile, `excess` among the requests over the limit since the onset. `left` are requests whose clients left by
-    choice: they are no good ones, and say nothing against the service. From `until` on requests went well again."""
+    choice: they are no good ones, and show nothing against the service. From `until` on requests went well again."""
 
     frame: RequestFrame
     slo: Slo
@@ -187,7 +187,7 @@ def breach_of(  # noqa: PLR0913
 ) -> Breach:
     """Return the window judged by `metric` (None: the first limit's): since when it is broken, compared with `baseline` or what came before the onset.
 
-    `judged` has a row per request of `frame`, `left` says which clients left by choice; `configured` are budgets in ms. Without findings only the
+    `judged` has a row per request of `frame`, `left` marks clients that left by choice; `configured` are budgets in ms. Without findings only the
     columns that the verdict itself rests on are read.
     """
     metric = metric or next(iter(slo.limits()))
@@ -341,7 +341,7 @@ def _around(
 
 
 def _within_until(moment_us: int, starts: IntArray, slow: BoolArray, allowed: float) -> bool:
-    """Say whether the requests before a moment were not clearly over what is allowed: what broke the limit before did not begin then."""
+    """Return whether the requests before a moment were not clearly over what is allowed: what broke the limit before did not begin then."""
     before = starts < moment_us
     return wilson(int((slow & before).sum()), int(before.sum()))[0] <= allowed
 
@@ -440,7 +440,7 @@ def named_baseline(chosen: Chosen | None) -> Baseline | None:
 
 
 def over_since(breach: Breach) -> bool:
-    """Say whether the SLO is broken since the onset, whatever healthy stretch before it dilutes the window's own share."""
+    """Return whether the SLO is broken since the onset, although a healthy stretch before it dilutes the window's own share."""
     if breach.onset is None:
         return False
     lasted = period(breach).seconds >= LASTING_S
@@ -472,9 +472,9 @@ def over_since(breach: Breach) -> bool:
 
 
 def worse(breach: Breach) -> bool:
-    """Say whether clearly more requests are over the limit since the onset than in the baseline, though the target is still met.
+    """Return whether clearly more requests are over the limit since the onset than in the baseline, though the target is still met.
 
-    Without an onset, all of the window: who asks about the minutes behind a change finds none in them."""
+    Without an onset, all of the window: minutes after a change contain none."""
     if breach.base is None:
         return False
     since = breach.ok["start_us"].to_numpy() >= to_us(breach.onset or EPOCH)
@@ -496,7 +496,7 @@ def worse(breach: Breach) -> bool:
 
 
 def at_limit(breach: Breach) -> bool:
-    """Say whether more requests miss the limits than chance explains if each came for itself, though they may share their fate in a few stretches."""
+    """Return whether more requests miss the limits than chance explains if each came for itself, though they may share their fate in a few stretches."""
     judged = (breach.judged.good | breach.judged.bad) & ~breach.left
     enough = int((breach.breaching & breach.during).sum()) >= MIN_BREACHING
     return (
@@ -521,7 +521,7 @@ def overrun_stage(
     """Return the stage that broke the budget: of the most overrun group, the member that grew most over the reference.
 
     With a baseline the group is the one that grew most over it: what was over its share of the budget before is no news.
-    `other` when more than 30 % of the excess has no span. TPOT and ITL are decode speed, whatever else took time.
+    `other` when more than 30 % of the excess has no span. TPOT and ITL are decode speed, independent of other time.
     """
     if tail.share(OTHER) > MOST_UNATTRIBUTED:
         return OTHER

@@ -1,6 +1,6 @@
 """What happened, since when, to whom, and what changed at that time? Facts of an incident, computed from the rows of a `RequestFrame`.
 
-Pure: every function takes rows and arrays and returns values; the verdict says them aloud.
+Pure: every function takes rows and arrays and returns values; the verdict puts them into words.
 """
 
 from datetime import datetime
@@ -47,7 +47,7 @@ class Share(msgspec.Struct, kw_only=True):
 
 
 class Affected(msgspec.Struct, kw_only=True):
-    """Who is affected: bad requests, their share of all judged, how many a minute since the onset, and the values that hold most of them."""
+    """The affected requests: bad requests, their share of all judged, how many a minute since the onset, and the values that hold most of them."""
 
     requests: int
     ratio: float | None
@@ -105,7 +105,7 @@ def affected(
     since: datetime | None,
     until: datetime | None = None,
 ) -> Affected:
-    """Return who is affected: the requests marked in `bad`, how many a minute they and those that they stand for are from the onset on (`since`, None: in the
+    """Return the affected requests, marked in `bad`, how many a minute they and those that they stand for are from the onset on (`since`, None: in the
     window) and before its end, and where most of them are."""
     rows = frame.rows.select("route", "model", "tenant").with_columns(bad=pl.Series(bad))
     start, end = since or frame.start, until or frame.end
@@ -216,7 +216,7 @@ def _lost_at_the_end(frame: RequestFrame) -> Lost | None:
                 seen=seen,
                 expected=expected,
                 since=from_us(_fell(times, edges[2], last)),
-                against="the stretches before it in the same window",
+                against="earlier parts of the same window",
             )
         stretch /= 2.0
     return found
@@ -245,6 +245,6 @@ def say_lost(lost: Lost) -> str:
         else ""
     )
     return (
-        f"Traffic is lost{since}: {lost.seen:,} requests completed where {lost.against} {'gives' if 'rate' in lost.against else 'give'} {lost.expected:,.0f}. "
-        "A hang sends no spans: look at the load balancer, crashed or stuck workers, and requests still running."
+        f"Traffic is lost{since}: {lost.seen:,} requests completed, but {lost.expected:,.0f} were expected from {lost.against}. A hanging "
+        "service sends no spans: check the load balancer, crashed or stuck workers, and requests still running."
     )

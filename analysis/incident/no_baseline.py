@@ -1,4 +1,4 @@
-"""What cannot be known where a stage is over its budget and nothing older is stored to compare with? Said beside the stage, so that no cause is made up."""
+"""What cannot be known where a stage is over its budget and nothing older is stored to compare with? Reported with the stage, so that no cause is made up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import polars as pl
 from overrun.analysis.numbers.stages.tail import Tail
 from overrun.analysis.words.finding import say_ms
 
-# The columns of requests whose figures are told.
+# The columns of requests whose figures are shown.
 FIGURES: Final = ("input_tokens", "output_tokens", "tpot_ms")
 # Rules whose findings are opportunities: never the cause, and what they lack is no reason for none.
 WORTH_ANYWAY: Final = frozenset(
@@ -24,7 +24,7 @@ _READING: Final = ("prefill", "first_token")
 
 
 def without_before(slow: pl.DataFrame, tail: Tail, stage: str) -> str:
-    """Return what a baseline would tell of a stage, with figures of the slow requests (columns `FIGURES`), and what to do."""
+    """Return what a baseline would show of a stage, with figures of the slow requests (columns `FIGURES`), and what to do."""
     if stage in _WRITING:
         told = _figures(
             [
@@ -32,30 +32,26 @@ def without_before(slow: pl.DataFrame, tail: Tail, stage: str) -> str:
                 ("an answer has {} tokens", slow["output_tokens"], False),
             ]
         )
-        asked = "tokens came faster before, or answers were shorter"
+        asked = "tokens were faster before, or answers were shorter"
     elif stage in _READING:
         told, asked = (
             _figures([("a prompt has {} tokens", slow["input_tokens"], False)]),
-            "prompts were shorter before, found in a cache, or read faster",
+            "prompts were shorter before, were cached, or were read faster",
         )
     elif stage == "queue":
-        told, asked = "", "fewer requests came before, or each asked for less"
+        told, asked = "", "fewer requests arrived before, or each brought less work"
     else:
         told, asked = f" ({say_ms(tail.tail_ms.get(stage, 0.0))} now)", f"{stage} took less before"
     return (
-        f"Whether {asked}{told} cannot be known, for nothing older is stored: keep recording until a healthy stretch is, or name one as the baseline, and "
-        "compare model, version and settings with those of when it was fast."
+        f"It is not known whether {asked}{told}, because nothing older is stored. Keep recording until a healthy period is stored, or name "
+        "one as the baseline. Compare model, version and settings with those of a fast time."
     )
 
 
 def unseen(lacking: Mapping[str, str]) -> str:
-    """Return which causes could not be looked at, with what to record; empty where each was. What is worth doing whatever the cause is left out."""
+    """Return which causes could not be looked at, with what to record; empty where each was. What is worth doing for any cause left out."""
     told = [f"{rule}: {why}" for rule, why in lacking.items() if rule not in WORTH_ANYWAY]
-    return (
-        f" It may be one that the data cannot tell: {'; '.join(told[:MOST_UNSEEN])}."
-        if told
-        else ""
-    )
+    return f" The data may not show the cause: {'; '.join(told[:MOST_UNSEEN])}." if told else ""
 
 
 def _figures(what: list[tuple[str, pl.Series, bool]]) -> str:

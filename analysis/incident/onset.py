@@ -15,7 +15,7 @@ from overrun.analysis.numbers.outcomes.goodput import design_effect
 from overrun.analysis.numbers.statistics.change_points import MIN_ONSET_SIDE, in_time, split
 from overrun.analysis.words.arrays import FloatArray, IntArray
 
-# Quantiles of the first requests whose exceedance is followed: a shift of everybody shows in the lower ones, a new tail in the upper.
+# Quantiles of the first requests whose exceedance is followed: a shift of all requests shows in the lower ones, a new tail in the upper.
 LEVELS: Final = (0.5, 0.75, 0.9, 0.97)
 # The first part of the window that stands for "what they were", and fewest requests in it; own defaults.
 FIRST_PART: Final = 0.3
@@ -30,8 +30,8 @@ def departure(
     """Return when the metric left its former distribution (microseconds since 1970), at the latest at the onset; None if only at the onset.
 
     For each level the share of requests above it, up to a little behind the onset, is split where two shares explain it best (likelihood ratio
-    above 3 log n, see `incident.find_onset`); the earliest accepted split counts. `shared` says that requests of one moment have the metric in
-    common, as those of one batch the time per token: n of them tell as much as n over the design effect on either side of the split (batch means).
+    above 3 log n, see `incident.find_onset`); the earliest accepted split counts. `shared`: requests of one moment have the metric in
+    common, as those of one batch the time per token: n of them count like n over the design effect on either side of the split (batch means).
     """
     start, value = in_time(start_us, values)
     until = int(np.searchsorted(start, onset_us))

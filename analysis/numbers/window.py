@@ -23,7 +23,7 @@ from overrun.analysis.words.errors import WindowError
 from overrun.analysis.words.times import parse_duration, parse_range, parse_time, rfc3339
 from overrun.collector.normalise.sampling_threshold import threshold
 
-# Work that nobody waits for: kept out of the default verdict so that a nightly job does not hide or cause a breach.
+# Work that no client waits for: kept out of the default verdict so that a nightly job does not hide or cause a breach.
 UNATTENDED_WORKLOADS: Final = ("batch", "eval")
 # Indicators that the numbers and rules of this package read; others stay in the store.
 INDICATORS: Final = (
@@ -86,14 +86,14 @@ TEXTS: Final = (
 )
 # From so many requests on, combinations of texts are read once each: to copy the texts of a million takes as much CPU as all numbers, below this it is 40 ms.
 MANY: Final = 100_000
-# Spans of this many requests tell what spans can tell; above it every k-th trace is read. 20,000 requests are about 200,000 spans, a second.
+# Spans of this many requests are enough; above it every k-th trace is read. 20,000 requests are about 200,000 spans, a second.
 MOST_SPAN_REQUESTS: Final = 20_000
-# Requests of this many tell what requests can tell of a cause: above it one in k is looked at, by trace. Every column of 1 M requests and the copies that
+# This many requests are enough to find a cause: above it one in k is looked at, by trace. Every column of 1 M requests and the copies that
 # rules make of them are 2.6 GB; of 200,000 the whole report stays near 1 GB.
 MOST_CAUSE_REQUESTS: Final = 200_000
 # Calls read per period; a longer period is followed from its end that is nearest to the onset.
 MOST_CALLS: Final = 50_000
-# A scrape that falls just behind the end of the window still tells how it ended; 60 s is four usual scrape intervals
+# A scrape that falls just behind the end of the window still shows how it ended; 60 s is four usual scrape intervals
 # of 15 s.
 SCRAPE_GRACE: Final = timedelta(seconds=60)
 # An hour of forty instances, twenty known indicators each, every 15 s, is read whole.
@@ -138,7 +138,7 @@ class Window:
     def __post_init__(self) -> None:
         if self.start is not None and self.end is not None and self.start >= self.end:
             raise WindowError(
-                f"window is empty: it starts at {rfc3339(self.start)} and ends at {rfc3339(self.end)}; exchange the two"
+                f"window is empty: it starts at {rfc3339(self.start)} and ends at {rfc3339(self.end)}. Swap the two"
             )
 
 
@@ -238,7 +238,7 @@ def load(
     """Fetch the window's requests and engine indicators; incomplete requests are counted and left out, and so are the columns `without`.
 
     Without `points`, the indicators are left out too. With `every` above 1 only the requests of one trace in so many, the ones that
-    `load_evidence_spans` knows too. `expected` is how many requests about will be found, where the caller knows: it says which way to read them is quicker.
+    `load_evidence_spans` knows too. `expected` is how many requests about will be found, where the caller knows: it decides the faster way to read them.
 
     What is left out can be read later, as long as the cursor is in the transaction it is in now: one snapshot gives the same rows in the same order.
     """
@@ -307,7 +307,7 @@ def with_share(
 def _some_ids(
     con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None
 ) -> list[str]:
-    """Ids of the requests of a stretch of time; where these are too few to tell how they were chosen, of whatever is stored before its end."""
+    """Ids of the requests of a stretch of time; if these are too few to show how they were chosen, of all that is stored before its end."""
     found: list[str] = []
     for since in (start, None):
         found = [
@@ -332,7 +332,7 @@ def read_samples(
     """Return what the query `name` finds in the engines' samples of [start, end], either side open if None; `more` are its further parameters.
 
     Of more than MOST_SAMPLES only those of every so many minutes are read: a day of eight instances is a million, and no answer should wait for what no
-    chart and no rule can tell apart. Gauges are sampled so; counters and cumulative histograms lose nothing, since they go on counting; delta histograms
+    chart and no rule can separate. Gauges are sampled so; counters and cumulative histograms lose nothing, since they go on counting; delta histograms
     are read whole.
     """
     window = {"start": start, "end": end}
@@ -463,7 +463,7 @@ def load_llm_calls(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFra
 def load_evidence_calls(
     con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, origin: datetime
 ) -> pl.DataFrame:
-    """Return all model calls that start in [start, end), whoever made them; `start_s` counts from `origin`."""
+    """Return all model calls that start in [start, end), by any caller; `start_s` counts from `origin`."""
     calls: pl.DataFrame = con.sql(
         query("evidence_calls"), params={"start": start, "end": end, "most": MOST_CALLS}
     ).pl()
@@ -548,7 +548,7 @@ def answers(
 ) -> list[dict[str, Any]]:
     """Return the few rows that the query `name` finds, by column; of many, ask for a frame.
 
-    A relation is planned twice, to say its columns and to run: 4 to 10 ms of a question over our widest views.
+    A relation is planned twice, for its columns and to run: 4 to 10 ms of a question over our widest views.
     """
     found = con.execute(query(name), dict(parameters))
     columns = [column for column, *_ in found.description or []]

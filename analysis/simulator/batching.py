@@ -86,7 +86,7 @@ class State(NamedTuple):
 
     child: Array  # first of the calls that wait for this one's end, and the next of those
     sibling: Array
-    behind: Array  # who waits behind this call
+    behind: Array  # which requests wait behind this call
     left: Array  # prompt tokens still to read
     to_come: Array  # output tokens still to come
     hit: Array  # prompt tokens that it found
@@ -600,7 +600,7 @@ def _evict(r, room, kept, older, newer, oldest, newest, kv_kept):
 
 @inlined
 def _preempt(r, law, s, fate):
-    """While the next tokens find no block, put the newest sequence back to the head of the line, to be computed anew. Returns whether there was one."""
+    """While the next tokens find no block, put the newest sequence back to the head of the line, to be computed again. Returns whether there was one."""
     any_one = False
     while True:
         batch, taken = s.decoding_n[r], s.decoding_n[r] + s.reading_n[r]

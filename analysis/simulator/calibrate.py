@@ -1,10 +1,10 @@
-"""What does a step of this engine cost? Fits the simulator to the recording by replaying its arrivals, and says how well that went.
+"""What does a step of this engine cost? Fits the simulator to the recording by replaying its arrivals, and reports how well that fits.
 
-The settings that no telemetry tells (scheduler, token budget, seats) and the coefficients of the step are chosen so that the replay gives the
+The settings without telemetry (scheduler, token budget, seats) and the coefficients of the step are chosen so that the replay gives the
 recorded TTFT, decode time and E2E: mean absolute log error over calls and over their quantiles, by Nelder and Mead from two starts. Regression on
 span totals alone is biased by a third on TTFT, because the batches that a call met are not in its span; it is one of the starts.
 
-Three figures say how far to trust it: the identity replay (the recording through the fitted engine), the hold-out (fitted on the first two
+Three figures show its reliability: the identity replay (the recording through the fitted engine), the hold-out (fitted on the first two
 thirds, scored on the rest), and refits on resampled blocks of time, whose answers to a what-if spread as the coefficients are uncertain.
 """
 
@@ -67,11 +67,11 @@ _EARLY, _OTHERS = 10, 50
 # Half-lives in seconds and factors from which the search for a new replica's way to its pace begins, and its evaluations.
 _WARM_S, _COLD = (10.0, 30.0, 90.0, 270.0), (0.5, 1.5, 5.0)
 _WARMING: Final = 60
-# Sizes around a knee that recorded rates tell (as parts of it) from which the one that replays best is looked for, and the steps of that; own defaults.
+# Sizes around the knee of the recorded rates (as parts of it) that are searched for the best replay, and the steps of that; own defaults.
 _AROUND, _CLIMB = (0.85, 0.92, 1.0, 1.08), (2, 1, 1)
 # Knees and starts, the likeliest, that are looked at more closely; own default.
 _GLANCES: Final = 8
-# How far the part of a step that every batch takes is moved, in log units, to see whether the recording tells it from what grows with the batch, and how much
+# How far the part of a step that every batch takes is moved, in log units, to see whether the recording separates it from the part that grows with the batch, and how much
 # worse the replay may be then; own defaults.
 _SPLIT, _AS_GOOD = 0.35, 1.1
 # Parts of what a step loses by that which its sequences may make up for, and the least that is left of what they take themselves.
@@ -92,7 +92,7 @@ _PART: Final = 0.2
 # That part as far as engines are known: a cubic mean of two equal bounds is 1.26 times each; of a mixed step's kernels, those that read weights hide behind
 # their own arithmetic and those that read KV do not. Then others on either side, own defaults, each begun from one before it.
 _PARTS: Final = ((0.3, None), (0.15, 0.3), (0.0, 0.15), (0.5, 0.3), (0.75, 0.5))
-# Coefficients that the regression tells, before that part.
+# Coefficients of the regression, before that part.
 _TOLD: Final = 6
 # Calls of before the window that are replayed beside it; own default. They are asked where the engine that was fitted to the window replays their E2E P50 or
 # P95 further off than that (TTFT P50 twice as far), and believed where an engine of both replays them no further off than the gate allows.
@@ -113,7 +113,7 @@ _LIKELY: Final = 3
 class Engine:
     """A calibrated pool. `identity` is the replay of the recording, `refits` other coefficients that fit resampled recordings about as well.
 
-    `identity_error` and `holdout_error` are |replay / recorded - 1| by name (`e2e_p50`, ..., `ttft_p99`); `gate` says why the engine must not be
+    `identity_error` and `holdout_error` are |replay / recorded - 1| by name (`e2e_p50`, ..., `ttft_p99`); `gate` is the reason why the engine must not be
     used, None when it passed; `ttft_gate` why only its TTFT must not be. `unseen` engines were guessed from what their clients saw (`whatif.unseen`).
     `knee` is where recorded token rates break, if the engine has one: that of `setup` is the one that replays best, a little below where noise, which a replay
     has not, tips an engine over its knee.
@@ -167,7 +167,7 @@ def fit(
     refits: int = REFITS,
     effort: float = 1.0,
 ) -> Engine:
-    """Calibrate one pool on some of its calls (all of them by default); seconds on one core. `progress` is told the share done.
+    """Calibrate one pool on some of its calls (all of them by default); seconds on one core. `progress` gets the share done.
 
     With `setup` the engine's settings are known and only what a step costs is searched for. `earlier` are calls that the same engines may have served before
     (`_Earlier`). `effort` below 1 searches with fewer evaluations, on a shorter stretch.
@@ -176,7 +176,7 @@ def fit(
     rng = np.random.default_rng(SEED)
     every = np.flatnonzero(pool.told) if rows is None else rows
     part, inside = _stretch(pool, every, round(STRETCH * effort))
-    # A step costs what it costs on replicas that are warm; how the others came to that is told apart.
+    # A step costs what it costs on replicas that are warm; how the others came to that is separated.
     cold = _joined(part)
     whole, inside = inside, inside[~cold[inside]]
     search = _Search(part, inside, effort)
@@ -189,7 +189,7 @@ def fit(
     for _ in range(2):
         setup = replace(setup, speed=_speeds(part, setup, costs_of(at), ~cold))
         at, _ = search.minimise(Replay(part, inside), setup, at, 0.25, LAST)
-        # Costs that were fitted as if all replicas were alike have taken a part of a slow one's time: with its speed known it is told apart once more.
+        # Costs that were fitted as if all replicas were alike have taken a part of a slow one's time: with its speed known it is separated once more.
         if max(setup.speed) < UNEVEN * min(setup.speed):
             break
     at = search.hidden(setup, at)
@@ -347,7 +347,7 @@ def parted(engine: Engine) -> Engine:
     """Return the engine with the usual part of a step's lesser bound beside the greater, and as refits one with each part that replays the recording about as
     well.
 
-    A search says little of that part: what it adds to steps with chunks of one size the other coefficients make up for. Steps with smaller chunks, and so more
+    A search shows little of that part: what it adds to steps with chunks of one size the other coefficients make up for. Steps with smaller chunks, and so more
     of them, tell them apart. A part as far from the usual one as none at all is taken for it where its replay is a fifth better.
     """
     pool, rows = _stretch(engine.pool, np.flatnonzero(~_joined(engine.pool)), JOINT)
@@ -399,7 +399,7 @@ def _gate(error: dict[str, float], gates: tuple[tuple[str, float], ...]) -> str 
             metric, percentile = name.upper().split("_")
             return (
                 f"the calibrated engine replays the recording's {metric} {percentile} {100.0 * error[name]:.0f} % off (at most {100.0 * most:.0f} % is "
-                "accepted): something that the simulator does not know shapes these times"
+                "accepted): something outside the simulator's model shapes these times"
             )
     return None
 
@@ -425,7 +425,7 @@ class _Search:
         self._rows = rows
         self._effort = effort
         self._replay = Replay(pool, rows)
-        # What is held out tells nothing, not even a place to start from; that it was in the batches of the others is known to the engine's gauges.
+        # What is held out shows nothing, not even a place to start from; that it was in the batches of the others is known to the engine's gauges.
         self._told = (
             pool
             if len(np.unique(rows)) == int(pool.told.sum())
@@ -595,7 +595,7 @@ class _Search:
         )
 
     def paced(self, limits: list[Setup]) -> _Tried | None:
-        """The best of these settings where recorded rates tell one replica that is much slower or quicker than the others, with its pace; None where none is.
+        """The best of these settings if recorded rates show one replica that is much slower or faster than the others, with its pace; None if there is none.
 
         What fills that one alone explains nothing of the others, and no limit suits it without its pace: both are looked for at once.
         """
@@ -682,7 +682,7 @@ class _Search:
     def bent(self, setup: Setup, at: FloatArray) -> tuple[Setup, FloatArray, BatchKnee | None]:
         """The setup with a batch size above which steps take longer, where that lowers the error clearly, and the knee that recorded rates tell then.
 
-        Paces of replicas that were told without a knee may stand for one that some of them passed and others did not: replicas that are alike are tried too.
+        Paces of replicas that were fitted without a knee may hide one that some of them passed and others did not: replicas that are alike are tried too.
         """
         seen = batch_knee((self._pool, np.unique(self._rows)))
         if seen is None:
@@ -780,7 +780,7 @@ class _Search:
         seen: BatchKnee,
         starts: tuple[FloatArray, ...],
     ) -> tuple[float, int, FloatArray]:
-        """The best knee around the one that recorded rates tell, from these coefficients on."""
+        """The best knee around the one in the recorded rates, from these coefficients on."""
         points = [np.append(start, np.log(seen.jump_s)) for start in starts]
         glances = [
             (replay.error(setup_of(point, size), costs_of(point[:-1])), size, point)

@@ -22,7 +22,7 @@ _SIDES: Final = ("instance", "engine_instance")
 def way_there_ms(calls: pl.DataFrame, *, earlier: pl.DataFrame | None = None) -> FloatArray:
     """Return how long each call (columns of sql/whatif_calls.sql) was on its way to the engine, in ms by its client's clock, shape (n,).
 
-    Half of its way where its engine's span is not there; NaN where nobody tells of its way. The engine's half of a call by itself began by the engine's
+    Half of its way where its engine's span is not there; NaN if nothing is recorded of its way. The engine's half of a call by itself began by the engine's
     clock: its way is how much earlier than its start it arrived by its clients' (negative where the engine's clock is late). `earlier` calls tell of the
     clocks as well.
     """

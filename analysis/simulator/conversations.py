@@ -1,7 +1,7 @@
-"""Which calls continue which, and what does a prefix cache keep of it between two turns? What the simulator needs to tell hits under another load.
+"""Which calls continue which, and what does a prefix cache keep of it between two turns? The simulator needs this to predict hits under another load.
 
 A turn finds the head that all conversations share, and behind it what the turn before left on its replica, as far as nothing else has needed the room since.
-How much room there is, is told by the engine or fitted so that conversations find as much as they did; what a cache really keeps (whole blocks, its own order)
+How much room there is, is reported by the engine or fitted so that conversations find as much as they did; what a cache really keeps (whole blocks, its own order)
 stays in the recorded hits, on which only the difference between two simulations is put.
 """
 
@@ -18,7 +18,7 @@ from overrun.analysis.words.finding import SEED
 
 # A turn that begins so soon after the answer before it was not thought of meanwhile, in seconds; own default, far below what people take.
 NO_THOUGHT_S: Final = 0.05
-# As many turns as this part of all of them may do what is told of none; own default.
+# As many turns as this part of all of them may behave like no recorded one; own default.
 _FEW: Final = 0.02
 # Draws of when they were meant to come.
 DRAWS: Final = 8
@@ -185,7 +185,7 @@ def _cut(
 ) -> BoolArray:
     """Turns whose history was cut at its head, so that they find nothing behind what all share: those shorter than one before them, and all that follow.
 
-    Only where the recording agrees: who goes back to an earlier turn is shorter, too, and finds all of it.
+    Only where the recording agrees: a return to an earlier turn is shorter too, and hits all of it.
     """
     longest, shorter = calls.prompt_tokens.copy(), np.zeros(len(calls), np.bool_)
     for i in np.argsort(arrived_s, kind="stable"):
@@ -301,7 +301,7 @@ def remembered(calls: Calls, setup: Setup, costs: Costs, rows: IntArray) -> tupl
         return _with_cache(calls, setup, room, hits)
     if setup.kv_tokens >= every:
         return calls, setup
-    # Of what is kept in the room that the engine tells, some is not found for reasons of its own: a conversation begun anew, a history that was cut.
+    # Of what is kept in the reported cache size, some is not found for reasons of its own: a conversation started again, a history that was cut.
     room = float(setup.kv_tokens)
     anew = _begun_anew(calls, kept(room))
     kept_on = replace(calls, reach=np.where(anew, 0, calls.reach))

@@ -2,7 +2,7 @@
 
 One step of a replica: every running sequence decodes one token, unfinished prompts take what is left of the token budget, then waiting
 calls are admitted first come first served while seats and KV blocks last; a decode that finds no block preempts the newest sequence, which is
-computed anew later, and none is admitted in that step (the scheduler of vLLM V1, which admits a call that finds blocks for its first chunk, later versions
+computed again later, and none is admitted in that step (the scheduler of vLLM V1, which admits a call that finds blocks for its first chunk, later versions
 one whose whole prompt fits; SGLang keeps room for answers as well, which is told nowhere; `prefill_first` is that of V0: whole prompts first, decoding
 stands still meanwhile).
 A step takes

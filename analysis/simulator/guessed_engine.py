@@ -1,4 +1,4 @@
-"""Which engine would answer as these clients saw it? Replicas and seats guessed from the clients' own first tokens and ends, where no engine tells.
+"""Which engine would answer as these clients saw it? Replicas and seats guessed from the clients' own first tokens and ends, without engine telemetry.
 
 Whoever sends nearly all that an engine serves sees its load in his own calls: the number of equal replicas, each call on the emptiest one, whose replay gives
 the recorded times back best is taken, then what lies beside it (seats, a cache that fills, the tokens of a step) as long as that is nearer. Where an engine
@@ -78,7 +78,7 @@ def guess(
 ) -> Setup | None:
     """Return the settings that replay the calls `rows` best, None where those of engines that never share a step do nearly as well.
 
-    `progress` is told the share done.
+    `progress` gets the share done.
     """
     tried = trial(pool, rows)
 

@@ -38,7 +38,7 @@ CALLS_AHEAD: Final = 10
 # Share of the calls that went to a replica with fewest in flight, or that came in turn, from which a router is taken to look for it; own default. In turn,
 # with one of two replicas half as quick again, two thirds go to fewest in flight; by chance at most half of the calls come in turn.
 _BALANCES: Final = 0.8
-# KV usage samples below this say more about rounding than about capacity.
+# KV usage samples below this show rounding rather than capacity.
 _LEAST_USAGE: Final = 0.2
 # Above this usage calls may have been preempted; own default.
 _CALM_USAGE: Final = 0.8
@@ -49,13 +49,13 @@ class Pool:
     """Calls of one model on equal replicas, with what was recorded of them (seconds, arrays of shape (n,)).
 
     `rows` are the rows in `facts.calls`; `arrived_s` when each reached the engine, `ttft_s` and `e2e_s` are the engine's, from then on. `kv_tokens` is a
-    replica's capacity where gauges tell it, `most_running` the most calls seen in a replica at once. `born_s` is when each replica was first seen, -inf for
+    replica's capacity if gauges report it, `most_running` the most calls seen in a replica at once. `born_s` is when each replica was first seen, -inf for
     those that were there from the beginning.
-    `session` numbers the conversations, -1 where none is told, `meant` is when their turns were meant to come. `told_ratio` is the part of the calls whose
+    `session` numbers the conversations, -1 if none is recorded, `meant` is when their turns were meant to come. `told_ratio` is the part of the calls whose
     engine's span is there: of the others, those that are `guessed` (None: none) take seats on a replica that is not known, with times that their clients and
     their neighbours suggest, and no replay is scored by them. A step yields `accepted` tokens of a sequence, and checks `drafted` beside the one that it is
     sure of (speculative decoding). A replica holds `shared_tokens` of KV for several calls at once (a system prompt that all of them find in the cache).
-    `sighted` are the calls that came when engines told of all that was in flight, or of nearly all, None where that is not known.
+    `sighted` are the calls that arrived while engines recorded all or nearly all calls in flight, None if that is not known.
     """
 
     model: str | None
@@ -83,7 +83,7 @@ class Pool:
 
     @property
     def told(self) -> BoolArray:
-        """The calls that an engine's span tells of."""
+        """The calls with an engine span."""
         told: BoolArray = np.ones(len(self), np.bool_) if self.guessed is None else ~self.guessed
         return told
 
@@ -100,11 +100,11 @@ class Pool:
 
     @cached_property
     def router(self) -> int:
-        """How calls seem to be shared out: in turn, to the replica with fewest in flight, or in a way that only the recording tells."""
+        """How calls seem to be distributed: in turn, to the replica with fewest in flight, or only as recorded."""
         replica, known = self.calls.replica, self.calls.replica >= 0
         if self.replicas < 2 or not known.any():
             return RECORDED
-        # Beside calls of which no engine tells (it stopped them when their clients left) the least load is not known.
+        # Beside calls without engine telemetry (it stopped them when their clients left) the least load is not known.
         told = known if self.sighted is None else known & self.sighted
         in_flight = np.zeros((len(self), self.replicas))
         for r in range(self.replicas):
@@ -183,8 +183,8 @@ class Pool:
 
 
 def _in_turn(replica: IntArray, replicas: int) -> bool:
-    """Say whether the calls to these replicas, in order of arrival, go round: from one call of a replica to its next come all of the others, give or
-    take those that overtook each other on their way or that no span tells of."""
+    """Return whether the calls to these replicas, in order of arrival, go round: from one call of a replica to its next come all of the others, give or
+    take those that overtook each other on their way or that have no span."""
     gaps = np.concatenate([np.diff(np.flatnonzero(replica == r)) for r in range(replicas)])
     return (
         len(gaps) > 0
@@ -200,14 +200,14 @@ def pools(facts: Recording) -> tuple[list[Pool], str | None]:
     calls = facts.calls.with_row_index("row")
     if calls.is_empty():
         return [], "the window holds no model call"
-    # A call that failed or was given up loaded the engine all the same if an engine's span tells of it.
+    # A call that failed or was given up loaded the engine all the same if it has an engine span.
     usable = (
         pl.col("engine_e2e_ms").is_not_null()
         & (pl.col("input_tokens") > 0)
         & (pl.col("output_tokens") > 0)
         & (pl.col("ttft_engine_ms").is_not_null() | pl.col("prefill_ms").is_not_null())
     )
-    # An engine's half of a call that was given up may not say its model: it is the one that the same engine's other calls name.
+    # An engine's half of an abandoned call may lack its model: it is the model of the same engine's other calls.
     engine = pl.coalesce("engine_instance", "instance")
     calls = calls.with_columns(
         usable=usable.fill_null(False),
@@ -215,8 +215,8 @@ def pools(facts: Recording) -> tuple[list[Pool], str | None]:
     )
     if not calls["usable"].any():
         return [], (
-            "the calls carry no engine times (queue, prefill, decode), so what load does cannot be told from here: "
-            "switch tracing on in the inference server; against a provider only exact, resampled and estimated answers are possible"
+            "the calls carry no engine times (queue, prefill, decode), so the effect of load is not known: switch tracing on in the inference "
+            "server. For a provider only exact, resampled and estimated answers are possible"
         )
     found, lacking = [], []
     for (model,), group in calls.group_by("model", maintain_order=True):
@@ -231,7 +231,7 @@ def pools(facts: Recording) -> tuple[list[Pool], str | None]:
         if seen < MIN_COVERAGE:
             lacking.append(
                 f"only {say_ratio(seen)} of the engine's traffic is recorded, at least {say_ratio(MIN_COVERAGE)} is needed to know its batches: "
-                "turn sampling off for the engine's spans"
+                "switch sampling off for the engine's spans"
             )
             continue
         every = pl.concat(
@@ -253,7 +253,7 @@ def pools(facts: Recording) -> tuple[list[Pool], str | None]:
 
 
 def _guessed(calls: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
-    """The calls of which no engine tells though it tells of nearly all others, with what it would have told, so far as their clients and their neighbours say:
+    """The calls without engine telemetry although nearly all others have it, with estimated values from their clients and their neighbours:
     those that were answered, and those that were given up where engines mostly write on then (as much as the next call of that request had)."""
     if calls["usable"].all():
         return calls.clear().with_columns(guessed=pl.lit(True))
@@ -328,7 +328,7 @@ def _median(values: FloatArray) -> float:
 
 
 def _sighted(calls: pl.DataFrame, told: pl.DataFrame) -> BoolArray:
-    """Say of each call that an engine tells of whether engines tell of nearly all that were in flight when it came: a client's half of a call does not say
+    """Return for each call with an engine span whether nearly all calls in flight at its arrival have one: a client's half of a call does not show
     where it ran. One that was given up stands by its engine's half where its request has one."""
     at, untold = told["start_us"].to_numpy(), calls.filter(~pl.col("usable"))
     whole: BoolArray = _in_flight(untold, at) == 0
@@ -360,7 +360,7 @@ def _in_flight(calls: pl.DataFrame, at_us: IntArray) -> IntArray:
 
 
 def _coverage(facts: Recording, calls: pl.DataFrame) -> float:
-    """Output tokens of the calls over those that the engines' own counters tell, over the time that both cover; 1 without counters."""
+    """Output tokens of the calls over those that the engines' own counters report, over the time that both cover; 1 without counters."""
     counted = facts.points.filter(pl.col("indicator") == "output_tokens").sort("time_us")
     if counted["time_us"].n_unique() < 3:
         return 1.0
@@ -499,7 +499,7 @@ def _pool(facts: Recording, model: str | None, calls: pl.DataFrame) -> Pool:
 def made(
     facts: Recording, model: str | None, calls: pl.DataFrame, ttft_s: FloatArray, e2e_s: FloatArray
 ) -> Pool:
-    """Return a pool of calls that only their clients timed (seconds from the sending of each on): no replica is known, and no wait told apart."""
+    """Return a pool of calls that only their clients timed (seconds from the sending of each on): no replica is known, and no wait is separated."""
     n = calls.height
     start = calls["start_us"].to_numpy() / 1e6
     arrival, rows = start - start.min(), calls["row"].to_numpy().astype(np.int64)
@@ -578,7 +578,8 @@ def _born(arrival: FloatArray, replica: IntArray, replicas: int) -> tuple[float,
 def _cached(calls: pl.DataFrame) -> IntArray:
     """Cached tokens of each call; a response that does not name any had none.
 
-    Who leaves before the response is never told: there the call found as much as another one of its trace with as long a prompt, else the usual part of it.
+    A client that leaves before the response never gets cached tokens: such a call is assumed to hit as much as another one of its trace with an equally
+    long prompt, else the usual part of it.
     """
     heard = ~(pl.col("error").fill_null(False) | pl.col("engine_alone").fill_null(False))
     told = (
@@ -629,7 +630,7 @@ def _most_at_once(begin: FloatArray, end: FloatArray) -> int:
 
 
 def _of_model(facts: Recording, model: str | None) -> pl.DataFrame:
-    """The engines' samples that are of this model, or do not say of which."""
+    """The engines' samples of this model or without a model."""
     return (
         facts.points
         if model is None
@@ -649,7 +650,7 @@ def _kv_tokens(  # noqa: PLR0913
     output: IntArray,
     replicas: int,
 ) -> int | None:
-    """A replica's KV capacity in tokens: as its gauge says, else tokens in use by the calls over the usage gauge; None without either."""
+    """A replica's KV capacity in tokens: from its gauge, else tokens in use by the calls over the usage gauge; None without either."""
     points = _of_model(facts, model)
     told = points.filter(pl.col("indicator") == "kv_capacity")
     if len(told):
@@ -682,9 +683,9 @@ def _shared_tokens(  # noqa: PLR0913
     ended: FloatArray,
     replicas: int,
 ) -> int:
-    """KV tokens of a replica beside those that its calls hold for themselves: the heads that their prompts share, as the usage gauge tells; 0 without one.
+    """KV tokens of a replica beside those that its calls hold for themselves: the heads that their prompts share, from the usage gauge; 0 without one.
 
-    They are at most what these calls found: a gauge that counts what nobody uses any more shows more.
+    They are at most what these calls found: a gauge that counts unused blocks shows more.
     """
     points = _of_model(facts, model)
     if kv_tokens is None or points.filter(pl.col("indicator") == "kv_capacity").is_empty():

@@ -27,4 +27,4 @@ class Recording(Protocol):
 
     @property
     def way_there_ms(self) -> FloatArray:
-        """How long each call was on its way to the engine, NaN where nobody tells."""
+        """How long each call was on its way to the engine, NaN if nothing is recorded."""

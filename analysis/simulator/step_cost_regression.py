@@ -1,7 +1,7 @@
 """What do a step's parts cost at first sight? A least-squares split of each call's decode time over what else its replica did meanwhile.
 
 It reads the batches off the recording instead of simulating them, so it is a robust place to begin a replay fit from, and biased as an answer:
-a call's own span says when it was in a batch but not how the batches were cut.
+a call's own span shows when it was in a batch but not how the batches were cut.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def odd_one(pool: Pool, among: IntArray) -> tuple[int, float, Costs] | None:
     """Return the replica whose steps take longer, or shorter, than those of the others, about how many times as long, and the coefficients of the others; None
     where none stands out.
 
-    The same least squares with that replica's decode times over each of some factors: a slow one whose batches grow is told from one with large batches, as
-    some of its calls met batches like the others'. The factor is told low: what a step adds for a large batch is taken for more than it is.
+    The same least squares with that replica's decode times over each of some factors: a slow one whose batches grow is distinguished from one with large batches, as
+    some of its calls met batches like the others'. The factor comes out low: what a step adds for a large batch is taken for more than it is.
     """
     seen = _decoding(pool, among)
     if seen is None or pool.replicas == 1:
@@ -174,7 +174,7 @@ def _decoding(pool: Pool, among: IntArray) -> tuple[FloatArray, FloatArray] | No
     calls, parts = pool.calls, list(_by_replica(pool, among))
     if (
         sum(len(rows) for _, rows in parts) < 30 or (calls.replica < 0).all()
-    ):  # who shared a batch with whom is not known
+    ):  # the calls of one batch are not known
         return None
     columns, target = [], []
     for mine, rows in parts:

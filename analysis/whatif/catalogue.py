@@ -136,7 +136,7 @@ def read(fix: str, texts: Mapping[str, str | None]) -> dict[str, Any]:
         name = message.rpartition("$.")[2].strip("`") if "$." in message else ""
         shown = f"{name} {str(given.get(name))[:32]!r}" if name in given else "a parameter"
         raise WhatIfError(
-            f"{fix}: {shown} is refused ({message.partition(' - ')[0]}): {known[name].help if name in known else ''}".strip()
+            f"{fix}: {shown} is not accepted ({message.partition(' - ')[0]}): {known[name].help if name in known else ''}".strip()
         ) from None
     return {name: getattr(values, name) for name in known}
 

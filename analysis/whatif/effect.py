@@ -40,7 +40,7 @@ def effect(
         over_before_ratio=None if limits_ms is None else float((before_ms > limits_ms).mean()),
         over_after_ratio=None if limits_ms is None else float((after_ms > limits_ms).mean()),
         reasons={
-            "backtest_error_ratio": "arithmetic on the recorded requests: there is no model to test back"
+            "backtest_error_ratio": "arithmetic on the recorded requests: no model whose replay could be checked"
         }
         | (
             dict.fromkeys(

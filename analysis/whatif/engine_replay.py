@@ -1,4 +1,4 @@
-"""What would the requests have met with the fix in place? Replays the recorded arrivals through the calibrated engines, changed as the fix says.
+"""What would the requests have met with the fix in place? Replays the recorded arrivals through the calibrated engines, changed by the fix.
 
 Calls go to the replica that they went to, or, where the recording's router looked for the fewest in flight, to the one that it would choose now. Turns of a
 conversation find what the prefix cache still holds of it then, and do not overtake the answer before them (`conversations`).
@@ -120,10 +120,7 @@ def predict_simulated(  # noqa: PLR0913
         and needs_kv
         and all(engine.setup.kv_tokens >= UNLIMITED_KV for engine in engines)
     ):
-        why = (
-            "the KV capacity is not known and never filled: scrape the engines' metrics (cache usage, or vllm:cache_config_info), "
-            "or nothing waits for KV here"
-        )
+        why = "the KV cache size is not known, so the simulated cache never fills: scrape the engines' metrics (cache usage, or vllm:cache_config_info)"
     if why is not None:
         return _bounded(facts, fix, bound, cost, engines, why)
     changes = [change(engine) for engine in engines]
@@ -140,7 +137,7 @@ def predict_simulated(  # noqa: PLR0913
             bound,
             cost,
             engines,
-            "no engine tells of its settings, and its clients' times do not tell what others would do",
+            "no engine reports its settings, and the clients' times do not show the effect of other settings",
         )
     engines = [told(engine) for engine in engines]
     before = _seen(facts, engines)
@@ -202,12 +199,12 @@ def predict_simulated(  # noqa: PLR0913
     )
     if unseen:
         guessed = " and ".join(say_count(engine.setup.replicas, "replica") for engine in unseen)
-        answer.assumption += f", and if what answers is {guessed} that serve nobody else, as these clients' own times suggest"
+        answer.assumption += f", and if the calls are served by {guessed} without other clients, as these clients' times suggest"
         answer.reasons["client_only"] = CLIENT_ONLY
     missing = int(np.isnan(before.e2e).sum())
     if missing:
         answer.reasons["unseen"] = (
-            f"{missing} of {len(facts)} requests have a model call without engine times and are left out of the figures after the fix"
+            f"{missing} of {len(facts)} requests have a model call without engine times. The figures after the fix leave them out"
         )
     _with_engines(answer, engines)
     set_headline(
@@ -215,7 +212,7 @@ def predict_simulated(  # noqa: PLR0913
         facts,
         _touched(identity, after),
         _backtest(engines, facts),
-        "the hold-out has no such quantile",
+        "the held-out calls have no such quantile",
         (
             over_ratio(facts, recorded(facts)),
             _added(*(over_ratio(facts, times) for times in (recorded(facts), same, corrected))),
@@ -240,9 +237,7 @@ def _bounded(
     answer = bound()
     answer.cost |= dict(cost or {})
     answer.bound = True
-    answer.reasons["simulated"] = (
-        f"not simulated, so this is a bound that leaves the load as it was: {why}"
-    )
+    answer.reasons["simulated"] = f"not simulated, so this is a bound at unchanged load: {why}"
     _opened(facts, answer)
     return _with_engines(answer, engines)
 
@@ -490,7 +485,7 @@ def _correction(
 ) -> FloatArray:
     """How far the identity replay is off, as a factor on the prediction; it fades as the fix leads away from what was recorded.
 
-    A replay that is a tenth off in a queue of a minute says nothing about a queue that is gone.
+    A replay that is a tenth off in a queue of a minute shows nothing about a queue that is gone.
     """
     old, same, new = (np.maximum(value, 1e-3) for value in (old, same, new))
     factor: FloatArray = np.asarray((old / same) ** np.minimum(new / same, same / new))

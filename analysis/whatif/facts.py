@@ -156,7 +156,7 @@ class Facts:
 
     @cached_property
     def way_there_ms(self) -> FloatArray:
-        """How long each call was on its way to the engine, NaN where nobody tells."""
+        """How long each call was on its way to the engine, NaN if nothing is recorded."""
         return way_there_ms(
             self.calls, earlier=self.before.calls if self.before is not None else None
         )

@@ -18,7 +18,7 @@ _QUICK: Final = 0.1
 
 
 def behind_thought(facts: Facts) -> BoolArray:
-    """Return for each call whether its client's first token came behind thought: what follows it then tells nothing of how many tokens came before."""
+    """Return for each call whether its client's first token came behind thought: what follows it then shows nothing of how many tokens came before."""
     by_client = (facts.calls["ttft_source"].fill_null("none") != "engine").to_numpy() & ~np.isnan(
         facts.call("ttft_ms")
     )
@@ -37,14 +37,14 @@ def output_saved_ms(facts: Facts, kept_tokens: FloatArray) -> FloatArray:
     blind = (np.isnan(ttft) | behind_thought(facts)) & ~np.isnan(e2e) & ~np.isnan(tokens)
     wait = np.where(blind, _lines(facts, np.where(blind, tokens, np.nan), e2e)[1], ttft)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # Without a wait to tell apart the first token is one of the others.
+        # Without a wait to separate the first token is one of the others.
         own = np.where(tokens > 1, np.maximum(e2e - wait, 0.0) / (tokens - (wait > 0.0)), 0.0)
     saved: FloatArray = np.nan_to_num(np.minimum(cut * own, e2e))
     return saved
 
 
 def input_saved_ms(facts: Facts, kept_tokens: FloatArray) -> FloatArray:
-    """Return the time before the first token that each call saves when only `kept_tokens` of its input are read anew.
+    """Return the time before the first token that each call saves when only `kept_tokens` of its input are read again.
 
     The engine's prefill time where it is known, else the slope of TTFT over input tokens among its model's calls (what does not depend on length stays).
     """

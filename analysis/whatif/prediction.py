@@ -26,10 +26,7 @@ _LEVELS: Final = np.unique(
 # Log units that a quantile moves because calls that come sooner or later meet other batches, also where the fix is arithmetic; as measured.
 BATCHES: Final = 0.01
 # Why nothing is predicted where the filters leave nothing.
-NO_REQUEST: Final = (
-    "no successful request of this service, model, route, tenant and workload is in the window: look for another spelling, or widen the "
-    "window"
-)
+NO_REQUEST: Final = "no successful request of this service, model, route, tenant and workload is in the window: check the spelling, or widen the window"
 # Two-sided 90 % of a normal distribution.
 Z90: Final = 1.645
 
@@ -41,7 +38,7 @@ class WhatIfError(AnalysisError):
 class Effect(msgspec.Struct, kw_only=True):
     """One quantile (0..1) of one metric before and after the fix, ms, with the 90 % interval of the value after.
 
-    Null below the least number of requests that supports the quantile, or where the calibrated engine does not replay the metric; `reasons` says so.
+    Null below the least number of requests that supports the quantile, or where the calibrated engine does not replay the metric; `reasons` reports it.
     """
 
     metric: str
@@ -66,7 +63,7 @@ class Fitted(msgspec.Struct, kw_only=True):
     """The calibrated engine behind a simulated answer, one entry per pool of equal replicas.
 
     `identity_error` is |replay / recorded - 1| of the recorded traffic through the calibrated engine, `holdout_error` the same on calls that
-    the calibration had not seen; keys such as `e2e_p99`. `guessed`: nobody tells of this engine, its settings are those that replay its clients' times best.
+    the calibration had not seen; keys such as `e2e_p99`. `guessed`: this engine sends no telemetry, its settings are those that replay its clients' times best.
     """
 
     model: str | None
@@ -86,8 +83,8 @@ class Prediction(msgspec.Struct, kw_only=True):
     """The answer of one what-if.
 
     `predicted` is the headline: the judged metric at the SLO's percentile; null where the data does not carry the question (`reasons.predicted`
-    says why and what to record). `assumption` completes "this holds if ...". `cost` has ratios (0..1) and amounts by name. `goodput_*` are shares
-    of the successful requests that meet the TTFT, TPOT and E2E limits. `bound` says that the figure only bounds the effect.
+    gives the reason and what to record). `assumption` completes "this holds if ...". `cost` has ratios (0..1) and amounts by name. `goodput_*` are shares
+    of the successful requests that meet the TTFT, TPOT and E2E limits. `bound`: the figure only bounds the effect.
     """
 
     fix: str
@@ -109,7 +106,7 @@ class Prediction(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True)
 class Fix:
-    """What a fix says of itself: id, what is done in a few words, and what must hold for the figure to."""
+    """A fix's description of itself: id, what is done in a few words, and what must hold for the figure to."""
 
     id: str
     title: str
@@ -141,7 +138,7 @@ def recorded(facts: Facts) -> Times:
 
 
 def refuse(facts: Facts, fix: Fix, method: Method, why: str) -> Prediction:
-    """Return the answer that there is none, and why: without a request that nothing was recorded, whatever else the fix lacks."""
+    """Return the answer that there is none, and why: without a request that nothing was recorded, for any other lack."""
     why = why if len(facts) else NO_REQUEST
     return Prediction(
         fix=fix.id,
@@ -196,16 +193,16 @@ def predict_times(  # noqa: PLR0913
     )
     if batches is not None:
         answer.reasons["batches"] = (
-            "calls that come sooner meet other batches: that part is simulated, the rest is arithmetic"
+            "calls that arrive earlier run in other batches: that part is simulated, the rest is arithmetic"
         )
     set_headline(
         answer,
         facts,
         touched,
         None,
-        "arithmetic on the recorded requests: there is no model to test back"
+        "arithmetic on the recorded requests: no model whose replay could be checked"
         if method == "exact"
-        else "drawn from the recorded requests: there is no model to test back",
+        else "drawn from the recorded requests: no model whose replay could be checked",
         (over_ratio(facts, before), over_ratio(facts, after)),
     )
     return answer
@@ -222,7 +219,7 @@ def set_headline(
     """Put the judged quantile into `predicted`, or the reason why there is none."""
     if touched == 0.0 and len(facts):
         answer.reasons["touched"] = (
-            "the fix changes no request of this window, so it buys nothing here"
+            "the fix changes no request of this window, so it gains nothing here"
         )
     if not len(facts):
         answer.reasons["predicted"] = NO_REQUEST
@@ -301,7 +298,7 @@ def _effect(
 
 
 def blank(metric: str, percentile: float, n_before: int, n_after: int) -> Effect:
-    """Return an effect without figures; its reasons say whether so many requests support the percentile."""
+    """Return an effect without figures; its reasons show whether so many requests support the percentile."""
     effect = Effect(
         metric=metric,
         quantile=percentile / 100.0,

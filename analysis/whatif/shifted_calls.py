@@ -1,9 +1,9 @@
 """What do calls meet that come sooner because something before them is quicker? A factor on what arithmetic says, from the calibrated engines.
 
 Arithmetic leaves each call what it took, but calls that come at other moments meet other batches, though no call asks for more or less: near an engine's
-capacity slower ones, elsewhere a new draw of who meets whom, which moves the tail by as much as chance does. The recorded calls are replayed twice, as they
-came and as they would come, and stand in for the recorded calls of the requests after the fix. What the second replay says is weighed against the arithmetic;
-how far the first one is off tells what replays do not know.
+capacity slower ones, elsewhere a new draw of which calls meet, which moves the tail by as much as chance does. The recorded calls are replayed twice, as they
+came and as they would come, and stand in for the recorded calls of the requests after the fix. The result of the second replay is weighed against the arithmetic;
+the error of the first one shows what replays do not know.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from overrun.analysis.words.finding import SEED
 
 # Calls that move by less than this (mean over calls, ms) meet the batches that they met; a step of an engine takes as long.
 LEAST_MS: Final = 10.0
-# Resamples that tell a factor's spread.
+# Resamples that show a factor's spread.
 _DRAWS: Final = 100
 
 
@@ -32,7 +32,7 @@ def batches(facts: Facts, after: Times, sooner_ms: FloatArray) -> Batches | None
     """Return the factor on a quantile of `after` (the requests' times by arithmetic), where each call comes `sooner_ms` (shape of the calls) than it did, and
     how widely that is spread.
 
-    None where no engine tells its times, where its replay does not give the recording back, or where calls hardly move.
+    None without engine telemetry its times, where its replay does not give the recording back, or where calls hardly move.
     """
     if not facts.calls["engine_e2e_ms"].count() or float(np.abs(sooner_ms).mean()) < LEAST_MS:
         return None
@@ -60,7 +60,7 @@ def batches(facts: Facts, after: Times, sooner_ms: FloatArray) -> Batches | None
         moved = float(np.mean([_log_ratio(told, new, quantile) for new in news])) - (
             off * max(0.0, 1.0 - (unknown / off) ** 2) if off else 0.0
         )
-        # The mean of what arithmetic and the replay say, weighed by what each does not know: what other batches do, and the replay's own error.
+        # The mean of the results of arithmetic and replay, weighed by what each does not know: what other batches do, and the replay's own error.
         meets = max(moved**2, redrawn**2)
         share = meets / max(meets + unknown**2, 1e-12)
         return share * moved, float(np.hypot((1.0 - share) * redrawn, share * unknown))

@@ -80,7 +80,7 @@ def predict_replayed(
     if torn is not None and torn.any():
         ttft[torn] = e2e[torn] = np.nan
         reasons["unseen"] = (
-            f"{int(torn.sum())} of {len(facts)} requests lack a span that all others of their route have and are left out of the figures after"
+            f"{int(torn.sum())} of {len(facts)} requests lack a span that all others of their route have. The figures after the fix leave them out"
         )
     after = Times(ttft, e2e, old.tpot)
     return predict_times(

@@ -56,7 +56,7 @@ class Worker:
         with self._count:
             if self._waiting >= MOST_WAITING:
                 raise WhatIfError(
-                    f"{self._waiting} what-ifs are waiting already: ask again in a minute"
+                    f"{self._waiting} what-ifs are already waiting: ask again in a minute"
                 )
             self._waiting += 1
         try:

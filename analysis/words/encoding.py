@@ -1,6 +1,6 @@
 """How does an answer become JSON, and JSON an answer? One encoder for every endpoint.
 
-Numbers that a calculation left as numpy's are plain ones on the wire. Names are written by whoever sends telemetry, and JSON is read in terminals: what steers
+Numbers that a calculation left as numpy's are plain ones on the wire. Names come from the sender of telemetry, and JSON is read in terminals: what steers
 one there (C1 controls, invisible and bidirectional formatting) is written as an escape, which means the same to every reader of JSON.
 """
 

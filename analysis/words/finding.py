@@ -51,9 +51,9 @@ class Predicted(msgspec.Struct, kw_only=True):
 
 
 # Why a fix has no simulated figure yet; said in its `reasons`.
-SIMULATING: Final = "it is being simulated: ask again in a minute"
+SIMULATING: Final = "the simulation is running: ask again in a minute"
 # Why a report of very many requests has no findings yet; said in its `reasons`.
-FINDING_CAUSES: Final = "causes are being sought: ask again in a minute"
+FINDING_CAUSES: Final = "the search for causes is running: ask again in a minute"
 
 
 class Fix(msgspec.Struct, kw_only=True):
@@ -77,7 +77,7 @@ class Fix(msgspec.Struct, kw_only=True):
         if self.whatif is None and "whatif" not in self.reasons:
             self.reasons = {
                 **self.reasons,
-                "whatif": "no what-if stands for it with what is known here",
+                "whatif": "no what-if fits it with the data at hand",
             }
 
 
@@ -97,7 +97,7 @@ class Finding(msgspec.Struct, kw_only=True):
 
 
 class RuledOut(msgspec.Struct, kw_only=True):
-    """Something that is not the cause, and the figure that says so."""
+    """Something that is not the cause, and the figure that reports it."""
 
     what: str
     figure: str
@@ -109,7 +109,7 @@ class Diagnosis:
 
     `because` completes the sentence "... because ...". `claims_ms` is what the cause adds to a slow request, per stage: competing causes
     are ranked by the part of the excess that this is, times how sure the signature makes it (`weight`, 0..1). An `amplifier` makes an
-    overload worse but has a cause of its own (retries, a full cache); an `opportunity` is worth doing whatever the cause is, and is never
+    overload worse but has a cause of its own (retries, a full cache); an `opportunity` is worth doing for any cause, and is never
     the cause. `dominates` is the share of slow requests that would not be slow but for it: a second cause that strikes few requests hard is
     listed for that, however small its part of the mean; `least` is the part of the excess from which any second cause is. `brings` are rules whose
     signature this cause shows as well, and of which nothing is left without it (one tenant's long prompts are longer prompts, too). `apart`: its claims
@@ -172,11 +172,11 @@ def say_rate(per_s: float, what: str) -> str:
 
 
 def say_limits(limits_ms: float | npt.NDArray[np.float64]) -> str:
-    """Return one limit, or those of requests that have different ones: `300 ms`, `300 ms to 2.00 s, each request to its own`."""
+    """Return one limit, or those of requests that have different ones: `300 ms`, `300 ms to 2.00 s, by request`."""
     known = np.unique(np.asarray(limits_ms)[np.isfinite(limits_ms)])
     if len(known) < 2:
         return say_ms(float(known[0])) if len(known) else "no limit"
-    return f"{say_ms(float(known[0]))} to {say_ms(float(known[-1]))}, each request to its own"
+    return f"{say_ms(float(known[0]))} to {say_ms(float(known[-1]))}, by request"
 
 
 def say_over(predicted: Predicted) -> str:
@@ -254,7 +254,7 @@ def say_ratio(ratio: float) -> str:
 def printable(text: str | None, most: int = 60) -> str:
     """Return a telemetry string that is safe to print: one line, no control or formatting characters, bounded.
 
-    Names and routes are written by whoever sends telemetry. Escape sequences, bidirectional overrides and line breaks
+    Names and routes come from the sender of telemetry. Escape sequences, bidirectional overrides and line breaks
     are removed, and square brackets become round ones so that terminal markup is never interpreted.
     """
     return "unknown" if text is None else _printable(text[: 4 * most], most)

@@ -54,7 +54,7 @@ PRESETS: Final = {
 }
 DEFAULT: Final = PRESETS["chat"]
 
-# key -> (metric, dialect). None: the key is used by more than one dialect and says nothing about the unit.
+# key -> (metric, dialect). None: the key is used by more than one dialect and shows nothing about the unit.
 # AIPerf's inter_token_latency is (latency - TTFT) / (n - 1), which is TPOT here.
 _KEYS: Final[dict[str, tuple[str, str | None]]] = {
     "ttft": ("ttft", None),
@@ -108,13 +108,13 @@ def parse_slo(text: str) -> Slo:
     """
     if len(text) > _LONGEST_TEXT:
         raise SloError(
-            f"SLO text has {len(text)} characters, at most {_LONGEST_TEXT} are read: shorten it"
+            f"SLO text has {len(text)} characters, at most {_LONGEST_TEXT} are allowed: shorten it"
         )
     words, pairs = _split(text)
     if len(words) > 1 or (words and words[0] not in PRESETS):
         word = words[1] if len(words) > 1 else words[0]
         raise SloError(
-            f"SLO text has {word!r}, which is no preset and no key:value pair: {nearest(word, PRESETS)}"
+            f"SLO text has {word!r}, which is neither a preset nor a key:value pair: {nearest(word, PRESETS)}"
         )
     limits: list[_Limit] = []
     settings: dict[str, float] = {}
@@ -162,7 +162,7 @@ def _split(text: str) -> tuple[list[str], list[tuple[str, str]]]:
 def _limit(key: str, value: str) -> _Limit:
     if key == "ntpot":
         raise SloError(
-            "ntpot (end-to-end time per output token) is not judged here: use tpot, or request_latency"
+            "ntpot (end-to-end time per output token) is not supported: use tpot, or request_latency"
         )
     tail = _TAIL.fullmatch(key)
     percentile = None

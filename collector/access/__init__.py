@@ -1,1 +1,1 @@
-"""Who may send and read, and over which encrypted connection."""
+"""Which clients may send and read, and over which encrypted connection."""

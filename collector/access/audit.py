@@ -1,6 +1,6 @@
 """Who erased what, and who took data out? One JSON line for each attempt, appended to a file that only its owner may read.
 
-A line never holds the name of whom was erased: it holds the keyed hash that the views show for a user, and the same hash of a tenant's name.
+A line never holds the erased name: it holds the keyed hash that the views show for a user, and the same hash of a tenant's name.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Forbidden(CollectorError):
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens asked for. None asks for none; but once any token is set, nobody erases without `erase`."""
+    """The tokens asked for. None asks for none; but once any token is set, erasing needs `erase`."""
 
     ingest: str | None = None
     read: str | None = None
@@ -92,7 +92,10 @@ class Tokens:
         path = beside.with_name(beside.name + ".token")
         if not path.exists():
             _make_file(path)
-            log.warning("no token was set, so one was made for each side: read them in %s", path)
+            log.warning(
+                "no token was set, so one was generated for ingest and one for reading: see %s",
+                path,
+            )
         return cls.from_file(path)
 
     def check_hosts(self, host: str, api_host: str) -> None:
@@ -107,12 +110,12 @@ class Tokens:
         ):
             if token is None and not is_loopback(at):
                 raise ConfigError(
-                    f"--host {at} lets other machines in: set OVERRUN_TOKEN (or {name}), name a --token-file, or use 127.0.0.1"
+                    f"--host {at} is reachable from other machines: set OVERRUN_TOKEN (or {name}), name a --token-file, or use 127.0.0.1"
                 )
 
 
 def in_container(environment: Mapping[str, str]) -> bool:
-    """Whether this process runs in a container, as far as it can tell."""
+    """Whether this process runs in a container, as far as it knows."""
     return bool(environment.get("KUBERNETES_SERVICE_HOST") or environment.get("container")) or any(
         Path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv")
     )
@@ -169,7 +172,7 @@ def kind_of(authorization: str | None, tokens: Tokens) -> str:
 
 
 def check_erasing(authorization: str | None, tokens: Tokens) -> None:
-    """Let through who may erase: with no token set anybody who reaches the port, else who carries the erase token.
+    """Admit requests that may erase: without any token all that reach the port, else those with the erase token.
 
     Raises:
         Forbidden: another token was sent, or no erase token is set. Unauthorized: no known token was sent.
@@ -178,14 +181,14 @@ def check_erasing(authorization: str | None, tokens: Tokens) -> None:
         return
     if tokens.erase is None:
         raise Forbidden(
-            "nobody may erase: set a token for it, OVERRUN_ERASE_TOKEN or a line `erase=TOKEN` in the token file, and start the server again"
+            "erasing is disabled: set an erase token, OVERRUN_ERASE_TOKEN or a line `erase=TOKEN` in the token file, and start the server again"
         )
     if _is(authorization, tokens.erase):
         return
     kind = kind_of(authorization, tokens)
     if kind not in ("none", "unknown"):
         raise Forbidden(
-            f"the token of {kind} does not erase: send the erase token (OVERRUN_ERASE_TOKEN, or `erase=` in the token file)"
+            f"the {kind} token does not permit erasing: send the erase token (OVERRUN_ERASE_TOKEN, or `erase=` in the token file)"
         )
     raise Unauthorized(
         "erasing needs the erase token: send the header `authorization: Bearer TOKEN`"

@@ -18,7 +18,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-# How containers name the machine that they run on. Nobody outside can register a name below .internal (reserved by ICANN in 2024).
+# How containers name the machine that they run on. No outsider can register a name below .internal (reserved by ICANN in 2024).
 _OF_CONTAINERS = frozenset({"host.docker.internal", "host.containers.internal"})
 
 
@@ -46,10 +46,7 @@ def guarded(
             await app(scope, receive, send)
             return
         refused()
-        sentence = (
-            f"the Host {(host or '')[:100]!r} is not a name of this server: ask {_shown(bound)}, "
-            "or add the name to [collector] allowed_hosts (or OVERRUN_ALLOWED_HOSTS)"
-        )
+        sentence = f"the Host {(host or '')[:100]!r} is not a name of this server: use {_shown(bound)}, or add the name to [collector] allowed_hosts (or OVERRUN_ALLOWED_HOSTS)"
         body = json.dumps({"error": sentence}).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 421, "headers": headers})
@@ -59,7 +56,7 @@ def guarded(
 
 
 def _host(scope: Scope) -> str | None:
-    """The Host header; several are read as one that is nobody's name."""
+    """The Host header; several are read as one that matches no name."""
     found = [value.decode("latin-1") for key, value in scope["headers"] if key == b"host"]
     return ",".join(found) if found else None
 

@@ -32,7 +32,7 @@ class Certificates:
             return None
         if not (settings.tls_cert and settings.tls_key):
             raise ConfigError(
-                "TLS wants both tls_cert and tls_key (and tls_client_ca only beside them): name two PEM files"
+                "TLS needs both tls_cert and tls_key (tls_client_ca is optional): name two PEM files"
             )
         made = cls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
         try:

@@ -1,4 +1,4 @@
-"""Whom does a client of ours trust that asks a server over TLS?"""
+"""Which certificates does our client trust when it asks a server over TLS?"""
 
 from __future__ import annotations
 

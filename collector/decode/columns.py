@@ -22,7 +22,7 @@ from overrun.collector.errors import BadPayload
 # Deeper nesting than this in an attribute value is cut to null, whatever the settings allow (normalise/limits.py): Python's own recursion has to hold.
 MAX_VALUE_DEPTH = 24
 BROKEN_VALUE = (
-    "a value inside an array or map is broken, not UTF-8, or nested more than a hundred deep"
+    "a value inside an array or map is broken, not UTF-8, or nested more than a hundred levels deep"
 )
 NOT_A_REQUEST = "the body is not an OTLP trace export request in protobuf"
 # Under which keys the counts of what a sender's limits took are stored, of attributes, events and links: OpenTelemetry's own for formats without such fields.

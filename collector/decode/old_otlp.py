@@ -49,7 +49,7 @@ def _fields(body: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int
         if wire == _LENGTH_DELIMITED:
             size, at = _varint(body, at)
             if at + size > end:
-                raise ValueError("a length beyond its message")
+                raise ValueError("a length that exceeds its message")
             yield tag >> 3, begin, at, at + size
             at += size
         elif wire == 0:

@@ -1,9 +1,9 @@
 """Which words do senders use? One vocabulary per file in this folder, as data: attribute -> canonical field, and what marks a span's stage.
 
-A `Field` says: this attribute, read this way, is that canonical column. Of several that are present, the one with the lowest `rank` wins
-(then the order of DIALECTS), if its value can be read. A `Mark` says: a span with this attribute (and value) has this role and stage.
+A `Field` means: this attribute, read this way, is that canonical column. Of several that are present, the one with the lowest `rank` wins
+(then the order of DIALECTS), if its value can be read. A `Mark` means: a span with this attribute (and value) has this role and stage.
 Keys also match with `:` or `_` in the place of `.` (what exporters make of them). The tables come from the documented names of each
-convention and from recorded payloads; each file names its source, and says so if no real sender's payload was at hand.
+convention and from recorded payloads; each file names its source, and reports it if no real sender's payload was at hand.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 # How a value is read (collector/normalise/readers.py). `first` is the first item of an array, of a JSON array in a string, or the value itself; `path` a URL
 # path; `duration` carries its unit, as Rust prints it; `moment` is an ISO time, taken from the span's start on; `present` is true if the attribute
-# is there, `streams` if its value says so; `resends` is one attempt more than the number says; `ended` is the word
+# is there, `streams` if its value reports it; `resends` is one attempt more than the number; `ended` is the word
 # with which OpenAI's Responses API ends an answer; `chat_id` is a request's UUID as the id of a chat's answer, `given` a text other than `null`.
 READERS = (
     "text",
@@ -37,7 +37,7 @@ READERS = (
 )
 
 
-# Where the answers of the providers' own interfaces say why they ended: OpenAI's chat, Anthropic, Bedrock, Gemini in both spellings, OpenAI's Responses.
+# Where the answers of the providers' own interfaces give the reason of their end: OpenAI's chat, Anthropic, Bedrock, Gemini in both spellings, OpenAI's Responses.
 ENDINGS: tuple[tuple[str, ...], ...] = (
     ("choices", "0", "finish_reason"),
     ("stop_reason",),
@@ -112,9 +112,9 @@ class SpanName:
 class Metric:
     """Metric `name` is indicator `indicator`; values times `scale` are in SI units. `where` keeps only points with these attributes.
 
-    With `labels` the value is the product of these attributes (numbers as text): what an `_info` metric says. With `scope` it holds for metrics of
-    that instrumentation scope or below it. `sum_as` is the indicator that a histogram's growing sum is. Where several names tell of one indicator at
-    once, the first in the tables counts (a name and its successor say the same twice); one that `adds` counts beside the others.
+    With `labels` the value is the product of these attributes (numbers as text): as in an `_info` metric. With `scope` it holds for metrics of
+    that instrumentation scope or below it. `sum_as` is the indicator that a histogram's growing sum is. If several names report one indicator at
+    once, the first in the tables counts (a name and its successor repeat the same); one that `adds` counts beside the others.
     """
 
     name: str
@@ -130,13 +130,13 @@ class Metric:
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """One vocabulary. `prefixes` of attribute keys decide the name shown for a span (`v_spans.dialect`): the longest prefix, then the
-    lowest `precedence` of all its keys (what is special to one sender before what everybody uses). A span under one of `scopes` (or below
+    lowest `precedence` of all its keys (what is special to one sender before what all use). A span under one of `scopes` (or below
     it) is this dialect's, whatever its keys say. A span event named in `chunk_events` is one chunk of a stream (`*` at the end stands for the
     rest of the name), one in `attempt_events` an attempt's start, from the last of which on an attribute counts the first token; an attribute in `failures`
-    with one of its values (the first of an array) says that the span failed, whatever its status, and so does an exception of a span under `scopes` if
+    with one of its values (the first of an array) marks the span as failed, with any status, and so does an exception of a span under `scopes` if
     `exceptions_fail`. A span with one of `answers` has not failed, whatever its status, if it holds no exception. Attributes that hold all that one of
-    `stored_answers` lists (a value at a path of the key's document, or the text itself at none; None: any but an empty one, ...: nothing) say that a model
-    call's answer came out of a cache of answers. `hints` says, per canonical column that senders of this dialect may leave out, what to switch on.
+    `stored_answers` lists (a value at a path of the key's document, or the text itself at none; None: any but an empty one, ...: nothing) mark a model
+    call's answer came out of a cache of answers. `hints` lists, per canonical column that senders of this dialect may leave out, what to switch on.
     Under the scopes of `cached_apart` input tokens leave out the cached ones.
     Spans with a (scope, name) in `wrappers` come from an instrumentation of a client that shares its scope with a framework's; spans under the scopes of
     `names_tasks` that end in `.task` are named after the task's description."""

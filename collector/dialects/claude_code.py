@@ -26,7 +26,7 @@ DIALECT = Dialect(
             )
         ),
         Field("ttft_ns", "ttft_ms", "millis", rank=20, beside=_CALL),
-        # Every request of it streams, and says so where an answer came.
+        # Every request of it streams, and reports it where an answer came.
         Field("streaming", "ttft_ms", "present", rank=20, beside=_CALL),
         Field("http_status", "status_code", "status", rank=20, beside=_CALL),
     ),

@@ -34,5 +34,5 @@ DIALECT = Dialect(
             (".*", "container", "other"),
         )
     ),
-    hints=(("output_tokens", "nothing at its calls: Codex CLI counts the tokens of a turn"),),
+    hints=(("output_tokens", "nothing for single calls: Codex CLI counts the tokens of a turn"),),
 )

@@ -191,7 +191,7 @@ DIALECT = Dialect(
             for name in ("output", "completion")
         ),
     ),
-    # OpenLIT 1.33 tells of a call that failed by the span's name alone.
+    # OpenLIT 1.33 reports a call that failed by the span's name alone.
     # What agent frameworks have around the calls of a turn: AWS Strands, Semantic Kernel.
     # LangGraph's own steps (before 0.3) carry the names of nodes, as `ChannelWrite<...,tools>`.
     # Of Splunk's LangChain, LangGraph's router between the model and its tools calls none.
@@ -225,7 +225,7 @@ DIALECT = Dialect(
         ),
         (
             "finish_reason",
-            "the logs exporter too (-openai-v2 tells it of streams in log events only), or opentelemetry-instrumentation-genai-openai",
+            "the logs exporter too (-openai-v2 reports it for streams in log events only), or opentelemetry-instrumentation-genai-openai",
         ),
     ),
     cached_apart=(

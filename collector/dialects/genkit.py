@@ -76,7 +76,7 @@ DIALECT = Dialect(
     hints=(
         (
             "ttft",
-            "nothing at Genkit, which records no first token: the engine's own spans, or an instrumentation of the provider's client",
+            "Genkit records no first token: add the engine's own spans, or an instrumentation of the provider's client",
         ),
     ),
     text_keys=(_ASKED, _ANSWERED),

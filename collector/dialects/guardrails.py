@@ -31,7 +31,7 @@ DIALECT = Dialect(
     hints=(
         (
             "output_tokens",
-            "an instrumentation of the client that the guard calls (openinference-instrumentation-openai and its kin)",
+            "an instrumentation of the model client of the guard (such as openinference-instrumentation-openai)",
         ),
     ),
 )

@@ -78,7 +78,7 @@ DIALECT = Dialect(
     hints=tuple(
         (
             field,
-            "HAYSTACK_CONTENT_TRACING_ENABLED=true (its texts are dropped here), or an instrumentation of the provider's client beside it",
+            "HAYSTACK_CONTENT_TRACING_ENABLED=true (Overrun drops its texts), or an instrumentation of the provider's client beside it",
         )
         for field in ("ttft", "model", "input_tokens", "output_tokens", "finish_reason")
     ),

@@ -100,8 +100,8 @@ DIALECT = Dialect(
     failures=(("langfuse.observation.level", frozenset({"ERROR"})),),
     stored_answers=(((_USAGE, ("total_cost",), 0),),),  # LangChain's cache of answers costs nothing
     hints=(
-        ("response_id", "nothing at Langfuse: it sends none; pass traceparent on to the engine"),
-        ("ttft", "streaming: the first token is told of streams only"),
+        ("response_id", "Langfuse sends none: pass traceparent on to the engine"),
+        ("ttft", "streaming: the first token is reported for streams only"),
     ),
     text_keys=(
         "langfuse.observation.input",

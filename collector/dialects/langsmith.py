@@ -100,7 +100,7 @@ DIALECT = Dialect(
     hints=(
         (
             "ttft",
-            "nothing at LangSmith, whose exporter sends no first token: pass traceparent on to the engine",
+            "LangSmith's exporter sends no first token: pass traceparent on to the engine",
         ),
     ),
 )

@@ -1,7 +1,7 @@
 """pydantic-ai and Logfire: GenAI names, a metric's name as an attribute for the TTFT, pending spans that repeat the real ones, log lines as
-spans that last no time (Logfire's OpenAI wrapper repeats the call in the one that tells of the stream's end).
+spans that last no time (Logfire's OpenAI wrapper repeats the call in the one that reports the stream's end).
 
-Source: payloads of pydantic-ai-slim 2.68.0 with logfire 5.2.0, and of 1.40.0 with 4.16.0, whose wrappers tell of a call in the request and the answer
+Source: payloads of pydantic-ai-slim 2.68.0 with logfire 5.2.0, and of 1.40.0 with 4.16.0, whose wrappers report a call in the request and the answer
 themselves, and no operation, and of 5.x with openai-agents. Aggregated usage on agent spans is not a call's usage.
 """
 

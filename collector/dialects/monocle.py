@@ -1,7 +1,7 @@
 """Monocle (LF AI): `span.type` says what a span is, entities what it spoke to, and span events carry the texts and the counts.
 
 Source: payloads of monocle_apptrace 0.8.15 for Python with OpenAI's client and LangChain, and its constants. An answer's event begins with a stream's first
-chunk, but nothing says which calls were streamed: no first token is read. Of a framework's call the client's span inside tells nothing of its own.
+chunk, but nothing says which calls were streamed: no first token is read. Of a framework's call the client's span inside shows nothing of its own.
 """
 
 from overrun.collector.dialects import Dialect, EventField, Field, Mark

@@ -186,7 +186,7 @@ DIALECT = Dialect(
     hints=(
         (
             "ttft",
-            "openinference-instrumentation-openai for Python beside the framework's, which tells it of streams (LangChain's, OpenAI-Agents' and those"
+            "openinference-instrumentation-openai for Python beside the framework's, which reports it for streams (LangChain's, OpenAI-Agents' and those"
             " for JavaScript record none); for Anthropic its SDK's own spans (from version 2 on) or opentelemetry-instrumentation-genai-anthropic",
         ),
         (

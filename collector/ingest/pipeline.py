@@ -56,7 +56,7 @@ class Assembled:
     covered: pa.Table
 
 
-# The spans of the quiet traces and of those that tell of the same model calls (columns of sql/quiet_spans.sql) -> their rows.
+# The spans of the quiet traces and of those that report the same model calls (columns of sql/quiet_spans.sql) -> their rows.
 Assemble = Callable[[pa.Table], Assembled]
 
 
@@ -113,7 +113,7 @@ class Pipeline:
             hi, lo, start = (
                 found.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns")
             )
-            log.info("%d traces of before are assembled beside what comes now", found.num_rows)
+            log.info("%d older traces are assembled beside new ones", found.num_rows)
             self.quiet.recover(hi, lo, start, through + 1, self.writer.last_batch, time.monotonic())
 
     def _watch(self) -> None:
@@ -149,13 +149,13 @@ class Pipeline:
             self._assemble_now(taken)
         except duckdb.InterruptException:
             log.warning(
-                "assembling %d traces was cut short while the database was opened anew: trying again",
+                "assembling %d traces stopped because the database was reopened: trying again",
                 len(taken),
             )
             return taken
         except (
             Exception
-        ) as error:  # the thread's edge: whatever went wrong, it is said and tried again
+        ) as error:  # the thread's edge: whatever went wrong, it is logged and tried again
             if len(taken) > 1 and not isinstance(error, duckdb.Error | StoreUnavailable):
                 keys = list(taken)
                 halves = (keys[: len(keys) // 2], keys[len(keys) // 2 :])
@@ -185,7 +185,7 @@ class Pipeline:
             with self.store.asking() as cursor:
                 made = self._made(cursor, traces, held, unread)
         except duckdb.OutOfMemoryException:
-            # Rows that wait for a checkpoint fill what is allowed while nobody reads: chunk events make a call as large as a hundred others.
+            # Rows that wait for a checkpoint fill what is allowed without readers: chunk events make a call as large as a hundred others.
             with self.store.reading() as cursor:
                 made = self._made(cursor, traces, held, unread)
         through = self.quiet.assembled_through(self.writer.last_batch, taken)
@@ -250,20 +250,20 @@ class Pipeline:
         """Assemble everything that is stored, quiet or not; returns when nothing is pending, or after `within_s`.
 
         Raises:
-            StoreUnavailable: assembling failed (the log says why); the spans are safe and it is tried again at the next start.
+            StoreUnavailable: assembling failed (see the log); the spans are safe and it is tried again at the next start.
         """
         until_s = None if within_s is None else time.monotonic() + within_s
         while self._pending():
             if until_s is not None and time.monotonic() > until_s:
                 log.warning(
-                    "%d traces are stored and not assembled yet: that is done at the next start",
+                    "%d traces are stored but not assembled yet: the next start assembles them",
                     self._pending(),
                 )
                 return
             if self._assemble_due(0.0) or not self._pending():
                 continue
             raise StoreUnavailable(
-                f"{self._pending()} traces are stored but could not be assembled: the log says why; they are tried again next time"
+                f"{self._pending()} traces are stored but could not be assembled: see the log. The next start tries again"
             )
 
     def _pending(self) -> int:

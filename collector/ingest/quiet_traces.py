@@ -172,7 +172,7 @@ class QuietTraces:
                 self._starts.popitem(last=False)
 
     def cover(self, others: Iterable[Key]) -> None:
-        """These traces were assembled with others that tell of the same calls: those that still wait have rows, which theirs replace."""
+        """These traces were assembled with others that report the same calls: those that still wait have rows, which theirs replace."""
         with self._lock:
             for key in others:
                 seen = self._waiting.get(key) or self._running.get(key)

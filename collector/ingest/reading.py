@@ -51,7 +51,7 @@ class Known:
 
 @derived
 def _wrapped() -> pa.Table:
-    """What wrappers of a client tell under a framework's scope."""
+    """Spans of client wrappers under a framework's scope."""
     names = wrappers()
     return pa.table(
         {
@@ -69,7 +69,7 @@ def doubled_sources(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
 def quiet_spans(
     cursor: duckdb.DuckDBPyConnection, quiet: pa.Table, known: Known | None = None
 ) -> pa.Table:
-    """The stored spans of these traces (trace_hi, trace_lo, start_ns), and of traces that tell of the same model calls or that their spans are linked with.
+    """The stored spans of these traces (trace_hi, trace_lo, start_ns), and of traces that report the same model calls or that their spans are linked with.
 
     The spans of a trace, and repeats of a span, are neighbours; what arrived first comes first. Where there are links to other traces, `link_hi`, `link_lo`
     and `link_span` name the span that each is linked to.
@@ -157,7 +157,7 @@ def joining_ids(spans: pa.Table, beside: str) -> pa.Table:
 
 
 def _with_notes(cursor: duckdb.DuckDBPyConnection, spans: pa.Table, wanted: pa.Table) -> pa.Table:
-    """The spans with the finish reasons that only log records told."""
+    """The spans with the finish reasons that only log records carry."""
     if not cursor.execute("select 1 from span_notes limit 1").fetchall():
         return spans
     notes = _asked(cursor, "notes", {}, wanted=wanted)

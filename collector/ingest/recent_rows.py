@@ -75,7 +75,7 @@ class Recent:
             for known in (self._shapes, self._sources):
                 if (
                     len(known) > MAX_SHAPES
-                ):  # the writer numbers shapes anew then, and tells of sources with every commit
+                ):  # the writer renumbers shapes then, and passes sources with every commit
                     known.clear()
             self._shapes.update(
                 {row["shape"]: {name: row[name] for name in _OF_SHAPE} for row in shapes.values()}

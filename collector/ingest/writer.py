@@ -1,4 +1,4 @@
-"""When is telemetry stored, and who may be told so? One thread owns all writes; a body's future resolves after its transaction has committed and what it wrote
+"""When is telemetry stored, and when is it acknowledged? One thread owns all writes; a body's future resolves after its transaction has committed and what it wrote
 was read back and found equal (proof.py).
 
 Idle, a body is committed at once; while a commit runs, new bodies gather and go together in the next one (up to `commit_mib`). The queue is
@@ -74,7 +74,7 @@ MAX_HASHES = 500_000
 # What a trace takes that waits to be assembled (bytes); rows of waiting traces are bounded apart (recent_rows.py) and read back beyond that.
 # At 80,000 spans a second about 20,000 wait, most of them for their quiet time.
 PENDING_BYTES = 400
-# Spans and points after which the file is opened anew, or what DuckDB keeps in memory of each that it has written (10 to 20 bytes) would grow without end.
+# Spans and points after which the file is reopened, or what DuckDB keeps in memory of each that it has written (10 to 20 bytes) would grow without end.
 # That takes 0.1 to 0.2 s (measured): at full speed every ten seconds or more.
 RENEW_ROWS = 1_000_000
 # The tables that a commit of telemetry appends to, besides `batches`.
@@ -148,7 +148,7 @@ _NOTE_SCHEMA = pa.schema(
 class Stored:
     """What became of a body: items stored, items refused for good (partial success), and whether it was already there.
 
-    `reason` tells the sender why items were refused, or what it should know about those that were stored.
+    `reason` is for the sender: why items were refused, or a remark about stored ones.
     """
 
     items: int
@@ -246,7 +246,7 @@ class Writer:
         self._changes = 0
         self._linger_until = 0.0
         self._renewed_at = (
-            0  # spans and points that had been stored when the file was last opened anew
+            0  # spans and points that had been stored when the file was last reopened
         )
         self._rest = False
         self._unmoved = ""  # why the log could not be moved into the file, the last time
@@ -292,7 +292,7 @@ class Writer:
         self._sources.known -= sources
 
     def learn_anew(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """In a transaction of `call` that deletes shapes, sources or spans: nothing is remembered of them. Should it fail, the file is opened anew."""
+        """In a transaction of `call` that deletes shapes, sources or spans: nothing is remembered of them. Should it fail, the file is reopened."""
         self._load_from(connection)
         self._recent.let_go(self._last_batch + 1)
 
@@ -322,9 +322,9 @@ class Writer:
         return self._waiting_bytes
 
     def submit(self, signal: int, data: bytes, items: int = 0) -> Future[Stored]:
-        """Queue one decompressed protobuf body (TRACES or METRICS), or what log records told of spans, packed (LOGS).
+        """Queue one decompressed protobuf body (TRACES or METRICS), or values of spans from log records, packed (LOGS).
 
-        `items` says how many it decodes to, where that was counted. The future resolves after the commit.
+        `items` is the number of decoded items, if they were counted. The future resolves after the commit.
         It fails with BadPayload (never stored, do not resend) or StoreUnavailable (resend later).
 
         Raises:
@@ -355,9 +355,9 @@ class Writer:
         """Why a body of so many bytes would be refused now; empty if it would be taken. What /readyz shows and what senders hear is this one condition."""
         pending = len(self._quiet) if signal == TRACES else 0
         if pending > self._most_pending:
-            return f"{pending} traces wait to become requests, waiting_mib has room for {self._most_pending}: come again"
+            return f"{pending} traces wait for assembly, the limit of waiting_mib is {self._most_pending}: retry later"
         if self._waiting_bytes + size > self.queue_bytes and self._waiting_bytes:
-            return f"{self._waiting_bytes} bytes wait to be stored, the limit is {self.queue_bytes}: come again"
+            return f"{self._waiting_bytes} bytes wait to be stored, the limit is {self.queue_bytes}: retry later"
         return self.admission.refusal()
 
     def call(
@@ -397,7 +397,7 @@ class Writer:
             warm()
         except Exception:  # the thread's edge: without this thread every sender would wait for ever
             log.exception(
-                "the kernels could not be made ready: the first body may fail too, and says why"
+                "the compiled code could not be prepared. The first body may fail with the reason"
             )
         while True:
             with self._wake:
@@ -473,13 +473,13 @@ class Writer:
                 self._renew()
         except Exception as error:  # the thread's edge: what was answered is in the log, and a disk that takes no more refuses the next commit
             why = str(error).splitlines()[0]
-            if why != self._unmoved:  # it is tried again with every commit, and said once
-                log.warning("the log could not be moved into the file: %s", why)
+            if why != self._unmoved:  # it is tried again with every commit, and logged once
+                log.warning("the write-ahead log could not be merged into the file: %s", why)
             self._unmoved = why
             self._reopen_after(error)
 
     def _renew(self) -> None:
-        """Open the file anew now and then, right after a checkpoint, when there is little to close."""
+        """Reopen the file now and then, right after a checkpoint, when there is little to close."""
         stored = self.counters.spans + self.counters.points
         if stored < self._renewed_at + RENEW_ROWS:
             return
@@ -491,7 +491,7 @@ class Writer:
             CollectorError,
         ) as failure:  # the next commit finds it closed and tries again
             log.error(
-                "the store was closed to be opened anew and cannot be opened yet: %s",
+                "the store was closed for reopening and cannot be opened yet: %s",
                 str(failure).splitlines()[0],
             )
 
@@ -529,7 +529,7 @@ class Writer:
             failure = (
                 error
                 if isinstance(error, CollectorError)
-                else StoreUnavailable(f"the store did not take it: {reason}")
+                else StoreUnavailable(f"the store refused it: {reason}")
             )
             self.refusal = reason
             self._release(size)
@@ -545,7 +545,7 @@ class Writer:
                 body.future.set_result(Stored(0, 0, duplicate=True))
 
     def _release(self, size: int) -> None:
-        """These bytes wait no longer. Before the answer: whoever hears it may send the next body at once."""
+        """These bytes wait no longer. Before the answer: its sender may send the next body at once."""
         with self._wake:
             self._waiting_bytes -= size
 
@@ -731,10 +731,10 @@ class Writer:
             self._reopen_after(error)
             if self._last_batch != batch:
                 raise StoreUnavailable(
-                    f"the store did not take it: {str(error).splitlines()[0]}"
+                    f"the store refused it: {str(error).splitlines()[0]}"
                 ) from error
             log.warning(
-                "the commit stands; the store was opened anew after: %s", str(error).splitlines()[0]
+                "the commit is kept; the store was reopened after: %s", str(error).splitlines()[0]
             )
 
     def _commit_transaction(self) -> None:
@@ -751,7 +751,7 @@ class Writer:
             claims.prove(self._store.connection)
         except (duckdb.Error, NotAsWritten) as error:
             log.error(
-                "what was committed could not be read back, the store is opened anew: %s",
+                "the commit could not be read back, the store is reopened: %s",
                 str(error).splitlines()[0],
             )
             self._store.suspect = True
@@ -764,7 +764,7 @@ class Writer:
             self._prove(claims)
         except (duckdb.Error, CollectorError):
             self.counters.taken_back_commits += 1
-            if not self._store.suspect:  # it was opened anew
+            if not self._store.suspect:  # it was reopened
                 connection = self._store.connection
                 connection.begin()
                 for sql in claims.undoing():
@@ -779,7 +779,7 @@ class Writer:
             self._reopen()
 
     def _reopen_after(self, error: Exception) -> None:
-        """After a commit that failed, or a fatal error (a checkpoint on a full disk), the database is opened anew, so that it recovers without a restart."""
+        """After a commit that failed, or a fatal error (a checkpoint on a full disk), the database is reopened, so that it recovers without a restart."""
         if not self._store.suspect and not isinstance(
             error, duckdb.FatalException | duckdb.ConnectionException
         ):
@@ -790,9 +790,9 @@ class Writer:
         except (
             duckdb.Error,
             CollectorError,
-        ) as failure:  # said and tried again with the next commit
+        ) as failure:  # logged and tried again with the next commit
             log.error(
-                "the store failed and cannot be opened anew yet: %s", str(failure).splitlines()[0]
+                "the store failed and cannot be reopened yet: %s", str(failure).splitlines()[0]
             )
 
     def _reopen(self) -> None:
@@ -824,7 +824,7 @@ class Writer:
                 for c in ("trace_hi", "trace_lo", "time_ns")
             )
             self._quiet.note(hi, lo, at, batch, now_s)
-        # After the notes: whoever reads this number must find all traces up to it among the waiting ones.
+        # After the notes: a reader of this number must find all traces up to it among the waiting ones.
         self._last_batch = batch
         self._changes += 1
         self.counters.commits += 1
@@ -843,7 +843,7 @@ def _why_rejected(points: Points) -> str:
 
 
 def _pending() -> Future[Any]:
-    """A future that its holder cannot cancel: a sender that hangs up takes its body back from nobody."""
+    """A future that its holder cannot cancel: a body stays stored even if its sender hangs up."""
     future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
     return future

@@ -263,10 +263,10 @@ def _rewrite(store: Store) -> None:
             if contents(store.connection, f"rewritten.{table}") != contents(
                 store.connection, table
             ):
-                raise NotAsWritten(f"the copy of {table} is not what was copied")
+                raise NotAsWritten(f"the copy of {table} differs from the original")
         store.connection.execute("detach rewritten")
     except (duckdb.Error, OSError, NotAsWritten) as error:
         copy.unlink(missing_ok=True)
         raise StoreError(
-            f"the rows are gone, but {store.path} could not be written anew, so that their bytes may still be in it: {error}"
+            f"the rows are deleted, but {store.path} could not be rewritten, so their bytes may still be in it: {error}"
         ) from error

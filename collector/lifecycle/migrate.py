@@ -78,11 +78,11 @@ def _run_steps(connection: duckdb.DuckDBPyConnection, seen: int, path: Path) -> 
             "pragma disable_checkpoint_on_shutdown"
         )  # nothing of a failed commit may get into the file
         raise StoreError(
-            f"{path} could not be migrated and is as it was: {str(error).splitlines()[0]}"
+            f"{path} could not be migrated and is unchanged: {str(error).splitlines()[0]}"
         ) from error
     try:
         claims.prove(connection)
     except (duckdb.Error, NotAsWritten) as error:
         raise StoreError(
-            f"{path} was migrated, but not everything can be read back ({error}): go back to a copy of the file from before"
+            f"{path} was migrated, but not everything can be read back ({error}): use your copy of the former file"
         ) from error

@@ -62,7 +62,7 @@ def repair(path: Path, out: Path) -> Repaired:
     if not path.is_file():
         raise StoreMissing(f"there is no database at {path}: name the damaged file with --db")
     if out.exists():
-        raise StoreError(f"{out} exists already: name a file that does not with --repair")
+        raise StoreError(f"{out} exists already: give a new file name to --repair")
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
         damaged, log_bytes_lost = _readable(path, Path(folder))
         try:

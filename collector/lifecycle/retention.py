@@ -64,12 +64,12 @@ def size_bytes(text: str) -> int:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
     if not found:
         raise ConfigError(
-            f"[retention] db_max_size = {text!r} is no size: use one such as 20GB or 500MB, or 0 for no limit"
+            f"[retention] db_max_size = {text!r} is not a size: use one such as 20GB or 500MB, or 0 for no limit"
         )
     size = int(float(found[1]) * _UNITS[found[2].upper()])
     if 0 < size < MIN_BYTES:
         raise ConfigError(
-            f"[retention] db_max_size = {text!r} is too little for one: use {MIN_BYTES >> 20}MB or more, or 0 for no limit"
+            f"[retention] db_max_size = {text!r} is too small: use {MIN_BYTES >> 20}MB or more, or 0 for no limit"
         )
     return size
 
@@ -161,7 +161,7 @@ class Retention:
         if not self._max_age_ns:
             return 0
         # Up to the last old commit before the first young one: a clock that was behind for a moment has made a young commit look old. What seems to come
-        # from the future says nothing about its age.
+        # from the future shows nothing about its age.
         rows = self._ask(
             "select coalesce(max(batch), 0) from batches where received_ns < $before and batch < coalesce("
             "(select min(batch) from batches where received_ns >= $before and received_ns <= $latest), 9223372036854775807)",

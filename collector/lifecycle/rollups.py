@@ -82,7 +82,7 @@ def _take_back(connection: duckdb.DuckDBPyConnection, through: int) -> int:
     first = max(int(newest) + MINUTE_NS - OPEN_NS, -(-int(oldest) // MINUTE_NS) * MINUTE_NS)
     first = min(first, int(newest) + MINUTE_NS, through)
     log.warning(
-        "minutes up to %s had been folded, which is in the future: the clock was wrong then. They are folded again from %s on",
+        "minutes up to %s were folded into rollups, but that is in the future, so the clock was wrong. They are folded again from %s on",
         datetime.fromtimestamp(through / 1e9, UTC).isoformat(timespec="minutes"),
         datetime.fromtimestamp(first / 1e9, UTC).isoformat(timespec="minutes"),
     )

@@ -181,7 +181,7 @@ def _unit_scale(metric: Metric, named: Named) -> float:
 
 
 def _keep_best_named(rows: list[dict[str, Any]]) -> None:
-    """Of several metrics that tell of one indicator of one instance, leave it to the one that the tables name first. In place."""
+    """Of several metrics that report one indicator of one instance, leave it to the one that the tables name first. In place."""
     first: dict[tuple[Any, ...], int] = {}
     rivals = []
     for row in rows:

@@ -55,7 +55,7 @@ _URL_KEYS = frozenset(
         "http.response.header.location",
     }
 )
-# A key one of whose words is one of these carries text that somebody wrote or a model said.
+# A key one of whose words is one of these carries text that a person or a model wrote.
 _TEXT_WORDS = frozenset(
     {
         "prompt",
@@ -161,7 +161,7 @@ _TEXT_ENDS = frozenset(
     }
 )
 _VALUES = ("value", "values")
-# Keys that carry such text although none of their words says so.
+# Keys that carry such text although none of their words reports it.
 _TEXT_KEYS = frozenset(
     {
         "ai.value",
@@ -194,7 +194,7 @@ _PERSONAL = frozenset(
         "http.request.header.x-forwarded-for",
     }
 )
-# Keys that carry what opens doors: never stored, whoever sends them (captured request headers, most of all).
+# Keys that carry what opens doors: never stored, from any sender (captured request headers, most of all).
 _SECRETS = re.compile(
     r"(?:authorization|cookie|password|passwd|secret|api[-_]?key|credential|private[-_]?key|access[-_]?token|auth[-_]?token)s?$",
     re.IGNORECASE,
@@ -310,7 +310,7 @@ _QUOTED_SENTENCE = re.compile(r"""["'][^"']*(?: +[^\W\d][^"' ]*){4}""")
 
 
 def is_sentence(text: str) -> bool:
-    """Whether a short text is something that somebody said, and no name, code or list of them."""
+    """Whether a short text is a sentence, and no name, code or list of them."""
     document = text.startswith(("{", "[", '"'))
     said = (
         _QUOTED_SENTENCE.search(text) is not None
@@ -355,7 +355,7 @@ def is_said(key: str, text: str, keep_long: frozenset[str] = frozenset()) -> boo
 
 @functools.lru_cache(maxsize=8_192)
 def user_hash(user: str, salt: bytes) -> str:
-    """A user id as 16 hex digits of salted BLAKE2b: equal users stay equal within one store, and nobody can list them."""
+    """A user id as 16 hex digits of salted BLAKE2b: equal users stay equal within one store, and they cannot be listed."""
     return hashlib.blake2b(
         user.encode("utf-8", "surrogatepass"), digest_size=8, key=salt
     ).hexdigest()

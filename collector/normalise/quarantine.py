@@ -23,9 +23,7 @@ REASONS = (
     "longer than ten years",
     "time before 2000: are these nanoseconds?",
 )
-WARNING = (
-    "spans with impossible times were set aside (v_quarantine says why) and are part of no request"
-)
+WARNING = "spans with impossible times were quarantined (see v_quarantine for reasons) and belong to no request"
 
 MISDATED_EVENTS = "span events from before 2000 were left out: times are nanoseconds since 1970"
 MISDATED_POINTS = "data points from before 2000 or after 2200 (times are nanoseconds since 1970)"

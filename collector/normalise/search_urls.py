@@ -1,4 +1,4 @@
-"""Is an HTTP request a search, or a write, of a vector store or a search engine? By its path, or by the host where the path says nothing.
+"""Is an HTTP request a search, or a write, of a vector store or a search engine? By its path, or by the host where the path shows nothing.
 
 Paths and hosts are those of the products' own API references: Qdrant, Chroma, Weaviate, Milvus and Zilliz, Pinecone, turbopuffer, LanceDB Cloud, Marqo,
 Elasticsearch, OpenSearch, Solr, Vespa, Typesense, Meilisearch, Algolia, Azure AI Search, Vertex AI, Amazon Bedrock, OpenAI's vector stores, Supabase.

@@ -86,9 +86,7 @@ INT_COLUMNS = (
     "http_status",
     "attempts",
 )
-TOTAL = (
-    "total_tokens"  # no column: it tells whether cached tokens and thoughts are in the other counts
-)
+TOTAL = "total_tokens"  # no column: it shows whether cached and reasoning tokens are in the other counts
 _REAL_NS = 10**17  # a time before 1973 is none of a span's
 USABLE_EVENT = "overrun.usable_answer"
 _HOSTS = (
@@ -97,7 +95,7 @@ _HOSTS = (
     "host.name",
     "container.id",
     "host.id",
-)  # what tells one replica of a service from another, best first
+)  # what distinguishes replicas of a service, best first
 _ERROR = 2  # OTLP's status code
 _SERVER, _CLIENT, _PRODUCER, _CONSUMER = 2, 3, 4, 5  # OTLP's span kinds
 # SDKs (`telemetry.sdk.language`) that drop what is added after the limit. Read in opentelemetry-java 1.x (SdkSpan.addTimedEvent; 0.x evicted the oldest),
@@ -105,7 +103,7 @@ _SERVER, _CLIENT, _PRODUCER, _CONSUMER = 2, 3, 4, 5  # OTLP's span kinds
 KEEP_FIRST_EVENTS: Final = ("java", "rust", "deno-rust")
 TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE, TTFT_CUT = range(
     5
-)  # cut: none, for the events that would tell were dropped
+)  # cut: none, because those events were dropped
 MAP_TYPE = pa.map_(pa.string(), pa.string())
 _NO_TEXT = pa.array([], pa.string())
 
@@ -128,8 +126,8 @@ class Rules:
 class Normalized:
     """Rows ready for the store (all columns of the table but `batch`), and the spans refused per body index (broken ids).
 
-    `shape` of a span is a hash of the keys of its `attribute_values`; `shapes` says which keys those are.
-    `aside` has the rows of `quarantine`, None if there are none; `warned` says of which bodies they are. `misdated` are bodies some of whose events were left
+    `shape` of a span is a hash of the keys of its `attribute_values`; `shapes` lists these keys.
+    `aside` has the rows of `quarantine`, None if there are none; `warned` lists their bodies. `misdated` are bodies some of whose events were left
     out because they are from before 2000.
     """
 
@@ -360,7 +358,7 @@ class Columns:
     def _since_start(
         self, at: IntArray, moments: IntArray, ok: BoolArray
     ) -> tuple[IntArray, BoolArray]:
-        """The times from spans' starts to moments in them: one outside was told by another clock, or in a zone that it does not name (Haystack)."""
+        """The times from spans' starts to moments in them: one outside came from another clock, or in a zone that it does not name (Haystack)."""
         owner = self.grouped.owner[at]
         gap = moments - self.start[owner]
         return np.maximum(gap, 0), ok & (gap >= -readers.SLACK_NS) & (
@@ -446,7 +444,7 @@ _UNSAID = 10_000  # a rank behind every rule's
 
 
 def classify(raw: RawSpans, grouped: Grouped, kinds: IntArray) -> tuple[IntArray, IntArray]:  # noqa: C901
-    """Role and stage codes per span (collector/normalise/stages.py says by which rules)."""
+    """Role and stage codes per span (by the rules of collector/normalise/stages.py)."""
     n = len(raw)
     best = np.full(n, _UNSAID, dtype=np.int64)
     role = np.zeros(n, dtype=np.int64)
@@ -568,7 +566,7 @@ def _of_messages(grouped: Grouped, kinds: IntArray) -> BoolArray:
 
 
 def _stored_answers(grouped: Grouped) -> IntArray:
-    """The spans whose attributes say that an answer came out of a cache of answers."""
+    """The spans whose attributes mark an answer from a cache of answers."""
     found = [np.zeros(0, dtype=np.int64)]
     for stored in (stored for dialect in stages.dialects() for stored in dialect.stored_answers):
         owners: IntArray | None = None
@@ -617,7 +615,7 @@ def _holds(text: str, path: tuple[str, ...], value: object) -> bool:
 
 
 def _classify_names(raw: RawSpans) -> tuple[IntArray, IntArray, IntArray]:
-    """Rank, role and stage per span by its name under its scope; _UNSAID where it says nothing."""
+    """Rank, role and stage per span by its name under its scope; _UNSAID where it shows nothing."""
     names = raw.name.dictionary_encode()
     texts = names.dictionary.to_pylist()
     numbered = {name: i for i, name in enumerate(dict.fromkeys(s.scope_name for s in raw.sources))}
@@ -1023,7 +1021,7 @@ def _state(state: str) -> str:
 
 
 def _tenants(told: pa.Array, raw: RawSpans, role: IntArray) -> pa.Array:
-    """Whose the spans are: what they say, else their resource's `tenant.id`, else, where a request begins, its `service.namespace`.
+    """The tenant of the spans: their own attribute, else their resource's `tenant.id`, else, where a request begins, its `service.namespace`.
 
     An engine's namespace is where it runs, not whose request it serves.
     """
@@ -1105,7 +1103,7 @@ def _program_names(names: pa.StringArray, rules: Rules) -> pa.StringArray:
 
 
 def _failed(raw: RawSpans, grouped: Grouped, status: Any) -> Any:
-    """The status with an error wherever an attribute says that the span failed (Langfuse's level), or an exception of a sender that cannot (LangSmith), and
+    """The status with an error wherever an attribute marks the span as failed (Langfuse's level), or an exception of a sender that cannot (LangSmith), and
     without the one that was put on what answered beside what failed (OpenInference's processor for the Vercel AI SDK)."""
     dialects = stages.dialects()
     telling = np.array(
@@ -1165,7 +1163,7 @@ def _canonical(
 
 
 def _milliseconds_as_seconds(columns: dict[str, Any], duration: IntArray) -> None:
-    """A first token that comes whole seconds after its span began and 20 times later than it ended was told in milliseconds under a name that means
+    """A first token that comes whole seconds after its span began and 20 times later than it ended was sent in milliseconds under a name that means
     seconds (AWS Strands). In place."""
     ttft = columns["ttft_ns"]
     if ttft.null_count == len(ttft):
@@ -1289,7 +1287,7 @@ def _count_apart(columns: dict[str, Any], raw: RawSpans) -> None:
 
 
 def _without_nothing(columns: dict[str, Any], role: IntArray) -> None:
-    """Take the counts from model calls that tell of no token at all, sent or received: nobody counted (LiteLLM's streams without usage). In place."""
+    """Take the counts from model calls that report no token at all, sent or received: they were not counted (LiteLLM's streams without usage). In place."""
     tokens, output = columns["input_tokens"], columns["output_tokens"]
     if output.null_count == len(output) or pc.min(output).as_py():
         return
@@ -1320,13 +1318,13 @@ def _cached_apart(scope: str) -> bool:
 # --- events, links, sources -------------------------------------------------------------------------------------------------------
 
 
-# A name that says of its event that it is the first of its kind, whatever is left of the others (`ai.stream.firstChunk`, `mlflow.chunk.item.0`).
+# A name that marks its event as the first of its kind, even if others were dropped (`ai.stream.firstChunk`, `mlflow.chunk.item.0`).
 _SAYS_FIRST = re.compile(r"(?i).*first.*|(?:.*[._])?0")
 
 
 @stages.derived
 def _event_kind(name: str) -> tuple[bool, bool, bool, bool]:
-    """Whether an event of this name is a first token, whether it is a chunk, an attempt's start, and whether its name says that it comes first."""
+    """Whether an event of this name is a first token, whether it is a chunk, an attempt's start, and whether its name marks it as the first."""
     patterns = [pattern for d in stages.dialects() for pattern in d.chunk_events]
     chunk = any(name.startswith(p[:-1]) if p.endswith("*") else name == p for p in patterns)
     first = chunk or any(name in d.first_token_events for d in stages.dialects())
@@ -1431,7 +1429,7 @@ def _event_fields() -> tuple[EventField, ...]:
 def _event_values_into(
     columns: dict[str, Any], raw: RawSpans, grouped: Grouped, status: Any
 ) -> None:
-    """Take what attributes of span events say (exception types, attempts) where no attribute of the span said it. In place."""
+    """Take values of span events' attributes (exception types, attempts) that no attribute of the span has. In place."""
     for f in _event_fields():
         at = grouped.positions(f.key)
         if at is None:
@@ -1536,7 +1534,7 @@ def _keeps_first(resource: Mapping[str, Any]) -> bool:
 
 
 def _of_streams(columns: dict[str, Any], role: IntArray) -> pa.Array:
-    """Times to the first token, but for calls that their client says were not streamed: what it calls so there (OpenLIT) is the whole answer's."""
+    """Times to the first token, but for calls that their client marks as not streamed: what it calls so there (OpenLIT) is the whole answer's."""
     ttft, streaming = columns["ttft_ns"], columns["streaming"]
     if ttft.null_count == len(ttft) or streaming.null_count == len(streaming):
         return ttft

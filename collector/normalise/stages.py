@@ -1,7 +1,7 @@
 """Which stage of the request does a span belong to? Codes of stages and roles, and the rules that classify a span, first hit wins.
 
 `classify` works on columns: attribute rules are looked up per distinct key (and value), name rules per distinct (scope, name) of the batch.
-Order: our own attribute; folded spans; engines and their phases; what an attribute says; what the name says; the span's kind.
+Order: our own attribute; folded spans; engines and their phases; attributes; the name; the span's kind.
 """
 
 from __future__ import annotations
@@ -90,14 +90,14 @@ _WORDS = tuple(
 # `StrOutputParser` is three words. Tools are not looked for in them: a `ToolNode` runs tools and is none.
 _WORD_BEGINS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # Ways to a connection (Go's otelhttptrace, Node's dns and net, Java's Netty, .NET's sockets with the peer behind the name), which precede the first byte; what
-# else otelhttptrace tells is the exchange itself.
+# else in otelhttptrace is the exchange itself.
 _HANDSHAKES = re.compile(
     r"http\.(?:getconn|dns|connect|tls)|dns\.lookup|t(?:cp|ls)\.connect|RESOLVE|CONNECT|SSL handshake"
     r"|(?:DNS lookup|socket connect|TLS client handshake)(?: \S+)?"
 )
 _EXCHANGE = re.compile(r"http\.(?:send|headers|receive)")
 _HTTP_NOISE = re.compile(r"(?:\S+ ){0,3}(?:http|websocket) (?:send|receive)")
-# A route named after its method (`POST /chat`, Next.js' `fetch POST https://...`) says nothing about the stage. In small letters (Spring's `http post`, Brave's
+# A route named after its method (`POST /chat`, Next.js' `fetch POST https://...`) shows nothing about the stage. In small letters (Spring's `http post`, Brave's
 # `post /chat`) a verb is one where it stands after `http` or before a path.
 _VERBS = "GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT"
 _HTTP_METHOD = re.compile(
@@ -198,7 +198,7 @@ STORED_ANSWER, SERVED_STORED = (
     _vote(RANK_ATTRIBUTE - 1, "plain", "gateway"),
     _vote(RANK_ATTRIBUTE - 1, "container", "other"),
 )
-# Whose names are those of topics, queues and jobs: their words say nothing of what is done (`publish search-jobs`, AutoGen's `output_topic`).
+# Whose names are those of topics, queues and jobs: their words show nothing of what is done (`publish search-jobs`, AutoGen's `output_topic`).
 MESSAGING_KEYS = ("messaging.system", "messaging.destination.name", "messaging.destination")
 # Attributes that hold a statement or its first word: writing or reading.
 _VALUE_KEYS = (
@@ -208,7 +208,7 @@ _VALUE_KEYS = (
     "db.query.text",
     "db.query.summary",
 )
-# What tools put before a statement for whoever reads the database's log.
+# What tools put before a statement for readers of the database's log.
 _SQL_COMMENT = re.compile(r"(?:\s|/\*.*?\*/|--[^\n]*\n)+", re.DOTALL)
 _NETWORK_KEYS = frozenset(
     {"http.request.method", "http.method", "url.full", "http.url", "rpc.system", "rpc.system.name"}
@@ -240,7 +240,7 @@ URL_KEYS = ("url.full", "http.url", "url.path", "http.target", "http.path", "uri
 _FINDS = r"/(?:re-?rank(?:ing)?|embed(?:dings?|_all|_sparse)?)|:(?:batchE|e)mbedContents?|/model/[^/?#]*(?:embed|rerank)[^/?#]*/invoke"
 MODEL_PATHS = rf"^[^?#]*(?:{_FINDS}|/moderations)/?(?:[?#]|$)"
 
-# What a span is, in the words that platforms share, under whatever key (`lmnr.span.type`, `agentops.span.kind`): a vocabulary that names it comes first.
+# What a span is, in the words that platforms share, under any key (`lmnr.span.type`, `agentops.span.kind`): a vocabulary that names it comes first.
 _KIND_KEY = re.compile(
     r"(?:.*[._:])?(?:span|observation|run|step)[._]?(?:kind|type)", re.IGNORECASE
 )
@@ -303,7 +303,7 @@ def fold(key: str) -> str:
 
 @derived
 def _spelled() -> dict[str, str]:
-    """Spelling -> known attribute key; a key is its own spelling before it is another's (what tells of stored answers is another's first)."""
+    """Spelling -> known attribute key; a key is its own spelling before it is another's (the key of stored answers is another's first)."""
     keys = [f.key for d in dialects() for f in d.fields] + [
         m.key for d in dialects() for m in d.marks
     ]
@@ -397,7 +397,7 @@ def of_value(key: str, value: str) -> StageVote | None:
 
 
 def names_kind(key: str) -> bool:
-    """Whether an attribute of any platform says what kind of span it is on, by its key."""
+    """Whether an attribute of any platform names the kind of its span, by its key."""
     return _KIND_KEY.fullmatch(key) is not None
 
 
@@ -460,7 +460,7 @@ def of_url(url: str) -> StageVote:
     )
 
 
-# What the URL of a client's request says: the pattern that it matches, and the verdict. A write is known by more of its path than a search.
+# The URL of a client's request: the pattern that it matches, and the verdict. A write is known by more of its path than a search.
 URL_RULES = (
     (search_urls.WRITE_PATHS, _vote(RANK_NAME - 2, "write", "post")),
     (search_urls.SEARCH_PATHS, _vote(RANK_NAME - 1, "plain", "retrieval")),
@@ -482,7 +482,7 @@ def names_tasks(scope: str) -> bool:
 
 @derived
 def wrappers() -> tuple[tuple[str, str], ...]:
-    """(scope, span name) of what a wrapper of a client tells under the scope of a framework's instrumentation."""
+    """(scope, span name) of a client wrapper's spans under the scope of a framework's instrumentation."""
     return tuple(wrapper for dialect in dialects() for wrapper in dialect.wrappers)
 
 

@@ -1,6 +1,6 @@
-"""What is a metric whose type nobody says? A federating Prometheus and pages without TYPE lines send all as gauges; here they become themselves.
+"""What is a metric without a type? A federating Prometheus and pages without TYPE lines send all as gauges; here they become themselves.
 
-A series `x_bucket` with a label `le` is part of a histogram whatever its type says, with `x_sum` and `x_count`. A gauge of unknown type whose name ends in
+A series `x_bucket` with a label `le` is part of a histogram, of any declared type, with `x_sum` and `x_count`. A gauge of unknown type whose name ends in
 `_total`, or that a table knows as a count, only grows. In place, on one sender's OTLP metrics, so that pages and a Collector that federates are read alike.
 """
 
@@ -19,14 +19,14 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 
 from overrun.collector.normalise.metric_names import COUNTS, find_indicator
 
-# The Collector's Prometheus receiver says the type of the page's TYPE line here; our reader of pages does the same.
+# The Collector's Prometheus receiver puts the type of the page's TYPE line here; our reader of pages does the same.
 TYPE = "prometheus.type"
 UNKNOWN = "unknown"
 _PARTS = ("_bucket", "_sum", "_count")
 
 
 def mark(metric: Metric) -> None:
-    """Say of a metric that its page told no type."""
+    """Mark a metric whose page gave no type."""
     metric.metadata.append(KeyValue(key=TYPE, value=AnyValue(string_value=UNKNOWN)))
 
 

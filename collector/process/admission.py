@@ -95,7 +95,7 @@ class Admission:
     def _over(self, line: int, setting: str) -> str:
         if not line or self._now() <= line:
             return ""
-        return f"the process uses {self._memory >> 20} MiB, {setting} is {line >> 20}: come again"
+        return f"the process uses {self._memory >> 20} MiB, {setting} is {line >> 20}: retry later"
 
     def _now(self) -> int:
         now_s = time.monotonic()
@@ -113,11 +113,11 @@ class Admission:
             # A body that is alone may take more than there is: its own limits bound it, and refused it could never come.
             if self.bytes + size > self.max_bytes and self.bytes > place.bytes and size > 0:
                 raise QueueFull(
-                    f"{self.bytes} bytes are still arriving, the limit is {self.max_bytes} (queue_mib): come again"
+                    f"{self.bytes} bytes are still arriving, the limit is {self.max_bytes} (queue_mib): retry later"
                 )
             if self.items + items > self.max_items and self.items > place.items and items:
                 raise QueueFull(
-                    f"{self.items} items are being read or stored, the limit is {self.max_items} (queue_items): come again"
+                    f"{self.items} items are being read or stored, the limit is {self.max_items} (queue_items): retry later"
                 )
             self.bytes += size
             self.items += items
@@ -161,7 +161,7 @@ class Place:
         """
         if items > self.most:
             raise PayloadTooLarge(
-                f"the body has more than {self.most} items (spans, attributes, points, buckets), which is max_body_items: send smaller batches"
+                f"the body has more than {self.most} items (spans, attributes, points, buckets)(max_body_items): send smaller batches"
             )
         self._admission._take(self, 0, max(items - self.items, 0))
 

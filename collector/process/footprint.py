@@ -18,7 +18,7 @@ class _NoPandas(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname == "pandas":
-            raise ModuleNotFoundError("pandas is not looked for here", name=fullname)
+            raise ModuleNotFoundError("pandas is not loaded here", name=fullname)
         return None
 
 

@@ -95,7 +95,7 @@ class SteadyClock:
             if ahead_ns <= TOLERANCE_NS:
                 if self._leap is not None:
                     log.warning(
-                        "the clock is back: telemetry is expired and folded by age as before"
+                        "the clock is right again: telemetry expires and is folded by age as before"
                     )
                     self._leap = None
                 if ahead_ns >= -TOLERANCE_NS:
@@ -104,8 +104,8 @@ class SteadyClock:
             if self._leap is None:
                 self._leap = Leap(ahead_ns, wall_ns)
                 log.warning(
-                    "the clock is %.1f hours ahead of the newest commit and of the time since: nothing is expired by age until it has stayed so for %d hours. "
-                    "If the clock is right, or the server was off, there is nothing to do; if not, set it",
+                    "the clock is %.1f hours ahead of the newest commit and of the elapsed time: nothing expires by age until this has lasted %d hours. "
+                    "If the clock is right, or the server was off, do nothing. Otherwise set the clock",
                     ahead_ns / HOUR_NS,
                     WAIT_NS // HOUR_NS,
                 )
@@ -116,7 +116,7 @@ class SteadyClock:
                 self._leap = Leap(ahead_ns, wall_ns)
                 return steady_ns
             log.warning(
-                "the clock has been %.1f hours ahead for a day and is believed now",
+                "the clock has been %.1f hours ahead for a day and is trusted now",
                 ahead_ns / HOUR_NS,
             )
             self._leap = None

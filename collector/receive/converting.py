@@ -1,4 +1,4 @@
-"""Where are bodies inflated, converted and counted? In two threads of their own: never in the event loop, and never behind whoever reads the store."""
+"""Where are bodies inflated, converted and counted? In two threads of their own: never in the event loop, and never behind readers of the store."""
 
 from __future__ import annotations
 

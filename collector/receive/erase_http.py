@@ -1,4 +1,4 @@
-"""How is somebody erased from a store that a server owns? POST /v1/forget with {"user": ...} or {"tenant": ...}, for whoever has the erase token.
+"""How is somebody erased from a store that a server owns? POST /v1/forget with {"user": ...} or {"tenant": ...}, for holders of the erase token.
 
 Only as application/json: a page in a browser cannot send that to another origin without being asked for permission, which it does not get.
 """

@@ -14,16 +14,16 @@ from overrun.collector.lifecycle.retention import used_bytes
 _STARTED_S = time.time()
 _HELP = {
     "bodies": "Request bodies stored.",
-    "duplicates": "Request bodies that had been stored before and were acknowledged again.",
+    "duplicates": "Request bodies that were already stored and were acknowledged again.",
     "spans": "Spans stored.",
     "points": "Metric data points stored.",
-    "rejected_items": "Spans and data points refused for good (partial success).",
-    "quarantined_spans": "Spans set aside because their times cannot be.",
+    "rejected_items": "Spans and data points refused permanently (partial success).",
+    "quarantined_spans": "Spans quarantined because of impossible times.",
     "refused_bodies": "Request bodies refused because the queue was full.",
-    "bad_bodies": "Request bodies that were no OTLP.",
+    "bad_bodies": "Request bodies that were not OTLP.",
     "commits": "Transactions that stored telemetry.",
-    "failed_commits": "Transactions that the store refused; their senders were asked to come again.",
-    "taken_back_commits": "Transactions that could not be read back as they were written and were undone; their senders were asked to come again.",
+    "failed_commits": "Transactions that the store refused; their senders were asked to retry.",
+    "taken_back_commits": "Transactions that were undone because they could not be read back; their senders were asked to retry.",
 }
 
 
@@ -40,7 +40,7 @@ def metric_lines(pipeline: Pipeline) -> list[str]:
     gauges: dict[str, tuple[str, float]] = {
         "waiting_bytes": ("Bytes of bodies that wait for a commit.", writer.waiting_bytes),
         "queue_limit_bytes": (
-            "Beyond so many waiting bytes senders are asked to come again.",
+            "Limit of waiting bytes; above it senders are asked to retry.",
             writer.queue_bytes,
         ),
         "admitted_items": (
@@ -52,21 +52,21 @@ def metric_lines(pipeline: Pipeline) -> list[str]:
             writer.admission.bytes,
         ),
         "queue_limit_items": (
-            "Beyond so many items senders are asked to come again.",
+            "Limit of items; above it senders are asked to retry.",
             writer.admission.max_items,
         ),
         "pending_traces": (
             "Traces that wait to be assembled.",
             len(pipeline.quiet) + pipeline.quiet.backlog,
         ),
-        "store_writable": ("Whether the last commit was taken.", float(writer.refusal is None)),
+        "store_writable": ("Whether the last commit succeeded.", float(writer.refusal is None)),
         "clock_leap_seconds": (
-            "How far the wall clock is ahead of the time that has passed; while it is, nothing expires by age.",
+            "How far the wall clock is ahead of the elapsed time; meanwhile nothing expires by age.",
             0.0 if pipeline.clock.leap is None else pipeline.clock.leap.ahead_ns / 1e9,
         ),
         "start_time_seconds": ("When the process started, Unix time.", _STARTED_S),
     }
-    with contextlib.suppress(duckdb.Error):  # it is being opened anew
+    with contextlib.suppress(duckdb.Error):  # it is being reopened
         gauges["db_bytes"] = ("Blocks in use and the write-ahead log.", used_bytes(pipeline.store))
     for name, (help_, value) in gauges.items():
         out += [
@@ -82,7 +82,7 @@ def readiness(pipeline: Pipeline) -> tuple[bool, dict[str, Any]]:
     writer = pipeline.writer
     status, refusal = "ready", ""
     if not writer.alive:
-        status = "nothing is stored any more: the log says why; start the server again"
+        status = "nothing is stored any more: see the log and restart the server"
     elif refusal := writer.no_room():
         status = "queue full"
     elif writer.refusal is not None:

@@ -179,13 +179,13 @@ class _Reader:
             QueueFull: too many wait to be read. TooSlow: it did not come in time. BadPayload: the call has none.
         """
         if self._waiting >= _WAITING:
-            raise QueueFull(f"{_WAITING} bodies wait to be read: come again")
+            raise QueueFull(f"{_WAITING} bodies wait to be read: retry later")
         self._waiting += 1
         try:
             async with asyncio.timeout(self._timeout_s), self._reading:
                 return await anext(messages)
         except TimeoutError as error:
-            raise TooSlow(f"the body did not come within {self._timeout_s:g} s") from error
+            raise TooSlow(f"the body did not arrive within {self._timeout_s:g} s") from error
         except StopAsyncIteration as error:
             raise BadPayload("the call has no message") from error
         finally:

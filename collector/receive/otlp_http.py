@@ -52,7 +52,7 @@ class Receiver:
         self._token = token
 
     def routes(self) -> list[Route]:
-        """The three OTLP paths, also where Langfuse's SDKs send; whatever else is asked below /v1/ hears in OTLP's words that it is not there."""
+        """The three OTLP paths, also where Langfuse's SDKs send; any other path below /v1/ gets OTLP's "not found"."""
         signals = [
             Route(f"{prefix}/v1/{signal}", self._endpoint(signal))
             for prefix in ("", _LANGFUSE)
@@ -83,7 +83,7 @@ class Receiver:
             if signal is None:
                 raise _no_such_path(request)
             if request.method != "POST":
-                raise WrongMethod(f"{request.method} is not for /v1/{signal}: use POST")
+                raise WrongMethod(f"{request.method} is not supported at /v1/{signal}: use POST")
             auth.check(request.headers.get("authorization"), self._token)
             stored = await self._store(signal, media, request)
             answer = _answer(responses.success(signal, stored), media, 200)
@@ -136,7 +136,7 @@ def _from_json(signal: str, body: bytes, place: Place) -> bytes:
 
 def _no_such_path(request: Request) -> NoSuchPath:
     return NoSuchPath(
-        f"nothing is received at {request.url.path[:100]!r}: send to {', '.join(f'/v1/{s}' for s in responses.SIGNALS)}"
+        f"no receiver at {request.url.path[:100]!r}: send to {', '.join(f'/v1/{s}' for s in responses.SIGNALS)}"
     )
 
 
@@ -164,7 +164,7 @@ def _cors(origin: str) -> dict[str, str]:
 
 
 async def store(signal: str, body: bytes, writer: Writer, place: Place) -> Stored:
-    """Hand a protobuf body to the writer and wait for its commit (log records that tell of no span are only counted).
+    """Hand a protobuf body to the writer and wait for its commit (log records that report no span are only counted).
 
     Raises:
         PayloadTooLarge: it has more items than any body may. QueueFull: there is no room for so many now.
@@ -207,7 +207,7 @@ async def _read(
         async with asyncio.timeout(timeout_s):
             return await _read_all(request, limit, take)
     except TimeoutError as error:
-        raise TooSlow(f"the body did not come within {timeout_s:g} s") from error
+        raise TooSlow(f"the body did not arrive within {timeout_s:g} s") from error
 
 
 async def _read_all(request: Request, limit: int, take: Callable[[int], None]) -> bytes:
@@ -221,7 +221,7 @@ async def _read_all(request: Request, limit: int, take: Callable[[int], None]) -
             take(len(part))
             parts.append(part)
     except ClientDisconnect as error:
-        raise BadPayload("the connection ended before the body did") from error
+        raise BadPayload("the connection ended before the end of the body") from error
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -243,9 +243,7 @@ def _decompressed(body: bytes, encoding: str, limit: int, take: Callable[[int], 
                 f"content encoding {encoding[:100]!r} is not known: use gzip, zstd, deflate or none"
             )
     except (zlib.error, zstandard.ZstdError) as error:
-        wanted = (
-            "deflate, neither with a zlib header nor without" if encoding == "deflate" else encoding
-        )
+        wanted = "deflate, with or without a zlib header" if encoding == "deflate" else encoding
         raise BadPayload(f"the body is not {wanted}: {error}") from error
     if len(out) > limit:
         raise PayloadTooLarge(

@@ -1,4 +1,4 @@
-"""What is the sender told? The OTLP response messages per signal, and errors as google.rpc.Status with RetryInfo where coming again helps."""
+"""What is answered to the sender? The OTLP response messages per signal, and errors as google.rpc.Status with RetryInfo where coming again helps."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from overrun.collector.sources import exports, load_tests, prometheus
 from overrun.collector.sources.exports import unread
 
 _COMPRESSED = (".gz", ".zst", ".zstd")
-# Of a folder, whose other files are none of ours; a file that is named is read whatever its name.
+# Of a folder, whose other files are none of ours; a file named on the command line is read with any name.
 _KINDS = (".pb", ".binpb", ".proto", ".otlp", ".json", ".jsonl", ".ndjson", ".prom")
 # Only where named: a folder may hold any table.
 _TABLES = (".csv", ".parquet")
@@ -45,9 +45,8 @@ _ROOTS = {
     "resource_logs": "logs",
 }
 EXPECTED = (
-    "OTLP (protobuf, JSON, or a line or a length a request, as the Collector's file exporter writes them), a saved Prometheus metrics page .prom, "
-    "what Jaeger, Zipkin, Tempo or Langfuse export as JSON, each also compressed by gzip or zstd; "
-    f"or what a load test wrote: {load_tests.EXPECTED}"
+    "OTLP (protobuf or JSON, also one request per line or length-prefixed, as the Collector's file exporter writes), a saved Prometheus metrics page .prom, "
+    "JSON exports of Jaeger, Zipkin, Tempo or Langfuse, each also compressed by gzip or zstd; or results of a load test: {load_tests.EXPECTED}"
 )
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 # Any longer first message would begin as a bare request does, with the tag of its first field.
@@ -62,7 +61,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 @dataclass(slots=True)
 class Imported:
-    """What came of an import: bodies and items stored, bodies that were there already, items refused, logs left out, and files of a
+    """What came of an import: bodies and items stored, bodies that were already stored, items refused, logs left out, and files of a
     folder that turned out not to be OTLP (a folder may hold other JSON; a file that was named must be OTLP). `notes` say what must be known of load tests."""
 
     files: int = 0
@@ -90,7 +89,9 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
                 raise ImportFailed(f"{path} holds no OTLP file: expected {EXPECTED}")
             out.extend(inside)
         elif not path.exists():
-            raise ImportFailed(f"there is nothing at {path}: name an OTLP file or a folder of them")
+            raise ImportFailed(
+                f"there is nothing at {path}: give an OTLP file or a folder of OTLP files"
+            )
         else:
             out.append(path)
     return out
@@ -276,7 +277,7 @@ def _frames(path: Path, stream: IO[bytes]) -> Iterator[tuple[str, bytes]]:
         size = int.from_bytes(length, "big")
         message = stream.read(size)
         if len(length) < 4 or len(message) < size:
-            raise EOFError("its last message is cut off")
+            raise EOFError("its last message is incomplete")
         if message[:4] == _ZSTD:
             message = _whole(io.BufferedReader(_Unzstd(io.BytesIO(message))))
         if message[:1] == b"{":
@@ -366,7 +367,7 @@ def _page(path: Path, text: str, page_ns: int | None, engine: str | None) -> byt
     """A saved metrics page: samples without a time are of the page's, and the folder names the instance."""
     families = prometheus.parse(text)
     if not any(family.samples for family in families):
-        raise BadPayload("no sample on the page")
+        raise BadPayload("no metric sample on the page")
     written_ns = path.stat().st_mtime_ns if page_ns is None else page_ns
     service = prometheus.service_of(families) or "scrape"
     return prometheus.request(
@@ -420,7 +421,7 @@ def _documents(value: Any) -> list[Any]:
 
 
 def _from_json(document: Any) -> Iterator[tuple[str, bytes]]:
-    """A body per signal in a request; more than one is nobody's request, but what people put together."""
+    """A body per signal in a request; more than one is no real request, but put together by hand."""
     found = [
         (root, signal)
         for root, signal in _ROOTS.items()

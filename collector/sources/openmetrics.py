@@ -1,4 +1,4 @@
-"""What does an OpenMetrics page say in Prometheus's older text format? That one has a lenient reader; OpenMetrics pages of real servers often break its rules.
+"""How does an OpenMetrics page read in Prometheus's older text format? That one has a lenient reader; OpenMetrics pages of real servers often break its rules.
 
 prometheus_client names a family `vllm:x` and its samples `vllm_x_bucket`; others leave out `_total` or the end mark. Names are taken as the samples
 have them. Exemplars, units and the times of creation are left out.

@@ -1,6 +1,6 @@
-"""When was each saved metrics page read? By what its samples say, by its name, by `--every`, else by the file's time, if that can be true.
+"""When was each saved metrics page read? By the times of its samples, by its name, by `--every`, else by the file's time, if that can be true.
 
-A scraped page does not say when it was read. Copies and checkouts give all files the time of the copy: read so, forty pages are one moment, and every rate
+A scraped page has no reading time. Copies and checkouts give all files the time of the copy: read so, forty pages are one moment, and every rate
 and every onset made of them is nothing.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from overrun.collector.errors import ImportFailed
 
-# Nobody reads one engine's page more often than this; files that are written by a copy lie closer together.
+# No scraper reads one engine's page more often than this; files that are written by a copy lie closer together.
 _CLOSEST_S = 0.1
 _EPOCH = re.compile(r"(?<!\d)(1[0-9]{9}|2[0-9]{9})(\d{3})?(?!\d)")
 _ISO = re.compile(
@@ -29,7 +29,7 @@ def page_times(
     `every_s` is how far apart they were read, the last one at its file's time. `say_their_own` reads a page and says whether its samples carry times.
 
     Raises:
-        ImportFailed: nothing says when the pages of a folder were read; names the remedy.
+        ImportFailed: the reading times of a folder's pages are not known; names the remedy.
     """
     pages = list(pages)
     engines = engines_of(pages)
@@ -63,16 +63,16 @@ def _of_folder(
             "%Y-%m-%dT%H:%M:%SZ"
         )
         raise ImportFailed(
-            f"{len(pages)} pages in {folder.name} have file times of one moment ({moment}), so it is not known when each was read: "
-            "say how far apart they were read, in the order of their names, with `overrun import --every 15s`, or name them by their time "
-            "(1795640636.prom, 20261126T005910Z.prom), or copy them with their times (cp -p, rsync -t, tar; git keeps none). "
-            "Pages of several engines belong into a folder each"
+            f"{len(pages)} pages in {folder.name} all have the same file time ({moment}), so their reading times are not known. Give the time "
+            "between pages with `overrun import --every 15s` (in the order of their names), or name them by their time (1795640636.prom, "
+            "20261126T005910Z.prom), or copy them with their times (cp -p, rsync -t, tar; git keeps none). Put the pages of each engine into a "
+            "separate folder"
         )
     return written
 
 
 def _named(name: str) -> int | None:
-    """The time that a file's name says: seconds or milliseconds since 1970, or an ISO time, of UTC where it names no zone."""
+    """The time in a file's name: seconds or milliseconds since 1970, or an ISO time, of UTC where it names no zone."""
     if found := _ISO.search(name):
         try:
             year, month, day, hour, minute, second = map(int, found.groups()[:6])

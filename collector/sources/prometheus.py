@@ -1,4 +1,4 @@
-"""What does a /metrics page say? Prometheus or OpenMetrics text in, one OTLP metrics request out, so that it takes the same road as live metrics.
+"""What is on a /metrics page? Prometheus or OpenMetrics text in, one OTLP metrics request out, so that it takes the same road as live metrics.
 
 Names as the OpenTelemetry Collector's Prometheus receiver has them: a counter keeps its sample's name (`_total` stays), a histogram its family's.
 """
@@ -42,7 +42,7 @@ _SERVICES = {
     "ollama": "ollama",
     "litellm": "litellm",
 }
-# Labels by which a federating Prometheus says whose samples these are.
+# Labels by which a federating Prometheus names the source of samples.
 _FEDERATED = ("exported_instance", "instance")
 
 
@@ -93,7 +93,7 @@ def counters(families: Iterable[Family]) -> dict[tuple[str, tuple[tuple[str, str
 
 
 def started(families: Iterable[Family]) -> float | None:
-    """When the process behind the page started (Unix seconds), if it says so."""
+    """When the process behind the page started (Unix seconds), if it reports it."""
     return next(iter(_starts(families).values()), None)
 
 
@@ -115,7 +115,7 @@ def is_federated(families: Iterable[Family]) -> bool:
 
 
 def own_times(families: Iterable[Family]) -> bool:
-    """Whether every sample with a value says its own time, as those of a federated page do."""
+    """Whether every sample with a value has its own time, like those of a federated page do."""
     samples = [sample for family in families for sample in family.samples]
     return bool(samples) and all(sample.timestamp is not None for sample in samples)
 
@@ -133,7 +133,7 @@ def service_of(families: Iterable[Family]) -> str | None:
 
 def request(families: Iterable[Family], *, service: str, instance: str, time_ns: int) -> bytes:
     """One page as an ExportMetricsServiceRequest of `instance`, its samples at `time_ns`; cumulative ones counted from the start of the process on, if
-    the page says it (0 if not: when the reading began says nothing of when the counting did).
+    the page has it (0 if not: when the reading began shows nothing of when the counting did).
 
     Raises:
         BadPayload: a count or a time that no metric can have.
@@ -159,9 +159,7 @@ def request(families: Iterable[Family], *, service: str, instance: str, time_ns:
             else:
                 _numbers(scope, family, times)
     except (ValueError, OverflowError) as error:
-        raise BadPayload(
-            f"the page has a count or a time that no metric can have: {error}"
-        ) from error
+        raise BadPayload(f"the page has an impossible count or time: {error}") from error
     return bytes(out.SerializeToString())
 
 
@@ -173,14 +171,14 @@ class _Times:
     starts: dict[str | None, int]
 
     def of(self, samples: Sequence[Any]) -> int:
-        """The newest time that samples of one series say, else that of the page."""
+        """The newest time of one series' samples, else that of the page."""
         said = [
             int(float(sample.timestamp) * 1e9) for sample in samples if sample.timestamp is not None
         ]
         return max(said, default=self.read_ns)
 
     def since(self, labels: dict[str, str]) -> int:
-        """Since when a series counts; 0 if its process does not say."""
+        """Since when a series counts; 0 if its process does not report it."""
         return self.starts.get(_federated(labels), 0)
 
 

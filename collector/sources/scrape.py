@@ -1,7 +1,7 @@
 """How do an engine's own counters get in without restarting it? Reads its /metrics page every few seconds and stores it like pushed metrics.
 
 A name that resolves to several addresses is read address by address, each an instance of its own. A page that jumps between processes (a load
-balancer in front of several engines) is told by its counters going back to where another process left them: its instances are then kept apart
+balancer in front of several engines) is recognised by its counters going back to where another process left them: its instances are then kept apart
 and the jumps called out, for read as resets they would make rates out of nothing.
 """
 
@@ -30,7 +30,7 @@ from overrun.collector.sources import prometheus
 log = logging.getLogger("overrun.scrape")
 MAX_PAGE = 16 << 20  # bytes; a vLLM page has about 100 kB
 MAX_WAIT_S = 60.0  # between attempts at a target that does not answer
-MAX_PROCESSES = 8  # told apart behind one address
+MAX_PROCESSES = 8  # separated behind one address
 FORGOTTEN_AFTER = (
     20  # reads: of two processes in turn, one stays away so long once in a million times
 )
@@ -66,7 +66,7 @@ def targets(table: Mapping[str, Any], urls: Sequence[str] = ()) -> list[Target]:
     for entry in _list("targets", listed):
         if not isinstance(entry, dict) or "url" not in entry or set(entry) - set(_KEYS):
             raise ConfigError(
-                f'[scrape] targets: {entry!r} is no target, wanted {{url = "http://gpu-0:8000/metrics", instance = "gpu-0", interval_s = 5}}'
+                f'[scrape] targets: {entry!r} is not a target, expected {{url = "http://gpu-0:8000/metrics", instance = "gpu-0", interval_s = 5}}'
             )
         found.append(
             Target(
@@ -81,14 +81,14 @@ def targets(table: Mapping[str, Any], urls: Sequence[str] = ()) -> list[Target]:
 
 def _list(key: str, value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise ConfigError(f"[scrape] {key} = {value!r} is no list")
+        raise ConfigError(f"[scrape] {key} = {value!r} is not a list")
     return value
 
 
 def _interval(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.1 <= value <= 3_600:
         raise ConfigError(
-            f"[scrape] interval_s = {value!r} is no number of seconds from 0.1 to 3600"
+            f"[scrape] interval_s = {value!r} is not a number of seconds from 0.1 to 3600"
         )
     return float(value)
 
@@ -106,7 +106,7 @@ def _url(text: Any) -> str:
         good = False
     if not good or parts is None:
         raise ConfigError(
-            f"--scrape {text!r} is no URL of a metrics page, such as http://127.0.0.1:8000/metrics"
+            f"--scrape {text!r} is not a URL of a metrics page, such as http://127.0.0.1:8000/metrics"
         )
     return str(text) if parts.path not in ("", "/") else f"{parts.scheme}://{parts.netloc}/metrics"
 
@@ -121,7 +121,7 @@ class _Process:
 
 @dataclass(slots=True)
 class Processes:
-    """Which process answered? Told by its start time where the page has one, else by counters that only grow. `flips` counts returns to one that
+    """Which process answered? Recognised by its start time if the page has one, else by counters that only grow. `flips` counts returns to one that
     had been left; a process that does not come back within FORGOTTEN_AFTER reads has been restarted, and is no longer looked for."""
 
     flips: int = 0
@@ -202,7 +202,7 @@ class Scraper:
             began = time.monotonic()
             try:
                 fine = await self._read_all(target)
-            except Exception:  # whatever a page does to us: the next one is read all the same
+            except Exception:  # for any error of a page: the next one is read all the same
                 log.exception("%s cannot be read", target.url)
                 fine = False
             failures = 0 if fine else failures + 1
@@ -279,7 +279,7 @@ class Scraper:
         number = processes.identify(prometheus.counters(families), prometheus.started(families))
         if processes.flips > flips:
             log.warning(
-                "%s answers for several processes in turn (%d returns so far): they are kept apart as %s#0, #1 ...; scrape each one's own address",
+                "%s answers for several processes in turn (%d returns so far): they are stored as %s#0, #1 ...; scrape the address of each process",
                 target.url,
                 processes.flips,
                 instance,
@@ -288,7 +288,7 @@ class Scraper:
 
     async def _page(self, target: Target, address: str | None) -> tuple[bytes, str]:
         url, headers, extensions = httpx.URL(target.url), {}, {}
-        if target.token_file is not None:  # read anew each time: tokens are replaced
+        if target.token_file is not None:  # read again each time: tokens are replaced
             headers["authorization"] = (
                 f"Bearer {target.token_file.read_text(encoding='utf-8').strip()}"
             )
@@ -335,7 +335,7 @@ async def _content(answer: httpx.Response) -> bytes:
         raise _Refused(answer.status_code, f"it answered {answer.status_code}")
     encoding = answer.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
-        raise BadPayload(f"it compressed its page ({encoding[:40]!r}), which was not asked for")
+        raise BadPayload(f"it compressed its page ({encoding[:40]!r}), which was not requested")
     page = bytearray()
     async for part in answer.aiter_raw(65_536):
         page += part
@@ -351,7 +351,7 @@ def _why(error: Exception) -> tuple[str, str]:
     if isinstance(error, _TooLarge | prometheus.TooManySamples):
         return "unreadable", "too large"
     if isinstance(error, BadPayload) and "compressed" in str(error):
-        return "unreadable", "compressed unasked"
+        return "unreadable", "compressed without request"
     if isinstance(error, BadPayload):
         return "unreadable", "redirects elsewhere" if "redirect" in str(
             error
@@ -375,7 +375,7 @@ def _why(error: Exception) -> tuple[str, str]:
 
 
 def _chain(error: BaseException | None, most: int = 8) -> Iterator[str]:
-    """The kinds and texts of an error and of those behind it: the library's own says only that every attempt failed."""
+    """The kinds and texts of an error and of those behind it: the library's own reports only that every attempt failed."""
     while error is not None and most:
         yield f"{type(error).__name__} {error}"
         if isinstance(error, BaseExceptionGroup):
@@ -393,10 +393,10 @@ def _with_slash(target: httpx.URL, location: str) -> bytes:
     try:
         there = target.join(location)
     except httpx.InvalidURL as error:
-        raise BadPayload(f"it redirects to {location[:200]!r}, which is no URL") from error
+        raise BadPayload(f"it redirects to {location[:200]!r}, which is not a URL") from error
     if there != target.copy_with(path=f"{target.path}/"):
         raise BadPayload(
-            f"it redirects to {str(there)[:200]!r}: name that address, if it is the engine's"
+            f"it redirects to {str(there)[:200]!r}: scrape that address if it belongs to the engine"
         )
     return there.raw_path
 

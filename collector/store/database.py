@@ -1,7 +1,7 @@
 """Where is the telemetry kept, and may this process open it? Opens or creates the database file, checks its schema version, makes the views.
 
-DuckDB lets one process write and no other read meanwhile, so a running server leaves its address in `<file>.server`, and whoever finds the
-file locked is told where to ask.
+DuckDB lets one process write and no other read meanwhile, so a running server leaves its address in `<file>.server`, and a command that finds the
+file locked reports where to ask.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _READERS_S = 10.0
 
 
 class Store:
-    """An open database. `connection` belongs to the writer thread; everybody else reads through a `cursor()` of its own."""
+    """An open database. `connection` belongs to the writer thread; all others read through a `cursor()` of its own."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Store:
                 raise StoreUnavailable("the server is shutting down") from error
             if self.suspect:
                 raise StoreUnavailable(
-                    "the database was opened anew after a commit that failed: ask again"
+                    "the database was reopened after a failed commit: ask again"
                 ) from error
             raise
         except duckdb.Error as error:
@@ -165,7 +165,7 @@ class Store:
                 return
             with suppress(
                 duckdb.Error
-            ):  # given up meanwhile, to be opened anew; or DuckDB cannot spare that memory now: it is tried again
+            ):  # given up meanwhile, to be reopened; or DuckDB cannot spare that memory now: it is tried again
                 if not self._alone:
                     self.connection.execute("set threads = 1")
                     self._alone = True
@@ -206,14 +206,14 @@ class Store:
         return None if row is None else str(row[0])
 
     def close(self) -> None:
-        """Close the database (DuckDB checkpoints its log) and take the address note away; whoever still reads is interrupted."""
+        """Close the database (DuckDB checkpoints its log) and take the address note away; remaining readers are interrupted."""
         self.end_reading(patience_s=0.0)
         self._close_connection()
         with suppress(OSError):
             _address_file(self.path).unlink()
 
     def end_reading(self, patience_s: float = _PATIENCE_S) -> None:
-        """Let nobody in who wants to read, wait `patience_s` for those who do, then interrupt them.
+        """Admit no new reader, wait `patience_s` for the present ones, then interrupt them.
 
         DuckDB refuses to close a database that is being read, and a thread inside of it would end the process with an abort.
         """
@@ -235,9 +235,9 @@ class Store:
         return not open_ones
 
     def renew(self) -> bool:
-        """Open the file anew if nobody asks anything: DuckDB keeps notes on what it has written, 10 to 20 bytes a span, until it is closed (2.0.0).
+        """Reopen the file if there is no reader: DuckDB keeps notes on what it has written, 10 to 20 bytes a span, until it is closed (2.0.0).
 
-        False: somebody asks; try again later. After a checkpoint this takes some tenths of a second, for which whoever comes to read waits.
+        False: there is a reader; try again later. After a checkpoint this takes some tenths of a second, for which new readers wait.
 
         Raises:
             StoreError: it cannot be opened any more; `reopen` it later.
@@ -249,7 +249,7 @@ class Store:
             return True
 
     def reopen(self) -> None:
-        """Open the file anew, as its log says it is: after a commit or checkpoint that failed, nothing that DuckDB holds in memory is trusted.
+        """Reopen the file, as its log says it is: after a commit or checkpoint that failed, nothing that DuckDB holds in memory is trusted.
 
         Cursors that are open are interrupted first: for as long as one is, DuckDB gives a new connection the old memory.
 
@@ -257,13 +257,13 @@ class Store:
             StoreError: it cannot be opened; try again later.
         """
         if self._reopened is None:
-            raise StoreError(f"{self.path} was opened by its connection and cannot be opened anew")
+            raise StoreError(f"{self.path} was opened by its connection and cannot be reopened")
         with self._left:
             self._reopening = True
             try:
                 if not self._interrupt(self._readers, self._askers):
                     raise StoreError(
-                        f"{self.path} has to be opened anew, and a reader has not let go of it: try again"
+                        f"{self.path} must be reopened, but a reader still uses it: try again"
                     )
                 self._close_connection()
                 self.connection = self._reopened().connection
@@ -280,7 +280,7 @@ class Store:
             self.connection.close()
 
     def announce(self, url: str) -> None:
-        """Leave the server's address beside the file, for whoever finds it locked."""
+        """Leave the server's address beside the file, for commands that find it locked."""
         with suppress(OSError):
             _address_file(self.path).write_text(
                 json.dumps({"url": url, "pid": os.getpid()}), encoding="utf-8"
@@ -301,7 +301,7 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> 
         raise StoreMissing.at(path)
     if path.is_dir():
         raise StoreError(
-            f"{path} is a folder: --db wants a file in it, such as {path / 'overrun.db'}"
+            f"{path} is a folder: --db needs a file in it, such as {path / 'overrun.db'}"
         )
     config = dict(_SETTINGS)
     if memory_limit:
@@ -374,10 +374,10 @@ def connect(
     *,
     read_only: bool = False,
 ) -> duckdb.DuckDBPyConnection:
-    """A connection to the file, whatever its schema.
+    """A connection to the file, of any schema.
 
     Raises:
-        StoreLocked, StoreError: DuckDB refuses to open it; the message says what to do.
+        StoreLocked, StoreError: DuckDB refuses to open it; the message has the remedy.
     """
     try:
         return duckdb.connect(str(path), read_only=read_only, config=dict(config))
@@ -452,18 +452,18 @@ def _explain(path: Path, error: Exception) -> StoreError:
         where = (
             f"ask the server that owns it: --url {url}"
             if url
-            else "stop the process that holds it, or copy the file while nothing writes"
+            else "stop the process that has it open, or copy the file while no process writes to it"
         )
         return StoreLocked(f"{path} is open in another process (DuckDB allows one): {where}")
-    save = f"save what can be read with `overrun doctor --db {path} --repair NEW.db`, or go back to a backup"
+    save = f"copy the readable rows with `overrun doctor --db {path} --repair NEW.db`, or restore a backup"
     if "WAL" in text:
         return StoreError(
-            f"the log {path}.wal is damaged ({first}): what was received since the last checkpoint cannot all be read. Keep a copy of both files, then {save}"
+            f"the log {path}.wal is damaged ({first}): part of the telemetry since the last checkpoint cannot be read. Keep a copy of both files, then {save}"
         )
     if "not a valid" in text or "_scanner" in text:
         # DuckDB asks for an extension when it meets an SQLite file.
         return StoreError(
-            f"{path} is not a DuckDB database: choose another --db (the file was left as it is)"
+            f"{path} is not a DuckDB database: choose another --db (the file was not changed)"
         )
     if "Could not read enough bytes" in text:
         return StoreError(f"{path} has been cut short ({first}): {save}")
@@ -474,7 +474,7 @@ def _explain(path: Path, error: Exception) -> StoreError:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether DuckDB says that the file is not as it wrote it."""
+    """Whether DuckDB reports that the file is not as it wrote it."""
     return "orrupt" in str(error) or "checksum" in str(error)
 
 
@@ -487,7 +487,7 @@ def _in_header(text: str) -> bool:
 def _say_cut_log(path: Path) -> Callable[[], None]:
     """Look at the log before DuckDB opens it; the result says, once it has been opened, whether its end was cut off.
 
-    DuckDB leaves the last transaction out without a word if the log ends within it. After a crash that is right, for nobody was told that it is stored.
+    DuckDB leaves the last transaction out without a word if the log ends within it. After a crash that is right, because no sender got an answer for it.
     """
     wal = path.with_name(f"{path.name}.wal")
     size = wal.stat().st_size if wal.exists() else 0
@@ -496,8 +496,8 @@ def _say_cut_log(path: Path) -> Callable[[], None]:
     def say() -> None:
         if end < size:
             log.warning(
-                "the log %s ends within an entry: %d of its %d bytes cannot be read, and the transaction that they belong to is left out. "
-                "After a crash it had not been acknowledged; if the file was copied or cut, what was received last is lost: send it again, what is there counts once",
+                "the log %s ends within an entry: %d of its %d bytes cannot be read, and their transaction is left out. After a crash it was not "
+                "acknowledged. If the file was copied or cut, the newest telemetry is lost: send it again, stored spans count once",
                 wal,
                 size - end,
                 size,

@@ -129,7 +129,7 @@ class Claims:
         for (table, where), before in self._saw.items():
             if (now := contents(connection, table, where)) != before:
                 raise NotAsWritten(
-                    f"{now.rows} rows of {table} are not the {before.rows} that were written"
+                    f"{now.rows} rows of {table} were read back, but {before.rows} were written"
                 )
 
     def _prove(self, connection: duckdb.DuckDBPyConnection, table: str, written: pa.Table) -> None:
@@ -142,7 +142,7 @@ class Claims:
             stored = _stored(connection, table, written.schema, where, among)
         if not _same(stored, written):
             raise NotAsWritten(
-                f"{len(stored[_POSITION])} rows of {table} are not the {written.num_rows} that were written"
+                f"{len(stored[_POSITION])} rows of {table} were read back, but {written.num_rows} were written"
             )
         self.ends[table] = int(stored[_POSITION].max()) + 1
 

@@ -107,7 +107,7 @@ def headline(found: Stages, report: Report) -> tuple[str, list[str]]:
         return first, [f"A slow request takes as long as a typical one, {say_ms(found.slow_ms)}."]
     second = (
         f"A slow request takes {say_ms(found.slow_ms)}, a typical one {say_ms(found.typical_ms)}; "
-        f"of the {say_added(gap)}, {ui.text(largest.stage)} makes {say_added(largest.added_ms)}."
+        f"of the {say_added(gap)}, {ui.text(largest.stage)} adds {say_added(largest.added_ms)}."
     )
     return first, [second]
 
@@ -136,14 +136,14 @@ def _budgets(found: Stages, theme: Theme) -> None:
     ui.chart(charts.bullets(found, theme), "bullets", alt=f"Stage budgets: {ui.text(spoken, 400)}")
     later = [row for row in found.stages if row.group == LATER and (row.p95_ms or 0.0) > 0.05]
     behind = (
-        "; behind the first token: "
+        "; after the first token: "
         + ", ".join(f"{row.stage} P95 {say_ms(row.p95_ms)}" for row in later)
         if later
         else ""
     )
     ui.put(
-        f"<small>n {found.n:,}; P50 solid, P95 lighter, P99 faint, log scale; line = budget; right: slow mean / budget. Stage percentiles do not add up, "
-        f"means do. {'No time in ' + ', '.join(idle) + '. ' if idle else ''}Source /api/v1/stages{behind}</small>"
+        f"<small>n {found.n:,}; P50 solid, P95 lighter, P99 faint, log scale; line = budget; right: slow mean / budget. Percentiles of "
+        f"stages do not add up; their means do. {'No time in ' + ', '.join(idle) + '. ' if idle else ''}Source /api/v1/stages{behind}</small>"
     )
 
 
@@ -163,7 +163,7 @@ def _by_budget(found: Stages) -> str:
             ],
             rows,
         )
-        + "<small>n per row; over its budget: mean of the requests within 2 points of their own percentile; above, a budget of several is their mean; "
+        + "<small>n per row; over its budget: mean of the requests within 2 points of their own percentile; above: the mean of several budgets; "
         "source /api/v1/stages</small>"
     )
 

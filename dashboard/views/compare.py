@@ -86,7 +86,7 @@ def _box(asked: data.Asked, before: str, after: str) -> str:
         return ui.box(
             "Two windows are needed",
             [
-                "Pick A and B by dragging over the course below, or write them: FROM..TO, or version=NAME."
+                "Choose A and B by dragging over the chart below, or enter them: FROM..TO, or version=NAME."
             ],
         )
     return ui.box(*headline(data.ask(questions.COMPARE, asked, before=before, after=after)))
@@ -118,7 +118,7 @@ def headline(found: Comparison) -> tuple[str, list[str]]:
     )
     return f"{_GLYPH[found.outcome]} {ui.sentence(found.sentence)}", [
         at,
-        f"New then: {new}" if new else "",
+        f"New at that time: {new}" if new else "",
     ]
 
 
@@ -171,8 +171,7 @@ def quantiles(found: Comparison) -> str:
         ui.table(
             ["", "A", "B", "B − A", "with the same traffic"],
             rows,
-            caption="Beyond chance: at least 5 %, and outside an interval that is widened for "
-            "all that is asked here; it is wider than the 95 % of the chart.",
+            caption="Beyond chance: at least 5 %, and outside an interval that is widened for the number of comparisons; it is wider than the 95 % interval of the chart.",
         )
         if rows
         else ""
@@ -226,7 +225,7 @@ def _pick(asked: data.Asked, metric: str, before: str, after: str, theme: Theme)
         alt=f"{metric.upper()} P50 and P95 per {say_step(course.step_s)} with windows A and B marked",
     )
     ui.put(
-        f"<small>Drag over the course to set {'A' if side == 'before' else 'B'}; {metric.upper()} per {say_step(course.step_s)}, n {course.n:,}, "
+        f"<small>Drag over the chart to set {'A' if side == 'before' else 'B'}; {metric.upper()} per {say_step(course.step_s)}, n {course.n:,}, "
         f"dashed = {ui.limit_words(course.own_limits)}, times in UTC; source /api/v1/series</small>"
     )
 
@@ -258,14 +257,14 @@ def _details(found: Comparison, theme: Theme) -> None:
     ):
         left, right = st.columns(2, gap="large")
         with left:
-            ui.put("<h2>How far each quantile moved</h2>")
+            ui.put("<h2>Change of each quantile</h2>")
             ui.chart(
                 charts_compare.shift(found.metrics, theme),
                 "shift",
                 alt=f"Quantile differences with 95 % intervals: {ui.text(found.sentence, 300)}",
             )
             taken = (
-                f"; other traffic taken out: {ui.text(', '.join(found.adjusted_for), 200)}"
+                f"; adjusted for traffic: {ui.text(', '.join(found.adjusted_for), 200)}"
                 if found.adjusted_for
                 else ""
             )
@@ -274,7 +273,7 @@ def _details(found: Comparison, theme: Theme) -> None:
                 f"▶ = by more than {charts_compare.BEYOND:,.0f} %; source /api/v1/compare</small>"
             )
         with right:
-            ui.put("<h2>Which stage moved it</h2>")
+            ui.put("<h2>Change of each stage</h2>")
             if charts_compare.moved(found.stages):
                 ui.chart(
                     charts_compare.stage_changes(found.stages, theme),

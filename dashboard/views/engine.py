@@ -64,8 +64,8 @@ def draw() -> None:
             ui.chart(charts_engine.rows(found, theme), "engine", alt=words(found))
             ui.put(
                 f"<small>Steps of {say_step(found.step_s)}; {effect(found)}; each server's "
-                "mean per step, servers put together as named on the right; "
-                f"dashed = {ui.limit_words(found.own_limits)} or prior threshold; times in UTC; source /api/v1/engine</small>"
+                "mean per step, servers combined as named on the right; "
+                f"dashed = {ui.limit_words(found.own_limits)} or default threshold; times in UTC; source /api/v1/engine</small>"
             )
             downloads.as_json("These series", "engine", found)
             ui.put(learned(report))
@@ -94,7 +94,7 @@ def needs(
 def headline(found: EngineCourse) -> tuple[str, list[str]]:
     """Whether the engine warned, as safe HTML."""
     if not found.indicators:
-        return "The inference servers say nothing here", [
+        return "The inference servers sent no metrics here", [
             ui.stated(found.reasons.get("indicators"))
         ]
     metric = found.metric.upper()
@@ -116,7 +116,7 @@ def headline(found: EngineCourse) -> tuple[str, list[str]]:
         what = many if told else "No signal reached its threshold"
         return what, [
             f"{', '.join(told)}. " * bool(told)
-            + f"No request carries {metric} here: whether they came before it broke cannot be told."
+            + f"No request carries {metric} here, so it is not known whether the signals came before the breach."
         ]
     if found.breach_at is None:
         raised = [row for row in found.indicators if row.crossed_at is not None]
@@ -125,7 +125,7 @@ def headline(found: EngineCourse) -> tuple[str, list[str]]:
             if raised
             else "; no indicator reached its threshold"
         )
-        return f"{metric} did not break for long", [
+        return f"{metric} had no lasting breach", [
             f"{ui.sentence(found.reasons.get('breach_at', ''))}{also}."
         ]
     broke = f"{metric} P95 crossed {say_own(found.own_limits) if found.own_limits else say_ms(found.limit_ms)} at {say_time(found.breach_at)} and stayed there"
@@ -135,9 +135,9 @@ def headline(found: EngineCourse) -> tuple[str, list[str]]:
             if ahead
             else ""
         )
-        return f"No warning before {metric} broke", [f"{broke}{late}."]
+        return f"No warning before the {metric} breach", [f"{broke}{late}."]
     first = ahead[0]
-    return f"{say_age(first.lead_s or 0.0)} of warning before {metric} broke", [
+    return f"{say_age(first.lead_s or 0.0)} of warning before the {metric} breach", [
         f"{name_of(first.indicator)} {said(first)}; {broke}."
     ]
 
@@ -164,8 +164,9 @@ def alerts(found: EngineCourse) -> str:
     ]
     body = ui.table(["Signal at", "indicator", "lead"], rows) if rows else "<p>None.</p>"
     return (
-        f"<h2>Alerts, by prior thresholds</h2>{body}<small>An alert holds for {HELD_SAMPLES} samples, a breach for {HELD_STEPS} steps. Negative lead = it "
-        "came after. Priors are unlearned: in simulation KV over 90 % has a precision of 0.21 to 0.55.</small>"
+        f"<h2>Alerts with default thresholds</h2>{body}<small>An alert holds for {HELD_SAMPLES} samples, a breach for {HELD_STEPS} steps. "
+        "Negative lead = it came after the breach. Default thresholds are not learned from your data: in simulation KV over 90 % has a "
+        "precision of 0.21 to 0.55.</small>"
     )
 
 
@@ -184,15 +185,15 @@ def learned(report: Report) -> str:
     body = (
         ui.table(heads, [_learned(row) for row in warned])
         if warned
-        else "<p>No indicator warned better than alerts at random times would.</p>"
+        else "<p>No indicator warned better than alerts at random times.</p>"
     )
     if others:
-        body += f'<details class="ov-details"><summary>{len(others)} warn no better than chance, or late</summary>{ui.table(heads, others)}</details>'
+        body += f'<details class="ov-details"><summary>{len(others)} warn no better than chance, or too late</summary>{ui.table(heads, others)}</details>'
     return (
         f"<h2>Learned on this data</h2><p>{ui.stated(leading_indicators.said(report.indicators))}</p>{body}"
-        f"<small>Precision = alerts that a breach followed within "
-        "2 min, recall = breaches that an alert came before; both on data held out: each of "
-        f"{report.indicators[0].parts} parts of the window is scored by what was learned on the others. Source /api/v1/report</small>"
+        "<small>Precision = share of alerts with a breach within 2 min, recall = share of breaches after an alert. Both are measured on "
+        f"held-out data: each of {report.indicators[0].parts} parts of the window is scored with thresholds learned on the others. Source "
+        "/api/v1/report</small>"
     )
 
 
@@ -262,7 +263,9 @@ def room(view: EngineView) -> str:
         else ""
     )
     right = (
-        ui.table(["Knee of", "at", "ms per further request", "spare", "n"], knees) if knees else ""
+        ui.table(["Knee of", "at", "ms per additional request", "spare", "n"], knees)
+        if knees
+        else ""
     )
     return (
         f'<div class="ov-cols"><div>{left}</div><div>{right}</div></div><p><small>Source /api/v1/indicators</small></p>'
@@ -288,9 +291,7 @@ def missing(found: EngineCourse) -> str:
     if not found.missing:
         return ""
     names = ", ".join(f"{name_of(name)} (<code>{ui.text(name)}</code>)" for name in found.missing)
-    return (
-        f"<p>Not received in this window: {names}. Data health says which names are understood.</p>"
-    )
+    return f"<p>Not received in this window: {names}. Data health lists the known names.</p>"
 
 
 def words(found: EngineCourse) -> str:

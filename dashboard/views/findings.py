@@ -43,9 +43,9 @@ def headline(report: Report) -> tuple[str, list[str]]:
     """What the page finds, as safe HTML: a headline and what stands below it."""
     count = len(report.findings)
     if seeking(report):
-        return "Causes are being sought", [ui.sentence(report.verdict.sentence)]
+        return "The search for causes is running", [ui.sentence(report.verdict.sentence)]
     if not count:
-        why = report.reasons.get("findings") or "no check found a cause in these requests"
+        why = report.reasons.get("findings") or "no rule found a cause in these requests"
         return "No finding", [ui.stated(why)]
     first = report.findings[0]
     where = (
@@ -185,11 +185,11 @@ def quiet(report: Report) -> str:
         for rule, why in sorted(silent.items())
     )
     many = f"{len(silent)} check{'s' if len(silent) > 1 else ''}"
-    return f'<details class="ov-details"><summary>{many} could not be made</summary><dl class="ov-facts">{body}</dl></details>'
+    return f'<details class="ov-details"><summary>{many} could not run</summary><dl class="ov-facts">{body}</dl></details>'
 
 
 def _no_fix(finding: Finding) -> str:
-    why = finding.reasons.get("fix", "this finding has no fix of its own")
+    why = finding.reasons.get("fix", "this finding has no fix")
     return f'<p class="ov-muted">{ui.sentence(why)}</p>'
 
 

@@ -53,13 +53,15 @@ def headline(checks: list[Check]) -> tuple[str, list[str]]:
         [check for check in checks if check.status == status] for status in ("fail", "warn")
     )
     if not checks:
-        return "No check was made", ["There is nothing to check in this window."]
+        return "No check was run", ["There is nothing to check in this window."]
     if not failed and not warned:
         return f"✓ These numbers can be trusted: {len(checks)} of {len(checks)} checks pass", []
     first = (failed or warned)[0]
     count = len(failed) + len(warned)
     words = "Do not trust every number here" if failed else "Read these numbers with care"
-    headed = f"{words}: {count} of {len(checks)} checks {'needs' if count == 1 else 'need'} a look"
+    headed = (
+        f"{words}: {count} of {len(checks)} checks {'needs' if count == 1 else 'need'} attention"
+    )
     return headed, [f"{ui.text(check_name(first))}: {ui.sentence(first.detail)}."]
 
 
@@ -188,5 +190,5 @@ def services(found: Checkup) -> str:
         if more > 0
         else []
     )
-    why = "" if parts else "<p>No span of this window tells of a service.</p>"
+    why = "" if parts else "<p>No span of this window names a service.</p>"
     return f"<h2>What each service sends, and what to switch on</h2>{''.join(parts)}{why}<p><small>Source /api/v1/doctor</small></p>"

@@ -21,7 +21,7 @@ from overrun.dashboard.theme import say_ratio, say_span, theme_of
 from overrun.models.artifact import Artifact
 from overrun.models.errors import ArtifactError
 
-# A promised share of 90 % that holds for 85 % to 95 % is kept; own default, the interval of a few hundred requests.
+# A predicted share of 90 % that holds for 85 % to 95 % is kept; own default, the interval of a few hundred requests.
 _KEPT = 0.05
 
 
@@ -46,8 +46,8 @@ def draw() -> None:
         theme = theme_of(state.mode())
         ui.chart(charts_length.calibration(scored, theme), "calibration", alt=words(scored))
         ui.put(
-            "<small>Share of test requests that generated at most the predicted quantile; on the diagonal a quantile keeps its promise. The test "
-            "requests came after those that were learned from.</small>"
+            "<small>Share of test requests that generated at most the predicted quantile; on the diagonal the prediction is calibrated. The "
+            "test requests are newer than the training requests.</small>"
             + table(artifact.manifest["routes"])
         )
     ui.put(live(data.ask(questions.PREDICTOR, ())) + facts(artifact, _lengths(report)))
@@ -69,7 +69,7 @@ def _box(report: Report) -> str:
         return ui.box(
             "No predictor is loaded",
             [
-                "A predictor learns output lengths from past requests and tells a router P10, P50, P90 and P99 before a request runs.",
+                "A predictor learns output lengths from past requests and gives a router P10, P50, P90 and P99 before a request runs.",
                 *map(ui.stated, _lengths(report)),
             ],
         )
@@ -98,10 +98,10 @@ def headline(artifact: Artifact, scored: list[Mapping[str, Any]]) -> tuple[str, 
     """Whether to use it, as safe HTML: calibration first."""
     routes = artifact.manifest["routes"]
     good = [route for route in routes if route["skill"] == "good"]
-    below = f"{len(good)} of {len(routes)} routes gain much over their median; the others are answered with little or none, and say so (skill)."
+    below = f"{len(good)} of {len(routes)} routes are predicted much better than by their median; the others are marked with little or no skill."
     if not scored:
         return "This predictor carries no scores", [
-            "It was trained before scores were kept: train it again to see its calibration.",
+            "Its version stored no scores: train it again to see its calibration.",
             below,
         ]
     rows = sum(route["scores"]["rows"] for route in scored)
@@ -156,7 +156,7 @@ def table(routes: list[Mapping[str, Any]]) -> str:
             "gain over the median",
         ],
         rows,
-        caption="Right third: share predicted into the right third of the generated lengths. Gain: 1 − MAE / MAE of the route's median, with "
+        caption="Right third: share of requests that were predicted into the right third of the lengths. Gain: 1 − MAE / MAE of the route's median, with "
         "its 95 % interval.",
     )
 
@@ -167,7 +167,7 @@ def live(state_: State | None) -> str:
     if state_ is None:
         return (
             title
-            + "<p>The server watches no predictor: start it with <code>overrun serve --artifact FOLDER</code>.</p>"
+            + "<p>The server has no predictor: start it with <code>overrun serve --artifact FOLDER</code>.</p>"
         )
     if state_["reason"]:
         return title + f"<p>Not watched: {ui.sentence(state_['reason'])}</p>"
@@ -177,7 +177,7 @@ def live(state_: State | None) -> str:
         if state_["retrain"]
         else "no reason to train again"
         if coverage is not None
-        else "too few calls yet to say"
+        else "too few calls so far"
     )
     return title + ui.facts(
         [
@@ -206,7 +206,7 @@ def facts(artifact: Artifact, lengths: list[str]) -> str:
             ("Version", f"<code>{ui.text(artifact.version)}</code>"),
             ("Folder", ui.text(Path(artifact.folder).name, 200)),
             ("Requests", counted),
-            ("Learned from", ui.text(_span(training.get("start"), training.get("end")))),
+            ("Trained on", ui.text(_span(training.get("start"), training.get("end")))),
             ("Buckets S, M, L", f"split at {edges} tokens"),
             ("Quantiles", ui.text(", ".join(manifest["quantiles"]))),
             ("Output lengths now", "; ".join(map(ui.sentence, lengths))),

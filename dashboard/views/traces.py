@@ -107,7 +107,7 @@ def headline(listed: RequestList, metric: str) -> tuple[str, list[str]]:
     """What stands at the top of the list, as safe HTML."""
     if not listed.rows:
         return "No request matches", [
-            "Draw another box, or press Escape on the heat map to clear it."
+            "Draw another box, or press Escape on the heat map to clear the box."
         ]
     first = listed.rows[0]
     metric = "e2e" if first.ttft_ms is None else metric
@@ -290,7 +290,7 @@ def _one(trace_id: str, report: Report, theme: Theme) -> None:
     chips = " ".join(ui.chip(stage, theme) for stage in in_order(list(trace.stages)))
     sums = f"stages on the path add up to E2E: {say_ms(sum(trace.stages.values()))}"
     ui.put(
-        "<small>Underlined and bold = critical path, with its share of E2E; faded = running, but saving it would not help; hatched = between the client's "
+        "<small>Underlined and bold = critical path, with its share of E2E; faded = running, but not on the critical path; hatched = between the client's "
         f"span and the engine's; ✗ = failed; {sums}. Source /api/v1/traces. {chips}</small>"
     )
     downloads.as_json("This trace", f"trace-{trace.trace_id[:8]}", trace)

@@ -87,7 +87,7 @@ def draw() -> None:
 def _by_metrics(report: Report) -> None:
     """The page where an engine's metrics alone speak."""
     ui.put(verdict_box(report, theme_of(state.mode())))
-    nav.links(("engine", "What the engine's metrics say over time"), ("health", "What is missing"))
+    nav.links(("engine", "The engine's metrics over time"), ("health", "What is missing"))
     limits, judged = report.slo.limits(), f"P{report.slo.percentile:g}"
     rows = [
         [
@@ -103,7 +103,7 @@ def _by_metrics(report: Report) -> None:
         ui.table(
             ["Latency by the engine's histograms", "n", "P50", "P95", "P99"],
             rows,
-            caption="Interpolated between the bucket edges below the numbers; what the clients waited before and after is not in them. "
+            caption="Interpolated between the bucket edges below the numbers; waits of the clients before and after the engine are not included. "
             "▲ and red = over the limit.",
         )
     )
@@ -149,7 +149,7 @@ def verdict_box(report: Report, theme: Theme) -> str:
     answers = ui.facts(
         [
             ("Since", _since(report) or _why(report, "onset")),
-            ("Who is hit", _hit(report) or _why(report, "affected")),
+            ("Affected", _hit(report) or _why(report, "affected")),
             ("What changed", _changes(report) or _why(report, "changed") or _unchanged(report)),
             ("Ruled out", _ruled_out(report)),
             (
@@ -259,8 +259,8 @@ def scores(report: Report, asked: data.Asked, theme: Theme) -> str:
         alt=f"goodput ratio per {say_step(course.step_s)}, target dashed",
     )
     side = (
-        f"<h2>Goodput: every limit met at once</h2>{number} {line}<br><small>{rest}<br>missed: {missed}, errors {good.failed_by.error:,}; "
-        f"unmeasurable {good.unmeasurable:,}<br>error ratio {say_ratio(report.errors.ratio)}</small>"
+        f"<h2>Goodput: requests that meet every limit</h2>{number} {line}<br><small>{rest}<br>missed: {missed}, errors "
+        f"{good.failed_by.error:,}; not measurable {good.unmeasurable:,}<br>error ratio {say_ratio(report.errors.ratio)}</small>"
         + traffic(course, theme)
         + burn_of(data.ask(questions.BURN, asked))
     )
@@ -287,7 +287,7 @@ def further(report: Report) -> str:
 
 
 def traffic(course: Series, theme: Theme) -> str:
-    """How many requests came, over time: a fall is seen before a verdict says it."""
+    """How many requests came, over time: a fall is visible before a verdict reports it."""
     rates = [_rate(point, course) for point in course.points]
     known = [rate for rate in rates if rate is not None]
     if len(known) < 2:
@@ -299,7 +299,7 @@ def traffic(course: Series, theme: Theme) -> str:
 def silence(course: Series, seen: datetime) -> str:
     """Since when no request has come, as safe HTML, where the window ends in a silence longer than any before it that is no chance.
 
-    Where n were due, nobody comes with a chance of exp(-n). `seen`: requests that started before have arrived.
+    Where n were due, none comes with a chance of exp(-n). `seen`: requests that started before have arrived.
     """
     last = max((point.start for point in course.points if point.requests), default=None)
     if last is None or course.start is None or course.end is None:
@@ -319,8 +319,8 @@ def silence(course: Series, seen: datetime) -> str:
         return ""
     missed = say_count(round(due), "request")
     return (
-        f'<p role="status">◔ <b>No request since {say_time(since)}</b>, for {say_age(silent_s)}: at the rate before, about {missed} would have come. '
-        "The numbers are of those before.</p>"
+        f'<p role="status">◔ <b>No request since {say_time(since)}</b>, for {say_age(silent_s)}: at the former rate, about {missed} would have arrived. '
+        "The numbers cover the time before.</p>"
     )
 
 
@@ -339,7 +339,7 @@ def burn_of(found: Burn) -> str:
     for pair in found.pairs:
         known = [rate for rate in (pair.long_burn, pair.short_burn) if rate is not None]
         name = f"{say_age(pair.long_s)} and {say_age(pair.short_s)}"
-        if len(known) < 2:  # one window alone neither fires nor says that nothing burns
+        if len(known) < 2:  # one window alone is no alert and no all-clear
             why = ui.text(next(iter(pair.reasons.values()), ""), 60)
             told = (
                 f"{known[0]:.1f}× in {say_age(pair.long_s if pair.short_burn is None else pair.short_s)}; "
@@ -364,8 +364,8 @@ def burn_of(found: Burn) -> str:
             f'<span class="ov-end"><b{" class=ov-over" if pair.firing else ""}>{rate}</b> <small>of {pair.threshold:g}×</small></span></div>'
         )
     return (
-        f"<h2>Error budget burn</h2>{''.join(rows)}<small>bad share / {say_ratio(1.0 - found.target)} allowed, up to {say_time(found.at)}; fires when both "
-        "windows reach the rate on the right; source /api/v1/burn</small>"
+        f"<h2>Error budget burn</h2>{''.join(rows)}<small>bad share / {say_ratio(1.0 - found.target)} allowed, up to {say_time(found.at)}; "
+        "an alert an alert fires when both windows reach the rate on the right; source /api/v1/burn</small>"
     )
 
 
@@ -392,8 +392,8 @@ def stage_strips(report: Report, theme: Theme) -> str:
         f"<h2>Where a request's time goes, {upto}</h2>"
         + ui.strip("typical", typical, sum(typical.values()), widest, theme)
         + ui.strip(f"near P{report.slo.percentile:g}", slow, sum(slow.values()), widest, theme)
-        + f"<small>Means of {metric} P40–P60 and within 2 points of P{report.slo.percentile:g}; stages sum to the total. The sentence above speaks of "
-        f"the requests over the limit. {chips}</small>"
+        + f"<small>Means of {metric} P40–P60 and within 2 points of P{report.slo.percentile:g}; stages sum to the total. "
+        f"The sentence above is about the requests over the limit. {chips}</small>"
     )
 
 
@@ -454,7 +454,7 @@ def _score(stats: Percentiles, name: str, limit: float | None) -> str:
 def _course(asked: data.Asked, metric: str, theme: Theme) -> str:
     course = data.ask(questions.SERIES, asked, metric=metric)
     p95 = [point.p95 for point in course.points]
-    # A line of two points says more than none: with thin traffic the median is drawn instead, and said to be.
+    # A line of two points shows more than none: with little traffic the median is drawn instead, with its name.
     name, values = (
         ("P95", p95)
         if sum(value is not None for value in p95) > 1
@@ -473,7 +473,7 @@ def _course(asked: data.Asked, metric: str, theme: Theme) -> str:
 
 
 def _why(report: Report, field: str) -> str:
-    """Why the verdict cannot say something; only where something is wrong."""
+    """The reason why the verdict lacks something; only if something is wrong."""
     why = report.verdict.reasons.get(field)
     return (
         f'<span class="ov-muted">not known: {ui.sentence(why)}</span>'
@@ -538,7 +538,7 @@ def _hit(report: Report) -> str:
     rate = f", {_per_minute(affected.per_minute)}" if affected.per_minute else ""
     values = [*affected.routes, *affected.models, *affected.tenants]
     named = "; ".join(
-        f"{ui.text(share.name)} {share.requests:,}, {say_ratio(share.ratio)} of its own"
+        f"{ui.text(share.name)} {share.requests:,}, {say_ratio(share.ratio)} of that group"
         for share in values[:4]
     )
     return f"<b>{affected.requests:,}</b> requests, {say_ratio(affected.ratio)}{rate}" + (

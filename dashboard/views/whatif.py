@@ -79,7 +79,7 @@ def _given(parameters: Mapping[str, str]) -> data.Asked:
 
 
 def _panel(report: Report) -> None:
-    # A fragment: moving a slider draws this panel anew and nothing else.
+    # A fragment: moving a slider draws this panel again and nothing else.
     with ui.errors_as_boxes(data.answers):
         _answer(report)
 
@@ -102,7 +102,7 @@ def _answer(report: Report) -> None:
     with (
         left,
         st.spinner(
-            "Computing; the first answer about a window fits the engine's speed to it, which takes some seconds",
+            "Computing. The first answer for a window calibrates the engine, which takes some seconds",
             show_time=True,
         ),
     ):
@@ -127,7 +127,7 @@ def meanwhile(report: Report, info: FixInfo) -> tuple[str, list[str]]:
     fix = sliders.found(report, info.fix)
     if fix is None or fix.predicted is None:
         return f"Computing: {ui.sentence(info.question)}", []
-    return f"Computing; the finding says: {ui.text(fix.title, 200)}", [
+    return f"Computing. The finding proposes: {ui.text(fix.title, 200)}", [
         prediction(fix, fix.predicted)
     ]
 
@@ -147,19 +147,21 @@ def beside(report: Report, info: FixInfo, parameters: data.Asked) -> str:
         or not sliders.given(fix).items() <= dict(parameters).items()
     ):
         return ""
-    return f"The finding asks the same of fewer requests: {prediction(fix, fix.predicted)}."
+    return (
+        f"The finding predicts the same fix for fewer requests: {prediction(fix, fix.predicted)}."
+    )
 
 
 def headline(found: Prediction, info: FixInfo) -> tuple[str, list[str]]:
     """The prediction in a sentence, as safe HTML."""
     gain = found.predicted
     if gain is None:
-        why = found.reasons.get("predicted", "the data does not carry this question")
+        why = found.reasons.get("predicted", "the data is not sufficient for this question")
         return f"{ui.text(found.title, 200)}: no prediction", [
             f"{ui.sentence(why)}. {ui.sentence(info.question)}"
         ]
     interval = f"{interval_of(gain)}; " if interval_of(gain) else ""
-    bound = "at most this much, a bound; " if found.bound else ""
+    bound = "an upper bound; " if found.bound else ""
     over = f", {ui.text(say_over(gain).replace('->', '→'))}" if say_over(gain) else ""
     first = (
         f"{ui.text(found.title, 200)}: {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → "
@@ -243,11 +245,11 @@ def trust(found: Prediction) -> str:
             for key, value in pool.holdout_error.items()
         )
         cache = f", {pool.kv_tokens:,} KV tokens" if pool.kv_tokens else ""
-        guessed = ", guessed from the clients' own times and not measured" if pool.guessed else ""
+        guessed = ", guessed from the clients' times, not measured" if pool.guessed else ""
         parts.append(
             f"<dt>{ui.text(pool.model or 'engine')}</dt><dd>{say_count(pool.replicas, 'replica')}, {say_count(pool.calls, 'call')}, "
-            f"{ui.text(pool.scheduler)}{cache}{guessed}; replay of the recording is off by {errors or 'nothing measured'}"
-            + (f"; on calls it had not seen: {held}" if held else "")
+            f"{ui.text(pool.scheduler)}{cache}{guessed}; replay error {errors or 'not measured'}"
+            + (f"; on held-out calls: {held}" if held else "")
             + "</dd>"
         )
     parts += [
@@ -256,7 +258,7 @@ def trust(found: Prediction) -> str:
         if key != "predicted"
     ]
     return (
-        f'<h2>How far to trust it</h2><dl class="ov-facts">{"".join(parts)}</dl>' if parts else ""
+        f'<h2>How reliable is it?</h2><dl class="ov-facts">{"".join(parts)}</dl>' if parts else ""
     )
 
 

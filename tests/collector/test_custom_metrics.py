@@ -62,7 +62,7 @@ def test_labels_that_differ_are_another_metric(settings: list[str]) -> None:
         ('a = { indicator = "ttft", unit = "msec" }', "unknown unit 'msec': did you mean ms?"),
         ('a = { indicator = "ttft", unt = "ms" }', "unknown key 'unt': did you mean unit?"),
         ("a = 3", "write the name of an indicator"),
-        ('a = { indicator = "running", where = "x" }', "no table of labels"),
+        ('a = { indicator = "running", where = "x" }', "not a table of labels"),
     ],
 )
 def test_a_mistake_stops_the_start(tmp_path: Path, text: str, said: str) -> None:

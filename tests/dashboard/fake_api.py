@@ -63,7 +63,7 @@ class FakeApi(ThreadingHTTPServer):
         if entry is TRACE:
             if last == GONE:
                 raise UnknownTrace(
-                    f"no span of trace {GONE} is stored: it may have expired, or another --db holds it"
+                    f"no span of trace {GONE} is stored: it may have expired, or it is in another --db"
                 )
             return a_trace(last, spans=TRACE_SPANS)
         in_path = {p.name: last for p in entry.parameters if entry.in_path(p)}

@@ -396,7 +396,7 @@ def test_charts_stay_while_nothing_moves_and_a_choice_pauses_the_page(
     seen.page.get_by_text("2 of 2 requests listed").wait_for()
     send_made(live.api, timedelta(seconds=20), 2, ["chosen"])
     settled(live.api)
-    seen.page.get_by_text("new data waits").wait_for()
+    seen.page.get_by_text("new data available").wait_for()
     assert "while a trace is chosen" in seen.page.locator(".ov-live").inner_text()
     assert "2 of 2 requests listed" in seen.text
     seen.page.get_by_role("button", name="Show the new data").click()

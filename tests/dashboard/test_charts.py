@@ -47,8 +47,8 @@ def test_the_limit_is_called_the_common_one_where_requests_came_with_their_own()
     words = ui.limit_words(0), ui.limit_words(1), ui.limit_words(2_000)
     assert words == (
         "limit",
-        "the common limit (1 request is judged by limits of their own)",
-        "the common limit (2,000 requests are judged by limits of their own)",
+        "the common limit (1 request is judged by their own limits)",
+        "the common limit (2,000 requests are judged by their own limits)",
     )
     curve = Curve(
         metric="ttft",

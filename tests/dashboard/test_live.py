@@ -31,7 +31,7 @@ def test_old_data_is_called_stale_without_colour_alone() -> None:
 
 def test_a_choice_pauses_the_page_and_new_data_is_said_to_wait() -> None:
     said = live.words(at(90), moved=True, held="trace", charts=True)
-    assert "paused as of 10:01:35 UTC while a trace is chosen, new data waits" in said
+    assert "paused as of 10:01:35 UTC while a trace is chosen, new data available" in said
     assert "waits" not in live.words(at(90), moved=False, held="box", charts=True)
 
 

@@ -182,9 +182,9 @@ def test_causes_that_are_still_being_sought_are_waited_for_and_their_age_is_said
     verdict, findings = (
         shown(demo, monkeypatch, page, **WINDOW) for page in ("verdict", "findings")
     )
-    assert "Causes are being sought among 1,499 requests" in plain(verdict)
+    assert "The search for causes is running among 1,499 requests" in plain(verdict)
     assert "24.5 %" in plain(verdict)  # the numbers are there
-    assert "Causes are being sought" in plain(findings)
+    assert "The search for causes is running" in plain(findings)
     assert "No finding" not in plain(findings)
     con, window = demo.con.cursor(), Window(start=T0, end=at(150))
     found = seek(con, window, parse_slo(SLO), None, 1499)[1]
@@ -316,7 +316,7 @@ def test_the_budget_page_has_a_row_for_every_budget_of_sampled_requests(
     assert "/<b>report 300 0 (0 %) P95 2.40 s retrieval 900 ms of 500 ms" in text
     assert "/chat 300" in text
     assert "<b>report" not in words(app).replace("&lt;b&gt;report", "")
-    assert "600 requests with E2E, sampled and counted for the 1,200 that they stand for" in text
+    assert "600 requests with E2E, sampled, weighted to 1,200 requests" in text
 
 
 def test_the_traces_page_lists_the_slowest_and_draws_one(
@@ -373,7 +373,7 @@ def test_a_trace_that_is_gone_is_a_sentence_and_the_list_stays(
 ) -> None:
     app = shown(demo, monkeypatch, "traces", **WINDOW, trace=GONE)
     assert (
-        f"✗ No span of trace {GONE} is stored: it may have expired, or another --db holds it. Choose a row above, or empty the field."
+        f"✗ No span of trace {GONE} is stored: it may have expired, or it is in another --db. Choose a row above, or empty the field."
         in plain(app)
     )
     assert len(app.dataframe[0].value) == 200
@@ -415,10 +415,12 @@ def test_a_window_of_spans_without_a_request_says_what_came(
         alone = {"from": rfc3339(at(900)), "to": rfc3339(at(1100))}
         app = shown(api, monkeypatch, "traces", **alone)
         assert "No request in this window" in plain(app)
-        assert "Spans came in this window" in plain(app)
+        assert "Spans arrived in this window" in plain(app)
         assert "chat: 20 spans, 0 of model calls" in plain(app)
         # Those of another route may well be of requests.
-        assert "Spans came" not in plain(shown(api, monkeypatch, "traces", route="/nope", **WINDOW))
+        assert "Spans arrived" not in plain(
+            shown(api, monkeypatch, "traces", route="/nope", **WINDOW)
+        )
 
 
 def test_an_offset_written_into_an_address_by_hand_is_read(
@@ -565,7 +567,7 @@ def test_an_engines_metrics_alone_give_a_verdict(monkeypatch: pytest.MonkeyPatch
             "verdict",
             **{"from": "2026-11-21T10:00:00Z", "to": "2026-11-21T11:00:00Z"},
         )
-        assert "metrics tell no latency in this window" in html.unescape(plain(later))
+        assert "metrics show no latency in this window" in html.unescape(plain(later))
         assert "newest sample is from 2026-11-20 10:02:00 UTC" in plain(later)
         assert "Waiting for the first span" not in plain(later)
         pressed(later, "Show the hour up to the newest sample")
@@ -616,7 +618,7 @@ def test_no_server_is_a_sentence_and_the_filters_stay(monkeypatch: pytest.Monkey
     assert app.text_input(key="slo").value == SLO
     assert "The server cannot be reached" in text
     assert "overrun serve" in text
-    assert "goes on by itself" in text
+    assert "updates by itself" in text
 
 
 def test_filters_in_the_url_reach_the_api_and_menus_hold_the_windows_values(
@@ -686,7 +688,7 @@ def test_a_length_that_cannot_be_read_is_said_and_not_taken_for_another(
     app = shown(demo, monkeypatch, "verdict", since="2 weeks")
     assert app.text_input(key="from").value == "2 weeks"
     assert Filters.of({"since": "2 weeks"}).from_ == "2 weeks"
-    assert "2 weeks&#x27; is no time: write RFC 3339" in words(app)
+    assert "2 weeks&#x27; is not a time: write RFC 3339" in words(app)
 
 
 def test_follow_now_leaves_a_fixed_window(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -779,7 +781,7 @@ def test_data_health_lists_every_check_worst_first(
     assert text.index(bad[0].detail, text.index("What was found")) < text.index(
         next(c.detail for c in checks if c.status == "ok")
     )
-    assert "No span of this window tells of a service" in text
+    assert "No span of this window names a service" in text
 
 
 def test_data_health_shows_every_target_and_instance_that_is_not_well_first() -> None:
@@ -918,7 +920,7 @@ def test_what_warns_no_better_than_chance_stands_apart(demo: FakeApi) -> None:
     assert "Requests waiting" in told
     assert "Step time" not in told
     assert "KV cache used" not in told
-    assert "2 warn no better than chance, or late" in apart
+    assert "2 warn no better than chance, or too late" in apart
     assert "from 35 ms" in apart
     assert "from 90 %, lags" in html.unescape(apart)
     report.indicators = report.indicators[1:]
@@ -931,7 +933,7 @@ def test_without_engine_metrics_the_engine_page_names_what_to_send(
     _, serving = api_over(requests(140, other_ms=9000.0))
     with serving as api:
         app = shown(api, monkeypatch, "engine", **WINDOW)
-    assert "The inference servers say nothing here" in plain(app)
+    assert "The inference servers sent no metrics here" in plain(app)
     assert "kv_cache_usage" in plain(app)
     assert not charts_of(app)
 
@@ -1143,7 +1145,7 @@ def test_the_length_page_says_how_the_predictor_does_on_live_calls() -> None:
     told = live(state)  # type: ignore[arg-type]
     assert "Train again: P90 covers 81.0" in told
     assert "800" in told
-    assert "too few calls yet" in live({**state, "p90_coverage": None, "retrain": None})  # type: ignore[typeddict-item]
+    assert "too few calls so far" in live({**state, "p90_coverage": None, "retrain": None})  # type: ignore[typeddict-item]
     assert "Not watched: it was trained with prompts" in live(
         {**state, "reason": "it was trained with prompts"}
     )  # type: ignore[typeddict-item]

@@ -31,7 +31,7 @@ def silent(n: int, every_s: float, *, to_s: float, seen_s: float | None = None) 
 
 def test_a_window_that_ends_in_silence_says_since_when() -> None:
     assert silent(600, 1.0, to_s=3600).startswith(
-        "◔ No request since 10:10:00 UTC, for 50 min: at the rate before, about 3,000 requests would have come."
+        "◔ No request since 10:10:00 UTC, for 50 min: at the former rate, about 3,000 requests would have arrived."
     )
 
 

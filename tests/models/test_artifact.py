@@ -126,7 +126,8 @@ def test_a_model_that_answers_differently_than_when_trained_is_refused(folder: P
     shutil.copyfile(folder / "model_p90.onnx", folder / "model_p50.onnx")
     rewrite(folder, keep)
     with pytest.raises(
-        ArtifactError, match=r"model_p50\.onnx answers the golden vectors .* wanted at most 0\.0001"
+        ArtifactError,
+        match=r"model_p50\.onnx answers the golden vectors .* expected at most 0\.0001",
     ):
         Predictor.load(folder)
 
@@ -208,7 +209,7 @@ def test_a_history_without_outputs_is_refused(folder: Path) -> None:
 def test_an_oversized_file_is_not_even_read(folder: Path) -> None:
     with (folder / MANIFEST).open("r+b") as file:
         file.truncate(MAX_BYTES + 1)
-    with pytest.raises(ArtifactError, match="wanted at most 2,000,000"):
+    with pytest.raises(ArtifactError, match="expected at most 2,000,000"):
         load_artifact(folder)
 
 
@@ -250,7 +251,7 @@ def test_an_artifact_that_fails_its_check_leaves_the_old_one(tmp_path: Path) -> 
 def test_a_folder_with_other_things_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(
-        ArtifactError, match="is not a predictor artifact, wanted a new or empty folder"
+        ArtifactError, match="is not a predictor artifact, expected a new or empty folder"
     ):
         write_artifact(tmp_path, MANIFEST_BODY, good_files(), check=load_artifact)
     with pytest.raises(ArtifactError, match="is not a predictor artifact"):
@@ -259,7 +260,7 @@ def test_a_folder_with_other_things_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_more_than_the_promised_size_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="wanted at most 2,000,000"):
+    with pytest.raises(ArtifactError, match="expected at most 2,000,000"):
         write_artifact(
             tmp_path / "a",
             MANIFEST_BODY,

@@ -107,7 +107,7 @@ def test_too_few_rows_or_a_perfect_median_give_no_skill_and_the_reason() -> None
     few = np.arange(MIN_SCORED_ROWS - 1.0)
     assert (
         judge(few, few, few + 9, seed=0).reason
-        == f"{MIN_SCORED_ROWS - 1} test requests, {MIN_SCORED_ROWS} wanted"
+        == f"{MIN_SCORED_ROWS - 1} test requests, {MIN_SCORED_ROWS} are needed"
     )
     same = np.full(500, 5.0)
     assert judge(same, same, same, seed=0).reason == "the route median is never wrong"

@@ -65,22 +65,22 @@ def test_the_same_moment_is_the_same_however_it_is_written(time: object) -> None
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        ("input_tokens", "12", "input_tokens is text; wanted a number"),
+        ("input_tokens", "12", "input_tokens is text; expected a number"),
         ("input_tokens", -1, "input_tokens is out of range"),
         ("input_tokens", True, "input_tokens is true or false"),
         ("input_tokens", math.inf, "input_tokens is out of range"),
         ("input_tokens", 10**400, "input_tokens is out of range"),
-        ("max_tokens", 0, "max_tokens is out of range; wanted a number from 1"),
+        ("max_tokens", 0, "max_tokens is out of range; expected a number from 1"),
         ("temperature", [0.1], "temperature is a list"),
-        ("stream", "yes", "stream is text; wanted true, false or null"),
+        ("stream", "yes", "stream is text; expected true, false or null"),
         ("stream", 2, "stream is a number"),
-        ("route", {"secret": 1}, "route is an object; wanted text"),
+        ("route", {"secret": 1}, "route is an object; expected text"),
         ("session", 5, "session is a number"),
         ("time", "yesterday", "time is not a date"),
         ("time", 1_769_846_400_000, "divide milliseconds by 1,000"),
         ("time", [], "time is a list"),
-        ("time", "0001-01-01T00:00:00+23:59", "time is out of range; wanted a date from 1970"),
-        ("session", "secret" * 200, "session has 1,200 characters; wanted at most 1,024"),
+        ("time", "0001-01-01T00:00:00+23:59", "time is out of range; expected a date from 1970"),
+        ("session", "secret" * 200, "session has 1,200 characters; expected at most 1,024"),
     ],
 )
 def test_a_wrong_value_is_refused_with_field_and_remedy(
@@ -95,7 +95,7 @@ def test_a_wrong_value_is_refused_with_field_and_remedy(
 @pytest.mark.parametrize("field", ["input_tokens", "time", "temperature"])
 def test_nan_is_refused_by_name_and_null_is_not_known(field: str) -> None:
     with pytest.raises(
-        RequestError, match=rf"{field} is NaN; wanted .* null where it is not known"
+        RequestError, match=rf"{field} is NaN; expected .* null where it is not known"
     ):
         parse_request({field: math.nan})
     assert parse_request({field: None}) == parse_request({})

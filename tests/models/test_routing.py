@@ -140,13 +140,13 @@ def test_idle_engines_gain_nothing_and_are_told_so() -> None:
     arrival, outputs = np.arange(400.0), dice.integers(1, 300, 400).astype(float)
     made = evaluate(calls_of(arrival, np.full(400, 100.0), outputs), outputs, load=0.1)
     assert made.best is None
-    assert "routing by length would not pay here" in made.sentence
+    assert "routing by length does not help here" in made.sentence
 
 
 @pytest.mark.parametrize(
     ("rows", "load", "words"),
     [
-        (299, 0.9, "299 requests, wanted at least 300"),
+        (299, 0.9, "299 requests, expected at least 300"),
         (300, 0.0, "load is 0.0"),
         (300, 9.0, "load is 9.0"),
     ],
@@ -182,7 +182,7 @@ def test_the_command_replays_a_trace_with_the_artifacts_own_predictions(
     assert {row["policy"] for row in made["outcomes"]} == set(POLICIES)
     assert made["sentence"]
     bad = subprocess.run([*command, "--load", "7"], capture_output=True, text=True, timeout=120)
-    assert (bad.returncode, "load is 7.0, wanted 0.05 to 1.5" in bad.stderr) == (2, True)
+    assert (bad.returncode, "load is 7.0, expected 0.05 to 1.5" in bad.stderr) == (2, True)
 
 
 def test_predictions_of_a_replay_know_nothing_of_the_future(small_report: TrainReport) -> None:

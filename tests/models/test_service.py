@@ -125,9 +125,9 @@ def test_what_has_finished_becomes_history(running: Running) -> None:
             "/predict",
             {"input_tokens": "secret words"},
             400,
-            "input_tokens is text; wanted a number",
+            "input_tokens is text; expected a number",
         ),
-        ("POST", "/predict", [{}] * (MAX_BATCH + 1), 400, "201 rows; wanted at most 200"),
+        ("POST", "/predict", [{}] * (MAX_BATCH + 1), 400, "201 rows; expected at most 200"),
         ("POST", "/observe", {}, 400, "output_tokens is missing"),
         ("POST", "/observe", {"output_tokens": -1}, 400, "output_tokens is out of range"),
         ("POST", "/predict", b'"' + b"x" * MAX_BODY + b'"', 413, "over 1,048,576 bytes"),
@@ -196,7 +196,7 @@ def test_with_a_token_only_health_is_open(small_report: TrainReport) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--host", "0.0.0.0"), "lets other machines in: set OVERRUN_TOKEN"),
+        (("--host", "0.0.0.0"), "is reachable from other machines: set OVERRUN_TOKEN"),
         (("--artifact", "no/such"), "is not a folder"),
         (("--port", "BUSY"), "cannot be used (address already in use"),
     ],

@@ -249,7 +249,7 @@ def test_a_store_without_calls_is_an_empty_table() -> None:
         (
             "x.csv",
             "when,in,out\n1,2,3\n",
-            "has the columns when, in, out; wanted one of: ContextTokens",
+            "has the columns when, in, out; expected one of: ContextTokens",
         ),
         ("x.csv", "", "has the columns (none)"),
         (
@@ -276,18 +276,18 @@ def test_a_store_without_calls_is_an_empty_table() -> None:
         (
             "x.csv",
             "time,input_tokens,output_tokens\n1700000000,5,20000000000\n",
-            "output_tokens is 20000000000 in some row, wanted at most 1000000000",
+            "output_tokens is 20000000000 in some row, expected at most 1000000000",
         ),
         (
             "x.csv",
             "time,input_tokens,output_tokens\n1700000000000,5,2\n",
-            "column time holds 1700000000000, wanted seconds since 1970: divide milliseconds",
+            "column time holds 1700000000000, expected seconds since 1970: divide milliseconds",
         ),
         ("x.jsonl", '{"time": 1, "input_tokens"\n', "line 1 is not JSON"),
         ("x.jsonl", "{}\n[1]\n", "line 2 holds a list"),
         ("x.jsonl", '{"time": 1}\n{"time": [2]}\n', "mixed types"),
         ("x.parquet", "not parquet", "cannot be read"),
-        ("x.txt", "hello", "no known ending, wanted .parquet"),
+        ("x.txt", "hello", "an unknown suffix, expected .parquet"),
     ],
 )
 def test_what_cannot_be_understood_is_refused_by_name(
@@ -306,7 +306,7 @@ def test_a_missing_file_and_a_broken_archive_are_refused(tmp_path: Path) -> None
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(AZURE_CSV.encode())[:-9])
     with pytest.raises(SourceError, match="cannot be read"):
         load_traces([(tmp_path / "x.csv.gz", None)])
-    with pytest.raises(SourceError, match="wanted at least one"):
+    with pytest.raises(SourceError, match="expected at least one"):
         load_traces([])
 
 

@@ -261,7 +261,7 @@ def test_only_the_busiest_routes_are_listed(
     report = train_to_folder(synthetic.trace(), tmp_path / "a", settings=SETTINGS)
     assert (len(report.test.routes), report.test.unlisted_routes) == (2, 1)
     assert (
-        "1 smaller routes: skill none: small routes in the test requests: 1, wanted to speak for others: 10"
+        "1 smaller routes: skill none: 1 small routes in the test requests, 10 are needed to judge the others"
         in report.lines()
     )
 

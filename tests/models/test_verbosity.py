@@ -235,5 +235,5 @@ def test_a_table_of_another_size_is_refused(worded: TrainReport, tmp_path: Path)
     folder = Path(shutil.copytree(worded.folder, tmp_path / "a"))
     (folder / "ngram_ridge.f16").write_bytes(b"\0" * 10)
     rewrite(folder, keep)
-    with pytest.raises(ArtifactError, match=r"ngram_ridge\.f16 is 10 bytes, wanted 134,202"):
+    with pytest.raises(ArtifactError, match=r"ngram_ridge\.f16 is 10 bytes, expected 134,202"):
         Predictor.load(folder)

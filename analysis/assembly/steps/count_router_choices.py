@@ -19,7 +19,7 @@ def count_router_choices(batch: Batch) -> None:
     """Count how often a gateway chose where a call goes until it ended (LiteLLM's `route`), and its first token from the last choice on.
 
     Each call follows a choice of its own; what is chosen beyond that, within a call or between its attempts, is another attempt that has no span. A first
-    token that is told from its attempt on would lie before that attempt.
+    token that is distinguished from its attempt on would lie before that attempt.
     """
     choices = _choices(batch)
     if not len(choices):

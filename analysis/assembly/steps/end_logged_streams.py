@@ -17,7 +17,7 @@ from overrun.analysis.words.arrays import IntArray
 
 
 def end_logged_streams(batch: Batch) -> None:
-    """Let calls whose spans ended as their streams began go on up to the log lines beside them that tell of the streams' ends, and tell what those tell.
+    """Let calls whose spans ended as their streams began go on up to the log lines beside them that report the streams' ends, and tell what those tell.
 
     Logfire's OpenAI and Anthropic wrappers: the line lasts no time, and has the tokens.
     """

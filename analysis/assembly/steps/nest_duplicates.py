@@ -67,7 +67,7 @@ def _uncached(batch: Batch) -> IntArray:
 
 
 def _instrumentations(batch: Batch, rows: IntArray) -> IntArray:
-    """A code per instrumentation that tells of these rows: their scopes, and wrappers of a client that use a framework's scope (Langfuse's)."""
+    """A code per instrumentation that reports these rows: their scopes, and wrappers of a client that use a framework's scope (Langfuse's)."""
     scope = batch.spans.column("scope_name")
     codes = codes_at(rows, scope)
     for of, name in stages.wrappers():

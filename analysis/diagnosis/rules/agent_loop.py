@@ -1,24 +1,25 @@
 """agent_loop: agents take more steps than they need, calling the same tool again and again.
 
 Detects
-    Requests with more tool and model calls than nearly all requests had before (over their P95, and two more at least, or twice as
-    many), whose added steps explain the excess; repeated calls of one tool with equal arguments confirm it.
+    Requests with more tool and model calls than nearly all requests had before: more than their P95, and at
+    least two more or twice as many. These added steps explain the excess. Repeated calls of one tool with equal
+    arguments confirm it.
 
 Why it hurts
     Every step is a model call, a tool call and a longer prompt for the next one: a loop multiplies all three.
 
 Evidence
-    Steps of slow and reference requests, the P95 of before, the largest number of equal (tool, arguments) calls in a request,
-    the share of slow requests that loop, and the time of a step. Where other requests are slow for another reason, a tenth
-    that is slow by its added steps is enough.
+    Steps of slow and reference requests, the former P95, the largest number of equal (tool, arguments) calls in
+    a request, the share of slow requests that loop, and the time of a step. If other requests are slow for
+    another reason, a tenth of slow requests with added steps is enough.
 
 Fix
     Cap the steps (two tool steps are plenty for most), detect equal calls and return the first answer, plan with a smaller
     model. The gain cuts every request at the cap: exact for time, but the answers of the requests that are cut change.
 
 False alarms
-    Harder tasks need more steps: compare by route. A retried call is no step, as it has read nothing new, and neither is a model's
-    check of a prompt or an answer.
+    Harder tasks need more steps: compare by route. A retried call is no step, because it has read nothing new.
+    A model's check of a prompt or an answer is no step either.
 
 Source
     Steps above the P95 of the baseline and three equal calls: published signature. Two tool steps: published advice.
@@ -118,9 +119,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case,
         "step_cap",
         f"Stop after {limit:.0f} steps",
-        f"Set the step limit to {limit:.0f} (max_iterations, recursion_limit) and answer with what is known; return the earlier result when "
+        f"Set the step limit to {limit:.0f} (max_iterations, recursion_limit) and answer with the results so far; return the earlier result when "
         f"{f'{tool} is' if tool else 'a tool is'} called again with equal arguments.",
-        "an agent that is stopped answers with what it has",
+        "an agent that is stopped can answer with its results so far",
         saved,
         cost={"cut_ratio": float((every > limit).mean())},
         whatif="step_cap",
@@ -144,7 +145,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "Raise the limit again once the loop is fixed.",
             fix,
         ),
-        headline=f"slow requests take {slow.mean():.1f} steps, {case.tail.reference} ones {ordinary.mean():.1f} (P95 {cap:.0f}){repeats}; a step takes "
+        headline=f"slow requests take {slow.mean():.1f} steps, {case.tail.reference} ones {ordinary.mean():.1f} (P95 {cap:.0f}){repeats}; one step takes "
         f"{say_ms(sum(case.tail.tail_ms.get(one, 0.0) for one in STAGES) / float(slow.mean()))}",
         because=f"agents take {taken:.0f} steps instead of {ordinary.mean():.0f}{repeats}",
         evidence={
@@ -212,7 +213,7 @@ def _of_its_route(
     tree = case.tree if case.baseline is None else case.tree_before
     if (
         tree is not None and _checked(tree).height
-    ):  # checks are told from steps by spans, which are read of so many requests only
+    ):  # checks are distinguished from steps by spans, which are read of so many requests only
         others = others.filter(
             pl.col("trace_key").is_in(tree.frame["trace_key"].unique().implode())
         )

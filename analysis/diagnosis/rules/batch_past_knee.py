@@ -1,9 +1,10 @@
-"""batch_past_knee: the engine runs more sequences at a time than it can decode at pace.
+"""batch_past_knee: the engine runs more sequences at once than it can decode at normal pace.
 
 Detects
-    More calls in the batch than before, at arrivals that did not grow, and time per token that rose with the size of the
-    batch: its part of the slowdown, fitted together with prefill meanwhile, is the largest. Where the batch is larger at times
-    only: slow calls beside more than ever ran at once before, when calls waited for a place.
+    More calls in the batch than before at an unchanged arrival rate, and a time per token that rose with the
+    batch size. The batch size is the largest part of the slowdown, in a fit together with concurrent prefill.
+    If the batch is larger only at times: slow calls run in batches larger than any before, when calls waited
+    for a free slot.
 
 Why it hurts
     Up to the knee a larger batch is nearly free; past it every sequence slows all others, while throughput stays flat.
@@ -17,8 +18,9 @@ Fix
     admission control, or add replicas. The gain gives tokens their usual pace: a bound, since some requests then wait.
 
 False alarms
-    An engine that slows down for another reason fills its batch as well (Little's law): the pace at equal batch sizes must be
-    what it was, on each replica, and where no sizes are alike the GPUs' clocks. More users fill it too (`under_capacity`).
+    An engine that is slower for another reason fills its batch as well (Little's law). So the pace at equal
+    batch sizes must be unchanged on each replica; if no batch sizes are alike, the GPU clocks must be
+    unchanged. More users fill the batch too (`under_capacity`).
 
 Source
     Two-segment regression of time per token on batch size: own choice among knee methods (USL and Kneedle find a knee in any
@@ -78,7 +80,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     ):
         return RuledOut(
             what=RULE,
-            figure=f"{running:.1f} calls run at a time, {found.before.running:.1f} before",
+            figure=f"{running:.1f} calls run at once, {found.before.running:.1f} before",
         )
     pace = worst_batch_pace(case.calls_before, case.calls_inside)
     if pace is not None and pace > SAME_PACE:
@@ -94,7 +96,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         )
         return RuledOut(
             what=RULE,
-            figure=f"{fell}, which fills a batch by itself, and no batch is like one of before",
+            figure=f"{fell}, which fills a batch by itself. No batch has the size of a batch before",
         )
     whole = found.batch_ms + found.prefill_ms + found.rest_ms
     share = 1.0 - stalls_ms / whole if whole > 0.0 else 0.0
@@ -108,7 +110,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if case.thinned:
         said = f"tokens take {say_ms(found.slow_ms)} instead of {say_ms(found.usual_ms)}, and {say_ratio(case.kept)} of the calls are stored"
         return NotEnoughData(
-            f"{said}: how many ran at a time is not known, keep every trace for some minutes"
+            f"{said}: the number of calls that ran at once is not known. Keep every trace for some minutes"
         )
     return too_few_breaches(case) or _diagnosis(case, found, running, pace, claims)
 
@@ -130,7 +132,7 @@ def _peak(calls: Calls) -> float:
 
 
 def _stalls(case: Case, found: Slowdown) -> bool:
-    """Say whether tokens clearly stop for prompts: a fuller batch brings more of these as well, and no line tells apart what always goes together."""
+    """Return whether tokens clearly stop for prompts: a fuller batch brings more of these as well, and no line separates what always goes together."""
     odds = stall_odds(
         case.calls,
         np.where(case.calls.has_engine, case.calls.prefill_meanwhile, np.nan),
@@ -140,7 +142,7 @@ def _stalls(case: Case, found: Slowdown) -> bool:
 
 
 def _busier(case: Case, grown: Demand) -> bool:
-    """Say whether more work fills the batch: each call has more of it, requests make more calls, or more of them come to the same limit.
+    """Return whether more work fills the batch: each call has more of it, requests make more calls, or more of them come to the same limit.
 
     With more requests the batch counts as past its knee only where it is much larger than it ever was before, which a limit that stayed where
     it was does not let happen.
@@ -155,7 +157,7 @@ def _busier(case: Case, grown: Demand) -> bool:
 
 
 def waited(calls: Calls) -> bool:
-    """Say whether some calls waited for a place in the batch, not for one step to end: only then can a higher limit have let more in."""
+    """Return whether some calls waited for a place in the batch, not for one step to end: only then can a higher limit have let more in."""
     wait, token = calls.of("queue_ms"), calls.token_ms
     both = known(wait) & calls.has_engine
     usual = float(np.nanmedian(token[both])) if known(token[both]).any() else 0.0
@@ -200,10 +202,10 @@ def _diagnosis(
     fix = bound_fix(
         case,
         "max_sequences",
-        f"Let at most {limit:.0f} sequences run at a time",
+        f"Let at most {limit:.0f} sequences run at once",
         f"--max-num-seqs {limit:.0f} per replica (SGLang: --max-running-requests {limit:.0f}); admit less than the engine can hold, with 20-30 % spare, and "
         "answer the rest with 429. It takes a restart: one replica after the other, drained first.",
-        "tokens come at their usual pace again (requests beyond the limit wait instead)",
+        "tokens come at their usual pace again (requests above the limit wait instead)",
         slower * case.spent("decode"),
         whatif="max_sequences",
         parameters={"sequences": round(float(limit))},
@@ -219,9 +221,9 @@ def _diagnosis(
             "Lift the gateway's limit once the engines run with theirs.",
             fix,
         ),
-        headline=f"{running:.1f} calls run at a time, {found.before.running:.1f} before, and a token takes {say_ms(found.slow_ms)} instead of "
-        f"{say_ms(found.usual_ms)}, at the same arrivals",
-        because=f"{running:.0f} sequences run at a time instead of {found.before.running:.0f}, and every token takes {say_ms(found.slow_ms)}",
+        headline=f"{running:.1f} calls run at once, {found.before.running:.1f} before, and a token takes {say_ms(found.slow_ms)} instead of "
+        f"{say_ms(found.usual_ms)}, at the same arrival rate",
+        because=f"{running:.0f} sequences run at once instead of {found.before.running:.0f}, and every token takes {say_ms(found.slow_ms)}",
         evidence={
             "running_before": found.before.running,
             "running_now": running,

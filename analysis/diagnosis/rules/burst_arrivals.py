@@ -1,25 +1,27 @@
-"""burst_arrivals: requests come in bursts, and those of a burst wait for each other although the mean load fits.
+"""burst_arrivals: requests arrive in bursts and wait for each other, although the mean load fits.
 
 Detects
-    Queue time that explains the excess while the mean rate stayed within 20 % and the arrivals became bursty: variance of
-    counts over their mean, three times what it was; or beyond chance, where the slow requests came in the crowds.
+    Queue time that explains the excess while the mean rate stayed within 20 % and the arrivals became bursty:
+    the variance of counts over their mean is three times its former value. Or it is beyond chance and the slow
+    requests arrived in the bursts.
 
 Why it hurts
-    An engine with room on average has none for fifty requests in one second: they queue, and the queue drains only as fast
-    as the engine works.
+    An engine with spare capacity on average has none for fifty requests in one second. They queue, and the
+    queue drains only as fast as the engine works.
 
 Evidence
     Index of dispersion now and before (1 for independent arrivals), mean rate now and before, the share of the excess in the
     queue.
 
 Fix
-    Smooth the sender (jitter on cron jobs and retries, a token bucket), give interactive traffic priority, keep 20-30 % spare
-    capacity. The gain shown holds the wait to what it was before: a bound.
+    Smooth the sender (jitter on cron jobs and retries, a token bucket), give interactive traffic priority, keep
+    20-30 % spare capacity. The gain shown limits the wait to its former length: a bound.
 
 False alarms
-    A rate that swings with the day, or drops at once, is no burst: counts are compared with their neighbours. Retries make bursts
-    of their own (`retry_storm`), and one tenant may be the burst (`noisy_tenant`). A provider that is slow at other moments than
-    those of the bursts is slow by itself.
+    A rate that follows the time of day, or drops at once, is no burst: counts are compared with their
+    neighbours. Retries make their own bursts (`retry_storm`), and one tenant may send the burst
+    (`noisy_tenant`). If a provider is slow at other moments than those of the bursts, the bursts are not the
+    cause.
 
 Source
     Dispersion above 3 x the baseline with the mean within 20 %: published default. Index of dispersion for counts: Cox and
@@ -76,7 +78,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if tenant is not None and tenant > MOST_BY_ONE and grown is not None and grown.growth > STEADY:
         return None
     claims = spread(case, 1.0)
-    if stage != "generation":  # an answer of which nobody saw a first token is no wait throughout
+    if stage != "generation":  # an answer without a recorded first token is no wait throughout
         claims[stage] = case.excess_ms(stage)
     if not enough(case, claims):
         return None
@@ -89,9 +91,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case,
         "smoothing",
         "Smooth the arrivals",
-        "Add jitter to whatever starts together (cron, batch clients, reconnects), put a token bucket before the engine, give interactive requests "
+        "Add jitter to jobs that start together (cron, batch clients, reconnects), put a token bucket before the engine, give interactive requests "
         "priority (vLLM --scheduling-policy priority, SGLang --enable-priority-scheduling).",
-        f"nobody waits longer than {limit:,.0f} ms as {case.when}",
+        f"no request waits longer than {limit:,.0f} ms, as {case.when}",
         np.maximum(case.spent(stage) - limit, 0.0),
     )
     return named(
@@ -101,7 +103,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims,
         Action(
             "app",
-            "Limit concurrency at the gateway so that bursts wait there with a short queue, interactive requests first.",
+            "Limit concurrency at the gateway. Bursts then wait there, in a short queue with interactive requests first.",
             "Lift the limit again.",
             fix,
         ),

@@ -1,25 +1,28 @@
-"""client_throttled: the application itself holds its calls back, by a semaphore, a pool or back-off after a refusal.
+"""client_throttled: the application delays its own calls: a semaphore, a connection pool, or back-off after a refusal.
 
 Detects
-    Waiting inside the application in front of model calls: spans named after a semaphore, pool, rate limit or back-off, or
-    pauses between refused calls (429) and the next attempt, or pauses whose end is another call's end (a place became free),
-    that grew and explain the excess. Inside a call, where its HTTP requests have spans: the time before the first of them (a
-    full connection pool), failed attempts, and the pauses after them (back-off within the SDK).
+    Waiting inside the application before model calls that grew and explains the excess. It shows as spans named
+    after a semaphore, pool, rate limit or back-off; as pauses between refused calls (429) and the next attempt;
+    or as pauses that end when another call ends (a free slot). Inside a call, if its HTTP requests have spans:
+    the time before the first of them (a full connection pool), failed attempts, and the pauses after them
+    (back-off within the SDK).
 
 Why it hurts
     The provider's dashboard shows fast calls while users wait: the time passes before the call begins.
 
 Evidence
-    Waiting spans per slow and reference request with their names, pauses after refused calls, time inside calls before the
-    HTTP request that was answered, how many calls were refused at least once, and the most HTTP requests at a time.
+    Waiting spans per slow and reference request with their names, pauses after refused calls, time inside calls
+    before the HTTP request that was answered, the number of calls that were refused at least once, and the
+    highest number of concurrent HTTP requests.
 
 Fix
-    Raise the concurrency limit if the far side has room, ask for a higher quota, spread load over deployments, respect
-    Retry-After instead of long exponential back-off, shed early. The gain gives back the former waiting: exact.
+    Raise the concurrency limit if the endpoint has spare capacity, ask for a higher quota, spread load over
+    deployments, respect Retry-After instead of long exponential back-off, refuse early. The gain gives back the
+    former waiting: exact.
 
 False alarms
-    A limit that protects an engine is doing its job: look at the engine's queue. What follows the last HTTP request inside a
-    call is the provider's (`provider_queueing`), and all of the call where no HTTP request has a span.
+    A limit that protects an engine does its job: look at the engine's queue. Time after the last HTTP request
+    inside a call is the provider's (`provider_queueing`). So is the whole call if no HTTP request has a span.
 
 Source
     Gap before the client span, attempts, Retry-After: published signature; a quarter of the excess: own default.
@@ -93,16 +96,15 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     fix = bound_fix(
         case,
         "client_limits",
-        "Lift the application's own brake",
-        f"Calls are held back{told or ' after refusals'}: {_advice(name)}wait for Retry-After rather than longer, and refuse early what would wait past its "
-        "limit.",
-        "calls wait inside the application as little as before",
+        "Raise the application's own limit",
+        f"Calls are held back{told or ' after refusals'}: {_advice(name)}wait no longer than Retry-After, and refuse a call early if it would wait past its limit.",
+        "calls wait inside the application no longer than before",
         np.asarray(saved_ms),
     )
     where = (
         "inside the application in front of their calls"
         if main is before_calls
-        else ("inside their calls before the provider has the request that it answers")
+        else ("inside their calls, before the request that is answered reaches the provider")
     )
     counted = f"{refused:,} of {calls:,} calls were refused at least once"
     return named(
@@ -176,7 +178,7 @@ def _advice(name: str | None) -> str:
         )
     if name in (REFUSED, FAILED):
         return "ask for a higher quota, spread the load over deployments, or send less at a time; "
-    return "raise the concurrency limit while the far side has room, ask for a higher quota or spread the load over deployments, "
+    return "raise the concurrency limit while the endpoint has spare capacity, ask for a higher quota or spread the load over deployments,  "
 
 
 def _at_once(name: str | None) -> str:

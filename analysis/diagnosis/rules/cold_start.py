@@ -1,33 +1,37 @@
 """cold_start: replicas that have just started answer slowly until they are warm.
 
 Detects
-    Engine instances (or application instances) first seen since the onset whose first minute of calls is slower than their
-    later calls and than the other instances' by a factor of two (half as slow again, or twice in the first half minute alone, where they
-    clearly get faster with their age), and that served the slow requests (where no other instance served at the same time, as after a
-    deploy that replaces all, they have to get faster with their age); or instances of before all of whose calls became that slow at once
-    and then faster with their age, while others kept their pace: they began again.
-    Or calls after a silence (no call, or none of the same model, engine or tenant, for minutes), or after calls of others that took their place, nearly all of
-    which are late while the others of the same time are not: what serves them was dropped and is loaded again.
+    Engine or application instances that first appear after the onset, whose first minute of calls is slower by
+    a factor of two than their later calls and than other instances, and that served the slow requests. A factor
+    of 1.5, or of two in the first half minute alone, is enough if they clearly get faster with their age. If no
+    other instance served at the same time, as after a deployment that replaces all, they must get faster with
+    their age. Older instances count too if all of their calls became that slow at once and then faster with
+    their age, while others kept their pace: they restarted. The second form: nearly all calls after a silence
+    are late while other calls of the same time are not. The silence is minutes without a call, or without a
+    call of the same model, engine or tenant, or with calls of others that took its place: the model was
+    unloaded and is loaded again.
 
 Why it hurts
-    Loading weights, compiling graphs and filling caches happen in front of the first users of every new replica: scaling up
-    under load makes it worse before it gets better.
+    The first users of every new replica wait while it loads weights, compiles graphs and fills caches: scaling
+    up under load makes latency worse before it gets better.
 
 Evidence
-    When each new instance was first seen, pace of its first minute against warm calls, share of slow requests that it served
-    young. After silences: how many of the calls after a silence and of the others are late, from which silence on, and what such calls did before.
+    When each new instance was first seen, the pace of its first minute against warm calls, the share of slow
+    requests that it served while cold. After silences: the number of late calls after a silence and of other
+    late calls, the length of the silence, and the former times of such calls.
 
 Fix
-    Warm pools: send synthetic requests through a new replica before it gets traffic (readiness gate), never scale to zero,
-    scale on queue depth early. The gain gives young replicas the pace of warm ones: exact. After silences: a longer keep-alive, one replica at
-    least, room for all models and adapters; the gain gives these calls the time of the others.
+    Warm pools: send synthetic requests through a new replica before it gets traffic (readiness gate), never
+    scale to zero, scale early on queue depth. The gain gives cold replicas the pace of warm ones: exact. After
+    silences: a longer keep-alive, at least one replica, enough memory for all models and adapters; the gain
+    gives these calls the time of the others.
 
 False alarms
-    An instance that stays slow is a straggler. A restart of the collector makes old instances look new: the instance must be absent
-    from the baseline. A deploy in the middle of an incident gives every instance a new name: those that are no slower than others at the same time, and no
-    faster later, did not bring it.
-    Calls after a silence that have more to read (a conversation resumed, a prompt cache that expired) wait for that.
-    Where all instances begin again at once under their old names, nothing tells that from a passing overload.
+    An instance that stays slow is a straggler. A restart of the collector makes old instances look new: the
+    instance must be absent from the baseline. A deployment during an incident gives every instance a new name:
+    new instances that are no slower than others at the same time, and no faster later, are not the cause. Calls
+    after a silence with more to read (a resumed conversation, an expired prompt cache) wait for that. If all
+    instances restart at once under their old names, it looks like a passing overload.
 
 Source
     First 60 s against later, ratio above 2, at least 5 calls: published default. A first call of 18 s in a captured payload. Silences and swaps:
@@ -85,9 +89,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         now, before = case.calls, case.calls_before
         if (
             column == "instance"
-        ):  # what an engine told of alone has no caller's instance, but its own
+        ):  # what an engine recorded alone has no caller's instance, but its own
             now, before = _callers(now), None if before is None else _callers(before)
-        # Pods of another service, or of another model, keep their pace whatever happens to these.
+        # Pods of another service, or of another model, keep their pace in any case.
         kind = {"model": case.slowest_model} | (
             {"service": _service(case)} if column == "instance" else {}
         )
@@ -129,7 +133,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         if least is None
         else RuledOut(
             what=RULE,
-            figure=f"instances that began take {least:.2f} times the usual time in their first minute",
+            figure=f"new instances take {least:.2f} times the usual time in their first minute",
         )
     )
 
@@ -164,7 +168,7 @@ def _own_work(case: Case) -> tuple[BoolArray, float, list[str]] | None:
 
 
 def _callers(calls: Calls) -> Calls:
-    """Return the calls that an instance of their caller may hold up: none that only an engine told of, and none most of whose time is the engine's."""
+    """Return the calls that an instance of their caller may hold up: none that only an engine recorded, and none most of whose time is the engine's."""
     engine_ms = np.nansum(
         [calls.of(f"{part}_ms") for part in ("queue", "prefill", "decode")], axis=0
     )
@@ -229,7 +233,7 @@ def _young(
     warm = settled if enough_settled else ~young
     if int(young.sum()) < LEAST_YOUNG or int(warm.sum()) < MIN_CALLS:
         return None
-    # One of several new instances may be cold, and the others' pace says nothing of its own; who began again lags behind the others of the same time as well.
+    # One of several new instances may be cold, and the others' pace shows nothing of its own; a restarted one lags behind the others of the same time as well.
     for name in list(cold):
         ratio = float(np.exp(np.median(pace[cold[name]]) - np.median(pace[warm])))
         mine = (names == name).fill_null(False).to_numpy()
@@ -291,10 +295,10 @@ def _begun_again(
     pace: FloatArray,
     pace_before: FloatArray,
 ) -> dict[str, BoolArray]:
-    """Return the calls that instances of before served cold after they began anew, by name.
+    """Return the calls that older instances served cold after a restart, by name.
 
     All of such an instance's calls are slow at once and get faster with its age, half of the way back at least, while others keep their pace: a straggler
-    stays slow, and who is overloaded becomes slow by and by.
+    stays slow, and an overloaded one becomes slow gradually.
     """
     start, ends = now.of("start_s"), float(now.of("start_s").max())
     mine = {name: (now.frame[column] == name).fill_null(False).to_numpy() for name in old}
@@ -331,7 +335,7 @@ def _begun_again(
 
 
 def _began_slow(start: FloatArray, pace: FloatArray, mine: BoolArray, warm: BoolArray) -> bool:
-    """Say whether an instance's first half minute is slow against warm calls, of any time and of that time, and its calls clearly get faster: who is warm
+    """Return whether an instance's first half minute is slow against warm calls, of any time and of that time, and its calls clearly get faster: who is warm
     before the minute is over is fast in the middle of it."""
     first = mine & (start < start[mine].min() + STEP_S)
     if int(first.sum()) < LEAST_YOUNG or np.median(pace[first]) - np.median(pace[warm]) < np.log(
@@ -342,7 +346,7 @@ def _began_slow(start: FloatArray, pace: FloatArray, mine: BoolArray, warm: Bool
 
 
 def _gets_faster(at: FloatArray, slower: FloatArray) -> bool:
-    """Say whether calls clearly get faster, by as much as parts cold from warm."""
+    """Return whether calls clearly get faster, by as much as parts cold from warm."""
     if not _falls(at, slower):
         return False
     n = len(at)
@@ -353,7 +357,7 @@ def _gets_faster(at: FloatArray, slower: FloatArray) -> bool:
 
 
 def _falls(at: FloatArray, slower: FloatArray) -> bool:
-    """Say whether calls take less and less (rank correlation of pace and time)."""
+    """Return whether calls take less and less (rank correlation of pace and time)."""
     n = len(at)
     if n < MIN_CALLS:
         return False
@@ -362,7 +366,7 @@ def _falls(at: FloatArray, slower: FloatArray) -> bool:
 
 
 def _on_the_way(at: FloatArray, slower: FloatArray) -> bool:
-    """Say whether an instance came half of the way (of the log) back to its former pace: a straggler whose batch empties a little did not."""
+    """Return whether an instance came half of the way (of the log) back to its former pace: a straggler whose batch empties a little did not."""
     fifths = np.array_split(slower[np.argsort(at, kind="stable")], 5)
     return bool(np.median(fifths[-1]) <= WARMER * np.median(fifths[0]))
 
@@ -395,7 +399,7 @@ def _diagnosis(
 ) -> Diagnosis:
     who = ", ".join(printable(name, 30) for name in names[:3])
     part = float(hit[case.tail.tail_index].mean())
-    # Who is cold lags behind its peers as well: most of the slow requests are not another replica's then; nor is what it asks for slow for the others.
+    # A cold instance lags behind its peers as well: then most slow requests are not another replica's, and its requests are not slow elsewhere.
     brings = (
         frozenset({"straggler_replica", "slow_dependency"}) if part >= MOSTLY else frozenset[str]()
     )
@@ -403,10 +407,10 @@ def _diagnosis(
     fix = bound_fix(
         case,
         "warm_pool",
-        "Warm new replicas before they get traffic",
-        "Send a few synthetic requests of typical length through a new replica and gate its readiness on their pace; keep a spare warm one, keep "
-        "weights and compiled graphs on local disk, scale up earlier (on queue depth, not on GPU use).",
-        "a new replica answers like a warm one",
+        "Warm new replicas up before they get traffic",
+        "Send a few synthetic requests of typical length through a new replica and let it report ready once their pace is normal; keep one "
+        "spare warm replica, keep weights and compiled graphs on local disk, scale up earlier (on queue depth, not on GPU use).",
+        "a new replica answers as fast as a warm one",
         np.where(hit, np.asarray(spent) * (1.0 - 1.0 / ratio), 0.0),
         whatif="warm_pool" if stages is ENGINE_STAGES else None,
     )
@@ -418,7 +422,7 @@ def _diagnosis(
         Action(
             "platform",
             f"Take the new replicas ({who}) out of rotation until they are warm.",
-            "Return their weight.",
+            "Restore their weight.",
             fix,
             120,
         ),

@@ -1,8 +1,9 @@
-"""connection_churn: calls open a connection of their own each time, and the handshakes are on the path.
+"""connection_churn: every call opens a new connection, and the handshakes are on the critical path.
 
 Detects
-    Network time that grew: spans for name lookup, connect and TLS, or connections that are no longer reused; without such
-    spans, a gap before the far side starts on many kinds of calls at once that does not depend on load or size.
+    Network time that grew: spans for name lookup, connect and TLS, or connections that are no longer reused.
+    Without such spans: a gap before the endpoint starts, on many kinds of calls at once, that does not depend
+    on load or size.
 
 Why it hurts
     Name lookup, TCP and TLS take two to four round trips before the first byte; a request with five calls pays five times.
@@ -81,14 +82,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         if gaps.spread < CONSTANT or correlation > MOST_CORRELATION or gaps.ratio < MIN_RATIO:
             return RuledOut(
                 what=RULE,
-                figure=f"the gap in front of the engine follows the load by {correlation:.2f} and varies by {gaps.spread:.2f}",
+                figure=f"the gap in front of the engine follows the load (rank correlation {correlation:.2f}) and varies by {gaps.spread:.2f}",
             )
         # In a sample the load is not known: but a queue spares those that find none, a handshake nobody.
         longer = gaps.before_ms * (MIN_RATIO if case.calls_before is not None else 1.0)
         if case.thinned and float(np.nanquantile(gaps.now_ms, QUICK)) < longer:
             return RuledOut(
                 what=RULE,
-                figure=f"the quickest tenth of the calls meet no gap of more than {say_ms(longer)}",
+                figure=f"the quickest tenth of the calls have no gap above {say_ms(longer)}",
             )
         claims = {stage: case.excess_ms(stage) for stage in STAGES}
     if not enough(case, claims):
@@ -104,7 +105,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         "Reuse connections",
         "Create the HTTP client once per process (httpx.AsyncClient, requests.Session) with keep-alive longer than the pauses between calls, HTTP/2 and TLS "
         "session resumption; cache name lookups.",
-        "calls find an open connection as before",
+        "calls reuse open connections, as before",
         np.maximum(case.spent("network") - usual, 0.0),
         whatif="connection_pooling",
         parameters={"network_ms": round(usual, 3)},
@@ -114,7 +115,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         f"lookup, connect and TLS take {say_ms(shakes[0])} of a slow request, {say_ms(shakes[1])} {case.when}"
         if told
         else (
-            f"the gap in front of the engine is {say_ms(gaps.median_ms)}, {say_ms(gaps.before_ms)} {former}, whatever the load"
+            f"the gap in front of the engine is {say_ms(gaps.median_ms)}, {say_ms(gaps.before_ms)} {former}, at any load"
             if gaps
             else ""
         )

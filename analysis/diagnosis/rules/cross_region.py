@@ -1,13 +1,13 @@
-"""cross_region: calls cross to another region, and the distance is on the path.
+"""cross_region: calls go to another region, and the distance is on the critical path.
 
 Detects
-    A gap between client and engine (or a network stage) that is nearly constant, tens of milliseconds or more, larger than
-    before, and regions of the two sides that differ. Where no regions are recorded, the constant gap alone is named as
-    distance, with less weight, if it does not follow the load.
+    A gap between client and engine (or a network stage) that is nearly constant, tens of milliseconds or more,
+    larger than before, and different regions of the two sides. If no regions are recorded, the constant gap
+    alone is reported as distance, with less weight, unless it follows the load.
 
 Why it hurts
-    Light takes about 10 ms per 1,000 km there and back, and every call of a chain pays it again; streaming hides it only for
-    the later tokens.
+    Light takes about 10 ms per 1,000 km there and back, and every call of a chain pays it again. Streaming
+    hides it for the later tokens only.
 
 Evidence
     Regions of caller and callee, the gap now and before with its spread, the network time of slow and reference requests.
@@ -17,9 +17,9 @@ Fix
     exact.
 
 False alarms
-    A gap that varies with load is a queue (`gateway_queue`), one that varies from call to call handshakes
-    (`connection_churn`). A new hop that adds a fixed time to every call looks like distance: record cloud.region on both
-    sides to tell. Where both are recorded and equal it is no distance.
+    A gap that varies with load is a queue (`gateway_queue`). A gap that varies from call to call comes from
+    handshakes (`connection_churn`). A new hop that adds a fixed time to every call looks like distance: record
+    cloud.region on both sides to separate the two. If both regions are recorded and equal, it is no distance.
 
 Source
     A gap close to constant, by region pair: published signature; spread below a quarter of the median and 20 ms: own defaults.
@@ -73,7 +73,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         if _recorded(case.slow_tree):
             return RuledOut(
                 what=RULE,
-                figure=f"the gap is a constant {say_ms(gaps.median_ms)}, {say_ms(gaps.before_ms)} {case.when}, but within one region",
+                figure=f"the gap is a constant {say_ms(gaps.median_ms)} ({say_ms(gaps.before_ms)} {case.when}), but both sides are in one region",
             )
         if load_correlation(case.calls, gaps.now_ms) >= MOST_CORRELATION:
             return None
@@ -86,11 +86,15 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     here, there = (printable(name, 30) for name in pair) if pair is not None else (None, None)
     former = "before" if case.baseline is not None else "within the network's budget"
     always = (
-        f"every call is {say_ms(gaps.median_ms)} under way, {say_ms(gaps.before_ms)} {former}, whatever the load"
+        f"every call spends {say_ms(gaps.median_ms)} in the network, {say_ms(gaps.before_ms)} {former}, at any load"
         if gaps is not None
         else ""
     )
-    said = f"calls go from {here} to {there}" if pair is not None else f"{always}, as by distance"
+    said = (
+        f"calls go from {here} to {there}"
+        if pair is not None
+        else f"{always}, as a longer distance would cause"
+    )
     return named(
         case,
         RULE,
@@ -119,7 +123,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 
 
 def _from_outside(case: Case) -> Diagnosis | NotEnoughData | None:
-    """Where no engine tells, the way is part of the first token: calls cross regions that they did not before, and the quickest take as much longer as most do.
+    """Without engine telemetry, the way is part of the first token: calls cross regions that they did not before, and the quickest take as much longer as most do.
 
     A queue spares some.
     """
@@ -158,7 +162,7 @@ def _from_outside(case: Case) -> Diagnosis | NotEnoughData | None:
                 f"Call a deployment in {here}",
                 f"Route {here} to a deployment of its own region; until then keep connections open, so that "
                 "the distance is paid once per call.",
-                "first tokens come as they did from there",
+                "first tokens come as fast as they did from there",
                 np.minimum(case.spent(stage), quick),
             ),
         ),
@@ -193,9 +197,9 @@ def _fix(case: Case, here: str | None, usual_ms: float, way_ms: float | None) ->
         case,
         "co_location",
         f"Call a deployment in {here or 'the region of the callers'}",
-        f"Route {here or 'the callers'} to a deployment of {'its' if here else 'their'} own region (a changed route, DNS entry or VPN is a detour as well); "
-        "until then keep connections open, so that the distance is paid once per call.",
-        "the network takes what it took before",
+        f"Route {here or 'the callers'} to a deployment of {'its' if here else 'their'} own region (a changed network route, DNS entry or "
+        "VPN can cause the same); until then keep connections open, so that the distance is paid once per call.",
+        "the network time is the former one",
         np.maximum(case.spent("network") - usual_ms, 0.0),
         whatif="co_location",
         parameters={
@@ -205,7 +209,7 @@ def _fix(case: Case, here: str | None, usual_ms: float, way_ms: float | None) ->
 
 
 def _recorded(tree: Tree) -> bool:
-    """Say whether regions of two sides are known for most requests, so that a crossing would show."""
+    """Return whether regions of two sides are known for most requests, so that a crossing would show."""
     told = tree.frame.filter(pl.col("region").is_not_null() | pl.col("peer_region").is_not_null())
     sides = told.group_by("trace_key").agg(
         n=pl.col("region").count() + pl.col("peer_region").count()

@@ -1,27 +1,29 @@
-"""decode_stall: tokens stop coming while the engine reads other requests' prompts.
+"""decode_stall: answers stop while the engine reads other requests' prompts.
 
 Detects
-    Time per output token that rose with the input tokens that the same engine prefilled for others meanwhile: every token
-    prefilled beside a running answer costs it more than before. Who comes while a prompt is read waits until it is read.
-    Where no engine tells: streams that stop as they did not before, most where the caller's own prompts are sent meanwhile.
+    Time per output token that rose with the input tokens that the same engine read for other requests
+    meanwhile: every such token costs a running answer more time than before. Calls that arrive while a prompt
+    is read wait until it is read. Without engine telemetry: streams that pause as they did not before, mostly
+    while the same caller's other prompts are sent.
 
 Why it hurts
-    Without chunking (or with too large a token budget) one long prompt occupies a whole iteration: everybody's next token
-    waits for it.
+    Without chunked prefill (or with too large a token budget) one long prompt occupies a whole engine step. The
+    next token of every running answer waits for it.
 
 Evidence
-    Time per token of slow and usual calls, split by regression into batch size, prefill meanwhile and rest; the cost of 1,000
-    tokens prefilled a second, now and before; odds of a slow token given much prefill meanwhile, with a 95 % interval; longest
-    gaps between chunks where they are recorded; the share of calls that came during a prompt's reading and waited it out.
+    Time per token of slow and usual calls, split by regression into batch size, concurrent prefill and rest;
+    the cost of 1,000 prefilled tokens a second, now and before; the odds of a slow token under much prefill,
+    with a 95 % interval; the longest gaps between chunks if they are recorded; the share of calls that arrived
+    while a prompt was read and waited for its end.
 
 Fix
-    Chunked prefill (--enable-chunked-prefill) with a smaller token budget (--max-num-batched-tokens 2048), or prefill on
-    replicas of its own. The gain gives tokens their usual pace under prefill: a bound, since chunking moves time to the first
-    token of the long prompts.
+    Chunked prefill (--enable-chunked-prefill) with a smaller token budget (--max-num-batched-tokens 2048), or
+    separate replicas for prefill. The gain gives tokens their usual pace during prefill: a bound, because
+    chunking moves time to the first token of the long prompts.
 
 False alarms
-    More batch slows tokens too (`batch_past_knee`), so both are fitted at once. A single huge prompt now and then is
-    `huge_context`.
+    A larger batch slows tokens too (`batch_past_knee`), so both are fitted together. A single huge prompt now
+    and then is `huge_context`.
 
 Source
     Odds ratio above 3 with a lower limit above 1.5: published default. Stalls of up to 28 times the gap, and a P99 gap from
@@ -68,7 +70,7 @@ MOST_CACHE: Final = 0.3
 
 
 def _brought(grown: Demand) -> bool:
-    """Say whether what the engine reads more of has a cause of its own: much more work of any kind, or a cache that was lost."""
+    """Return whether what the engine reads more of has a cause of its own: much more work of any kind, or a cache that was lost."""
     return grown.growth > MOST_GROWTH or (has_grown(grown) and grown.cache >= MOST_CACHE)
 
 
@@ -88,7 +90,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if case.baseline is None and whole is False:
         return RuledOut(
             what=RULE,
-            figure=f"{say_ratio(now.share)} of the calls that come while a prompt is read wait until it is read",
+            figure=f"{say_ratio(now.share)} of the calls that arrive while a prompt is read wait until it is read",
         )
     odds = stall_odds(
         case.calls,
@@ -113,8 +115,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         )
         if odds is not None and odds.low > 1.0 and case.thinned:
             return NotEnoughData(
-                f"the odds ratio of slow tokens during prefill of others is {said}, as far as {say_ratio(case.kept)} of the calls tell who is "
-                "read meanwhile: keep every trace for some minutes"
+                f"the odds ratio of slow tokens during prefill of others is {said}, from {say_ratio(case.kept)} of the calls: whether other prompts "
+                "were read meanwhile is not known for the rest. Keep every trace for some minutes"
             )
         return RuledOut(
             what=RULE, figure=f"odds ratio of slow tokens during prefill of others {said}"
@@ -136,20 +138,20 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 def _of_streams(
     case: Case, parts: dict[str, float] | None
 ) -> Diagnosis | NotEnoughData | RuledOut | None:
-    """Where no engine tells: streams that stop, not slow down, and most where long prompts of the caller's own are sent meanwhile."""
+    """Without engine telemetry: streams that stop, not slow down, and most where long prompts of the caller's own are sent meanwhile."""
     found = None if case.baseline is None else pauses(case.slow_calls, case.usual_calls, case.calls)
     if found is None or parts is None:
         return None
-    said = f"the longest gap of a stream is {found.slow:.1f} times its time per token in slow calls and {found.usual:.1f} in usual ones"
+    said = f"the longest gap in a stream is {found.slow:.1f} times its time per token in slow calls and {found.usual:.1f} in usual ones"
     claims = {"decode": parts["speed"]}
     if not found.clear or not enough(case, claims):
         return RuledOut(what=RULE, figure=said)
     fix = open_fix(
         "chunked_prefill",
-        "Have the prefill chunked",
-        "On engines of your own: --enable-chunked-prefill with --max-num-batched-tokens 2048. At a provider: a deployment of their own for long prompts.",
-        "streams no longer stop for prompts",
-        "what the engine reads beside an answer is not recorded: trace it",
+        "Switch chunked prefill on",
+        "On engines of your own: --enable-chunked-prefill with --max-num-batched-tokens 2048. At a provider: use a separate deployment for long prompts.",
+        "streams no longer stop while prompts are read",
+        "the prompts that the engine reads beside an answer are not recorded: trace the engine",
     )
     grown = case.demand
     answer = named(
@@ -159,12 +161,12 @@ def _of_streams(
         claims,
         Action(
             "platform",
-            "Send prompts above a length to another deployment.",
-            "Send them where they went.",
+            "Send long prompts to another deployment.",
+            "Restore the former routing.",
             fix,
         ),
-        headline=f"{said}, and the longer the more prompt tokens are sent meanwhile (rank correlation {found.follows:.2f})",
-        because=f"streams stop for {found.slow:.0f} times a token's time while other prompts of yours are read, {found.usual:.0f} times before",
+        headline=f"{said}, longer when more prompt tokens are sent meanwhile (rank correlation {found.follows:.2f})",
+        because=f"streams stop for {found.slow:.0f} times a token's time while other prompts of your application are read, {found.usual:.0f} times before",
         evidence={
             "gap_ratio_slow": found.slow,
             "gap_ratio_usual": found.usual,
@@ -172,7 +174,7 @@ def _of_streams(
         },
         weight=0.85,
         amplifier=grown is not None and _brought(grown) and found.usual >= SPIKE,
-        why_no_service="no engine tells of itself",
+        why_no_service="no engine sends telemetry",
     )
     return too_few_breaches(case) or replace(answer, brings=frozenset({"token_rate_sag"}))
 
@@ -194,9 +196,9 @@ def _diagnosis(
         case,
         "chunked_prefill",
         "Chunk the prefill",
-        "vLLM: --enable-chunked-prefill with --max-num-batched-tokens 2048; SGLang: --chunked-prefill-size 2048; or prefill on replicas of its own "
-        "(disaggregated). Smaller chunks help running answers and delay the first token of long prompts.",
-        "prefill of others costs a running answer nothing",
+        "vLLM: --enable-chunked-prefill with --max-num-batched-tokens 2048; SGLang: --chunked-prefill-size 2048; or separate replicas for "
+        "prefill (disaggregated). Smaller chunks help running answers and delay the first token of long prompts.",
+        "prefill of other requests no longer delays a running answer",
         share * np.where(case.values > np.median(case.values), case.spent("decode"), 0.0),
         whatif="chunked_prefill",
         parameters={"token_budget": 2048},
@@ -211,15 +213,15 @@ def _diagnosis(
         claims,
         Action(
             "platform",
-            "Send prompts above a length to replicas of their own, or refuse them on interactive routes for now.",
-            "Send them where they went once the prefill is chunked.",
+            "Send long prompts to separate replicas, or refuse them on interactive routes for now.",
+            "Restore the former routing once chunked prefill is on.",
             fix,
         ),
         headline=f"a token takes {say_ms(found.slow_ms)} in slow and {say_ms(found.usual_ms)} in usual calls, {say_ms(found.prefill_ms)} of it while the "
         f"engine reads other prompts (odds ratio {odds.ratio:.1f}, {odds.low:.1f} to {odds.high:.1f})",
         because=f"running answers stall while the engine reads other prompts ({say_ms(found.prefill_ms)} of {say_ms(found.slow_ms)} a token)"
         if stage == "decode"
-        else f"an engine that reads a prompt does nothing else, and {say_ratio(now.share)} of the calls that come meanwhile wait for it",
+        else f"the engine does nothing else while it reads a prompt, and {say_ratio(now.share)} of the calls that arrive meanwhile wait",
         evidence={
             "token_ms_slow": found.slow_ms,
             "token_ms_usual": found.usual_ms,

@@ -1,22 +1,25 @@
-"""engine_pauses: all running answers stop at the same moments, whatever is read or written.
+"""engine_pauses: all running answers pause at the same moments, independent of prompts and lengths.
 
 Detects
-    Streams whose longest gap is many token times, while the pace between the gaps is what it was: one clock predicts how often each call is stopped, or calls
-    that run at the same time share their longest gap; and it does not follow the prompts that are read meanwhile.
+    Streams whose longest gap is many token times, while the pace between the gaps is unchanged. One clock
+    predicts the pauses of each call, or calls that run at the same time share their longest gap. The pauses do
+    not follow the prompts that are read meanwhile.
 
 Why it hurts
-    While the engine's process stands still nobody gets a token: a collection of garbage, a CPU quota that is used up, a checkpoint or a scrape that holds a lock.
+    While the engine's process stands still, no answer gets a token. Reasons are garbage collection, an
+    exhausted CPU quota, a checkpoint, or a scrape that holds a lock.
 
 Evidence
-    Length and period of the pauses, part of the calls that have one, how many calls one clock predicts (with its interval, and by chance), time lost per slow
-    call, longest gap before, rank correlation with prompts.
+    Length and period of the pauses, share of the calls with one, number of calls that one clock predicts (with
+    its interval, and by chance), time lost per slow call, longest gap before, rank correlation with prompts.
 
 Fix
     Find what stops the process at that period and take it out of the serving process. The gain gives answers their pace without the pauses: exact.
 
 False alarms
-    Prompts that are read in one piece stop all streams as well (`decode_stall`): pauses that follow prompts are theirs. A proxy that passes on pieces shows
-    gaps of one length too, but loses no time over the whole answer.
+    Prompts that are read in one piece pause all streams as well (`decode_stall`): pauses that follow prompts
+    belong to that rule. A proxy that forwards several tokens at once shows gaps of one length too, but loses no
+    time over the whole answer.
 
 Source
     A gap of five token times is a stall: published. One clock for 80 % of the calls, neighbours twice as often alike: by their Wilson intervals.
@@ -45,11 +48,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     if not enough(case, claims):
         return None
     period = "" if found.every_s is None else f" every {found.every_s:.2g} s"
-    what = f"all streams stop at once for {say_ms(found.length_ms)}{period}, whatever is read"
+    what = f"all streams pause at the same time for {say_ms(found.length_ms)}{period}, independent of prompts"
     proof = (
-        f"one clock predicts the pauses of {say_ratio(found.together[0])} of {found.n:,} calls and more"
+        f"one clock predicts the pauses of at least {say_ratio(found.together[0])} of {found.n:,} calls"
         if found.every_s is not None
-        else f"{say_ratio(found.together[0])} and more of the calls share their longest gap with one beside them, {say_ratio(found.by_chance)} by chance"
+        else f"at least {say_ratio(found.together[0])} of the calls share their longest gap with a concurrent one ({say_ratio(found.by_chance)} by chance)"
     )
     saved = found.part_of_writing * case.spent(STAGE)
     return too_few_breaches(case) or named(
@@ -59,15 +62,15 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         claims,
         Action(
             "platform",
-            "Send part of the calls to replicas that do not pause, if there are any; restart one and see whether its pauses come back at once or grow.",
+            "Send part of the calls to replicas that do not pause, if there are any. Restart one and check whether its pauses return at once or grow.",
             "Send them back.",
             bound_fix(
                 case,
                 "no_pauses",
-                "Take what stops the engine's process out of it",
-                "Look for what happens at those moments: garbage collection (Python: gc.freeze() after start and a higher threshold; JVM: its log), a CPU quota "
+                "Remove the cause of the pauses from the engine's process",
+                "Check these at the moments of the pauses: garbage collection (Python: gc.freeze() after start and a higher threshold; JVM: its log), a CPU quota "
                 "(cgroup cpu.stat nr_throttled), snapshots, scrapes or log writes that hold a lock, compaction of memory.",
-                "tokens come at the pace that they have between the pauses",
+                "tokens have the pace between the pauses all the time",
                 np.where(case.breaching, saved, 0.0),
             ),
         ),

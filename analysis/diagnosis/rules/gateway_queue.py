@@ -63,7 +63,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return (
             RuledOut(
                 what=RULE,
-                figure=f"the gap in front of the engine follows the load by {correlation:.2f}",
+                figure=f"the gap in front of the engine follows the load (rank correlation {correlation:.2f})",
             )
             if gaps is not None
             else None

@@ -1,28 +1,31 @@
-"""gpu_throttled: the GPU runs slower than it did: lower clocks, a power or heat limit, or errors.
+"""gpu_throttled: the GPU is slower than before: lower clocks, a power or heat limit, or errors.
 
 Detects
-    GPU clocks that fell by more than 10 %, or XID errors since the onset, on engines whose tokens became slower at equal batch
-    sizes. Without clocks: even the quickest calls take longer to read and to write, both alike, at equal work.
+    GPU clocks that fell by more than 10 %, or XID errors since the onset, on engines whose tokens became slower
+    at equal batch sizes. Without clocks: even the fastest calls take longer in prefill and in decode, by the
+    same factor, at equal work.
 
 Why it hurts
-    Every kernel takes longer, at most in proportion to the clock; nothing in the requests or in the engine's settings shows why.
-    What is slower beyond that is a busier engine: it is shared with the growth of the engine's work, on the log scale.
+    Every kernel takes longer, at most in proportion to the clock. Nothing in the requests or in the engine's
+    settings shows the reason. A slowdown beyond that comes from a busier engine: it is split between the clocks
+    and the growth of the work, on the log scale.
 
 Evidence
-    Clocks, power, temperature and XID errors before and now, time per token at equal batch sizes; else how many times as long the
-    quickest calls take.
+    Clocks, power, temperature and XID errors before and now, time per token at equal batch sizes. Without them:
+    the slowdown factor of the fastest calls.
 
 Fix
     Cool, raise the power limit (nvidia-smi -pl), take the host out of rotation, replace the card after XID errors. The gain
     gives prefill and decode their former pace.
 
 False alarms
-    An idle GPU lowers its clocks by itself: the fall must come with slower tokens. Without DCGM metrics a neighbour on the GPU,
-    another build of the engine or another quantisation look the same: the finding says so, and what to record.
+    An idle GPU lowers its clocks by itself: the fall must coincide with slower tokens. Without DCGM metrics
+    another process on the GPU, another build of the engine or another quantisation look the same: the finding
+    reports that, and what to record.
 
 Source
-    Clocks, power or XID from DCGM at the onset: published signature; a fall of 10 %, and 1.2 times as long for the quickest
-    calls: own defaults.
+    Clocks, power or XID from DCGM at the onset: published signature. A fall of 10 %, and 1.2 times as long for
+    the fastest calls: own defaults.
 """
 
 import math
@@ -47,7 +50,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if not found.lower:
         return (
             RuledOut(
-                what=RULE, figure=f"GPU clocks are {say_ratio(1.0 - found.fell)} of what they were"
+                what=RULE,
+                figure=f"GPU clocks are at {say_ratio(1.0 - found.fell)} of their former value",
             )
             if found.known
             else None
@@ -73,7 +77,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     saved = 1.0 - 1.0 / found.ratio if math.isfinite(found.ratio) else 0.0
     inferred = found.quick > 1.0
     said = (
-        f"the engine's machine runs slower: even its quickest calls take {found.quick:.2f} times as long to read and to write"
+        f"the engine's machine is slower: even its fastest calls take {found.quick:.2f} times as long in prefill and decode"
         if inferred
         else f"GPU clocks fell by {say_ratio(found.fell)}"
         if found.fell >= MIN_FALL
@@ -83,7 +87,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case,
         "eject",
         "Take the throttled host out of rotation",
-        "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER names the limit: check cooling and the power cap (nvidia-smi -pl), drain the node, and replace the "
+        "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER shows the limit. Check cooling and the power cap (nvidia-smi -pl), drain the node, and replace the "
         "card if XID errors return.",
         "prefill and decode run at their former pace",
         saved * (case.spent("prefill") + case.spent("decode")),
@@ -94,11 +98,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case.slowed(),
         claims,
         Action(
-            "platform", "Drain the replica on that GPU.", "Return it when the clocks are back.", fix
+            "platform",
+            "Drain the replica on that GPU.",
+            "Return it when the clocks are normal again.",
+            fix,
         ),
         headline=said
         + (
-            " (lower clocks, a neighbour on the GPU, or another build of the engine: no GPU metrics say which, scrape DCGM)"
+            " (lower clocks, another process on the GPU, or another build of the engine; scrape DCGM to see which)"
             if inferred
             else f", and tokens take {found.pace:.2f} times as long at equal batch sizes"
             if found.pace

@@ -1,30 +1,34 @@
-"""hot_replica: the load is spread unevenly, and the requests on the busiest replica wait while others have room.
+"""hot_replica: the load is uneven: requests wait on the busiest replica while others have spare capacity.
 
 Detects
-    Shares of engine work that became uneven (Gini above 0.2 and above the baseline's; a lower one where the waits of the
-    busiest replica stand out), and a replica with more than its share whose requests wait longer or decode slower, at the
-    same pace per batch size as its peers. Where the shares were as uneven before, waits that stand out on it alone.
+    Shares of engine work that became uneven (Gini above 0.2 and above the baseline's; a lower one if the waits
+    of the busiest replica stand out), and a replica with more than its share whose requests wait longer or
+    decode slower, at the same pace per batch size as its peers. If the shares were equally uneven before: waits
+    that stand out on this replica alone.
 
 Why it hurts
-    A fleet is as fast as the replica a request lands on: with affinity or hashing gone wrong one queues while three idle.
+    A request is as fast as the replica that serves it. With wrong affinity or hashing, one replica queues while
+    three are idle.
 
 Evidence
     Share of work, waits and pace of every replica, Gini now and before, the part of the slow calls that the hot one served.
 
 Fix
-    Route by least outstanding work with prefix affinity as a preference, not a rule; cap the sessions per replica. The gain
-    gives the hot one's requests the waits and pace of the others: a bound, as the others become busier.
+    Route by least outstanding work with prefix affinity as a preference, not a rule; cap the sessions per
+    replica. The gain gives the hot replica's requests the waits and pace of the others: a bound, because the
+    others become busier.
 
 False alarms
-    A replica that is slow at the same load is a straggler. Small fleets with few calls are uneven by chance: 20 calls a
-    replica are needed.
+    A replica that is slow at the same load is a straggler. Small fleets with few calls are uneven by chance: at
+    least 20 calls per replica are needed.
 
 Source
-    Gini of token load above 0.2: own default. Near full load a tenth more than its share is too much for a replica: a mean
-    wait of at least 20 ms that is four times every other's, with more calls than chance gives it (how they fell before tells
-    what chance is: dealt out in turn they scatter less), takes the place of the Gini, or half as clearly more calls with the
-    longest waits by far in every quarter of the period, or 1.3 times an even share as clearly beyond chance with waits twice
-    every other's: own defaults. Length- and load-aware routing lowers P99 by 25 to 69 %: published range.
+    Gini of token load above 0.2: own default. Near full load a tenth more than its share is too much for a
+    replica. So each of these replaces the Gini (own defaults): a mean wait of at least 20 ms that is four times
+    every other's, with more calls than chance gives (their former scatter shows the chance: calls that go in
+    turn scatter less); or half as clearly more calls with by far the longest waits in every quarter of the
+    period; or 1.3 times an even share, equally clearly beyond chance, with waits twice every other's. Length-
+    and load-aware routing lowers P99 by 25 to 69 %: published range.
 """
 
 from typing import Final
@@ -147,9 +151,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case,
         "least_work",
         "Route by least outstanding work",
-        f"{name} has {say_ratio(hot.share)} of the work, {printable(calm.name)} {say_ratio(calm.share)}: make session or prefix affinity a preference "
-        "that yields when a replica has more than its share in flight.",
-        "requests on it wait no longer than usual ones",
+        f"{name} has {say_ratio(hot.share)} of the work, {printable(calm.name)} {say_ratio(calm.share)}: let session or prefix affinity give "
+        "way when a replica has more than its share of calls in flight.",
+        "its requests wait no longer than usual",
         np.where(mine, saved, 0.0),
         whatif="routing",
         parameters={"policy": "least_load"},
@@ -167,7 +171,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         ),
         headline=f"{name} has {say_ratio(hot.share)} of the work of {len(now)} replicas (Gini {uneven:.2f}, {was:.2f} before) and a mean wait of "
         f"{say_ms(hot.mean_wait_ms)}, {printable(calm.name)} one of {say_ms(calm.mean_wait_ms)}",
-        because=f"{name} gets {say_ratio(hot.share)} of the work while other replicas have room",
+        because=f"{name} gets {say_ratio(hot.share)} of the work while other replicas have spare capacity",
         evidence={
             "instance": name,
             "gini_now": uneven,
@@ -192,7 +196,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 
 
 def _too_much(calls: Calls, hot: Replica, every: list[Replica]) -> bool:
-    """Say whether a replica that is as fast as its peers in batches like theirs clearly gets more than they do, since whenever: who waits there need not."""
+    """Return whether a replica that is as fast as its peers in batches like theirs clearly gets more work than they do, since whenever."""
     if hot.share * len(every) < MIN_OVER or deviations(hot, every) < MIN_DEVIATIONS:
         return False
     lag = lag_at_equal_batch(calls, hot.name)
@@ -200,7 +204,7 @@ def _too_much(calls: Calls, hot: Replica, every: list[Replica]) -> bool:
 
 
 def _always_longest(calls: Calls, of: str | None, hot: Replica, every: list[Replica]) -> bool:
-    """Say whether a replica that is as fast as the others has the longest waits by far in every part of the period.
+    """Return whether a replica that is as fast as the others has the longest waits by far in every part of the period.
 
     Who is full all the time gets no more done than the others, whatever is sent there: its share of the work then hides what its queue shows.
     """
@@ -222,7 +226,7 @@ def _always_longest(calls: Calls, of: str | None, hot: Replica, every: list[Repl
 
 
 def waits_stand_out(hot: Replica, every: list[Replica], ratio: float = MIN_WAIT_RATIO) -> bool:
-    """Say whether the requests of one replica wait `ratio` times as long as those of any other."""
+    """Return whether the requests of one replica wait `ratio` times as long as those of any other."""
     longest = max((one.mean_wait_ms for one in every if one.name != hot.name), default=0.0)
     return hot.mean_wait_ms >= max(MIN_WAIT_MS, ratio * longest)
 

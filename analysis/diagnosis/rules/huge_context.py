@@ -1,28 +1,30 @@
-"""huge_context: a few requests with enormous prompts hold everybody else up.
+"""huge_context: a few requests with enormous prompts delay all other requests.
 
 Detects
-    Prompts far longer than before (over the former P99 and six times the usual one), rare, and other requests whose waiting
-    and slow tokens fall into the time in which the engine reads them more than chance has it.
+    Rare prompts far longer than before (over the former P99 and six times the usual one). Other requests wait
+    and write slow tokens while the engine reads them, more often than by chance.
 
 Why it hurts
-    Reading 30,000 tokens takes seconds of the engine, and its KV memory to the end: who comes behind waits for all of it.
+    Reading 30,000 tokens takes seconds of the engine, and their KV memory stays in use to the end. Every
+    request behind it waits for all of it.
 
 Evidence
-    Number of huge prompts and their tokens, usual tokens, how long they are read, and how much of the slow requests' time
-    overlaps with them, against the reference's; as a client sees it, where nearly all time does, the part of the added work
-    that they are.
+    Number of huge prompts and their tokens, usual tokens, their reading time, and the share of the slow
+    requests' time that overlaps with it, against the reference requests. Seen from a client, nearly all time
+    overlaps: there, the part of the added work that huge prompts bring.
 
 Fix
-    A hard context limit, a lane of its own for long documents, chunked prefill. The gain takes the overlapping time off the
-    others: a bound.
+    A hard context limit, a separate replica for long documents, chunked prefill. The gain takes the overlapping
+    time off the other requests: a bound.
 
 False alarms
-    A window in which all prompts grew has no huge ones but `prompt_bloat`. A long prompt that is in the cache is not read.
-    Where the engine came to read every prompt in one piece, long ones hold others up for that (`decode_stall`).
+    If all prompts grew, there are no huge ones but `prompt_bloat`. A long prompt that is in the cache is not
+    read. If the engine now reads every prompt in one piece, long ones delay others because of that
+    (`decode_stall`).
 
 Source
-    Overlap of at least 30 % of the others' wait and stall with the culprit's interval: published default. Six times the
-    usual tokens: own default.
+    Overlap of at least 30 % of the other requests' wait and stall with the reading: published default. Six
+    times the usual tokens: own default.
 """
 
 from dataclasses import replace
@@ -93,7 +95,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     slow = calls.frame["trace_key"].is_in(case.slow["trace_key"].implode()).to_numpy() & ~huge
     own = case.slow["trace_key"].is_in(keys.filter(pl.Series(huge)).implode()).to_numpy()
     if not slow.any():
-        return RuledOut(what=RULE, figure="the slow requests are the huge ones themselves")
+        return RuledOut(what=RULE, figure="the slow requests are the ones with huge prompts")
     # Of a sample as few of the huge ones are known as of all.
     part = min(
         1.0,
@@ -113,7 +115,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if set_whole(case):
         return RuledOut(
             what=RULE,
-            figure=f"{int(huge.sum())} huge prompts, but since then an engine reads every prompt in one piece while others wait",
+            figure=f"{int(huge.sum())} huge prompts, but the engine now reads every prompt in one piece while other requests wait",
         )
     few = too_few_breaches(case)
     if few is not None:
@@ -124,7 +126,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 def _beside(calls: Calls, huge: BoolArray, token_ms: float) -> FloatArray:
     """Milliseconds of each call, from its start to its end, in which its engine read a huge prompt of somebody else.
 
-    Where no engine tells its times, a huge call counts until its first token, from its start but no longer than reading it may take at `token_ms` a token
+    Without engine times, a huge call counts until its first token, from its start but no longer than reading it may take at `token_ms` a token
     (it waits itself).
     """
     out = np.zeros(len(calls))
@@ -158,7 +160,7 @@ def _beyond_chance(
 def _of_added_work(case: Case, calls: Calls, huge: BoolArray, beside: FloatArray) -> float:
     """Where others nearly always run beside a huge prompt, chance leaves no contrast: the part of the added work that such prompts are.
 
-    So it looks from a client, who cannot tell the engines apart. 0 without a baseline, where an engine tells, or where the work hardly grew.
+    So it looks from a client, who cannot tell the engines apart. 0 without a baseline, with engine telemetry, or where the work hardly grew.
     """
     before, whole = case.calls_before, np.nan_to_num(calls.of("e2e_ms"))[~huge].sum()
     if (
@@ -229,9 +231,8 @@ def _diagnosis(
         "context_limit",
         f"Refuse or reroute prompts above {limit:,} tokens",
         f"Set a context limit (vLLM --max-model-len, SGLang --context-length, or at the gateway) "
-        f"of {limit:,} tokens, or send longer prompts to a replica of their own; chunked "
-        "prefill lets others in between.",
-        "others no longer run beside huge prompts",
+        f"of {limit:,} tokens, or send longer prompts to a separate replica. Chunked prefill lets other requests run in between.",
+        "other requests no longer run beside huge prompts",
         np.minimum(saved, np.asarray(busy)),
         cost={"rerouted_ratio": float(huge.mean())},
         whatif="context_limit",
@@ -254,12 +255,12 @@ def _diagnosis(
         Action(
             "app",
             f"Reject prompts above {limit:,} tokens on interactive routes with a clear error.",
-            "Lift the limit once they have a lane of their own.",
+            "Remove the limit once such prompts have a separate replica.",
             fix,
         ),
         headline=f"{int(huge.sum())} prompts of about {size:,.0f} new tokens ({typical:,.0f} usual) are read for {say_ms(took)} each, and "
-        f"{say_ratio(part)} of the slow requests' added time falls beside them",
-        because=f"{int(huge.sum())} prompts of about {size:,.0f} tokens hold the others up",
+        f"{say_ratio(part)} of the slow requests' extra time falls into that reading",
+        because=f"{int(huge.sum())} prompts of about {size:,.0f} tokens delay other requests",
         evidence={
             "huge_calls": int(huge.sum()),
             "huge_ratio": float(huge.mean()),

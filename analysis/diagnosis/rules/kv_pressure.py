@@ -1,21 +1,22 @@
-"""kv_pressure: the engine's KV cache is full, so requests wait for blocks or lose them and start over.
+"""kv_pressure: the engine's KV cache is full, so requests wait for blocks, or lose them and start again.
 
 Detects
-    KV usage near its limit with preemptions that were not there before, while the engine's work did not grow enough to
-    explain it; or KV memory that shrank, with preemptions or with prompts that fall out of the prefix cache.
+    KV usage near its limit with preemptions that did not occur before, while the engine's work did not grow
+    enough to explain it. Or KV memory that shrank, with preemptions or with prompts that are evicted from the
+    prefix cache.
 
 Why it hurts
-    A sequence that finds no free block waits; one that is preempted computes its prompt again. Both cost time in the engine
-    that all others share.
+    A sequence without a free block waits. A preempted one computes its prompt again. Both cost time on an
+    engine that all requests share.
 
 Evidence
-    KV usage at P95 and preemptions per request before and now; KV capacity by the engine's own figure where it tells one,
-    else the tokens that ran at a time over the usage; growth of the engine's work; the excess in queue, prefill and decode.
+    KV usage at P95 and preemptions per request before and now; KV capacity as the engine reports it, otherwise
+    concurrent tokens over usage; growth of the engine's work; the excess in queue, prefill and decode.
 
 Fix
-    Give KV its memory back (--gpu-memory-utilization, --kv-cache-dtype fp8, KV offload, a smaller model beside it), bound
-    the context (--max-model-len), run fewer sequences (--max-num-seqs) or more replicas. Without a replay of the engine the
-    gain is only bounded: no more waiting and no slower tokens than before.
+    Enlarge the KV memory (--gpu-memory-utilization, --kv-cache-dtype fp8, KV offload, a smaller model beside
+    it), limit the context (--max-model-len), run fewer sequences (--max-num-seqs) or more replicas. Without a
+    simulation of the engine the gain is only bounded: no more waiting and no slower tokens than before.
 
 False alarms
     A cache that is full of unreferenced blocks is no pressure: they count as free. Usage above 90 % alone predicts little:
@@ -44,7 +45,7 @@ MIN_PREEMPTED: Final = 0.01
 MIN_LOST: Final = 0.1
 # Growth of the engine's work that fills a cache by itself; own default.
 GREW: Final = 1.25
-# Factor on the KV memory that is asked about where nobody tells how much there was; own default.
+# Factor on the KV memory that is used if its size is not known; own default.
 ROOM: Final = 1.5
 
 
@@ -78,7 +79,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if grown is not None and grown.growth >= GREW and not shrunk:
         return RuledOut(
             what=RULE,
-            figure=f"the KV cache is full because the engine has {grown.growth:.2f} times the work",
+            figure=f"the KV cache is full because the engine has {grown.growth:.2f} times as much work",
         )
     claims = {**spread(case, 1.0), "prefill": case.excess_ms("prefill")}
     if not enough(case, claims):
@@ -89,7 +90,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 
 
 def _more_room(found: Pressure) -> float:
-    """By how much the KV memory has to grow to be what it was; half as much again where nothing tells what it was."""
+    """By how much the KV memory has to grow to be what it was; half as much again if nothing shows it what it was."""
     known = found.capacity_ratio is not None and 0.0 < found.capacity_ratio < SHRUNK
     return round(1.0 / (found.capacity_ratio or 1.0), 3) if known else ROOM
 
@@ -100,12 +101,12 @@ def _diagnosis(
     stage = case.worst("queue", "prefill", "decode")
     saved = sum(np.minimum(case.spent(name), ms) for name, ms in claims.items())
     smaller = (
-        f"; its capacity is {say_ratio(found.capacity_ratio)} of what it was"
+        f"; its capacity is {say_ratio(found.capacity_ratio)} of the former one"
         if shrunk and found.capacity_ratio is not None
         else ""
     )
     again = (
-        f"; {say_ratio(lost)} more input is computed because the cache lost it"
+        f"; {say_ratio(lost)} more input is computed again because the cache dropped it"
         if lost >= MIN_LOST
         else ""
     )
@@ -113,15 +114,17 @@ def _diagnosis(
         "and running requests are preempted"
         if found.preempted >= MIN_PREEMPTED
         else (
-            "and prompts fall out of it" if lost >= MIN_LOST else "and requests wait for room in it"
+            "and prompts are evicted from it"
+            if lost >= MIN_LOST
+            else "and requests wait for free blocks"
         )
     )
     fix = bound_fix(
         case,
         "kv",
-        "Give the KV cache more room",
+        "Enlarge the KV cache",
         "vLLM: --gpu-memory-utilization 0.95, --kv-cache-dtype fp8, a lower --max-model-len or --max-num-seqs; SGLang: --mem-fraction-static; "
-        "check what else took GPU memory since the onset (another process, LoRA adapters, CUDA graphs).",
+        "check for other users of GPU memory since the onset (another process, LoRA adapters, CUDA graphs).",
         "no request waits for blocks or is preempted",
         np.asarray(saved),
         whatif="kv_size",
@@ -135,7 +138,7 @@ def _diagnosis(
         Action(
             "platform",
             "Send part of the traffic to other replicas, or answer it with 429 and Retry-After at the gateway, until preemptions stop.",
-            "Send it back once the cache has room.",
+            "Send it back once the cache has free blocks.",
             fix,
         ),
         headline=f"KV usage stands at {say_ratio(found.usage)} and {found.preempted:.2f} preemptions come with a request{again}{smaller}",

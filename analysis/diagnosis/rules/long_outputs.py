@@ -1,12 +1,12 @@
-"""long_outputs: slow requests are slow because their answers are longer, not because tokens come slower.
+"""long_outputs: slow requests have longer answers, not slower tokens.
 
 Detects
-    Decode (or unsplit generation) time that explains the excess through the number of output tokens at the usual
-    speed; or answers of all calls that became longer, and others that wait for the engine which they fill.
+    Decode (or unsplit generation) time that explains the excess through the number of output tokens at the
+    usual pace. Or answers of all calls that became longer, so that other calls wait for the full engine.
 
 Why it hurts
-    Every output token is one pass of the engine: time grows in proportion to length, and long answers hold KV cache
-    and batch slots that others wait for.
+    Every output token is one pass of the engine: time grows in proportion to length. Long answers hold KV cache
+    and batch slots that other requests wait for.
 
 Evidence
     Excess of the stage split exactly into a length part (more tokens x usual time per token), a speed part (usual
@@ -16,13 +16,13 @@ Evidence
 Fix
     Cap `max_tokens` near 1.5 x the typical length, ask for brevity, offer "show more"; route long work elsewhere. The
     gain shown cuts each recorded answer at the cap at its own speed: a bound, because the freed engine time is not
-    modelled; `truncated_ratio` says in how many requests it cuts an answer.
+    modelled; `truncated_ratio` is the share of requests with a cut answer.
 
 False alarms
-    A long tail of lengths alone is no problem (every lognormal has one): only the share of the excess counts. Without a
-    baseline that is not enough either, since at any slow pace the longest answers are the slow ones: then answers have
-    to be cut by max_tokens, or to make a hump beside the others'; else the cap is listed as an opportunity. A new route
-    with longer answers is a change of traffic: compare by route.
+    A long tail of lengths alone is no problem (every lognormal has one): only the share of the excess counts.
+    Without a baseline that is not enough either, because at any slow pace the longest answers are the slow
+    ones. Then answers must be cut by max_tokens, or form a second peak of lengths; otherwise the cap is listed
+    as an opportunity. A new route with longer answers is a change of traffic: compare by route.
 
 Source
     x_decode = n_out x TPOT, and at least a quarter of the excess from length: own default. The cap: a published rule of
@@ -94,7 +94,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     stage = case.worst(*_STAGES)
     if case.metric not in ("e2e", "ttft"):
         return None
-    # What all write more keeps the engine busy: who waits for it need not get a longer answer himself.
+    # Longer answers of all calls keep the engine busy: a request that waits for it need not have a longer answer itself.
     work, answer_part = case.demand, max(0.0, 1.0 - thought_part(case) - _for_nobody(case))
     busier = {
         name: answer_part * ms
@@ -110,7 +110,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     parts = _split(case.slow, case.reference, stage, case.times.path)
     if parts is None:
         return NotEnoughData(
-            f"{stage} explains {say_ratio(case.tail.share(stage))} of the excess but fewer than {MIN_TOKENS_N} slow or "
+            f"{stage} explains {say_ratio(case.tail.share(stage))} of the excess, but fewer than {MIN_TOKENS_N} slow or "
             f"{MIN_TOKENS_N} {case.tail.reference} requests carry output tokens: send gen_ai.usage.output_tokens "
             "(stream_options.include_usage when streaming)"
         )
@@ -137,7 +137,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 
 
 def of_another_kind(rows: pl.DataFrame, slow: pl.DataFrame) -> bool:
-    """Say whether long answers (columns route, output_tokens, truncated) are more than the tail that lengths have: cut off at the limit, or a hump.
+    """Return whether long answers (columns route, output_tokens, truncated) are more than the tail that lengths have: cut off at the limit, or a hump.
 
     Without it, a slow pace for all shows in the longest answers as well, and nobody knows which of the two is new."""
     cut = slow["truncated"].drop_nulls()
@@ -269,7 +269,7 @@ def _given_up(calls: Calls, rows: pl.DataFrame) -> float:
 
 
 def _per_request(rows: pl.DataFrame) -> tuple[float, float]:
-    """Mean output and reasoning tokens of a request; many senders tell of thought only where there was some."""
+    """Mean output and reasoning tokens of a request; many senders report reasoning only if there was some."""
     told = rows.filter(pl.col("output_tokens").is_not_null())
     means = told.select(
         pl.col("output_tokens", "reasoning_tokens").fill_null(0).cast(pl.Float64).mean()
@@ -339,7 +339,7 @@ def _diagnosis(
             side.mean("output_tokens") if side is not None else None for side in case.served
         )
         said = because = (
-            f"answers of all calls have {all_now or 0.0:,.0f} tokens instead of {all_before or 0.0:,.0f}, and others wait for the engine"
+            f"answers of all calls have {all_now or 0.0:,.0f} tokens instead of {all_before or 0.0:,.0f}, so other requests wait for the engine"
         )
     return named(
         case,
@@ -366,7 +366,7 @@ def _diagnosis(
             "cliffs_delta": delta,
             "truncated_ratio_now": cut,
         },
-        why_no_service="the length of an answer is not one service's fault",
+        why_no_service="no single service decides the length of an answer",
         opportunity=usual_tail,
     )
 
@@ -429,7 +429,7 @@ def _fix(case: Case, tokens: int, parts: Parts) -> Fix:
         title=f"Cap answers at max_tokens={tokens}",
         detail=f"{now}Set max_tokens={tokens} (1.5 x the typical length), ask for short answers in the prompt and "
         f"offer 'show more'. It cuts answers of {say_ratio(predicted.cost['truncated_ratio'])} of the requests.",
-        assumption="every token comes as fast as it did (engine time that shorter answers free is not counted)",
+        assumption="every token takes the same time as before (engine time that shorter answers free is not counted)",
         method="exact",
         predicted=predicted,
     )

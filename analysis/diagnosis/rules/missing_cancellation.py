@@ -1,23 +1,25 @@
-"""missing_cancellation: engines go on writing answers that nobody waits for.
+"""missing_cancellation: engines continue to write answers after their clients have left.
 
 Detects
-    Engine calls that run on after their client's call has ended (or whose client gave up), with tokens written afterwards
-    above 2 % of all and more than before (than at first, where it grew within the baseline), and an engine that is busier for it.
+    Engine calls that continue after their client's call has ended (or was abandoned). Tokens written afterwards
+    are above 2 % of all tokens and more than before (than at first, if it grew within the baseline), and the
+    engine is busier because of them.
 
 Why it hurts
-    Abandoned answers hold batch slots and KV memory to their end: the users who are still there wait for those who left.
+    Abandoned answers hold batch slots and KV memory to their end, and other users wait for them.
 
 Evidence
     Share of calls that outlive their client, tokens written afterwards as a share of all, before and now, and the growth of
     time in queue and per token.
 
 Fix
-    Pass the cancellation on: close the upstream request when the client disconnects (await request.is_disconnected, abort of
-    the fetch), through every proxy. The gain takes the wasted share of the added waiting off: a bound.
+    Pass the cancellation on through every proxy: close the upstream request when the client disconnects (await
+    request.is_disconnected, abort of the fetch). The gain takes the wasted share off the added waiting: a
+    bound.
 
 False alarms
-    Clients that fire and forget on purpose want the answer written. A clock that is off makes engine calls look longer, so
-    durations are compared, not ends.
+    Clients that disconnect on purpose may still want the answer written. A wrong clock makes engine calls look
+    longer, so durations are compared, not ends.
 
 Source
     Wasted tokens above 2 %: published default; 3 s wasted per cancel: published case.
@@ -88,7 +90,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         "Cancel the engine call when the client leaves",
         "Close the upstream stream on disconnect (Starlette: await request.is_disconnected(); OpenAI SDK: close the stream; proxies: propagate the abort); "
         "vLLM and SGLang stop a request whose connection closes.",
-        "nobody waits for answers that were given up",
+        "no engine time goes into abandoned answers",
         np.asarray(held),
         whatif="cancellation",
         parameters={},
@@ -100,13 +102,13 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims,
         Action(
             "app",
-            "Lower max_tokens on the route that users leave most, so that abandoned answers end sooner.",
+            "Lower max_tokens on the route with the most abandoned requests. Abandoned answers then end earlier.",
             "Restore max_tokens.",
             fix,
         ),
         headline=f"{say_ratio(now.tokens)} of the engine's tokens are written after the client left ({say_ratio(was)} before), by {say_ratio(now.calls)} of "
         "the calls",
-        because=f"engines go on after clients have left and write {say_ratio(now.tokens)} of their tokens for nobody",
+        because=f"engines continue after clients have left: {say_ratio(now.tokens)} of their tokens reach no client",
         evidence={
             "wasted_token_ratio": now.tokens,
             "wasted_token_ratio_before": was,
@@ -134,7 +136,7 @@ def _before(calls: Calls) -> Waste | None:
 
 
 def _fits(case: Case, now: float, was: float) -> bool:
-    """Say whether the engine would keep up with all that arrives, did it waste no more of its tokens than before: then the wait is the waste's, however
+    """Return whether the engine would keep up with all that arrives, did it waste no more of its tokens than before: then the wait is the waste's, however
     many more come."""
     load = wait_growth(case.rows, service_ms(case.rows), case.every)
     return load is not None and load.offered_ratio * (1.0 - now) / (1.0 - was) <= 1.0

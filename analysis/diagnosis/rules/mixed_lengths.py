@@ -1,19 +1,21 @@
 """mixed_lengths: short answers are slow because they run beside long ones.
 
 Detects
-    Calls with short answers whose tokens come slower the more long answers are in their batch, where slow ones met a larger share of
-    them than usual ones did before, and that explains their slower tokens.
+    Calls with short answers whose tokens are slower with more long answers in their batch. Slow ones had a
+    larger share of long answers beside them than usual ones had before, and that explains their slower tokens.
 
 Why it hurts
-    Long sequences read more KV cache at every step and hold their seats: whoever asks briefly pays for whoever asks at length.
+    Long sequences read more KV cache at every step and keep their batch slots: short answers pay for the long
+    ones.
 
 Evidence
-    Share of long answers beside short ones, before and now; time that each of them adds to a short one's token, apart from what batch
-    size and prefill beside took before; time per token of short calls.
+    Share of long answers beside short ones, before and now; the time that each adds to a short answer's token,
+    apart from the effects of batch size and concurrent prefill; time per token of short calls.
 
 Fix
-    Two lanes by predicted length (a router with the length predictor). Simulated where the engine gives the recording back; else the
-    gain gives short calls their former pace: a bound, with lengths known rather than predicted.
+    Two lanes by predicted length (a router with the length predictor). The gain is simulated if the calibrated
+    engine replays the recording well. Otherwise it gives short calls their former pace: a bound, with lengths
+    known rather than predicted.
 
 False alarms
     More sequences (`batch_past_knee`) and more prefill (`decode_stall`) slow short calls too: their part is taken off first. Answers
@@ -112,7 +114,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     ):
         return RuledOut(
             what=RULE,
-            figure=f"{say_ratio(now.share)} of what runs beside short answers is long, {say_ratio(was.share)} before",
+            figure=f"{say_ratio(now.share)} of the calls that run beside short answers are long, {say_ratio(was.share)} before",
         )
     part = min(1.0, slope * more / slower)
     short = (case.slow["output_tokens"] < least).fill_null(False).to_numpy()
@@ -127,9 +129,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     fix = bound_fix(
         case,
         "lanes",
-        "Give short and long answers lanes of their own",
-        f"Route by predicted length: answers of {least:,.0f} tokens and more to replicas of their own.",
-        "short answers come at their former pace, and lengths are predicted well",
+        "Separate short and long answers",
+        f"Route by predicted length: send answers of {least:,.0f} tokens and more to separate replicas.",
+        "short answers have their former pace again and lengths are predicted well",
         np.where(mine, _beyond(case, usual_ms, part), 0.0),
         whatif="routing",
         parameters={"policy": "lanes"},
@@ -141,11 +143,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims,
         Action(
             "platform",
-            "Send the route with the long answers to one replica of its own.",
+            "Send the route with the long answers to a separate replica.",
             "Return it to the pool.",
             fix,
         ),
-        headline=f"{say_ratio(now.share)} of what runs beside short answers is long ({say_ratio(was.share)} before), and their tokens "
+        headline=f"{say_ratio(now.share)} of the calls that run beside short answers are long ({say_ratio(was.share)} before), and their tokens "
         f"take {say_ms(slow_ms)} instead of {say_ms(usual_ms)}",
         because="short answers run beside more long ones",
         evidence={
@@ -183,7 +185,7 @@ def _beyond(case: Case, usual_ms: float, part: float) -> FloatArray:
 
 
 def _beside(calls: Calls, least: float) -> Beside | None:
-    """What the short ones of these calls met beside them; None below 30 of them whose engine tells."""
+    """What the short ones of these calls met beside them; None below 30 of them whose engine reports."""
     out, seconds = calls.of("output_tokens"), calls.last_s - calls.first_s
     usable = known(out, calls.token_ms, calls.running, calls.prefill_meanwhile) & calls.has_engine
     long = usable & (out >= least)

@@ -73,8 +73,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case,
         "pin_model",
         f"Pin {was}",
-        f"Ask for {was} by its full name (with the snapshot's date) instead of an alias, and change it by a deploy of your own.",
-        f"{was} answers again as it did",
+        f"Ask for {was} by its full name (with the snapshot's date) instead of an alias, and change it only with your own deployments.",
+        f"{was} answers as it did before",
         np.where(hit, np.asarray(spent) * (1.0 - 1.0 / slower), 0.0),
     )
     figures = {

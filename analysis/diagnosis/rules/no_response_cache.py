@@ -1,11 +1,11 @@
-"""no_response_cache: equal questions are answered by the model again and again.
+"""no_response_cache: the model answers equal questions again and again.
 
 Detects
     Model calls whose prompt hash was seen before in the window, in at least 10 % of the calls that carry one. An opportunity:
     never the cause.
 
 Why it hurts
-    A repeated question costs a whole answer, in time, tokens and room on the engine.
+    A repeated question costs a whole answer, in time, tokens and engine capacity.
 
 Evidence
     Share of repeated prompts among the calls with a hash, number of distinct prompts, time of the repeats.
@@ -60,8 +60,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         case,
         "response_cache",
         "Cache answers to equal questions",
-        "An exact cache keyed by model, prompt and parameters with a lifetime that fits the data; a semantic cache (similarity above 0.95) finds more and "
-        "must be tested for wrong hits.",
+        "An exact cache keyed by model, prompt and parameters with a lifetime that fits the data; a semantic cache (similarity above 0.95) "
+        "finds more but must be tested for wrong hits.",
         f"a hit takes {HIT_MS:.0f} ms and its answer is still right",
         np.where(hit, np.maximum(np.minimum(saved, case.values) - HIT_MS, 0.0), 0.0),
         whatif="response_cache",
@@ -74,7 +74,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         {},
         Action("app", fix.title, "Empty the cache.", fix),
         headline=f"{say_ratio(share)} of the model calls repeat a prompt of this window",
-        because="equal prompts are answered again",
+        because="equal prompts are computed again",
         evidence={
             "repeated_ratio": share,
             "calls": hashed.height,

@@ -1,11 +1,11 @@
-"""no_timeout_fallback: requests that are far over the limit run on, with nothing that cuts them.
+"""no_timeout_fallback: requests far over the limit continue, because no timeout ends them.
 
 Detects
-    Slow requests that take more than twice the limit without a second call that stands in for the first. An opportunity: it
-    bounds the tail whatever its cause is, and is never the cause.
+    Slow requests that take more than twice the limit without a second call that replaces the first. An
+    opportunity: it bounds the tail for any cause, and is never the cause itself.
 
 Why it hurts
-    Without a cut the tail is as long as the worst dependency makes it; users have left long before.
+    Without a timeout the slowest dependency decides the tail. Users have left long before.
 
 Evidence
     Share of requests over twice the limit, the longest one, whether any request shows a fallback (a failed call followed by
@@ -16,7 +16,8 @@ Fix
     replay of min(time, timeout + fallback): the P99 to plan for is the timeout plus the fallback.
 
 False alarms
-    Long jobs that nobody waits for need no timeout. Where the timeout with its fallback takes longer than the judged percentile, nothing is said.
+    Long jobs without a waiting user need no timeout. If the timeout plus its fallback takes longer than the
+    judged percentile, nothing is reported.
 
 Source
     Timeout of 3 to 5 s with a fallback: published pattern; twice the limit: published signature.
@@ -55,7 +56,7 @@ def diagnose(case: Case) -> Diagnosis | None:
     fix = bound_fix(
         case,
         "timeout_fallback",
-        f"Cut the call after {timeout} and fall back",
+        f"End the call after {timeout} and use a fallback",
         f"Set the client's timeout to {timeout}, answer with a template, a cached answer or a small model ({fallback} assumed), cancel the "
         "call and log it.",
         f"the fallback answers within {fallback} and is good enough",
@@ -73,9 +74,11 @@ def diagnose(case: Case) -> Diagnosis | None:
         stage,
         {},
         Action("app", fix.title, "Remove the timeout.", fix),
-        headline=f"{say_ratio(float(far.mean()))} of the requests take more than {TIMES_LIMIT:.0f} times the limit, the longest "
-        f"{say_ms(float(case.values.max()))}, and nothing cuts them",
-        because="nothing cuts slow requests",
+        headline=(
+            f"{say_ratio(float(far.mean()))} of the requests take more than {TIMES_LIMIT:.0f} times the limit, the longest "
+            f"{say_ms(float(case.values.max()))}, and no timeout ends them"
+        ),
+        because="no timeout ends slow requests",
         evidence={
             "far_over_ratio": float(far.mean()),
             "longest_ms": float(case.values.max()),

@@ -1,23 +1,24 @@
-"""noisy_tenant: one tenant's load slows everybody else down.
+"""noisy_tenant: one tenant's load slows the requests of all other tenants down.
 
 Detects
-    A tenant that brought most of the engine's added work and whose share of it rose, while requests of other tenants are
-    among the slow ones.
+    A tenant that sent most of the engine's added work and whose share of it rose, while requests of other
+    tenants are among the slow ones.
 
 Why it hurts
-    Tenants share queue, batch and KV cache: a flood of long prompts from one is a wait for all.
+    Tenants share queue, batch and KV cache: many long prompts of one tenant delay all others.
 
 Evidence
     The tenant's share of engine work before and now, its part of the added work, the share of slow requests that are other
     tenants', and the breach share with and without that tenant.
 
 Fix
-    A quota per tenant in tokens a second (not in requests), fair queueing between tenants, a lane of its own for bulk work.
-    The gain gives the other tenants' requests their former waits: a bound.
+    A quota per tenant in tokens per second (not in requests), fair queueing between tenants, a separate replica
+    for bulk work. The gain gives the other tenants' requests their former waits: a bound.
 
 False alarms
-    A tenant is judged by what it does to others: one whose own requests are slow because they are long is no noisy
-    neighbour, unless the others' calls are clearly slower too. A small tenant that doubles is not either, unless that is most of the added work.
+    A tenant is judged by its effect on others. If only its own requests are slow because they are long, it is
+    no noisy neighbour, unless other tenants' calls are clearly slower too. A small tenant that doubles is none
+    either, unless that is most of the added work.
 
 Source
     Most of the added work (half of it), a tenth of all former work (of its own, where the whole has not shrunk), 1.5 times its former share
@@ -79,13 +80,13 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     ):
         return RuledOut(
             what=RULE,
-            figure=f"{printable(found.name)} brought most of the added work, {say_ratio(found.part)} of it",
+            figure=f"{printable(found.name)} sent most of the added work, {say_ratio(found.part)} of it",
         )
     if not found.clear:
         return RuledOut(
             what=RULE,
             figure=f"{printable(found.name)} has {say_ratio(found.share_now)} of the work, {say_ratio(found.share_before)} before: "
-            "conversations that come at random vary as much",
+            "random arrivals of conversations vary as much",
         )
     slow = case.slow["tenant"]
     others = float((slow.fill_null("") != found.name).to_numpy().mean())
@@ -107,7 +108,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if pace is not None:
         return RuledOut(
             what=RULE,
-            figure=f"tokens take {pace:.2f} times as long at equal batch sizes, with no more to read meanwhile",
+            figure=f"tokens take {pace:.2f} times as long at equal batch sizes, with no more prompt tokens to read meanwhile",
         )
     if not enough(case, claims):
         return None
@@ -115,7 +116,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 
 
 def harmed(case: Case, name: str) -> bool:
-    """Say whether clearly more calls of the other tenants than before take longer than all but a few of theirs did."""
+    """Return whether clearly more calls of the other tenants than before take longer than all but a few of theirs did."""
     if case.calls_before is None:
         return False
     sides = [
@@ -129,7 +130,7 @@ def harmed(case: Case, name: str) -> bool:
 
 
 def _unsplit(case: Case) -> dict[str, float]:
-    """Where no engine tells, waiting hides in the first token."""
+    """Without engine telemetry, waiting hides in the first token."""
     return {} if case.calls.has_engine.any() else {"first_token": case.excess_ms("first_token")}
 
 
@@ -150,7 +151,7 @@ def _diagnosis(case: Case, found: Noisy, others: float, claims: dict[str, float]
         f"Limit {name} to its former load",
         f"A quota in tokens per second for {name} at the gateway ({say_ratio(found.share_before)} of the work before, {say_ratio(found.share_now)} now), "
         "or weighted fair queueing between tenants.",
-        "the other tenants wait as before",
+        "the other tenants wait no longer than before",
         np.where(theirs, 0.0, saved),
         cost={"limited_ratio": float(theirs.mean())},
         whatif="tenant_quota",
@@ -171,8 +172,8 @@ def _diagnosis(case: Case, found: Noisy, others: float, claims: dict[str, float]
             fix,
         ),
         headline=f"{name} has {say_ratio(found.share_now)} of the engine's work, {say_ratio(found.share_before)} before, which is {say_ratio(found.part)} of "
-        f"what was added; {say_ratio(others)} of the slow requests are others'",
-        because=f"{name} brings {say_ratio(found.share_now)} of the work, {say_ratio(found.share_before)} before, and the others wait behind it",
+        f"what was added; {say_ratio(others)} of the slow requests belong to other tenants",
+        because=f"{name} brings {say_ratio(found.share_now)} of the work, {say_ratio(found.share_before)} before, and other tenants' requests wait",
         evidence={
             "tenant": name,
             "share_before": found.share_before,

@@ -1,4 +1,4 @@
-"""not_streaming: the answer is there, but the user sees its first token only at the end.
+"""not_streaming: the answer is streamed, but the user sees its first token only near the end.
 
 Detects
     Calls whose client saw the first token long after the engine wrote it, near the end of the answer, more often than before;
@@ -42,7 +42,7 @@ MIN_HELD: Final = 0.5
 LAST_PART: Final = 0.9
 # Of the time that the tokens after the first take to write; a longer rest was streamed. Own default.
 MOST_REST: Final = 0.25
-# Answers with fewer tokens begin and end together; where nobody counted them, those that take less to write; own defaults.
+# Answers with fewer tokens begin and end together; if they were not counted, those that take less to write; own defaults.
 LONG: Final = 20
 LONG_MS: Final = 250.0
 MIN_RISE: Final = 0.02
@@ -104,15 +104,15 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case,
         "streaming",
         "Stream end to end",
-        "Set stream=True in the call, proxy_buffering off and X-Accel-Buffering: no in proxies, flush every chunk, and keep compression and body-collecting "
-        "middleware off this route.",
+        "Set stream=True in the call, proxy_buffering off and X-Accel-Buffering: no in proxies, flush every chunk, and use no compression "
+        "and no body-buffering middleware on this route.",
         "the first token reaches the user when the engine writes it (the whole answer takes as long)",
         np.where(hit, np.asarray(held), 0.0),
         whatif="streaming",
     )
     stage = "gateway" if case.excess_ms("gateway") > 0.0 else case.worst(*STAGES)
     seen = (
-        f": at the client after {say_ms(first)}, in the engine after {say_ms(wrote)}"
+        f": after {say_ms(first)} at the client, after {say_ms(wrote)} in the engine"
         if first is not None and wrote is not None
         else ""
     )
@@ -123,12 +123,12 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims,
         Action(
             "platform",
-            "Switch response buffering off in the proxy, or route the stream around it.",
+            "Switch response buffering off in the proxy, or let the stream bypass it.",
             "Restore the proxy's setting.",
             fix,
         ),
         headline=f"{say_ratio(share)} of the slow calls show their first token only near the end{then}{seen}",
-        because=f"the stream is held back{seen}",
+        because=f"the stream is buffered on its way to the client{seen}",
         evidence={
             "held_ratio_slow": share,
             "held_ratio_now": of_all,
@@ -168,7 +168,7 @@ def _in_pieces(case: Case) -> Diagnosis | NotEnoughData | None:
         claims,
         Action(
             "platform",
-            "Switch response buffering off in the proxy, or route the stream around it.",
+            "Switch response buffering off in the proxy, or let the stream bypass it.",
             "Restore the proxy's setting.",
             bound_fix(
                 case,
@@ -231,7 +231,7 @@ def _usual_rest_ms(case: Case) -> float:
 
 
 def usual_token_ms(case: Case) -> float:
-    """Return the median time per token of the calls before, else of those now; 0 where none told."""
+    """Return the median time per token of the calls before, else of those now; 0 if none reported it."""
     sides = [calls.token_ms for calls in (case.calls_before, case.calls) if calls is not None]
     return next((float(np.nanmedian(side)) for side in sides if known(side).any()), 0.0)
 

@@ -1,23 +1,26 @@
-"""one_kind_of_call: calls of one kind wait, and the others of the same time do not.
+"""one_kind_of_call: calls of one kind wait, while other calls of the same time do not.
 
 Detects
-    Late calls that share what they ask for (a response format or schema, an adapter, tools or a tool choice, a model of the same engine), while calls that ask
-    for something else at the same time are not late; by what their own attributes tell.
+    Late calls that share a property of the request (a response format or schema, an adapter, tools or a tool
+    choice, a model of the same engine), while calls of the same time without it are not late. The calls' own
+    attributes show the property.
 
 Why it hurts
-    What only this kind needs holds it up: a grammar that is compiled from a schema, an adapter that is loaded, a tier of its own. Admitting less, or more
-    replicas for all, makes the others pay and leaves it as it is.
+    A step that only this kind needs delays it: a grammar that is compiled from a schema, an adapter that is
+    loaded, a separate tier. Admitting fewer requests, or more replicas for all, costs the other calls something
+    and does not help this kind.
 
 Evidence
-    How many calls of the kind and of the others are late, with the interval of the part of late calls that it is; what both wait; what the kind did before.
+    The number of late calls of the kind and of the others, with the interval of the kind's share of late calls;
+    the waits of both; the former waits of the kind.
 
 Fix
-    By kind: compile schemas before they are needed and keep them, use few of them, load adapters at start, or give the kind a replica of its own. The gain
-    gives these calls the wait of the others: exact.
+    It depends on the kind: compile schemas early and keep them, use few different schemas, load adapters at
+    start, or use a separate replica for the kind. The gain gives these calls the wait of the others: exact.
 
 False alarms
-    A kind that has more to read or to write takes longer for that: from a client alone it is not named then. Models on engines of their own are no kinds
-    of one engine. Late calls of one tenant are `noisy_tenant`.
+    A kind with more to read or to write takes longer because of that: from a client alone it is not named then.
+    Models on separate engines are not kinds of one engine. Late calls of one tenant are `noisy_tenant`.
 
 Source
     Wilson intervals of both rates apart by a factor of two, most of the late calls: as for silences. Compile times of grammars: vllm-project/vllm#10785.
@@ -35,12 +38,12 @@ RULE: Final = "one_kind_of_call"
 # Where a call waits for what its kind needs; what it reads and writes is its own.
 STAGES: Final = ("queue", "first_token", "generation", "network", "gateway")
 _FIX: Final = {
-    "response format": "Compile schemas before they are asked for and keep them (one call of each at start, a larger grammar cache), use few different ones, "
+    "response format": "Compile schemas early and keep them (one call of each at start, a larger grammar cache), use few different schemas, "
     "or another grammar backend (vLLM: xgrammar, llguidance).",
-    "adapter": "Load the adapters at start and make room for all of them (vLLM --max-loras, --max-cpu-loras), or give them replicas of their own.",
-    "model": "Make room for all adapters of the engine (vLLM --max-loras, --max-cpu-loras), or give this one a replica of its own.",
+    "adapter": "Load the adapters at start and allow all of them in memory (vLLM --max-loras, --max-cpu-loras), or give them separate replicas.",
+    "model": "Allow all adapters of the engine in memory (vLLM --max-loras, --max-cpu-loras), or give this one a separate replica.",
 }
-_ELSE: Final = "Give this kind of call a replica or deployment of its own, and compare what it asks for with the calls that are quick."
+_ELSE: Final = "Give this kind of call a separate replica or deployment, and compare its parameters with those of fast calls."
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
@@ -66,14 +69,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         claims,
         Action(
             "platform",
-            f"Send calls with {kind} to a replica of their own, or without it where an answer can do without.",
+            f"Send calls with {kind} to a separate replica, or send them without it if an answer is possible without.",
             "Send them back.",
             bound_fix(
                 case,
                 "kind_apart",
-                f"Mend what calls with {kind} wait for",
+                f"Remove the wait of calls with {kind}",
                 advice,
-                "they wait as long as the other calls",
+                "they wait no longer than the other calls",
                 saved,
             ),
         ),

@@ -1,4 +1,4 @@
-"""one_model_for_all: routes that need little and routes that need much share one model.
+"""one_model_for_all: simple and demanding routes share one model.
 
 Detects
     Two or more routes on one model whose usual answers differ at least threefold in length, the shorter one with a tenth of
@@ -11,8 +11,8 @@ Evidence
     Routes with their share, median output tokens and time; share of the variance of the time that lies between routes.
 
 Fix
-    Route easy classes to a small model. What it buys depends on the small model: give its speed to the what-if of
-    the per-route model.
+    Route easy classes to a small model. The gain depends on the speed of the small model: give it to the
+    what-if of the per-route model.
 
 False alarms
     Short answers can be hard questions: judge by quality, not by length.
@@ -72,8 +72,8 @@ def _diagnosis(
         f"Serve {easy} by a smaller model",
         f"{easy} ({say_ratio(share)} of the requests) usually answers in {low['tokens']:,.0f} tokens, {hard} in {high['tokens']:,.0f}, both by "
         f"{printable(model)}: try a small model on {easy} and compare the quality.",
-        f"a small model answers {easy} as well",
-        "how fast the small model is has to be given by you",
+        f"a small model answers {easy} equally well",
+        "the speed of the small model is not known: give it as a parameter",
     )
     return named(
         case,

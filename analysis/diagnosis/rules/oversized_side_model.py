@@ -1,12 +1,12 @@
-"""oversized_side_model: a small side task (guard, classifier, router) is done by a large model.
+"""oversized_side_model: a large model does a small side task (guard, classifier, router).
 
 Detects
     Model calls beside the main one with very short outputs (up to 20 tokens) named after a guard, a classifier or a router, or
-    of a model that nobody asked before, and those inside a guardrail (up to 100 tokens: a verdict with its reason), that take
+    of a model that was not called before, and those inside a guardrail (up to 100 tokens: a verdict with its reason), that take
     more than a tenth of the request and more than before.
 
 Why it hurts
-    A yes or no costs a whole first token of a big model, in front of every answer.
+    A yes or no costs the TTFT of a large model, before every answer.
 
 Evidence
     The side call's model and operation, its output tokens, time in slow and reference requests, share of the request, and
@@ -81,7 +81,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     ):
         return RuledOut(
             what=RULE,
-            figure=f"{printable(model)} was asked before as well, and took {say_ms(before[0])} of a request",
+            figure=f"{printable(model)} was called before as well and took {say_ms(before[0])} of a request",
         )
     usual = told = before[0] if before is not None else 0.0
     if (
@@ -110,9 +110,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     fix = bound_fix(
         case,
         "small_side_model",
-        f"Let a small local model do {name}",
+        f"Use a small local model for {name}",
         f"Replace {what} by a distilled classifier or rules in the process (1-3 ms), or run it beside the main call and stop the stream on a hit.",
-        f"a small model takes {say_ms(SMALL_MS)} and decides as well",
+        f"a small model takes {say_ms(SMALL_MS)} and decides equally well",
         np.minimum(np.maximum(every - SMALL_MS, 0.0), sum(case.times.ms.values())),
     )
     return named(
@@ -123,7 +123,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         Action(
             "app",
             f"Run {name} beside the main call, or only on routes that need it.",
-            "Put it back in front.",
+            "Run it before the main call again.",
             fix,
         ),
         headline=f"{asks} for {tokens:.0f} tokens and takes {say_ms(spent)} of a slow request ({say_ratio(spent / whole)}), {say_ms(told)} of a "

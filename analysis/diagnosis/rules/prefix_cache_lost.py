@@ -1,26 +1,26 @@
-"""prefix_cache_lost: prompts that used to be in the prefix cache are computed anew.
+"""prefix_cache_lost: prompts that were in the prefix cache are computed again.
 
 Detects
     The share of input tokens served from the cache falls by more than 15 points (or, without a baseline, slow requests hit
     the cache 15 points less than usual ones and below 60 %), and the tokens that are computed again explain the excess.
 
 Why it hurts
-    Prefill grows with the tokens that no cache holds: every lost token delays the first one, and the engine that computes
-    it again has less left for everybody's decoding and queue.
+    Prefill grows with the uncached tokens. Every lost token delays the first one, and the engine that computes
+    it again has less time for decode and queue of all requests.
 
 Evidence
     Hit ratio before and now with its source (the calls' cached tokens, else the engine's counters) and a z score over calls;
     milliseconds of prefill per new token; the part of the excess from lost cache, apart from longer input and slower reading.
 
 Fix
-    Keep the head of the prompt constant: move timestamps, request ids and user names behind it; route a session to the
-    replica that holds its prefix; give the cache room. The gain takes the recomputed tokens off each request at the measured
-    cost of a token: a bound, because the engine time that it frees is not modelled.
+    Keep the beginning of the prompt constant: move timestamps, request ids and user names behind it. Send each
+    session to the replica that holds its prefix. Enlarge the cache. The gain takes the recomputed tokens off
+    each request at the measured cost of a token: a bound, because the freed engine time is not modelled.
 
 False alarms
-    At low traffic a cache expires between calls: said in the headline when fewer calls come. A new route or tenant with other
-    prompts is a change of traffic. A full KV cache evicts prefixes (`kv_pressure`): a client that sees no engine is told so where the heads
-    of its prompts are still found and only what follows is not.
+    At low traffic a cache entry expires between calls: the headline reports fewer calls. A new route or tenant
+    with other prompts is a change of traffic. A full KV cache evicts prefixes (`kv_pressure`). A client without
+    engine telemetry gets that answer if the beginnings of its prompts still hit and only later parts miss.
 
 Source
     A drop of 15 points or a ratio below 60 %: published alert and case of 20 to 80 % hits. Prefill linear in uncached tokens:
@@ -66,7 +66,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         if case.tail.share(found.stage) < 0.5:
             return None
         return NotEnoughData(
-            f"{found.stage} grew but nothing tells of cache hits: record gen_ai.usage.cache_read.input_tokens, or scrape the engine's "
+            f"{found.stage} grew, but cache hits are not recorded: record gen_ai.usage.cache_read.input_tokens, or scrape the engine's "
             "prefix_cache_hits and _queries"
         )
     hits = hit_ratio(case)
@@ -92,13 +92,15 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     ):
         return RuledOut(
             what=RULE,
-            figure=f"{say_ratio(max(now, 0.0))} of input tokens hit the cache, {say_ratio(before)} before, but heads of prompts are "
-            "still found: the far side keeps less, or a session's calls go elsewhere",
+            figure=(
+                f"{say_ratio(max(now, 0.0))} of input tokens hit the cache, {say_ratio(before)} before, but the beginnings of prompts still hit: the "
+                "endpoint caches less, or a session's calls go to another replica"
+            ),
         )
     z = _z(case.calls, case.calls_before)
     busier = knock_on(case, "cache")
     claims = {**busier, found.stage: found.cache_ms + busier.get(found.stage, 0.0)}
-    if busier.get("generation", 0.0) > claims[found.stage]:  # nobody saw a first token
+    if busier.get("generation", 0.0) > claims[found.stage]:  # no first token was recorded
         found = found._replace(stage="generation")
     if not enough(case, claims) or (z is not None and z < MIN_Z):
         return None
@@ -109,7 +111,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 
 
 def _forgets(before: Calls, now: Calls) -> bool:
-    """Say whether calls still find what nearly all found, and miss what only some did: a cache that forgets sooner, and no head that changed."""
+    """Return whether calls still find what nearly all found, and miss what only some did: a cache that forgets sooner, and no head that changed."""
     sides = [side.cached_tokens[known(side.of("input_tokens"))] for side in (before, now)]
     if min(len(side) for side in sides) < MIN_CALLS:
         return False
@@ -124,7 +126,7 @@ def _forgets(before: Calls, now: Calls) -> bool:
 
 
 def _z(now: Calls, before: Calls | None) -> float | None:
-    """Return the fall of the mean hit ratio per call over its standard error; None where calls do not tell. Calls, not tokens, are independent."""
+    """Return the fall of the mean hit ratio per call over its standard error; None if calls do not report it. Calls, not tokens, are independent."""
     sides = []
     for calls in (before, now):
         if calls is None:
@@ -150,11 +152,11 @@ def _diagnosis(
 ) -> Diagnosis:
     quiet = _quiet(case)
     saved = np.minimum(case.spent(found.stage), _lost_tokens(case, before) * found.token_ms)
-    why = "fewer calls come, so entries expire between them; " if quiet else ""
+    why = "fewer calls arrive, so entries expire between them; " if quiet else ""
     act = (
         "send a keep-alive call per prefix or ask for a longer cache lifetime"
         if quiet
-        else "move what changes per request (timestamps, ids, names) behind the constant part, keep tools and examples in one order"
+        else "move parts that change per request (timestamps, ids, names) behind the constant part, and keep tools and examples in one order"
     )
     fix = bound_fix(
         case,
@@ -174,11 +176,11 @@ def _diagnosis(
         claims,
         Action(
             "app",
-            "Roll back the last change of the prompt template; route sessions to one replica each (consistent hashing on the prefix).",
-            "Return to even routing; put the new template back once its head is constant.",
+            "Roll back the last change of the prompt template. Send each session to the same replica (consistent hashing on the prefix).",
+            "Restore the former routing. Deploy the new template again once its beginning is constant.",
             fix,
         ),
-        headline=f"{why}cache hits fell from {say_ratio(before)} to {say_ratio(now)} of input tokens ({source}); computing them again adds "
+        headline=f"{why}cache hits fell from {say_ratio(before)} to {say_ratio(now)} of input tokens ({source}). Computing them again adds "
         f"{say_ms(found.cache_ms)} to the first token of a slow request",
         because=f"only {say_ratio(now)} of the input hits the prefix cache, {say_ratio(before)} before",
         evidence={

@@ -1,12 +1,12 @@
-"""prompt_bloat: prompts have become longer, and reading them is what takes the time.
+"""prompt_bloat: prompts have become longer, and reading them takes the added time.
 
 Detects
     Input tokens per request that grew (a longer system prompt, more passages, a history that is never cut), while cache and
     reading speed stayed as they were, and whose prefill explains the excess.
 
 Why it hurts
-    Prefill grows with every token that no cache holds, and so does the KV memory that a request keeps to its end: others
-    wait for both.
+    Prefill grows with every uncached token, and so does the KV memory that a request holds to its end. Other
+    requests wait for both.
 
 Evidence
     Input tokens of all calls, and of slow and reference requests with Cliff's delta; growth of input per turn of a session
@@ -60,7 +60,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         if max(case.tail.share("prefill"), case.tail.share("first_token")) < 0.5:
             return None
         return NotEnoughData(
-            "the first token takes longer but calls carry no input tokens: record gen_ai.usage.input_tokens"
+            "the first token takes longer, but calls carry no input token counts: record gen_ai.usage.input_tokens"
         )
     # What the cache holds costs nothing to read: where it is known, growth is measured on the rest. A prompt that is asked again is no longer one.
     slow, usual = (
@@ -142,8 +142,8 @@ def _diagnosis(
         case,
         "context_limit",
         f"Limit the prompt to {limit:,.0f} tokens",
-        f"Prompts grew from {found.input_usual:,.0f} to {found.input_slow:,.0f} tokens{turns}: cut the history to the last 2-4 turns and a "
-        f"summary, pass fewer passages, and refuse or reroute what is above {limit:,.0f} tokens.",
+        f"Prompts grew from {found.input_usual:,.0f} to {found.input_slow:,.0f} tokens{turns}. Cut the history to the last 2-4 turns and a "
+        f"summary, pass fewer passages, and refuse or reroute prompts above {limit:,.0f} tokens.",
         f"no prompt is longer than {limit:,.0f} tokens (engine time that this frees is not counted)",
         saved,
         cost={"trimmed_ratio": float((n_in > limit).mean())},
@@ -166,8 +166,8 @@ def _diagnosis(
             if everyone is not None
             else ""
         )
-        + f"prompts of slow requests have {found.input_slow:,.0f} tokens, {found.input_usual:,.0f} in {case.tail.reference} ones{turns}; "
-        f"reading the difference takes {say_ms(found.input_ms)}",
+        + f"prompts of slow requests have {found.input_slow:,.0f} tokens, {found.input_usual:,.0f} in {case.tail.reference} ones{turns}. "
+        f"Reading the difference takes {say_ms(found.input_ms)}",
         because=f"prompts have {found.input_slow:,.0f} tokens instead of {found.input_usual:,.0f}"
         if delta >= MIN_CLIFF or everyone is None
         else f"prompts of all calls have {everyone[1]:,.0f} tokens instead of {everyone[0]:,.0f}",
@@ -195,7 +195,7 @@ def _diagnosis(
 
 
 def _longest(calls: Calls) -> float | None:
-    """Return the mean over requests of their longest prompt in tokens, None where calls do not tell."""
+    """Return the mean over requests of their longest prompt in tokens, None if calls do not report it."""
     longest = (
         calls.frame.group_by("trace_key")
         .agg(pl.col("input_tokens").max())["input_tokens"]

@@ -1,26 +1,28 @@
-"""provider_queueing: the provider lets calls wait before their first token, for minutes on end, whatever is asked.
+"""provider_queueing: the provider delays calls before their first token, for minutes, independent of their prompts.
 
 Detects
-    Calls to a model of somebody else (no engine telemetry) whose time to first token rose at equal prompt length for most
-    calls, or for most calls of some minutes, while tokens then come as fast as before; 429 answers support it. Without a
-    baseline, late first tokens that neither prompts, nor the caller's own load, nor rare spikes explain.
+    Calls to another company's model (no engine telemetry) whose time to first token rose at equal prompt length
+    for most calls, or for most calls of some minutes, while tokens then have the former pace. 429 answers
+    support it. Without a baseline: late first tokens that neither prompts, nor the caller's own load, nor rare
+    spikes explain.
 
 Why it hurts
     The depth of a provider's queue is invisible and follows its load, not yours: your prompts, caps and retries do not
     change it.
 
 Evidence
-    Time to first token corrected for prompt length, now and before; how strongly late calls gather in the same minutes
-    (dispersion, 1 where independent); time per token; share of 429 answers.
+    Time to first token corrected for prompt length, now and before; how strongly late calls cluster in the same
+    minutes (dispersion, 1 if independent); time per token; share of 429 answers.
 
 Fix
     Timeout and fail over to a second provider or region (the P99 to plan for is the timeout plus the other's latency),
     reserved capacity, moving batch work to other hours. The gain gives each call its former first token: a bound.
 
 False alarms
-    Own back-off and semaphores wait before the call, not in it (`client_throttled`). Rare single spikes are another thing
-    (`provider_spikes`). From outside, queueing cannot be told from slow reading; a cache that was lost shows in cached
-    tokens. Without token counts longer prompts look the same: then only refused calls (429) name the provider.
+    The application's own back-off and semaphores wait before the call, not in it (`client_throttled`). Rare
+    single spikes are `provider_spikes`. From outside, queueing and slow prefill look alike; a lost cache shows
+    in the cached tokens. Without token counts longer prompts look the same: then only refused calls (429)
+    indicate the provider.
 
 Source
     Minute effect after adjusting for input: published advice on provider queueing, no published threshold; a median 1.3
@@ -44,7 +46,7 @@ RULE: Final = "provider_queueing"
 STAGES: Final = ("first_token", "generation")
 MIN_RATIO: Final = 1.3
 MIN_CLUSTER: Final = 3.0
-# More of the calls refused (429) than before from which the far side says itself that it is full, whatever the calls ask of it; own default.
+# More of the calls refused (429) than before from which the endpoint says itself that it is full, whatever the calls ask of it; own default.
 MIN_REFUSED: Final = 0.01
 # Rank correlation of first tokens with the caller's own calls in flight from which they follow these; own default.
 FOLLOWS: Final = 0.5
@@ -53,7 +55,7 @@ LATE: Final = 95.0
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
-    """Return the provider's queue, None when first tokens come as before or an engine tells more."""
+    """Return the provider's queue, None when first tokens come as before or an engine reports more."""
     stage = case.worst(*STAGES)
     if case.tail.share(stage) < 0.25 or case.own_engines > 0.5 if len(case.slow_calls) else True:
         return None
@@ -62,7 +64,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return _by_exclusion(case)
     if found is None:
         return NotEnoughData(
-            "a rise of the provider's first token can only be told against a baseline: widen the window to before the onset"
+            "a later first token of the provider shows only against a baseline: widen the window to before the onset"
         )
     now, before = float(np.median(found.now_ms)), float(np.median(found.before_ms))
     late = found.now_ms > float(np.percentile(found.before_ms, LATE))
@@ -72,7 +74,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if ratio < MIN_RATIO and gathered < MIN_CLUSTER:
         return RuledOut(
             what=RULE,
-            figure=f"{what} take {ratio:.2f} times as long, late ones gather by {gathered:.1f}",
+            figure=f"{what} take {ratio:.2f} times as long, late ones cluster (dispersion {gathered:.1f})",
         )
     spiky = spikes(found)
     if (
@@ -108,7 +110,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if not found.counted and refused - refused_before < MIN_REFUSED:
         return uncounted(
             found,
-            f"{what} take {ratio:.2f} times as long (lengths not known), late ones gather by {gathered:.1f}",
+            f"{what} take {ratio:.2f} times as long (lengths not known), late ones cluster (dispersion {gathered:.1f})",
         )
     grown, load = case.demand, case.own_load
     pace = (
@@ -119,9 +121,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case,
         "second_provider",
         "Fail over to a second provider",
-        f"Time out the first token at {say_ms(2.0 * limit)} and send the call to a second provider or region; ask for reserved capacity; respect "
-        "Retry-After. The P99 to plan for is that timeout plus the second provider's.",
-        "the second provider's first token comes as the first one's did before",
+        f"Time out the first token at {say_ms(2.0 * limit)} and send the call to a second provider or region; ask for reserved capacity; "
+        "respect Retry-After. Plan for a P99 of that timeout plus the second provider's.",
+        "the second provider's first token is as fast as the first one's was before",
         np.maximum(case.spent(stage) - limit, 0.0),
         cost={"failed_over_ratio": float((case.spent(stage) > 2.0 * limit).mean())},
         parameters={"after_ms": round(2.0 * limit, 3)},
@@ -134,16 +136,16 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         Action(
             "provider",
             "Route part of the traffic to another provider, region or model deployment.",
-            "Route back when first tokens come as before.",
+            "Route back when first tokens are as fast as before.",
             fix,
         ),
         headline=f"{what} take {ratio:.2f} times as long (median {say_ms(before)} before, {say_ms(now)} now), "
-        f"{'and late ones gather in the same half-minutes' if gathered >= MIN_CLUSTER else 'at all times alike'} (dispersion {gathered:.1f}); "
+        f"{'and late ones cluster in the same half-minutes' if gathered >= MIN_CLUSTER else 'at all times alike'} (dispersion {gathered:.1f}); "
         f"{say_ratio(refused)} of the calls were refused",
         because=f"the provider's {'first token takes' if found.first_token else 'calls take'} {ratio:.1f} times as long at the same "
         f"{'prompts' if found.first_token else 'lengths'}"
         if ratio >= MIN_RATIO
-        else "the provider lets the calls of some minutes wait",
+        else "the provider delays the calls of some minutes",
         evidence={
             "first_token_ms_before": before,
             "first_token_ms_now": now,
@@ -155,7 +157,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "tpot_ms_before": pace[1],
             "ratio_at_equal_load": load.first_equal if load is not None else None,
         },
-        # A request that asks more of the far side (longer calls, the same one again, beside more others) waits there as well: what made it ask comes first.
+        # A request that asks more of the endpoint (longer calls, the same one again, beside more others) waits there as well: what made it ask comes first.
         weight=0.85,
         amplifier=(grown is not None and grown.growth > MOST_EACH * grown.arrivals_ratio)
         or (load is not None and (load.waits if found.first_token else load.answers))
@@ -186,7 +188,7 @@ def _by_exclusion(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Without a baseline: first tokens that are late at equal prompts, not now and then alone, whatever the caller has out at that moment."""
     found = outside(case, alone=True)
     lacking = NotEnoughData(
-        "a rise of the provider's first token can only be told against a baseline: widen the window to before the onset"
+        "a later first token of the provider shows only against a baseline: widen the window to before the onset"
     )
     if found is None or not found.first_token or case.tail.share("first_token") < 0.25:
         return lacking
@@ -228,7 +230,7 @@ def _by_exclusion(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         "second_provider",
         "Fail over to a second provider",
         f"Time out the first token at {say_ms(2.0 * limit)} and send the call to a second provider or region; ask for reserved capacity.",
-        "the second provider's first token comes as the usual one does",
+        "the second provider's first token takes the usual time",
         np.maximum(case.spent("first_token") - limit, 0.0),
         cost={"failed_over_ratio": float((case.spent("first_token") > 2.0 * limit).mean())},
         parameters={"after_ms": round(2.0 * limit, 3)},
@@ -241,12 +243,11 @@ def _by_exclusion(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         Action(
             "provider",
             "Route part of the traffic to another provider, region or model deployment.",
-            "Route back when first tokens come early again.",
+            "Route back when first tokens are early again.",
             fix,
         ),
-        headline=f"first tokens take {say_ms(late_ms)} in slow requests and {say_ms(usual)} at the median, at equal prompts and whatever is in flight; what "
-        "they took before is not recorded",
-        because=f"first tokens of slow requests take {say_ms(late_ms)} instead of {say_ms(usual)}, which neither their prompts nor your own load explain",
+        headline=f"first tokens take {say_ms(late_ms)} in slow requests and {say_ms(usual)} at the median, at equal prompts and at any load; their time before is not recorded",
+        because=f"first tokens of slow requests take {say_ms(late_ms)} instead of {say_ms(usual)}, and neither their prompts nor your own load explains that",
         evidence={
             "first_token_ms_late": late_ms,
             "first_token_ms_usual": usual,

@@ -1,4 +1,4 @@
-"""provider_spikes: once in a while a call takes many times as long, whatever was asked and whenever.
+"""provider_spikes: single calls take many times as long, at random, independent of their content.
 
 Detects
     A few calls without engine telemetry (0.2 to 30 %) whose time is more than five times the usual one of their length,
@@ -6,12 +6,13 @@ Detects
     pace of the others.
 
 Why it hurts
-    One call in a hundred that takes 30 s is the P99 of everybody; a request of several calls meets one more often.
+    One call in a hundred that takes 30 s is the P99 of all requests. A request with several calls meets one
+    more often.
 
 Evidence
-    Share of spikes, their median time over the usual one, how independent they are (dispersion, 1 where independent), the
-    median now and before, and the time per token of the spikes over that of the other calls of the same time. Without a
-    baseline the other calls of the same period stand for the usual ones.
+    Share of spikes, their median time over the usual one, their independence (dispersion, 1 if independent),
+    the median now and before, and the time per token of the spikes over that of other calls of the same time.
+    Without a baseline the other calls of the same period are the usual ones.
 
 Fix
     Hedge: send a second call when the first one is late, take the faster and cancel the loser; or cut it with a timeout and a
@@ -92,7 +93,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if not RARE[0] <= share <= RARE[1] or gathered > MOST_GATHERED or ratio > MOST_MEDIAN:
         return RuledOut(
             what=RULE,
-            figure=f"{say_ratio(share)} of the calls take five times as long, gathered by {gathered:.1f}",
+            figure=f"{say_ratio(share)} of the calls take five times as long and cluster (dispersion {gathered:.1f})",
         )
     pace = _pace(case, found, late)
     other = _otherwise(case, found, late, pace)
@@ -131,9 +132,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case,
         "hedging",
         f"Hedge calls that have no first token after {say_ms(usual)}",
-        f"Send a second call after {say_ms(usual)} (the usual P95: about 5 % duplicates), take the faster one and cancel the other; to another "
-        "deployment if there is one.",
-        f"the second call is as fast as usual, so that nobody waits longer than {say_ms(limit)}",
+        f"Send a second call after {say_ms(usual)} (the usual P95: about 5 % duplicates), take the faster one and cancel the other. Use another deployment for it if there is one.",
+        f"the second call takes the usual time, so no call waits longer than {say_ms(limit)}",
         np.where(hit, np.maximum(case.spent(stage) - limit, 0.0), 0.0),
         cost={"duplicated_ratio": float((found.now_ms > usual).mean())},
         whatif="hedging",
@@ -151,7 +151,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             fix,
         ),
         headline=f"{say_ratio(share)} of the calls take {float(np.median(found.now_ms[late]) / np.median(found.before_ms)):.0f} times as long as usual, "
-        f"scattered over the window (dispersion {gathered:.1f}), {ratio:.2f} times the former median for the rest",
+        f"scattered over the window (dispersion {gathered:.1f}); the median of the rest is {ratio:.2f} times the former one",
         because=f"{say_ratio(share)} of the provider's calls take {say_ms(float(np.median(found.now_ms[late])))} instead of "
         f"{say_ms(float(np.median(found.before_ms)))}, at random",
         evidence={
@@ -177,36 +177,38 @@ def _otherwise(
     if not found.counted:
         return uncounted(
             found,
-            f"{say_ratio(share)} of the calls take five times as long as usual, here and there",
+            f"{say_ratio(share)} of the calls take five times as long as usual, at scattered times",
         )
     thought = unsaid_thought(case)
     if thought is not None:
         return RuledOut(
             what=RULE,
-            figure=f"late calls count {thought.added:,.0f} tokens more that came before the first visible one: thought",
+            figure=f"late calls count {thought.added:,.0f} more tokens before the first visible one: reasoning",
         )
     if pace is not None and pace > MOST_PACE:
         return RuledOut(
-            what=RULE, figure=f"the tokens of the late calls take {pace:.1f} times as long, too"
+            what=RULE, figure=f"the tokens of the late calls take {pace:.1f} times as long as well"
         )
     odds = _follow(case, found, late)
     if odds is not None and odds.clear:
         return RuledOut(
             what=RULE,
-            figure=f"late calls begin behind long prompts of the caller's own (odds ratio {odds.ratio:.1f}, from {odds.low:.1f} on)",
+            figure=f"late calls begin behind long prompts of the same caller (odds ratio {odds.ratio:.1f}, at least {odds.low:.1f})",
         )
     huge = huge_prompts(case.calls) if case.thinned else 0
     if huge:
         return NotEnoughData(
-            f"{say_ratio(share)} of the calls take five times as long as usual; {huge} prompts are huge, and {say_ratio(case.kept)} of all "
-            "are stored: whether late calls begin behind others of that size cannot be told, keep every trace for some minutes"
+            f"{say_ratio(share)} of the calls take five times as long as usual; {huge} prompts are huge, and {say_ratio(case.kept)} of all are "
+            "stored: whether late calls begin behind others of that size is not known. Keep every trace for some minutes"
         )
     whose = _whose(case, found, late)
     if whose is not None:
         return RuledOut(
             what=RULE,
-            figure=f"{say_ratio(whose.most_late)} of {printable(whose.most)}'s calls are late and {say_ratio(whose.least_late)} of "
-            f"{printable(whose.least)}'s: that is not at random",
+            figure=(
+                f"{say_ratio(whose.most_late)} of {printable(whose.most)}'s calls are late and {say_ratio(whose.least_late)} of "
+                f"{printable(whose.least)}'s: the spikes are not random"
+            ),
         )
     return None
 

@@ -1,25 +1,26 @@
-"""reasoning_inflation: the model thinks longer before it answers, and the thinking is what takes the time.
+"""reasoning_inflation: the model reasons longer before it answers, and that takes the added time.
 
 Detects
-    Reasoning tokens per request that grew and whose time at the usual speed explains the excess, while the visible answers
-    stayed as long as they were.
+    Reasoning tokens per request that grew and whose time at the usual pace explains the excess, while the
+    visible answers kept their length.
 
 Why it hurts
-    Reasoning tokens are generated one by one like all others, but before the user sees anything: ten times the thinking is
-    ten times the wait for the first word.
+    Reasoning tokens are generated one by one like all others, but before the user sees anything: ten times the
+    reasoning is ten times the wait for the first word.
 
 Evidence
     Reasoning and visible tokens of slow and reference requests, their share of all output, time per token, and the part of
     the excess that the added reasoning takes.
 
 Fix
-    Limit the reasoning effort (reasoning.effort, thinking budget), send only hard questions to a reasoning model, give such
-    traffic an SLO of its own. The gain takes the added reasoning off each request at its own speed; what it does to the
-    quality of answers is not in these data.
+    Limit the reasoning effort (reasoning.effort, thinking budget), send only hard questions to a reasoning
+    model, give such traffic its own SLO. The gain takes the added reasoning off each request at its own pace.
+    Its effect on the quality of answers is not in these data.
 
 False alarms
-    Harder questions deserve more thought: compare by route. Where reasoning tokens are not told, output tokens that do not fit
-    after the first visible one stand for them; where output tokens leave them out, too, answers just seem to begin later.
+    Harder questions need more reasoning: compare by route. If reasoning tokens are not reported, output tokens
+    that do not fit after the first visible one replace them. If output tokens leave them out too, answers just
+    seem to start later.
 
 Source
     Reasoning share up by 10 points and a quarter of the excess: own defaults. 200 to 5,000 and more reasoning tokens, 10-50
@@ -47,7 +48,7 @@ MIN_REQUESTS: Final = 5
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return the longer reasoning with its bound, None when reasoning did not grow or does not explain the excess."""
-    # Many senders tell of thought only where there was some.
+    # Many senders report reasoning only if there was some.
     told = [
         rows.filter(pl.col("output_tokens") > 0).with_columns(
             pl.col("reasoning_tokens").fill_null(0)
@@ -74,7 +75,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         return None
     stage = case.worst(*STAGES)
     token_ms = _token_ms(case, stage)
-    # What all think more keeps the engine busy: who waits for it need not think himself.
+    # More reasoning in all calls keeps the engine busy: a request that waits for it need not reason more itself.
     claims = {name: thought * ms for name, ms in knock_on(case, "output").items()}
     claims[stage] = min(
         case.excess_ms(stage), claims.get(stage, 0.0) + max(0.0, r1 - r0) * token_ms
@@ -91,7 +92,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         "reasoning_effort",
         f"Limit reasoning to {limit:,.0f} tokens",
         "Set the reasoning effort one step lower or give a thinking budget; send only hard questions to the reasoning model.",
-        "answers stay good enough with less thought (engine time that this frees is not counted)",
+        "answers stay good enough with less reasoning (engine time that this frees is not counted)",
         np.minimum(case.spent(stage), np.maximum(reasoning - limit, 0.0) * token_ms),
         cost={"limited_ratio": float((reasoning > limit).mean())},
         whatif="reasoning_effort",
@@ -113,9 +114,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
             fix,
             600,
         ),
-        headline=f"slow requests think for {r1:,.0f} tokens ({say_ratio(r1 / n1)} of their output), {case.tail.reference} ones for {r0:,.0f} "
+        headline=f"slow requests reason for {r1:,.0f} tokens ({say_ratio(r1 / n1)} of their output), {case.tail.reference} ones for {r0:,.0f} "
         f"({say_ratio(r0 / n0)}); the difference takes {say_ms((r1 - r0) * token_ms)}",
-        because=f"the model thinks for {r1:,.0f} tokens instead of {r0:,.0f}",
+        because=f"the model reasons for {r1:,.0f} tokens instead of {r0:,.0f}",
         evidence={
             "reasoning_tokens_slow": r1,
             "reasoning_tokens_reference": r0,
@@ -144,9 +145,9 @@ def _unsaid(case: Case) -> Diagnosis | NotEnoughData | None:
     fix = bound_fix(
         case,
         "reasoning_effort",
-        "Limit reasoning to what it was",
-        "Set the reasoning effort one step lower or give a thinking budget; record reasoning tokens to see what it takes.",
-        "answers stay good enough with less thought",
+        "Limit reasoning to its former length",
+        "Set the reasoning effort one step lower or give a thinking budget; record reasoning tokens to see its length.",
+        "answers stay good enough with less reasoning",
         np.maximum(case.spent("first_token") - usual, 0.0),
     )
     answer = named(
@@ -161,9 +162,11 @@ def _unsaid(case: Case) -> Diagnosis | NotEnoughData | None:
             fix,
             600,
         ),
-        headline=f"slow requests count {found.slow:,.0f} output tokens, {case.tail.reference} ones {found.reference:,.0f}, and {found.added:,.0f} of the "
-        f"difference do not fit after the first visible token: they take {say_ms(found.added * found.token_ms)} before it",
-        because=f"the model writes {found.added:,.0f} tokens more before the first visible one, which nothing but thought is (reasoning tokens are not told)",
+        headline=(
+            f"slow requests count {found.slow:,.0f} output tokens, {case.tail.reference} ones {found.reference:,.0f}, and {found.added:,.0f} of "
+            f"the difference must come before the first visible token, where they take {say_ms(found.added * found.token_ms)}"
+        ),
+        because=f"the model writes {found.added:,.0f} more tokens before the first visible one; only reasoning does that (reasoning tokens are not reported)",
         evidence={
             "output_tokens_slow": found.slow,
             "output_tokens_reference": found.reference,

@@ -1,27 +1,27 @@
-"""retry_storm: clients ask again while the first attempt still runs, and the repeats are what keeps the engine busy.
+"""retry_storm: clients repeat calls while the first attempt still runs, and the repeats keep the engine busy.
 
 Detects
     Model calls that repeat an earlier one (same model and prompt length within one request or session) more often than
     before, mostly without an error in between, and an engine whose added work is these repeats.
 
 Why it hurts
-    A retry of a slow call does not make it faster: it adds a second one to the queue that made it slow. Past a point the
-    load keeps itself up, even after its first cause is gone.
+    A retry of a slow call does not make it faster: it adds a second call to the queue that made it slow. Above
+    a certain load this continues even after the first cause is gone.
 
 Evidence
-    Attempts per question while requests are slow, now and before, how many repeats followed an error and how many mere
-    slowness, correlation of the repeats of a minute with the latency of the minute before, part of the repeats in the growth of
-    the engine's work while slow requests run.
+    Attempts per call while requests are slow, now and before; how many repeats followed an error and how many
+    only slowness; correlation of the repeats of a minute with the latency of the minute before; part of the
+    repeats in the growth of the engine's work while slow requests run.
 
 Fix
-    Retry on failure only (429 and 5xx), with a budget of 10 % of requests and back-off with jitter; for slowness hedge once and
-    cancel the loser. The gain is simulated where engines tell their times. Elsewhere each request loses the time of abandoned
-    attempts, or what its stages take beyond before, as far as the repeats explain that: it holds if the far side is as quick
-    as before once nobody asks twice.
+    Retry on failure only (429 and 5xx), with a budget of 10 % of requests and back-off with jitter. For
+    slowness hedge once and cancel the slower call. The gain is simulated if engines report their times.
+    Otherwise each request loses the time of abandoned attempts, or the added time of its stages as far as the
+    repeats explain it: it holds if the endpoint is as fast as before without repeats.
 
 False alarms
-    Retries of failed calls are right; an agent's steps are no repeats: each has read more than the one before. Retries hidden
-    inside an SDK leave one span and are not seen here.
+    Retries of failed calls are right. An agent's steps are no repeats: each has read more than the one before.
+    Retries hidden inside an SDK leave one span and are not visible here.
 
 Source
     Amplification above 1.1 with a positive lag correlation: the 10 % retry budget of SRE practice. Metastable failures:
@@ -64,7 +64,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     while_slow, before = amplification(case)
     if while_slow < MIN_AMPLIFICATION or while_slow - before < MIN_RISE:
         return (
-            RuledOut(what=RULE, figure=f"{while_slow:.2f} attempts a question, {before:.2f} before")
+            RuledOut(what=RULE, figure=f"{while_slow:.2f} attempts per call, {before:.2f} before")
             if len(case.calls)
             else None
         )
@@ -87,7 +87,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         "Retry on errors only, within a budget",
         "Retry 429 and 5xx only, at most 10 % of requests, with back-off min(2^n + U(0, 1), 60) s; drop retries on a slow first token, or hedge once "
         "and cancel the loser. Cancel the abandoned call so that the engine stops.",
-        "the first attempt answers as fast as the last one did, and the far side as fast as before",
+        "the first attempt takes the time of the last one, and the endpoint is as fast as before",
         _saved_ms(case, claims, lost),
         whatif="retries",
         parameters={"policy": "on_error"},
@@ -100,12 +100,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims,
         Action(
             "app",
-            "Switch retries on slowness off (raise the client's read timeout), keep those on errors.",
+            "Switch off retries of slow calls (raise the client's read timeout). Keep retries of errors.",
             "Restore the former timeout.",
             fix,
         ),
-        headline=f"{while_slow:.2f} attempts a question while requests are slow, {before:.2f} before; {say_ratio(1.0 - refused)} of the repeats followed no "
-        f"refusal, and slow requests lost {say_ms(mean_lost)} with attempts that they gave up",
+        headline=(
+            f"{while_slow:.2f} attempts per call while requests are slow, {before:.2f} before; {say_ratio(1.0 - refused)} of the retries "
+            f"followed no refusal, and slow requests lost {say_ms(mean_lost)} with abandoned attempts"
+        ),
         because=f"calls are tried {while_slow:.2f} times, mostly because the first attempt was slow",
         evidence={
             "amplification_now": while_slow,
@@ -118,12 +120,12 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         weight=0.95 * (FED if _fed(case) else 1.0),
         amplifier=True,
     )
-    # Behind one's own repeats calls wait at the far side as well.
+    # Behind one's own repeats calls wait at the endpoint as well.
     return replace(answer, brings=frozenset({"provider_queueing"}))
 
 
 def _fed(case: Case) -> bool:
-    """Say whether a single call became more work, by longer prompts or answers or a lost cache: no repeat does that."""
+    """Return whether a single call became more work, by longer prompts or answers or a lost cache: no repeat does that."""
     grown = case.demand
     if grown is None or grown.growth <= 1.0:
         return False

@@ -1,4 +1,4 @@
-"""sequential_calls: searches or tool calls of one step run one after the other although they could run at the same time.
+"""sequential_calls: searches or tool calls of one step run one after the other, although they could run in parallel.
 
 Detects
     Siblings of one operation under one parent (vector searches, tool calls) that do not overlap, with nothing in between and
@@ -7,7 +7,7 @@ Detects
     Siblings of several operations (three stores asked one question) too where others show that they overlapped.
 
 Why it hurts
-    In a row they take the sum of their times, side by side only the longest.
+    In a row they take the sum of their times, in parallel only the longest.
 
 Evidence
     How many siblings there are, their sum and their longest per slow request, the overlap before and now, and the share of
@@ -105,9 +105,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case,
         "fan_out",
         f"Run the {n:.0f} calls of {name} at the same time",
-        f"Start them together (asyncio.gather, a thread pool), each with a timeout and a partial result; {say_ms(float(now['sum_ms'].to_numpy().mean()))} in a "
-        f"row are {say_ms(float(now['longest_ms'].to_numpy().mean()))} side by side.",
-        "none of them needs another one's answer, and more of them at a time are not slower",
+        "Start them together (asyncio.gather, a thread pool), each with a timeout and a partial result; "
+        f"{say_ms(float(now['sum_ms'].to_numpy().mean()))} in a row become {say_ms(float(now['longest_ms'].to_numpy().mean()))} in parallel.",
+        "none of them needs the answer of another, and they are not slower when they run together",
         np.minimum(
             case.tree.per_request(every, "gain_ms", case.rows["trace_key"]), case.spent(stage)
         ),
@@ -121,13 +121,13 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims,
         Action(
             "app",
-            "Roll back the change that put them in a row, or call only the first one on interactive routes.",
+            "Roll back the change that made them run in a row, or make only the first call on interactive routes.",
             "Call all of them again.",
             fix,
         ),
         headline=f"{n:.1f} calls of {name} run one after the other in {say_ratio(row_now)} of the slow requests"
-        f"{f' ({say_ratio(row_before)} {case.when})' if row_before is not None else ''}; side by side they would save {say_ms(float(gain.mean()))}",
-        because=f"{n:.0f} calls of {name} run in a row instead of side by side",
+        f"{f' ({say_ratio(row_before)} {case.when})' if row_before is not None else ''}; in parallel they would save {say_ms(float(gain.mean()))}",
+        because=f"{n:.0f} calls of {name} run in a row instead of in parallel",
         evidence={
             "operation": printable(operation),
             "calls": n,

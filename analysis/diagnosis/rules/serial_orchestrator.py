@@ -1,17 +1,17 @@
-"""serial_orchestrator: the application does its own work one request at a time, and requests wait for each other inside it.
+"""serial_orchestrator: the application does its own work one request at a time, so requests wait for each other inside it.
 
 Detects
     Time without a span, or prompt work such as tokenising, that grew and grows with the requests in flight in the same
     application process, or with those that came just before, while the calls it makes are no slower.
 
 Why it hurts
-    One event loop or one interpreter lock serves one request at a time: work of 50 ms caps a process at 20 requests a second,
-    and the wait in front of it is in nobody's metrics.
+    One event loop or one interpreter lock serves one request at a time: work of 50 ms limits a process to 20
+    requests a second, and no metric shows the wait before it.
 
 Evidence
-    The time in slow and reference requests, its rank correlation with the requests in flight of the same instance (or with
-    those that came there within half of that time before: most in flight only wait for their answers) and with the input
-    tokens, and where in the request it lies.
+    The time in slow and reference requests; its rank correlation with the requests in flight of the same
+    instance, or with those that arrived within half of that time before (most requests in flight only wait for
+    their answers); its correlation with the input tokens; and its position in the request.
 
 Fix
     More worker processes, CPU work (tokenising, JSON, embeddings) in a process pool or on another thread that releases the
@@ -73,20 +73,21 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     )
     if by_load < MIN_CORRELATION:
         return RuledOut(
-            what=RULE, figure=f"own time follows the requests in flight by {by_load:.2f}"
+            what=RULE,
+            figure=f"own time follows the requests in flight (rank correlation {by_load:.2f})",
         )
     if handed_over(case):
         return RuledOut(
             what=RULE,
-            figure="calls begin in the moment in which others end: they wait for a place, not for the application's own work",
+            figure="calls begin at the moment when others end: they wait for a free connection or slot, not for the application's own work",
         )
     few = too_few_breaches(case)
     if few is not None:
         return few
     if case.thinned:
         return NotEnoughData(
-            f"{say_ratio(case.kept)} of the requests are stored: whether own time follows those in flight, or calls wait for a place that "
-            "another one has, cannot be told; keep every trace for some minutes"
+            f"{say_ratio(case.kept)} of the requests are stored: own time may follow the requests in flight, or calls may wait for a free slot. "
+            "Keep every trace for some minutes to see which"
         )
     hole = longest_hole(case.slow_tree)
     where = f" before {printable(hole[1])}" if hole else ""
@@ -98,7 +99,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         f"Let {service} work on several requests at a time",
         f"Run one worker process per core (uvicorn --workers, gunicorn -w), and move the CPU work{where} off the event loop (run_in_executor with a process "
         "pool; fast tokenisers release the lock).",
-        "own work no longer waits for other requests",
+        "the service's the service's own work no longer waits for other requests",
         np.maximum(sum(case.spent(name) for name in STAGES) - usual, 0.0),
     )
     return named(
@@ -112,8 +113,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "Stop the extra instances.",
             fix,
         ),
-        headline=f"{service} itself takes {say_ms(now)} of a slow request{where}, {say_ms(usual)} of a {case.tail.reference} one, and more the more "
-        f"requests are in flight (rank correlation {by_load:.2f})",
+        headline=(
+            f"{service} itself takes {say_ms(now)} of a slow request{where}, {say_ms(usual)} of a {case.tail.reference} one, and it grows with "
+            f"the requests in flight (rank correlation {by_load:.2f})"
+        ),
         because=f"{service} does its own work one request at a time{where}: {say_ms(now)} instead of {say_ms(usual)}",
         evidence={
             "own_ms_slow": now,
@@ -128,7 +131,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 
 
 def _in_process(rows: pl.DataFrame, calls: Calls) -> pl.DataFrame:
-    """Return the requests with the service and instance that made their model calls, where calls tell: a gateway before it is no process of the application."""
+    """Return the requests with the service and instance that made their model calls, if calls report it: a gateway before it is no process of the application."""
     callers = (
         calls.frame.filter(pl.col("engine_alone").fill_null(0) != 1)
         .drop_nulls("instance")

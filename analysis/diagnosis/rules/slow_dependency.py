@@ -4,8 +4,8 @@ Detects
     Retrieval, tool, guardrail, prompt, post-processing or network time that is over its budget at the SLO percentile.
 
 Why it hurts
-    The model cannot start before its inputs are there, and the user cannot read before the answer is checked and
-    sent: exclusive time of these stages on the critical path is added to every answer one to one.
+    The model cannot start before its inputs are there, and the user cannot read before the answer is checked
+    and sent. Exclusive time of these stages on the critical path is added to every answer.
 
 Evidence
     Share of the excess (slow against reference requests) that the stage explains, with a bootstrap interval; the
@@ -14,10 +14,10 @@ Evidence
     many of these calls are long.
 
 Fix
-    By what the operation is: telemetry leaves the request's path, writes come after the answer or in one batch, key
-    and quota checks are kept for seconds, a search gets a timeout and an index. A timeout that is advised lies above
-    the P95 of healthy calls. The gain shown holds the stage to its budget, or to the P95 of healthy requests where that
-    is more, and leaves all else as it was.
+    It depends on the operation. Telemetry leaves the request path. Writes come after the answer or in one
+    batch. Key and quota checks are cached for seconds. A search gets a timeout and an index. An advised timeout
+    is above the P95 of healthy calls. The gain shown limits the stage to its budget, or to the P95 of healthy
+    requests if that is more, and changes nothing else.
 
 False alarms
     A stage that waits for something else (a pool, a rate limit) is slow without being the cause. Time of a call that
@@ -52,22 +52,21 @@ from overrun.analysis.words.finding import (
 RULE: Final = "slow_dependency"
 STAGES: Final = ("retrieval", "tool", "guardrail", "prompt", "post", "network")
 # What to change, per purpose of the operation that spends the time (`overrun.analysis.evidence.operations`).
-_SEARCH: Final = "Give the search a timeout and answer with what has come; then fix its index (HNSW ef_search, top_k) and cache repeated queries."
+_SEARCH: Final = "Give the search a timeout and answer with the results that arrived; then fix its index (HNSW ef_search, top_k) and cache repeated queries."
 _HOP: Final = "Keep connections open (pooling, HTTP/2) and place caller and model in one region."
 _ADVICE: Final = {
-    "vendor": "Send telemetry in the background: a bounded queue that drops what does not fit, in batches, after the answer is sent; no request waits "
-    "for its receiver.",
+    "vendor": "Send telemetry in the background: in batches, after the answer, from a bounded queue that drops the overflow. No request then waits for its receiver.",
     "write": "Write in one batch or transaction after the answer, or beside the next step; then look at locks, commits and the connection pool of the "
     "database.",
-    "read": "Ask once instead of row by row, add the index that the statement lacks, and cache rows that repeat; then look at the database's pool and locks.",
+    "read": "Query once instead of row by row, add the index that the statement lacks, and cache rows that repeat; then look at the database's pool and locks.",
     "check": "Keep the result of the check (key, quota, permission) in the process for some seconds, and check beside the next step instead of before it.",
     "search": _SEARCH,
-    "embedding": "Give embeddings of questions a deployment or quota of their own, apart from imports, and cache the vectors of questions that repeat.",
+    "embedding": "Separate embeddings of questions from those of imports (another deployment or quota), and cache the vectors of repeated questions.",
     "rerank": "Rerank fewer candidates or with a smaller model, with a timeout after which the search's own order is used.",
     "guardrail": "Run the check on a small local model (1-3 ms on a CPU, not a remote call), or beside the model call.",
-    "tool": "Give the tool a timeout with a fallback result and a circuit breaker; cache answers that repeat.",
+    "tool": "Give the tool a timeout with a fallback result and a circuit breaker; cache repeated answers.",
     "prompt": "Move tokenising and templating off the request loop and keep the parts that do not change.",
-    "http": "Find out on its own side why it answers late; cache answers that repeat, and give it a timeout with a fallback and a circuit breaker.",
+    "http": "Look into that service: why does it answer late? Cache repeated answers, and give it a timeout with a fallback and a circuit breaker.",
     "hop": _HOP,
 }
 # Where no span says who spends the time, and of a service's own code: by the stage alone.
@@ -76,7 +75,7 @@ _OF_STAGE: Final = {
     "tool": _ADVICE["tool"],
     "guardrail": _ADVICE["guardrail"],
     "prompt": _ADVICE["prompt"],
-    "post": "Send the answer first and do storing and logging after it.",
+    "post": "Send the answer first, then store and log.",
     "network": _HOP,
 }
 _OWNER: Final[dict[str, Owner]] = {"network": "platform"}
@@ -166,9 +165,9 @@ def _diagnosis(case: Case, stage: str, also: list[str]) -> Diagnosis:
         {one: case.excess_ms(one) for one in stages},
         Action(_owner(stage, spender), mitigation, rollback, _fix(case, stages, what, spender)),
         headline=f"{what} takes {say_ms(tail_ms)} in slow and {say_ms(usual_ms)} in {case.tail.reference} requests"
-        + (f", where its budget is {say_ms(meant_ms)}" if always else "")
+        + (f"; its budget is {say_ms(meant_ms)}" if always else "")
         + (f": {shape}" if shape else ""),
-        because=_because(case, stages, spender, f"{say_ms(tail_ms)} where {needed}")
+        because=_because(case, stages, spender, f"{say_ms(tail_ms)}, but {needed}")
         + (f" ({shape})" if shape else ""),
         evidence={
             "tail_ms": tail_ms,
@@ -239,28 +238,28 @@ def _at_once(stage: str, spender: Operation | None, asked_ms: float | None) -> t
     """What to do now and how to undo it. A call that the answer needs is never cut off."""
     if spender is None:
         return (
-            f"Set a timeout on {stage} above what it takes in healthy requests, and go on without its result.",
+            f"Set a timeout on {stage} above its time in healthy requests, and continue without its result.",
             "Remove the timeout again; nothing is stored.",
         )
     if spender.purpose == "vendor":
         timeout = f", or give it a timeout of {say_ms(asked_ms)}" if asked_ms else ""
         return (
             f"Switch off {spender.name} in {printable(spender.service)}{timeout}: no answer needs it.",
-            "Switch it on again; what was not sent is lost.",
+            "Switch it on again. Telemetry of the meantime is lost.",
         )
     if spender.purpose in _SPARED and asked_ms is not None:
         return (
-            f"Set a timeout of {say_ms(asked_ms)} on {spender.label} and go on without its result.",
+            f"Set a timeout of {say_ms(asked_ms)} on {spender.label} and continue without its result.",
             "Remove the timeout again; nothing is stored.",
         )
     return (
-        f"Roll back what changed around {spender.label}, or take load off what answers it.",
+        f"Roll back what changed around {spender.label}, or reduce the load on the service that answers it.",
         "Restore it when it is as quick as before.",
     )
 
 
 def _over_budget(case: Case, stage: str) -> bool:
-    """Say whether the stage's own budget, or else its group's, is exceeded by the means around the SLO percentile."""
+    """Return whether the stage's own budget, or else its group's, is exceeded by the means around the SLO percentile."""
     own_ms = case.budget_ms(stage)
     if own_ms is not None:
         return case.tail.tail_ms.get(stage, 0.0) > own_ms
@@ -283,9 +282,9 @@ def _fix(case: Case, stages: list[str], what: str, spender: Operation | None) ->
     alone = len(stages) == 1 and isinstance(limit_ms, float)
     return Fix(
         id="clip",
-        title=f"Take {spender.name} out of the request's way"
+        title=f"Move {spender.name} out of the request path"
         if spender and away
-        else f"Hold {said}",
+        else f"Limit {said}",
         detail=f"{advice} Look at {what} first.",
         assumption=never,
         method="exact",

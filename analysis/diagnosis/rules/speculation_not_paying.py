@@ -1,26 +1,27 @@
-"""speculation_not_paying: speculative decoding drafts tokens that are not accepted, and costs more than it saves.
+"""speculation_not_paying: speculative decoding drafts tokens that are not accepted, and costs more than it gains.
 
 Detects
-    The accepted share of draft tokens (or the accepted length) fell, and time per token rose with it at a batch and prefill
-    load that do not explain it. Without a baseline: fewer than 30 % of the drafts accepted while writing is what is slow.
+    The accepted share of draft tokens (or the accepted length) fell, and time per token rose with it at a batch
+    and prefill load that do not explain it. Without a baseline: fewer than 30 % of the drafts are accepted
+    while decode is slow.
 
 Why it hurts
-    Every draft that is refused was computed and verified for nothing; with large batches the verification itself takes the
-    room of other answers.
+    Every refused draft was computed and verified without use. In large batches the verification itself takes
+    capacity from other answers.
 
 Evidence
-    Acceptance now and before, accepted length where the engine tells it, time per token of slow and usual calls, the part of
-    the slowdown that batch and prefill do not explain.
+    Acceptance now and before, accepted length if the engine reports it, time per token of slow and usual calls,
+    the part of the slowdown that batch and prefill do not explain.
 
 Fix
-    Bring back the draft that was accepted where a step still yields clearly more than one token: to switch speculation off
-    would slow tokens further. Else switch it off (above a batch size at least), or draft fewer tokens. Judge by the time per
-    token on and off, or by accepted length against the draft's cost: no fixed line of 50 % holds, cheap drafts (n-grams) pay
-    at 30 %. The gain gives tokens their former pace.
+    Restore the accepted draft model if a step still yields clearly more than one token: without speculation
+    tokens would be slower. Otherwise switch it off (at least above a batch size), or draft fewer tokens. Judge
+    by the time per token on and off, or by accepted length against the draft's cost. No fixed line of 50 %
+    holds: cheap drafts (n-grams) gain at 30 %. The gain gives tokens their former pace.
 
 False alarms
-    Other prompts (code instead of prose) are accepted differently without anything being wrong; a larger batch lowers the
-    gain by itself.
+    Other prompts (code instead of prose) have another acceptance rate without any fault. A larger batch lowers
+    the gain by itself.
 
 Source
     Mean accepted length against the draft's cost: Leviathan et al., ICML 2023. A fall of 10 points: own default. 30 %
@@ -81,7 +82,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if few is not None:
         return few
     said = (
-        f"{rate:.2f} accepted tokens a step"
+        f"{rate:.2f} accepted tokens per step"
         if relative
         else f"{say_ratio(rate)} of the draft tokens are accepted"
     )
@@ -97,7 +98,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims,
         _action(case, length, saved),
         headline=f"{said}, and a token takes {say_ms(found.slow_ms)} instead of {say_ms(found.usual_ms)}",
-        because=f"speculation does not pay: {said}",
+        because=f"speculative decoding costs more than it gains: {said}",
         evidence={
             "accept_now": rate,
             "accept_before": was,
@@ -125,7 +126,7 @@ def _alone(
         return None
     rate = float(told.mean())
     said = (
-        f"{rate:.2f} tokens come of a step"
+        f"{rate:.2f} tokens come out of one step"
         if relative
         else f"{say_ratio(rate)} of the draft tokens are accepted"
     )
@@ -143,8 +144,8 @@ def _alone(
         "Compare speculation on and off",
         "Run one replica without --speculative-config (SGLang: --speculative-algorithm), or with fewer draft tokens, and compare time per token on the same "
         "traffic.",
-        "drafts are refused as they are now",
-        "what a step takes without drafting is not recorded",
+        "the acceptance rate of drafts stays as it is",
+        "the time of a step without drafts is not recorded",
     )
     return too_few_breaches(case) or named(
         case,
@@ -154,8 +155,8 @@ def _alone(
         Action(
             "platform", "Restart one replica without speculation.", "Restart with speculation.", fix
         ),
-        headline=f"{said}, and a token takes {say_ms(pace)} at the median; what it took at another time is not recorded",
-        because=f"speculation does not pay: {said}",
+        headline=f"{said}, and a token takes {say_ms(pace)} at the median; its time at another acceptance rate is not recorded",
+        because=f"speculative decoding costs more than it gains: {said}",
         evidence={
             "accept_now": rate,
             "unit": "tokens a step" if relative else "ratio",
@@ -181,8 +182,8 @@ def _untold(case: Case) -> NotEnoughData | None:
     if pace is None or pace < SLOWER_WITH_DRAFTS:
         return None
     return NotEnoughData(
-        f"tokens take {pace:.2f} times as long at equal batch sizes, and nothing tells of drafts: if the engine speculates, scrape its "
-        "vllm:spec_decode_* (SGLang: spec_accept_length) metrics; else compare its version, quantisation and sampling options with those of before"
+        f"tokens take {pace:.2f} times as long at equal batch sizes, and no metric of drafts was recorded. If the engine uses speculative decoding, scrape its  "
+        "vllm:spec_decode_* (SGLang: spec_accept_length) metrics. Else compare its version, quantisation and sampling options with the former ones"
     )
 
 
@@ -192,17 +193,17 @@ def _action(case: Case, length: float, saved: FloatArray) -> Action:
         fix = bound_fix(
             case,
             "speculation_draft",
-            "Bring back a draft that is accepted",
-            f"A step still yields {length:.2f} tokens, so to switch speculation off would slow tokens further unless drafting costs more than "
-            f"{say_ratio(length - 1.0)} of a step. Restore the draft model or head that was made for this target and tokenizer, or draft fewer tokens "
+            "Restore a draft model that is accepted",
+            f"A step still yields {length:.2f} tokens, so tokens would be slower without speculation, unless drafting costs more than "
+            f"{say_ratio(length - 1.0)} of a step. Restore the draft model or head made for this target model and tokenizer, or draft fewer tokens "
             "(num_speculative_tokens 1-2).",
-            "tokens come at the pace of before the onset",
+            "tokens have the pace of before the onset",
             saved,
         )
         return Action(
             "platform",
             "Roll back the draft model or the target that changed.",
-            "Roll forward again.",
+            "Deploy the change again.",
             fix,
         )
     fix = bound_fix(
@@ -211,14 +212,14 @@ def _action(case: Case, length: float, saved: FloatArray) -> Action:
         "Switch speculative decoding off",
         "Leave out --speculative-config (SGLang: --speculative-algorithm), or draft fewer tokens (num_speculative_tokens 1-2) and disable it above a batch "
         "size; compare time per token on and off on the same traffic.",
-        "tokens come at the pace of before the onset",
+        "tokens have the pace of before the onset",
         saved,
         whatif="speculation",
         parameters={"enabled": "false"},
     )
     return Action(
         "platform",
-        "Drain one replica and restart it without speculation; go on with the others if its tokens come faster.",
+        "Drain one replica and restart it without speculation. Continue with the others if its tokens are faster.",
         "Restart with speculation.",
         fix,
     )

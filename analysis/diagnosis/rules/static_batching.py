@@ -5,19 +5,20 @@ Detects
     of that engine goes on over their end, for most calls. An opportunity: never the cause.
 
 Why it hurts
-    In a padded batch a short answer ends when the longest does, and nobody joins before it is over. Continuous batching lets a
-    finished sequence leave at once.
+    In a padded batch a short answer ends with the longest one, and no request joins before the end. Continuous
+    batching lets a finished sequence leave at once.
 
 Evidence
     Share of calls that end together with others, size of the groups, spread of their output tokens, time lost to the longest.
 
 Fix
-    An engine with continuous batching (vLLM, SGLang, TensorRT-LLM in-flight batching). What that buys cannot be computed from
-    these spans: the batches would be others.
+    An engine with continuous batching (vLLM, SGLang, TensorRT-LLM in-flight batching). Its gain cannot be
+    computed from these spans, because the batches would differ.
 
 False alarms
-    Many calls end at one step of a busy engine with continuous batching, too: there others go on. Spans that are written
-    together in batches may carry the time of writing: check with durations that the engine measured itself.
+    Many calls end at one step of a busy engine with continuous batching too, but there others continue. Spans
+    that are exported in batches may carry the export time: check with durations that the engine measured
+    itself.
 
 Source
     Batch spans of equal end: published signature. "All wait for the longest" is true of static batches only.
@@ -46,10 +47,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     chosen = calls.has_engine & known(calls.last_s, calls.of("output_tokens"))
     if case.calls.has_engine.any() and int(chosen.sum()) < MIN_CALLS:
         return NotEnoughData(
-            f"{int(chosen.sum())} calls of engines tell their last token and their length, at least {MIN_CALLS} are needed: widen the window"
+            f"{int(chosen.sum())} calls of engines report their last token and their length, at least {MIN_CALLS} are needed: widen the window"
         )
     if not chosen.any():
-        return None  # no engine tells of its batches: a provider's are its own
+        return None  # no engine reports its batches: a provider's are its own
     together, sizes = 0, []
     for engine in np.unique(calls.engine[chosen]):
         mine = np.flatnonzero(chosen & (calls.engine == engine))
@@ -74,10 +75,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     fix = open_fix(
         "continuous_batching",
         "Serve with continuous batching",
-        "Use an engine that adds and removes sequences at every step (vLLM, SGLang, TensorRT-LLM in-flight batching); batch size and timeout of a static "
-        "server have no counterpart there.",
+        "Use an engine that adds and removes sequences at every step (vLLM, SGLang, TensorRT-LLM in-flight batching); batch size and "
+        "timeout of a static server are not needed there.",
         "the engine supports the model",
-        "the batches would be others than the recorded ones",
+        "the batches would differ from the recorded ones",
     )
     return named(
         case,
@@ -86,12 +87,12 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         {},
         Action(
             "platform",
-            "Lower the batch size, so that fewer wait for the longest.",
+            "Lower the batch size. Fewer answers then wait for the longest.",
             "Restore the batch size.",
             fix,
         ),
         headline=f"{say_ratio(share)} of the engine's calls end together in groups of {size:.1f} although their answers differ in length",
-        because="answers wait for the longest of their batch",
+        because="answers wait for the longest answer of their batch",
         evidence={"together_ratio": share, "group_size": size, "groups": len(sizes)},
         opportunity=True,
     )

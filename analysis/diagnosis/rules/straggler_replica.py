@@ -1,11 +1,11 @@
-"""straggler_replica: one replica works slower than its peers at the same work.
+"""straggler_replica: one replica is slower than its peers at the same work.
 
 Detects
     An engine instance whose time for a call of given tokens is well above its peers' (and above its own past), and that
     served most of the slow requests.
 
 Why it hurts
-    Every request that is routed to it is slow, and a router that does not look at latency sends it as many as the others.
+    Every request on it is slow, and a router that ignores latency sends it as many requests as the others.
 
 Evidence
     Pace of each replica (observed over expected time, the work mix taken out) with a standard score, share of slow and of
@@ -105,7 +105,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 def _lost_on(case: Case, name: str) -> float:
     """Return the share of the time of slow requests' calls beyond what their tokens usually take that went by on one replica.
 
-    An agent that makes several calls meets a slow replica in one of them: the others, quick as ever, say nothing of it.
+    An agent that makes several calls meets a slow replica in one of them: the others, quick as ever, show nothing of it.
     """
     slow = case.calls.frame["trace_key"].is_in(case.slow["trace_key"].implode()).to_numpy()
     beyond = np.where(
@@ -163,9 +163,9 @@ def _diagnosis(
         case,
         "eject",
         f"Take {name} out of rotation",
-        f"Drain {name} and look at its host: clocks and temperature (nvidia-smi -q -d PERFORMANCE), other processes, links. Route by least "
+        f"Drain {name} and check its host: clocks and temperature (nvidia-smi -q -d PERFORMANCE), other processes, links. Route by least "
         "outstanding work so that a slow replica gets less.",
-        "its peers take its calls at their own pace and have room for them",
+        "its peers serve its calls at their own pace and have spare capacity",
         np.where(mine, spent * (1.0 - 1.0 / slower) + queue, 0.0),
         whatif="eject",
         parameters={},
@@ -179,7 +179,7 @@ def _diagnosis(
         Action(
             "platform",
             f"Drain {name}: weight 0 in the load balancer.",
-            "Return its weight when its pace is that of its peers.",
+            "Restore its weight when it is as fast as its peers.",
             fix,
         ),
         headline=f"{name} takes {slower:.2f} times its peers' time for the same work and served {say_ratio(on_slow)} of the slow calls "

@@ -1,4 +1,4 @@
-"""token_rate_sag: the provider writes its tokens more slowly than it did.
+"""token_rate_sag: the provider writes tokens more slowly than before.
 
 Detects
     Time per output token up by 30 % and more at the same model for calls without engine telemetry, or tokens of the second
@@ -7,7 +7,7 @@ Detects
     keep their pace, a slow host stands behind them: what they waited for their first token is counted with it.
 
 Why it hurts
-    Decode is tokens x time per token: a provider that throttles makes every answer longer, and long ones most.
+    Decode is tokens x time per token: a provider that throttles slows every answer, and long ones most.
 
 Evidence
     Time per token of slow and usual calls and over all calls now and before; how it differs between models of the provider; the
@@ -18,9 +18,9 @@ Fix
     gain gives every token its former pace.
 
 False alarms
-    A slower engine of your own shows why (batch, prefill, clocks) and is named by those rules. A changed model has its own
-    pace (`model_changed`). Tokens that stop while the caller's own long prompts are read follow from these: they come after
-    what else made requests slow.
+    For an engine of your own, other rules find the reason (batch, prefill, clocks). A changed model has its own
+    pace (`model_changed`). Tokens that pause while the caller's own long prompts are read are a consequence of
+    these: other causes are named first.
 
 Source
     Ratio above 1.3 against the baseline: published advice to watch token-rate sag, own default for the factor.
@@ -48,7 +48,7 @@ TRIMMED: Final = 0.01
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
-    """Return the slower provider, None when tokens come as fast as before or an engine tells why."""
+    """Return the slower provider, None when tokens come as fast as before or an engine shows why."""
     if case.tail.share("decode") < 0.25 and case.metric != "tpot":
         return _whole(case) if case.tail.share("generation") >= 0.25 else None
     now, before = (
@@ -85,10 +85,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     stalls = odds is not None and odds.clear
     if (
         stalls and odds is not None and case.baseline is None
-    ):  # whether the far side lost its pace is not known, that one's own prompts cost it is
+    ):  # whether the endpoint lost its pace is not known, that one's own prompts cost it is
         return RuledOut(
             what=RULE,
-            figure=f"tokens come slowly where other prompts of yours are sent meanwhile (odds ratio {odds.ratio:.1f})",
+            figure=f"tokens are slow while other prompts of your application are sent (odds ratio {odds.ratio:.1f})",
         )
     load = case.own_load
     filled = (
@@ -115,9 +115,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims,
         _action(case, usual_ms, saved),
         headline=f"a token takes {say_ms(slow_ms)} in slow calls and {say_ms(usual_ms)} in usual ones"
-        + (", while most calls keep their pace: some hosts are slow" if some else "")
+        + ("; most calls keep their pace, so some hosts are slow" if some else "")
         + (
-            f", and most where other prompts of yours are sent meanwhile (odds ratio {odds.ratio:.1f}, {odds.low:.1f} to {odds.high:.1f})"
+            f", mostly while other prompts of your application are sent (odds ratio {odds.ratio:.1f}, {odds.low:.1f} to {odds.high:.1f})"
             if odds is not None and stalls
             else ""
         ),
@@ -131,7 +131,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "prompt_odds_ratio": odds.ratio if odds is not None else None,
             "ratio_at_equal_load": load.pace_equal if load is not None else None,
         },
-        # Calls that have more to read, prompts that stop the answers beside them, and another model slow the far side down as well: then what else is found
+        # Calls that have more to read, prompts that stop the answers beside them, and another model slow the endpoint down as well: then what else is found
         # comes first.
         weight=0.85,
         amplifier=each > MOST_EACH or stalls or filled or case.thinned or _replaced(case),
@@ -144,7 +144,7 @@ def _whole(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     found = whole_calls(case.calls_before, case.calls) if case.calls_before is not None else None
     if found is None or not len(case.slow_calls) or case.own_engines > 0.5:
         return None
-    said = f"a token of a whole answer takes {say_ms(found.pace_now_ms)}, {say_ms(found.pace_before_ms)} {case.when}"
+    said = f"a token takes (over the whole answer) {say_ms(found.pace_now_ms)}, {say_ms(found.pace_before_ms)} {case.when}"
     if found.ratio < MIN_RATIO:
         return RuledOut(what=RULE, figure=said)
     claims = {"generation": min(case.excess_ms("generation"), slower_tokens(case))}
@@ -166,7 +166,7 @@ def _whole(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             claims,
             _action(case, found.pace_before_ms, saved),
             headline=said,
-            because=f"the provider needs {say_ms(found.pace_now_ms)} for a token, {say_ms(found.pace_before_ms)} {case.when}",
+            because=f"the provider takes {say_ms(found.pace_now_ms)} for a token, {say_ms(found.pace_before_ms)} {case.when}",
             evidence={
                 **found._asdict(),
                 "ratio": found.ratio,
@@ -183,7 +183,7 @@ def _whole(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 
 
 def _replaced(case: Case) -> bool:
-    """Say whether a slower model took over: slow requests are then those that met its slowest tokens."""
+    """Return whether a slower model took over: slow requests are then those that met its slowest tokens."""
     model = newcomer(case)
     return model is not None and model.replaced
 
@@ -192,7 +192,7 @@ def _action(case: Case, usual_ms: float, saved: FloatArray) -> Action:
     fix = bound_fix(
         case,
         "other_tier",
-        f"Move to a tier or deployment with its {'former' if case.baseline is not None else 'usual'} pace",
+        f"Move to a tier or deployment with the {'former' if case.baseline is not None else 'usual'} pace",
         "Compare the rate-limit headers (x-ratelimit-remaining-tokens) with the pace, spread the load over deployments, ask for provisioned throughput.",
         f"a token takes {say_ms(usual_ms)} again",
         saved,
@@ -200,7 +200,7 @@ def _action(case: Case, usual_ms: float, saved: FloatArray) -> Action:
     return Action(
         "provider",
         "Send part of the traffic to another deployment or model of equal quality; lower max_tokens meanwhile.",
-        "Route back when the pace is what it was.",
+        "Route back when the former pace is back.",
         fix,
     )
 

@@ -1,21 +1,22 @@
 """unattributed_time: most of the added time has no span, so the next step is to instrument.
 
 Detects
-    More than 30 % of the excess is time of a service in which none of its recorded calls ran.
+    More than 30 % of the excess is time of a service during which none of its recorded calls ran.
 
 Why it hurts
-    Time without a span has no owner: every guess about it is as good as any other.
+    Time without a span has no owner, so every explanation is a guess.
 
 Evidence
     The part of the excess without a span, the service whose own time it is, and between which recorded operations the longest
     pause lies.
 
 Fix
-    Add spans around what the service does there (overrun.stage names the stage), or switch on the instrumentation of the client
-    library that is used. What it will show cannot be predicted.
+    Add spans around the service's work there (overrun.stage names the stage), or switch on the instrumentation
+    of its client library. The result cannot be predicted.
 
 False alarms
-    Lost or sampled spans leave holes as well: see the data quality checks. A clock that is off moves time between services.
+    Lost or sampled spans leave holes as well: see the data quality checks. A wrong clock moves time between
+    services.
 
 Source
     Above 30 % of the tail excess the answer is "instrument X": own default, from critical-path practice, which never spreads
@@ -50,9 +51,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     fix = open_fix(
         "instrument",
         f"Instrument {service}",
-        f"Add spans around what {service} does{where}: start there, then judge again.",
-        "the new spans cover the time that has none",
-        "what the missing spans will show is not known",
+        f"Add spans around what {service} does{where}: start there, then run the report again.",
+        "the new spans cover the time without spans",
+        "the missing spans may show any cause",
     )
     return named(
         case,
@@ -61,8 +62,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         {OTHER: case.excess_ms(OTHER)},
         Action(
             "app",
-            f"Start another instance of {service}, or admit fewer requests to it, and take a profile of a slow one: CPU, locks, pools.",
-            "Stop the extra instance, admit all requests again.",
+            f"Start another instance of {service}, or admit fewer requests to it, and profile a slow request: CPU, locks, pools.",
+            "Stop the extra instance. Admit all requests again.",
             fix,
         ),
         headline=f"{say_ms(now)} of a slow request has no span{where}, {say_ms(usual)} of a {case.tail.reference} one",

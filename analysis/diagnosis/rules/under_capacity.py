@@ -1,13 +1,13 @@
 """under_capacity: more work arrives than the engine can serve, so requests wait in its queue.
 
 Detects
-    Queue time that explains the excess while the wait of each arrival grows with time (or stands above the service
-    time for nearly everyone), and tokens do not come much slower than before. Where places are left and nobody waits: more
-    requests, larger batches, and a time per token that such batches always had.
+    Queue time that explains the excess while the wait of each arrival grows with time (or exceeds the service
+    time for nearly all), and tokens are not much slower than before. If slots are free and no request waits:
+    more requests, larger batches, and the time per token that such batches always had.
 
 Why it hurts
-    Past its capacity an engine does not slow down a little: the wait grows for as long as the overload lasts, and it
-    takes as long again to drain. Everyone waits, whatever they asked.
+    Above its capacity an engine does not slow down a little: the wait grows as long as the overload lasts, and
+    takes as long again to drain. All requests wait, large or small.
 
 Evidence
     Share of the excess in the queue with a bootstrap interval; offered and admitted tokens per second while the wait
@@ -17,24 +17,24 @@ Evidence
     requests is stored: the tokens per second that the engines count, and those of the stored requests, before and now.
 
 Fix
-    Replicas for the offered load with a quarter to spare, admission control until then; KV memory or seats per
-    replica. The gain shown holds the wait to what the budget leaves in every recorded request: a bound, no simulation
-    of the replicas.
+    Replicas for the offered load with a quarter spare, admission control until then; more KV memory or more
+    concurrent sequences per replica. The gain shown limits the wait to the rest of the budget in every recorded
+    request: a bound, without a simulation of the replicas.
 
 False alarms
-    A short burst on a sufficient engine drains by itself (`burst_arrivals`); a single slow or hot replica queues
-    while others are idle (the first to fill of replicas that are as fast, with as much work, is neither); an engine that
-    became slower queues at unchanged load. The first two do not let everybody's wait grow for many service times; the third
-    is excluded by time per token and arrival rate. Where engines came to read
-    prompts in one piece, answers that stand still meanwhile fill the batch: only what as many requests would have added
-    before is the load's. A provider that lets calls wait while more are made is not filled by them where it does not feel
-    them: tokens no slower the more calls ran before, first tokens no later the more are made now (rank correlations below
-    5 standard errors, own default).
+    A short burst on a sufficient engine drains by itself (`burst_arrivals`). A single slow or hot replica
+    queues while others are idle (the first replica to fill, among equally fast ones with equal work, is
+    neither). An engine that became slower queues at unchanged load. In the first two cases the wait of all
+    requests does not grow for many service times; time per token and arrival rate exclude the third. If engines
+    now read prompts in one piece, paused answers fill the batch: only the part that the same number of requests
+    would have added before counts as load. A provider that delays calls while more are made is not overloaded
+    by them if it is not affected by your load: time per token does not rise with your concurrent calls, nor
+    does TTFT (rank correlations below 5 standard errors, own default).
 
 Source
     Queue share of at least a quarter of the excess (a tenth where a baseline shows the growth, whose slower tokens count
     too), requests and work 1.1 times, one of them
-    1.15 times what they were before: own defaults. Fluid limit of a first-come
+    1.15 times their former values: own defaults. Fluid limit of a first-come
     queue, whose wait grows by (offered/served - 1) per second: Newell, Applications of Queueing Theory, ch. 2. 20-30
     % spare: published advice for LLM admission control.
 """
@@ -117,7 +117,7 @@ MIN_OF_GROWTH: Final = 0.35
 STEADY_RATIO: Final = 1.2
 # Part of the excess that must be waiting for a load that grew to be more than the engine has room for; own default.
 MIN_WAITING: Final = 0.1
-# Offered over admitted work from which it says more than how often requests come; own default, above the error of binned medians.
+# Offered over admitted work above which it is reported instead of the arrival rate; own default, above the error of binned medians.
 MIN_OFFERED_RATIO: Final = 1.1
 # Time per token this much slower at an arrival rate that did not rise is a slower engine, not more work; own defaults.
 MAX_SLOWDOWN: Final = 1.5
@@ -135,7 +135,7 @@ _CONFIDENCE: Final = {"spans": 0.7, "gauge": 0.9, "kv": 0.95}
 
 
 class Gauges(NamedTuple):
-    """What the engine's own gauges say: waiting requests at first, at most and at last.
+    """The engine's own gauges: waiting requests at first, at most and at last.
 
     KV usage and running at most.
     """
@@ -149,7 +149,7 @@ class Gauges(NamedTuple):
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
-    """Return the capacity cause with replicas to add and its bound, None when queue or growth say otherwise."""
+    """Return the capacity cause with replicas to add and its bound, None if queue or growth contradict it."""
     waiting, found = case.excess_ms(STAGE), case.demand
     if not waiting and case.own_load is not None:
         return _from_outside(case, found)
@@ -166,13 +166,13 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     load = wait_growth(case.rows, usual_ms, case.every)
     if load is None:
         return NotEnoughData(
-            f"too few requests to follow the wait over time: at least {3 * _LEAST_PER_BIN} are needed"
+            f"too few requests to see the wait grow over time: at least {3 * _LEAST_PER_BIN} are needed"
         )
     lonely = one_engine_waits(case.calls.of_kind(model=case.slowest_model))
     if lonely is not None and (found is None or not _first_to_fill(case)):
         return RuledOut(
             what=RULE,
-            figure=f"waits stand at {say_ms(lonely[0])} on one engine and {say_ms(lonely[1])} on another",
+            figure=f"the wait is {say_ms(lonely[0])} on one engine and {say_ms(lonely[1])} on another",
         )
     if found is not None:
         return _by_demand(case, load, found, usual_ms)
@@ -240,7 +240,7 @@ def _by_others(case: Case, found: Others | None) -> Diagnosis | None:
 
 
 def _uncounted(case: Case) -> NotEnoughData | RuledOut | None:
-    """Where no call tells its tokens: say why a wait that was not there before is not put down to how many requests come; None where it is, or may be."""
+    """Without token counts: the reason why a new wait is not attributed to the number of requests; None if it is, or may be."""
     before, now = case.calls_before, case.calls
     if (
         before is None
@@ -252,15 +252,15 @@ def _uncounted(case: Case) -> NotEnoughData | RuledOut | None:
         side.frame["trace_key"].n_unique() / max(float(np.ptp(side.of("start_s"))), 1e-3)
         for side in (before, now)
     ]
-    said = f"requests come {rates[1] / rates[0]:.2f} times as often as before"
+    said = f"requests arrive {rates[1] / rates[0]:.2f} times as often as before"
     if rates[1] < MIN_ARRIVALS * rates[0]:
         return NotEnoughData(
-            f"{said} and wait longer: whether each asks for more or the engine is slower cannot be told without token counts, record "
+            f"{said} and wait longer. Without token counts it is not known whether each brings more work or the engine is slower: record "
             "gen_ai.usage.input_tokens and output_tokens"
         )
     tenant = one_tenant(case)
     return (
-        RuledOut(what=RULE, figure=f"{say_ratio(tenant)} of the added calls are one tenant's")
+        RuledOut(what=RULE, figure=f"{say_ratio(tenant)} of the added calls come from one tenant")
         if tenant is not None and tenant > MOST_BY_ONE
         else None
     )
@@ -286,11 +286,11 @@ def _by_demand(
 
 
 def _by_batch(case: Case, found: Demand) -> Diagnosis | NotEnoughData | RuledOut | None:
-    """With places to spare nobody waits: more requests make batches larger, in which each token takes as long as it ever did in a batch of that size."""
+    """With free slots no call waits: more requests make larger batches, and each token takes its usual time for a batch of that size."""
     other, before, parts = _not_more_requests(case, found), case.calls_before, slowdown(case)
     if other is not None or before is None or parts is None:
         return other
-    said = f"requests come {found.arrivals_ratio:.2f} times as often as before"
+    said = f"requests arrive {found.arrivals_ratio:.2f} times as often as before"
     pace, share = _pace(before, case.calls_inside, parts), _by_arrivals(case, found)
     if pace >= SAME:
         return RuledOut(
@@ -301,12 +301,12 @@ def _by_batch(case: Case, found: Demand) -> Diagnosis | NotEnoughData | RuledOut
     if share < found.arrivals and not enough(case, claims):
         return RuledOut(
             what=RULE,
-            figure=f"{said}, which would have brought {say_ratio(share)} of what is slower had prompts not come to be read in one piece",
+            figure=f"{said}, which explains {say_ratio(share)} of the slowdown; prompts that are read in one piece explain the rest",
         )
     if parts.now.running < MIN_ARRIVALS * parts.before.running or not enough(case, claims):
         return RuledOut(
             what=RULE,
-            figure=f"{said}, and {parts.now.running:.1f} run at a time, {parts.before.running:.1f} before",
+            figure=f"{said}, and {parts.now.running:.1f} run at once, {parts.before.running:.1f} before",
         )
     count = len(np.unique(case.calls.engine[case.calls.has_engine]))
     replicas = max(count + 1, math.ceil(count * found.arrivals_ratio))
@@ -315,9 +315,9 @@ def _by_batch(case: Case, found: Demand) -> Diagnosis | NotEnoughData | RuledOut
         case,
         "replicas",
         f"Run {replicas} replicas instead of {count}",
-        "As many replicas as give each the batch that it had; or "
-        "--max-num-seqs at the batch whose pace is within the limits, and 429 with Retry-After beyond it.",
-        "batches are as large as they were",
+        "Enough replicas to restore the former batch size on each. Or set --max-num-seqs to the largest batch whose pace is within the "
+        "limits, and answer the rest with 429 and Retry-After.",
+        "batches have their former size",
         slower * case.spent("decode"),
         whatif="replicas",
         parameters={"replicas": replicas},
@@ -330,13 +330,13 @@ def _by_batch(case: Case, found: Demand) -> Diagnosis | NotEnoughData | RuledOut
         claims,
         Action(
             "platform",
-            f"Admit about {rate:.1f} requests/s at the gateway, as before, and answer the rest with 429 and Retry-After.",
+            f"Admit about {rate:.1f} requests/s at the gateway, as before. Answer the rest with 429 and Retry-After.",
             "Raise the admission limit again as replicas become ready.",
             fix,
         ),
-        headline=f"{said}, {parts.now.running:.1f} calls run at a time instead of {parts.before.running:.1f}, and a token takes {say_ms(parts.slow_ms)} "
+        headline=f"{said}, {parts.now.running:.1f} calls run at once instead of {parts.before.running:.1f}, and a token takes {say_ms(parts.slow_ms)} "
         f"instead of {say_ms(parts.usual_ms)} ({pace:.2f} times as long at equal batch sizes)",
-        because=f"{said}, and batches of {parts.now.running:.0f} instead of {parts.before.running:.0f} are as slow as such batches ever were",
+        because=f"{said}, and batches of {parts.now.running:.0f} instead of {parts.before.running:.0f} are as slow as batches of that size always were",
         evidence={
             **found._asdict(),
             "running_before": parts.before.running,
@@ -346,13 +346,13 @@ def _by_batch(case: Case, found: Demand) -> Diagnosis | NotEnoughData | RuledOut
             "same_batch_pace": pace,
         },
         weight=_CONFIDENCE["spans"],
-        why_no_service="all replicas are as busy",
+        why_no_service="all replicas are equally busy",
     )
 
 
 def _by_arrivals(case: Case, found: Demand) -> float:
     """Return the part (0..1) of what is slower that goes with more requests; where engines read prompts in one piece that did not, no more than the same
-    requests would have made slower before: who stands still meanwhile fills the batch, and a batch that grew by that is not the load's."""
+    requests would have made slower before: paused answers fill the batch meanwhile, and that growth of the batch is not load."""
     parts = slowdown(case) if set_whole(case) else None
     return (
         found.arrivals
@@ -376,7 +376,7 @@ def former_slowdown(before: Line, now: Line, ratio: float) -> float:
 
 
 def _pace(before: Calls, now: Calls, found: Slowdown) -> float:
-    """Return the time per token now over before at equal batch sizes; where the sizes have nothing in common, over what the former line says of today's."""
+    """Return the time per token now over before at equal batch sizes; where the sizes have nothing in common, over the former line's value for today's sizes."""
     former = found.before
     told = (
         former.base_ms + former.batch_ms * found.now.running + former.prefill_ms * found.now.prefill
@@ -385,25 +385,27 @@ def _pace(before: Calls, now: Calls, found: Slowdown) -> float:
 
 
 def _not_more_requests(case: Case, found: Demand) -> RuledOut | None:
-    """Say what grew instead, None where it is how many requests come."""
+    """Return what grew instead of the number of requests, None if that number grew."""
     least, most = sorted((found.arrivals_ratio, found.growth))
     if least < MIN_GROWTH or most < MIN_ARRIVALS or found.arrivals < MIN_OF_GROWTH:
         return RuledOut(
-            what=RULE, figure=f"requests come {found.arrivals_ratio:.2f} times as often as before"
+            what=RULE, figure=f"requests arrive {found.arrivals_ratio:.2f} times as often as before"
         )
     tenant = one_tenant(case)
     if tenant is not None and tenant > MOST_BY_ONE:
-        return RuledOut(what=RULE, figure=f"{say_ratio(tenant)} of the added load is one tenant's")
+        return RuledOut(
+            what=RULE, figure=f"{say_ratio(tenant)} of the added load comes from one tenant"
+        )
     if found.arrivals_ratio < STEADY_RATIO and burstiness(case) >= MIN_BURSTS:
         return RuledOut(
             what=RULE,
-            figure=f"requests come {found.arrivals_ratio:.2f} times as often as before, but in bursts",
+            figure=f"requests arrive {found.arrivals_ratio:.2f} times as often as before, but in bursts",
         )
     return None
 
 
 def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData | RuledOut | None:
-    """Where no engine tells: more requests, and a far side that answers as before at equal load, is filled by them."""
+    """Without engine telemetry: more requests, and an endpoint that answers as before at equal load, is filled by them."""
     load, parts = case.own_load, decode_parts(case)
     if found is None or load is None:
         return None
@@ -422,14 +424,13 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
         else 0.0,
     }
     claims = {stage: found.arrivals * ms for stage, ms in added.items()}
-    said = f"requests come {found.arrivals_ratio:.2f} times as often as before"
+    said = f"requests arrive {found.arrivals_ratio:.2f} times as often as before"
     if load.untold:
         return unknown_load(case.own_load, case.kept, said)
     if not load.moved:
         return RuledOut(
             what=RULE,
-            figure=f"{said}, but the far side does not feel them: neither came tokens slower the more of your calls ran, nor do first "
-            "tokens come later the more of them are made",
+            figure=f"{said}, but the endpoint is not affected by your load: neither time per token nor TTFT rises with your number of concurrent calls",
         )
     if (
         not enough(case, claims)
@@ -438,7 +439,7 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
     ):
         return RuledOut(
             what=RULE,
-            figure=f"{said}, and what is slower is so at equal load as well, or not for the others of the same time",
+            figure=f"{said}, but calls are slower at equal load as well, or other calls of the same time are not slower",
         )
     equal = " and ".join(
         f"{what} {ratio:.2f} times"
@@ -451,11 +452,10 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
     )
     fix = open_fix(
         "replicas",
-        "Ask for more capacity, or send less at a time",
-        "More replicas behind that endpoint, or reserved capacity; until then a limit on calls in "
-        "flight, and 429 with Retry-After beyond it.",
-        "the far side serves more at a time",
-        "what it can serve is not recorded: trace the engine",
+        "Ask for more capacity, or send fewer calls at once",
+        "More replicas behind that endpoint, or reserved capacity. Until then limit the calls in flight and answer the rest with 429 and Retry-After.",
+        "the endpoint serves more calls at once",
+        "its capacity is not recorded: trace the engine",
     )
     return too_few_breaches(case) or named(
         case,
@@ -464,22 +464,22 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
         claims,
         Action(
             "platform",
-            "Limit how many calls are out at a time; answer the rest with 429 and Retry-After.",
+            "Limit the calls in flight. Answer the rest with 429 and Retry-After.",
             "Raise the limit with the capacity.",
             fix,
         ),
-        headline=f"{said}, and with as many calls of yours in flight {equal} what it took before: your own load fills it",
-        because=f"{said} and fill the far side (with as many of your calls in flight as before, {equal} what it took)",
+        headline=f"{said}, and with equally many calls in flight {equal} its former time: your own load fills the endpoint",
+        because=f"{said} and fill the endpoint (with equally many calls in flight, {equal} its former time)",
         evidence={**load._asdict(), **found._asdict()},
         weight=_CONFIDENCE["spans"],
-        why_no_service="no engine tells of itself",
+        why_no_service="no engine sends telemetry",
     )
 
 
 def _shared(case: Case) -> float:
-    """Return the part (0..1) of a slow call's slower pace that the calls beside it share: a load slows all who are there, a host only its own.
+    """Return the part (0..1) of a slow call's slower pace that the calls beside it share: a load slows all calls of that time, a slow host only its own.
 
-    Beside it is who runs for as long as it does, each by the time that they have in common: the slow ones ran when it was fullest, and over all
+    Calls that overlap with it count by their common time: the slow ones ran when it was fullest, and over all
     of the period others did not.
     """
     before = case.calls_before
@@ -507,7 +507,7 @@ def _shared(case: Case) -> float:
 
 
 def found_full(slow: Calls, calls: Calls) -> bool:
-    """Say whether slow calls waited because their engine was full when they came: most of their waiting is of calls that found nearly as many running as ever.
+    """Return whether slow calls waited because their engine was full when they came: most of their waiting is of calls that found nearly as many running as ever.
 
     Waits that come and go with the arrivals of a minute stand in no quarter of a window, and are want of room all the same.
     """
@@ -548,7 +548,7 @@ def one_engine_waits(calls: Calls) -> tuple[float, float] | None:
 
 
 def _first_to_fill(case: Case) -> bool:
-    """Say whether the engine whose calls wait longest has no more work than its peers and is as fast in batches like theirs.
+    """Return whether the engine whose calls wait longest has no more work than its peers and is as fast in batches like theirs.
 
     Near capacity equal engines do not fill at the same moment: the first one keeps its queue (what waits there finds less in the cache), the others have just
     room enough. Then it is no fault of that one that calls wait.
@@ -569,7 +569,7 @@ def read_gauges(points: pl.DataFrame, rows: pl.DataFrame) -> Gauges:
     seen = points.filter(pl.col("indicator").is_in(["queue_depth", "running", "kv_cache_usage"]))[
         "instance"
     ].n_unique()
-    # A client's instance is no replica of the engine: only requests that the engine itself told of count.
+    # A client's instance is no replica of the engine: only requests that the engine itself recorded count.
     engines = rows.filter(pl.col("engine_only"))["instance"].drop_nulls().n_unique()
     return Gauges(
         instances=max(1, seen, engines),
@@ -627,11 +627,11 @@ def _diagnosis(
     arrivals = more.get("arrivals_ratio")
     full = case.baseline is None and not (load.growing or load.standing)
     said = (
-        f"slow requests wait {say_ms(case.tail.tail_ms.get(STAGE, 0.0))}, and found their engine as full as it ever is"
+        f"slow requests wait {say_ms(case.tail.tail_ms.get(STAGE, 0.0))}, and their engine was at its fullest when they arrived"
         if full
         else (
-            f"load beyond capacity: {load.offered_rps:.1f} requests/s arrived, "
-            f"{load.admitted_rps:.1f} were admitted and the wait grew from {say_ms(load.wait_from_ms)} to {say_ms(load.wait_to_ms)}"
+            f"load beyond capacity: {load.offered_rps:.1f} requests/s arrived, {load.admitted_rps:.1f} were admitted, and the wait grew from "
+            f"{say_ms(load.wait_from_ms)} to {say_ms(load.wait_to_ms)}"
         )
     )
     times = (
@@ -653,12 +653,12 @@ def _diagnosis(
             _fix(case, load, gauges, kv_bound),
         ),
         headline=f"{'KV-bound: ' if kv_bound else ''}{said}{peak}{kv}",
-        because="their engine is full when they come (whether more come than before, or each asks for more, only a baseline tells)"
+        because="their engine is full when they arrive (only a baseline shows whether there are more requests or larger ones)"
         if full
         else f"work arrives {times:.{1 if times >= MIN_OFFERED_RATIO else 2}f} times as {than} and {limit}",
         evidence={**load._asdict(), **gauges._asdict(), **more, "kv_bound": kv_bound},
         weight=weight,
-        why_no_service="the queue is the engine's; its name is under evidence.instances where it is known",
+        why_no_service="the queue is the engine's; evidence.instances has its name where it is known",
     )
 
 

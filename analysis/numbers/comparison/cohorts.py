@@ -191,7 +191,7 @@ def cohorts(
     rows = with_share(con, load_judged(con, window, query("cohorts")), covered.start, covered.end)
     sampled = assess(con, RequestFrame(window, rows, pl.DataFrame(), 0, covered.start, covered.end))
     rows = rows.filter(pl.col(f"{metric}_ms").is_not_null() & ~pl.col("error")).with_columns(
-        # Who tells of cached tokens leaves them out where there are none; of who never does nothing is known.
+        # Who reports cached tokens leaves them out where there are none; of who never does nothing is known.
         cached_ratio=pl.when(pl.col("tells_cached").any().over("service", "model")).then(
             "cached_ratio"
         )
@@ -253,11 +253,7 @@ def _select(
         return inside, "requests " + ", ".join(said)
     limit = limits_of(rows, slo, metric)
     if limit is not None and int((values > limit).sum()) >= FEW_BREACHES:
-        over = (
-            say_ms(limit)
-            if isinstance(limit, float)
-            else "the limit that they came with, or the common one"
-        )
+        over = say_ms(limit) if isinstance(limit, float) else "their own limit, or the common one"
         return values > limit, f"requests whose {metric.upper()} is over {over}"
     if not len(values):
         return np.zeros(0, np.bool_), "no request"
@@ -281,7 +277,7 @@ def _of_text(
         skipped[name] = "one value in all requests"
         return []
     if distinct > MOST_DISTINCT * known and distinct > LEAST_HITS:
-        skipped[name] = "almost every request has a value of its own"
+        skipped[name] = "almost every request has another value"
         return []
     hits = column.filter(pl.Series(sides.slow)).drop_nulls().value_counts(sort=True)
     least = max(LEAST_HITS, LEAST_COVERAGE * sides.n_slow)

@@ -1,4 +1,4 @@
-"""What is different between two windows or two versions, beyond chance and beyond other traffic?
+"""What changed between two windows or two versions, beyond chance and beyond other traffic?
 
 Quantile differences with block-bootstrap intervals, the same after the first window was given the second one's mix, stage differences that sum
 exactly, values that came or went, and when the change happened. Reads the store through a cursor that is passed in.
@@ -191,7 +191,7 @@ def read_sides(base: Window, before: str, after: str, now: datetime) -> Sides:
             windows.append(replace(base, baseline="none"))
         elif ".." not in text:
             raise WindowError(
-                f"{text[:64]!r} is nothing to compare: write a range such as -2h..-1h, or version=NAME"
+                f"{text[:64]!r} cannot be compared: write a range such as -2h..-1h, or version=NAME"
             )
         else:
             start, end = parse_range(text, now)
@@ -276,7 +276,7 @@ def compare_frames(
         and main[1].adjusted_ms is None
         and min(part.height for part in ok) >= MIN_N[95.0]
     ):
-        sentence = f"{sentence.removesuffix('.')}. How much of it is other traffic is not known: {adjusted.reasons.get('mix', 'too few requests are alike')}."
+        sentence = f"{sentence.removesuffix('.')}. It is not known how much of it comes from other traffic: {adjusted.reasons.get('mix', 'too few requests are alike')}."
     missing = [
         text.removeprefix("version=")
         for text, frame in zip(asked, (before, after), strict=True)
@@ -384,7 +384,7 @@ def _metric(metric: str, before: pl.DataFrame, after: pl.DataFrame, adjusted: Mi
         quantiles=[],
     )
     if min(map(len, values)) == 0:
-        out.reasons = {"cliffs_delta": f"not both windows carry {metric.upper()}"}
+        out.reasons = {"cliffs_delta": f"only one of the windows has {metric.upper()}"}
         return out
     out.cliffs_delta = cliffs_delta(values[0], values[1])
     starts = [part["start_us"].to_numpy() for part in rows]
@@ -417,7 +417,7 @@ def _metric(metric: str, before: pl.DataFrame, after: pl.DataFrame, adjusted: Mi
             change.adjusted_interval = _interval(second[:, i] - again[:, i])
             change.adjusted_significant = False
         else:
-            few = f"after adjusting, the first window is worth {adjusted.effective_n:.0f} requests and P{quantile:g} needs {needed}"
+            few = f"after adjusting, the first window counts like {adjusted.effective_n:.0f} requests and P{quantile:g} needs {needed}"
             change.reasons |= dict.fromkeys(_ADJUSTED, adjusted.reasons.get("mix", few))
         out.quantiles.append(change)
     return out
@@ -668,11 +668,11 @@ def _said(main: tuple[str, QuantileChange]) -> str:
     if q.adjusted_significant:
         return f"{text}; {say_ms(q.adjusted_ms)} of it remain with the same traffic"
     most = abs(q.adjusted_ms) > abs(q.mix_ms)
-    return f"{text}; {'with the same traffic it may be chance' if most else 'other traffic explains it'}"
+    return f"{text}; {'with the same traffic it may be chance' if most else 'the change of traffic explains it'}"
 
 
 def _remains(q: QuantileChange) -> bool:
-    """Whether the change is more than chance and more than other traffic, where that could be told apart."""
+    """Whether the change is more than chance and more than other traffic, where that could be separated."""
     return bool(q.significant if q.adjusted_ms is None else q.adjusted_significant)
 
 

@@ -15,7 +15,7 @@ from overrun.analysis.words.timestamps import from_us, to_us
 # A share of traffic must move by this many points, a length or rate by this factor, to be a change of mix; own defaults.
 MIX_POINTS: Final = 0.10
 MIX_RATIO: Final = 1.25
-# Fewest requests on both sides to compare a mix: a mean of fewer says little.
+# Fewest requests on both sides to compare a mix: a mean of fewer shows little.
 MIN_MIX: Final = 30
 # A fault builds up behind the deploy that brought it, and an onset is a date to within some requests; own defaults.
 _LEAD_PART: Final = 0.2

@@ -74,7 +74,7 @@ def mix(before: pl.DataFrame, after: pl.DataFrame) -> Mix:
     effective = float(weights.sum() ** 2 / (weights**2).sum())
     if off > BALANCED:
         reasons["mix"] = (
-            f"the two windows hold too different traffic to be made alike (largest difference left {off:.2f} standard deviations)"
+            f"the traffic of the two windows differs too much for an adjustment (largest difference left {off:.2f} standard deviations)"
         )
         return Mix(None, effective, list(terms), reasons)
     return Mix(weights, effective, list(terms), reasons)
@@ -109,7 +109,7 @@ def _overlaps(name: str, pair: tuple[FloatArray, FloatArray], reasons: dict[str,
     if inside >= 0.02 or np.std(np.concatenate(pair)) == 0.0:
         return True
     reasons[name] = (
-        f"{name} of the two windows do not overlap, so their effect cannot be told from the change's"
+        f"{name} of the two windows do not overlap, so their effect and the change's cannot be separated"
     )
     return False
 
@@ -146,9 +146,7 @@ def _levels(
         if a == 0.0 or b == 0.0
     ]
     if one_sided:
-        reasons[name] = (
-            f"some {name} is in one window only, so the windows cannot be made alike in it"
-        )
+        reasons[name] = f"some {name} occurs in one window only, so it cannot be adjusted"
         return None
     return pair[0], pair[1]
 

@@ -76,7 +76,7 @@ class Sampling:
 
     @property
     def refused(self) -> bool:
-        """Whether percentiles, shares and rates of these requests say nothing about all."""
+        """Whether percentiles, shares and rates of these requests show nothing about all."""
         return self.kind in ("biased", "unknown")
 
     @property
@@ -110,7 +110,7 @@ def weights_of(rows: pl.DataFrame) -> FloatArray | None:
 
 def not_for_all(detail: str) -> str:
     """The reason of what is null because of how requests were chosen."""
-    return f"the requests do not stand for all: {detail}"
+    return f"the requests are not representative: {detail}"
 
 
 def whose_rate(sampled: Sampling) -> str:
@@ -154,7 +154,7 @@ def assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame, *, weigh: bool =
         detail += (
             ""
             if low == high
-            else f"; the verdict is judged on a draw of {_worth(weights):,} in which each counts the same"
+            else f"; the verdict is judged on a draw of {_worth(weights):,} requests with equal weights"
         )
         return Sampling("weighted", detail, weights, coverage, seen)
     whole = counted[0].whole if counted else None
@@ -274,7 +274,7 @@ def by_what_happened(rows: pl.DataFrame) -> str | None:
     if not len(others):
         return None
     name = printable(others.value_counts(sort=True)["sampling"][0])
-    return f"{len(others):,} of {rows.height:,} requests come from a sampler that chooses by what happened ({name})"
+    return f"{len(others):,} of {rows.height:,} requests come from a sampler that chooses by outcome ({name})"
 
 
 def evened(frame: RequestFrame) -> RequestFrame:

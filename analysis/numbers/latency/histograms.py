@@ -219,7 +219,7 @@ def unusable(
     indicators: Sequence[str],
     model: str | None = None,
 ) -> list[str]:
-    """Return the raw metrics that came as one cumulative sample that tells nothing of the window: without the time it began to count, or from before it."""
+    """Return the raw metrics that came as one cumulative sample that shows nothing of the window: without the time it began to count, or from before it."""
     found = read_samples(
         con, "histograms", start, end, model, grace=GRACE_S, indicators=list(indicators)
     )

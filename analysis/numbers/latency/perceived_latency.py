@@ -43,7 +43,7 @@ _KINDS: Final = (
         "first_model_token",
         "first_model_token_ms",
         "ttft",
-        "first token of any model call, where that of the answer is not told apart",
+        "first token of any model call, if the answer's call is not known",
         "model calls",
     ),
 )

@@ -26,14 +26,14 @@ _NULLS: Final = (*_FIELDS.values(), "p50_interval", "p95_interval", "p99_interva
 
 _WHY_EMPTY: Final = {
     "ttft": "no successful request carries a time to first token: stream the answers and record the first chunk",
-    "itl": "no successful request carries chunk events, and a token gap cannot be told without them",
+    "itl": "no successful request carries chunk events, and token gaps are not known without them",
     "tpot": "no successful request carries a first token and at least 2 output tokens",
     "e2e": "no successful request in the window",
 }
 _CUT: Final = (
     "events_dropped"  # the source of a first token that was in events which the sender dropped
 )
-_WHY_CUT: Final = "events_dropped: no first token is known, and of {cut} the sender dropped the events that would tell (OTEL_SPAN_EVENT_COUNT_LIMIT)"
+_WHY_CUT: Final = "events_dropped: no first token is known, and of {cut} the sender dropped the other events (OTEL_SPAN_EVENT_COUNT_LIMIT)"
 
 
 class Percentiles(msgspec.Struct, kw_only=True):

@@ -149,7 +149,7 @@ def cost(con: duckdb.DuckDBPyConnection, frame: RequestFrame, prices: Prices | N
         )
         calls += row["calls"]
         priced += 0 if price is None else row["counted"]
-        lacking = {"model": "the calls name no model"} if row["model"] is None else {}
+        lacking = {"model": "the calls carry no model name"} if row["model"] is None else {}
         lacking |= {"cost": "the model has no price"} if amount is None else {}
         known = {
             name: row[name]
@@ -161,7 +161,7 @@ def cost(con: duckdb.DuckDBPyConnection, frame: RequestFrame, prices: Prices | N
     if n and weights.n_unique() > 1:
         out.reasons |= dict.fromkeys(
             ("total", "per_1000_requests"),
-            "the sampled requests stand for different numbers of others",
+            "the sampled requests have different weights",
         )
         return out
     if not calls or not n or priced < LEAST_PRICED * calls:

@@ -165,13 +165,13 @@ def retries(con: duckdb.DuckDBPyConnection, window: Window) -> Retries:
     lost = {name: value + inside[name] for name, value in replaced.items()}
     reasons = {}
     if counts["counted"] == 0:
-        reasons["attempts"] = "attempts are not recorded: retries inside a client are hidden"
+        reasons["attempts"] = "attempts are not recorded, so retries inside a client are hidden"
         if lost["wasted"] == 0:
             reasons |= dict.fromkeys(
                 fields, "attempts are not recorded, and no failed call was replaced by another one"
             )
     elif counts["further"] > 0:
-        why = f"{counts['further']:,} further attempts are counted by their clients, without times and tokens of their own"
+        why = f"{counts['further']:,} further attempts are counted by their clients, without their own times and tokens"
         reasons |= dict.fromkeys(fields, why)
     if (
         "wasted_tokens" not in reasons

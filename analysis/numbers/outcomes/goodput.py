@@ -178,7 +178,7 @@ def goodput(judged: Judged, seconds: float, weights: FloatArray | None = None) -
 
 
 def clearly_below(met: BoolArray, target: float, least_effect: float = 1.0) -> bool:
-    """Say whether a share (`met` in order of time) is below a target by more than chance: one-sided 95 % Wilson bound at the effective sample size.
+    """Return whether a share (`met` in order of time) is below a target by more than chance: one-sided 95 % Wilson bound at the effective sample size.
 
     Requests that share a queue share its fate: slow ones come in runs, and n of them tell as much as n / `design_effect` independent ones, of which
     at least `least_effect` is taken.

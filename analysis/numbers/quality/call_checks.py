@@ -35,8 +35,8 @@ def _beyond_end(seen: Mapping[str, int]) -> Check | None:
     if share <= ONE_PERCENT:
         return None
     detail = (
-        f"in {seen['beyond']:,} of {seen['timed']:,} calls the first chunk lies behind the end ({say_ratio(share)}): an instrumentation sends "
-        "milliseconds where the conventions want seconds (gen_ai.response.time_to_first_chunk), or clocks differ"
+        f"in {seen['beyond']:,} of {seen['timed']:,} calls the first chunk comes after the end ({say_ratio(share)}): an instrumentation "
+        "sends milliseconds, but the conventions want seconds (gen_ai.response.time_to_first_chunk), or clocks differ"
     )
     return Check(
         check="impossible_times", status="fail" if share > FAIL_SHARE else "warn", detail=detail
@@ -48,7 +48,7 @@ def _early_chunk(seen: Mapping[str, int]) -> Check | None:
     if not seen["timed"]:
         return None
     share = seen["early"] / seen["timed"]
-    detail = f"{seen['early']:,} of {seen['timed']:,} calls report a first chunk before any token can have been there ({say_ratio(share)})"
+    detail = f"{seen['early']:,} of {seen['timed']:,} calls report a first chunk before the engine can have written a token ({say_ratio(share)})"
     if share > ONE_PERCENT:
         detail += ": the server flushes an empty role chunk; record the first chunk with content"
     return Check(check="early_role_chunk", status=_grade(share), detail=detail)
@@ -68,14 +68,14 @@ def _hidden_retries(seen: Mapping[str, int]) -> Check | None:
             + ": attempts inside the client, or a wait in a proxy or in the engine's front end; record each attempt as a span",
         )
     if seen["limited"]:
-        detail = f"{say_count(seen['limited'], 'call')} ended in a rate limit and no client counts its attempts: the calls that got through hold retries too"
+        detail = f"{say_count(seen['limited'], 'call')} ended in a rate limit and no client counts its attempts: successful calls contain retries too"
         return Check(
             check="hidden_retries",
             status="warn",
             detail=detail + "; record attempts (HTTP client spans or retry counts)",
         )
     if seen["uncounted"]:
-        detail = f"attempts are not recorded in {seen['uncounted']:,} of {seen['calls']:,} calls, and nothing speaks of retries"
+        detail = f"attempts are not recorded in {seen['uncounted']:,} of {seen['calls']:,} calls, and nothing indicates retries"
     else:
         detail = f"attempts are recorded in all {seen['calls']:,} calls"
     return Check(check="hidden_retries", status="ok", detail=detail)
@@ -85,9 +85,9 @@ def _hidden_reasoning(seen: Mapping[str, int]) -> Check | None:
     if not seen["reasoning"]:
         return None
     share = seen["hidden"] / seen["calls"]
-    detail = f"{seen['hidden']:,} of {seen['calls']:,} calls think before the first visible chunk ({say_ratio(share)})"
+    detail = f"{seen['hidden']:,} of {seen['calls']:,} calls reason before the first visible chunk ({say_ratio(share)})"
     if share > ONE_PERCENT:
-        detail += ": their TTFT holds the reasoning and their time per token is not given; stream reasoning chunks to tell them apart"
+        detail += ": their TTFT includes the reasoning and their time per token is not given; stream reasoning chunks to separate the two"
     return Check(
         check="hidden_reasoning", status="warn" if share > ONE_PERCENT else "ok", detail=detail
     )
@@ -100,7 +100,7 @@ def _cached_tokens(seen: Mapping[str, int]) -> Check | None:
     share = seen["cached_over"] / seen["cached"]
     detail = f"{seen['cached_over']:,} of {seen['cached']:,} calls report more cached tokens than input tokens ({say_ratio(share)})"
     if share > ONE_PERCENT:
-        detail += ": the provider counts cached tokens beside the input, so input lengths and hit rates are off; name the provider (gen_ai.provider.name)"
+        detail += ": the provider does not count cached tokens as input, so input lengths and hit rates are wrong; record the provider (gen_ai.provider.name)"
     return Check(
         check="cached_token_convention",
         status="ok" if share <= ONE_PERCENT else "fail" if share > FAIL_SHARE else "warn",

@@ -93,8 +93,8 @@ def evidence_checks(frame: RequestFrame) -> list[Check]:
         return []
     of = math.ceil(n / MOST_CAUSE_REQUESTS)
     every = of * math.ceil(n / of / MOST_SPAN_REQUESTS)
-    some = f"look at one request in {of}, " if of > 1 else ""
-    detail = f"numbers are of all {n:,} requests; causes {some}read the spans of one request in {every} and at most {MOST_CALLS:,} model calls a period"
+    some = f"use one request in {of}, " if of > 1 else ""
+    detail = f"numbers cover all {n:,} requests; the search for causes {some}reads the spans of one request in {every} and at most {MOST_CALLS:,} model calls per period"
     return [Check(check="sampled_evidence", status="ok", detail=detail)]
 
 
@@ -115,7 +115,7 @@ def without_spoiled(frame: RequestFrame, found: list[Check]) -> tuple[RequestFra
 def held_back(found: list[Check], frame: RequestFrame, before: RequestFrame | None) -> list[Check]:
     """Return the checks with a TTFT that equals the duration taken for what users saw, where the same services once measured otherwise.
 
-    An instrumentation that sets TTFT at the end has always done so. One that could tell in the baseline, or in some part of the window, says that
+    An instrumentation that sets TTFT at the end has always done so. One that could show it in the baseline, or in some part of the window, says that
     answers are held back since.
     """
     if not any(check.check == "ttft_equals_duration" and check.status == "fail" for check in found):
@@ -136,7 +136,7 @@ def held_back(found: list[Check], frame: RequestFrame, before: RequestFrame | No
                 msgspec.structs.replace(
                     c,
                     status="warn",
-                    detail=f"{c.detail}; it was not so before, so answers are held back",
+                    detail=f"{c.detail}; this was not so before, so something buffers the answers",
                 )
                 if c.check == "ttft_equals_duration"
                 else c
@@ -171,15 +171,15 @@ def _waiting(frame: RequestFrame, slo: Slo) -> Check | None:
         wait, whole = frame.rows["queue_ms"].to_numpy(), frame.rows["e2e_ms"].to_numpy()
         if n == 0 or quantile(wait, 0.95) < QUEUE_MATTERS * quantile(whole, 0.95):
             return None
-        detail = "requests wait in a queue but no queue gauge tells how many were still waiting at the end: scrape /metrics"
+        detail = "requests wait in a queue, but no gauge shows how many were still waiting at the end: scrape /metrics"
         return Check(check=name, status="warn", detail=detail)
     share = waiting / (n + waiting) if n + waiting else 0.0
     if share < MOST_WAITING:
         detail = f"{waiting:,.0f} requests waiting at the end by the queue gauge, {say_ratio(share)} of all"
         return Check(check=name, status="ok", detail=detail)
     detail = (
-        f"{waiting:,.0f} requests were still waiting at the end (queue gauge), {say_ratio(share)} of all: only finished "
-        "ones have spans, so percentiles are too low and goodput too high. Judge again when the queue has drained"
+        f"{waiting:,.0f} requests were still waiting at the end (queue gauge), {say_ratio(share)} of all. Only finished requests have spans, "
+        "so percentiles are too low and goodput is too high. Run the report again when the queue has drained"
     )
     return Check(check=name, status="warn", detail=detail)
 
@@ -272,7 +272,7 @@ def _incomplete(frame: RequestFrame, slo: Slo) -> Check | None:
         f"{frame.incomplete:,} of {n:,} requests are incomplete and left out ({say_ratio(share)})"
     )
     if status != "ok":
-        detail += ": their root is missing or open; look for dropped exports and services that do not propagate context"
+        detail += ": their root span is missing or open; look for dropped exports and for services that do not propagate context"
     return Check(check="incomplete_traces", status=status, detail=detail)
 
 
@@ -285,9 +285,9 @@ def _inferred(frame: RequestFrame, slo: Slo) -> Check | None:
         return Check(
             check="inferred_parents",
             status="ok",
-            detail=f"{say_ratio(share)} of all request time rests on guessed parents",
+            detail=f"{say_ratio(share)} of all request time depends on guessed parent spans",
         )
-    detail = f"{say_ratio(share)} of all request time rests on guessed parents: spans are lost between services"
+    detail = f"{say_ratio(share)} of all request time depends on guessed parent spans: spans are lost between services"
     return Check(check="inferred_parents", status="warn", detail=detail)
 
 
@@ -299,7 +299,7 @@ def _skew(frame: RequestFrame, slo: Slo) -> Check | None:
     detail = f"clock skew was corrected in {skewed:,} of {frame.rows.height:,} requests ({say_ratio(share)})"
     if share <= ONE_PERCENT:
         return Check(check="clock_skew", status="ok", detail=detail)
-    detail += ": times between services are off by the skew; synchronise the clocks (NTP, chrony)"
+    detail += ": times between services are wrong by the skew; synchronise the clocks (NTP, chrony)"
     return Check(check="clock_skew", status="warn", detail=detail)
 
 
@@ -353,7 +353,7 @@ def _missing_children(frame: RequestFrame, slo: Slo) -> Check | None:
     hollow = hollow.join(usual, on=["service", "route"], nulls_equal=True)
     lost, n = int((hollow["spans"] * 2 < hollow["usual"]).sum()), int(usual["n"].sum())
     share = lost / n
-    detail = f"{lost:,} of {n:,} requests have less than half of the spans that are usual on their route ({say_ratio(share)})"
+    detail = f"{lost:,} of {n:,} requests have less than half of the usual spans of their route ({say_ratio(share)})"
     if share > ONE_PERCENT:
         detail += ": child spans are lost; look for full export queues and services that do not propagate context"
     return Check(
@@ -370,8 +370,8 @@ def _outliving(frame: RequestFrame, slo: Slo) -> Check | None:
     detail = f"in {say_ratio(share)} of {frame.rows.height:,} requests a span runs on after its parent and is cut there"
     if share > WARN_SHARE:
         detail += (
-            ": work after the answer (link it instead of parenting it), or requests whose own span ends before the answer does: their end to end "
-            "time is too short, end it with the last byte"
+            ": either work after the answer (link it instead of making it a child), or a request span that ends before its answer. Then the "
+            "end-to-end time is too short: end the span with the last byte"
         )
     return Check(
         check="outliving_spans", status="ok" if share <= WARN_SHARE else "warn", detail=detail
@@ -381,7 +381,7 @@ def _outliving(frame: RequestFrame, slo: Slo) -> Check | None:
 def _engine_only(frame: RequestFrame, slo: Slo) -> Check | None:
     if frame.rows.is_empty() or not frame.rows["engine_only"].all():
         return None
-    detail = "engine spans only: times start when the engine got the request, application and network are not in them"
+    detail = "engine spans only: times start when the engine receives the request, without application and network"
     return Check(check="engine_only", status="ok", detail=detail)
 
 
@@ -405,7 +405,7 @@ def _outliers(frame: RequestFrame, slo: Slo) -> Check | None:
         return Check(
             check="impossible_times",
             status="ok",
-            detail=f"every TTFT of {timed.height:,} requests is one that a request can have",
+            detail=f"every TTFT of {timed.height:,} requests is plausible",
         )
     most = float(timed["ttft_ms"].to_numpy().max())
     detail = f"{wrong:,} of {timed.height:,} requests have a TTFT longer than themselves, below a millisecond, or negative (largest {say_ms(most)})"
@@ -443,8 +443,7 @@ def _client_only(frame: RequestFrame, slo: Slo) -> Check | None:
         check="client_only",
         status="ok",
         detail=(
-            "model calls are seen from their clients alone: what a first token waits for is not split, no figure of an engine is given, and what fixes buy is "
-            "exact, resampled or estimated"
+            "model calls are seen from their clients alone: the wait for the first token is not split, there are no engine figures, and gains are exact, resampled or estimated"
         ),
     )
 

@@ -1,6 +1,6 @@
-"""Is each sender's telemetry complete? Per service: in whose words it speaks, which fields were never seen, and what to switch on.
+"""Is each sender's telemetry complete? Per service: its dialect, the fields that were never seen, and what to switch on.
 
-Per engine instance whose metrics come: what they tell, what they leave out; and which targets give nothing, which names no table knows.
+Per engine instance with metrics: the indicators that arrive, those that are missing; targets without answers, and unknown names.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _FIELDS: dict[str, tuple[str, str, str]] = {
     "finish_reason": ("answered", "truncated answers", "gen_ai.response.finish_reasons"),
     "response_id": (
         "answered",
-        "the join with the engine's spans where no trace context arrives",
+        "the join with engine spans without trace context",
         "gen_ai.response.id, or pass traceparent on to the engine",
     ),
     "model": ("calls", "everything by model", "gen_ai.request.model"),
     "cached_tokens": (
         "answered",
         "lost prefix caches",
-        "gen_ai.usage.cache_read.input_tokens, where the provider tells it",
+        "gen_ai.usage.cache_read.input_tokens, where the provider reports it",
     ),
     "error_type": (
         "failed",
@@ -78,7 +78,7 @@ _CLIENTS_ONLY = frozenset(
 
 
 class Missing(msgspec.Struct, kw_only=True):
-    """A field that was never seen: what cannot be told without it, and what to switch on at the sender."""
+    """A field that was never seen: what is not known without it, and what to switch on at the sender."""
 
     field: str
     hides: str
@@ -87,7 +87,7 @@ class Missing(msgspec.Struct, kw_only=True):
 
 class Service(msgspec.Struct, kw_only=True):
     """What one service sends. `dialects` counts its spans per vocabulary, `unknown_spans` those that none knows, `unplaced_spans` those that no
-    rule places in a stage; `seen` is the share (0..1) of the model calls (of the traces, for what one span says for all) that carry a field."""
+    rule places in a stage; `seen` is the share (0..1) of the model calls (of the traces, for fields that one span carries for all) that carry a field."""
 
     service: str
     spans: int
@@ -100,7 +100,7 @@ class Service(msgspec.Struct, kw_only=True):
 
 
 class MetricSender(msgspec.Struct, kw_only=True):
-    """What one instance's metrics tell, by indicator, and what is missing without those that they leave out."""
+    """The indicators of one instance's metrics, and what is missing without the others."""
 
     instance: str
     service: str
@@ -113,7 +113,7 @@ class Checkup(msgspec.Struct, kw_only=True):
     """One entry per service, the one with most model calls first, one per instance that sends metrics, the scraped targets, and whether
     the store holds all that it acknowledged, at any time.
 
-    `refused` says that the service asked for is stored nowhere: the command line ends with 2 then.
+    `refused`: the service asked for is stored nowhere: the command line ends with 2 then.
     """
 
     services: list[Service]
@@ -132,16 +132,16 @@ _TOLD: dict[str, tuple[str, str]] = {
         "an engine with a histogram of it (vLLM, SGLang, TensorRT-LLM), or spans of its callers",
     ),
     "queue_depth": (
-        "who waits",
+        "which requests wait",
         "the engine's own page rather than a gateway's, or [metrics] in overrun.toml if it has another name",
     ),
     "running": (
-        "how busy it is",
+        "the engine's load",
         "the engine's own page rather than a gateway's, or [metrics] in overrun.toml if it has another name",
     ),
     "kv_cache_usage": (
         "a full KV cache",
-        "an engine that tells it (llama.cpp's newer builds, TGI and text-embeddings-inference do not)",
+        "an engine that reports it (newer llama.cpp, TGI and text-embeddings-inference do not)",
     ),
     "output_tokens": (
         "token rates",
@@ -243,26 +243,26 @@ def _service(name: str, rows: list[dict[str, Any]], of_traces: dict[str, Any]) -
             )
     if total["answered"] and not total["streams"]:
         hint = _hint("ttft", rows)
-        unseen = "streaming: no call of this service was seen to stream"
+        unseen = "streaming: no call of this service is known to stream"
         missing.insert(
             0,
             Missing(
                 field="ttft",
                 hides="TTFT",
-                switch_on=f"{unseen}; where some do, {hint}" if hint else unseen,
+                switch_on=f"{unseen}; if some do, {hint}" if hint else unseen,
             ),
         )
     if total["agents"] and not total["calls"]:
         missing.append(
             Missing(
                 field="model_call",
-                hides="all that models do for its agents",
+                hides="all model calls of its agents",
                 switch_on="an instrumentation of the provider's client beside the agents' own (opentelemetry-instrumentation-genai-openai)",
             )
         )
     for field, hides in (
         ("instance", "one slow replica among many"),
-        ("version", "what a deployment changed"),
+        ("version", "the effect of a deployment"),
     ):
         if not any(row[field] for row in rows):
             missing.append(
@@ -285,7 +285,7 @@ def _service(name: str, rows: list[dict[str, Any]], of_traces: dict[str, Any]) -
 
 
 def _hint(field: str, rows: list[dict[str, Any]], *, of_call: bool = True) -> str | None:
-    """What the vocabulary of most model calls says of a field that its senders leave out; where any span of a trace may tell it, any vocabulary's, too."""
+    """The hint of most model calls' dialect for a field that its senders leave out; if any span of a trace may carry it, any dialect's hint."""
     spoken = [
         row["dialect"]
         for row in sorted(rows, key=lambda row: (-row["calls"], -row["spans"]))
@@ -306,7 +306,7 @@ def render(checkup: Checkup) -> str:
             0,
             "no spans were received: send some (the README's first page shows how), or widen --since"
             if not checkup.metrics
-            else "no spans were received, metrics alone: they tell no single request",
+            else "no spans were received, only metrics: they show no single request",
         )
     if checkup.targets:
         parts.append(
@@ -322,10 +322,10 @@ def render(checkup: Checkup) -> str:
 
 
 def said_metrics(sender: MetricSender) -> tuple[str, list[str]]:
-    """What is to be said of one instance's metrics: who it is, what they tell, and a line for everything that they leave out."""
+    """The text on one instance's metrics: its name, its indicators, and a line for every missing one."""
     of = ", ".join(printable(part) for part in (sender.service, *sender.models) if part)
     lines = [
-        f"tells: {', '.join(sender.indicators)}",
+        f"reports: {', '.join(sender.indicators)}",
         *(
             f"never seen: {m.field} (hides {m.hides}). Switch on: {m.switch_on}"
             for m in sender.never_seen
@@ -335,19 +335,19 @@ def said_metrics(sender: MetricSender) -> tuple[str, list[str]]:
 
 
 def said(s: Service) -> tuple[str, list[str]]:
-    """What is to be said of one service: how much it sends in whose words, and a line for everything that is there, missing, or not understood."""
+    """The text on one service: how much it sends in which dialect, and a line for everything that arrives, is missing, or is not understood."""
     spoken = (
         ", ".join(f"{name} ({say_count(count, 'span')})" for name, count in s.dialects.items())
-        or "no vocabulary that is known"
+        or "not known"
     )
     lines = []
     if s.unknown_spans:
         lines.append(
-            f"{say_count(s.unknown_spans, 'span')} of no known vocabulary: name the attributes under [attributes] in overrun.toml"
+            f"{say_count(s.unknown_spans, 'span')} of no known dialect: name the attributes under [attributes] in overrun.toml"
         )
     if s.unplaced_spans * 4 > s.spans:
         lines.append(
-            f"{say_count(s.unplaced_spans, 'span')} of no stage: set overrun.stage there, or add [[stages]] rules to overrun.toml"
+            f"{say_count(s.unplaced_spans, 'span')} without a stage: set overrun.stage there, or add [[stages]] rules to overrun.toml"
         )
     partly = {field: share for field, share in s.seen.items() if 0 < share < 1}
     whole = [field for field, share in s.seen.items() if share >= 1]
@@ -361,6 +361,6 @@ def said(s: Service) -> tuple[str, list[str]]:
         f"never seen: {m.field} (hides {m.hides}). Switch on: {m.switch_on}" for m in s.never_seen
     ]
     return (
-        f"{s.service}: {say_count(s.spans, 'span')}, {s.model_calls:,} of model calls; speaks {spoken}",
+        f"{s.service}: {say_count(s.spans, 'span')}, {s.model_calls:,} of model calls; dialect: {spoken}",
         lines,
     )

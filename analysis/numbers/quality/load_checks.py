@@ -18,7 +18,7 @@ _MOST: Final = 20_000
 
 
 def closed_loop(rows: pl.DataFrame) -> Check | None:
-    """Say whether arrivals wait for completions: always the same number in flight, and each start right behind an end.
+    """Return whether arrivals wait for completions: always the same number in flight, and each start right behind an end.
 
     None with fewer than 50 requests. Sign: at least 80 % of arrivals find exactly N - 1 requests in flight (N the most ever in flight), and they
     follow the latest completion in less than a fifth of the usual gap between completions, or gaps between starts follow the previous latency (> 0.5).
@@ -54,10 +54,10 @@ def closed_loop(rows: pl.DataFrame) -> Check | None:
         return Check(
             check="closed_loop_load",
             status="ok",
-            detail=f"arrivals do not wait for answers (at most {most:,} in flight, n {n:,})",
+            detail=f"arrivals are independent of answers (at most {most:,} in flight, n {n:,})",
         )
     detail = (
-        f"{say_ratio(plateau)} of arrivals come as soon as one of {most:,} requests in flight ends: a closed loop sends less while the system is slow, "
-        "so waiting is left out of every percentile. Send at a fixed rate, or record the intended send time"
+        f"{say_ratio(plateau)} of arrivals come as soon as one of {most:,} requests in flight ends. Such a closed loop sends less while the "
+        "system is slow, so every percentile leaves waiting out.  Send at a fixed rate, or record the intended send time"
     )
     return Check(check="closed_loop_load", status="warn", detail=detail)

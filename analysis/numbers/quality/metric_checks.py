@@ -46,7 +46,7 @@ def metric_checks(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo)
 
 
 def histogram_edges(metric: str, made: Increments, limit_ms: float) -> Check:
-    """Say whether a histogram's edges can answer what share of values is over the limit, and where its percentile lies."""
+    """Return whether a histogram's edges can answer what share of values is over the limit, and where its percentile lies."""
     name = f"{metric}_histogram_edges"
     beyond = float(made.counts[:, -1].sum()) / max(made.n, 1)
     last_ms = 1000.0 * float(made.edges[-1])
@@ -56,7 +56,7 @@ def histogram_edges(metric: str, made: Increments, limit_ms: float) -> Check:
             check=name,
             status="fail",
             detail=detail
-            + ": P95 and above are unknown; give the engine wider buckets, or use spans",
+            + ": P95 and above are unknown; configure wider buckets in the engine, or use spans",
         )
     sure, maybe, n = (int(part.sum()) for part in made.over(limit_ms / 1000.0))
     at = int(np.searchsorted(made.edges, limit_ms / 1000.0, side="left"))
@@ -69,7 +69,7 @@ def histogram_edges(metric: str, made: Increments, limit_ms: float) -> Check:
             check=name, status="warn", detail=detail + ": put an edge on the limit, or use spans"
         )
     few = "" if n >= min_n(95.0) else ", fewer than P95 needs"
-    detail = f"the buckets of {metric.upper()} tell the share over {say_ms(limit_ms)} to within {say_ratio((maybe - sure) / max(n, 1))} ({n:,} values{few})"
+    detail = f"the buckets of {metric.upper()} give the share over {say_ms(limit_ms)} to within {say_ratio((maybe - sure) / max(n, 1))} ({n:,} values{few})"
     return Check(check=name, status="ok", detail=detail)
 
 
@@ -114,5 +114,5 @@ def _vanished(seen: pl.DataFrame) -> list[Check]:
             )
         ]
     more = f" and {len(gone) - 3} more" if len(gone) > 3 else ""
-    detail = f"{', '.join(gone[:3])}{more} stopped while the instance went on reporting: renamed by an update? Map the new name, or fix the exporter"
+    detail = f"{', '.join(gone[:3])}{more} stopped while the instance continued to report: renamed by an update? Map the new name, or fix the exporter"
     return [Check(check="vanished_metric", status="warn", detail=detail)]

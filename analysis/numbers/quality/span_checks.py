@@ -13,8 +13,8 @@ _LOST: Final = (
     (
         "events",
         "OTEL_SPAN_EVENT_COUNT_LIMIT",
-        "the first token of a stream with an event per chunk is unknown there, its pace is that of the chunks that are left, and percentiles of TTFT are of "
-        "shorter answers alone. Set the limit above the number of chunks, or send no event per chunk",
+        "for streams with an event per chunk the first token is unknown, the pace comes from the remaining chunks, and TTFT percentiles "
+        "cover shorter answers only.  Set the limit above the number of chunks, or send no event per chunk",
     ),
     (
         "attributes",
@@ -24,7 +24,7 @@ _LOST: Final = (
     (
         "links",
         "OTEL_SPAN_LINK_COUNT_LIMIT",
-        "work that was handed over may stand alone. Raise the limit",
+        "work of other traces may not be linked. Raise the limit",
     ),
 )
 _NAMED: Final = 3  # services in one sentence
@@ -54,8 +54,8 @@ def _copies(con: duckdb.DuckDBPyConnection, window: Window, every: int) -> list[
     detail = f"spans came more than once and count once: {senders}{some}"
     if unfinished:
         detail += (
-            f"; {say_count(unfinished, 'span')} with another end, of which the latest copy counts: a sender exports spans before they end, "
-            "or sends on two ways of which one is late"
+            f"; {say_count(unfinished, 'span')} with another end, of which the latest copy counts: a sender exports spans before they end, or "
+            "sends them by two paths of which one is late"
         )
     return [Check(check="repeated_spans", status="warn" if unfinished else "ok", detail=detail)]
 

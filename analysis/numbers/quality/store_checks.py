@@ -81,13 +81,13 @@ def said_of(found: Held) -> str:
         f"{much}{say_count(n, 'acknowledged span')} {what}"
         for much, n, what in (
             ("up to ", found.lost_before, "lost by a version before 0.1.0"),
-            ("", found.lost, "recorded and not there"),
+            ("", found.lost, "recorded but missing"),
         )
         if n
     ]
     parts += [f"{say_count(found.copies, 'row')} stored twice"] if found.copies else []
     when = f"received from {found.first} to {found.last}"
-    return f"the file is incomplete: {', '.join(parts)}, {when}, of {of}. Send what you still have of that time again: what is there counts once"
+    return f"the file is incomplete: {', '.join(parts)}, {when}, of {of}. Send your copy of that time again: stored spans count once"
 
 
 def store_checks(con: duckdb.DuckDBPyConnection, window: Window) -> list[Check]:

@@ -96,7 +96,7 @@ def _target(row: dict[str, Any], made: Sent, strangers: set[str]) -> Target:
     state, reason = row["state"], row["reason"] or ""
     understood = any(is_part(name, instance) for name in made.indicators)
     if state == "up" and not understood and instance in strangers:
-        state, reason = "unknown names", "no table knows its metrics"
+        state, reason = "unknown names", "its metric names are unknown"
     elif (
         state == "up"
         and row["took"] is not None
@@ -113,7 +113,7 @@ def _target(row: dict[str, Any], made: Sent, strangers: set[str]) -> Target:
         attempts=row["attempts"],
         answered=row["answered"],
         took_s=row["took"],
-        reasons={} if row["took"] is not None else {"took_s": "who reads it does not say"},
+        reasons={} if row["took"] is not None else {"took_s": "the reader does not report it"},
     )
 
 
@@ -141,10 +141,7 @@ def say_unknown(unknown: UnknownMetrics) -> str:
     """Return what to know of the names that no table knows, and what to do."""
     shown = ", ".join(printable(name) for name in unknown.names[:_MOST_NAMES])
     more = f" and {unknown.metrics - _MOST_NAMES} more" if unknown.metrics > _MOST_NAMES else ""
-    return (
-        f"{say_count(unknown.points, 'point')} of {say_count(unknown.metrics, 'metric')} came that no table knows: {shown}{more}; "
-        "name them under [metrics] in overrun.toml"
-    )
+    return f"{say_count(unknown.points, 'point')} of {say_count(unknown.metrics, 'metric')} have unknown names: {shown}{more}. Map them under [metrics] in overrun.toml"
 
 
 def say_target(target: Target) -> str:
@@ -172,7 +169,7 @@ def checks(made: Sent, *, with_requests: bool) -> list[Check]:
             Check(
                 check="targets",
                 status="fail" if gone else "warn" if wrong else "ok",
-                detail=f"{len(wrong)} of {say_count(len(made.targets), 'target')} not well: {detail}"
+                detail=f"{len(wrong)} of {say_count(len(made.targets), 'target')} with problems: {detail}"
                 if wrong
                 else f"{say_count(len(made.targets), 'target')} answered until the end",
             )

@@ -34,7 +34,7 @@ def unstored(con: duckdb.DuckDBPyConnection, window: Window) -> str:
     for name, value in asked.items():
         known = stored.get(name, [])
         if stored and value not in known:
-            return f"--{name} {value!r} names nothing that is stored: {nearest(value, known) if known else f'no {name} is stored'}"
+            return f"--{name} {value!r} is not stored: {nearest(value, known) if known else f'no {name} is stored'}"
     return ""
 
 

@@ -218,7 +218,7 @@ def _budgets(
         else:
             known = [*GROUPS, *(stage for stage in STAGES if stage != OTHER)]
             raise BudgetError(
-                f"budget for {name!r}, which is no stage and no group: {nearest(name, known)}"
+                f"budget for {name!r}, which is neither a stage nor a group: {nearest(name, known)}"
             )
     return Budgets(metric, groups, stages, of)
 
@@ -385,7 +385,7 @@ def _row(
     if typical is None or tail is None:
         behind = group == LATER
         reasons["typical_ms"] = reasons["tail_ms"] = (
-            "behind the path of the judged metric" if behind else "too few requests to attribute"
+            "after the judged metric ends" if behind else "too few requests to attribute"
         )
     if share is None:
         reasons["breach_share"] = "no request overran a budget on this path"
@@ -406,9 +406,9 @@ def _row(
 
 def _why_no_budget(stage: str | None, group: str) -> str:
     if group == OTHER:
-        return "unattributed time has no budget: instrument it"
+        return "unattributed time has no budget: add spans to it"
     if group == LATER:
-        return "behind the path of the judged metric"
+        return "after the judged metric ends"
     return (
         "the judged metric has no stage budgets"
         if stage is None

@@ -116,7 +116,7 @@ def said(rooms: list[Room]) -> str:
             [
                 f"{limit} breaks {'; '.join(broken)}"
                 if broken
-                else f"where {limit} breaks is not known",
+                else f"the load at which {limit} breaks is not known",
                 *others,
             ]
         )
@@ -137,7 +137,7 @@ def limit_of(room: Room) -> str:
 
 def say_own(own_limits: int) -> str:
     """Return in words that not all requests are held to the same limit."""
-    return f"each request's own limit ({say_count(own_limits, 'request')} came with one)"
+    return f"each request's own limit ({say_count(own_limits, 'request')} have one)"
 
 
 def _of(ok: pl.DataFrame, rows: pl.DataFrame, name: str, every: int) -> FloatArray:

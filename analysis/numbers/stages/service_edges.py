@@ -41,7 +41,7 @@ class Edge(msgspec.Struct, kw_only=True):
 
 
 class Culprit(msgspec.Struct, kw_only=True):
-    """Where the time is lost: one side of several edges, or one `edge` where it cannot be told which side. `n` calls, `effect_ms` on each of its edges."""
+    """Where the time is lost: one side of several edges, or one `edge` if it is not known which side. `n` calls, `effect_ms` on each of its edges."""
 
     side: Literal["caller", "callee", "edge"]
     name: str
@@ -50,7 +50,7 @@ class Culprit(msgspec.Struct, kw_only=True):
 
 
 class Edges(msgspec.Struct, kw_only=True):
-    """The edges of a window, largest change first, and whom the two-way fit names (null: nobody stands out, `reasons` says so)."""
+    """The edges of a window, largest change first, and whom the two-way fit names (null: nobody stands out, `reasons` reports it)."""
 
     edges: list[Edge]
     culprit: Culprit | None
@@ -94,12 +94,14 @@ def edges(
             delta_ms=gap - before.get(key, usual),
             reasons={}
             if key in before
-            else {"before_ms": "no onset to compare with what was before it"},
+            else {"before_ms": "no onset is known, so there is no time before it"},
         )
         for key, (n, gap) in now.items()
     ]
     named = culprit({(edge.caller, edge.callee): (edge.delta_ms, edge.n) for edge in made})
-    reasons = {} if named else {"culprit": "no caller, callee or edge stands out from the others"}
+    reasons = (
+        {} if named else {"culprit": "no caller, callee or connection differs from the others"}
+    )
     return Edges(
         edges=sorted(made, key=lambda edge: -edge.delta_ms)[:_MOST], culprit=named, reasons=reasons
     )

@@ -42,7 +42,7 @@ class Tree:
                 self.children[self.parent[at]].append(at)
 
     def depth_fits(self) -> bool:
-        """Say whether the tree is shallow enough to be walked, and has one root."""
+        """Return whether the tree is shallow enough to be walked, and has one root."""
         level, seen = [self.root] if self.root >= 0 else [], 0
         for _ in range(_DEEPEST):
             if not level:

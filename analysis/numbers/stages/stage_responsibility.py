@@ -33,7 +33,7 @@ class Responsible(msgspec.Struct, kw_only=True):
 
     `budget_ms` is the mean where requests are held to different budgets. `alone_ms` is what holding it alone takes off the percentile, `shapley_ms` its fair
     share of what holding all takes off (they sum to that), `shapley_breaches` the same of the share of breaching requests. `recomputed_ms` is `alone_ms`
-    with the critical path worked out anew (another branch may take over): less by what that takes back in the requests of every k-th trace.
+    with the critical path worked out again (another branch may take over): less by what that takes back in the requests of every k-th trace.
     """
 
     group: str

@@ -146,7 +146,7 @@ def attribute_slow(  # noqa: PLR0913
 
     `judged` is how many requests the slow ones are among. With a baseline the reference is its slowest len(slow)/judged, so that what is
     always slow does not count as a change, whatever share of requests is slow. Without one it is the typical requests, or those within the
-    limit where the typical one breaks it; but in a queue nobody needs to wait, so there it is what the least waiting ones had. And where nothing tells what
+    limit where the typical one breaks it; but in a queue nobody needs to wait, so there it is what the least waiting ones had. And if nothing shows it what
     was before, a step beside the model that takes more than its part of the limit (`budgets`) in every request is as much in excess as one that does in
     the slow ones alone. `ordered` are the values in order, where the caller has sorted them; `noise` is `noise_z` against
     this baseline, where the caller knows it.

@@ -1,7 +1,7 @@
-"""What if the engine admitted only so much work that part of its capacity stays spare? Simulated with a limit on the calls in flight.
+"""What if the engine kept part of its capacity spare? Simulated with a limit on the calls in flight.
 
-The limit is the given part of the most calls that were ever served at once. Calls above it are refused with 429 and Retry-After, or wait at the
-gateway, where waiting is cheaper than in the engine but still counts. Published advice is to keep 20 to 30 % spare.
+The limit is the given part of the most calls that were served at once. Calls above it are refused with 429 and Retry-After, or wait at the gateway. There
+waiting is cheaper than in the engine but still counts. Published advice is to keep 20 to 30 % spare.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def predict(
     fix = Fix(
         "admission",
         f"Admit calls with {say_ratio(spare_ratio)} of capacity spare",
-        "refused calls are not sent again at once"
+        "refused calls are not retried at once"
         if rejects
-        else "the gateway hands calls on in order",
+        else "the gateway forwards calls in order",
         {"spare_ratio": spare_ratio, "rejects": rejects},
     )
 

@@ -1,10 +1,10 @@
-"""What if the engine stopped as soon as nobody waited for the answer? Simulated with calls cut where their client would be gone.
+"""What if the engine stopped as soon as the client has left? Simulated with calls that are cut at that moment.
 
-A client that left as another call of its request ended leaves as that one ends now; another one leaves after as long as it did. What the engine has written by
-then hangs on how quick it is, which hangs on what it need not write: found in some rounds.
+A client that left when another call of its request ended leaves when that call ends now. Any other client leaves after its recorded time. The number of
+tokens that the engine has written by then depends on its pace, and its pace depends on the tokens that it need not write: both are found in some rounds.
 
-Today's waste is seen where an engine worked on a call for longer than its client waited, or on beside a call of the same request that was given up:
-who leaves before the answer is there never learns its id, so the engine's half of that call stands by itself.
+Today's waste is visible if an engine worked on a call for longer than its client waited, or continued beside a call of the same request that was
+abandoned. A client that leaves before the answer never learns its id, so the engine's half of that call is not joined to it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ UNSIMULATED_WIDTH: Final = {"e2e": 0.045, "tpot": 0.03, "ttft": 0.25}
 
 
 def predict(facts: Facts) -> Prediction:
-    """Return the answer with `cost.wasted_tokens_ratio_now`, the part of output tokens that nobody waited for."""
+    """Return the answer with `cost.wasted_tokens_ratio_now`, the part of output tokens that no client waited for."""
     fix = Fix(
         "cancellation",
-        "Cancel in the engine what the client has given up",
-        "the engine stops within a step of the client's end",
+        "Cancel abandoned calls in the engine",
+        "the engine stops within one step after the client has left",
         {},
     )
     e2e, engine_e2e = stayed_ms(facts), facts.call("engine_e2e_ms")
@@ -46,7 +46,7 @@ def predict(facts: Facts) -> Prediction:
             facts,
             fix,
             "simulated",
-            "only an engine's own spans show that it works on after the client has gone: switch its tracing on",
+            "only the engine's own spans show that it continues after the client has left: switch its tracing on",
         )
     gone = engine_e2e > e2e + GONE_MS
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -58,7 +58,7 @@ def predict(facts: Facts) -> Prediction:
             facts,
             fix,
             "simulated",
-            "no engine worked on after its client had gone: there is nothing to cancel",
+            "no engine continued after its client had left: there is nothing to cancel",
         )
     other, later_s = left_with(facts, gone, e2e)
 

@@ -1,6 +1,6 @@
-"""What if no answer were longer than a cap? Simulated, because shorter answers free the engine for everyone else.
+"""What if no answer were longer than a cap? Simulated, because shorter answers free the engine for other calls.
 
-Without engine data it is exact arithmetic on each call's own speed, a bound on the remaining time from above.
+Without engine data it is exact arithmetic on each call's own pace: an upper bound of the remaining time.
 """
 
 from typing import Annotated
@@ -76,14 +76,14 @@ def predict(
     facts: Facts,
     *,
     max_tokens: Annotated[
-        int, Meta(ge=1, le=10_000_000, description="the most output tokens of an answer")
+        int, Meta(ge=1, le=10_000_000, description="most output tokens per answer")
     ],
 ) -> Prediction:
     """Return the answer with `cost.truncated_ratio`, the share of requests in which the cap cuts an answer, and `cost.tokens_saved_ratio` of output tokens."""
     fix = Fix(
         "cap",
         f"Cap answers at {max_tokens:,} tokens",
-        f"an answer cut at {max_tokens:,} tokens is still of use",
+        f"an answer cut at {max_tokens:,} tokens is still useful",
         {"max_tokens": max_tokens},
     )
     tokens = facts.call("output_tokens")

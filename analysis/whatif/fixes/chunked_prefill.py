@@ -1,8 +1,8 @@
-"""What if prompts were read in chunks of another size, or not in chunks at all? Simulated.
+"""What if prompts were read in chunks of another size? Simulated; chunks can also be switched off.
 
-A smaller budget of tokens per step makes decoding steadier and first tokens later. It moves the engine outside of what the recording shows: how much of a
-step's lesser bound hides behind the greater one hardly matters for chunks as they are, and decides what smaller ones cost. So engines with several such parts
-are fitted, and the interval is as wide as those differ that give the recording back about as well.
+A smaller token budget per step makes decode steadier and first tokens later. The setting moves the engine outside the recorded range. A step is limited by
+memory and by compute; their overlap hardly matters at today's chunk size, but it decides the cost of smaller chunks. So several engines with different
+overlap are fitted, and the interval covers all that reproduce the recording about equally well.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ def predict(
     token_budget: Annotated[
         int, Meta(ge=16, le=1_000_000, description="tokens of one step (max_num_batched_tokens)")
     ],
-    enabled: Annotated[bool, Meta(description="false: whole prompts first, decoding waits")] = True,
+    enabled: Annotated[
+        bool, Meta(description="false: whole prompts are read first and decoding waits")
+    ] = True,
 ) -> Prediction:
     """Return the answer; the fix takes nothing away."""
     title = (
-        f"Read prompts in chunks of at most {token_budget:,} tokens a step"
+        f"Read prompts in chunks of at most {token_budget:,} tokens per step"
         if enabled
         else "Read whole prompts first"
     )
     fix = Fix(
         "chunked_prefill",
         title,
-        "steps of that size cost what the fitted law says",
+        "steps of that size take the time of the fitted cost model",
         {"token_budget": token_budget, "enabled": enabled},
     )
 

@@ -1,8 +1,8 @@
 """What if one stage never took more than a limit? Exact arithmetic on the recorded stage times of each request.
 
-Without a limit each request is held to the stage budget of its own route or model. It assumes that the stages beside it keep their times: true for a
-dependency that answers faster, a bound for a queue, whose end also changes the load on what follows. Where engines tell their times, calls that come sooner
-meet other batches: by how much that moves the percentile is simulated.
+Without a limit each request gets the stage budget of its own route or model. Other stages keep their times. That is true for a dependency that answers
+faster, and a bound for a queue, because a shorter queue also changes the load on later stages. If engines report their times, calls that arrive earlier
+run in other batches: the effect on the percentile is simulated.
 """
 
 from typing import Annotated
@@ -69,7 +69,7 @@ def predict(
     limit_ms: Annotated[
         Annotated[float, Meta(ge=0, lt=1e9)] | None,
         Meta(
-            description="the most it may take, in ms; by default the budget of each request's route or model"
+            description="the longest time of the stage, in ms; by default the budget of each request's route or model"
         ),
     ] = None,
 ) -> Prediction:
@@ -84,7 +84,7 @@ def predict(
     said = say_limits(limits)
     fix = Fix(
         "clip",
-        f"Hold {stage} to {said}",
+        f"Limit {stage} to {said}",
         f"{stage} never takes longer than {said} and nothing else changes",
         {"stage": stage, **({} if limit_ms is None else {"limit_ms": limit_ms})},
     )
@@ -93,7 +93,7 @@ def predict(
     # Of a stage that stands on both sides of the first token, the saving before it is what its share there exceeds the limit by.
     over_before = np.maximum(np.nan_to_num(facts.ms(f"ttft_{stage}_ms")) - limits, 0.0)
     queue = (
-        {"load": "a shorter queue also changes the load behind it, which is not modelled"}
+        {"load": "a shorter queue also changes the load on later stages; that is not modelled"}
         if stage == "queue"
         else {}
     )

@@ -1,8 +1,8 @@
-"""What if application and model stood in one region? Each model call's way takes what you say it would; simulated, because calls then meet other batches.
+"""What if application and model were in one region? Each model call gets your network time; simulated, because calls then run in other batches.
 
-The way of a call is what its client saw beyond the engine's own time; a call of which one of the two spans was lost has the usual way of its model. As much
-of it is taken for the way there as of the recorded way was, half where no clock tells. Where the engine cannot be simulated the arithmetic alone stands;
-without its spans, on the request's network stage.
+The network time of a call is its client's time beyond the engine's own time. A call with only one of the two spans gets the usual network time of its
+model. It is split into the way there and back as recorded, or in halves if the clocks do not allow that. If the engine cannot be simulated, the arithmetic
+alone is used; without engine spans, the request's network stage.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ def predict(
     facts: Facts,
     *,
     network_ms: Annotated[
-        float, Meta(ge=0, lt=1e6, description="the way of one call and back, in ms, such as 2")
+        float,
+        Meta(ge=0, lt=1e6, description="network time of one call and its answer, in ms, such as 2"),
     ],
 ) -> Prediction:
     """Return the answer; it costs a move."""
     fix = Fix(
         "co_location",
-        f"Bring the way of a model call to {say_ms(network_ms)}",
-        "nothing but the way changes",
+        f"Bring the network time of a model call to {say_ms(network_ms)}",
+        "nothing but the network time changes",
         {"network_ms": network_ms},
     )
     way = facts.call("e2e_ms") - facts.call("engine_e2e_ms")
@@ -93,7 +94,7 @@ def predict(
             facts,
             fix,
             "exact",
-            "the way is not told apart from the model's time: record the engine's spans beside the client's",
+            "network time and model time are not separated: record the engine's spans beside the client's",
         )
     calls = np.maximum(np.nan_to_num(facts.ms("llm_calls"), nan=1.0), 1.0)
     saved = np.maximum(spent - network_ms * calls, 0.0)

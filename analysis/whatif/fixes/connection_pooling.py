@@ -1,9 +1,9 @@
-"""What if connections were kept open? Exact on recorded network time: requests lose what their spans of lookup, connect and TLS took.
+"""What if connections were kept open? Exact on recorded network time: requests lose the time of their lookup, connect and TLS spans.
 
-Without such spans no request spends more on the network than given, or than the quickest quarter does: what that still spends is the way itself. Where
-every call opens a connection no quarter shows that: then the figure only bounds the gain, and the way from before is to be given. Requests with a call of which
-one span of two was lost are left out of the figures after: their network is not told apart, and the late ones would be the tail of what the fix has emptied.
-Where engines tell their times, calls that come sooner meet other batches: by how much that moves a percentile is simulated.
+Without such spans no request spends more on the network than the given time, or than the fastest quarter of the requests: the rest is the network itself.
+If every call opens a connection, no quarter shows that. Then the figure only bounds the gain, and you have to give the former network time. Requests with
+a call that lacks one of two spans are left out of the figures after the fix: their network time is not known, and the late ones would form the tail that
+the fix has emptied. If engines report their times, calls that arrive earlier run in other batches: the effect on a percentile is simulated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ def predict(
     *,
     network_ms: Annotated[
         float,
-        Meta(ge=0, lt=1e6, description="the network time left, in ms; 0: as the quickest quarter"),
+        Meta(
+            ge=0,
+            lt=1e6,
+            description="the remaining network time, in ms; 0: that of the fastest quarter",
+        ),
     ] = 0.0,
 ) -> Prediction:
     """Return the answer with `cost.network_floor_ms`, what a request still spends."""
@@ -48,7 +52,7 @@ def predict(
     fix = Fix(
         "connection_pooling",
         "Keep connections open",
-        "the way itself takes no longer",
+        "the network itself takes no longer",
         {"network_ms": network_ms} if network_ms else {},
     )
     if not spent.any():
@@ -56,13 +60,13 @@ def predict(
             facts,
             fix,
             "exact",
-            "no time is told apart as network: record client spans with connect, or spans of the engine beside the client's",
+            "no network time is recorded: record client spans with connect times, or engine spans beside the client's",
         )
     shaken = np.zeros(len(facts)) if network_ms else np.minimum(_handshake_ms(facts), spent)
     told = bool(shaken.any())
     if told:
         fix, saved, floor = (
-            replace(fix, assumption="no call has to look up, connect or shake hands"),
+            replace(fix, assumption="no call needs a name lookup, a connection or a TLS handshake"),
             shaken,
             float((spent - shaken)[spent > 0.0].mean()),
         )
@@ -71,7 +75,7 @@ def predict(
             fix
             if network_ms
             else replace(
-                fix, assumption="requests of the quickest quarter already use an open connection"
+                fix, assumption="the fastest quarter of the requests already uses open connections"
             )
         )
         floor = network_ms or float(np.quantile(spent[spent > 0.0], 0.25))
@@ -89,7 +93,7 @@ def predict(
         else []
     )
     left_out = {
-        "unseen": f"{int(blind.sum())} of {len(facts)} requests have a model call that lacks one of two spans and are left out of the figures after"
+        "unseen": f"{int(blind.sum())} of {len(facts)} requests have a model call that lacks one of two spans. The figures after the fix leave them out"
     }
     first = np.minimum(saved, before)
     after = Times(old.ttft - first, old.e2e - saved, old.tpot)

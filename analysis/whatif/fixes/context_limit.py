@@ -1,9 +1,8 @@
-"""What if no prompt were longer than a limit? Longer ones are trimmed to it; simulated, because everyone's batches get shorter.
+"""What if no prompt were longer than a limit? Longer ones are trimmed to it; simulated, because batches get shorter for all calls.
 
-Trimming takes content away: summarise instead where it matters, and add the summariser's own call. Sending long ones to a lane of their own
-is `routing`. What is trimmed stands behind what the prefix cache holds, and shorter prompts push out less of it; the interval also covers a cache
-that finds as much as it did, trimming that takes the oldest turns, behind which nothing is found any more, and, where nobody knows how much the cache
-holds, one that keeps all of the shorter prompts.
+Trimming removes content: summarise instead where it matters, and add the summariser's own call. To send long prompts to a separate lane is `routing`. The
+trimmed part comes after the cached prefix, and shorter prompts evict less of the cache. The interval also covers an unchanged hit rate; trimming of the
+oldest turns, after which nothing hits any more; and, if the cache size is not known, a cache that keeps all of the shorter prompts.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ def predict(
     facts: Facts,
     *,
     max_input_tokens: Annotated[
-        int, Meta(ge=1, le=10_000_000, description="the most input tokens of a call")
+        int, Meta(ge=1, le=10_000_000, description="most input tokens per call")
     ],
 ) -> Prediction:
     """Return the answer with `cost.trimmed_ratio`, the share of calls that lose input, and `cost.input_saved_ratio` of input tokens."""
     fix = Fix(
         "context_limit",
         f"Limit prompts to {max_input_tokens:,} tokens",
-        "what is trimmed was not needed for the answer",
+        "the trimmed text was not needed for the answer",
         {"max_input_tokens": max_input_tokens},
     )
     tokens = facts.call("input_tokens")

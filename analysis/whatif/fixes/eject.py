@@ -1,7 +1,7 @@
-"""What if a slow replica were taken out of rotation, or replaced? Simulated with its calls on the others, or with its step times brought to theirs.
+"""What if a slow replica were taken out of rotation, or replaced? Simulated with its calls on the others, or with the step times of the others.
 
-Taken out, it leaves one replica less to the same load: all calls go to the others in turn where they did so before, else its calls go to whichever of the
-others has fewest in flight. How a router really shares them out is not known, so the interval then also covers a replica in its place.
+Taken out, it leaves one replica fewer for the same load. All calls go to the others in turn if they did so before, otherwise to the one with the fewest
+calls in flight. The router's real choice is not known, so the interval also covers a replica in its place.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def predict(
     replaced: Annotated[
         bool,
         Meta(
-            description="true: one as quick as the others takes its place; false: the others serve its calls"
+            description="true: a replica as fast as the others replaces it; false: the others serve its calls"
         ),
     ] = False,
 ) -> Prediction:
     """Return the answer with `cost.slowdown_now`, its step times over the median replica's."""
     engines, why = facts.engines
     holds = (
-        "its replacement is as quick as the median replica"
+        "its replacement is as fast as the median replica"
         if replaced
-        else "the others take its calls, in turn or fewest in flight first, as before"
+        else "the others serve its calls, in turn or fewest in flight first, as before"
     )
     fix = Fix(
         "eject",
@@ -50,7 +50,7 @@ def predict(
             facts,
             fix,
             "simulated",
-            "no engine tells which replica served a call: switch tracing on in the inference server",
+            "no engine reports which replica served a call: switch tracing on in the inference server",
         )
     if why is None:
         seen = [
@@ -64,7 +64,7 @@ def predict(
                 facts,
                 fix,
                 "simulated",
-                "one replica was seen: there is no other to compare it with",
+                "only one replica was seen: there is no other for comparison",
             )
         if not seen:
             names = [printable(name) for engine in engines for name in engine.pool.instances]
@@ -72,7 +72,7 @@ def predict(
                 facts,
                 fix,
                 "simulated",
-                f"replica {printable(instance)} is not among those seen: {nearest(instance, names)}",
+                f"replica {printable(instance)} was not seen: {nearest(instance, names)}",
             )
         slow, place = max(seen, key=lambda one: one[0].setup.speed[one[1]])
         name = slow.pool.instances[place]

@@ -1,8 +1,8 @@
-"""What if calls made one after the other were made side by side? Exact replay of each span tree, if the calls do not depend on each other.
+"""What if calls made one after the other ran in parallel? Exact replay of each span tree, if the calls do not depend on each other.
 
-Candidates are siblings of one stage, or requests to another service for work of that stage, that follow each other within 5 ms. A span that names what it
-needs (`overrun.depends_on`), an embedding and a rerank are never moved: embedding, retrieval and prompt of one turn each need the one before. Where engines
-tell their times, calls that come sooner meet other batches: by how much that moves the percentile is simulated.
+Candidates are siblings of one stage, or requests to another service for work of that stage, that follow each other within 5 ms. A span that names its
+dependency (`overrun.depends_on`), an embedding and a rerank are never moved: embedding, retrieval and prompt of one turn each need the one before. If
+engines report their times, calls that arrive earlier run in other batches: the effect on the percentile is simulated.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def predict(
     """Return the answer with `cost.requests_fanned_out_ratio`; more calls at once need more connections."""
     fix = Fix(
         "fan_out",
-        f"Make the {stage} calls of a request side by side",
-        "they are independent of each other and what they ask bears it",
+        f"Run the {stage} calls of a request in parallel",
+        "they are independent of each other and their service can take the parallel calls",
         {"stage": stage},
     )
 

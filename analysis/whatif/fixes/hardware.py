@@ -1,4 +1,4 @@
-"""What if every step of the engine took another time, on other hardware? An estimate: the factor is yours, its effect on queues is simulated.
+"""What if every engine step took another time? An estimate: the factor of other hardware is yours, its effect on queues is simulated.
 
 Measure the factor on the new hardware with your own mix; data sheets promise more than requests see. Without engine data the model's own time is
 multiplied, queues excluded.
@@ -31,8 +31,8 @@ def predict(
     """Return the answer; the interval knows nothing of the factor's own uncertainty."""
     fix = Fix(
         "hardware",
-        f"Run steps in {time_factor:g} times the time",
-        f"a step takes {time_factor:g} times as long whatever is in it",
+        f"Run engine steps in {time_factor:g} times the time",
+        f"every step takes {time_factor:g} times as long, at any batch size",
         {"time_factor": time_factor, "kv_factor": kv_factor},
     )
 

@@ -1,9 +1,9 @@
-"""What if a call without a first token after some delay were sent a second time, and the first answer counted? Resampled from recorded calls.
+"""What if late calls were sent twice, and the first answer counted? Late: without a first token after some delay. Resampled from recorded calls.
 
-The second call's wait is drawn from calls of the same model in the same minute (at least 20 of them, else the nearest in time), which is
-what another replica or provider would have answered then if their slowness is independent. The band runs from independent draws to a second
-call that is exactly as slow as the first, where hedging buys nothing: then the cause is in the request (a long prompt or answer), not in the
-server. Decode time stays the call's own. Duplicates add load, which is not modelled: past saturation hedging makes things worse.
+The second call's wait is drawn from calls of the same model in the same minute (at least 20 of them, else the nearest in time). Another replica or
+provider would have answered like that if their slowness is independent. The band runs from independent draws to a second call that is exactly as slow as
+the first. Then hedging gains nothing: the cause is in the request (a long prompt or answer), not in the server. Decode time stays the call's own.
+Duplicates add load, which is not modelled: above saturation hedging makes latency worse.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def predict(
     fix = Fix(
         "hedging",
         f"Hedge calls without a token after {say_ms(delay_ms)}",
-        "the second call meets its own luck (independent of the first), the loser is cancelled and the extra load fits",
+        "the second call is independent of the first, the slower one is cancelled, and there is capacity for the extra load",
         {"delay_ms": delay_ms},
     )
     wait, e2e, error = (
@@ -56,7 +56,7 @@ def predict(
     wait = np.where(np.isnan(wait), e2e, wait)
     usable = ~error & ~np.isnan(wait)
     if int(usable.sum()) < 2 * POOL:
-        why = f"{int(usable.sum())} answered calls to draw second waits from, at least {2 * POOL} are needed: widen the window"
+        why = f"{int(usable.sum())} answered calls to draw the second call's time from, at least {2 * POOL} are needed: widen the window"
         return refuse(facts, fix, "resampled", why)
     late = usable & (wait > delay_ms)
     rng = np.random.default_rng(SEED)
@@ -74,7 +74,7 @@ def predict(
         method="resampled",
         cost=cost,
         draws=[*outcomes[1:], _half_way(recorded(facts), outcomes[0])],
-        reasons={"load": "the duplicates' own load is not modelled"},
+        reasons={"load": "the load of the second calls is not modelled"},
     )
 
 

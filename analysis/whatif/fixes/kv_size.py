@@ -1,8 +1,8 @@
 """What if each replica had another amount of KV cache? Simulated with its blocks times a factor.
 
-More blocks come from a higher --gpu-memory-utilization, an 8-bit KV cache (twice the tokens), weights in fewer bits, or more GPUs per replica; their
-own cost in speed or quality is not in the figure. The turns of conversations that another size would still hold (or no longer) are simulated; where no
-conversation is recorded, calls find as much in the prefix cache as they did.
+More blocks come from a higher --gpu-memory-utilization, an 8-bit KV cache (twice the tokens), weights in fewer bits, or more GPUs per replica. Their own
+cost in speed or quality is not in the figure. Turns of conversations that another size would still hold (or no longer hold) are simulated. If no
+conversation is recorded, calls hit the prefix cache as before.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ def predict(
     cached = float(np.nansum(facts.call("cached_tokens"))) > 0.0
     told = cached and all(engine.setup.cache_tokens > 0 for engine in facts.engines[0])
     hits = (
-        "conversations come back as they did"
+        "conversations continue as recorded"
         if told
-        else "prompts find as much in the prefix cache"
+        else "prompts hit the prefix cache as before"
         if cached
         else "no prompt is cached"
     )
     fix = Fix(
         "kv_size",
-        f"Hold {factor:g} times as much KV cache",
-        f"blocks are all that changes, and {hits}",
+        f"Use a KV cache of {factor:g} times the size",
+        f"only the number of blocks changes, and {hits}",
         {"factor": factor},
     )
 

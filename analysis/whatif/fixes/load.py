@@ -1,7 +1,7 @@
 """What if the load were multiplied by a factor? Simulated: the same calls arrive in a shorter or a longer time.
 
-Above 1 the recorded order and lengths come faster, below 1 slower (what rate limits or less traffic would do). The shape of bursts is kept. A limit of seats
-that the recording never met is told nowhere: above 1 the interval reaches to an engine that runs no more at once than it ever did.
+Above 1 the recorded calls arrive faster, below 1 slower (as with rate limits or less traffic). The shape of bursts is kept. A limit of concurrent
+sequences that the recording never reached is not known: above 1 the interval also covers an engine that never runs more at once than recorded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def predict(
     fix = Fix(
         "load",
         f"Multiply the load by {factor:g}",
-        "the mix of lengths stays, and no limit is met that was not met before",
+        "the mix of lengths stays, and no new bottleneck appears",
         {"factor": factor},
     )
 

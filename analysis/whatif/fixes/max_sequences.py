@@ -1,6 +1,6 @@
 """What if a replica ran at most so many sequences at once? Simulated.
 
-Fewer seats make tokens quicker and the queue longer; more seats the other way round, until the KV cache is full and they change nothing.
+A lower limit makes tokens faster and the queue longer. A higher limit does the opposite, until the KV cache is full and it has no effect.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OF_STEPS: Final = ("prefill_token", "attention", "step", "kv_token", "sequence"
 def halfway(costs: Costs, told: Costs) -> Costs:
     """What a step below the knee costs: between what replays best and what recorded rates tell (`regress.knee`).
 
-    A replay of engines past their knee says little of it and errs to the slow side; rates err to the quick side. The call's own part and the overlap, of which
+    A replay of engines past their knee shows little of it and errs to the slow side; rates err to the quick side. The call's own part and the overlap, of which
     rates know nothing, are the replay's. Half and half: own choice.
     """
     return replace(
@@ -51,7 +51,12 @@ def predict(
     facts: Facts,
     *,
     sequences: Annotated[
-        int, Meta(ge=1, le=100_000, description="seats of a replica (max_num_seqs)")
+        int,
+        Meta(
+            ge=1,
+            le=100_000,
+            description="sequences that one replica may run at once (max_num_seqs)",
+        ),
     ],
 ) -> Prediction:
     """Return the answer; the fix takes nothing away."""

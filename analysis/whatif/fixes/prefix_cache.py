@@ -1,8 +1,8 @@
-"""What if so large a part of the input came from the prefix cache again? Simulated with that part of the prompts already read.
+"""What if a given part of the input came from the prefix cache? Simulated with that part of the prompts already read.
 
-Restored by a stable order of the prompt (what changes, such as a timestamp, at its end), by session affinity of the router, or by more KV. A call that
-misses then finds what calls with as long a prompt find now: a head that all share is as long in every prompt, so that a long prompt has more left to read
-than the same part of it. Where too few calls find anything, that part of each prompt is taken. Calls that hit more than that keep what they have.
+It is restored by a stable order of the prompt (changing parts, such as a timestamp, at its end), by session affinity of the router, or by more KV cache. A
+call that misses then hits as much as calls with equally long prompts hit now: a shared beginning has the same length in every prompt, so a long prompt has
+more left to read. If too few calls hit anything, the given part of each prompt is used. Calls that hit more keep their hits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def predict(
         Meta(
             ge=0,
             lt=1,
-            description="part of the input tokens that the cache holds, 0..1 (what it was before)",
+            description="part of the input tokens that hit the cache, 0..1 (such as its former value)",
         ),
     ],
 ) -> Prediction:
@@ -45,7 +45,7 @@ def predict(
     fix = Fix(
         "prefix_cache",
         f"Bring the prefix cache to {say_ratio(hit_ratio)} of input tokens",
-        "the shared prefix is that long in every call",
+        "every call shares a prefix of that length",
         {"hit_ratio": hit_ratio},
     )
     tokens, cached = facts.call("input_tokens"), np.nan_to_num(facts.call("cached_tokens"))

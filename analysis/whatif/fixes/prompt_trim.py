@@ -1,6 +1,6 @@
-"""What if every prompt were shorter by so many tokens, such as a trimmed system prompt or fewer raw turns? Simulated.
+"""What if every prompt were shorter by so many tokens? Simulated, such as a trimmed system prompt or fewer raw turns.
 
-The tokens are taken from what is read anew first: a cached system prompt costs little, so trimming it gains little.
+Uncached tokens are removed first: a cached system prompt costs little, so trimming it gains little.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def predict(
     facts: Facts,
     *,
     tokens: Annotated[
-        int, Meta(ge=0, le=10_000_000, description="input tokens taken from every call")
+        int, Meta(ge=0, le=10_000_000, description="input tokens removed from every call")
     ] = 0,
     ratio: Annotated[
-        float, Meta(ge=0, lt=1, description="part of every call's input that is taken away, 0..1")
+        float, Meta(ge=0, lt=1, description="part of every call's input that is removed, 0..1")
     ] = 0.0,
 ) -> Prediction:
     """Return the answer with `cost.input_saved_ratio` of input tokens.
@@ -44,7 +44,7 @@ def predict(
     """
     if tokens == 0 and ratio == 0.0:
         raise WhatIfError(
-            "prompt_trim needs tokens or ratio above 0: say how much of the prompt goes"
+            "prompt_trim needs tokens or ratio above 0: give the part of the prompt to remove"
         )
     title = " and ".join(
         [*([f"{tokens:,} tokens"] if tokens else []), *([say_ratio(ratio)] if ratio else [])]
@@ -52,7 +52,7 @@ def predict(
     fix = Fix(
         "prompt_trim",
         f"Trim {title} from every prompt",
-        "what is trimmed was not needed for the answer",
+        "the trimmed text was not needed for the answer",
         {"tokens": tokens, "ratio": ratio},
     )
 

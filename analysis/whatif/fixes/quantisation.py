@@ -40,8 +40,8 @@ def predict(
     """Return the answer; the interval knows nothing of the factors' own uncertainty."""
     fix = Fix(
         "quantisation",
-        f"Decode in {step_factor:g} times the time with fewer bits",
-        "the factors hold on your model, and so does its quality",
+        f"Quantise: decode in {step_factor:g} times the time",
+        "the factors hold for your model and its quality stays good enough",
         {"step_factor": step_factor, "prefill_factor": prefill_factor, "kv_factor": kv_factor},
     )
 

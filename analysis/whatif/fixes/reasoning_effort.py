@@ -1,6 +1,6 @@
-"""What if the model reasoned less? Simulated with a part of the reasoning tokens of each answer; what it does to quality is not in the figure.
+"""What if the model reasoned less? Simulated with a part of the reasoning tokens of each answer; its effect on quality is not in the figure.
 
-Hidden reasoning comes before the first visible token, so the client's TTFT falls with it where the client measured that.
+Hidden reasoning comes before the first visible token, so the client's TTFT falls with it if the client measured it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What if there were another number of equal replicas? Simulated with the router that the recording shows, or another one.
 
-Calls go round where they went round, else each to the replica with the fewest calls. New replicas are as quick as the median of those seen. Where only clients
-are seen, the interval covers one replica more or less than they suggest. New ones start with empty prefix caches and must be warm; neither is in the figure.
+Calls go in turn if they did so before, otherwise each to the replica with the fewest calls. New replicas are as fast as the median of the recorded ones.
+If only clients send spans, the interval covers one replica more or fewer than they suggest. New replicas start with empty prefix caches and must be warmed
+up; neither is in the figure.
 """
 
 from __future__ import annotations
@@ -28,13 +29,11 @@ PER_DOUBLING: Final[Mapping[str, float]] = {"e2e": 0.025, "tpot": 0.025, "ttft":
 def predict(
     facts: Facts,
     *,
-    replicas: Annotated[
-        int, Meta(ge=1, le=256, description="how many equal replicas there are in all")
-    ],
+    replicas: Annotated[int, Meta(ge=1, le=256, description="total number of equal replicas")],
     router: Annotated[
         Literal["as_now", "least_load", "round_robin"],
         Meta(
-            description="how calls are shared out: as now where that is seen, fewest calls, or in turn"
+            description="how calls are distributed: as now where that is recorded, fewest calls in flight, or in turn"
         ),
     ] = "as_now",
 ) -> Prediction:
@@ -42,7 +41,7 @@ def predict(
     fix = Fix(
         "replicas",
         f"Run {replicas} replicas",
-        "they are equal, and any of them can serve any call",
+        "the replicas are equal and any of them can serve any call",
         {"replicas": replicas, "router": router},
     )
 

@@ -1,8 +1,8 @@
 """What if repeated questions were answered from a cache? Exact for prompts that were repeated word for word, an estimate for a share that you give.
 
-Without `hit_ratio` the calls whose prompt hash (`overrun.prompt_hash`, a hash and not the text) an earlier call of the same model had answered by then are
-hits of an exact cache. With it, that share of the requests is drawn, as for a semantic cache, which also answers what is only alike: what wrong answers cost
-is not in the figure. Hits free the engine as well, which is simulated where it can be.
+Without `hit_ratio` a call is a hit of an exact cache if an earlier call of the same model had already answered its prompt hash (`overrun.prompt_hash`, a
+hash and not the text). With it, that share of the requests is drawn, as for a semantic cache, which also answers similar prompts: the cost of wrong
+answers is not in the figure. Hits also free the engine, which is simulated if possible.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def predict(
         ),
     ] = None,
     hit_ms: Annotated[
-        float, Meta(ge=0, lt=60_000, description="what an answer from the cache takes, in ms")
+        float, Meta(ge=0, lt=60_000, description="time of an answer from the cache, in ms")
     ] = 50.0,
 ) -> Prediction:
     """Return the answer with `cost.cached_answers_ratio`, the share of the requests that are answered from the cache."""
@@ -54,14 +54,14 @@ def predict(
         fix = Fix(
             "response_cache",
             "Answer repeated questions from a cache",
-            "cached answers still hold",
+            "cached answers are still right",
             {"hit_ms": hit_ms},
         )
         return refuse(
             facts,
             fix,
             "exact" if hit_ratio is None else "estimate",
-            "no request has a model call to save",
+            "no request has a model call that a cache could save",
         )
     return _exact(facts, hit_ms) if hit_ratio is None else _drawn(facts, hit_ratio, hit_ms)
 
@@ -71,7 +71,7 @@ def _exact(facts: Facts, hit_ms: float) -> Prediction:
     fix = Fix(
         "response_cache",
         f"Answer repeated prompts from a cache in {say_ms(hit_ms)}",
-        "cached answers still hold when they are asked again",
+        "cached answers are still right when they are used again",
         {"hit_ms": hit_ms},
     )
     hashed = facts.calls.get_column(
@@ -144,7 +144,7 @@ def _drawn(facts: Facts, hit_ratio: float, hit_ms: float) -> Prediction:
     fix = Fix(
         "response_cache",
         f"Answer {say_ratio(hit_ratio)} of the requests from a cache",
-        "repeats are spread over all requests alike, and cached answers still hold",
+        "repeats are spread evenly over all requests, and cached answers are still right",
         {"hit_ratio": hit_ratio, "hit_ms": hit_ms},
     )
     rng, old = np.random.default_rng(SEED), recorded(facts)

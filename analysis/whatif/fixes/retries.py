@@ -1,7 +1,7 @@
 """What if slow calls were not sent again? Simulated with one attempt each: the first arrival with the answer of the last attempt.
 
-A second attempt of a call that has not failed doubles its load exactly when the engine is slow. With `on_error` attempts after an error stay, with `off`
-none does (their requests then fail, which is `cost.rejected_ratio`). Attempts that a client hides in one span cannot be taken away.
+A second attempt of a call that has not failed doubles its load exactly when the engine is slow. With `on_error` attempts after an error stay. With `off`
+none stays: their requests then fail, which is `cost.rejected_ratio`. Attempts that a client hides in one span cannot be removed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def predict(
     *,
     policy: Annotated[
         Literal["on_error", "off"],
-        Meta(description="on_error: only failed calls are sent again; off: none is"),
+        Meta(description="on_error: retry failed calls only; off: retry none"),
     ] = "on_error",
 ) -> Prediction:
     """Return the answer with `cost.attempts_saved_ratio` of calls."""
     fix = Fix(
         "retries",
-        "Send calls again only after an error" if policy == "on_error" else "Send no call again",
-        "who waits does not come back as a new request",
+        "Retry calls only after an error" if policy == "on_error" else "Retry no call",
+        "users who wait do not send a new request instead",
         {"policy": policy},
     )
     first, again = repeated(facts, keep_after_error=policy == "on_error")
@@ -46,15 +46,15 @@ def predict(
             facts,
             fix,
             "simulated",
-            f"{untold} calls were given up before they told their tokens, so what they cost the engine is not known: "
-            "switch tracing on in the inference server (one that stops what is given up may tell nothing of it)",
+            f"{untold} calls were abandoned before they reported tokens, so their cost for the engine is not known: switch tracing on in the "
+            "inference server (an engine that stops abandoned calls may not record them)",
         )
     if not again.any():
         return refuse(
             facts,
             fix,
             "simulated",
-            "no call was sent a second time within its request (attempts hidden inside a client's span cannot be told)",
+            "no call was sent twice within its request (attempts inside a client's span are not visible)",
         )
     saved = float(again.sum() / max(1, facts.calls.height))
     tried = list(chains(first, again))

@@ -27,8 +27,8 @@ def predict(
     """Return the answer with `cost.moved_ratio`, the part of the calls that change model."""
     fix = Fix(
         "route_models",
-        f"Give {printable(route)} a model of {first_factor:g} times the first-token and {token_factor:g} times the token time",
-        "its answers are as long and good enough",
+        f"Serve {printable(route)} by a model with {first_factor:g} times the TTFT and {token_factor:g} times the TPOT",
+        "its answers have the same length and are good enough",
         {"route": route, "first_factor": first_factor, "token_factor": token_factor},
     )
     mine = (facts.calls["route"] == route).fill_null(False).to_numpy() & (facts.request_of >= 0)

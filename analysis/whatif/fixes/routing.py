@@ -1,4 +1,4 @@
-"""What if calls were shared out among the replicas by another rule? Simulated with what a router can know when a call arrives.
+"""What if another rule distributed the calls among the replicas? Simulated with the knowledge of a router when a call arrives.
 
 `least_load` counts calls, `by_input` their input tokens, `least_work` input and predicted output, `by_predicted_length` predicted output, `lanes` keeps
 long answers on replicas of their own; `shortest_first` admits the shortest call that waits at a replica. The predictions are those of a length predictor
@@ -56,7 +56,7 @@ def predict(
             facts,
             fix,
             "simulated",
-            "no engine tells which replica served a call: switch tracing on in the inference server",
+            "no engine reports which replica served a call: switch tracing on in the inference server",
         )
     expected = expected_tokens(facts.calls)
     over = max(
@@ -112,7 +112,7 @@ def _knows(facts: Facts) -> str:
         if predicted
         else "; lengths as usual for route and prompt size"
     )
-    return f"the router sees every call and every end{lengths}"
+    return f"the router sees the start and end of every call{lengths}"
 
 
 def expected_tokens(calls: pl.DataFrame) -> FloatArray:

@@ -1,7 +1,7 @@
-"""What if calls without a first token after some time went to a second provider? Resampled from that provider's own calls of the same minute.
+"""What if late calls went to a second provider? Late: without a first token after some time. Resampled from that provider's calls of the same minute.
 
-The first token comes after the wait plus a wait drawn from the second provider, the rest at its drawn time per token. With `after_ms=0` all calls move:
-those to models that were seen there too, and only where none was those to any model that gives answers: checks by another model stay where they are.
+The first token comes after the wait plus a wait drawn from the second provider, the rest at its drawn time per token. With `after_ms=0` all calls to
+models that the second provider serves too move; if there are none, all calls to models that give answers move. Checks by another model stay.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def predict(
         Meta(
             ge=0,
             lt=1e9,
-            description="how long to wait for the first token before, in ms; 0 moves all calls",
+            description="wait for the first token before failover, in ms; 0 moves all calls",
         ),
     ] = 0.0,
 ) -> Prediction:
@@ -48,7 +48,7 @@ def predict(
     fix = Fix(
         "second_provider",
         f"Send calls{' without a token' if after_ms else ''} {f'after {say_ms(after_ms)} ' if after_ms else ''}to {printable(provider)}",
-        "its latency stays as it is with the added load, and its answers are as good",
+        "its latency does not change with the added load, and its answers are equally good",
         {"provider": provider, "after_ms": after_ms},
     )
     wait, e2e, tokens = facts.call("ttft_ms"), facts.call("e2e_ms"), facts.call("output_tokens")
@@ -67,7 +67,7 @@ def predict(
             "resampled",
             why if named.any() else f"{why} (providers: {facts.known('provider', provider)})",
         )
-    # A small model that checks prompts stays where it is unless it was seen there: what another model takes there says nothing of it.
+    # A small model that checks prompts stays where it is unless it was seen there: what another model takes there shows nothing of it.
     models = facts.calls["model"].filter(pl.Series(there)).drop_nulls().unique()
     theirs = facts.calls["model"].is_in(models.implode()).fill_null(value=False).to_numpy()
     alike = bool((theirs & ~named).any())

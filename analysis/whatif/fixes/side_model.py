@@ -1,4 +1,4 @@
-"""What if side tasks (guardrails, routers, classifiers) ran on a smaller model? An estimate: their calls' time is multiplied by your factor.
+"""What if side tasks ran on a smaller model? An estimate: the time of guardrails, routers and classifiers is multiplied by your factor.
 
 Side calls are those with short answers that do not give the request its answer, or those of the named model. Local small models answer in 1 to 3 ms where
 a remote large one takes 300 (published example); measure yours.
@@ -31,7 +31,7 @@ def predict(
     fix = Fix(
         "side_model",
         f"Run side tasks in {time_factor:g} times the time",
-        "the small model decides as well as the large one",
+        "the small model decides equally well",
         {"time_factor": time_factor, "model": model},
     )
     side = np.nan_to_num(facts.call("output_tokens"), nan=np.inf) < SHORT

@@ -1,10 +1,9 @@
-"""What if speculative decoding were switched on or off? Simulated with several tokens a step, each step dearer by the draft's cost.
+"""What if speculative decoding were switched on or off? Simulated with several tokens per step; each step is longer by the draft's cost.
 
-What decides is the mean accepted length against the draft's cost, not an acceptance of 50 %: a cheap draft pays at 30 %. At full batches the engine is
-compute-bound and checking drafts costs what it saves: a step computes all drafted tokens of every sequence. The recording is replayed with the tokens that its
-steps yield and check by the engine's counters, and without drafting steps check one a sequence. What they take of a sequence beside that has grown with the
-drafts as well, but for what any engine's host spends. What proposing drafts costs is told nowhere: the
-interval covers drafts for nothing and at twice the usual.
+The mean accepted length against the draft's cost decides, not an acceptance of 50 %: a cheap draft gains at 30 %. At full batches the engine is
+compute-bound, and checking drafts costs as much as it saves, because a step computes all drafted tokens of every sequence. The recording is replayed with
+the tokens per step of the engine's counters; without drafts, a step checks one token per sequence. The other time of a step per sequence has grown with
+the drafts too, except the usual host overhead. The cost of proposing drafts is not recorded: the interval covers free drafts and twice the usual cost.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def predict(
         Meta(
             ge=0,
             le=64,
-            description="tokens that a step yields with it; 0: as the engine's metrics tell (to switch it off)",
+            description="tokens per step with it; 0: as in the engine's metrics (to switch it off)",
         ),
     ] = 0.0,
     draft_cost_ratio: Annotated[
@@ -54,7 +53,7 @@ def predict(
         Meta(
             ge=-1,
             le=10,
-            description="what drafting adds to a step, as a part of it; -1: 0.05 for each token that is drafted, and its check",
+            description="time that drafting adds to a step, as a part of it; -1: 0.05 per drafted token, including its check",
         ),
     ] = -1.0,
 ) -> Prediction:
@@ -67,7 +66,7 @@ def predict(
     fix = Fix(
         "speculation",
         f"Speculative decoding {'on' if enabled else 'off'}",
-        f"a step with it yields {length:.2f} tokens and costs {1 + draft_cost_ratio:.2f} times one without, whatever the batch",
+        f"a step with it yields {length:.2f} tokens and takes {1 + draft_cost_ratio:.2f} times as long, at any batch size",
         {"enabled": enabled, "accepted_length": length, "draft_cost_ratio": draft_cost_ratio},
     )
     if length < 1.0:

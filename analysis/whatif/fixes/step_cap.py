@@ -1,7 +1,7 @@
-"""What if an agent took no more than so many model calls? The calls between the last one allowed and the answer, and all that lies between, go.
+"""What if an agent made at most so many model calls? The calls between the last allowed one and the answer are removed, with everything between them.
 
-Simulated, because the engine is freed of them: the answer's own call stays, asked with the prompt that the first call left out had. The bound leaves the
-load as it was. Fewer steps may mean a worse answer, which is not in the figure.
+It is simulated, because the engine is freed of these calls. The answer's own call stays, with the prompt of the first removed call. The bound leaves the
+load unchanged. Fewer steps may mean a worse answer, which is not in the figure.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ def predict(
         Meta(
             ge=1,
             le=10_000,
-            description="the most model calls of a request, the answer's own included",
+            description="most model calls per request, including the one that answers",
         ),
     ],
 ) -> Prediction:
     """Return the answer with `cost.truncated_ratio`, the share of requests that lose steps."""
     fix = Fix(
         "step_cap",
-        f"Take at most {steps} model calls a request",
-        "the answer is as good without the later steps",
+        f"Make at most {steps} model calls per request",
+        "the answer is equally good without the later steps",
         {"steps": steps},
     )
     if not ((facts.request_of >= 0) & facts.on_path).any():

@@ -1,7 +1,7 @@
-"""What if answers were streamed to the user end to end? Exact: the user sees the first token when the engine made it; the end stays where it is.
+"""What if answers were streamed to the user end to end? Exact: the user sees the first token when the engine writes it; the end does not change.
 
-For requests that are not streamed today, the first token reaches the user at the end, and that is the TTFT before. Requests whose engine's span was
-lost are left out of the figures after: the late ones among them would stay late, and they would be the tail of what the fix has emptied.
+For requests that are not streamed today, the first token reaches the user at the end: that is the TTFT before. Requests without their engine span are left
+out of the figures after the fix: the late ones among them would stay late and form the tail that the fix has emptied.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from overrun.analysis.whatif.prediction import (
 
 def predict(facts: Facts) -> Prediction:
     """Return the answer; perceived latency changes, E2E does not."""
-    fix = Fix("streaming", "Stream answers end to end", "nothing on the way holds chunks back", {})
+    fix = Fix("streaming", "Stream answers end to end", "no proxy or middleware buffers chunks", {})
     old = recorded(facts)
     engine, client, way = (
         facts.call("ttft_engine_ms"),
@@ -58,11 +58,11 @@ def predict(facts: Facts) -> Prediction:
             facts,
             fix,
             "exact",
-            "no answer waits for its end although its first token was there: either all are streamed, or no engine span tells its TTFT",
+            "no answer is held back until its end: either all are streamed, or no engine span has a TTFT",
         )
     after[unseen] = np.nan
     left_out = {
-        "unseen": f"{int(unseen.sum())} of {len(facts)} requests have an answer without its engine's span and are left out of TTFT after the fix"
+        "unseen": f"{int(unseen.sum())} of {len(facts)} requests have an answer without its engine span. The TTFT after the fix leaves them out"
     }
     return predict_times(
         facts,

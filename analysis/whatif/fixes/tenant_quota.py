@@ -1,9 +1,9 @@
 """What if one tenant had no more than a share of the tokens? Simulated without the calls that a quota in tokens per second refuses.
 
-The quota is a bucket that is filled with the share and holds a minute of it, as limits per minute do; a call passes when all of its tokens are there, those
-of its prompt (cached or not: a gateway cannot tell) and of its answer. Which calls that leaves is up to the gateway and the tenant, so the interval also
-covers a quota that counts afterwards (a call passes while anything is left) and a tenant that gives up its largest calls. The figures are over the requests
-that are still served, the tenant's own among them; what is refused is the price.
+The quota is a bucket that fills with the share and holds a minute of it, like limits per minute. A call passes if all of its tokens are in the bucket:
+those of its prompt (cached or not, because a gateway does not know) and of its answer. Which calls pass depends on the gateway and the tenant. So the
+interval also covers a quota that counts afterwards (a call passes while anything is left) and a tenant that drops its largest calls. The figures cover the
+served requests, including the tenant's; the refused ones are the cost.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ def predict(
     facts: Facts,
     *,
     tenant: Annotated[
-        str, Meta(description="the tenant; by default the one with most tokens")
+        str, Meta(description="the tenant; by default the one with the most tokens")
     ] = "",
     share_ratio: Annotated[
-        float, Meta(gt=0, le=1, description="part of the tokens then served that it may have, 0..1")
+        float,
+        Meta(gt=0, le=1, description="part of the served tokens that the tenant may use, 0..1"),
     ] = 0.25,
 ) -> Prediction:
     """Return the answer with `cost.tenant_calls_ratio` and `cost.tenant_tokens_ratio`, the tenant's part of all calls and of their tokens, and
@@ -49,7 +50,7 @@ def predict(
     fix = Fix(
         "tenant_quota",
         f"Limit {f'tenant {printable(tenant)}' if tenant else 'the largest tenant'} to {say_ratio(share_ratio)} of the tokens",
-        "the tenant does not send refused calls again at once",
+        "the tenant does not retry refused calls at once",
         {"tenant": tenant, "share_ratio": share_ratio},
     )
     mine = (names == tenant).fill_null(False).to_numpy()

@@ -1,8 +1,8 @@
-"""What if a model call that takes too long were cut and answered by a fallback? Exact on each recorded call: min(L, T + fallback).
+"""What if slow model calls were cut and answered by a fallback? Exact on each recorded call: min(L, T + fallback).
 
-The P99 to plan for is the timeout *plus* the fallback. Judged where the user waits: at the first token with `until=first_token` (a stream that
-has begun is left alone), else at the end of the call. A call that its client gave up sooner is not cut, and what was tried again after one that is cut is not
-needed any more. A cut call also frees its engine, which is not counted here.
+Plan for a P99 of the timeout *plus* the fallback. It is judged where the user waits: at the first token with `until=first_token` (a stream that has begun
+is not cut), otherwise at the end of the call. A call that its client abandoned earlier is not cut, and later attempts of a cut call are not needed any
+more. A cut call also frees its engine, which is not counted here.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ def predict(
     facts: Facts,
     *,
     timeout_ms: Annotated[
-        float, Meta(gt=0, lt=1e9, description="when the call is given up, in ms after its start")
+        float, Meta(gt=0, lt=1e9, description="the timeout, in ms after the start of the call")
     ],
     fallback_ms: Annotated[
         float,
-        Meta(ge=0, lt=1e9, description="how long the fallback takes to answer in full, in ms"),
+        Meta(ge=0, lt=1e9, description="time of the fallback's whole answer, in ms"),
     ],
     until: Annotated[
         Literal["first_token", "end"],
         Meta(
-            description="first_token: only calls without a token yet are cut; end: unfinished ones too"
+            description="first_token: cut only calls without a first token; end: cut all unfinished calls"
         ),
     ] = "end",
 ) -> Prediction:
     """Return the answer with `cost.fallback_ratio`, the share of requests that get the fallback's answer."""
     fix = Fix(
         "timeout_fallback",
-        f"Give calls up after {say_ms(timeout_ms)}, answer with a fallback in {say_ms(fallback_ms)}",
-        f"the fallback answers in {say_ms(fallback_ms)} whatever the load, and its quality is accepted",
+        f"Cut calls after {say_ms(timeout_ms)} and answer with a fallback in {say_ms(fallback_ms)}",
+        f"the fallback answers in {say_ms(fallback_ms)} at any load, and its quality is good enough",
         {"timeout_ms": timeout_ms, "fallback_ms": fallback_ms, "until": until},
     )
     ttft, e2e = facts.call("ttft_ms"), facts.call("e2e_ms")

@@ -21,13 +21,13 @@ NEEDS_SPANS: Final = True
 def predict(
     facts: Facts,
     *,
-    calls: Annotated[int, Meta(ge=0, le=10_000, description="the most tool calls of a request")],
+    calls: Annotated[int, Meta(ge=0, le=10_000, description="most tool calls per request")],
 ) -> Prediction:
     """Return the answer with `cost.truncated_ratio`, the share of requests that lose tool calls."""
     fix = Fix(
         "tool_cap",
-        f"Make at most {calls} tool calls a request",
-        "the answer is as good without the later calls",
+        f"Make at most {calls} tool calls per request",
+        "the answer is equally good without the later calls",
         {"calls": calls},
     )
 

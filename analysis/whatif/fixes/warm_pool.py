@@ -1,8 +1,8 @@
 """What if new replicas were warm before they took traffic? Simulated with every replica at its own pace from its first call on.
 
-How cold a new engine is at first and how soon it is warm are fitted to its calls. Without engine times, calls in an instance's first minute take the first
-token and the time per token of calls that met a warm one then, and requests of a new instance of the application its own work (searches, tools) of warm
-ones of their route; resampled. An instance is new when many calls of the window went elsewhere before its first.
+The pace of a cold engine and the time until it is warm are fitted to its calls. Without engine times, calls in an instance's first minute take the first
+token and the time per token of calls on a warm one at that time; requests of a new instance of the application take its own work (searches, tools) from
+warm ones of their route; resampled. An instance is new if many calls of the window went elsewhere before its first call.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def predict(
     fix = Fix(
         "warm_pool",
         "Keep replicas warm before they take traffic",
-        "a warm replica answers as its neighbours of the same minute",
+        "a warm replica is as fast as the others of the same minute",
         {"warm_up_s": warm_up_s},
     )
     start = facts.calls["start_us"].to_numpy() / 1e6
@@ -71,7 +71,7 @@ def predict(
             facts,
             fix,
             "resampled",
-            f"no instance appeared after the window began (service.instance.id), or fewer than {POOL} calls met a warm one",
+            f"no instance appeared after the window began (service.instance.id), or fewer than {POOL} calls went to a warm one",
         )
     rows, rng, others, old = (
         np.flatnonzero(cold),

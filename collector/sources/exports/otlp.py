@@ -47,7 +47,7 @@ def us(told: Any) -> int:
 
 
 def iso_ns(told: Any) -> int:
-    """Nanoseconds since 1970 of an ISO time (UTC unless it says otherwise), 0 for none."""
+    """Nanoseconds since 1970 of an ISO time (UTC by default), 0 for none."""
     if not isinstance(told, str) or not told:
         return 0
     moment = datetime.fromisoformat(told)

@@ -11,26 +11,26 @@ _STARTS: tuple[tuple[int, bytes, str], ...] = (
     (
         0,
         b"SQLite format 3",
-        "an SQLite database, as Phoenix and MLflow keep theirs: export the traces from what wrote it, or point its sender here",
+        "an SQLite database, as Phoenix and MLflow keep theirs: export the traces with the tool that wrote it, or send them here",
     ),
-    (8, b"DUCK", "a DuckDB database: if it is one of ours, name it with --db"),
-    (0, b"PAR1", "a Parquet file: name it .parquet if it has a request a row"),
+    (8, b"DUCK", "a DuckDB database: if Overrun wrote it, name it with --db"),
+    (0, b"PAR1", "a Parquet file: name it .parquet if it has one request per row"),
     (0, b"%PDF", "a PDF document"),
     (0, b"\x89PNG", "a picture"),
     (0, b"\xff\xd8\xff", "a picture"),
-    (0, b"<!DOCTYPE", "a web page: was it saved from an address that wanted a login?"),
-    (0, b"<html", "a web page: was it saved from an address that wanted a login?"),
+    (0, b"<!DOCTYPE", "a web page: was it saved from an address that requires a login?"),
+    (0, b"<html", "a web page: was it saved from an address that requires a login?"),
     (0, b"<?xml", "an XML document"),
 )
 # Keys on top of a JSON document -> what it is.
 _DOCUMENTS: tuple[tuple[frozenset[str], str], ...] = (
     (
         frozenset({"traceEvents"}),
-        "a Chrome or Perfetto trace (PyTorch's profiler writes such): it has no requests",
+        "a Chrome or Perfetto trace (as PyTorch's profiler writes): it has no requests",
     ),
     (
         frozenset({"Traces", "UnprocessedTraceIds"}),
-        "what `aws xray batch-get-traces` prints: send through the Collector's awsxrayreceiver to `overrun serve` instead",
+        "the output of `aws xray batch-get-traces`: send through the Collector's awsxrayreceiver to `overrun serve` instead",
     ),
     (
         frozenset({"status", "data"}),
@@ -38,7 +38,7 @@ _DOCUMENTS: tuple[tuple[frozenset[str], str], ...] = (
     ),
     (
         frozenset({"traces", "metrics"}),
-        "what Tempo's search answers, without spans: fetch each trace, `curl http://HOST:3200/api/traces/ID > ID.json`",
+        "an answer of Tempo's search, without spans: fetch each trace, `curl http://HOST:3200/api/traces/ID > ID.json`",
     ),
     (frozenset({"log"}), "a HAR file of a browser: it has no spans"),
     (
@@ -47,7 +47,7 @@ _DOCUMENTS: tuple[tuple[frozenset[str], str], ...] = (
     ),
     (
         frozenset({"SpanContext", "StartTime"}),
-        "what Go's stdouttrace exporter prints: use its otlptrace exporter, OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318",
+        "output of Go's stdouttrace exporter: use its otlptrace exporter, OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318",
     ),
 )
 

@@ -123,7 +123,7 @@ def test_errors_outrank_latency() -> None:
     assert (found.verdict.status, found.verdict.metric) == ("failing", "errors")
     assert "40 of 200 requests (20 %)" in found.verdict.sentence
     assert (
-        "most often rate_limit, in 30 of them. Percentiles are of the others"
+        "most often rate_limit, in 30 of them. Percentiles cover the other requests only"
         in found.verdict.sentence
     )
     assert found.verdict.onset == at(160)
@@ -161,7 +161,7 @@ def test_clients_that_give_up_while_all_answers_are_fast_are_no_matter_of_latenc
     )
     assert (found.verdict.status, found.verdict.metric) == ("failing", "errors")
     assert (
-        "20 of 200 requests (10 %) end without an answer, all given up by their clients after 7.00 s at the median, all of them CancelledError."
+        "20 of 200 requests (10 %) end without an answer, all abandoned by their clients after 7.00 s at the median, all of them CancelledError."
         in (found.verdict.sentence)
     )
     # Where the answers are late as well, they gave up waiting.
@@ -208,7 +208,7 @@ def test_an_hour_of_a_broken_service_is_seen_in_a_window_of_a_day(
     if status == "over_budget":
         assert found.verdict.onset is not None
         assert abs((found.verdict.onset - at(begins * 86_400.0)).total_seconds()) < 600.0
-        assert ("they are well again" in found.verdict.sentence) is (ends < 1.0)
+        assert ("they are within the limit again" in found.verdict.sentence) is (ends < 1.0)
 
 
 @pytest.mark.parametrize("common", [Slo(ttft_ms=1500.0), Slo(e2e_ms=100_000.0)])
@@ -258,10 +258,7 @@ def test_what_was_over_the_limit_before_is_counted_by_each_requests_own_limit() 
     )
     assert found.verdict.status == "within_budget"
     assert "worse than before: 5.1 % of the requests since" in found.verdict.sentence
-    assert (
-        "are over 2.50 s to 10.0 s, each request to its own, 0 % in the baseline"
-        in found.verdict.sentence
-    )
+    assert "are over 2.50 s to 10.0 s, by request, 0 % in the baseline" in found.verdict.sentence
 
 
 def test_what_became_worse_within_the_target_and_is_over_is_counted_while_it_lasted() -> None:
@@ -279,7 +276,7 @@ def test_what_became_worse_within_the_target_and_is_over_is_counted_while_it_las
     )
     assert (found.verdict.status, found.verdict.cause) == ("within_budget", "slow_dependency")
     assert "worse than before: 4.1 % of the requests" in found.verdict.sentence
-    assert "they are well again" in found.verdict.sentence
+    assert "they are within the limit again" in found.verdict.sentence
 
 
 def test_time_limits_that_slow_requests_run_into_are_a_matter_of_latency() -> None:
@@ -340,7 +337,7 @@ def test_time_limits_that_cut_every_late_answer_are_slow_requests() -> None:
     assert found.verdict.onset is not None
     assert "E2E P95 is 500 ms" in found.verdict.sentence  # of those that were answered
     assert (
-        "40 of them by an error (percentiles are of the others), 40 of these by a time limit"
+        "40 of them by an error (percentiles cover the others), 40 of these by a timeout"
         in found.verdict.sentence
     )
     row = next(row for row in found.stages if row.stage == "queue")
@@ -460,7 +457,10 @@ def test_half_of_the_traffic_gone_is_said_against_a_named_baseline() -> None:
     )
     lost = run(rows, start=at(100), end=at(200), baseline="previous")
     assert lost.verdict.status == "traffic_lost"
-    assert "30 requests completed where the baseline's rate gives 200" in lost.verdict.sentence
+    assert (
+        "30 requests completed, but 200 were expected from the baseline's rate"
+        in lost.verdict.sentence
+    )
     assert run(rows, start=at(100), end=at(200), baseline="none").verdict.status != "traffic_lost"
 
 
@@ -577,7 +577,7 @@ def test_trouble_that_began_before_the_window_is_dated_by_the_span_before() -> N
     found = run(rows, start=at(600), end=at(1200))
     assert found.baseline is not None
     assert (found.baseline.choice, found.baseline.requests) == (
-        "auto: the equal span just before, healthy until 10:08:20 UTC",
+        "auto: the period of equal length just before, healthy until 10:08:20 UTC",
         500,
     )
     assert (found.verdict.onset, found.verdict.stage) == (at(500), "retrieval")
@@ -687,7 +687,7 @@ def test_checklist_has_four_steps_with_figures() -> None:
     assert "/metrics" in steps["engine utilisation"].detail
     assert (steps["retries"].status, steps["retries"].detail) == (
         "fail",
-        "1.50 attempts a request (n 400)",
+        "1.50 attempts per request (n 400)",
     )
     full = run(
         healthy(400, 1),
@@ -816,7 +816,7 @@ def test_what_makes_requests_slow_at_the_limit_is_told_as_information(
     if cause:
         assert found.verdict.stage == "retrieval"
         assert found.verdict.sentence.startswith(
-            "At the limit: bad requests come in a few stretches"
+            "At the limit: bad requests occur in a few stretches"
         )
         assert (
             "(target 95 %). E2E P95 is 4.21 s of 2.50 s allowed. Retrieval takes "
@@ -832,8 +832,12 @@ def test_what_makes_requests_slow_at_the_limit_is_told_as_information(
     ("after", "interval", "said"),
     [
         (900.0, (800.0, 1_000.0), "falls from 2.00 s to 900 ms (800 ms to 1.00 s)"),
-        (2_500.0, (800.0, 9_000.0), "whether that lowers E2E P99 is open (800 ms to 9.00 s)"),
-        (2_500.0, (2_400.0, 9_000.0), "by itself it would not lower E2E P99 (2.50 s)"),
+        (
+            2_500.0,
+            (800.0, 9_000.0),
+            "whether that lowers E2E P99 is not certain (800 ms to 9.00 s)",
+        ),
+        (2_500.0, (2_400.0, 9_000.0), "alone it would not lower E2E P99 (2.50 s)"),
     ],
 )
 def test_a_fix_whose_interval_holds_both_is_said_to_be_open(
@@ -879,7 +883,7 @@ def test_a_fix_without_a_figure_is_named_with_what_is_missing() -> None:
         assumption="",
         method="estimate",
         predicted=None,
-        reasons={"predicted": "what it can serve is not recorded: trace the engine"},
+        reasons={"predicted": "its capacity is not recorded: trace the engine"},
     )
     found = Finding(
         rule="under_capacity",
@@ -894,5 +898,5 @@ def test_a_fix_without_a_figure_is_named_with_what_is_missing() -> None:
     )
     assert (
         _gain(found, "P99")
-        == "Ask for more capacity: what that brings is not known (what it can serve is not recorded: trace the engine)."
+        == "Ask for more capacity: the gain is not known (its capacity is not recorded: trace the engine)."
     )

@@ -109,7 +109,7 @@ def test_samples_of_one_moment_have_no_onset_and_edges_are_not_called_a_confiden
 def test_limit_inside_a_bucket_is_not_guessed() -> None:
     report = engine(CALM, SLOW, slo=Slo(ttft_ms=8_000.0))
     assert report.verdict.status == "not_enough_data"
-    assert "bucket edges do not tell" in report.verdict.sentence
+    assert "bucket edges are too coarse" in report.verdict.sentence
 
 
 def test_a_histogram_that_came_once_counts_since_its_start_time() -> None:
@@ -128,7 +128,7 @@ def test_a_histogram_that_came_once_without_a_start_in_the_window_says_what_it_l
     histogram(con, "ttft", EDGES, {600.0: CALM}, since_s=since_s)
     report = build(con, window, Slo(ttft_ms=1_000.0))
     assert report.verdict.status == "not_enough_data"
-    assert "vllm:ttft came once" in report.verdict.sentence
+    assert "vllm:ttft arrived once" in report.verdict.sentence
     assert report.latency.ttft_ms.p50 is None
     assert ("histogram_came_once", "fail") in [
         (check.check, check.status) for check in report.data_quality

@@ -49,8 +49,7 @@ def test_the_sick_replica_is_named_as_the_cause(one_sick: Path) -> None:
         "straggler_replica",
     )
     assert (
-        "gpu-1: TTFT P95 9.75 s where others have 95 ms (12 wait, KV cache 97 %)"
-        in verdict.sentence
+        "gpu-1: TTFT P95 9.75 s, 95 ms on the others (12 wait, KV cache 97 %)" in verdict.sentence
     )
     assert verdict.mitigation == "Take gpu-1 out of rotation."
     assert "cause" not in verdict.reasons
@@ -104,7 +103,7 @@ def test_a_rank_that_makes_no_tokens_is_sick(tmp_path: Path) -> None:
     write(tmp_path / "pages" / "gpu-0", ranks)
     made = report(imported(tmp_path / "pages"), TTFT)
     assert {row.instance: row.sick for row in made.instances} == {
-        "gpu-0/engine 1": "holds 8 requests and makes no tokens",
+        "gpu-0/engine 1": "holds 8 requests and writes no tokens",
         "gpu-0/engine 0": None,
     }
     assert "gpu-0/engine 1" in made.verdict.sentence
@@ -178,7 +177,7 @@ def test_a_page_of_unknown_names_is_said_with_the_remedy(tmp_path: Path) -> None
         lambda step: f"acme_queue_len 3\nacme_tokens_total {step}\npython_info 1\n",
     )
     made = report(imported(tmp_path / "pages"), TTFT)
-    said = "80 points of 2 metrics came that no table knows: acme_queue_len, acme_tokens_total; name them under [metrics] in overrun.toml"
+    said = "80 points of 2 metrics have unknown names: acme_queue_len, acme_tokens_total. Map them under [metrics] in overrun.toml"
     assert said in made.verdict.sentence
     assert {check.check: check.status for check in made.data_quality}["unknown_metrics"] == "warn"
     assert (
@@ -195,7 +194,7 @@ def test_unknown_names_beside_known_ones_are_said_too(one_sick: Path, tmp_path: 
     )
     made = report(imported(tmp_path / "pages"), TTFT)
     assert made.unknown_metrics.names == ["acme_queue_len"]
-    said = "40 points of 1 metric came that no table knows: acme_queue_len; name them under [metrics] in overrun.toml"
+    said = "40 points of 1 metric have unknown names: acme_queue_len. Map them under [metrics] in overrun.toml"
     assert said in " ".join(render(made).split())
     assert report(one_sick, TTFT).unknown_metrics.metrics == 0
 
@@ -206,7 +205,7 @@ def test_unknown_names_beside_known_ones_are_said_too(one_sick: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("window", "said"),
     [
-        ({"model": "n"}, "--model 'n' names nothing that is stored: known are m"),
+        ({"model": "n"}, "--model 'n' is not stored: known are m"),
         ({"service": "vlm"}, "nearest known is 'vllm'"),
         ({"route": "/chat"}, "no route is stored"),
         ({"tenant": "acme"}, "no tenant is stored"),
@@ -244,7 +243,7 @@ def test_a_histogram_of_another_engine_does_not_answer_a_filter(tmp_path: Path) 
     write(tmp_path / "pages" / "once", lambda step: page(step, prefix="lmdeploy:"), steps=1)
     write(tmp_path / "pages" / "gauges", lambda step: page(step, histograms=False))
     db = imported(tmp_path / "pages")
-    assert "came once" in report(db, TTFT, service="lmdeploy").verdict.sentence
+    assert "arrived once" in report(db, TTFT, service="lmdeploy").verdict.sentence
     assert "By the engine's gauges alone" in report(db, TTFT, service="vllm").verdict.sentence
 
 
@@ -286,7 +285,7 @@ def test_targets_that_are_all_down_are_the_verdict(tmp_path: Path) -> None:
     assert made.verdict.status == "targets_down"
     at = rfc3339(datetime.fromtimestamp(T0 + 60, UTC))
     assert made.verdict.sentence.startswith(
-        f"All 2 metrics targets give nothing: gpu-0 down since {at} (connection refused); gpu-1 down since"
+        f"All 2 metrics targets return nothing: gpu-0 down since {at} (connection refused); gpu-1 down since"
     )
     assert render(made).startswith("OVERRUN  TARGETS DOWN")
     assert "OTLP traces" not in render(made)
@@ -328,7 +327,7 @@ def test_engines_that_stopped_keep_what_was_known_of_them(tmp_path: Path) -> Non
         TTFT,
     )
     assert made.verdict.status == "targets_down"
-    assert "The only metrics target gives nothing: gpu-0 down since" in made.verdict.sentence
+    assert "The only metrics target returns nothing: gpu-0 down since" in made.verdict.sentence
     assert "Before: By the engine's metrics alone (no spans): TTFT P95" in made.verdict.sentence
     assert (made.verdict.cause, made.verdict.rollback) == (None, None)
 
@@ -379,7 +378,7 @@ def test_the_gate_judges_metrics_alone(one_sick: Path, tmp_path: Path) -> None:
         [gate["gate"] for gate in result["gates"]],
     ) == (False, None, ["ttft"])
     assert (
-        "Failed by the engines' metrics alone: ttft is 9.03 s, between 5.00 s and 10.0 s, wanted P95 at most 1.00 s."
+        "Failed by the engines' metrics alone: ttft is 9.03 s, between 5.00 s and 10.0 s, required: P95 at most 1.00 s."
         in result["sentence"]
     )
     write(tmp_path / "pages" / "gpu-0", lambda step: page(step))
@@ -400,7 +399,10 @@ def test_the_gate_fails_where_all_targets_are_down_and_judges_no_queue_alone(
         "--slo",
         "ttft:1000",
     )
-    assert (down.exit_code, "The only metrics target gives nothing: gpu-0 down" in down.stdout) == (
+    assert (
+        down.exit_code,
+        "The only metrics target returns nothing: gpu-0 down" in down.stdout,
+    ) == (
         1,
         True,
     )
@@ -414,7 +416,7 @@ def test_the_gate_fails_where_all_targets_are_down_and_judges_no_queue_alone(
 
 def test_the_gate_refuses_a_filter_that_names_nothing(one_sick: Path) -> None:
     found = told("check", "--db", str(one_sick), "--model", "n")
-    assert (found.exit_code, "names nothing that is stored" in found.stderr) == (2, True)
+    assert (found.exit_code, "is not stored" in found.stderr) == (2, True)
 
 
 def test_doctor_says_what_an_engines_metrics_leave_out(one_sick: Path, tmp_path: Path) -> None:
@@ -426,17 +428,17 @@ def test_doctor_says_what_an_engines_metrics_leave_out(one_sick: Path, tmp_path:
     )
     db = up(imported(tmp_path / "pages"), {"gone": [(600, "down", "unknown host")]})
     text = told("doctor", "--db", str(db)).stdout
-    assert "no spans were received, metrics alone" in text
+    assert "no spans were received, only metrics" in text
     assert (
-        "llama: metrics of llama.cpp\n  tells: output_tokens, running\n  never seen: ttft (hides TTFT)"
+        "llama: metrics of llama.cpp\n  reports: output_tokens, running\n  never seen: ttft (hides TTFT)"
         in text
     )
-    assert "never seen: queue_depth (hides who waits)" in text
+    assert "never seen: queue_depth (hides which requests wait)" in text
     assert "gone down since" in text
-    assert "40 points of 1 metric came that no table knows: acme_x" in text
+    assert "40 points of 1 metric have unknown names: acme_x" in text
     healthy = told("doctor", "--db", str(one_sick)).stdout
     assert (
-        "gpu-0: metrics of vllm, m\n  tells: kv_cache_usage, output_tokens, queue_depth, running, ttft"
+        "gpu-0: metrics of vllm, m\n  reports: kv_cache_usage, output_tokens, queue_depth, running, ttft"
         in healthy
     )
     assert "never seen" not in healthy

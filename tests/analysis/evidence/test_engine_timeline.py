@@ -105,7 +105,7 @@ def test_servers_are_put_together_as_their_indicator_asks() -> None:
     assert {value for value in found["kv_cache_usage"].values if value is not None} == {0.6}
     assert found["queue_depth"].instances == 2
     assert found["queue_depth"].lead_s is None
-    assert "nothing to warn of" in found["queue_depth"].reasons["lead_s"]
+    assert "so no warning was needed" in found["queue_depth"].reasons["lead_s"]
 
 
 def test_metrics_without_requests_still_have_their_course() -> None:

@@ -98,7 +98,7 @@ def test_what_is_shown_of_noise_is_what_it_is_worth_on_data_held_out() -> None:
                 first.recommended,
             )
         )
-        assert first.recommended or first.lags or "held out" in first.reasons["recommended"]
+        assert first.recommended or first.lags or "held-out" in first.reasons["recommended"]
     learned, right, alerts, null, recommended = np.array(shown, np.float64).mean(axis=0)
     assert learned > 1.5 * right / alerts
     assert right / alerts == pytest.approx(null, abs=0.03)
@@ -119,15 +119,15 @@ def test_a_report_says_which_alert_may_be_relied_on_and_of_which_data_its_figure
         },
     )
     report = build(con, Window(), SLO)
-    wanted = "KV cache usage over 76.8 %: on data held out 4 of 4 alerts came before a breach and 4 of 4 breaches were told, 30 s ahead at the median."
+    wanted = "KV cache usage over 76.8 %: on held-out data 4 of 4 alerts preceded a breach, and 4 of 4 breaches were predicted, 30 s ahead at the median."
     assert f"EARLY WARNING {wanted}" in " ".join(render(report).split())
     assert all(wanted in made for made in (to_html(report), to_markdown(report)))
     report.indicators[0].recommended = False
     report.indicators[0].reasons["recommended"] = (
-        "on data held out 1 of 4 alerts came before a breach, at least half should"
+        "on held-out data 1 of 4 alerts preceded a breach, at least half are required"
     )
     assert (
-        "no alert to rely on: the best is KV cache usage over 76.8 %, and on data held out 1 of 4"
+        "no reliable alert: the best is KV cache usage over 76.8 %, and on held-out data 1 of 4"
         in " ".join(render(report).split())
     )
     report.indicators = []
@@ -318,9 +318,8 @@ def test_headroom_is_told_by_the_limit_that_each_request_came_with() -> None:
     breaks = tight[2].breaks_between
     assert breaks is not None
     assert breaks[0] < 95.0 < breaks[1] + 20.0
-    assert (
-        "E2E P95 against each request's own limit (4,000 requests came with one) breaks at"
-        in said(tight[2:])
+    assert "E2E P95 against each request's own limit (4,000 requests have one) breaks at" in said(
+        tight[2:]
     )
 
 

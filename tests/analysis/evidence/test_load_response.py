@@ -105,10 +105,7 @@ def test_more_calls_of_ones_own_fill_a_far_side_that_is_as_fast_as_ever_at_equal
     # 10.5 calls a group instead of 5.5.
     assert finding.evidence["arrivals_ratio"] == pytest.approx(10.5 / 5.5, rel=0.05)
     assert finding.evidence["pace_equal"] == pytest.approx(1.0, abs=0.02)
-    assert (
-        "fill the far side (with as many of your calls in flight as before, "
-        in found.verdict.sentence
-    )
+    assert "fill the endpoint (with equally many calls in flight, " in found.verdict.sentence
 
 
 def test_a_far_side_that_is_slower_at_equal_load_is_not_filled_by_its_caller() -> None:
@@ -143,7 +140,7 @@ def test_a_far_side_that_does_not_feel_its_callers_calls_is_not_filled_by_them()
     found = run(rows, slo=Slo(ttft_ms=800.0))
     assert causes(found) == ["provider_queueing"]
     assert any(
-        out.what == "under_capacity" and "does not feel them" in out.figure
+        out.what == "under_capacity" and "is not affected by your load" in out.figure
         for out in found.verdict.ruled_out
     )
 
@@ -183,7 +180,7 @@ def test_a_slow_host_is_no_load_that_all_who_are_there_would_feel() -> None:
     found = run(groups(more=True, host=4.0), slo=Slo(e2e_ms=4_500.0))
     assert causes(found) == ["token_rate_sag"]
     assert any(
-        out.what == "under_capacity" and "not for the others of the same time" in out.figure
+        out.what == "under_capacity" and "other calls of the same time are not slower" in out.figure
         for out in found.verdict.ruled_out
     )
 

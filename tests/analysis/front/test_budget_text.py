@@ -69,10 +69,10 @@ def test_a_limit_that_half_of_the_requests_miss_is_not_achievable() -> None:
     text = render(made)
     assert "Not achievable: the medians of the stages alone sum to 640 ms." in text
     assert "BREACHES 1,500 of 3,000 requests" in text
-    assert "retrieval: held to" in text
+    assert "retrieval: within its budget of" in text
     assert "worked out anew" not in text
     few = budget_view(con, Window(), Slo(e2e_ms=500.0), {"*": {"retrieval": 10_000.0}})
-    assert "  retrieval (held to 10.0 s): no part in them" in render(few)
+    assert "  retrieval (budget 10.0 s): no effect on them" in render(few)
 
 
 def test_nothing_to_derive_from_is_a_comment_with_the_reason() -> None:

@@ -72,7 +72,7 @@ def test_it_keeps_to_a_screen(report: Report, width: int) -> None:
 
 def test_a_calm_window_is_ok_and_asks_for_nothing() -> None:
     text = render(of(400, prefill_ms=10.0, ttft_prefill_ms=10.0, ttft_ms=10.0, decode_ms=500.0))
-    assert labels(text) == ["OK", "HEADROOM", "SURE?", "STAGE", "LATENCY", "MORE"]
+    assert labels(text) == ["OK", "HEADROOM", "DATA", "STAGE", "LATENCY", "MORE"]
     assert "Within budget: 100 % of 400 requests meet every limit" in text
 
 

@@ -79,7 +79,9 @@ def test_auto_takes_what_was_healthy_of_the_span_before() -> None:
         150,
     )
     assert found.onset == at(-900)
-    assert found.choice == "auto: the equal span just before, healthy until 09:45:00 UTC"
+    assert (
+        found.choice == "auto: the period of equal length just before, healthy until 09:45:00 UTC"
+    )
 
 
 def test_auto_looks_further_back_past_what_is_sick_as_a_whole() -> None:
@@ -88,7 +90,7 @@ def test_auto_looks_further_back_past_what_is_sick_as_a_whole() -> None:
     found = chosen(con)
     assert found is not None
     assert (found.frame.start, found.frame.end, found.onset) == (at(-7_200), at(-3_600), None)
-    assert found.choice == "auto: the equal span 2 before, healthy"
+    assert found.choice == "auto: the period of equal length 2 before, healthy"
 
 
 def test_previous_is_the_equal_span_before_and_none_is_none() -> None:
@@ -125,7 +127,7 @@ def test_a_span_before_that_is_over_the_target_serves_where_it_is_far_less_so() 
     assert (found.frame.start, found.frame.end, found.onset) == (at(-3_600), at(0), None)
     assert (
         found.choice
-        == "auto: the equal span just before, over the target as well (8 % miss it, 100 % now)"
+        == "auto: the period of equal length just before, which misses the target as well (8 % of its requests, 100 % now)"
     )
     con = store()
     insert(con, hour(0, slow=True), every(4))
@@ -141,4 +143,4 @@ def test_a_limit_on_what_nobody_tells_does_not_hide_a_healthy_span() -> None:
     assert frame.rows["ttft_ms"].null_count() == frame.rows.height
     found = choose(con, frame, slo)
     assert found is not None
-    assert found.choice == "auto: the equal span just before, healthy"
+    assert found.choice == "auto: the period of equal length just before, healthy"

@@ -64,12 +64,12 @@ def test_the_prediction_is_near_the_engine_with_the_fix(
     assert "exact, resampled or estimated" in answer.reasons["client_only"]
     assert [one.guessed for one in answer.engine] == [True]
     said = render(answer)
-    assert "an estimate by replaying the arrivals through engines guessed" in said
-    assert ", guessed and not measured: 2 x" in said
+    assert "an estimate by replaying the arrivals through engines that were guessed" in said
+    assert ", guessed, not measured: 2 x" in said
     assert answer.predicted is not None
     assert answer.predicted.after == pytest.approx(after, rel=0.1)
     assert answer.predicted.interval[0] < after < answer.predicted.interval[1]
-    assert "2 replicas that serve nobody else" in answer.assumption
+    assert "served by 2 replicas without other clients" in answer.assumption
 
 
 def test_settings_that_nobody_saw_are_not_changed(facts: Facts) -> None:

@@ -277,7 +277,7 @@ def test_a_late_answer_whose_engines_span_was_lost_does_not_stay_late() -> None:
     assert p50.after == pytest.approx(250.0)
     assert answer.curves[0].after_ms[-1] == pytest.approx(250.0)
     assert answer.reasons["unseen"].startswith(
-        "2 of 10 requests have an answer without its engine's span"
+        "2 of 10 requests have an answer without its engine span"
     )
     # To a model of which no engine tells nothing was lost: it is as it was.
     other = one.with_columns(model=pl.Series(np.where(lost, "hosted", "m")))

@@ -27,7 +27,10 @@ def test_an_unknown_fix_names_the_nearest() -> None:
     ("texts", "said"),
     [
         ({"limit_ms": "5"}, "clip needs stage"),
-        ({"stage": "queue", "limit_ms": "-3"}, "limit_ms '-3' is refused .*: the most it may take"),
+        (
+            {"stage": "queue", "limit_ms": "-3"},
+            "limit_ms '-3' is not accepted .*: the longest time of the stage",
+        ),
         ({"stage": "queue", "limit_ms": "nan"}, "limit_ms 'nan' is refused"),
         (
             {"stage": "queue", "limit_ms": "5", "stgae": "x"},

@@ -156,7 +156,7 @@ def test_lengths_that_are_alike_make_no_lanes(two: Facts) -> None:
     answer = routing.predict(alike, policy="lanes")
     assert answer.predicted is None
     assert (
-        "too alike for lanes: one would have 2.0 times its share of the tokens"
+        "too similar for lanes: one lane would have 2.0 times its share of the tokens"
         in answer.reasons["predicted"]
     )
 
@@ -658,8 +658,8 @@ def test_a_second_attempt_is_taken_back() -> None:
     assert answer.predicted.after < 0.6 * answer.predicted.before
     # Who gave up was told no tokens, and no engine's half of the call is there; who was refused cost the engine nothing.
     for kind, why in (
-        ("openai.APITimeoutError", "100 calls were given up"),
-        ("openai.RateLimitError", "no call was sent a second time"),
+        ("openai.APITimeoutError", "100 calls were abandoned"),
+        ("openai.RateLimitError", "no call was sent twice"),
     ):
         facts.calls = facts.calls.with_columns(
             error=pl.Series(np.arange(200) % 2 == 0),
@@ -667,10 +667,7 @@ def test_a_second_attempt_is_taken_back() -> None:
             input_tokens=pl.when(pl.Series(np.arange(200) % 2 == 1)).then(pl.col("input_tokens")),
         )
         assert why in retries.predict(facts).reasons["predicted"]
-    assert (
-        "no call was sent a second time"
-        in retries.predict(recorded(arrivals(150))).reasons["predicted"]
-    )
+    assert "no call was sent twice" in retries.predict(recorded(arrivals(150))).reasons["predicted"]
 
 
 def _impatient(n: int = 400, patience_s: float = 0.45) -> tuple[Facts, NDArray[np.float64]]:
@@ -782,7 +779,7 @@ def test_answers_that_begin_beside_each_other_are_no_attempts() -> None:
         arrival_s=np.repeat(came.arrival_s[::2], 2) + 0.002 * (np.arange(200) % 2),
     )
     facts = recorded(came, request=np.arange(200) // 2, trace_id=[f"{k // 2}" for k in range(200)])
-    assert "no call was sent a second time" in retries.predict(facts).reasons["predicted"]
+    assert "no call was sent twice" in retries.predict(facts).reasons["predicted"]
 
 
 def test_without_retries_a_refused_request_fails() -> None:
@@ -790,7 +787,7 @@ def test_without_retries_a_refused_request_fails() -> None:
     facts.calls = facts.calls.with_columns(
         error_type=pl.when("error").then(pl.lit("openai.InternalServerError"))
     )
-    assert "no call was sent a second time" in retries.predict(facts).reasons["predicted"]
+    assert "no call was sent twice" in retries.predict(facts).reasons["predicted"]
     assert retries.predict(facts, policy="off").cost["rejected_ratio"] == pytest.approx(0.25)
 
 

@@ -176,7 +176,7 @@ def test_a_reader_is_interrupted_before_the_file_is_opened_anew_after_a_failed_c
         pipeline.writer.submit(TRACES, plain_body()).exception(WAIT_S), StoreUnavailable
     )
     reader.join(WAIT_S)
-    assert seen == ["the database was opened anew after a commit that failed: ask again"]
+    assert seen == ["the database was reopened after a failed commit: ask again"]
     assert pipeline.writer.submit(TRACES, plain_body()).result(WAIT_S) == Stored(1, 0)
 
 

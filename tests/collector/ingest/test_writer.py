@@ -384,7 +384,7 @@ def test_the_queue_is_bounded_in_bytes_and_what_was_refused_is_not_queued(tmp_pa
         with held(pipeline.writer):
             waiting = [pipeline.writer.submit(TRACES, content) for content in data[:fits]]
             for content in data[fits:]:
-                with pytest.raises(QueueFull, match="come again") as caught:
+                with pytest.raises(QueueFull, match="the server is busy: retry later") as caught:
                     pipeline.writer.submit(TRACES, content)
                 assert caught.value.retry_after_s >= 1
             assert pipeline.writer.waiting_bytes <= 1 << 20
@@ -403,7 +403,7 @@ def test_senders_are_refused_while_waiting_traces_take_too_much_memory(
     monkeypatch.setattr(writer_module, "PENDING_BYTES", 1 << 19)
     with opened(tmp_path / "t.db", waiting_mib=1) as pipeline:
         pipeline.writer.submit(TRACES, body([span(trace, 1) for trace in (1, 2, 3)])).result(WAIT_S)
-        with pytest.raises(QueueFull, match="wait to become requests, waiting_mib has room for 2"):
+        with pytest.raises(QueueFull, match="wait for assembly, the limit of waiting_mib is 2"):
             pipeline.writer.submit(TRACES, body([span(4, 1)]))
         assert not health.readiness(pipeline)[0]
         pipeline.drain()

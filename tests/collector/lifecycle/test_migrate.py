@@ -110,7 +110,7 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(
         },
     )
     with pytest.raises(
-        StoreError, match=r"could not be migrated and is as it was: .*no_such_function"
+        StoreError, match=r"could not be migrated and is unchanged: .*no_such_function"
     ):
         migrate(earlier)
     with duckdb.connect(str(earlier)) as connection:

@@ -239,7 +239,7 @@ def test_a_size_that_nothing_fits_in_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ["", "big", "-5GB", "5XB", "GB"])
 def test_what_is_no_size_is_named(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"db_max_size = .* is no size: use one such as 20GB"):
+    with pytest.raises(ConfigError, match=r"db_max_size = .* is not a size: use one such as 20GB"):
         size_bytes(text)
 
 

@@ -128,7 +128,7 @@ def test_an_import_returns_after_assembly_and_says_what_came_of_it(tmp_path: Pat
     told = imported(tmp_path / "t.db", *sorted(tmp_path.glob("*.pb")), tmp_path / "b.jsonl")
     assert (
         told
-        == "4 files, 4 requests; 5 spans and data points stored; 1 log request left out (telling of no call; logs are not stored)"
+        == "4 files, 4 requests; 5 spans and data points stored; 1 log request left out (not about a call; logs are not stored)"
     )
     assert count(tmp_path / "t.db") == 3
 
@@ -136,10 +136,10 @@ def test_an_import_returns_after_assembly_and_says_what_came_of_it(tmp_path: Pat
 def test_a_file_imported_twice_counts_once(tmp_path: Path) -> None:
     (tmp_path / "a.pb").write_bytes(body(chat(1)))
     shutil.copy(tmp_path / "a.pb", tmp_path / "copy.pb")
-    assert "1 were there already" in imported(
+    assert "1 were already stored" in imported(
         tmp_path / "t.db", tmp_path / "a.pb", tmp_path / "copy.pb"
     )
-    assert "1 were there already" in imported(tmp_path / "t.db", tmp_path / "a.pb")
+    assert "1 were already stored" in imported(tmp_path / "t.db", tmp_path / "a.pb")
     assert count(tmp_path / "t.db", "select count(*) from spans") == 2
 
 

@@ -360,7 +360,7 @@ def test_what_the_engine_kept_of_each_request_becomes_its_own_spans(tmp_path: Pa
         )
     )
     test = read(documents_of(path.read_bytes()), T0_NS)
-    assert test.notes == ["1 request was left out for want of a measured time"]
+    assert test.notes == ["1 request was left out because they have no measured time"]
     settings = load(flags={"collector.db": str(tmp_path / "run.db")})
     import_files([path], settings, url=None, progress=lambda done, of: None)
     store = open_store(tmp_path / "run.db", create=False)
@@ -454,7 +454,7 @@ def test_a_table_of_requests_is_judged_with_dates_or_seconds(tmp_path: Path) -> 
             "at most 3 in flight at once (strategy concurrent)",
         ),
         (guidellm({"type_": "synchronous"}), "at most 1 in flight at once"),
-        (sglang(), "does not tell when its requests were sent"),
+        (sglang(), "has no send times"),
         (guidellm(incomplete=[{}, {}]), "2 requests were cut off"),
     ],
 )
@@ -526,7 +526,7 @@ def test_several_runs_of_a_file_are_routes() -> None:
             b'{"request_throughput": {"unit": "requests/sec"}, "request_latency": {"unit": "ms", "avg": 3.0}}',
             r"give profile_export\.jsonl",
         ),
-        (b'{"metrics": 1, "a": 2}', r"document with a, metrics; wanted: vLLM"),
+        (b'{"metrics": 1, "a": 2}', r"document with a, metrics; expected : vLLM"),
         (lines(vllm(itls=[])), ""),
         (lines(vllm(errors=["", ""])), "errors has 2 entries and ttfts 6"),
         (lines(guidellm(successful=[])), "holds 1 of the 6 requests"),
@@ -562,7 +562,7 @@ def test_tables_without_the_columns_are_refused_and_folders_take_only_what_they_
     (tmp_path / "azure.csv").write_text(
         "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,4808,10\n"
     )
-    with pytest.raises(ImportFailed, match=r"azure\.csv.*TIMESTAMP.*wanted time and e2e_ms"):
+    with pytest.raises(ImportFailed, match=r"azure\.csv.*TIMESTAMP.*expected time and e2e_ms"):
         list(read_bodies(tmp_path / "azure.csv"))
     (tmp_path / "inputs.json").write_text('{"data": []}')
     with pytest.raises(ImportFailed, match=r"none of .* is to be judged"):

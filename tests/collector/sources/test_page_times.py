@@ -46,7 +46,7 @@ def test_files_have_the_times_at_which_they_were_written(tmp_path: Path) -> None
 )
 def test_copies_of_one_moment_are_refused(tmp_path: Path, times: list[float]) -> None:
     with pytest.raises(
-        ImportFailed, match=r"3 pages in gpu0 have file times of one moment .*--every 15s"
+        ImportFailed, match=r"3 pages in gpu0 all have the same file time .*--every 15s"
     ):
         page_times(pages(tmp_path / "gpu0", NAMES, times), None, lambda _: False)
 

@@ -412,7 +412,7 @@ def test_a_redirect_is_followed_to_the_same_page_with_a_slash_only(
         "select 1 from points where indicator = 'up' and value = 1",
     )
     assert page.paths == ["/metrics"] * 3 + ["/metrics/"] + ["/metrics", "/metrics/"]
-    assert "redirects to 'http://192.0.2.1/metrics': name that address" in caplog.text
+    assert "redirects to 'http://192.0.2.1/metrics': scrape that address" in caplog.text
     assert f"redirects to 'http://127.0.0.1:{page.port}/admin'" in caplog.text
     assert "redirects more than once" in caplog.text
 
@@ -423,7 +423,7 @@ def test_a_redirect_is_followed_to_the_same_page_with_a_slash_only(
         (
             zstandard.compress(b"a 1\n" * (16 << 20)),
             {"content-encoding": "zstd"},
-            "compressed unasked",
+            "compressed without request",
         ),
         (b"# " + b"x" * scrape.MAX_PAGE, {}, "too large"),
         (b"a 1\n" * 400_000, {}, "too large"),
@@ -553,11 +553,11 @@ def test_targets_come_from_flags_and_the_settings_file(tmp_path: Path) -> None:
     ("table", "said"),
     [
         ({"every": 1}, "unknown key .scrape. every"),
-        ({"urls": ["ftp://x"]}, "ftp://x.*is no URL"),
-        ({"urls": "http://x"}, "is no list"),
+        ({"urls": ["ftp://x"]}, "ftp://x.*is not a URL"),
+        ({"urls": "http://x"}, "is not a list"),
         ({"targets": [{"name": "x"}]}, "is no target"),
         ({"interval_s": 0}, "interval_s = 0"),
-        ({"urls": ["http://h:99999"]}, "is no URL"),
+        ({"urls": ["http://h:99999"]}, "is not a URL"),
     ],
 )
 def test_a_wrong_target_stops_the_start(table: dict[str, Any], said: str) -> None:

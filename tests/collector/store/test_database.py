@@ -121,7 +121,7 @@ def test_a_database_with_a_table_meta_of_its_own_is_refused(tmp_path: Path) -> N
 def test_a_folder_is_refused_and_a_file_in_it_proposed(tmp_path: Path) -> None:
     for create in (True, False):
         with pytest.raises(
-            StoreError, match=r"is a folder: --db wants a file in it, such as .*overrun\.db"
+            StoreError, match=r"is a folder: --db needs a file in it, such as .*overrun\.db"
         ):
             open_store(tmp_path, create=create)
 

@@ -1,4 +1,4 @@
-"""batch_past_knee: fires when more sequences run at a time at the same arrivals, silent when the engine is slower at equal batches."""
+"""batch_past_knee: fires when more sequences run at a time at the same arrival rate, silent when the engine is slower at equal batches."""
 
 import numpy as np
 import polars as pl

@@ -66,7 +66,7 @@ def test_a_replica_that_is_cold_for_minutes_is_no_straggler_beside() -> None:
     found = run(frame, calls=[calls], slo=TIGHT)
     assert causes(found) == ["cold_start"]
     assert any(
-        out.what == "straggler_replica" and "follows from cold_start" in out.figure
+        out.what == "straggler_replica" and "is a consequence of cold_start" in out.figure
         for out in found.verdict.ruled_out
     )
 
@@ -197,7 +197,7 @@ def test_an_instance_of_the_application_that_loads_its_index_is_cold_though_its_
         finding = the(found, "cold_start")
         assert (found.verdict.stage, finding.evidence["new_instances"]) == ("retrieval", ["app-9"])
         assert any(
-            out.what == "slow_dependency" and "follows from cold_start" in out.figure
+            out.what == "slow_dependency" and "is a consequence of cold_start" in out.figure
             for out in found.verdict.ruled_out
         )
 

@@ -77,7 +77,7 @@ def test_names_the_stall_where_first_tokens_wait_for_prompts_in_front() -> None:
     finding = the(found, "decode_stall")
     assert (found.verdict.stage, found.verdict.cause) == ("queue", "decode_stall")
     assert finding.evidence["waited_out_ratio"] == 1.0
-    assert "wait for it" in found.verdict.sentence
+    assert "arrive meanwhile wait" in found.verdict.sentence
 
 
 def test_silent_where_first_tokens_wait_as_they_always_did() -> None:
@@ -221,7 +221,7 @@ def test_a_client_names_it_where_streams_stop_for_its_own_prompts() -> None:
     assert finding.fix is not None
     assert (
         finding.fix.reasons["predicted"]
-        == "what the engine reads beside an answer is not recorded: trace it"
+        == "the prompts that the engine reads beside an answer are not recorded: trace the engine"
     )
 
 

@@ -99,7 +99,7 @@ def test_silent_when_the_load_is_even() -> None:
 def test_a_load_that_was_as_uneven_before_is_named_where_its_requests_alone_wait(
     only_there: bool, fires: bool
 ) -> None:
-    """Routing since long ago gives one replica too much, and something filled it: who waits there need not. Where all wait, all are full."""
+    """Routing since long ago gives one replica too much, and something filled it: its callers could go elsewhere. Where all wait, all are full."""
     uneven = np.where(np.arange(N) % 3 != 0, 1, EVEN)
     frame, calls = fleet(
         uneven, queue_ms=np.where(LATE & ((uneven == 1) | (not only_there)), 5_000.0, 5.0)

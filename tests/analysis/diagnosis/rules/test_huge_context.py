@@ -58,7 +58,7 @@ def test_silent_when_others_are_slow_at_other_times() -> None:
 
 
 def seen_by_a_client(tokens: int) -> pl.DataFrame:
-    """No engine tells: three of four seconds a huge prompt is being read somewhere, and every fourth call since the onset waits for its first token."""
+    """No engine reports: three of four seconds a huge prompt is being read somewhere, and every fourth call since the onset waits for its first token."""
     n_in = np.where(HUGE, tokens, np.random.default_rng(3).integers(900, 1_100, N))
     first = (
         n_in * 0.1
@@ -161,7 +161,7 @@ def test_the_stalls_that_huge_prompts_bring_follow_from_them() -> None:
         ["huge_context"],
     )
     assert any(
-        out.what == "decode_stall" and "follows from huge_context" in out.figure
+        out.what == "decode_stall" and "is a consequence of huge_context" in out.figure
         for out in found.verdict.ruled_out
     )
 

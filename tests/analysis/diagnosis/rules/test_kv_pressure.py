@@ -87,7 +87,7 @@ def test_fires_on_a_smaller_cache_that_loses_prompts_before_it_preempts() -> Non
     assert finding.evidence["lost_tokens_ratio"] == pytest.approx(1.0)
     assert finding.fix is not None
     assert (finding.fix.title, finding.fix.whatif, finding.fix.parameters) == (
-        "Give the KV cache more room",
+        "Enlarge the KV cache",
         "kv_size",
         {"factor": 2.0},
     )
@@ -102,7 +102,7 @@ def test_who_finds_no_room_in_a_smaller_cache_waits_and_nobody_is_preempted(
 ) -> None:
     found = run(waiting(), slo=E2E, gauges=gauges((0.6, 0.97), (0.0, 0.0), (40_000.0, capacity)))
     assert (of(found, "kv_pressure") is not None) is fires
-    assert ("requests wait for room in it" in found.verdict.sentence) is fires
+    assert ("requests wait for free blocks" in found.verdict.sentence) is fires
 
 
 def test_silent_when_more_requests_filled_the_cache() -> None:
@@ -112,7 +112,7 @@ def test_silent_when_more_requests_filled_the_cache() -> None:
     )
     assert of(found, "kv_pressure") is None
     assert any(
-        out.what == "kv_pressure" and "times the work" in out.figure
+        out.what == "kv_pressure" and "times as much work" in out.figure
         for out in found.verdict.ruled_out
     )
 

@@ -92,7 +92,7 @@ def test_who_waits_for_the_engine_that_others_keep_writing_on_need_not_get_a_lon
         slo=Slo(ttft_ms=1_500.0),
     )
     assert (found.verdict.stage, found.verdict.cause) == ("queue", "long_outputs")
-    assert "instead of 100, and others wait" in found.verdict.sentence
+    assert "instead of 100, so other requests wait" in found.verdict.sentence
     # The same wait beside answers as long as ever has another cause.
     same = run(
         requests(N, **rows, decode_ms=1_000.0, output_tokens=100, tpot_ms=10.0),

@@ -108,7 +108,7 @@ def test_expiry_at_low_traffic_is_said() -> None:
     start = np.r_[np.arange(300), 300 + 20.0 * np.arange(300)]
     found = run(prompts(np.where(LATE, 0.0, 9_000.0), start_s=start), slo=TTFT)
     assert the(found, "prefix_cache_lost").headline.startswith(
-        "fewer calls come, so entries expire"
+        "fewer calls arrive, so entries expire"
     )
 
 
@@ -120,7 +120,7 @@ def test_the_stalls_of_others_follow_from_it_though_nobody_could_tell_before_wha
     found = run(engine(prefill_cost=0.5, cached=np.where(SINCE, 0, 3_800)), slo=Slo(e2e_ms=1_500.0))
     assert causes(found) == ["prefix_cache_lost"]
     assert any(
-        one.what == "decode_stall" and "it follows from prefix_cache_lost" in one.figure
+        one.what == "decode_stall" and "it is a consequence of prefix_cache_lost" in one.figure
         for one in found.verdict.ruled_out
     )
 
@@ -156,7 +156,7 @@ def test_a_client_whose_heads_are_still_found_is_told_that_the_cache_forgets(hea
     told = next(
         (one.figure for one in found.verdict.ruled_out if one.what == "prefix_cache_lost"), ""
     )
-    assert ("heads of prompts are still found" in told) is (head > 0.0)
+    assert ("the beginnings of prompts still hit" in told) is (head > 0.0)
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_silent_when_late_calls_come_behind_long_prompts_of_the_callers_own(own:
     assert (of(found, "provider_spikes") is None) is own
     assert (
         any(
-            one.what == "provider_spikes" and "long prompts of the caller's own" in one.figure
+            one.what == "provider_spikes" and "long prompts of the same caller" in one.figure
             for one in found.verdict.ruled_out
         )
         is own

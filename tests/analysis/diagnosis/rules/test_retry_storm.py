@@ -56,7 +56,7 @@ def test_fires_on_repeats_of_slow_calls(error_type: str | None) -> None:
 
 
 def test_a_client_finds_the_wait_behind_its_own_repeats_in_the_first_token() -> None:
-    """No engine tells: the first token takes 4 s more, of which a provider's queue could be as well, were not every question asked twice."""
+    """No engine reports: the first token takes 4 s more, of which a provider's queue could be as well, were not every question asked twice."""
     first = np.where(LATE, 4_105.0, 105.0) + np.arange(N) % 7
     frame = requests(
         N, first_token_ms=first, ttft_first_token_ms=first, decode_ms=500.0, tpot_ms=5.0
@@ -84,7 +84,7 @@ def test_a_client_finds_the_wait_behind_its_own_repeats_in_the_first_token() -> 
     # Nobody sees the engine: what is slow takes as long as what is not, and not 1.5 s less.
     assert fix.predicted.after == pytest.approx(611.0, abs=15.0)
     assert any(
-        out.what == "provider_queueing" and "it follows from retry_storm" in out.figure
+        out.what == "provider_queueing" and "it is a consequence of retry_storm" in out.figure
         for out in found.verdict.ruled_out
     )
 
@@ -110,7 +110,7 @@ def test_what_made_the_calls_slow_comes_before_their_repeats() -> None:
     found = run(rows, calls=[asked], slo=E2E)
     assert (found.verdict.cause, causes(found)) == ("prefix_cache_lost", ["prefix_cache_lost"])
     figures = {out.what: out.figure for out in found.verdict.ruled_out}
-    assert "it follows from prefix_cache_lost" in figures["retry_storm"]
+    assert "it is a consequence of prefix_cache_lost" in figures["retry_storm"]
 
 
 @pytest.mark.parametrize(("lost_from", "cause"), [(300, "prefix_cache_lost"), (420, "retry_storm")])

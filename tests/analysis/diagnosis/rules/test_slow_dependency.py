@@ -173,7 +173,7 @@ def test_the_fix_holds_each_request_to_the_budget_of_its_own_route() -> None:
     # 3,400 ms become 300 + 1,000 and 300 or 900 ms of retrieval: all slow ones are within the limit of 2,500, and P95 lies among those of /report.
     assert (fix.predicted.before, fix.predicted.after) == (3400.0, 2200.0)
     assert (fix.predicted.over_before_ratio, fix.predicted.over_after_ratio) == (0.2, 0.0)
-    assert fix.title == "Hold retrieval to 300 ms to 900 ms, each request to its own"
+    assert fix.title == "Limit retrieval to 300 ms to 900 ms, by request"
 
 
 def test_a_span_around_the_slow_one_is_not_blamed() -> None:

@@ -57,7 +57,7 @@ def test_without_metrics_it_says_what_to_record_where_only_tokens_are_slower() -
     found = run(engine(token_ms=np.where(LATE, 16.0, 8.0)), slo=slo)
     assert of(found, "speculation_not_paying") is None
     assert found.skipped["speculation_not_paying"].startswith(
-        "tokens take 2.00 times as long at equal batch sizes, and nothing tells of drafts"
+        "tokens take 2.00 times as long at equal batch sizes, and no metric of drafts was recorded"
     )
     assert (
         "speculation_not_paying"

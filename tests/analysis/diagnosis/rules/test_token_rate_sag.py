@@ -62,7 +62,7 @@ def test_tokens_that_stop_for_the_callers_own_prompts_come_after_what_else_is_sl
         first,
         {"slow_dependency", "token_rate_sag"},
     )
-    assert ("other prompts of yours" in the(found, "token_rate_sag").headline) is stalled
+    assert ("other prompts of your application" in the(found, "token_rate_sag").headline) is stalled
 
 
 def test_says_before_only_where_there_is_a_before() -> None:

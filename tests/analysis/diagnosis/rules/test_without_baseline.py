@@ -43,7 +43,7 @@ def test_a_dependency_that_takes_more_than_its_budget_in_every_request_is_named(
     if named:
         finding = the(found, "slow_dependency")
         assert (
-            "takes 1.40 s in slow and 1.40 s in typical requests, where its budget is 150 ms"
+            "takes 1.40 s in slow and 1.40 s in typical requests; its budget is 150 ms"
             in finding.headline
         )
         assert finding.evidence["claims_ms"] == {"network": pytest.approx(1_250.0)}
@@ -69,7 +69,7 @@ def test_long_answers_are_a_cause_where_they_are_more_than_the_tail_that_lengths
     )
     assert the(found, "long_outputs").severity == ("info" if cause is None else "warning")
     if cause is None:
-        assert "Whether tokens came faster before" in found.verdict.sentence
+        assert "whether tokens were faster before" in found.verdict.sentence
 
 
 def test_a_hump_is_told_within_a_route() -> None:
@@ -346,7 +346,7 @@ def test_pace_that_follows_ones_own_prompts_is_not_the_providers() -> None:
     assert found.verdict.stage == "decode"
     assert of(found, "token_rate_sag") is None
     assert any(
-        "other prompts of yours" in out.figure
+        "other prompts of your application" in out.figure
         for out in found.verdict.ruled_out
         if out.what == "token_rate_sag"
     )
@@ -372,8 +372,10 @@ def test_an_engine_that_is_full_now_and_then_is_told_without_a_before() -> None:
         slo=Slo(e2e_ms=5_000.0),
     )
     assert (found.verdict.stage, found.verdict.cause) == ("queue", "under_capacity")
-    assert "only a baseline tells" in found.verdict.sentence
-    assert "found their engine as full as it ever is" in the(found, "under_capacity").headline
+    assert "only a baseline shows" in found.verdict.sentence
+    assert (
+        "their engine was at its fullest when they arrived" in the(found, "under_capacity").headline
+    )
 
 
 def test_what_breaks_another_limit_is_listed_and_no_cause_of_what_is_judged() -> None:

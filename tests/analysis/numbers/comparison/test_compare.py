@@ -88,7 +88,10 @@ def test_longer_answers_are_put_down_to_the_mix() -> None:
     assert not p95.adjusted_significant
     assert not p50.adjusted_significant
     assert "output tokens" in found.adjusted_for
-    assert (found.outcome, "other traffic explains it" in found.sentence) == ("unchanged", True)
+    assert (found.outcome, "the change of traffic explains it" in found.sentence) == (
+        "unchanged",
+        True,
+    )
 
 
 def test_a_change_that_other_traffic_does_not_explain_but_may_be_chance_is_said_so() -> None:
@@ -98,7 +101,7 @@ def test_a_change_that_other_traffic_does_not_explain_but_may_be_chance_is_said_
     )
     assert _said(("e2e", mostly)).endswith("with the same traffic it may be chance")
     assert _said(("e2e", msgspec.structs.replace(mostly, mix_ms=130.0, adjusted_ms=20.0))).endswith(
-        "other traffic explains it"
+        "the change of traffic explains it"
     )
 
 
@@ -227,4 +230,4 @@ def test_three_requests_against_many_and_a_version_that_nobody_runs_are_not_unch
 def test_a_regression_that_could_not_be_adjusted_says_that_traffic_may_explain_it() -> None:
     found = compared(traffic(600, 1), traffic(600, 2, tokens=6.5))
     assert found.outcome == "regressed"
-    assert "How much of it is other traffic is not known" in found.sentence
+    assert "It is not known how much of it comes from other traffic" in found.sentence

@@ -74,7 +74,7 @@ def test_every_output_says_them_in_words(report: Report) -> None:
         text.split()
     )
     for page in (to_html(report), to_markdown(report)):
-        assert "Further latencies, which no limit is on" in page
+        assert "Further latencies without a limit" in page
         assert "worst gap between tokens of a request" in page
 
 

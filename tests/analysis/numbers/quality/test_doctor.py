@@ -68,12 +68,12 @@ def test_what_a_sender_can_switch_on_is_said_in_its_own_words() -> None:
 @pytest.mark.parametrize(
     ("name", "field", "remedy"),
     [
-        ("celery", "ttft", "no call of this service was seen to stream"),
+        ("celery", "ttft", "no call of this service is known to stream"),
         ("openllmetry-anthropic", "ttft", "-genai-anthropic"),
         ("openinference-anthropic", "ttft", "its SDK's own spans"),
         ("litellm-v1", "ttft", "LITELLM_OTEL_V2"),
-        ("langsmith", "ttft", "nothing at LangSmith"),
-        ("langfuse-js", "response_id", "nothing at Langfuse"),
+        ("langsmith", "ttft", "LangSmith's exporter sends no"),
+        ("langfuse-js", "response_id", "Langfuse sends none"),
         ("openllmetry-llama-index", "session", "set_association_properties"),
         ("genai-anthropic", "session", "gen_ai.conversation.id"),
     ],
@@ -95,7 +95,7 @@ def test_what_is_to_be_switched_on_is_true_of_the_package(
     assert {remedy in m.switch_on for s in services for m in s.never_seen if m.field == field} == {
         True
     }
-    assert not any("spans of no stage" in line for s in services for line in said(s)[1])
+    assert not any("spans without a stage" in line for s in services for line in said(s)[1])
 
 
 def test_spans_that_nobody_knows_are_counted_and_the_remedy_is_named() -> None:
@@ -116,7 +116,7 @@ def test_spans_that_nobody_knows_are_counted_and_the_remedy_is_named() -> None:
     # One span of a trace says the route for all of it.
     assert (app.spans, app.seen["route"], app.seen["tenant"]) == (2, 1.0, 0.0)
     text = render(found)
-    assert "other: 1 span, 0 of model calls; speaks no vocabulary that is known" in text
+    assert "other: 1 span, 0 of model calls; dialect: not known" in text
     assert "[attributes] in overrun.toml" in text
     assert "stream_options" in text
 

@@ -54,7 +54,7 @@ def test_configured_budgets_replace_groups_and_add_stages() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value", "says"),
-    [("retreival", 1, "'retrieval'"), ("queue", 0, "above 0"), ("other", 5, "no stage")],
+    [("retreival", 1, "'retrieval'"), ("queue", 0, "above 0"), ("other", 5, "neither a stage")],
 )
 def test_wrong_budget_is_refused_with_the_nearest_name(name: str, value: float, says: str) -> None:
     with pytest.raises(BudgetError, match=says):

@@ -215,7 +215,7 @@ def test_the_view_shows_what_is_left_of_the_gain_when_branches_run_side_by_side(
     row = next(row for row in view.responsibility.groups if row.group == "retrieval")
     assert view.responsibility.recomputed_n == 300
     assert (row.alone_ms, row.recomputed_ms) == (pytest.approx(400.0), pytest.approx(200.0))
-    assert "(200 ms with the critical path worked out anew)" in render(view)
+    assert "(200 ms with a new critical path)" in render(view)
 
 
 def test_requests_without_spans_tell_nothing_of_the_path() -> None:

@@ -199,7 +199,7 @@ def test_the_report_judges_each_route_by_its_own_budget_in_every_output() -> Non
         "/chat": 600,
     }
     said = budget_text(view)
-    assert "BY BUDGET, each request held to that of its route" in said
+    assert "BY BUDGET, each request against the budget of its route" in said
     assert "  /report: 600 requests" in said
 
 

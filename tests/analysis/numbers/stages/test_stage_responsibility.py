@@ -149,7 +149,7 @@ def test_view_of_a_store_with_a_healthy_past() -> None:
     found = budget_view(con, Window(), Slo(e2e_ms=2_500.0))
     assert (found.metric, found.derived_from) == (
         "e2e",
-        "what came before the onset in this window",
+        "the time before the onset in this window",
     )
     assert found.responsibility is not None
     assert found.responsibility.groups[0].group == "retrieval"

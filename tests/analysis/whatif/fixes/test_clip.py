@@ -75,7 +75,7 @@ def test_without_a_limit_each_request_is_held_to_the_budget_of_its_own_route() -
     )
     assert answer.predicted is not None
     assert answer.predicted.after == pytest.approx(float(np.percentile(1000.0 + held, 95.0)))
-    assert answer.title == "Hold retrieval to 100 ms to 600 ms, each request to its own"
+    assert answer.title == "Limit retrieval to 100 ms to 600 ms, by request"
     assert answer.parameters == {"stage": "retrieval"}
 
 
