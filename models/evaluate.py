@@ -135,7 +135,7 @@ def judge(
     """
     rows = len(generated)
     if rows < MIN_SCORED_ROWS:
-        return SkillProof("none", None, None, f"{rows} test requests, {MIN_SCORED_ROWS} wanted")
+        return SkillProof("none", None, None, f"{rows} test requests, {MIN_SCORED_ROWS} are needed")
     model = _block_sums(np.abs(predicted - generated))
     median = _block_sums(np.abs(route_median - generated))
     if median.sum() == 0:

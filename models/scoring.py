@@ -215,7 +215,7 @@ def _judge(
 ) -> SkillProof:
     if train_rows < MIN_SCORED_ROWS:
         return SkillProof(
-            "none", None, None, f"{train_rows} training requests, {MIN_SCORED_ROWS} wanted"
+            "none", None, None, f"{train_rows} training requests, {MIN_SCORED_ROWS} are needed"
         )
     return judge(cut.generated[own], median[own], cut.guesses["route_median"][own], seed)
 

@@ -628,12 +628,12 @@ def check(
     ] = "text",
     config: Config = None,
 ) -> None:
-    """Does this window pass? Ends with 0 when it does, 1 when a gate failed, 2 on bad input or nothing to judge."""
+    """Does this window pass? Exit code 0: yes; 1: a gate failed; 2: bad input, or nothing to judge."""
     forms = ("text", "json", "junit", "github")
     if output not in forms:
         fail(f"--output {output!r} is not known: use {', '.join(forms)}")
     if sum((db is not None, url is not None, bool(files))) > 1:
-        fail("more than one of FILES, --db and --url was given: judge one of them")
+        fail("more than one of FILES, --db and --url was given: use one of them")
     if min_rate is not None and not files:
         fail("--min-rate goes with FILES of a load test")
     _there(files or (), _OTLP)

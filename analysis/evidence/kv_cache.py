@@ -224,7 +224,7 @@ def _held(sides: list[Calls]) -> list[tuple[FloatArray, FloatArray, FloatArray]]
 
 
 def _series(case: Observed, indicator: str) -> pl.DataFrame:
-    """Mean of an indicator over the engines per sample time, and how many told, with the time in seconds after the case's origin."""
+    """Mean of an indicator over the engines per sample time, and how many reported, with the time in seconds after the case's origin."""
     origin_us = int(case.origin.timestamp() * 1e6)
     chosen = (
         case.points.filter(pl.col("indicator") == indicator)

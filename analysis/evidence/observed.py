@@ -31,7 +31,7 @@ MIN_SLOWED: Final = 0.1
 SEEN: Final = 0.9
 # Part of the slow calls that may have begun before the fault; own default.
 BEFORE_FAULT: Final = 0.25
-# What only an engine says of itself: a gateway counts what runs and waits as well.
+# Metrics that only engines send: a gateway counts running and waiting calls as well.
 _ENGINES_OWN: Final = ("kv_cache_usage", "kv_capacity", "prefix_cache_hit_rate")
 # Stages whose time depends on how busy the engine is.
 ENGINE_STAGES: Final = ("queue", "kv_transfer", "prefill", "decode", "first_token", "generation")
@@ -48,7 +48,7 @@ class Lookups:
     spans: Callable[[Period, datetime, int, pl.Series | None], pl.DataFrame]
     prompts: Callable[[Period, datetime, int], pl.DataFrame]
     simulated: Callable[[str, list[Diagnosis], Period], list[Diagnosis]] | None = None
-    """Causes of a judged metric with the figures of simulated fixes; None where nobody simulates."""
+    """Causes of a judged metric with the figures of simulated fixes; None without a simulation."""
     traits: Callable[[Period, datetime, int, str], pl.DataFrame] | None = None
     """Attributes of the model calls of a period whose keys match a regular expression; see `evidence.call_kind`."""
 
@@ -65,7 +65,7 @@ class Observed:
     requests (over the limit, since the onset), `reference` the rows they are compared with. `period` is what is judged: from the onset
     to the window's end; `baseline` is what it is compared with, None where there is none. `points` are engine indicators (see
     `RequestFrame`) of both. `burn` is how many times faster than allowed requests go bad. `coverage` is the share (0..1) of the requests
-    counted by the engines themselves whose spans are stored, None where no engine counts: who shared a batch is known only near 1.
+    counted by the engines themselves whose spans are stored, None without engine counters: the calls of a batch are known only near 1.
     `rows` are one request in `every`: what is counted per second is so many times as much. `usual_ms` is the judged percentile of the baseline.
     """
 
@@ -95,12 +95,12 @@ class Observed:
 
     @property
     def kept(self) -> float:
-        """The part (0..1] of what happened that is stored, 1 where nothing says otherwise: what is counted of neighbours is so much too little."""
+        """The part (0..1] of what happened that is stored, 1 by default: counts of neighbours are too low by this factor."""
         return 1.0 if self.coverage is None else max(self.coverage, 1e-3)
 
     @property
     def thinned(self) -> bool:
-        """Whether so little is stored that nobody knows who else was in flight."""
+        """Whether so little is stored that the other calls in flight are not known."""
         return self.kept < SEEN
 
     @functools.cached_property
@@ -115,7 +115,7 @@ class Observed:
 
     @functools.cached_property
     def calls(self) -> Calls:
-        """Every model call that started in the judged period, whoever made it."""
+        """Every model call that started in the judged period, by any caller."""
         return Calls(self.lookups.calls(self.period, self.origin))
 
     @functools.cached_property
@@ -240,7 +240,7 @@ class Observed:
 
     @functools.cached_property
     def calls_inside(self) -> Calls:
-        """The calls that began when a quarter of the slow ones had: who begins shortly before a fault is slow too, and dates the onset too early."""
+        """The calls that began when a quarter of the slow ones had: calls that begin shortly before a fault are slow too, and would date the onset too early."""
         starts = self.slow_calls.of("start_s")
         return (
             self.calls.some(self.calls.of("start_s") >= np.quantile(starts, BEFORE_FAULT))

@@ -161,7 +161,7 @@ def odds_ratio(much: FloatArray, little: FloatArray) -> Odds:
 
 
 def waiting(case: Observed, found: Slowdown) -> tuple[Held, Held | None]:
-    """Return who waits while a prompt is read, now and before (None without a baseline)."""
+    """Return which requests wait while a prompt is read, now and before (None without a baseline)."""
     return held(case.calls, found.usual_ms), None if case.calls_before is None else held(
         case.calls_before, found.before.token_ms
     )

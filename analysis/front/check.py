@@ -36,7 +36,7 @@ class Gate(msgspec.Struct, kw_only=True):
 def say_failed(gates: Sequence[Gate]) -> str:
     """Return the gates that failed, each with the numbers that it failed by."""
     return "; ".join(
-        f"{gate.gate} is {gate.seen.rstrip('.')}, wanted {gate.wanted}"
+        f"{gate.gate} is {gate.seen.rstrip('.')}, required: {gate.wanted}"
         + (f": {'; '.join(gate.numbers)}" if gate.numbers else "")
         for gate in gates
         if not gate.passed
@@ -200,7 +200,7 @@ def _by_metrics(report: Report, notes: Sequence[str]) -> CheckResult:
         raise NothingToJudge(f"nothing to judge: {verdict.sentence}")
     passed = all(gate.passed for gate in gates)
     failed = say_failed(gates)
-    held = "; ".join(f"{gate.gate} is {gate.seen}, wanted {gate.wanted}" for gate in gates)
+    held = "; ".join(f"{gate.gate} is {gate.seen}, required: {gate.wanted}" for gate in gates)
     sentence = (
         f"Passed by the engines' metrics alone: {held}."
         if passed

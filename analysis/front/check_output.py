@@ -71,7 +71,7 @@ def _escaped(text: str) -> str:
 
 
 def _said(gate: Gate) -> str:
-    return f"{gate.gate} is {gate.seen.rstrip('.')}, wanted {gate.wanted}"
+    return f"{gate.gate} is {gate.seen.rstrip('.')}, required: {gate.wanted}"
 
 
 def _long(gate: Gate) -> str:

@@ -104,7 +104,7 @@ def stored(
         done = take_in(files, own, url=None, progress=lambda at, total: None, strict=strict)
         if not done.files:
             raise ImportFailed(
-                f"none of {', '.join(map(str, files))} is to be judged: expected {EXPECTED}"
+                f"none of {', '.join(map(str, files))} can be judged: expected {EXPECTED}"
             )
         yield replace(source, settings=own, db=db, url=None), done
 

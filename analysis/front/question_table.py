@@ -391,7 +391,7 @@ HOLDINGS: Final[Entry[Holdings]] = Entry(
 )
 FIXES: Final[Entry[list[FixInfo]]] = Entry(
     "whatif",
-    "Which fixes can be asked for?",
+    "Which what-ifs exist?",
     "front.fix_list:listed",
     (),
     kept=False,

@@ -145,7 +145,7 @@ def _warm(settings: Settings) -> None:
             warm(settings)
             log.info("compiled: telemetry is taken at full speed")
     except Exception:  # the thread's edge: what arrives compiles what it needs
-        log.exception("the kernels could not be made ready: the first traces will wait for them")
+        log.exception("the compiled code could not be prepared: the first traces will wait for it")
     finally:
         compiled.interpret(False)
     footprint.settle()

@@ -680,7 +680,7 @@ class _Search:
         return min(tried, key=lambda one: one[1])[0]
 
     def bent(self, setup: Setup, at: FloatArray) -> tuple[Setup, FloatArray, BatchKnee | None]:
-        """The setup with a batch size above which steps take longer, where that lowers the error clearly, and the knee that recorded rates tell then.
+        """The setup with a batch size above which steps take longer, where that lowers the error clearly, and the knee in the recorded rates.
 
         Paces of replicas that were fitted without a knee may hide one that some of them passed and others did not: replicas that are alike are tried too.
         """

@@ -55,7 +55,7 @@ SHAKE: Final = 0.006
 GUESSED_WIDTH: Final = {"e2e": 0.07, "tpot": 0.07, "ttft": 0.12}
 # Said with an answer whose engines nobody tells of.
 CLIENT_ONLY: Final = (
-    "no engine tells of itself, so answers are exact, resampled or estimated; this is an estimate, by engines guessed from the clients' own "
+    "no engine sends telemetry, so answers are exact, resampled or estimated; this is an estimate, by engines guessed from the clients' own "
     "times"
 )
 # What may be changed of an engine that nobody sees into: how many there are, what is let through to them, and how many tokens a step yields.

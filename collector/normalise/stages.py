@@ -180,7 +180,7 @@ _WRITE_VERBS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class StageVote:
-    """What one rule says of a span: the lowest rank of all that speak wins."""
+    """One rule's verdict on a span: the lowest rank wins."""
 
     rank: int
     role: int
@@ -360,7 +360,7 @@ def marks_by_key() -> dict[str, tuple[Mark, ...]]:
 
 
 def of_key(key: str) -> list[tuple[StageVote, Mark]]:
-    """What the mere presence of an attribute says, and the marks that say it: under their conditions."""
+    """The stage that the mere presence of an attribute means, and its marks with their conditions."""
     return [
         (_vote(mark_rank(m), m.role, m.stage), m)
         for m in marks_by_key().get(known_name(key), ())
@@ -369,7 +369,7 @@ def of_key(key: str) -> list[tuple[StageVote, Mark]]:
 
 
 def of_value(key: str, value: str) -> StageVote | None:
-    """What an attribute's value says; `overrun.stage` beats every other rule."""
+    """The stage that an attribute's value means; `overrun.stage` beats every other rule."""
     key, value = known_name(key), unquoted(value)
     if key == "overrun.stage":
         return StageVote(0, ROLE["plain"], STAGE[value]) if value in STAGE else None
@@ -425,7 +425,7 @@ def _span_names() -> tuple[tuple[SpanName, re.Pattern[str]], ...]:
 
 @derived
 def of_name(scope: str, name: str) -> StageVote | None:
-    """What scope and name say: an engine's own span names first, then whole words of the field."""
+    """The stage by scope and name: an engine's own span names first, then whole words of the field."""
     for rule, pattern in _span_names():
         # A scope rule holds for the scope itself and what is below it (`vllm` covers `vllm.tracing.otel`).
         if (
@@ -452,7 +452,7 @@ def of_name(scope: str, name: str) -> StageVote | None:
 
 
 def of_url(url: str) -> StageVote:
-    """What a URL that MODEL_PATHS is in says of a client's span."""
+    """The stage of a client's span by a URL that contains one of MODEL_PATHS."""
     return _vote(
         RANK_NAME,
         "plain",
@@ -465,7 +465,7 @@ URL_RULES = (
     (search_urls.WRITE_PATHS, _vote(RANK_NAME - 2, "write", "post")),
     (search_urls.SEARCH_PATHS, _vote(RANK_NAME - 1, "plain", "retrieval")),
 )
-# What its host says, where nothing else does.
+# The verdict by its host, if nothing else gives one.
 SEARCH_HOST = _vote(RANK_NAME + 1, "plain", "retrieval")
 
 

@@ -365,7 +365,7 @@ def burn_of(found: Burn) -> str:
         )
     return (
         f"<h2>Error budget burn</h2>{''.join(rows)}<small>bad share / {say_ratio(1.0 - found.target)} allowed, up to {say_time(found.at)}; "
-        "an alert an alert fires when both windows reach the rate on the right; source /api/v1/burn</small>"
+        "an alert fires when both windows reach the rate on the right; source /api/v1/burn</small>"
     )
 
 

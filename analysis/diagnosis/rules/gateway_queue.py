@@ -18,8 +18,8 @@ Fix
     the former gateway time: exact.
 
 False alarms
-    A proxy that holds back a limit on purpose protects the engine: look at the engine's queue before lifting it. A buffered
-    stream is `not_streaming`. A gap that is the tokenising of a call's own long prompt is the prompt's (`prompt_bloat`).
+    A proxy that limits calls on purpose protects the engine: look at the engine's queue before you raise the
+    limit. A buffered stream is `not_streaming`.
 
 Source
     Client minus engine gap with load: published signature; rank correlation above 0.3: own default. Work of a front end: a queue with one server (Lindley
@@ -87,10 +87,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         else bound_fix(
             case,
             "gateway_capacity",
-            "Give the proxy more room",
+            "Raise the proxy's capacity",
             "Raise its workers, connection pool and concurrency limit (LiteLLM: --num_workers, max_parallel_requests; nginx: keepalive, worker_connections), "
-            "or call the engine directly. Check the engine's queue first: it must be able to take what the proxy holds back.",
-            "the proxy passes calls on as fast as before",
+            "or call the engine directly. Check the engine's queue first: it must be able to serve the calls that the proxy holds back.",
+            "the proxy forwards calls as fast as before",
             np.maximum(sum(case.spent(name) for name in STAGES) - usual, 0.0),
         )
     )
@@ -103,7 +103,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "platform",
             "Send part of the calls to another replica: each has a front end of its own."
             if behind
-            else "Add a replica of the proxy, or route around it.",
+            else "Add a replica of the proxy, or call the engine directly.",
             "Send them back." if behind else "Remove the extra replica.",
             fix,
         ),

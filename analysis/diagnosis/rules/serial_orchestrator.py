@@ -99,7 +99,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         f"Let {service} work on several requests at a time",
         f"Run one worker process per core (uvicorn --workers, gunicorn -w), and move the CPU work{where} off the event loop (run_in_executor with a process "
         "pool; fast tokenisers release the lock).",
-        "the service's the service's own work no longer waits for other requests",
+        "the service's own work no longer waits for other requests",
         np.maximum(sum(case.spent(name) for name in STAGES) - usual, 0.0),
     )
     return named(

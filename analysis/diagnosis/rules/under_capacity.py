@@ -647,8 +647,7 @@ def _diagnosis(
         claims,
         Action(
             "platform",
-            f"Admit at most {(1.0 - SPARE_CAPACITY) * load.admitted_rps:.1f} requests/s at the gateway and answer "
-            "the rest with 429 and Retry-After; a refused request costs less than one that waits past its limit.",
+            f"Admit at most {(1.0 - SPARE_CAPACITY) * load.admitted_rps:.1f} requests/s at the gateway and answer the rest with 429 and Retry-After.",
             "Raise the admission limit again as replicas become ready.",
             _fix(case, load, gauges, kv_bound),
         ),
@@ -679,7 +678,7 @@ def _fix(case: Case, load: Load, gauges: Gauges, kv_bound: bool) -> Fix:
         whatif="replicas",
         parameters={"replicas": replicas},
         title=f"Run {replicas} replicas instead of {gauges.instances}",
-        detail=f"{load.offered_tps:,.0f} tokens/s arrive where {load.admitted_tps:,.0f} are admitted; {replicas} equal "
+        detail=f"{load.offered_tps:,.0f} tokens/s arrive and {load.admitted_tps:,.0f} are admitted. {replicas} equal "
         f"replicas leave {say_ratio(SPARE_CAPACITY)} spare. {per_replica}",
         assumption=f"no request waits longer than {say_limits(limits_ms)} (replicas are not simulated)",
         method="exact",

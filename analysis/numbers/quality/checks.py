@@ -367,7 +367,7 @@ def _outliving(frame: RequestFrame, slo: Slo) -> Check | None:
     if frame.rows.is_empty():
         return None
     share = float((frame.rows["clipped_spans"] > 0).mean() or 0.0)  # type: ignore[arg-type]
-    detail = f"in {say_ratio(share)} of {frame.rows.height:,} requests a span runs on after its parent and is cut there"
+    detail = f"in {say_ratio(share)} of {frame.rows.height:,} requests a span continues after its parent and is cut there"
     if share > WARN_SHARE:
         detail += (
             ": either work after the answer (link it instead of making it a child), or a request span that ends before its answer. Then the "

@@ -51,7 +51,7 @@ def histogram_edges(metric: str, made: Increments, limit_ms: float) -> Check:
     beyond = float(made.counts[:, -1].sum()) / max(made.n, 1)
     last_ms = 1000.0 * float(made.edges[-1])
     if beyond > WARN_SHARE:
-        detail = f"{say_ratio(beyond)} of {made.n:,} values of {metric.upper()} lie beyond the last bucket edge of {say_ms(last_ms)}"
+        detail = f"{say_ratio(beyond)} of {made.n:,} values of {metric.upper()} lie above the last bucket edge of {say_ms(last_ms)}"
         return Check(
             check=name,
             status="fail",

@@ -45,7 +45,7 @@ __all__ = [
 EXPECTED: Final = (
     "vLLM `bench serve --save-result --save-detailed`, SGLang `bench_serving --output-file --output-details`, AIPerf's profile_export.jsonl, "
     "GenAI-Perf's profile_export.json, GuideLLM's benchmarks.json, inference-perf's per_request_lifecycle_metrics.json, k6's --out json or csv, "
-    "vLLM's RequestStateStats with a request a line, or .csv or .parquet with one request a row "
+    "vLLM's RequestStateStats with one request per line, or .csv or .parquet with one request a row "
     "(time, e2e_ms or end; ttft_ms, input_tokens, output_tokens, error, model, route, tenant)"
 )
 
@@ -111,7 +111,7 @@ def read(documents: Sequence[Any], written_ns: int) -> LoadTest:
         if isinstance(first, dict)
         else f"a {type(first).__name__}"
     )
-    raise BadPayload(f"neither OTLP nor a load test's result, but {seen}; wanted: {EXPECTED}")
+    raise BadPayload(f"neither OTLP nor a load test's result, but {seen}; expected: {EXPECTED}")
 
 
 def recognised(documents: Sequence[Any], written_ns: int) -> LoadTest | None:
@@ -165,5 +165,5 @@ def documents_of(data: bytes) -> list[Any]:
         except ValueError:
             return [json.loads(line) for line in text.splitlines() if line.strip()]
     except (ValueError, RecursionError) as error:
-        raise BadPayload(f"no JSON ({error})") from error
+        raise BadPayload(f"not JSON ({error})") from error
     return value if isinstance(value, list) else [value]

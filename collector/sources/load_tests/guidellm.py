@@ -71,7 +71,7 @@ def guidellm(documents: Sequence[Document], _: int) -> LoadTest:
         made = count(dict_of(metrics, "request_totals").get("total"))
         if not held or (made is not None and held < made):
             run.summary = summary_of(metrics)
-            run.why = f"it holds {held:,} of the {made or 0:,} requests of a benchmark: write all of them, a sample of each outcome cannot be judged"
+            run.why = f"it holds {held:,} of the {made or 0:,} requests of a benchmark: write all of them, because samples per outcome cannot be judged"
         else:
             cut += len(listed["incomplete"])
             run.model = next((_asked_model(request) for request in listed["successful"]), None)

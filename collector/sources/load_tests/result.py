@@ -92,7 +92,7 @@ def checked(test: LoadTest) -> LoadTest:
     longest = max(test.requests, key=lambda request: request.e2e_ns)
     if longest.e2e_ns > _LONGEST_NS:
         raise BadPayload(
-            f"a request of {longest.e2e_ns / S:,.0f} s: its times are in another unit than the format's"
+            f"a request of {longest.e2e_ns / S:,.0f} s: its times are not in the unit of the format"
         )
     # A moment before 1970 has no place in OTLP: times that count from the start of a run may begin at 0.
     early = min(request.start_ns for request in test.requests)
@@ -117,21 +117,21 @@ def say_bounded(out: LoadTest, most: Any, said_by: str, corrected: bool = False)
     if bound is None or corrected:
         return
     out.notes.append(
-        f"closed loop: at most {bound:,} in flight at once ({said_by}), so less was sent while the system was slow and waiting is left out of "
-        "every figure; load at a fixed rate tells what users would see"
+        f"closed loop: at most {bound:,} in flight at once ({said_by}), so fewer requests were sent while the system was slow, and every "
+        "figure leaves waiting out. Load at a fixed rate shows the latency of users"
     )
 
 
 def say_late(out: LoadTest, late_s: float) -> None:
     if late_s >= 1e-3:
         out.notes.append(
-            f"judged from when each request was meant to be sent, up to {late_s:.3g} s before it was (the generator's own figures leave that out)"
+            f"measured from the intended send time of each request, up to {late_s:.3g} s before it was sent (the generator's figures leave that out)"
         )
 
 
 def say_unmeasured(out: LoadTest, count: int) -> None:
     if count:
-        out.notes.append(f"{say_requests(count)} left out for want of a measured time")
+        out.notes.append(f"{say_requests(count)} left out because they have no measured time")
 
 
 def say_requests(count: int) -> str:

@@ -33,12 +33,12 @@ def read_table(path: Path) -> LoadTest:
             else pyarrow.csv.read_csv(path)
         )
     except (pa.ArrowException, OSError) as why:
-        raise BadPayload(f"no table: {str(why).splitlines()[0][:200]}") from why
+        raise BadPayload(f"not a table: {str(why).splitlines()[0][:200]}") from why
     columns = set(table.column_names)
     time = next((name for name in ("time", "start", "start_time") if name in columns), None)
     if time is None or not columns & {"e2e_ms", "end"}:
         raise BadPayload(
-            f"its columns are {', '.join(table.column_names[:12]) or '(none)'}; wanted time and e2e_ms (or end), and ttft_ms, input_tokens, "
+            f"its columns are {', '.join(table.column_names[:12]) or '(none)'}; expected time and e2e_ms (or end), and ttft_ms, input_tokens, "
             "output_tokens, error, model, route, tenant where known"
         )
     out = LoadTest("load-test")

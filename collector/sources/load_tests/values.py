@@ -39,7 +39,7 @@ def list_of(run: Document, name: str, length: int | None) -> list[Any]:
         return []
     if length is not None and values and len(values) != length:
         raise BadPayload(
-            f"{name} has {len(values):,} entries and ttfts {length:,}: which request is whose?"
+            f"{name} has {len(values):,} entries and ttfts {length:,}: they cannot be matched to requests"
         )
     return values
 
@@ -128,7 +128,7 @@ def moment(value: Any, name: str) -> int | None:
             value = datetime.fromisoformat(value)
         except ValueError as error:
             raise BadPayload(
-                f"{name} holds {value[:40]!r}, wanted RFC 3339 or seconds since 1970"
+                f"{name} holds {value[:40]!r}, expected RFC 3339 or seconds since 1970"
             ) from error
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
@@ -136,6 +136,6 @@ def moment(value: Any, name: str) -> int | None:
     seconds = number(value)
     if seconds is None or seconds > _LATEST_S:
         raise BadPayload(
-            f"{name} holds {str(value)[:40]}, wanted RFC 3339 or seconds since 1970 (divide milliseconds by 1,000)"
+            f"{name} holds {str(value)[:40]}, expected RFC 3339 or seconds since 1970 (divide milliseconds by 1,000)"
         )
     return round(seconds * S)

@@ -95,7 +95,7 @@ def _requests(out: LoadTest, made: Run, run: Document, written_ns: int) -> int:
     made.timed = bool(starts)
     if not starts:
         out.notes.append(
-            "the file does not tell when its requests were sent: they are taken as sent at once, so nothing is said of arrivals"
+            "the file has no send times: its requests are treated as sent at once, so there are no figures of arrivals"
         )
     meant = bool(waits) and made.rate_rps is not None
     late_s, unmeasured = 0.0, 0
