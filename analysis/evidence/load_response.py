@@ -90,8 +90,8 @@ def unknown_load(load: OwnLoad | None, kept: float, said: str) -> NotEnoughData 
     if load is None or not load.untold:
         return None
     return NotEnoughData(
-        f"{said}, and more calls are made or huge prompts sent, of which {say_ratio(kept)} are stored: whether the far side is slower "
-        "at equal load cannot be told, keep every trace for some minutes or trace the engine"
+        f"{said}, while more calls or huge prompts are sent. Only {say_ratio(kept)} of them are stored, so whether the endpoint is slower at "
+        "equal load is not known: keep every trace for some minutes, or trace the engine"
     )
 
 

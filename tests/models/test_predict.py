@@ -241,7 +241,7 @@ def test_lines_are_answered_one_by_one_and_a_bad_one_does_not_end_the_stream(
         "route",
     ]
     assert [answer["line"] for answer in seen if "error" in answer] == [3, 4, 5, 6, 7]
-    assert "wanted a number" in seen[4]["error"]
+    assert "expected a number" in seen[4]["error"]
     assert private not in json.dumps(seen)
 
 

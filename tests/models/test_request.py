@@ -86,7 +86,7 @@ def test_the_same_moment_is_the_same_however_it_is_written(time: object) -> None
 def test_a_wrong_value_is_refused_with_field_and_remedy(
     field: str, value: object, words: str
 ) -> None:
-    with pytest.raises(RequestError, match=r"wanted") as caught:
+    with pytest.raises(RequestError, match=r"expected") as caught:
         parse_request({field: value})
     assert words in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -117,6 +117,6 @@ def test_any_json_object_is_parsed_or_refused(row: dict[str, object]) -> None:
     try:
         request = parse_request(row)
     except RequestError as error:
-        assert "wanted" in str(error)
+        assert "expected" in str(error)
     else:
         assert not math.isinf(request.input_tokens)

@@ -255,12 +255,12 @@ def test_a_store_without_calls_is_an_empty_table() -> None:
         (
             "x.csv",
             "time,input_tokens,ouput_tokens\n1,2,3\n",
-            "wanted another one: output_tokens (requests): rename",
+            "a column is missing: output_tokens (requests): rename",
         ),
         (
             "x.csv",
             "time,input_tokens,output_tokens,max_token\n1700000000,1,2,3\n",
-            "wanted 'max_tokens': rename it",
+            "expected 'max_tokens': rename it",
         ),
         ("x.csv", "time,input_tokens,output_tokens\nsoon,1,2\n", "column time is not a time"),
         (

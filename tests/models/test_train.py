@@ -176,7 +176,7 @@ def test_too_few_rows_are_refused_with_the_numbers(tmp_path: Path) -> None:
         .otherwise(pl.col("output_tokens"))
     )
     with pytest.raises(
-        TooFewRowsError, match=r"499 of 600 requests .* 500 wanted: record more traffic"
+        TooFewRowsError, match=r"499 of 600 requests .* 500 are needed: record more traffic"
     ):
         train_to_folder(trace, tmp_path / "a")
     assert not (tmp_path / "a").exists()
@@ -239,7 +239,10 @@ def test_a_route_first_seen_in_the_test_slice_earns_no_skill(tmp_path: Path) -> 
     )
     report = train_to_folder(trace, tmp_path / "a", settings=SETTINGS)
     new = next(route for route in report.test.routes if route.route == "new")
-    assert (new.verdict.skill, new.verdict.reason) == ("none", "0 training requests, 100 wanted")
+    assert (new.verdict.skill, new.verdict.reason) == (
+        "none",
+        "0 training requests, 100 are needed",
+    )
 
 
 def test_a_history_that_would_overfill_the_artifact_is_thinned(
@@ -332,5 +335,5 @@ def test_progress_runs_from_nothing_to_done(tmp_path: Path) -> None:
     ],
 )
 def test_settings_that_leave_a_slice_empty_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="wanted"):
+    with pytest.raises(ValueError, match="expected"):
         TrainSettings(**wrong)  # type: ignore[arg-type]

@@ -5,8 +5,9 @@ Detects
     engine itself is no slower. Or a gap that follows the prompt tokens of the calls before, as behind one process that tokenises one call after the other.
 
 Why it hurts
-    A proxy with too few workers or connections queues in front of an idle engine, and no engine metric shows it. The engine's HTTP and tokenising process
-    is one of these: what it takes is in none of queue, prefill and decode.
+    A proxy with too few workers or connections queues in front of an idle engine, and no engine metric shows
+    it. The engine's HTTP and tokenising process is such a proxy: its time is in none of queue, prefill and
+    decode.
 
 Evidence
     Gateway and network time of slow and reference requests, the gap between client and engine now and before, its rank

@@ -42,7 +42,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     rows = case.rows.drop_nulls(["route", "model", "output_tokens"])
     if rows.height < 2 * MIN_REQUESTS:
         return NotEnoughData(
-            f"{rows.height} requests tell route, model and output tokens, two routes need {MIN_REQUESTS} each: send http.route and token usage"
+            f"{rows.height} requests carry route, model and output tokens, two routes need {MIN_REQUESTS} each: send http.route and token usage"
         )
     routes = rows.group_by("model", "route").agg(
         n=pl.len(), tokens=pl.col("output_tokens").median(), ms=pl.col("e2e_ms").median()

@@ -1,22 +1,26 @@
-"""too_few_seats: calls wait for a place in the engine's batch, and the engine has room for more.
+"""too_few_seats: calls wait for a slot in the engine's batch although the engine has spare capacity.
 
 Detects
-    Calls that wait while the number that runs beside them is always the same (max_num_seqs), with KV blocks to spare; and of the time before, calls that ran
-    beside more of each other and did not wait. Without a baseline, the same with less than half of the KV cache in use, said with less confidence.
+    Calls that wait while the number of concurrent calls is always the same (max_num_seqs) and KV blocks are
+    free. Before, more calls ran at once and did not wait. Without a baseline: the same with less than half of
+    the KV cache in use, with a lower confidence.
 
 Why it hurts
-    The queue grows in front of an engine that is hardly used: more replicas cost machines, admitting less refuses users, and a setting would do.
+    The queue grows in front of an engine that is hardly used. More replicas cost machines and a lower admission
+    limit refuses users, but a setting is enough.
 
 Evidence
-    How many run when a call waits, with the interval of how often; how many calls before ran beside more; KV usage; time per token now and before.
+    The number of running calls when a call waits, with the interval of its frequency; the number of former
+    calls that ran beside more; KV usage; time per token now and before.
 
 Fix
-    Raise the limit to what ran before or what the arrivals take (vLLM --max-num-seqs, SGLang --max-running-requests): the queue goes and tokens share a
-    larger batch, which the what-if simulates. As many times the replicas would do as well, at their cost.
+    Raise the limit to the former number or to the number that the arrivals need (vLLM --max-num-seqs, SGLang
+    --max-running-requests): the queue disappears and tokens share a larger batch, which the what-if simulates.
+    As many times the replicas would help as well, at their cost.
 
 False alarms
-    Behind a full KV cache the number of tokens is what is always the same (`kv_pressure`). A limit on purpose keeps tokens quick: compare the
-    time per token at both numbers. At the same limit more requests are `under_capacity`.
+    With a full KV cache the number of tokens is constant (`kv_pressure`). A limit on purpose keeps tokens fast:
+    compare the time per token at both numbers. More requests at the same limit are `under_capacity`.
 
 Source
     A real vLLM at 2 seats instead of 32: TTFT P95 of 41.5 s, 1.2 s with the seats back, at 0.2 % KV usage (2026-11-25). Intervals are Wilson's.

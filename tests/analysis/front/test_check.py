@@ -23,7 +23,7 @@ def test_gate_is_the_goodput_ratio_to_the_last_request() -> None:
     failed = check(report(6))
     assert not failed.passed
     assert (
-        failed.sentence == "Failed: goodput is 94 % of 100 requests, expected at least 95 %: "
+        failed.sentence == "Failed: goodput is 94 % of 100 requests, required: at least 95 %: "
         "E2E P95 5.00 s (100 ms to 5.00 s), limit 1.00 s, 6 of 100 requests missed it."
     )
     assert check(report(6), 0.94).passed

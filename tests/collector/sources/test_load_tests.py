@@ -318,7 +318,7 @@ def test_recorded_files_say_what_their_generators_say(
     assert sum(request.output_tokens or 0 for request in good) == output
     assert sum(request.cached_tokens or 0 for request in good) == (cached or 0)
     late = any(
-        "meant to be sent" in told for told in test.notes
+        "intended send time" in told for told in test.notes
     )  # then each request waited a little before it was sent
     for own, ours in (
         (ttft_ms, [request.ttft_ns for request in good]),
@@ -526,13 +526,13 @@ def test_several_runs_of_a_file_are_routes() -> None:
             b'{"request_throughput": {"unit": "requests/sec"}, "request_latency": {"unit": "ms", "avg": 3.0}}',
             r"give profile_export\.jsonl",
         ),
-        (b'{"metrics": 1, "a": 2}', r"document with a, metrics; expected : vLLM"),
+        (b'{"metrics": 1, "a": 2}', r"document with a, metrics; expected: vLLM"),
         (lines(vllm(itls=[])), ""),
         (lines(vllm(errors=["", ""])), "errors has 2 entries and ttfts 6"),
         (lines(guidellm(successful=[])), "holds 1 of the 6 requests"),
         (lines(vllm(ttfts=[], itls=[])), "input_lens has 6 entries and ttfts 0"),
         (lines(genai_perf() | {"experiments": []}), "no request in it"),
-        (lines(vllm(latencies=[2e6] * 6)), "another unit"),
+        (lines(vllm(latencies=[2e6] * 6)), "not in the unit of the format"),
         (
             lines(
                 aiperf(0, 1, 2, 3)
@@ -540,8 +540,8 @@ def test_several_runs_of_a_file_are_routes() -> None:
             ),
             "fortnight",
         ),
-        (b"{", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
+        (b"{", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
     ],
 )
 def test_a_file_that_cannot_be_judged_is_refused_by_name_with_what_is_wanted(
@@ -565,7 +565,7 @@ def test_tables_without_the_columns_are_refused_and_folders_take_only_what_they_
     with pytest.raises(ImportFailed, match=r"azure\.csv.*TIMESTAMP.*expected time and e2e_ms"):
         list(read_bodies(tmp_path / "azure.csv"))
     (tmp_path / "inputs.json").write_text('{"data": []}')
-    with pytest.raises(ImportFailed, match=r"none of .* is to be judged"):
+    with pytest.raises(ImportFailed, match=r"none of .* can be judged"):
         judged([tmp_path])
     (tmp_path / "profile_export.jsonl").write_bytes(FORMS["profile_export.jsonl"]())
     assert judged([tmp_path]).requests == 6

@@ -555,7 +555,7 @@ def test_targets_come_from_flags_and_the_settings_file(tmp_path: Path) -> None:
         ({"every": 1}, "unknown key .scrape. every"),
         ({"urls": ["ftp://x"]}, "ftp://x.*is not a URL"),
         ({"urls": "http://x"}, "is not a list"),
-        ({"targets": [{"name": "x"}]}, "is no target"),
+        ({"targets": [{"name": "x"}]}, "is not a target"),
         ({"interval_s": 0}, "interval_s = 0"),
         ({"urls": ["http://h:99999"]}, "is not a URL"),
     ],
