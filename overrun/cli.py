@@ -942,7 +942,7 @@ def routing(
     if output not in ("text", "json"):
         fail(f"--output {output!r} is not known: use text or json")
     if db is None and not trace:
-        fail("say which requests to replay: --trace FILE, or --db FILE for recorded ones")
+        fail("no requests to replay: give --trace FILE, or --db FILE for recorded ones")
     if route and len(route) != len(trace or []):
         fail(
             f"{len(route)} --route for {len(trace or [])} --trace: give one for each, in the same order"

@@ -3,8 +3,8 @@
 `least_load` counts calls, `by_input` their input tokens, `least_work` input and predicted output, `by_predicted_length` predicted output, `lanes` keeps
 long answers on replicas of their own; `shortest_first` admits the shortest call that waits at a replica. The predictions are those of a length predictor
 where one watched the calls (`overrun serve --artifact`), else the median answer of calls of the same route and like input, as a router without a trained
-predictor would have it. Nobody knows at which replica a round
-begins: where one is slower, which of the longest calls it gets hangs on that, and the interval covers each beginning.
+predictor would have it. The replica at which a round begins is not known:
+if one replica is slower, its share of long calls depends on that, and the interval covers each beginning.
 """
 
 from __future__ import annotations

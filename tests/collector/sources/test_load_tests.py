@@ -489,7 +489,7 @@ def test_requests_sent_late_are_judged_from_when_they_were_due(document: dict[st
     assert (late.requests[2].ttft_ns or 0) - (plain.requests[2].ttft_ns or 0) == pytest.approx(
         1_500_000_000, abs=1_000
     )
-    assert [note for note in late.notes if "up to 1.5 s" in note and "meant to be sent" in note]
+    assert [note for note in late.notes if "up to 1.5 s" in note and "intended send time" in note]
 
 
 def test_a_closed_loop_shows_in_the_moments_where_no_flag_tells_of_it(tmp_path: Path) -> None:
