@@ -466,7 +466,7 @@ def import_(
 ) -> None:
     """Take in recorded telemetry; a file imported twice counts once."""
     if (db is None) == (url is None):
-        fail("say where the data should go: --db FILE or --url of a running server (one of them)")
+        fail("the target is missing: give --db FILE or --url of a running server (one of them)")
     if artifact is not None and url is not None:
         fail(
             "--artifact goes with --db: a running server watches the predictor that it was started with"

@@ -5,7 +5,7 @@ Detects
     spans, late calls that take one of the known constants longer than usual: 5, 10 or 15 s of a resolver, or 1, 3, 7 s after which TCP asks again.
 
 Why it hurts
-    A lost packet costs a call whole seconds, however quick the far side is; it looks like spikes of the provider at random.
+    A lost packet costs a call whole seconds, however fast the endpoint is; it looks like spikes of the provider at random.
 
 Evidence
     The part of lookups that stall and their time; or how many late calls take which constant longer, with the interval of that part and what chance would give.
@@ -41,7 +41,7 @@ _FIX: Final = {
         "Mend name resolution",
         "A lookup that takes a resolver's time-out (5 s by default) lost its first question: look for lost UDP packets and for A and AAAA asked at once over "
         "one port (resolv.conf: single-request-reopen, use-vc; a node-local DNS cache; fewer search domains with ndots:1), and cache lookups in the process.",
-        "Ask another resolver, or put the address of the far side into the hosts file of the process.",
+        "Ask another resolver, or put the address of the endpoint into the hosts file of the process.",
     ),
     CONNECT: (
         "Mend what drops connection attempts",
