@@ -31,6 +31,8 @@ _STREAMS = 64
 # Bodies that are read at once, each as large as the limit, and those that wait for that with 64 KiB each (_AHEAD_BYTES).
 _READING, _WAITING = 8, 256
 _AHEAD_BYTES = 65_536
+# While others wait, a body that has been read for so long makes room: who sends a byte at a time would hold up everybody.
+_PATIENCE_S = 2.0
 # A connection is given up when it has had no call for so long, and asked whether it is still there when nothing has come for so long.
 _IDLE_MS, _ASK_MS, _ANSWER_MS, _HANDSHAKE_MS = 300_000, 60_000, 20_000, 20_000
 # How often it is looked whether grpcio still serves, and how often its port is asked for again.
@@ -171,6 +173,8 @@ class _Reader:
         self._timeout_s = timeout_s
         self._reading = asyncio.Semaphore(_READING)
         self._waiting = 0
+        # The bodies that are being read, the oldest first: since when, and what ends it.
+        self._readers: dict[asyncio.Timeout, float] = {}
 
     async def body(self, messages: _Messages) -> bytes:
         """The message of a call.
@@ -182,14 +186,35 @@ class _Reader:
             raise QueueFull(f"{_WAITING} bodies wait to be read: retry later")
         self._waiting += 1
         try:
-            async with asyncio.timeout(self._timeout_s), self._reading:
-                return await anext(messages)
+            async with asyncio.timeout(self._timeout_s):
+                await self._turn()
+                try:
+                    async with asyncio.timeout(None) as limit:
+                        self._readers[limit] = asyncio.get_running_loop().time()
+                        return await anext(messages)
+                finally:
+                    self._readers.pop(limit, None)
+                    self._reading.release()
         except TimeoutError as error:
-            raise TooSlow(f"the body did not arrive within {self._timeout_s:g} s") from error
+            raise TooSlow(
+                f"the body did not arrive within {self._timeout_s:g} s, or {_PATIENCE_S:g} s while others waited"
+            ) from error
         except StopAsyncIteration as error:
             raise BadPayload("the call has no message") from error
         finally:
             self._waiting -= 1
+
+    async def _turn(self) -> None:
+        """Wait for a place to read, which the body that has been read for longest makes if it has had its time."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._reading.acquire(), _PATIENCE_S)
+                return
+            now_s = asyncio.get_running_loop().time()
+            for limit, since_s in [*self._readers.items()][:1]:
+                if now_s - since_s >= _PATIENCE_S:
+                    del self._readers[limit]
+                    limit.reschedule(now_s)
 
 
 def _export(

@@ -1,6 +1,7 @@
 """OTLP over gRPC: the three services with the real stubs, and the status that a sender reads when something is wrong."""
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,6 +19,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+from overrun.collector.errors import TooSlow
+from overrun.collector.receive import otlp_grpc
 from tests.collector.conftest import T0_NS, Collector, body, held, request, span
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -189,3 +192,30 @@ def test_the_opentelemetry_sdk_delivers_over_grpc(
     assert collector.rows(
         f"select count(*), count(distinct trace_id) from v_spans where service = '{service}'"
     ) == [(40, 20)]
+
+
+def test_bodies_that_do_not_come_make_room_for_one_that_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(otlp_grpc, "_PATIENCE_S", 0.05)
+
+    async def never() -> AsyncIterator[bytes]:
+        await asyncio.sleep(3600)
+        yield b""
+
+    async def at_once() -> AsyncIterator[bytes]:
+        yield b"body"
+
+    async def both() -> bytes:
+        reader = otlp_grpc._Reader(3600.0)
+        slow = [asyncio.create_task(reader.body(never())) for _ in range(otlp_grpc._READING)]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(120):
+            found = await reader.body(at_once())
+        for task in slow:
+            task.cancel()
+        ended = await asyncio.gather(*slow, return_exceptions=True)
+        assert sum(isinstance(error, TooSlow) for error in ended) >= 1
+        return found
+
+    assert asyncio.run(both()) == b"body"
