@@ -112,7 +112,8 @@ class Report(msgspec.Struct, kw_only=True):
     `instances` has a row per engine instance, where their metrics came, and `targets` one per scraped page. `refused` names a filter
     that is stored nowhere: the command line ends with 2 then.
     `limits` has a row per percentile limit of the SLO; of limits at several percentiles `slo` is the part that is missed by most, and the verdict is about it.
-    `unfit` has limits that most requests missed before anything changed: `slo` then has the ones that would fit, and the report is judged by them.
+    `unfit` has limits that most requests missed before anything changed: `slo` then has the ones that would fit, and the verdict is judged
+    by them; `goodput` keeps the limits that were asked for.
     `further` has the latencies that no limit is on, where requests carry any, `budgets` a row per budget where requests are held to those of their own route or
     model. The numbers are of now; the findings are `findings_age_s` old (0: made with the numbers; null: still being sought, or not asked for).
     """
@@ -235,11 +236,20 @@ def _of_part(  # noqa: PLR0913
         return _refused(con, frame, sampled, slo)
     frame = sampled.applied(frame)
     unfitting = unfit(evened(frame), slo) if with_findings and not frame.rows.is_empty() else []
-    slo = fitted(slo, unfitting)
+    asked, slo = slo, fitted(slo, unfitting)
     told = sought(con, window, slo, budgets, requests) if with_findings and not at_once else None
     apart = None if at_once or not with_findings else told[1] if told else _SEEKING
     made, found = _of_requests(
-        con, frame, sampled, slo, budgets, prices, simulate, apart, with_findings=at_once
+        con,
+        frame,
+        sampled,
+        slo,
+        budgets,
+        prices,
+        simulate,
+        apart,
+        with_findings=at_once,
+        asked=asked,
     )
     if unfitting:
         made.unfit = unfitting
@@ -300,8 +310,13 @@ def _of_requests(  # noqa: PLR0913
     apart: Causes | None,
     *,
     with_findings: bool,
+    asked: Slo | None = None,
 ) -> tuple[Report, Diagnosed]:
-    """The report of requests that stand for all, or can be weighted so that they do; with causes that were sought `apart`, or with findings of its own."""
+    """The report of requests that stand for all, or can be weighted so that they do; with causes that were sought `apart`, or with findings of its own.
+
+    Goodput is that of the limits that were `asked` for, also where the verdict is judged by others that would fit.
+    """
+    wanted = slo if asked is None else asked
     chosen = choose(con, whole, slo)
     doubts = held_back(
         checks(con, whole, slo, sampled), whole, chosen.frame if chosen is not None else None
@@ -338,8 +353,8 @@ def _of_requests(  # noqa: PLR0913
         setattr(times, f"{metric}_ms", no_latency(why, whole.rows.height).ttft_ms)
     judged = (
         found.goodput
-        if even is frame
-        else goodput(judge(frame.rows, slo), frame.seconds, sampled.weights)
+        if even is frame and wanted == slo
+        else goodput(judge(frame.rows, wanted), frame.seconds, sampled.weights)
     )
     judged.own_limits = own_limits(frame.rows)
     if sampled.kind == "part":
