@@ -131,8 +131,8 @@ def test_what_has_finished_becomes_history(running: Running) -> None:
         ("POST", "/observe", {}, 400, "output_tokens is missing"),
         ("POST", "/observe", {"output_tokens": -1}, 400, "output_tokens is out of range"),
         ("POST", "/predict", b'"' + b"x" * MAX_BODY + b'"', 413, "over 1,048,576 bytes"),
-        ("GET", "/predict", None, 405, "with POST"),
-        ("POST", "/healthz", {}, 405, "with GET"),
+        ("GET", "/predict", None, 405, "use POST"),
+        ("POST", "/healthz", {}, 405, "use GET"),
         ("GET", "/nothing", None, 404, "POST /predict, POST /observe and GET /healthz"),
     ],
 )

@@ -31,7 +31,7 @@ def test_an_unknown_fix_names_the_nearest() -> None:
             {"stage": "queue", "limit_ms": "-3"},
             "limit_ms '-3' is not accepted .*: the longest time of the stage",
         ),
-        ({"stage": "queue", "limit_ms": "nan"}, "limit_ms 'nan' is refused"),
+        ({"stage": "queue", "limit_ms": "nan"}, "limit_ms 'nan' is not accepted"),
         (
             {"stage": "queue", "limit_ms": "5", "stgae": "x"},
             "no parameter 'stgae': nearest known is 'stage'",

@@ -44,7 +44,7 @@ def test_only_the_erase_token_erases_and_each_attempt_is_a_line(
     for token, status, part in (
         (None, 401, "erase token"),
         ("wrong", 401, "erase token"),
-        ("in-token", 403, "the token of ingest does not erase"),
+        ("in-token", 403, "the ingest token does not permit erasing"),
         ("read-token", 403, "OVERRUN_ERASE_TOKEN"),
     ):
         answer = asked("POST", forget, token, json=whom)

@@ -99,7 +99,7 @@ def test_erasing_has_a_token_of_its_own() -> None:
     assert Tokens.from_environment({"OVERRUN_TOKEN": "x"}).erase is None
     tokens = Tokens("a", "a", "z")
     check_erasing("Bearer z", tokens)
-    with pytest.raises(Forbidden, match="the token of ingest and read does not erase"):
+    with pytest.raises(Forbidden, match="the ingest and read token does not permit erasing"):
         check_erasing("Bearer a", tokens)
     with pytest.raises(Unauthorized, match="erase token"):
         check_erasing("Bearer b", tokens)
