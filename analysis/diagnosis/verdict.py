@@ -512,9 +512,9 @@ def _likely(ranked: Ranked, main: Diagnosis) -> str:
     )
     lacking = [why.rstrip(".") for name, why in ranked.lacking.items() if name not in WORTH_ANYWAY]
     apart = (
-        f" To tell more: {lacking[0]}."
+        f" To learn more: {lacking[0]}."
         if lacking
-        else " To tell more, compare their traces, or keep recording until more requests are slow."
+        else " To learn more, compare their traces, or keep recording until more requests are slow."
     )
     return f"The cause is not known; most likely {said}.{apart}"
 

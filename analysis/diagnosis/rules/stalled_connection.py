@@ -15,7 +15,8 @@ Fix
     dropped SYN packets (full accept queues, connection tracking, a firewall). The gain gives these calls the usual time.
 
 False alarms
-    More lookups and handshakes than before are `connection_churn`. A time-out of the application's own with a second attempt takes a constant as well: recorded attempts are left out.
+    More lookups and handshakes than before are `connection_churn`. A time-out of the application's own with a second attempt takes a constant as
+    well: recorded attempts are left out.
 
 Source
     resolv.conf(5): 5 s; RFC 6298: 1 s, doubled each time. Four of five late calls at a constant, at the low end of the interval, and twice what chance gives.
