@@ -235,7 +235,7 @@ def _with_ranks(gate: str | None, points: pl.DataFrame) -> str | None:
     ranks = max((len(names) for names in ranks_of(points).values()), default=1)
     if gate is None or ranks == 1:
         return gate
-    return f"{gate}; the server has {ranks} data-parallel ranks, and no span says which of them served a call"
+    return f"{gate}; the server has {ranks} data-parallel ranks, and no span shows which of them served a call"
 
 
 def load_facts(
