@@ -291,7 +291,7 @@ BAD = [
     (("report", "--db", "{db}", "--url", "http://127.0.0.1:1"), "both given"),
     (("report", "--db", "nowhere.db"), "there is no database at nowhere.db"),
     (("report", "--url", "http://127.0.0.1:1"), "start it with `overrun serve`"),
-    (("report", "--url", "not a url"), "cannot be asked"),
+    (("report", "--url", "not a url"), "cannot be reached"),
     (("report", "--db", "{db}", "--trace", "xyz"), "32 hexadecimal digits"),
     (("report", "--db", "{db}", "--trace", "f" * 32), "no span of trace"),
     (("report", "--db", "{db}", "--config", "nowhere.toml"), "cannot read the settings file"),

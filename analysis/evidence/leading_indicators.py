@@ -144,9 +144,10 @@ def breaches(start_us: IntArray, bad: BoolArray, allowed: float, origin_us: int)
     )
     begins, ends = begins[real], ends[real]
     # Its step begins up to 10 s before anything is bad, and an alert in between would count as late; a breach from the first step on began before.
-    failures = np.sort(seconds[bad])
+    # Found by the number of its step: by time, rounding can put the first failure before its own step.
+    failures, steps = np.sort(seconds[bad]), np.sort(at[bad])
     onsets = (
-        np.where(begins == 0, first, failures[np.searchsorted(failures, first + begins * step)])
+        np.where(begins == 0, first, failures[np.searchsorted(steps, begins)])
         if len(failures)
         else np.zeros(0)
     )

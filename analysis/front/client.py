@@ -154,7 +154,7 @@ class Client:
             return self._http.request(method, f"{self.url}{path}", **more)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unreachable(
-                f"{self.url} cannot be asked ({_why(error)}): start it with `overrun serve`, or name another with --url"
+                f"{self.url} cannot be reached ({_why(error)}): start it with `overrun serve`, or name another with --url"
             ) from error
 
     def _refusal(self, path: str, answer: httpx.Response) -> ClientError:

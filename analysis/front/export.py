@@ -14,7 +14,14 @@ from overrun.analysis.front.question_table import EXPORT_FORMATS, EXPORT_KINDS
 from overrun.analysis.numbers.window import Window, query
 from overrun.analysis.words.errors import AnalysisError, nearest
 
-KINDS = {kind: f"export_{kind.replace('-', '_')}" for kind in EXPORT_KINDS}
+_FILES = (
+    "export_requests",
+    "export_llm_calls",
+    "export_spans",
+    "export_metrics",
+    "export_prompts",
+)
+KINDS = dict(zip(EXPORT_KINDS, _FILES, strict=True))
 FORMATS = EXPORT_FORMATS
 _BATCH_ROWS = 20_000
 

@@ -370,3 +370,11 @@ def test_a_report_within_budget_says_at_which_load_prompt_or_answer_it_breaks() 
     ), text
     assert all("decode first" in made for made in (to_html(report), to_markdown(report)))
     assert build(con, Window(), Slo(e2e_ms=2_500.0), with_findings=False).headroom == []
+
+
+def test_a_failure_at_the_edge_of_a_step_belongs_to_it() -> None:
+    """The last failure of a thin window may lie at the very edge of its step, where rounding puts it a hair below."""
+    for width in np.geomspace(1.0, 1000.0, 500):
+        start_us = (np.array([0.0, 0.0, width]) * 1e6).astype(np.int64).repeat(30)
+        bad = np.array([False, False, True]).repeat(30)
+        assert len(breaches(start_us, bad, 0.01, 0).onsets) <= 1

@@ -84,7 +84,7 @@ def test_the_commands_reach_such_a_server_with_an_authority_and_a_certificate(
 ) -> None:
     question = ["report", "--url", f"https://{secured.address}", "--output", "json"]
     refused = CliRunner().invoke(app, question)
-    assert (refused.exit_code, "cannot be asked" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "cannot be reached" in refused.stderr) == (2, True)
     for name, file in {
         "CA": "ca.pem",
         "CLIENT_CERT": "client.pem",

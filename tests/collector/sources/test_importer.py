@@ -11,9 +11,10 @@ import zstandard
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
+from overrun.analysis.front.client import Unreachable
 from overrun.analysis.front.file_import import import_files
 from overrun.collector.config import load
-from overrun.collector.errors import CollectorError, ImportFailed, StoreLocked
+from overrun.collector.errors import ImportFailed, StoreLocked
 from overrun.collector.sources.importer import find_files, read_bodies
 from overrun.collector.store.database import open_store, server_url
 from overrun.sample_traces.replay import RECORDINGS_PATH
@@ -179,7 +180,7 @@ def test_through_a_server_it_is_the_same(tmp_path: Path, start_server: StartServ
     assert server_url(tmp_path / "t.db") is None
     assert not (tmp_path / "unused.db").exists()
     assert count(tmp_path / "t.db") == 2
-    with pytest.raises(CollectorError, match="cannot be reached"):
+    with pytest.raises(Unreachable, match="cannot be reached"):
         imported(tmp_path / "unused.db", tmp_path / "files", url=server.http)
 
 
