@@ -178,10 +178,10 @@ def evaluate(
     """
     if len(predicted) != len(calls) or len(calls) < _MIN_REQUESTS:
         raise ValueError(
-            f"{len(calls)} requests, wanted at least {_MIN_REQUESTS} with arrival, input, output and prediction each: take a longer window"
+            f"{len(calls)} requests, expected at least {_MIN_REQUESTS} with arrival, input, output and prediction each: take a longer window"
         )
     if load is not None and not _LOADS[0] <= load <= _LOADS[1]:
-        raise ValueError(f"load is {load}, wanted {_LOADS[0]} to {_LOADS[1]}")
+        raise ValueError(f"load is {load}, expected {_LOADS[0]} to {_LOADS[1]}")
     fleet = fleet or Fleet.stated()
     came = calls.arrival_s if arrived_s is None else arrived_s
     calls, came, load = _loaded(calls, came, needed_s(calls, fleet), load)

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import xgboost
 
+from overrun.collector.arrays import Float32Array, FloatArray
 from overrun.models import trees
 from overrun.models.dataset import Split
 
 PLAIN = trees.GRID[0]
 
 
-def _stops(inputs: trees.Matrix, targets: trees.Floats, split: Split, most: int) -> dict[str, int]:
+def _stops(inputs: Float32Array, targets: FloatArray, split: Split, most: int) -> dict[str, int]:
     """Return the rounds with the least error of the newest rows, by log tokens and by tokens."""
     errors: dict[str, dict[int, float]] = {"log": {}, "tokens": {}}
     truth = targets[split.fit : split.train]

@@ -80,7 +80,7 @@ def test_settings_that_nobody_saw_are_not_changed(facts: Facts) -> None:
     ):
         answer = fix.predict(facts, **parameters)
         assert answer.predicted is None
-        assert "no engine tells" in answer.reasons["predicted"]
+        assert "no engine reports" in answer.reasons["predicted"]
 
 
 def test_nothing_is_guessed_where_times_follow_no_load_of_the_clients_or_tell_no_first_token() -> (

@@ -150,7 +150,7 @@ def test_requests_whose_engine_span_was_lost_are_left_out_of_the_figures_after()
 
 
 def test_kv_that_never_filled_is_no_fix(facts: Facts) -> None:
-    assert "KV capacity is not known" in kv_size.predict(facts, factor=2.0).reasons["predicted"]
+    assert "KV cache size is not known" in kv_size.predict(facts, factor=2.0).reasons["predicted"]
 
 
 def test_a_kv_capacity_that_only_waits_suggest_makes_the_answer_less_sure() -> None:

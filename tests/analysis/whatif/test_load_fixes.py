@@ -156,7 +156,7 @@ def test_lengths_that_are_alike_make_no_lanes(two: Facts) -> None:
     answer = routing.predict(alike, policy="lanes")
     assert answer.predicted is None
     assert (
-        "too similar for lanes: one lane would have 2.0 times its share of the tokens"
+        "too alike for lanes: one would have 2.0 times its share of the tokens"
         in answer.reasons["predicted"]
     )
 

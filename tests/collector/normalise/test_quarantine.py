@@ -41,7 +41,7 @@ def test_a_span_with_impossible_times_is_set_aside_with_its_reason(
     odd.start_time_unix_nano, odd.end_time_unix_nano = start, end
     stored = pipeline.writer.submit(TRACES, body([odd, *chat(2)])).result(120)
     pipeline.drain()
-    assert (stored.items, stored.rejected, "set aside" in stored.reason) == (
+    assert (stored.items, stored.rejected, "quarantined" in stored.reason) == (
         3,
         0,
         reason is not None,
@@ -76,7 +76,7 @@ def test_a_broken_id_and_an_impossible_time_are_both_said(pipeline: Pipeline) ->
     stored = pipeline.writer.submit(TRACES, body([late, nameless, span(4, 3)])).result(120)
     assert (stored.items, stored.rejected) == (2, 1)
     assert "wrong length" in stored.reason
-    assert "set aside" in stored.reason
+    assert "quarantined" in stored.reason
 
 
 def test_no_recording_has_a_span_that_is_set_aside(pipeline: Pipeline) -> None:

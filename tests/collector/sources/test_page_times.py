@@ -95,7 +95,7 @@ def test_the_command_names_the_remedy_and_takes_it(tmp_path: Path) -> None:
     wrong = CliRunner().invoke(
         cli.app, ["import", "--db", str(tmp_path / "a.db"), "--every", "often", str(folder)]
     )
-    assert (wrong.exit_code, "is not a duration" in wrong.stderr) == (2, True)
+    assert (wrong.exit_code, "is no duration" in wrong.stderr) == (2, True)
 
 
 def test_federated_pages_are_dated_by_their_samples(tmp_path: Path) -> None:

@@ -321,6 +321,7 @@ def test_codes_mean_the_same_in_sql_and_in_python(
         {"until": 3},
         {"first": 1, "until": 2, "service": "a"},
         {"model": "m"},
+        {"instance": "1"},
         {"without": ["batch", "eval"]},
         {"route": "r", "tenant": "t"},
         {"workload": "batch"},
@@ -330,17 +331,17 @@ def test_rows_that_are_asked_for_pass_every_filter_that_is_set(
     con: duckdb.DuckDBPyConnection, asked: dict[str, Any]
 ) -> None:
     made = [
-        (minute, s, m, r, t, w)
+        (minute, s, i, m, r, t, w)
         for minute in range(4)
-        for s, m, r, t in (("a", "m", "r", "t"), ("b", None, "r", None))
+        for s, i, m, r, t in (("a", "1", "m", "r", "t"), ("b", None, None, "r", None))
         for w in ("chat", "batch")
     ]
-    names = ("service", "model", "route", "tenant", "workload")
+    names = ("service", "instance", "model", "route", "tenant", "workload")
     expected = [
         row
         for row in made
         if asked.get("first", 0) <= row[0] < asked.get("until", 9)
-        and row[5] not in asked.get("without", [])
+        and row[6] not in asked.get("without", [])
         and all(
             name not in asked or asked[name] == value
             for name, value in zip(names, row[1:], strict=True)
@@ -355,9 +356,9 @@ def test_rows_that_are_asked_for_pass_every_filter_that_is_set(
     )
     relation = ", ".join(str(row).replace("None", "null") for row in made)
     passed = con.execute(
-        f"""select * from (values {relation}) v(minute, service, model, route, tenant, workload)
-        where asked_for(epoch_ns(timestamptz '2026-01-01 00:00:00+00' + to_minutes(minute)), service, model, route, tenant, workload,
-            $first, $until, $service, $model, $route, $tenant, $workload, $without)""",
+        f"""select * from (values {relation}) v(minute, service, instance, model, route, tenant, workload)
+        where asked_for(epoch_ns(timestamptz '2026-01-01 00:00:00+00' + to_minutes(minute)), service, instance, model, route, tenant, workload,
+            $first, $until, $service, $instance, $model, $route, $tenant, $workload, $without)""",
         values,
     ).fetchall()
     assert passed == expected

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from overrun.analysis.evidence.calls import Calls
-from overrun.analysis.evidence.case import Case
+from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import calls_of, requests
 from tests.analysis.diagnosis.rules import engine_world
@@ -104,7 +104,7 @@ def test_an_engine_that_only_sends_metrics_is_no_provider(
         slow_calls=calls,
         points=pl.DataFrame({"indicator": [indicator], "model": [model]}),
     )
-    assert vars(Case)["own_engines"].func(seen) == own
+    assert vars(Observed)["own_engines"].func(seen) == own
 
 
 def test_pods_that_wait_for_one_model_did_not_begin_again_because_those_of_another_keep_their_pace() -> (

@@ -348,7 +348,7 @@ def test_a_heat_map_says_what_its_counts_stand_for_four_ways(
         assert found.stands_for is None
         why = {
             "all": "each request",
-            "biased": "the requests do not stand for all" if found.n else "no successful request",
+            "biased": "the requests are not representative" if found.n else "no successful request",
         }[kind]
         assert next(iter(found.reasons.values())).startswith(why)
 

@@ -138,4 +138,4 @@ def test_of_a_biased_selection_only_the_counts_are_shown() -> None:
         (None, None, None)
     }
     assert sum(point.requests for point in found.points) == 600
-    assert "chooses by what happened" in found.reasons["p95"]
+    assert "chooses by outcome" in found.reasons["p95"]
