@@ -226,9 +226,7 @@ def _sure(report: Report, cause: Finding | None) -> str:
             if share is not None
             else ""
         )
-        parts.append(
-            f"{say_ratio(cause.confidence)} (95 % is the most) for {cause.rule}{explains}."
-        )
+        parts.append(f"{say_ratio(cause.confidence)} for {cause.rule}{explains}.")
     failed = [
         check.check.replace("_", " ") for check in report.data_quality if check.status != "ok"
     ]
