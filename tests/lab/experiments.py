@@ -70,7 +70,7 @@ def _all() -> tuple[Experiment, ...]:
         Experiment(
             "seats",
             "two sequences at a time where memory has room for hundreds",
-            *("queue", ("seats_too_few",), ("max_sequences",)),
+            *("queue", ("too_few_seats",), ("max_sequences",)),
             ("max-sequences", "--sequences", "32"),
             *(HEALTHY, few_seats, HEALTHY),
         ),
@@ -86,7 +86,7 @@ def _all() -> tuple[Experiment, ...]:
         Experiment(
             "runaway",
             "one answer in ten goes on to 400 tokens",
-            *("decode", ("long_outputs", "runaway_outputs"), ("output_cap",)),
+            *("decode", ("long_outputs",), ("cap",)),
             ("cap", "--max-tokens", "96"),
             HEALTHY,
             _app(runaway_share=0.1, runaway_tokens=400),
@@ -115,7 +115,7 @@ def _all() -> tuple[Experiment, ...]:
         Experiment(
             "retrieval",
             "30 % of the retrievals take 2.5 s longer",
-            *("retrieval", ("slow_dependency", "slow_retrieval"), ("clip",)),
+            *("retrieval", ("slow_dependency",), ("clip",)),
             ("clip", "--stage", "retrieval", "--limit-ms", "60"),
             HEALTHY,
             _app(slow_share=0.3, slow_ms=2500.0),
@@ -124,7 +124,7 @@ def _all() -> tuple[Experiment, ...]:
         Experiment(
             "chunks",
             "long prompts read in one step, so that everybody's tokens wait",
-            *("decode", ("prefill_interference",), ("chunked_prefill",)),
+            *("decode", ("decode_stall",), ("chunked_prefill",)),
             (),
             Setup(load=replace(long_prompts, long_share=0.0)),
             Setup(engines=(engine(*big_chunks),), load=long_prompts),
@@ -133,7 +133,7 @@ def _all() -> tuple[Experiment, ...]:
         Experiment(
             "bursts",
             "the same number of requests, all within a tenth of each 20 s",
-            *("queue", ("bursty_load",), ("replicas", "admission")),
+            *("queue", ("burst_arrivals",), ("replicas", "admission")),
             ("replicas", "--replicas", "2"),
             Setup(engines=(engine(seats=8),)),
             Setup(engines=(engine(seats=8),), load=Load(burst_every_s=20.0)),
@@ -151,7 +151,7 @@ def _all() -> tuple[Experiment, ...]:
         Experiment(
             "pool",
             "the application holds three connections to its engine",
-            *("queue", ("connection_pool_exhausted", "client_throttled"), ("connection_pooling",)),
+            *("queue", ("client_throttled",), ("connection_pooling",)),
             (),
             HEALTHY,
             _app(pool=3),
@@ -160,7 +160,7 @@ def _all() -> tuple[Experiment, ...]:
         Experiment(
             "gateway",
             "a gateway holds 16 kB of each stream",
-            *("network", ("stream_held_back",), ("streaming",)),
+            *("network", ("not_streaming",), ("streaming",)),
             (),
             HEALTHY,
             Setup(held_bytes=16_384),
@@ -178,7 +178,7 @@ def _all() -> tuple[Experiment, ...]:
         Experiment(
             "retries",
             "calls that take longer than 4 s are sent again at a busy engine",
-            *("queue", ("retry_storm", "hidden_retries"), ("retries",)),
+            *("queue", ("retry_storm",), ("retries",)),
             (),
             HEALTHY,
             Setup(engines=(engine(seats=3),), app=Settings(timeout_s=4.0, retries=2)),
