@@ -28,8 +28,7 @@ def idle_start(case: Case) -> Diagnosis | NotEnoughData | None:
     found = case.reuse
     if found is None:
         return None
-    hit = case.rows["trace_key"].is_in(found.traces.implode()).to_numpy()
-    part = float(hit[case.tail.tail_index].mean())
+    hit, part = case.share_of_slow(found.traces)
     claims = {stage: part * case.excess_ms(stage) for stage in STAGES}
     if not enough(case, claims):
         return None

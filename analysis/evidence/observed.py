@@ -216,6 +216,11 @@ class Observed:
         )
         return str(taken["model"][0]) if taken.height else None
 
+    def share_of_slow(self, traces: pl.Series) -> tuple[BoolArray, float]:
+        """Return which requests have their key among `traces`, and their part of the slow ones (0..1)."""
+        hit = self.rows["trace_key"].is_in(traces.implode()).to_numpy()
+        return hit, float(hit[self.tail.tail_index].mean())
+
     @functools.cached_property
     def own_engines(self) -> float:
         """Part of the slow calls (0..1) of whose models an engine tells, be it of other calls or by its metrics: one whose spans are lost, or in traces

@@ -51,8 +51,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     found = case.call_kind
     if found is None:
         return None
-    hit = case.rows["trace_key"].is_in(found.traces.implode()).to_numpy()
-    part = float(hit[case.tail.tail_index].mean())
+    hit, part = case.share_of_slow(found.traces)
     claims = {stage: part * case.excess_ms(stage) for stage in STAGES}
     if not enough(case, claims):
         return None
