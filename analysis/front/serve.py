@@ -121,6 +121,7 @@ async def serve(
         settings.privacy,
         watched.assemble if watched else assemble,
         settings.words,
+        serving=True,
     )
     threading.Thread(target=_warm, args=(settings,), name="overrun-warm", daemon=True).start()
     try:

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import duckdb
@@ -70,8 +70,13 @@ class Pipeline:
         privacy: PrivacySettings,
         assemble: Assemble,
         words: Dialect | None = None,
+        *,
+        serving: bool = False,
     ) -> None:
-        """`words` is the operator's own vocabulary; it holds for the process."""
+        """`words` is the operator's own vocabulary; it holds for the process.
+
+        `serving`: others send, and are refused above `memory_soft_mib`. Without it the process has other memory than ours, and nobody would come again.
+        """
         stages.learn(words)
         self.store = store
         latest_ns = _latest_start(store)
@@ -88,8 +93,9 @@ class Pipeline:
             prompt_features.measuring(privacy),
             Enumerations() if privacy.attributes == "known" else None,
         )
+        lines = settings if serving else replace(settings, memory_soft_mib=0, memory_hard_mib=0)
         self.writer = Writer(
-            store, settings, rules, self.quiet, self._recent, self._response_ids, self.clock
+            store, lines, rules, self.quiet, self._recent, self._response_ids, self.clock
         )
         self._quiet_s = settings.quiet_s
         self._assemble = assemble

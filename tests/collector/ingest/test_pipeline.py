@@ -12,7 +12,7 @@ import pytest
 
 from overrun.analysis.assembly.assemble import assemble
 from overrun.collector.config import CollectorSettings, PrivacySettings
-from overrun.collector.errors import StoreUnavailable
+from overrun.collector.errors import QueueFull, StoreUnavailable
 from overrun.collector.ingest import reading
 from overrun.collector.ingest.pipeline import Assembled, Pipeline
 from overrun.collector.ingest.reading import LAST_SEQ, quiet_spans
@@ -566,3 +566,21 @@ def test_many_traces_of_a_killed_process_do_not_keep_new_ones_out(
         send(pipeline, body(chat(99)))
         pipeline.drain()
         assert one(pipeline, "select count(*) from v_requests") == 51
+
+
+def test_a_line_of_memory_holds_for_a_server_and_not_for_reading_files(tmp_path: Path) -> None:
+    settings = CollectorSettings(quiet_s=3600, memory_soft_mib=1, memory_hard_mib=1)
+    reading = Pipeline(new_store(tmp_path / "files.db"), settings, PrivacySettings(), assemble)
+    try:
+        send(reading, body(chat(1)))
+        assert reading.writer.no_room() == ""
+    finally:
+        reading.close()
+    serving = Pipeline(
+        new_store(tmp_path / "t.db"), settings, PrivacySettings(), assemble, serving=True
+    )
+    try:
+        with pytest.raises(QueueFull, match="memory_soft_mib is 1"):
+            send(serving, body(chat(1)))
+    finally:
+        serving.close()
