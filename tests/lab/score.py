@@ -43,6 +43,8 @@ class Score(msgspec.Struct, kw_only=True):
     advice_right: bool
     percentile_error_ms: dict[str, float]  # the report's P95 minus the client's, of the fault
     predicted: list[Predicted]
+    quiet_windows: int = 0  # stretches in which nothing is wrong
+    alarms: list[str] = []  # what was said of them that it should not
 
 
 def overrun(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -107,23 +109,59 @@ def what_if(
     return found
 
 
+def alarm(report: dict[str, Any]) -> str:
+    """What a report raises where nothing is wrong; empty where it keeps quiet."""
+    loud = [f["rule"] for f in report["findings"] if f["severity"] != "info"]
+    status = report["verdict"]["status"]
+    if status in ("over_budget", "failing", "traffic_lost"):
+        loud.insert(0, status)
+    return " ".join(loud)
+
+
+def store(folder: Path, *phases: str) -> Path:
+    """A new database with these phases, beside them."""
+    db = folder / f"score-{'-'.join(phases)}.db"
+    for old in folder.glob(f"{db.name}*"):
+        old.unlink()
+    taken = overrun("import", *(str(folder / phase) for phase in phases), "--db", str(db))
+    if taken.returncode:
+        raise RuntimeError(f"import of {folder} failed: {taken.stderr[-500:]}")
+    return db
+
+
+def report_of(db: Path, phase: Phase, slo: str) -> dict[str, Any]:
+    """The report on a phase, as JSON."""
+    asked = overrun("report", "--db", str(db), *window(phase), "--slo", slo, "--output", "json")
+    if not asked.stdout:
+        raise RuntimeError(f"no report: {asked.stderr[-500:]}")
+    found: dict[str, Any] = msgspec.json.decode(asked.stdout)
+    return found
+
+
+def quiet_windows(folder: Path, experiment: Experiment, slo: str) -> list[str]:
+    """What is raised in the second half of the healthy phase, and in the fixed one where it is the healthy set-up again."""
+    healthy = read(folder, "healthy")
+    middle = (healthy.begin_unix + healthy.end_unix) / 2
+    second = msgspec.structs.replace(healthy, begin_unix=middle)
+    found = [alarm(report_of(store(folder, "healthy"), second, slo))]
+    if experiment.fixed == experiment.healthy:
+        both = store(folder, "healthy", "fixed")
+        found.append(alarm(report_of(both, read(folder, "fixed"), slo)))
+    return found
+
+
 def score(folder: Path) -> Score:
     """One repetition: `folder` holds healthy/, fault/, fixed/ below a folder with the experiment's name."""
     experiment = EXPERIMENTS[folder.parent.name]
     healthy, fault, fixed = (read(folder, name) for name in ("healthy", "fault", "fixed"))
-    db = folder / "score.db"
-    for old in folder.glob("score.db*"):
-        old.unlink()
-    taken = overrun("import", str(folder / "healthy"), str(folder / "fault"), "--db", str(db))
-    if taken.returncode:
-        raise RuntimeError(f"import of {folder} failed: {taken.stderr[-500:]}")
+    db = store(folder, "healthy", "fault")
     slo = limits(healthy)
-    asked = overrun("report", "--db", str(db), *window(fault), "--slo", slo, "--output", "json")
-    (folder / "report.json.txt").write_text(asked.stdout)
-    report: dict[str, Any] = msgspec.json.decode(asked.stdout)
+    report = report_of(db, fault, slo)
+    (folder / "report.json.txt").write_bytes(msgspec.json.encode(report))
     verdict = report["verdict"]
     advice = advised(report["findings"])
     latency = report["latency"]
+    quiet = quiet_windows(folder, experiment, slo)
     return Score(
         experiment=experiment.name,
         repetition=folder.name,
@@ -137,6 +175,8 @@ def score(folder: Path) -> Score:
             m: latency[f"{m}_ms"]["p95"] - p95(fault, m) for m in METRICS if latency.get(f"{m}_ms")
         },
         predicted=what_if(experiment, db, fault, fixed, slo),
+        quiet_windows=len(quiet),
+        alarms=[said for said in quiet if said],
     )
 
 

@@ -19,10 +19,11 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from tests.lab import application, client, gateway, load, score
+from tests.lab import application, client, gateway, load, score, summary
 from tests.lab.client import Seen
 from tests.lab.experiments import EXPERIMENTS, HELD_BACK
 from tests.lab.phases import Phase
+from tests.lab.score import Predicted, Score
 from tests.lab.servers import Server, free_port
 
 PACE = Path(__file__).parent / "engine" / "overrun_lab_pace.py"
@@ -183,6 +184,49 @@ def test_what_ifs_are_read_in_the_order_of_the_findings() -> None:
         {"fix": {"whatif": "replicas"}},
     ]
     assert score.advised(findings) == ["cap", "replicas"]
+
+
+def test_a_report_is_quiet_or_says_why_not() -> None:
+    findings = [{"rule": "a", "severity": "info"}, {"rule": "b", "severity": "warning"}]
+    assert score.alarm({"verdict": {"status": "within_budget"}, "findings": findings[:1]}) == ""
+    loud = {"verdict": {"status": "over_budget"}, "findings": findings}
+    assert score.alarm(loud) == "over_budget b"
+
+
+def _score(experiment: str, after: float, predicted: float | None, alarms: list[str]) -> Score:
+    what_if = Predicted(
+        metric="e2e", before=9e3, after=after, predicted=predicted, interval=(900.0, 1200.0)
+    )
+    return Score(
+        experiment=experiment,
+        repetition="1",
+        stage="queue",
+        cause=None,
+        advice=[],
+        stage_right=True,
+        cause_right=False,
+        advice_right=False,
+        percentile_error_ms={},
+        predicted=[what_if],
+        quiet_windows=2,
+        alarms=alarms,
+    )
+
+
+def test_figures_keep_the_held_back_apart_and_state_the_spread() -> None:
+    scores = [
+        _score("seats", 1000.0, 1100.0, []),
+        _score("seats", 1250.0, 1000.0, ["over_budget"]),
+        _score(HELD_BACK[0], 1000.0, None, []),
+    ]
+    found = {figure.what: figure for figure in summary.figures(scores, "made up")}
+    error = found["Real vLLM, developed on: E2E P95 after the fix, median error"]
+    assert (error.value, error.more) == (15.0, {"answered": 2, "spread of repetitions": 22})
+    inside = found["Real vLLM, developed on: intervals of 90 % that hold the measured figure"]
+    assert (inside.value, inside.of) == (1, 2)
+    alarms = found["Real vLLM, developed on: alarms in healthy windows"]
+    assert (alarms.value, alarms.of) == (1, 4)
+    assert found["Real vLLM, held back: stage named"].value == 1
 
 
 @pytest.fixture
