@@ -92,6 +92,10 @@ def scored(arguments: argparse.Namespace, names: list[str]) -> list[score.Score]
                 )
             )
             print(f"{name} {folder.name}: {marks}")
+            if one.disturbed:
+                print(
+                    f"  not counted: {one.late_steps:.0%} of the steps were held up, requests were sent up to {one.late_sends_ms:.0f} ms late"
+                )
             for said in one.alarms:
                 print(f"  alarm in a healthy window: {said}")
             for p in one.predicted:
@@ -117,7 +121,8 @@ def main() -> None:
     except NotReady as error:
         sys.exit(str(error))
     found = scored(arguments, names)
-    figures = summary.figures(found, f"{len(found)} repetitions of {', '.join(names)}")
+    counted = [one for one in found if not one.disturbed]
+    figures = summary.figures(counted, f"{len(counted)} repetitions of {', '.join(names)}")
     for figure in figures:
         of = "" if figure.of is None else f" of {figure.of}"
         print(f"{figure.what}: {figure.value}{of} {figure.unit}".rstrip())

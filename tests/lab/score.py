@@ -19,6 +19,11 @@ METRICS = ("ttft", "e2e")
 LIMIT_FACTOR = 1.6  # the limit that a team would set: the healthy P95 and some room
 
 
+# Above these a capture says more of the machine than of the engine, and is not counted: a twentieth of the steps; a tenth of a second, which is a tenth of a usual answer.
+MOST_LATE_STEPS, MOST_LATE_MS = 0.05, 100.0
+STEP_TOLERANCE = 1.1  # a step is late above this many times of what the pace gave it
+
+
 class Predicted(msgspec.Struct, kw_only=True):
     """A what-if against the phase in which the fix ran. Milliseconds at P95."""
 
@@ -45,6 +50,13 @@ class Score(msgspec.Struct, kw_only=True):
     predicted: list[Predicted]
     quiet_windows: int = 0  # stretches in which nothing is wrong
     alarms: list[str] = []  # what was said of them that it should not
+    late_steps: float = 0.0  # share of the engines' steps that the machine held up
+    late_sends_ms: float = 0.0  # P99 over all phases of how much later than due a request was sent
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other work on the machine reached into it: its truth is then no engine's."""
+        return self.late_steps > MOST_LATE_STEPS or self.late_sends_ms > MOST_LATE_MS
 
 
 def overrun(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -150,6 +162,19 @@ def quiet_windows(folder: Path, experiment: Experiment, slo: str) -> list[str]:
     return found
 
 
+def late_steps(folder: Path, phases: Sequence[Phase]) -> float:
+    """Share of the steps within the phases that took longer than the pace gave them; 0 without records of steps."""
+    rows = [
+        [float(part) for part in line.split()]
+        for path in folder.glob("steps-*.txt")
+        for line in path.read_text().splitlines()
+        if len(line.split()) == 7  # the last one may be cut
+    ]
+    inside = [row for row in rows if any(p.begin_unix <= row[0] <= p.end_unix for p in phases)]
+    late = sum(row[6] > STEP_TOLERANCE * row[4] for row in inside)
+    return late / len(inside) if inside else 0.0
+
+
 def score(folder: Path) -> Score:
     """One repetition: `folder` holds healthy/, fault/, fixed/ below a folder with the experiment's name."""
     experiment = EXPERIMENTS[folder.parent.name]
@@ -177,6 +202,10 @@ def score(folder: Path) -> Score:
         predicted=what_if(experiment, db, fault, fixed, slo),
         quiet_windows=len(quiet),
         alarms=[said for said in quiet if said],
+        late_steps=late_steps(folder, (healthy, fault, fixed)),
+        late_sends_ms=float(
+            np.percentile([o.late_ms for p in (healthy, fault, fixed) for o in p.seen], 99)
+        ),
     )
 
 

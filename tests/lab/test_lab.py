@@ -193,6 +193,20 @@ def test_a_report_is_quiet_or_says_why_not() -> None:
     assert score.alarm(loud) == "over_budget b"
 
 
+def test_steps_that_the_machine_held_up_are_counted(tmp_path: Path) -> None:
+    lines = [
+        "10.0 1 1 9 20.0 3.0 20.1",
+        "11.0 1 1 9 20.0 40.0 40.0",
+        "99.0 1 1 9 20.0 90.0 90.0",
+        "12.0 1",
+    ]
+    (tmp_path / "steps-1.txt").write_text("\n".join(lines))
+    phase = msgspec.structs.replace(_phase("fault", []), begin_unix=5.0, end_unix=50.0)
+    assert score.late_steps(tmp_path, [phase]) == 0.5
+    held_up = msgspec.structs.replace(_score("seats", 1.0, None, []), late_steps=0.5)
+    assert (held_up.disturbed, _score("seats", 1.0, None, []).disturbed) == (True, False)
+
+
 def _score(experiment: str, after: float, predicted: float | None, alarms: list[str]) -> Score:
     what_if = Predicted(
         metric="e2e", before=9e3, after=after, predicted=predicted, interval=(900.0, 1200.0)
