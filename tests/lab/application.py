@@ -87,6 +87,7 @@ class Service:
         )
         self.client = httpx.AsyncClient(limits=limits, timeout=httpx.Timeout(None, connect=30.0))
         self.calls = 0
+        self.detached: set[asyncio.Task[None]] = set()
         self.heads: dict[int, str] = {}
 
     async def close(self) -> None:
@@ -122,7 +123,30 @@ class Service:
             "overrun.tenant": ask["tenant"],
         }
         span = self.tracer.start_span("POST /ask", parent, SpanKind.SERVER, attributes)
-        return StreamingResponse(self._run(ask, span), media_type="text/plain")
+        stream = self._run(ask, span)
+        if not self.settings.cancel_on_disconnect:
+            stream = self._detached(stream, span)
+        return StreamingResponse(stream, media_type="text/plain")
+
+    async def _detached(self, stream: AsyncIterator[bytes], span: Span) -> AsyncIterator[bytes]:
+        """The stream, worked on to its end though the client may have left; the server span ends when it leaves."""
+        parts: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+        async def work() -> None:
+            async for text in stream:
+                parts.put_nowait(text)
+            parts.put_nowait(None)
+
+        task = asyncio.create_task(work())
+        self.detached.add(task)
+        task.add_done_callback(self.detached.discard)
+        try:
+            while (text := await parts.get()) is not None:
+                yield text
+        except (asyncio.CancelledError, GeneratorExit):
+            span.set_attribute("http.response.status_code", 499)
+            span.end()
+            raise
 
     async def _run(self, ask: dict[str, Any], span: Span) -> AsyncIterator[bytes]:
         within = trace.set_span_in_context(span, otel_context.Context())
@@ -140,8 +164,9 @@ class Service:
             status = 499
             raise
         finally:
-            span.set_attribute("http.response.status_code", status)
-            span.end()
+            if span.is_recording():
+                span.set_attribute("http.response.status_code", status)
+                span.end()
 
     async def _prepare(
         self, ask: dict[str, Any], within: otel_context.Context

@@ -152,6 +152,31 @@ def test_application_and_client_agree_on_a_request(monkeypatch: pytest.MonkeyPat
     } <= set(exported)
 
 
+def test_a_detached_answer_is_written_to_the_end_after_the_client_left() -> None:
+    worked: list[bytes] = []
+
+    async def stream() -> AsyncIterator[bytes]:
+        for part in (b"a", b"b", b"c"):
+            await asyncio.sleep(0)
+            worked.append(part)
+            yield part
+
+    async def leave() -> Any:
+        service = application.Service(application.Settings())
+        span: Any = service.tracer.start_span("POST /ask")
+        answer = service._detached(stream(), span)
+        await anext(answer)
+        await answer.aclose()  # type: ignore[attr-defined]
+        await asyncio.gather(*service.detached)
+        await service.client.aclose()
+        service.provider.shutdown()
+        return span
+
+    span = asyncio.run(leave())
+    assert worked == [b"a", b"b", b"c"]
+    assert (span.attributes["http.response.status_code"], span.is_recording()) == (499, False)
+
+
 def _phase(name: str, times: list[float]) -> Phase:
     seen = [
         Seen(number=i, sent_unix=0.0, late_ms=0.0, ttft_ms=t / 2, e2e_ms=t)
