@@ -39,6 +39,7 @@ from overrun.analysis.incident.breach import (
     breach_of,
     during,
     judged_metric,
+    missed_by_some,
     named_baseline,
     period,
     recorded,
@@ -157,7 +158,7 @@ def diagnose(
         else []
     )
     about, why_none = (None, None) if with_findings else _fitting(breach, known)
-    telling = not over and (worse(breach) or at_limit(breach))
+    telling = not over and (worse(breach) or at_limit(breach) or missed_by_some(breach))
     if not over and not ((with_findings or about) and telling):
         # Requests that have become slower since causes were sought, where nothing was wrong, are a matter for another search.
         unsought = why_none if known is not None and known.ranked is not None and telling else None

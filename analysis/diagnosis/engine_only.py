@@ -422,13 +422,21 @@ def _verdict(found: dict[str, Increments], points: pl.DataFrame, slo: Slo) -> Ve
             f"{say_ms(j.limit_ms)}, and {say_ratio(allowed)} are allowed: the bucket edges are too coarse. Set the limit on a bucket edge, or switch tracing on."
         )
         return _plain("not_enough_data", sentence, "the histogram's bucket edges are too coarse")
-    j = judged[0]
-    quantile = j.made.quantile(slo.percentile / 100.0)
+    p = slo.percentile / 100.0
+    j = max(judged, key=lambda one: (one.made.quantile(p) or (0.0,))[0] * 1000.0 / one.limit_ms)
+    quantile = j.made.quantile(p)
     seen = (
         f"{j.metric.upper()} P{slo.percentile:g} is {_between(quantile)}"
         if quantile
         else f"{j.metric.upper()} is counted"
     )
+    if j.sure / j.n > allowed or (quantile is not None and 1000.0 * quantile[0] > j.limit_ms):
+        sentence = (
+            f"{note}over the limit, not certain: {seen} against {say_ms(j.limit_ms)}; {say_ratio(j.sure / j.n)} to {say_ratio(j.maybe / j.n)} "
+            f"of {j.n:,} are over it, {say_ratio(allowed)} may, and chance may explain that."
+        )
+        why = "chance may explain that values are over the limit"
+        return _plain("possibly_over_budget", sentence, why, j.metric)
     sentence = f"{note}within budget, {seen} of {say_ms(j.limit_ms)} allowed; at most {say_ratio(j.maybe / j.n)} of {j.n:,} are over."
     return _plain("within_budget", sentence, "the engine is within budget", j.metric)
 

@@ -45,6 +45,7 @@ from overrun.analysis.words.timestamps import to_us
 
 Status = Literal[
     "within_budget",
+    "possibly_over_budget",
     "over_budget",
     "failing",
     "traffic_lost",
@@ -66,6 +67,8 @@ _MOST_RULED_OUT: Final = 12
 class Verdict(msgspec.Struct, kw_only=True):
     """The answer: what is wrong, where, since when, for whom, and what to do.
 
+    `possibly_over_budget` is over the limit by the window's own figures, but not for certain: chance may explain as many slow requests.
+    `since_ms` is the judged percentile of the requests since the onset.
     `why` is the part of `sentence` that explains slow requests, as sentences of its own; empty where the sentence explains none.
     Null fields have their reason in `reasons`.
     """
@@ -78,6 +81,7 @@ class Verdict(msgspec.Struct, kw_only=True):
     sentence: str
     why: str = ""
     onset: datetime | None = None
+    since_ms: float | None = None
     trend: Trend | None = None
     affected: Affected | None = None
     changed: list[Changed] = []
@@ -89,6 +93,7 @@ class Verdict(msgspec.Struct, kw_only=True):
     reasons: dict[str, str] = {}
 
     def __post_init__(self) -> None:
+        self.reasons.setdefault("since_ms", "no latency is judged since an onset")
         # Reasons are given for a whole group of fields at once; only those of null fields mean anything.
         self.reasons = {
             name: why for name, why in self.reasons.items() if getattr(self, name) is None
@@ -315,16 +320,12 @@ def getting_worse(breach: Breach, ranked: Ranked) -> Verdict:
     before = over_before(breach, breach.ok if breach.base is None else breach.base)
     when = "" if breach.onset is None else f" since {breach.onset:%H:%M:%S} UTC"
     told = f"{say_ratio(float(breach.breaching[since].mean()))} of the requests{when} are over {say_limits(breach.limits_ms)}, "
-    lead = (
-        "Within budget"
-        if (breach.bad & ~breach.left).mean() <= 1.0 - breach.slo.goodput_target
-        else "At the limit"
-    )
+    lead = _uncertain(breach) or "Within budget"
     verdict.sentence = (
         f"{lead}, but worse than before: {told}{say_ratio(float(before.mean()))} in the baseline "
         f"(target {say_ratio(breach.slo.goodput_target)}). " + verdict.sentence
     )
-    verdict.status = "within_budget"
+    verdict.status = _calm_status(breach)
     return verdict
 
 
@@ -346,8 +347,26 @@ def held_up(breach: Breach, ranked: Ranked) -> Verdict:
         if sure(main)
         else f"{calm.sentence} {where[0].upper()}{where[1:]}. {_likely(ranked, main)}"
     )
-    verdict.status = "within_budget"
+    verdict.status = calm.status
     return verdict
+
+
+def _calm_status(breach: Breach) -> Status:
+    return "within_budget" if breach.misses is None else "possibly_over_budget"
+
+
+def _uncertain(breach: Breach) -> str:
+    """What the figures themselves miss although chance may explain it; empty where they miss nothing."""
+    miss = breach.misses
+    if miss is None:
+        return ""
+    whole = f"{say_ratio(miss.share)} of {miss.n:,} requests"
+    if miss.metric is not None:
+        return (
+            f"Over the limit of {miss.metric.upper()} P{breach.slo.percentile:g}, though not over the target of "
+            f"{say_ratio(breach.slo.goodput_target)}: {whole} miss it, {say_ratio(miss.allowed)} may"
+        )
+    return f"Over the limit, not certain: {whole} miss it, {say_ratio(miss.allowed)} may"
 
 
 def within(breach: Breach) -> Verdict:
@@ -369,11 +388,11 @@ def within(breach: Breach) -> Verdict:
         kept = breach.goodput.good / max(stayed, 1)
         by_chance = wilson(breach.goodput.good, stayed, Z_ONE_SIDED)[1] >= target
         lead = (
-            "Within budget"
+            _uncertain(breach) or "Within budget"
             if max(ratio, kept) >= target
-            else "At the limit, but no more than chance explains"
+            else f"{_uncertain(breach)}, which is no more than chance explains"
             if by_chance
-            else ("At the limit: bad requests occur in a few stretches, which chance may explain")
+            else f"{_uncertain(breach)}, but they occur in a few stretches, which chance may explain"
         )
         if ratio >= target or stayed == judged:
             met = f"{say_ratio(ratio)} of {judged:,} requests meet every limit"
@@ -390,10 +409,14 @@ def within(breach: Breach) -> Verdict:
         f"{say_ms(breach.observed_ms)} {allowed}."
     )
     return Verdict(
-        status="within_budget",
+        status=_calm_status(breach),
         metric=_metric(breach.metric),
         sentence=sentence,
-        reasons=_why_null("the requests are within budget"),
+        reasons=_why_null(
+            "the requests are within budget"
+            if breach.misses is None
+            else "chance may explain that requests are over the limit"
+        ),
     )
 
 
@@ -432,6 +455,8 @@ def over_budget(
     stage = main.finding.stage if main else stage
     cause = main.finding.rule if main else "unattributed_time" if stage == OTHER else None
     reasons = {} if cause else {"cause": why_none or _why_no_cause(ranked.lacking)}
+    if breach.since_ms is None and breach.onset is not None:
+        reasons["since_ms"] = "too few requests were answered since the onset"
     if began is None:
         reasons["onset"] = "requests do not turn bad from a single moment after a healthy stretch"
         reasons["trend"] = "no onset is known"
@@ -465,6 +490,7 @@ def over_budget(
         if main and sure(main) and not _without_span(stage, main)
         else _begun(why),
         onset=began,
+        since_ms=breach.since_ms,
         trend=impact.trend(breach.ok.filter(pl.Series(breach.answered)), breach.metric, began),
         affected=impact.affected(
             breach.frame, breach.bad, breach.goodput.ratio, began, breach.until

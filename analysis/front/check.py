@@ -9,7 +9,7 @@ import msgspec
 
 from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.latency.percentiles import min_n
-from overrun.analysis.numbers.outcomes.percentile_limits import say_limit
+from overrun.analysis.numbers.outcomes.percentile_limits import LimitRow, say_limit
 from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.finding import say_count, say_ms, say_ratio
@@ -24,12 +24,17 @@ class NothingToJudge(AnalysisError):
 
 
 class Gate(msgspec.Struct, kw_only=True):
-    """One condition: what was wanted and what was seen, in words with units; `numbers` are the limits that it failed by."""
+    """One condition: what was wanted and what was seen, in words with units; `numbers` are the limits that it failed by.
+
+    `certain` is whether chance leaves no doubt of the outcome, and `doubt` in words why it does: the measured figure decides all the same.
+    """
 
     gate: str
     passed: bool
     wanted: str
     seen: str
+    certain: bool = True
+    doubt: str = ""
     numbers: list[str] = []
 
 
@@ -86,12 +91,16 @@ def check(
         )
     n = good.good + good.bad
     seen = f"{say_ratio(good.ratio)} of {say_count(n, 'request')}"
+    interval = wilson(good.ratio * n, n)
+    unsure = _doubt(report, interval, wanted, passed=good.ratio >= wanted)
     gates = [
         Gate(
             gate="goodput",
             passed=good.ratio >= wanted,
             wanted=f"at least {say_ratio(wanted)}",
             seen=seen,
+            certain=not unsure,
+            doubt=unsure,
             numbers=_numbers(report),
         ),
         *_other_percentiles(report),
@@ -116,16 +125,21 @@ def check(
         if enough
         else f" Only {say_count(n, 'request')}: P{report.slo.percentile:g} needs {min_n(report.slo.percentile)}."
     )
+    deciding = [gate for gate in gates if passed or not gate.passed]
+    # One certain failure fails for certain, all passes must be certain.
+    sure = (all if passed else any)(gate.certain for gate in deciding)
+    outcome = ("Passed" if passed else "Failed") + ("" if sure else ", not certain")
+    doubts = "" if sure else "".join(f" {gate.doubt}" for gate in deciding if gate.doubt)
     sentence = (
-        f"Passed: {gates[0].seen} meet every limit ({limits}), required: {gates[0].wanted}."
+        f"{outcome}: {gates[0].seen} meet every limit ({limits}), required: {gates[0].wanted}."
         if passed
-        else f"Failed: {failed}."
-    ) + few
+        else f"{outcome}: {failed}."
+    ) + f"{doubts}{few}"
     return CheckResult(
         passed=passed,
         sentence=sentence,
         goodput_ratio=good.ratio,
-        interval=wilson(good.ratio * n, n),
+        interval=interval,
         requests=n,
         enough=enough,
         gates=gates,
@@ -137,6 +151,18 @@ def check(
                 if found.status != "ok" and found.check not in _SAID
             ),
         ],
+    )
+
+
+def _doubt(report: Report, interval: tuple[float, float], wanted: float, *, passed: bool) -> str:
+    """Why the outcome of the goodput gate is not certain; empty where it is."""
+    low, high = interval
+    over = report.verdict.status == "over_budget" and wanted == report.slo.goodput_target
+    if low >= wanted if passed else (high < wanted or over):
+        return ""
+    return (
+        f"With so many requests the share can be {say_ratio(low)} to {say_ratio(high)} by chance (95 % interval); "
+        "the gate goes by the measured share."
     )
 
 
@@ -156,11 +182,20 @@ def _other_percentiles(report: Report) -> list[Gate]:
             passed=row.met,
             wanted=f"at most {say_ms(row.limit_ms)}",
             seen="not known" if row.value_ms is None else say_ms(row.value_ms),
+            certain=row.clear,
+            doubt="" if row.clear else _within_chance(row),
             numbers=[say_limit(row)],
         )
         for row in report.limits
         if row.percentile != report.slo.percentile and row.met is not None
     ]
+
+
+def _within_chance(row: LimitRow) -> str:
+    return (
+        f"{row.missed:,} of {say_count(row.n, 'request')} are over the limit of {row.metric.upper()} P{row.percentile:g}, "
+        "too few to leave no doubt; the gate goes by the measured share."
+    )
 
 
 def _by_metrics(report: Report, notes: Sequence[str]) -> CheckResult:
@@ -186,6 +221,7 @@ def _by_metrics(report: Report, notes: Sequence[str]) -> CheckResult:
                 passed=not over,
                 wanted=f"P{report.slo.percentile:g} at most {say_ms(limit)}",
                 seen=seen,
+                certain=bool(edges and (edges[1] <= limit or edges[0] >= limit)),
             )
         )
     if verdict.status == "targets_down":
@@ -201,8 +237,9 @@ def _by_metrics(report: Report, notes: Sequence[str]) -> CheckResult:
     passed = all(gate.passed for gate in gates)
     failed = say_failed(gates)
     held = "; ".join(f"{gate.gate} is {gate.seen}, required: {gate.wanted}" for gate in gates)
+    unsure = "" if not passed or all(gate.certain for gate in gates) else ", not certain"
     sentence = (
-        f"Passed by the engines' metrics alone: {held}."
+        f"Passed by the engines' metrics alone{unsure}: {held}."
         if passed
         else f"Failed by the engines' metrics alone: {failed}."
     )

@@ -71,7 +71,8 @@ def _escaped(text: str) -> str:
 
 
 def _said(gate: Gate) -> str:
-    return f"{gate.gate} is {gate.seen.rstrip('.')}, required: {gate.wanted}"
+    said = f"{gate.gate} is {gate.seen.rstrip('.')}, required: {gate.wanted}"
+    return said + (f". {gate.doubt}" if gate.doubt else "")
 
 
 def _long(gate: Gate) -> str:

@@ -81,6 +81,7 @@ SCHEMA: Final = "overrun.report/1"
 # Why a report has no part that only some verdicts have.
 _UNJUDGED: Final[dict[str, str]] = {
     "within_budget": "latency is within budget",
+    "possibly_over_budget": "latency is over its limit, but not for certain",
     "failing": "requests fail",
     "traffic_lost": "requests stopped arriving",
     "no_data": "there is no data",

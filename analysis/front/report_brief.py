@@ -36,6 +36,7 @@ _LABELS: Final = {
     "traffic_lost": "LOST",
     "targets_down": "DOWN",
     "within_budget": "OK",
+    "possibly_over_budget": "OVER?",
     "not_enough_data": "UNKNOWN",
     "no_data": "NO DATA",
 }
@@ -88,7 +89,7 @@ def _answer(report: Report, width: int) -> list[list[str]]:
         parts.append(_steps(report, cause, width))
     if cause is not None and "mitigation" not in verdict.reasons:
         parts.append(_labelled("GAIN", _gain(cause), width, 2))
-    if verdict.status == "within_budget" and report.headroom:
+    if verdict.status in ("within_budget", "possibly_over_budget") and report.headroom:
         parts.append(_labelled("HEADROOM", f"{headroom.said(report.headroom)}.", width, 3))
     parts.append(_labelled("DATA" if cause is None else "SURE?", _sure(report, cause), width, 3))
     return parts
@@ -126,7 +127,7 @@ def _measured(report: Report) -> str:
     verdict, slo = report.verdict, report.slo
     if verdict.status == "failing":
         return f"{say_ratio(report.errors.ratio or 0.0)} of the requests fail"
-    if verdict.status not in ("over_budget", "within_budget"):
+    if verdict.status not in ("over_budget", "possibly_over_budget", "within_budget"):
         return say_count(report.window.requests, "request")
     metric: str = verdict.metric or next(iter(slo.limits()))
     stats: Percentiles | None = getattr(report.latency, f"{metric}_ms", None)
@@ -141,7 +142,10 @@ def _measured(report: Report) -> str:
         if limit is not None
         else ""
     )
-    return f"{metric.upper()} P{slo.percentile:g} {say_ms(value)}{held}"
+    seen = say_ms(value)
+    if limit is not None and verdict.since_ms is not None and value <= limit < verdict.since_ms:
+        seen = f"{say_ms(verdict.since_ms)} since the onset ({say_ms(value)} in all)"
+    return f"{metric.upper()} P{slo.percentile:g} {seen}{held}"
 
 
 def _window(report: Report) -> str:

@@ -214,7 +214,7 @@ def _room(report: Report) -> str:
     """How far a service within its budget is from breaking it."""
     return (
         f"HEADROOM {headroom.said(report.headroom)}."
-        if report.verdict.status == "within_budget" and report.headroom
+        if report.verdict.status in ("within_budget", "possibly_over_budget") and report.headroom
         else ""
     )
 

@@ -67,6 +67,16 @@ class Baseline(msgspec.Struct, kw_only=True):
 
 
 @dataclass(frozen=True)
+class Miss:
+    """A share of requests beyond a limit that is above what is allowed, by the figure itself. `metric` None: beyond any limit, or failed."""
+
+    metric: str | None
+    share: float
+    n: int
+    allowed: float
+
+
+@dataclass(frozen=True)
 class Breach:
     """A window judged by one metric: what the parts of the verdict share. `ok` are successful requests with that metric, and those that a time limit ended
     when the metric's limit had passed, with the time until then (`judgeable`).
@@ -144,6 +154,32 @@ class Breach:
             met[known] if order is None else met[order][known[order]] for known, met in sides
         )
         return any(clearly_below(met, target) for met in ordered) or over_since(self)
+
+    @functools.cached_property
+    def misses(self) -> Miss | None:
+        """What the window's own figures miss, whether or not chance explains it: the joint target first, then the metric that misses its limit by most."""
+        judged, slo, allowed = self.judged, self.slo, 1.0 - self.slo.goodput_target
+        joint = (judged.good | judged.bad) & ~self.left
+        if self.goodput.ratio is not None and joint.any():
+            kept = max(self.goodput.ratio, float(judged.good[joint].mean()))
+            if kept < slo.goodput_target:
+                return Miss(None, 1.0 - kept, int(joint.sum()), allowed)
+        allowed = 1.0 - max(slo.goodput_target, slo.percentile / 100.0)
+        shares = [
+            Miss(name, float(judged.misses[name][known].mean()), int(known.sum()), allowed)
+            for name, known in judged.known.items()
+            if known.any()
+        ]
+        # Float subtraction may leave the allowed share a hair too small.
+        over = [one for one in shares if one.share > allowed + 1e-9]
+        return max(over, key=lambda one: one.share, default=None)
+
+    @functools.cached_property
+    def since_ms(self) -> float | None:
+        """The SLO percentile of the requests answered since the onset, None without an onset or with too few of them."""
+        values = self.values[self.answered & self.during]
+        enough = self.onset is not None and len(values) >= min_n(self.slo.percentile)
+        return quantile(values, self.slo.percentile / 100.0) if enough else None
 
     @functools.cached_property
     def observed_ms(self) -> float:
@@ -504,6 +540,12 @@ def at_limit(breach: Breach) -> bool:
         and wilson(int(breach.judged.good[judged].sum()), int(judged.sum()), Z_ONE_SIDED)[1]
         < breach.slo.goodput_target
     )
+
+
+def missed_by_some(breach: Breach) -> bool:
+    """Return whether the window's own figures miss a limit, with enough slow requests to look for what makes them slow."""
+    slow = int((breach.breaching & breach.during).sum())
+    return breach.misses is not None and slow >= MIN_BREACHING
 
 
 def over_before(breach: Breach, base: pl.DataFrame) -> BoolArray:

@@ -36,6 +36,7 @@ _GLYPH = {
     "traffic_lost": "▲",
     "targets_down": "▲",
     "within_budget": "✓",
+    "possibly_over_budget": "◔",
     "not_enough_data": "◔",
     "no_data": "◔",
 }
@@ -195,7 +196,17 @@ def headline(report: Report) -> str:
     measured = (
         f"{(verdict.metric or '').upper()} P{slo.percentile:g} {value}, limit {say_ms(limit)}"
     )
-    return f"Within budget: {measured}" if verdict.status == "within_budget" else measured
+    if (
+        verdict.since_ms is not None
+        and limit is not None
+        and stats.at(slo.percentile) <= limit < verdict.since_ms
+    ):
+        measured += f"; {say_ms(verdict.since_ms)} since the onset"
+    lead = {
+        "within_budget": "Within budget: ",
+        "possibly_over_budget": "Over the limit, not certain: ",
+    }
+    return lead.get(verdict.status, "") + measured
 
 
 def shown_metrics(report: Report) -> list[str]:

@@ -120,7 +120,7 @@ class Result(msgspec.Struct):
         """Whether so little was recorded that the right answer is that it is too little, and that was said."""
         return (
             self.requests < self.needed
-            and self.status in ("not_enough_data", "within_budget")
+            and self.status in ("not_enough_data", "possibly_over_budget", "within_budget")
             and not self.named
         )
 
@@ -148,7 +148,7 @@ class Result(msgspec.Struct):
     @property
     def named(self) -> list[str]:
         """Rules that were found, best first, without opportunities and mere information."""
-        told = self.status != "within_budget"
+        told = self.status not in ("possibly_over_budget", "within_budget")
         return [
             rule
             for rule, severity, _ in self.findings

@@ -475,6 +475,14 @@ def test_within_budget_is_said_without_red(monkeypatch: pytest.MonkeyPatch) -> N
     assert "ov-over" not in words(app)
 
 
+def test_over_the_limit_by_chance_is_said_with_its_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = [33_000.0 if k % 16 == 0 else 100.0 for k in range(140)]
+    _, serving = api_over(requests(140, other_ms=late, ttft_other_ms=50.0))
+    with serving as api:
+        app = shown(api, monkeypatch, "verdict", **WINDOW)
+    assert "Over the limit, not certain: E2E P95 33.0 s, limit 5.00 s" in plain(app)
+
+
 def test_failing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     _, serving = api_over(requests(100, other_ms=100.0, error=True, error_type=HOSTILE))
     with serving as api:

@@ -23,9 +23,13 @@ def test_gate_is_the_goodput_ratio_to_the_last_request() -> None:
     failed = check(report(6))
     assert not failed.passed
     assert (
-        failed.sentence == "Failed: goodput is 94 % of 100 requests, required: at least 95 %: "
-        "E2E P95 5.00 s (100 ms to 5.00 s), limit 1.00 s, 6 of 100 requests missed it."
+        failed.sentence
+        == "Failed, not certain: goodput is 94 % of 100 requests, required: at least 95 %: "
+        "E2E P95 5.00 s (100 ms to 5.00 s), limit 1.00 s, 6 of 100 requests missed it. "
+        "With so many requests the share can be 87.5 % to 97.2 % by chance (95 % interval); the gate goes by the measured share."
     )
+    assert failed.gates[0].certain is False
+    assert check(report(30)).sentence.startswith("Failed: goodput is 70 % of 100")
     assert check(report(6), 0.94).passed
 
 

@@ -76,6 +76,15 @@ def test_a_calm_window_is_ok_and_asks_for_nothing() -> None:
     assert "Within budget: 100 % of 400 requests meet every limit" in text
 
 
+def test_over_the_limit_by_chance_is_no_ok() -> None:
+    late = np.where(np.arange(140) % 16 == 0, 33_000.0, 500.0)
+    made = of(140, prefill_ms=10.0, ttft_prefill_ms=10.0, ttft_ms=10.0, decode_ms=late)
+    text = render(made, width=100)
+    assert text.startswith("OVER?    ")
+    assert "E2E P95 33.0 s, limit 2.50 s" in text
+    assert "Over the limit, not certain: 6.4 % of 140 requests miss it, 5 % may" in text
+
+
 def test_a_long_reason_ends_with_a_whole_sentence(report: Report) -> None:
     said = "One reason is here. " + "Many words follow that do not fit at all " * 20 + "."
     verdict = msgspec.structs.replace(report.verdict, why=said)
