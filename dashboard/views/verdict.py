@@ -196,12 +196,9 @@ def headline(report: Report) -> str:
     measured = (
         f"{(verdict.metric or '').upper()} P{slo.percentile:g} {value}, limit {say_ms(limit)}"
     )
-    if (
-        verdict.since_ms is not None
-        and limit is not None
-        and stats.at(slo.percentile) <= limit < verdict.since_ms
-    ):
-        measured += f"; {say_ms(verdict.since_ms)} since the onset"
+    whole, since = stats.at(slo.percentile), verdict.since_ms
+    if limit is not None and whole is not None and since is not None and whole <= limit < since:
+        measured += f"; {say_ms(since)} since the onset"
     lead = {
         "within_budget": "Within budget: ",
         "possibly_over_budget": "Over the limit, not certain: ",
