@@ -542,6 +542,8 @@ def report(
         return
     with _failing():
         print(commands.ask(source, entry, given, form, width=width, colour=_coloured()))
+        if form == "details":
+            print(f"\nFACTS\n{commands.ask(source, table.FACTS, given, 'text', width=width)}")
 
 
 def _coloured() -> bool:
@@ -565,6 +567,19 @@ def budget(
 ) -> None:
     """Derive stage budgets from healthy requests. Reports whether the limit can be met."""
     _print(table.BUDGET, asked, db, url, config, output)
+
+
+@app.command(cls=_Question)
+@_flags_of(table.FACTS)
+def facts(
+    asked: table.Texts,
+    db: Db = None,
+    url: Url = None,
+    output: Output = "text",
+    config: Config = None,
+) -> None:
+    """List every factor of latency before and now, and the part of the excess that goes with it."""
+    _print(table.FACTS, asked, db, url, config, output)
 
 
 @app.command(cls=_Question)

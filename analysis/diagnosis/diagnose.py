@@ -25,6 +25,7 @@ from overrun.analysis.diagnosis.verdict import (
     without_latency,
 )
 from overrun.analysis.evidence.case import Case
+from overrun.analysis.evidence.fact_table import TABLE
 from overrun.analysis.evidence.observed import Lookups
 from overrun.analysis.incident.abandonment import by_choice
 from overrun.analysis.incident.baseline import Chosen
@@ -122,29 +123,11 @@ def diagnose(
     less; `known` then has causes that were sought elsewhere, which are named where they are about this breach. `coverage` is the share of the
     requests counted by the engines that have spans.
     """
-    budgets_for(
-        slo, next(iter(slo.limits())), budgets
-    )  # a wrong budget is refused even where nothing is judged
-    limited, slo = with_own(frame.rows, slo)
-    frame = replace(frame, rows=limited)
-    judged = judge(frame.rows, slo)
-    good = goodput(judged, frame.seconds, weights_of(frame.rows))
-    left = by_choice(frame.rows, slo, None if baseline is None else baseline.frame.rows)
-    metric = judged_metric(judged, frame.rows, slo)
-    stop = without_latency(frame, slo, judged, good, baseline, left, metric, lookups)
-    if stop is not None:
-        return Diagnosed(
-            stop, good, named_baseline(baseline), [], [], checklist(frame, slo, None), {}
-        )
-    breach = breach_of(
-        frame, slo, judged, good, metric, baseline, budgets, left, with_findings=with_findings
-    )
-    healthy = _until_onset(breach, baseline)
-    if healthy is not None:
-        baseline = healthy
-        breach = breach_of(
-            frame, slo, judged, good, metric, baseline, budgets, left, with_findings=with_findings
-        )
+    asked = _asked(frame, slo, lookups, baseline, budgets, with_findings=with_findings)
+    if isinstance(asked, Diagnosed):
+        return asked
+    breach, baseline = asked
+    frame, slo, good = breach.frame, breach.slo, breach.goodput
     over = breach.over
     rows = _stage_rows(breach, over=over)
     held = (
@@ -225,6 +208,59 @@ def diagnose(
         why_none,
         held,
     )
+
+
+def case_of(
+    frame: RequestFrame,
+    slo: Slo,
+    lookups: Lookups,
+    *,
+    baseline: Chosen | None = None,
+    budgets: Configured | None = None,
+    coverage: float | None = None,
+) -> Case | Verdict:
+    """Return what rules look at in a window, without asking them; the verdict where requests fail or are lost, or too few are stored to judge latency.
+
+    Parameters as of `diagnose`.
+    """
+    asked = _asked(frame, slo, lookups, baseline, budgets, with_findings=True)
+    return asked.verdict if isinstance(asked, Diagnosed) else _case(asked[0], lookups, coverage)
+
+
+def _asked(
+    frame: RequestFrame,
+    slo: Slo,
+    lookups: Lookups,
+    baseline: Chosen | None,
+    budgets: Configured | None,
+    *,
+    with_findings: bool,
+) -> tuple[Breach, Chosen | None] | Diagnosed:
+    """Return the window as it is judged, with what it is compared with; what is said where latency cannot be judged."""
+    budgets_for(
+        slo, next(iter(slo.limits())), budgets
+    )  # a wrong budget is refused even where nothing is judged
+    limited, slo = with_own(frame.rows, slo)
+    frame = replace(frame, rows=limited)
+    judged = judge(frame.rows, slo)
+    good = goodput(judged, frame.seconds, weights_of(frame.rows))
+    left = by_choice(frame.rows, slo, None if baseline is None else baseline.frame.rows)
+    metric = judged_metric(judged, frame.rows, slo)
+    stop = without_latency(frame, slo, judged, good, baseline, left, metric, lookups)
+    if stop is not None:
+        return Diagnosed(
+            stop, good, named_baseline(baseline), [], [], checklist(frame, slo, None), {}
+        )
+    breach = breach_of(
+        frame, slo, judged, good, metric, baseline, budgets, left, with_findings=with_findings
+    )
+    healthy = _until_onset(breach, baseline)
+    if healthy is not None:
+        baseline = healthy
+        breach = breach_of(
+            frame, slo, judged, good, metric, baseline, budgets, left, with_findings=with_findings
+        )
+    return breach, baseline
 
 
 def _sought(
@@ -552,6 +588,7 @@ def _case(breach: Breach, lookups: Lookups, coverage: float | None) -> Case:
         coverage=coverage,
         every=breach.frame.every,
         usual_ms=_usual_ms(breach),
+        table=TABLE,
     )
 
 

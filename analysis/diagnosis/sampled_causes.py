@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import duckdb
 import polars as pl
@@ -22,7 +22,7 @@ from overrun.analysis.diagnosis.ranking import Ranked
 from overrun.analysis.evidence.engine_overview import indicators, rooms_of
 from overrun.analysis.evidence.leading_indicators import Indicator
 from overrun.analysis.evidence.observed import Lookups
-from overrun.analysis.incident.baseline import choose
+from overrun.analysis.incident.baseline import Chosen, choose
 from overrun.analysis.incident.period import Period
 from overrun.analysis.numbers.coverage.sampling import Sampling, assess, evened
 from overrun.analysis.numbers.quality.checks import checks, held_back, without_spoiled
@@ -82,14 +82,26 @@ Sought: TypeAlias = Callable[
 ]
 
 
-def seek(
-    con: duckdb.DuckDBPyConnection,
-    window: Window,
-    slo: Slo,
-    budgets: Configured | None,
-    requests: int,
-) -> tuple[float, Causes]:
-    """Return (0.0, the causes of a window of so many requests), sought now among at most `MOST_CAUSE_REQUESTS` of them."""
+class Stored(NamedTuple):
+    """The requests in which causes are sought: as they are stored, and `even`, each of which stands for as many; how they were sampled, and the baseline."""
+
+    frame: RequestFrame
+    even: RequestFrame
+    sampled: Sampling
+    baseline: Chosen | None
+
+    def lookups(
+        self, con: duckdb.DuckDBPyConnection, slo: Slo, simulate: Simulate | None = None
+    ) -> Lookups:
+        """What rules may look up of them."""
+        others = self.baseline.frame if self.baseline else None
+        return lookups(con, self.frame, slo, simulate, drawn(self.sampled, self.even, others))
+
+
+def sampled_requests(
+    con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, requests: int
+) -> Stored:
+    """Return at most `MOST_CAUSE_REQUESTS` of the so many requests of a window, without those whose telemetry spoils the judged numbers."""
     whole = load(con, window, every=math.ceil(requests / MOST_CAUSE_REQUESTS))
     sampled = assess(con, whole, weigh=True)
     whole = sampled.applied(whole)
@@ -100,11 +112,23 @@ def seek(
             checks(con, whole, slo, sampled), whole, chosen.frame if chosen is not None else None
         ),
     )
-    even = evened(frame)
+    return Stored(frame, evened(frame), sampled, chosen)
+
+
+def seek(
+    con: duckdb.DuckDBPyConnection,
+    window: Window,
+    slo: Slo,
+    budgets: Configured | None,
+    requests: int,
+) -> tuple[float, Causes]:
+    """Return (0.0, the causes of a window of so many requests), sought now among at most `MOST_CAUSE_REQUESTS` of them."""
+    stored = sampled_requests(con, window, slo, requests)
+    frame, even, sampled, chosen = stored
     found = diagnose(
         even,
         slo,
-        lookups(con, frame, slo, None, drawn(sampled, even, chosen.frame if chosen else None)),
+        stored.lookups(con, slo),
         baseline=chosen,
         budgets=budgets,
         coverage=sampled.coverage_of(even),

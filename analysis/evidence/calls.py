@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from overrun.analysis.evidence.fact import Sample
 from overrun.analysis.evidence.overlap import Flow
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 
@@ -97,6 +98,11 @@ class Calls:
         values = self.of(name)
         known = values[~np.isnan(values)]
         return float(np.median(known)) if len(known) >= MIN_CALLS else None
+
+    @functools.cached_property
+    def sample(self) -> Sample:
+        """Their starts, for intervals of what is computed from them."""
+        return Sample((self.of("start_s") * 1e6).astype(np.int64))
 
     @functools.cached_property
     def end_s(self) -> FloatArray:

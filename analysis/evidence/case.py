@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from overrun.analysis.evidence.call_kind import Kind, call_kind
 from overrun.analysis.evidence.constant_added import Constant, constant_added
 from overrun.analysis.evidence.demand import Demand, demand
+from overrun.analysis.evidence.fact import Facts, Table
 from overrun.analysis.evidence.front_end import FrontEnd, front_end
 from overrun.analysis.evidence.gpu_clocks import Clocks, clocks
 from overrun.analysis.evidence.held_stream import HeldStream, held_stream
@@ -27,7 +28,14 @@ _OF_ENGINES: Final = ("served", "demand", "clocks")
 
 @dataclass(frozen=True)
 class Case(Observed):
-    """All that a rule may look at: `Observed`, and facts that each take several of its parts together."""
+    """All that a rule may look at: `Observed`, and facts that each take several of its parts together. `table` says which facts `facts` has."""
+
+    table: Table = field(default_factory=Table)
+
+    @functools.cached_property
+    def facts(self) -> Facts:
+        """Each factor before and now with its interval and the excess that it accounts for, by name; see `overrun.analysis.evidence.fact_table`."""
+        return Facts(self, self.table)
 
     @functools.cached_property
     def demand(self) -> Demand | None:

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.calls import Calls
+from overrun.analysis.evidence.fact import Sample
 from overrun.analysis.evidence.operations import Operations
 from overrun.analysis.evidence.span_tree import Tree
 from overrun.analysis.incident.period import Period
@@ -107,6 +108,16 @@ class Observed:
     def slow(self) -> pl.DataFrame:
         """The slow requests."""
         return self.rows[self.tail.tail_index]
+
+    @functools.cached_property
+    def slow_sample(self) -> Sample:
+        """The starts of the slow requests, for intervals of what is computed from them."""
+        return Sample(self.slow["start_us"].to_numpy())
+
+    @functools.cached_property
+    def usual_sample(self) -> Sample:
+        """The starts of the reference requests."""
+        return Sample(self.reference["start_us"].to_numpy())
 
     @functools.cached_property
     def origin(self) -> datetime:

@@ -46,7 +46,10 @@ def report(files: Sequence[Path], source: Source, texts: Texts, form: str, *, wi
     found = find_load_tests(files)
     if not found.runs:
         with stored(files, source) as (own, _):
-            return commands.ask(own, table.REPORT, texts, form, width=width)
+            text = commands.ask(own, table.REPORT, texts, form, width=width)
+            if form != "details":
+                return text
+            return f"{text}\n\nFACTS\n{commands.ask(own, table.FACTS, texts, 'text', width=width)}"
     made = _load_test(found, source, texts)
     if form == "html":
         raise AnalysisError(

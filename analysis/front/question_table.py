@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from overrun.analysis.evidence.engine_overview import EngineView
     from overrun.analysis.evidence.engine_timeline import EngineCourse
     from overrun.analysis.front.budget_answer import BudgetView
+    from overrun.analysis.front.fact_list import FactList
     from overrun.analysis.front.fix_list import FixInfo
     from overrun.analysis.front.predictor_watch import State
     from overrun.analysis.front.report import Report
@@ -270,6 +271,12 @@ REPORT: Final[Entry[Report]] = Entry(
         "markdown": "front.report_page:to_markdown",
     },
     partial="front.report:seeking",
+)
+FACTS: Final[Entry[FactList]] = Entry(
+    "facts",
+    "What changed of each factor of latency, and how much of the excess goes with it?",
+    "front.fact_list:facts",
+    forms={"text": "front.fact_text:render"},
 )
 DOCTOR: Final[Entry[Checkup]] = Entry(
     "doctor",

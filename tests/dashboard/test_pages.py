@@ -750,6 +750,18 @@ def test_a_finding_shows_its_evidence_its_fix_and_its_exemplars(
             )
 
 
+def test_all_facts_are_asked_for_and_shown_on_request(
+    demo: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = shown(demo, monkeypatch, "findings", **WINDOW)
+    assert "output tokens of a call" not in plain(app)
+    app.toggle(key="facts").set_value(True).run()
+    text = plain(app)
+    assert "output tokens of a call" in text
+    assert "no GPU clock was recorded before and now" in text
+    assert not app.exception
+
+
 def test_an_exemplar_says_what_it_stands_for_and_what_the_fix_would_buy(
     demo: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

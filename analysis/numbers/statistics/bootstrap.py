@@ -89,6 +89,47 @@ def shares(
     return share
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """Stretches of time drawn with replacement, once for all that is asked of the same rows: `row` is the stretch of each, `drawn` how often each is drawn
+    (shape (resamples, stretches)), `seconds` the length of one. A stretch in which nothing began is drawn as well: a rate falls with it."""
+
+    row: IntArray
+    drawn: FloatArray
+    seconds: float
+
+    @classmethod
+    def of(
+        cls, start_us: IntArray, rng: np.random.Generator, resamples: int = RESAMPLES
+    ) -> "Drawn":
+        """Cut the time from the first start to the last (shape (n,), n >= 1) into stretches of equal length, as long as `block_of` makes them."""
+        first, span_us = int(start_us.min()), int(np.ptp(start_us)) + 1
+        length_us = max(1.0, min(BLOCK_S * 1e6, span_us / LEAST_BLOCKS), span_us / MOST_BLOCKS)
+        count = max(1, round(span_us / length_us))
+        row = ((start_us - first) * count // span_us).astype(np.int64)
+        return cls(row, _draw(count, rng, resamples), span_us / count / 1e6)
+
+    def ratios(self, part: FloatArray, whole: FloatArray) -> FloatArray:
+        """Return replicates of sum(part) / sum(whole), both of shape (n,): a mean with a `whole` of ones; NaN where nothing was drawn."""
+        above, below = (self.drawn @ self._sums(values) for values in (part, whole))
+        out: FloatArray = np.divide(
+            above, below, out=np.full(len(above), np.nan), where=below != 0.0
+        )
+        return out
+
+    def rates(self, counts: FloatArray) -> FloatArray:
+        """Return replicates of sum(counts) per second, counts of shape (n,)."""
+        stretches = self.drawn.shape[1]
+        out: FloatArray = self.drawn @ self._sums(counts) / (stretches * self.seconds)
+        return out
+
+    def _sums(self, values: FloatArray) -> FloatArray:
+        sums: FloatArray = np.bincount(
+            self.row, weights=values, minlength=self.drawn.shape[1]
+        ).astype(np.float64)
+        return sums
+
+
 def _draw(n: int, rng: np.random.Generator, resamples: int) -> FloatArray:
     """Return how often each of n blocks is drawn, shape (resamples, n)."""
     # Four times as fast as multinomial counts.

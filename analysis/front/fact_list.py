@@ -1,0 +1,95 @@
+"""Which facts does a diagnosis rest on? The table of facts of one window: every factor before and now, and the part of the excess that goes with it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import duckdb
+import msgspec
+
+from overrun.analysis.diagnosis.diagnose import case_of
+from overrun.analysis.diagnosis.sampled_causes import sampled_requests
+from overrun.analysis.diagnosis.verdict import Verdict
+from overrun.analysis.evidence.case import Case
+from overrun.analysis.evidence.fact import NO_BASELINE, Fact
+from overrun.analysis.incident.limit_fit import fitted, unfit
+from overrun.analysis.incident.period import Period
+from overrun.analysis.numbers.outcomes.percentile_limits import most_missed
+from overrun.analysis.numbers.stages.budget import Configured
+from overrun.analysis.numbers.window import Window, count
+from overrun.analysis.words.slo import Slo
+
+
+class Stretch(msgspec.Struct, kw_only=True):
+    """A stretch of time in UTC."""
+
+    start: datetime
+    end: datetime
+
+
+class FactList(msgspec.Struct, kw_only=True):
+    """The facts of a window, judged by `metric` and its limit, in milliseconds.
+
+    `period` is what is judged (since the onset, where there is one) and `baseline` what it is compared with. `slow` requests take `excess_ms` longer than
+    the `reference` ones on average (`reference`: baseline, typical or healthy). Null has its reason in `reasons`.
+    """
+
+    metric: str | None = None
+    limit_ms: float | None = None
+    period: Stretch | None = None
+    baseline: Stretch | None = None
+    slow: int = 0
+    reference: str | None = None
+    excess_ms: float | None = None
+    facts: list[Fact] = []
+    reasons: dict[str, str] = {}
+
+
+def facts(
+    con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, budgets: Configured | None
+) -> FactList:
+    """Return the facts of a window's requests, of at most 200,000 of them.
+
+    Raises:
+        BudgetError: an unknown stage or group in `budgets`.
+    """
+    slo = most_missed(con, window, slo) if slo.also else slo
+    requests = count(con, window)
+    if not requests:
+        return _none("no request is stored in this window")
+    stored = sampled_requests(con, window, slo, requests)
+    if stored.sampled.refused or stored.even.rows.is_empty():
+        return _none(f"the stored requests do not stand for all: {stored.sampled.detail}")
+    slo = fitted(slo, unfit(stored.even, slo))
+    case = case_of(
+        stored.even,
+        slo,
+        stored.lookups(con, slo),
+        baseline=stored.baseline,
+        budgets=budgets,
+        coverage=stored.sampled.coverage_of(stored.even),
+    )
+    return _none(case.sentence) if isinstance(case, Verdict) else _listed(case)
+
+
+def _listed(case: Case) -> FactList:
+    return FactList(
+        metric=case.metric,
+        limit_ms=case.slo.limits()[case.metric],
+        period=_stretch(case.period),
+        baseline=_stretch(case.baseline) if case.baseline is not None else None,
+        slow=len(case.tail.tail_index),
+        reference=case.tail.reference,
+        excess_ms=case.tail.excess_total_ms,
+        facts=list(case.facts),
+        reasons={} if case.baseline is not None else {"baseline": NO_BASELINE},
+    )
+
+
+def _stretch(period: Period) -> Stretch:
+    return Stretch(start=period.start, end=period.end)
+
+
+def _none(why: str) -> FactList:
+    nulls = ("metric", "limit_ms", "period", "baseline", "reference", "excess_ms", "facts")
+    return FactList(reasons=dict.fromkeys(nulls, why))

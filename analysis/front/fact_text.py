@@ -1,0 +1,83 @@
+"""How is the table of facts read in a terminal? One line a factor, what accounts for most of the excess first, and what is not known at the end."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from overrun.analysis.evidence.fact import Fact, Side, say_value
+from overrun.analysis.front.fact_list import FactList
+from overrun.analysis.front.text_layout import cut, table, wrap
+from overrun.analysis.words.finding import printable, say_count, say_ms, say_ratio
+
+_HEAD = ("FACT", "before", "now", "change", "clear", "of the excess")
+# The widths of the other columns together, and the least of the first.
+_REST = 72
+_LABEL = 28
+
+
+def render(found: FactList, width: int = 100) -> str:
+    """Return the facts for a terminal."""
+    if found.metric is None:
+        return f"No facts: {found.reasons.get('facts', 'nothing is judged')}"
+    lines = wrap(_said(found), max(width, 72))
+    known = [fact for fact in found.facts if fact.now is not None]
+    ordered = sorted(known, key=lambda fact: -(fact.excess_total_ms or 0.0))
+    room = max(_LABEL, width - _REST)
+    lines += ["", *table([_HEAD, *(_cells(fact, room) for fact in ordered)], "<>>><>")]
+    unknown = [fact for fact in found.facts if fact.now is None]
+    if unknown:
+        lines += ["", "NOT KNOWN"]
+    by_reason = sorted(unknown, key=lambda fact: fact.reasons.get("now", ""))
+    for why, some in groupby(by_reason, key=lambda fact: fact.reasons.get("now", "")):
+        names = ", ".join(printable(fact.label) for fact in some)
+        lines += wrap(f"{names}: {why}", max(width, 72), "  ", "    ")
+    return "\n".join(lines)
+
+
+def _said(found: FactList) -> str:
+    """What was compared with what."""
+    against = {
+        "baseline": "the slowest ones of the baseline",
+        "healthy": "the requests within the limit",
+        "typical": "typical requests",
+    }[found.reference or "typical"]
+    return (
+        f"{say_count(found.slow, 'slow request')}: {(found.metric or '').upper()} is {say_ms(found.excess_ms or 0.0)} longer than that of {against}. Facts "
+        "overlap, so their parts of the excess do not add up. 'Clear' means that the 95 % interval of the change leaves out no change."
+    )
+
+
+def _cells(fact: Fact, room: int) -> tuple[str, ...]:
+    label = fact.label if fact.among in ("all calls", "engines") else f"{fact.label} (slow)"
+    clear = "-" if fact.clear is None else "yes" if fact.clear else "no"
+    return (
+        f"  {cut(printable(label, 200), room)}",
+        _side(fact, fact.before),
+        _side(fact, fact.now),
+        change(fact),
+        clear,
+        excess(fact),
+    )
+
+
+def _side(fact: Fact, side: Side | None) -> str:
+    return "-" if side is None else say_value(side.value, fact.unit)
+
+
+def change(fact: Fact) -> str:
+    """Return the change in words: `+12 %`, of a share in points: `-15.2 points`."""
+    if fact.change is None:
+        return "-"
+    if fact.unit == "ratio":
+        return f"{100.0 * fact.change:+.1f} points"
+    return f"{'+' if fact.change >= 1.0 else ''}{say_ratio(fact.change - 1.0)}"
+
+
+def excess(fact: Fact) -> str:
+    """Return the milliseconds of the excess that a fact accounts for, with their interval; `-` where it accounts for none."""
+    if fact.excess_total_ms is None:
+        return "-"
+    if fact.excess_interval is None or not fact.excess_total_ms:
+        return say_ms(fact.excess_total_ms)
+    low, high = map(say_ms, fact.excess_interval)
+    return f"{say_ms(fact.excess_total_ms)} ({low} to {high})"
