@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # What the list of commands shows, in the order in which somebody comes to need it.
 _SECTIONS = {
     "Collect": ("serve", "import", "export", "dashboard", "demo"),
-    "Ask": ("report", "check", "compare", "budget", "whatif", "doctor", "bug-report"),
+    "Ask": ("report", "traces", "check", "compare", "budget", "whatif", "doctor", "bug-report"),
     "Predict answer lengths": ("train", "predict", "serve-predictor", "routing"),
     "Look after": ("config", "migrate", "forget"),
 }
@@ -544,6 +544,53 @@ def report(
         print(commands.ask(source, entry, given, form, width=width, colour=_coloured()))
         if form == "details":
             print(f"\nFACTS\n{commands.ask(source, table.FACTS, given, 'text', width=width)}")
+
+
+@app.command(cls=_Question)
+@_flags_of(
+    table.REQUESTS, "baseline", "sort", "status", "limit", "metric", "min_ms", "max_ms", "slo"
+)
+def traces(
+    asked: table.Texts,
+    slowest: Annotated[
+        bool, typer.Option("--slowest", help="The slowest requests first (the default).")
+    ] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Only failed requests.")] = False,
+    stage: Annotated[
+        str | None, _text("The requests in which this stage took longest.", "--stage")
+    ] = None,
+    sort: Annotated[
+        str, _text("Order by e2e, ttft, start or output_tokens, largest or newest first.", "--sort")
+    ] = "e2e",
+    limit: Annotated[str, _text("The most rows, up to 1000.", "--limit")] = "20",
+    db: Db = None,
+    url: Url = None,
+    output: Output = "text",
+    config: Config = None,
+) -> None:
+    """List requests: the slowest, the failed, or those with most time in a stage."""
+    import shutil
+
+    from overrun.analysis.words.errors import nearest
+
+    if stage and (slowest or sort != "e2e"):
+        fail("--stage was given together with --slowest or --sort: give one of them")
+    if slowest and sort != "e2e":
+        fail("--slowest was given together with --sort: give one of them")
+    if stage and stage not in table.STAGE_NAMES:
+        fail(f"--stage {stage!r} is no stage: {nearest(stage, table.STAGE_NAMES)}")
+    given = {
+        **asked,
+        "sort": stage or sort,
+        "status": "error" if failed else None,
+        "limit": limit,
+    }
+    source = _asking(table.REQUESTS, db, url, config, output, given)
+    from overrun.analysis.front import commands
+
+    width = shutil.get_terminal_size((110, 40)).columns
+    with _failing():
+        print(commands.ask(source, table.REQUESTS, given, output, width=width))
 
 
 def _coloured() -> bool:

@@ -481,3 +481,33 @@ def test_a_filter_that_names_nothing_ends_with_2(
         done = here(*command, "--model", "no-such-model", *asked)
         assert done.exit_code == 2
         assert "--model 'no-such-model' is not stored: " in done.stderr
+
+
+def test_traces_are_listed_the_same_from_a_file_and_from_a_server(
+    db: Path, server: ServerProcess
+) -> None:
+    listed = here("traces", "--db", db, "--limit", "2")
+    assert listed.exit_code == 0
+    assert "2 of 20 requests, by e2e, largest first" in listed.stdout
+    assert here("traces", "--url", server.http, "--limit", "2").stdout == listed.stdout
+    by_stage = json.loads(here("traces", "--db", db, "--stage", "queue", "--output", "json").stdout)
+    waits = [row["stages"].get("queue", 0.0) for row in by_stage["rows"]]
+    assert waits == sorted(waits, reverse=True)
+    assert here("traces", "--db", db, "--failed").stdout.startswith("No such request")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--stage", "quee"), "--stage 'quee' is no stage: nearest known is 'queue'"),
+        (("--stage", "queue", "--slowest"), "--stage was given together with --slowest or --sort"),
+        (("--sort", "ttft", "--slowest"), "--slowest was given together with --sort"),
+        (("--limit", "0"), "limit '0' is not a whole number from 1 to 1000"),
+    ],
+)
+def test_a_list_of_traces_that_cannot_be_asked_for_is_refused(
+    db: Path, flags: tuple[str, ...], said: str
+) -> None:
+    refused = here("traces", "--db", db, *flags)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert said in refused.stderr

@@ -153,6 +153,12 @@ _BOX: Final = (
     Parameter("min_ms", "Only requests of at least so many ms.", float),
     Parameter("max_ms", "Only requests below so many ms.", float),
 )
+# The stages of a request, by which requests can be ordered.
+STAGE_NAMES: Final = (
+    *("network", "gateway", "retrieval", "prompt", "guardrail", "queue", "kv_transfer"),
+    *("prefill", "first_token", "decode", "generation", "tool", "post", "other"),
+)
+_SORTS: Final = ("e2e", "ttft", "start", "output_tokens", "errors", *STAGE_NAMES)
 EXPORT_KINDS: Final = ("requests", "llm-calls", "spans", "metrics", "prompts")
 EXPORT_FORMATS: Final = {
     "parquet": "application/vnd.apache.parquet",
@@ -319,14 +325,16 @@ REQUESTS: Final[Entry[RequestList]] = Entry(
         *WINDOW,
         Parameter(
             "sort",
-            "start, e2e, ttft, output_tokens or errors: largest or newest first.",
+            "e2e, ttft, start, output_tokens, errors, or a stage such as queue: largest or newest first.",
             default="e2e",
-            choices=("start", "e2e", "ttft", "output_tokens", "errors"),
+            choices=_SORTS,
         ),
+        Parameter("status", "ok or error: only requests that ended so.", choices=("ok", "error")),
         Parameter("limit", "The most rows.", int, default=200, least=1, most=1000),
         METRIC,
         *_BOX,
     ),
+    forms={"text": "front.requests_text:render"},
 )
 COHORTS: Final[Entry[Cohorts]] = Entry(
     "cohorts",

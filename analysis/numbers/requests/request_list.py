@@ -16,7 +16,8 @@ from overrun.analysis.numbers.window import Window, filter_of, query
 from overrun.analysis.words.errors import AnalysisError, nearest
 from overrun.analysis.words.slo import METRICS
 
-SORTS: Final = ("start", "e2e", "ttft", "output_tokens", "errors")
+SORTS: Final = ("e2e", "ttft", "start", "output_tokens", "errors", *STAGES)
+STATUSES: Final = ("ok", "error")
 DEFAULT_LIMIT: Final = 200
 MOST_LISTED: Final = 1000
 # A menu with more entries than this is searched by typing; the rest can still be typed into the URL.
@@ -51,7 +52,8 @@ class RequestRow(msgspec.Struct, kw_only=True):
 
 
 class RequestList(msgspec.Struct, kw_only=True):
-    """The first `limit` of `total` matching requests in the order of `sort` (largest or newest first; by `errors`: failed ones first, newest on top)."""
+    """The first `limit` of `total` matching requests in the order of `sort` (largest or newest first; by `errors`: failed ones first, newest on top; by a
+    stage: those in which it took longest)."""
 
     sort: str
     limit: int
@@ -105,20 +107,24 @@ def list_requests(
     metric: str = "e2e",
     min_ms: float | None = None,
     max_ms: float | None = None,
+    status: str | None = None,
 ) -> RequestList:
-    """List requests of a window, failed ones included; `min_ms <= metric < max_ms` narrows them to a row of the heat map.
+    """List requests of a window, failed ones included unless a `status` is asked for; `min_ms <= metric < max_ms` narrows them to a row of the heat map.
 
     Raises:
-        ListError: an unknown sort or metric, or a limit outside 1..1000.
+        ListError: an unknown sort, status or metric, or a limit outside 1..1000.
     """
     if sort not in SORTS:
-        raise ListError(f"sort {sort!r} is unknown: {nearest(sort, SORTS)}")
+        raise ListError(f"sort {sort[:64]!r} is unknown: {nearest(sort, SORTS)}")
+    if status is not None and status not in STATUSES:
+        raise ListError(f"status {status[:64]!r} is unknown: use {' or '.join(STATUSES)}")
     if not 1 <= limit <= MOST_LISTED:
         raise ListError(
             f"limit {limit} must be from 1 to {MOST_LISTED}: narrow the window or the filters instead"
         )
     metric = known_metric(metric)
     more = {"sort": sort, "limit": limit, "metric": metric, "min_ms": min_ms, "max_ms": max_ms}
+    more["status"] = status
     rows = con.sql(query("request_list"), params=filter_of(window) | more).pl().to_dicts()
     return RequestList(
         sort=sort,
