@@ -486,10 +486,11 @@ def test_a_filter_that_names_nothing_ends_with_2(
 def test_traces_are_listed_the_same_from_a_file_and_from_a_server(
     db: Path, server: ServerProcess
 ) -> None:
-    listed = here("traces", "--db", db, "--limit", "2")
+    asked = ("--from", "2020-01-01T00:00:00Z", "--limit", "2")
+    listed = here("traces", "--db", db, *asked)
     assert listed.exit_code == 0
     assert "2 of 20 requests, by e2e, largest first" in listed.stdout
-    assert here("traces", "--url", server.http, "--limit", "2").stdout == listed.stdout
+    assert here("traces", "--url", server.http, *asked).stdout == listed.stdout
     by_stage = json.loads(here("traces", "--db", db, "--stage", "queue", "--output", "json").stdout)
     waits = [row["stages"].get("queue", 0.0) for row in by_stage["rows"]]
     assert waits == sorted(waits, reverse=True)
