@@ -39,6 +39,7 @@ from overrun.analysis.incident.breach import (
     at_limit,
     breach_of,
     during,
+    healthy_part,
     judged_metric,
     missed_by_some,
     named_baseline,
@@ -169,6 +170,7 @@ def diagnose(
                 ],
             )
             ranked = replace(ranked, causes=_with_remaining(breach, ranked, case))
+        ranked = _less_sure(breach, ranked)
     told = Known(ranked, breach.metric, breach.onset)
     if lookups.simulated is not None and ranked.causes:
         ranked = replace(
@@ -195,6 +197,7 @@ def diagnose(
         breach.onset or _began(breach, baseline),
         why_none,
         None if case is None else case.operations.most,
+        lookups.older,
     )
     return Diagnosed(
         verdict,
@@ -374,17 +377,32 @@ def _against_earlier(breach: Breach) -> Breach | None:
     return replace(breach, base=rows, baseline=baseline, tail=tail, excess=excess)
 
 
+def _less_sure(breach: Breach, ranked: Ranked) -> Ranked:
+    """Return the causes with as much of their confidence as the baseline is healthy: what it misses beyond the target is in the comparison as well."""
+    health = healthy_part(breach)
+    if health >= 1.0:
+        return ranked
+    return replace(ranked, causes=[_with_confidence_times(one, health) for one in ranked.causes])
+
+
+def _with_confidence_times(one: Diagnosis, health: float) -> Diagnosis:
+    finding = msgspec.structs.replace(
+        one.finding,
+        confidence=one.finding.confidence * health,
+        evidence=one.finding.evidence | {"baseline_healthy_part": health},
+    )
+    return replace(one, finding=finding)
+
+
 def _by_itself(breach: Breach) -> Breach | None:
     """Return the same question asked without a baseline, None where there is a true one.
 
     A cause may lie in wait in all that is recorded until the load rises (calls that nobody cancels): then it is not new since the onset, and its structure
     tells all the same.
     """
-    if (
-        breach.base is None
-        or breach.baseline is None
-        or breach.baseline.choice.split(",")[0] != BEFORE_ONSET
-    ):
+    if breach.base is None or breach.baseline is None:
+        return None
+    if breach.baseline.choice.split(",")[0] != BEFORE_ONSET and healthy_part(breach) >= 1.0:
         return None
     tail, excess = tails(
         breach.values,

@@ -22,7 +22,7 @@ from overrun.analysis.diagnosis.ranking import Ranked
 from overrun.analysis.evidence.engine_overview import indicators, rooms_of
 from overrun.analysis.evidence.leading_indicators import Indicator
 from overrun.analysis.evidence.observed import Lookups
-from overrun.analysis.incident.baseline import Chosen, choose
+from overrun.analysis.incident.baseline import Chosen, choose, why_none
 from overrun.analysis.incident.period import Period
 from overrun.analysis.numbers.coverage.sampling import Sampling, assess, evened
 from overrun.analysis.numbers.quality.checks import checks, held_back, without_spoiled
@@ -262,6 +262,7 @@ def lookups(
         traits=lambda period, origin, n, pattern: load_evidence_call_traits(
             con, period.start, period.end, origin, n, pattern, frame.every
         ),
+        older=functools.cache(lambda: why_none(con, frame, slo)),
         simulated=None
         if simulate is None
         else lambda metric, causes, period: simulate(

@@ -441,6 +441,7 @@ def over_budget(
     began: datetime | None,
     why_none: str | None,
     spends: Callable[[str], Operation | None] | None = None,
+    older: Callable[[], str] | None = None,
 ) -> Verdict:
     """The verdict on a broken budget: the first cause that speaks of the stage that overran; `why_none` says why no causes were sought, `spends` which
     operation takes most of a stage's time."""
@@ -477,6 +478,7 @@ def over_budget(
         why_none,
         ranked.lacking,
         spends(stage) if spends is not None and main is None else None,
+        older,
     )
     if main is not None and not sure(main) and not _without_span(stage, main):
         why, gain = f"{_begun(_where(breach, stage, main))}. {_likely(ranked, main)}", ""
@@ -556,6 +558,7 @@ def _sentence(
     why_none: str | None,
     skipped: dict[str, str],
     spender: Operation | None,
+    older: Callable[[], str] | None,
 ) -> tuple[str, str, str]:
     """Return the measured breach, the sentences that explain it, and what the fix gains."""
     good = breach.goodput
@@ -588,8 +591,8 @@ def _sentence(
         return lead, f"{where}.", ""
     if main is None:
         unknown = (
-            " " + without_before(breach.ok[breach.excess.tail_index], breach.excess, stage)
-            if breach.baseline is None
+            " " + without_before(breach.ok[breach.excess.tail_index], breach.excess, stage, older())
+            if breach.baseline is None and older is not None
             else ""
         )
         lacking = unseen(skipped)

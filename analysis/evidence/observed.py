@@ -52,6 +52,8 @@ class Lookups:
     """Causes of a judged metric with the figures of simulated fixes; None without a simulation."""
     traits: Callable[[Period, datetime, int, str], pl.DataFrame] | None = None
     """Attributes of the model calls of a period whose keys match a regular expression; see `evidence.call_kind`."""
+    older: Callable[[], str] = lambda: "nothing older is stored"
+    """Why there is no baseline, as a clause; see `baseline.why_none`."""
 
 
 @dataclass(frozen=True)

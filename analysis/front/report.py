@@ -5,6 +5,7 @@ decoded into the same types by the client.
 """
 
 import time
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final, Literal
 
@@ -325,10 +326,12 @@ def _of_requests(  # noqa: PLR0913
     doubts += evidence_checks(whole) if with_findings or apart else []
     frame, spoiled = without_spoiled(whole, doubts)
     even = evened(frame)
+    among = drawn(sampled, even, chosen.frame if chosen else None)
+    looked = lookups(con, frame, slo, simulate, among)
     found = diagnose(
         even,
         slo,
-        lookups(con, frame, slo, simulate, drawn(sampled, even, chosen.frame if chosen else None)),
+        looked,
         baseline=chosen,
         budgets=budgets,
         with_findings=with_findings,
@@ -399,7 +402,7 @@ def _of_requests(  # noqa: PLR0913
         else rooms_of(even, slo, partial=sampled.partial)
         if with_findings
         else [],
-        reasons=_reasons(frame, found, why_none, between),
+        reasons=_reasons(frame, found, why_none, between, looked.older),
     )
     _price(made, prices)
     return made, found
@@ -620,7 +623,11 @@ def _window_facts(frame: RequestFrame) -> WindowFacts:
 
 
 def _reasons(
-    frame: RequestFrame, found: Diagnosed, why_none: str | None, between: Edges | None
+    frame: RequestFrame,
+    found: Diagnosed,
+    why_none: str | None,
+    between: Edges | None,
+    older: Callable[[], str],
 ) -> dict[str, str]:
     reasons = {} if why_none is None else {"indicators": why_none}
     if found.baseline is None:
@@ -628,6 +635,8 @@ def _reasons(
         reasons["baseline"] = (
             "none was asked for"
             if asked == "none"
+            else f"no healthy window of the same hours, and no healthy stretch before an onset: {older()}"
+            if asked == "auto" and found.verdict.status != "within_budget"
             else "no healthy window of the same hours, and no healthy stretch before an onset"
             if asked == "auto"
             else "the baseline holds no request, or requests that are not representative"

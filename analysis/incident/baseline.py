@@ -2,13 +2,13 @@
 
 `auto` takes the latest healthy window of the same hours, else the latest healthy one of the equal spans before, or that span's part before an
 onset in it: after an alert the window usually begins when the trouble had begun already. Where there is none, the part before a
-detected onset inside the window serves (see `diagnose`); without an onset the equal span before, which may be over the target itself, as long as it
-is far less so. The choice is always printed.
+detected onset inside the window serves (see `diagnose`); without an onset what is stored before, which may be over the target itself, as long as it
+is clearly less so: causes then count with less confidence. The choice is always printed.
 """
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import duckdb
 import numpy as np
@@ -16,12 +16,12 @@ import numpy as np
 from overrun.analysis.incident.abandonment import by_choice
 from overrun.analysis.numbers.coverage.sampling import assess, evened
 from overrun.analysis.numbers.latency.percentiles import min_n
-from overrun.analysis.numbers.outcomes.goodput import Judged, judge
-from overrun.analysis.numbers.statistics.change_points import FAR_LESS, find_onset
+from overrun.analysis.numbers.outcomes.goodput import Judged, design_effect, judge
+from overrun.analysis.numbers.statistics.change_points import find_onset
 from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.window import RequestFrame, Window, load, load_judged, query
 from overrun.analysis.words.arrays import BoolArray, IntArray
-from overrun.analysis.words.finding import say_ratio
+from overrun.analysis.words.finding import say_count, say_ratio
 from overrun.analysis.words.slo import Slo
 from overrun.analysis.words.timestamps import from_us
 
@@ -122,24 +122,99 @@ def _lesser(
     length: timedelta,
     oldest: datetime,
 ) -> Chosen | None:
-    """Return the period of equal length just before a window that is broken throughout, or its part before an onset, where it misses the target far less."""
-    first, allowed = start - length, 1.0 - slo.goodput_target
-    if first < oldest - length / 2:
-        return None
+    """Return what is stored before a window that is broken throughout and misses the target clearly less, or its part before an onset; the healthiest such."""
+    allowed = 1.0 - slo.goodput_target
     met, missed_now = _sides(judge(frame.rows, slo))
-    now = missed_now.sum() / max(1, (met | missed_now).sum())
     if find_onset(frame.rows["start_us"].to_numpy(), missed_now, allowed) is not None:
         return None
-    starts, good, bad = _judged(con, replace(frame.window, start=first, end=start), slo)
-    onset = find_onset(starts, bad, allowed)
-    before = starts < onset if onset is not None else np.ones(len(starts), dtype=np.bool_)
-    missed, n = int(bad[before].sum()), int((good | bad)[before].sum())
-    if n < min_n(slo.percentile) or wilson(missed, n, Z_ONE_SIDED)[1] > FAR_LESS * now:
+    now = _share(missed_now[met | missed_now])
+    best: tuple[float, datetime, datetime, str, datetime | None] | None = None
+    for what, first, last in _earlier(start, length, oldest):
+        starts, good, bad = _judged(con, replace(frame.window, start=first, end=last), slo)
+        onset = find_onset(starts, bad, allowed)
+        before = (good | bad) & (starts < onset if onset is not None else True)
+        found = _share(bad[before])
+        if found.n < min_n(slo.percentile) or found.high >= now.low:
+            continue
+        if best is None or found.share < best[0]:
+            misses = (
+                f"which misses the target as well ({say_ratio(found.share)} of its requests"
+                if found.share > allowed
+                else f"which meets the target ({say_ratio(found.share)} of its requests miss it"
+            )
+            choice = f"auto: {what}, {misses}, {say_ratio(now.share)} now)"
+            until = last if onset is None else from_us(onset)
+            since = None if onset is None else until
+            best = (found.share, max(first, oldest), until, choice, since)
+    if best is None:
         return None
-    until = start if onset is None else from_us(onset)
-    choice = f"auto: the period of equal length just before, which misses the target as well ({say_ratio(missed / n)} of its requests, {say_ratio(float(now))} now)"
-    return Chosen(
-        _load(con, frame, max(first, oldest), until), choice, None if onset is None else until
+    _, first, until, choice, since = best
+    return Chosen(_load(con, frame, first, until), choice, since)
+
+
+def _earlier(
+    start: datetime, length: timedelta, oldest: datetime
+) -> list[tuple[str, datetime, datetime]]:
+    """The spans before a window that may be compared with it, nearest first, with their names; the last is all that is stored within a day."""
+    spans = [
+        ("the period of equal length just before", start - length, start),
+        *(
+            (
+                f"the period of equal length {k} before",
+                start - k * length,
+                start - (k - 1) * length,
+            )
+            for k in SPANS_BACK[1:]
+            if k * length <= _DAY
+        ),
+    ]
+    stored = [one for one in spans if one[1] >= oldest - length / 2]
+    whole = max(oldest, start - _DAY)
+    return [*stored, ("all that is stored before it", whole, start)]
+
+
+class _Share(NamedTuple):
+    """A share with its 95 % interval at the effective number of requests, as those that overlap share their fate."""
+
+    n: int
+    share: float
+    low: float
+    high: float
+
+
+def _share(missed: BoolArray) -> _Share:
+    n = len(missed)
+    share = float(missed.mean()) if n else 0.0
+    effective = n / design_effect(missed)
+    return _Share(n, share, *wilson(share * effective, effective))
+
+
+def why_none(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> str:
+    """Return why a window has no baseline, as a clause with what is stored before it."""
+    if frame.window.baseline == "none":
+        return "no baseline was asked for"
+    if frame.start is None or frame.end is None:
+        return "the window has no bounds"
+    oldest = con.execute(query("oldest_before"), {"start": frame.start}).fetchall()[0][0]
+    if oldest is None:
+        return "nothing older is stored"
+    first = max(oldest, frame.start - _DAY)
+    _, good, bad = _judged(con, replace(frame.window, start=first, end=frame.start), slo)
+    found = _share(bad[good | bad])
+    if found.n == 0:
+        return f"nothing of the day before is stored (the oldest request is of {oldest:%d %b %H:%M} UTC)"
+    count, since = say_count(found.n, "request"), f"since {first:%H:%M:%S} UTC"
+    needed = min_n(slo.percentile)
+    if found.n < needed:
+        are = "is" if found.n == 1 else "are"
+        return (
+            f"only {count} {are} stored before it, {since}, and P{slo.percentile:g} needs {needed}"
+        )
+    met, missed_now = _sides(judge(frame.rows, slo))
+    now = _share(missed_now[met | missed_now])
+    return (
+        f"of the {count} stored before it, {since}, {say_ratio(found.share)} miss the target, "
+        f"not clearly less than now ({say_ratio(now.share)})"
     )
 
 

@@ -548,6 +548,16 @@ def missed_by_some(breach: Breach) -> bool:
     return breach.misses is not None and slow >= MIN_BREACHING
 
 
+def healthy_part(breach: Breach) -> float:
+    """Return how far the baseline stands for health, 0 to 1: 1 where it meets the target, 0 where it misses as much beyond the target as the window."""
+    if breach.base is None or not breach.base.height:
+        return 1.0
+    allowed = 1.0 - breach.slo.goodput_target
+    beyond = float(over_before(breach, breach.base).mean()) - allowed
+    now = float(breach.breaching[breach.during].mean()) if breach.during.any() else 0.0
+    return 1.0 if beyond <= 0.0 else max(0.0, 1.0 - beyond / max(now - allowed, beyond))
+
+
 def over_before(breach: Breach, base: pl.DataFrame) -> BoolArray:
     """Which requests of the baseline were over the judged limit, each over its own."""
     limits = limits_of(base, breach.slo, breach.metric)

@@ -23,8 +23,8 @@ _WRITING: Final = ("decode", "generation")
 _READING: Final = ("prefill", "first_token")
 
 
-def without_before(slow: pl.DataFrame, tail: Tail, stage: str) -> str:
-    """Return what a baseline would show of a stage, with figures of the slow requests (columns `FIGURES`), and what to do."""
+def without_before(slow: pl.DataFrame, tail: Tail, stage: str, older: str) -> str:
+    """Return what a baseline would show of a stage, with figures of the slow requests (columns `FIGURES`), why there is none (`older`), and what to do."""
     if stage in _WRITING:
         told = _figures(
             [
@@ -43,7 +43,7 @@ def without_before(slow: pl.DataFrame, tail: Tail, stage: str) -> str:
     else:
         told, asked = f" ({say_ms(tail.tail_ms.get(stage, 0.0))} now)", f"{stage} took less before"
     return (
-        f"It is not known whether {asked}{told}, because nothing older is stored. Keep recording until a healthy period is stored, or name "
+        f"It is not known whether {asked}{told}, because {older}. Keep recording until a healthy period is stored, or name "
         "one as the baseline. Compare model, version and settings with those of a fast time."
     )
 

@@ -12,7 +12,7 @@ from overrun.analysis.numbers.statistics.change_points import find_onset
 from overrun.analysis.words.finding import Finding, Fix, Predicted
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import at, requests, spans_of
-from tests.analysis.diagnosis.rules.cases import CHAT, run
+from tests.analysis.diagnosis.rules.cases import CHAT, run, the
 
 
 def healthy(n: int, seed: int, **columns: object) -> pl.DataFrame:
@@ -83,6 +83,22 @@ def test_a_status_never_contradicts_its_own_figures(n: int, slow: int, status: s
     assert found.verdict.status == status
     assert found.goodput.ratio is not None
     assert (found.goodput.ratio < 0.95) == (found.verdict.status != "within_budget")
+
+
+@pytest.mark.parametrize("every", [0, 10, 3])
+def test_a_cause_counts_with_as_much_confidence_as_its_baseline_is_healthy(every: int) -> None:
+    """Retrieval is slow in all requests now; before, in none, one in ten or one in three."""
+    k = np.arange(300)
+    usual = np.where(every and k % max(every, 1) == 0, 4_000.0, 50.0)
+    before = requests(300, start_s=k * 1.0, retrieval_ms=usual, decode_ms=100.0)
+    now = requests(300, start_s=400.0 + k, retrieval_ms=4_000.0, decode_ms=100.0)
+    found = run(before, now, start=at(400.0), end=at(700.0))
+    named = the(found, "slow_dependency")
+    share = 0.0 if not every else float((usual > 1_000.0).mean())
+    healthy = 1.0 if not every else 1.0 - (share - 0.05) / 0.95
+    assert named.evidence.get("baseline_healthy_part", 1.0) == pytest.approx(healthy, abs=0.01)
+    assert named.confidence <= healthy + 0.01
+    assert "older" not in found.verdict.sentence
 
 
 def test_a_percentile_above_a_lower_target_is_not_within_budget() -> None:

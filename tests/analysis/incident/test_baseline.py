@@ -3,8 +3,9 @@
 import duckdb
 import numpy as np
 import polars as pl
+import pytest
 
-from overrun.analysis.incident.baseline import Chosen, choose
+from overrun.analysis.incident.baseline import Chosen, choose, why_none
 from overrun.analysis.numbers.window import Window, load
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import at, insert, requests, store
@@ -130,8 +131,52 @@ def test_a_span_before_that_is_over_the_target_serves_where_it_is_far_less_so() 
         == "auto: the period of equal length just before, which misses the target as well (8 % of its requests, 100 % now)"
     )
     con = store()
-    insert(con, hour(0, slow=True), every(4))
-    assert chosen(con) is None
+    insert(con, hour(0, slow=True), every(2))
+    found = chosen(con)
+    assert found is not None
+    assert "misses the target as well (50 % of its requests, 100 % now)" in found.choice
+
+
+def test_what_is_stored_before_counts_wherever_it_lies() -> None:
+    """A restart lies between: the 120 requests of the first minutes are in no equal span, and one in ten of them was slow."""
+    before = requests(
+        120,
+        start_s=-50_000 + np.arange(120) * 5.0,
+        prefill_ms=np.where(np.arange(120) % 10 == 0, 2_000.0, 100.0),
+    )
+    con = store()
+    insert(con, hour(0, slow=True), before)
+    found = chosen(con)
+    assert found is not None
+    assert found.frame.rows.height == 120
+    assert found.choice == (
+        "auto: all that is stored before it, which misses the target as well (10 % of its requests, 100 % now)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "slow", "said"),
+    [
+        (0, False, "nothing older is stored"),
+        (
+            12,
+            False,
+            "only 12 requests are stored before it, since 09:00:00 UTC, and P95 needs 59",
+        ),
+        (
+            200,
+            True,
+            "of the 200 requests stored before it, since 09:00:00 UTC, 100 % miss the target, not clearly less than now (100 %)",
+        ),
+    ],
+)
+def test_why_there_is_no_baseline_says_what_is_stored(n: int, slow: bool, said: str) -> None:
+    con = store()
+    insert(con, hour(0, slow=True))
+    if n:
+        insert(con, hour(-3_600, slow=slow).head(n).with_columns(trace_hi=pl.lit(9, pl.UInt64)))
+    assert choose(con, load(con, Window(at(0), at(3_600))), SLO) is None
+    assert why_none(con, load(con, Window(at(0), at(3_600))), SLO) == said
 
 
 def test_a_limit_on_what_nobody_tells_does_not_hide_a_healthy_span() -> None:
