@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 # What the list of commands shows, in the order in which somebody comes to need it.
 _SECTIONS = {
     "Collect": ("serve", "import", "export", "dashboard", "demo"),
-    "Ask": ("report", "traces", "check", "compare", "budget", "whatif", "doctor", "bug-report"),
+    "Ask": (
+        *("report", "traces", "facts", "check", "compare"),
+        *("budget", "whatif", "doctor", "bug-report"),
+    ),
     "Predict answer lengths": ("train", "predict", "serve-predictor", "routing"),
     "Look after": ("config", "migrate", "forget"),
 }
