@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -13,12 +13,13 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from overrun.collector.decode import json_wire
 from overrun.collector.decode.old_otlp import modernize
 from overrun.collector.errors import BadPayload
 
-_ID_KEYS = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
+_ID_KEYS = ("traceId", "spanId", "parentSpanId", *json_wire.ID_FIELDS)
 _MAX_DEPTH = 100  # messages in messages: as many as protobuf's own parsers take
-REQUESTS: dict[str, Callable[[], Message]] = {
+REQUESTS: dict[str, type[Message]] = {
     "traces": ExportTraceServiceRequest,
     "metrics": ExportMetricsServiceRequest,
     "logs": ExportLogsServiceRequest,
@@ -39,10 +40,16 @@ def to_protobuf(signal: str, body: bytes) -> bytes:
 
 
 def from_document(signal: str, document: Any) -> bytes:
-    """As `to_protobuf`, from the decoded JSON value. The ids in `document` are rewritten in place."""
+    """As `to_protobuf`, from the decoded JSON value. The ids in `document` may be rewritten in place."""
     if not isinstance(document, dict):
         raise BadPayload(f"an OTLP/JSON request is an object, not {type(document).__name__}")
     modernize(document)
+    plain = json_wire.encode(REQUESTS[signal], document)
+    return by_protobuf(signal, document) if plain is None else plain
+
+
+def by_protobuf(signal: str, document: dict[str, Any]) -> bytes:
+    """As `from_document`, by protobuf's own parser: whatever it takes is right."""
     message = REQUESTS[signal]()
     try:
         for holder in _id_holders(document):
