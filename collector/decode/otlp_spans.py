@@ -106,8 +106,10 @@ def _read(bodies: Sequence[bytes]) -> RawSpans | None:
     wire.index(data, bounds, extents, body, source, places, counts)
     extents, body, source = extents[:n], body[:n], source[:n]
     spans, seen = np.empty((wire.DROPPED_LINKS + 1, n), dtype=np.int64), np.zeros(2, dtype=np.int64)
-    # An attribute has 2 bytes at least; in practice it has 20, and few of them are an event's.
-    for bytes_each, share, n_keys in ((16, 8, 4_096), (2, 1, 1 << len(data).bit_length())):
+    # An attribute has 2 bytes at least; in practice it has 20, and few of them are an event's. Bodies of events alone have their own step: the last one
+    # fills 260 MB of keys for a body of 4 MB.
+    steps = ((16, 8, 4_096), (8, 1, 1 << 16), (2, 1, 1 << len(data).bit_length()))
+    for bytes_each, share, n_keys in steps:
         room = len(data) // bytes_each + 64
         of_spans, of_events, of_links = (
             _tables.pairs(f"{owner} attributes", size, n_keys)
