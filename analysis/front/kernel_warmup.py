@@ -6,10 +6,10 @@ others instead of kernels being called with made-up arguments.
 
 from __future__ import annotations
 
-import atexit
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -31,15 +31,25 @@ ARRIVING: Final = "arriving"  # the argument of a process that compiles what arr
 
 
 def compile_apart() -> int:
-    """Compile what arriving telemetry meets in a process of its own, into the cache that this one reads; its exit code. It ends with this process."""
+    """Compile what arriving telemetry meets in a process of its own, into the cache that this one reads; its exit code.
+
+    It ends with this process, however this one ends: its standard input closes then.
+    """
     command = [sys.executable, "-m", "overrun.analysis.front.kernel_warmup", ARRIVING]
     nothing = subprocess.DEVNULL
-    process = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)
-    atexit.register(process.kill)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing)
     try:
         return process.wait()
     finally:
-        atexit.unregister(process.kill)
+        if process.stdin is not None:
+            process.stdin.close()
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of standard input, which is that of the process that wanted the kernels: half a minute of compiling must not outlive it."""
+    while os.read(0, 1):
+        pass
+    os._exit(1)
 
 
 def warm(settings: Settings) -> None:
@@ -67,6 +77,7 @@ if __name__ == "__main__":
     if ARRIVING in sys.argv[1:]:
         if hasattr(os, "nice"):
             os.nice(10)
+        threading.Thread(target=_end_with_parent, daemon=True).start()
         warm(Settings())
     else:
         warm(Settings())

@@ -50,6 +50,15 @@ def without_kernels(folder: Path) -> dict[str, str]:
     return {"NUMBA_CACHE_DIR": str(folder / "numba")}
 
 
+def running_children(pid: int) -> list[str]:
+    """The process ids of what a process started (Linux)."""
+    return [
+        child
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
+
+
 def test_kernels_as_python_answer_as_compiled_ones(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", AS_PYTHON],
@@ -81,6 +90,9 @@ def test_a_server_without_compiled_kernels_stores_what_comes_first(
         assert answer.status_code == 200
     assert any("compiling for this machine" in line for line in server.said)
     assert not any("at full speed" in line for line in server.said)
+    [compiling] = running_children(server.process.pid)
     assert server.stop() == 0
+    while Path(f"/proc/{compiling}").exists():  # it ends with its server
+        time.sleep(0.05)
     found = compare(tmp_path / "t.db", [known(body.data) for body in made])
     assert found.right, found
