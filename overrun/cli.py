@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _SECTIONS = {
     "Collect": ("serve", "import", "export", "dashboard", "demo"),
     "Ask": (
-        *("report", "traces", "facts", "check", "compare"),
+        *("report", "top", "traces", "facts", "check", "compare"),
         *("budget", "whatif", "doctor", "bug-report"),
     ),
     "Predict answer lengths": ("train", "predict", "serve-predictor", "routing"),
@@ -40,6 +40,7 @@ _OTLP = "an OTLP file or a folder of them"
 _ARTIFACT = "the folder that `overrun train` wrote"
 _HELP = {"help_option_names": ["-h", "--help"]}
 _LINE = 200
+_LEAST_EVERY_S = 1.0  # a report takes about as long
 
 
 class _Commands(typer.core.TyperGroup):
@@ -521,6 +522,9 @@ def report(
         bool,
         typer.Option("--details", help="Print every table and finding, not only the answer."),
     ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Ask again every 10 s, until q is pressed.")
+    ] = False,
     config: Config = None,
 ) -> None:
     """Find the slow stage, its cause, and the gain of each fix."""
@@ -529,6 +533,10 @@ def report(
     if trace is not None and output in ("html", "markdown"):
         fail(f"--output {output} is not known for one trace: use text or json")
     entry, given = (table.REPORT, asked) if trace is None else (table.TRACE, {"trace_id": trace})
+    if watch and (files or trace is not None or output != "text"):
+        fail(
+            "--watch repeats the report on --db or --url as text: leave FILES, --trace and --output out"
+        )
     if files and (db is not None or url is not None or trace is not None):
         fail("FILES was given together with --db, --url or --trace: ask one of them")
     _there(files or (), _OTLP)
@@ -543,10 +551,52 @@ def report(
         with _failing():
             print(file_commands.report(files, source, given, form, width=width))
         return
+    if watch:
+        _repeat("overrun report", source, given, form, 10.0)
+        return
     with _failing():
         print(commands.ask(source, entry, given, form, width=width, colour=_coloured()))
         if form == "details":
             print(f"\nFACTS\n{commands.ask(source, table.FACTS, given, 'text', width=width)}")
+
+
+def _repeat(title: str, source: Source, given: table.Texts, form: str, every_s: float) -> None:
+    """Show a form of the report again and again."""
+    from overrun.analysis.front import commands, live
+
+    def ask(width: int) -> str:
+        return commands.ask(source, table.REPORT, given, form, width=width, colour=_coloured())
+
+    with _failing():
+        place = source.place()
+        live.show(ask, f"{title}  {place}", every_s)
+
+
+@app.command(cls=_Question)
+@_flags_of(table.REPORT, "baseline")
+def top(
+    asked: table.Texts,
+    every: Annotated[
+        str, _text("How long to wait before it asks again, such as 2s or 1m.", "--every")
+    ] = "5s",
+    db: Db = None,
+    url: Url = None,
+    config: Config = None,
+) -> None:
+    """Watch the last 5 minutes: traffic, verdict, stages, instances."""
+    from overrun.analysis.words.errors import AnalysisError
+    from overrun.analysis.words.times import parse_duration
+
+    try:
+        every_s = parse_duration(every).total_seconds()
+    except AnalysisError as error:
+        fail(f"--every: {error}")
+    if every_s < _LEAST_EVERY_S:
+        fail(f"--every {every} is too short: give at least {_LEAST_EVERY_S:g}s")
+    window = any(asked.get(name) for name in ("since", "from", "to"))
+    given = {**asked, **({} if window else {"since": "5m"})}
+    source = _asking(table.REPORT, db, url, config, "top", given)
+    _repeat("overrun top", source, given, "top", every_s)
 
 
 @app.command(cls=_Question)

@@ -512,3 +512,20 @@ def test_a_list_of_traces_that_cannot_be_asked_for_is_refused(
     refused = here("traces", "--db", db, *flags)
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert said in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("report", "--watch", "--output", "json"), "--watch repeats the report"),
+        (("report", "--watch", "--trace", "f" * 32), "--watch repeats the report"),
+        (("top", "--every", "soon"), "--every: 'soon' is no duration"),
+        (("top", "--every", "500ms"), "--every 500ms is too short"),
+    ],
+)
+def test_a_watch_that_cannot_be_kept_is_refused(
+    db: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    refused = here(*arguments, "--db", db)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert said in refused.stderr

@@ -28,9 +28,9 @@ from overrun.analysis.words.finding import (
 )
 
 MOST_LINES: Final = 25
-_WIDTHS: Final = (72, 100)
-_INDENT: Final = 9
-_LABELS: Final = {
+WIDTHS: Final = (72, 100)
+INDENT: Final = 9
+LABELS: Final = {
     "over_budget": "SLOW",
     "failing": "FAILING",
     "traffic_lost": "LOST",
@@ -40,7 +40,7 @@ _LABELS: Final = {
     "not_enough_data": "UNKNOWN",
     "no_data": "NO DATA",
 }
-_BAD: Final = ("over_budget", "failing", "traffic_lost", "targets_down")
+BAD: Final = ("over_budget", "failing", "traffic_lost", "targets_down")
 # A route with this share of the bad requests is the one that is slow; own default.
 _ONE_ROUTE: Final = 0.9
 _MOST_ROWS: Final = 6
@@ -55,7 +55,7 @@ def render(report: Report, *, width: int = 80, colour: bool = False) -> str:
 
     `colour` marks labels and what is over its limit with ANSI codes.
     """
-    width = min(max(width, _WIDTHS[0]), _WIDTHS[1])
+    width = min(max(width, WIDTHS[0]), WIDTHS[1])
     head, *parts = _answer(report, width)
     answer = [line for part in parts for line in part]
     hit, end = _hit(report, width), [*_ruled_out(report, width), *_more(report, width)]
@@ -65,7 +65,7 @@ def render(report: Report, *, width: int = 80, colour: bool = False) -> str:
     while len(lines) > MOST_LINES and "" in lines:
         del lines[len(lines) - 1 - lines[::-1].index("")]
     lines = [cut(line, width) for line in lines[:MOST_LINES]]
-    return "\n".join(_painted(lines, report) if colour else lines)
+    return "\n".join(painted(lines, report) if colour else lines)
 
 
 def _answer(report: Report, width: int) -> list[list[str]]:
@@ -73,42 +73,43 @@ def _answer(report: Report, width: int) -> list[list[str]]:
     verdict = report.verdict
     said = verdict.sentence.removeprefix(say_unfit(report.unfit, report.slo)).strip()
     why = " ".join([verdict.why or said, *_changes(report)])
-    bad = verdict.status in _BAD
+    bad = verdict.status in BAD
     if not verdict.why and seeking(report) and bad:
         why = f"{why} {FINDING_CAUSES[0].upper()}{FINDING_CAUSES[1:]}."
     cause = _cause(report)
-    first = _labelled("LIMIT", say_unfit(report.unfit, report.slo), width, 3)
+    first = labelled("LIMIT", say_unfit(report.unfit, report.slo), width, 3)
     parts = [
         [
             *(first if report.unfit else []),
-            *_labelled(_LABELS[verdict.status], _head(report), width, 2),
+            *labelled(LABELS[verdict.status], subject(report), width, 2),
         ],
-        _labelled("WHY" if bad or verdict.why else "", why, width, 4),
+        labelled("WHY" if bad or verdict.why else "", why, width, 4),
     ]
     if verdict.mitigation is not None:
         parts.append(_steps(report, cause, width))
     if cause is not None and "mitigation" not in verdict.reasons:
-        parts.append(_labelled("GAIN", _gain(cause), width, 2))
+        parts.append(labelled("GAIN", _gain(cause), width, 2))
     if verdict.status in ("within_budget", "possibly_over_budget") and report.headroom:
-        parts.append(_labelled("HEADROOM", f"{headroom.said(report.headroom)}.", width, 3))
-    parts.append(_labelled("DATA" if cause is None else "SURE?", _sure(report, cause), width, 3))
+        parts.append(labelled("HEADROOM", f"{headroom.said(report.headroom)}.", width, 3))
+    parts.append(labelled("DATA" if cause is None else "SURE?", _sure(report, cause), width, 3))
     return parts
 
 
-def _labelled(label: str, text: str, width: int, most: int) -> list[str]:
+def labelled(label: str, text: str, width: int, most: int) -> list[str]:
     """A text behind its label; where it is longer than `most` lines, the whole sentences of it that fit, and one more line if the first needs it."""
-    first, rest = f"{label:{_INDENT}}", " " * _INDENT
+    first, rest = f"{label:{INDENT}}", " " * INDENT
     lines = wrap(text, width, first, rest)
     if len(lines) <= most:
         return lines
     for end in (most, most + 1):
-        kept = " ".join(line[_INDENT:] for line in lines[:end]) + " "
+        kept = " ".join(line[INDENT:] for line in lines[:end]) + " "
         if ". " in kept:
             return wrap(kept[: kept.rindex(". ") + 1], width, first, rest)
     return [*lines[:most], f"{rest}..."]
 
 
-def _head(report: Report) -> str:
+def subject(report: Report) -> str:
+    """What is judged: route, percentile, limit, time."""
     parts = [name for name in (_route(report),) if name]
     parts += [_measured(report), _window(report)]
     return ", ".join(part for part in parts if part)
@@ -182,12 +183,12 @@ def _steps(report: Report, cause: Finding | None, width: int) -> list[str]:
         if verdict.recheck_after_s
         else ""
     )
-    lines = _labelled("DO", f"1. {steps[0]}" if len(steps) > 1 else steps[0], width, 3)
+    lines = labelled("DO", f"1. {steps[0]}" if len(steps) > 1 else steps[0], width, 3)
     for at, step in enumerate(steps[1:], start=2):
-        lines += _labelled("", f"{at}. {step}", width, 2)
+        lines += labelled("", f"{at}. {step}", width, 2)
     if verdict.rollback or again:
         undo = f"Undo: {verdict.rollback}" if verdict.rollback else ""
-        lines += _labelled("", f"{undo}{again}".strip(), width, 2)
+        lines += labelled("", f"{undo}{again}".strip(), width, 2)
     return lines
 
 
@@ -267,7 +268,7 @@ def _hit(report: Report, width: int) -> list[str]:
                 for share in affected.routes[:2]
             )
         )
-    return _labelled("HIT", f"{', '.join(parts)}.", width, 2)
+    return labelled("HIT", f"{', '.join(parts)}.", width, 2)
 
 
 def _moment(time: datetime, report: Report) -> str:
@@ -278,13 +279,14 @@ def _moment(time: datetime, report: Report) -> str:
 
 def _tables(report: Report, free: int, width: int) -> list[str]:
     """The stages (or the instances, where no request is known) and the latencies, as far as `free` lines hold them."""
-    latency = _latency(report)
+    latency = latency_table(report)
     most = min(_MOST_ROWS + 1, free - len(latency) if free - len(latency) > _LEAST_ROWS else free)
-    where = _stages(report, most - 1) or _instances(report, most - 1, width)
+    where = stages_table(report, most - 1) or instances_table(report, most - 1, width)
     return [*where, *(latency if len(where) + len(latency) <= free else [])]
 
 
-def _stages(report: Report, most: int) -> list[str]:
+def stages_table(report: Report, most: int) -> list[str]:
+    """The stages that take time, at most so many: usual, near the percentile, and allowed."""
     slowest = max((row.tail_ms or 0.0 for row in report.stages), default=0.0)
     shown = shown_stages(report.stages, slowest)
     while len(shown) > max(0, most):
@@ -304,7 +306,7 @@ def _stages(report: Report, most: int) -> list[str]:
     return table([head, *rows], "<>>><")
 
 
-def _instances(report: Report, most: int, width: int) -> list[str]:
+def instances_table(report: Report, most: int, width: int) -> list[str]:
     """Engine instances, the sick ones first."""
     shown = report.instances[: max(0, most)]
     if not shown:
@@ -316,7 +318,8 @@ def _instances(report: Report, most: int, width: int) -> list[str]:
     return table([("INSTANCE", *instances.HEAD[1:7], ""), *rows], "<<>>>>><")
 
 
-def _latency(report: Report) -> list[str]:
+def latency_table(report: Report) -> list[str]:
+    """Percentiles of each latency that has a limit."""
     limits, judged = report.slo.limits(), report.slo.percentile
     rows: list[tuple[str, ...]] = [("LATENCY", "P50", "P95", "P99", "limit", "")]
     for metric, limit in limits.items():
@@ -349,10 +352,10 @@ def _ruled_out(report: Report, width: int) -> list[str]:
     text = ""
     for name in names:
         more = f"{text}, {name}" if text else f"the cause: {name}"
-        if len(more) > width - _INDENT:
+        if len(more) > width - INDENT:
             break
         text = more
-    return _labelled("NOT", text, width, 1)
+    return labelled("NOT", text, width, 1)
 
 
 def _more(report: Report, width: int) -> list[str]:
@@ -360,11 +363,12 @@ def _more(report: Report, width: int) -> list[str]:
     cause = _cause(report)
     traces = [trace for one in ([cause] if cause else []) for trace in one.exemplars[:1]]
     text = f"add --details (everything) or --trace {printable(traces[0], 32)}" if traces else ""
-    return _labelled("MORE", text or "add --details for everything", width, 2)
+    return labelled("MORE", text or "add --details for everything", width, 2)
 
 
-def _painted(lines: list[str], report: Report) -> list[str]:
-    first = _RED if report.verdict.status in _BAD else _GREEN
+def painted(lines: list[str], report: Report) -> list[str]:
+    """The lines with ANSI codes for labels and what is over its limit."""
+    first = _RED if report.verdict.status in BAD else _GREEN
     painted = [re.sub(r"^[A-Z?]+( DATA)?(?= )", rf"{_BOLD}\g<0>{_PLAIN}", line) for line in lines]
     painted = [re.sub(r"(OVER|SICK)$", rf"{_RED}\g<0>{_PLAIN}", line) for line in painted]
     return [painted[0].replace(_BOLD, first, 1), *painted[1:]]

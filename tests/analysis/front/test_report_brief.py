@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from overrun.analysis.front import report_top
 from overrun.analysis.front.report import Report, build
 from overrun.analysis.front.report_brief import MOST_LINES, render
 from overrun.analysis.numbers.window import Window
@@ -108,3 +109,21 @@ def test_hostile_names_print_no_escape_and_no_markup() -> None:
     assert not set(text) & set("\x1b\x07\x9b\u202e\r[]")
     assert "owned" in text
     assert len(text.splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("width", [1, 80, 120])
+def test_the_live_screen_has_traffic_verdict_stages_and_instances(
+    report: Report, width: int
+) -> None:
+    text = report_top.render(report, width=width)
+    assert max(map(len, text.splitlines())) <= max(width, 72)
+    assert labels(text) == ["SLOW", "WHY", "DO", "TRAFFIC", "LATENCY", "STAGE", "INSTANCE"]
+    assert f"TRAFFIC  {report.window.requests:,} requests" in text
+    assert "\x1b" not in text
+    assert "\x1b[1;31mSLOW" in report_top.render(report, width=width, colour=True)
+
+
+def test_the_live_screen_of_an_empty_window_says_so() -> None:
+    text = report_top.render(of(0))
+    assert text.startswith("NO DATA")
+    assert "TRAFFIC  0 requests, goodput unknown" in text
