@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from overrun.analysis.evidence import longer_answers, reasoning_share
 from overrun.analysis.evidence.call_inside import inside_calls
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case
@@ -35,7 +36,7 @@ from overrun.analysis.evidence.network_gap import gap_ms
 from overrun.analysis.evidence.observed import ENGINE_STAGES
 from overrun.analysis.evidence.operations import KEYS, Operation
 from overrun.analysis.evidence.prefill import Reading, knock_on, reading
-from overrun.analysis.evidence.tenant_load import noisiest
+from overrun.analysis.evidence.tenant_load import added_by, noisiest, work_share
 from overrun.analysis.evidence.token_speed import (
     MIN_TOKENS,
     decode_parts,
@@ -124,6 +125,12 @@ def _told_cached(calls: Calls) -> FloatArray:
     return calls.cached_tokens if told else np.full(len(calls), np.nan)
 
 
+def _told_reasoning(calls: Calls) -> FloatArray:
+    """Reasoning tokens, which many senders report only if there were some; unknown where no call reports any."""
+    told = known(calls.of("reasoning_tokens")).any()
+    return np.nan_to_num(calls.of("reasoning_tokens")) if told else np.full(len(calls), np.nan)
+
+
 def _gauge(indicator: str, lacking: str) -> Callable[[Case], Measured | str]:
     """Measure the mean of the samples of an engine's indicator."""
 
@@ -170,11 +177,18 @@ def _slow_against_usual(
 
 def _engine_work(factor: str) -> Callable[[Case], Mapping[str, float] | str]:
     """What a factor of the engines' growing work adds to others."""
+    return _with_baseline(lambda case: knock_on(case, factor))
+
+
+def _with_baseline(
+    of: Callable[[Case], Mapping[str, float]],
+) -> Callable[[Case], Mapping[str, float] | str]:
+    """What a factor adds, where the work of all calls is known before and now."""
 
     def accounts(case: Case) -> Mapping[str, float] | str:
         if case.demand is None:
             return NO_BASELINE if case.baseline is None else "calls carry no token counts"
-        return knock_on(case, factor)
+        return of(case)
 
     return accounts
 
@@ -335,8 +349,16 @@ def _tenant(case: Case) -> Measured | str:
             return NO_BASELINE
         several = case.rows["tenant"].drop_nulls().n_unique() > 1
         return "no tenant's work grew" if several else "fewer than two tenants are recorded"
-    n = int((case.calls.frame["tenant"] == found.name).sum())
-    return Measured(only(found.share_now, n), only(found.share_before, n))
+    now, before = work_share(case, found)
+    if now is None or before is None:
+        return "calls carry no token counts"
+    return Measured(now, before)
+
+
+def _by_tenant(case: Case) -> Mapping[str, float] | str:
+    """What the added work of that tenant adds to everybody."""
+    found = noisiest(case)
+    return {} if found is None else added_by(case, found)
 
 
 def _clock(case: Case) -> Measured | str:
@@ -536,16 +558,24 @@ ROWS: Final[Mapping[str, Row]] = {
         "output tokens of a call",
         "tokens",
         _per_call(lambda calls: calls.of("output_tokens"), _NO_OUTPUT),
-        _engine_work("output"),
+        _with_baseline(longer_answers.added_to_others),
     ),
     "reasoning": _row(
         "output that is reasoning",
         "ratio",
         _of_total(
-            lambda calls: calls.of("reasoning_tokens"),
+            _told_reasoning,
             lambda calls: calls.of("output_tokens"),
             "calls carry no reasoning tokens: record gen_ai.usage.reasoning.output_tokens",
         ),
+        _with_baseline(reasoning_share.added_to_others),
+    ),
+    "reasoning_slow": _row(
+        "reasoning tokens of a request",
+        "tokens",
+        _of_rows("reasoning_tokens", "requests carry no reasoning tokens"),
+        reasoning_share.own_reasoning,
+        among=SLOW,
     ),
     "input_slow": _row(
         "input tokens of a request",
@@ -566,6 +596,7 @@ ROWS: Final[Mapping[str, Row]] = {
         "output tokens of a request",
         "tokens",
         _of_rows("output_tokens", "requests carry no output tokens"),
+        longer_answers.own_length,
         among=SLOW,
     ),
     "batch": _row(
@@ -604,7 +635,7 @@ ROWS: Final[Mapping[str, Row]] = {
     ),
     "replica_share": _row("work of the busiest replica", "ratio", _replica_share, _on_replica),
     "replica_pace": _row("time of the slowest replica over its peers'", "times", _replica_pace),
-    "tenant_share": _row("work of the tenant that grew most", "ratio", _tenant),
+    "tenant_share": _row("work of the tenant that grew most", "ratio", _tenant, _by_tenant),
     "kv_usage": _row(
         "KV cache in use",
         "ratio",

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.demand import cost_of, token_costs
+from overrun.analysis.evidence.fact import Draws
+from overrun.analysis.evidence.prefill import spread
 
 # Standard errors by which a tenant's work must have grown: 1 in 700 by chance, and it is the largest of several tenants; own default.
 CLEAR_GROWTH_SE: Final = 3.0
@@ -83,6 +86,41 @@ def _error(calls: Calls, cost_in: float, cost_out: float, name: str, seconds: fl
     )
     theirs = work.filter(calls.frame["tenant"] == name).group_by("key").agg(pl.col("ms").sum())
     return math.sqrt(float((theirs["ms"] ** 2).sum())) / max(seconds, 1e-3)
+
+
+def work_share(case: Case, found: Noisy) -> tuple[Draws | None, Draws | None]:
+    """Return a tenant's share of all work now and before, each with its replicates; None below 30 calls or without work."""
+    before = case.calls_before
+    if before is None:
+        return None, None
+    costs = token_costs(before, case.calls)
+    now, then = (_share(side, costs, found.name) for side in (case.calls, before))
+    return now, then
+
+
+def _share(calls: Calls, costs: tuple[float, float], name: str) -> Draws | None:
+    work = cost_of(calls, *costs)
+    theirs = (calls.frame["tenant"] == name).fill_null(value=False).to_numpy()
+    return calls.sample.ratio(np.where(theirs, work, 0.0), work)
+
+
+def added_by(case: Case, found: Noisy) -> dict[str, float]:
+    """Return what a tenant's added work adds to the waiting and the pace of all, in ms per stage.
+
+    Without engine telemetry, waiting hides in the first token.
+    """
+    work = case.demand
+    growth = (
+        1.0
+        if work is None
+        else work.arrivals + work.repeats + work.input + work.cache + work.output
+    )
+    slower = spread(case, 1.0)
+    if not case.calls.has_engine.any():
+        slower["first_token"] = case.excess_ms("first_token")
+    out = {stage: ms * found.part * growth for stage, ms in slower.items()}
+    out["prefill"] = case.excess_ms("prefill") * found.part
+    return out
 
 
 def one_tenant(case: Case) -> float | None:

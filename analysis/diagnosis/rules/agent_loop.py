@@ -34,7 +34,6 @@ import polars as pl
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, made_slow, named
 from overrun.analysis.evidence.calls import MIN_CALLS
 from overrun.analysis.evidence.case import Case, too_few_breaches
-from overrun.analysis.evidence.prefill import knock_on
 from overrun.analysis.evidence.repeated_calls import attempts
 from overrun.analysis.evidence.span_tree import Tree
 from overrun.analysis.words.arrays import FloatArray
@@ -102,7 +101,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if (looping < MIN_MORE and not twice) or (over.mean() < MIN_LOOPING and alone < MIN_DOMINATED):
         said = f"{slow.mean():.1f} steps in slow and {ordinary.mean():.1f} in {case.tail.reference} requests"
         return RuledOut(what=RULE, figure=said) if more > 0.0 else None
-    busier = knock_on(case, "repeats")
+    busier = case.facts["repeats"].excess_ms
     claims = {stage: float(ms.mean()) + busier.get(stage, 0.0) for stage, ms in added.items()}
     if not enough(case, claims) and alone < MIN_DOMINATED:
         return None

@@ -48,7 +48,6 @@ from overrun.analysis.evidence.fleet import (
     replicas,
     share_on,
 )
-from overrun.analysis.evidence.observed import ENGINE_STAGES
 from overrun.analysis.words.finding import (
     Diagnosis,
     NotEnoughData,
@@ -128,8 +127,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             figure=f"the busiest of {len(now)} replicas has {say_ratio(hot.share)} of the work (Gini {uneven:.2f}, {was:.2f} before)",
         )
     on_slow, on_all = share_on(case.slow_calls, hot.name), share_on(case.calls, hot.name)
-    part = max(0.0, (on_slow - 1.0 / len(now)) / (1.0 - 1.0 / len(now)))
-    claims = {stage: part * case.excess_ms(stage) for stage in ENGINE_STAGES}
+    claims = case.facts["replica_share"].excess_ms
     if not enough(case, claims):
         return None
     few = too_few_breaches(case)

@@ -37,7 +37,7 @@ from overrun.analysis.evidence.calls import MIN_CALLS, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.demand import MIN_GROWTH as MIN_WORK
 from overrun.analysis.evidence.load_response import SAME
-from overrun.analysis.evidence.prefill import LONGER_PROMPTS, spread
+from overrun.analysis.evidence.prefill import LONGER_PROMPTS
 from overrun.analysis.evidence.tenant_load import Noisy, noisiest
 from overrun.analysis.evidence.token_speed import slower_at_equal_load
 from overrun.analysis.numbers.statistics.proportion import wilson
@@ -95,15 +95,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             what=RULE,
             figure=f"{say_ratio(1.0 - others)} of the slow requests are {printable(found.name)}'s own",
         )
-    growth = (
-        1.0
-        if grown is None
-        else grown.arrivals + grown.repeats + grown.input + grown.cache + grown.output
-    )
-    claims = {
-        name: ms * found.part * growth for name, ms in (spread(case, 1.0) | _unsplit(case)).items()
-    }
-    claims["prefill"] = case.excess_ms("prefill") * found.part
+    claims = case.facts["tenant_share"].excess_ms
     pace = slower_at_equal_load(case, SAME)
     if pace is not None:
         return RuledOut(
@@ -127,11 +119,6 @@ def harmed(case: Case, name: str) -> bool:
     if min(len(before), len(now)) < MIN_CALLS:
         return False
     return wilson(int((now > np.quantile(before, 1.0 - _RARE)).sum()), len(now))[0] > _OFTEN * _RARE
-
-
-def _unsplit(case: Case) -> dict[str, float]:
-    """Without engine telemetry, waiting hides in the first token."""
-    return {} if case.calls.has_engine.any() else {"first_token": case.excess_ms("first_token")}
 
 
 def _diagnosis(case: Case, found: Noisy, others: float, claims: dict[str, float]) -> Diagnosis:

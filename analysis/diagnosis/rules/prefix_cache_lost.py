@@ -9,7 +9,7 @@ Why it hurts
     it again has less time for decode and queue of all requests.
 
 Evidence
-    Hit ratio before and now with its source (the calls' cached tokens, else the engine's counters) and a z score over calls;
+    Hit ratio before and now with its source (the calls' cached tokens, else the engine's counters), each with its interval;
     milliseconds of prefill per new token; the part of the excess from lost cache, apart from longer input and slower reading.
 
 Fix
@@ -36,15 +36,15 @@ from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, na
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.demand import hit_ratio
+from overrun.analysis.evidence.fact import Fact
 from overrun.analysis.evidence.kv_cache import shrunk
-from overrun.analysis.evidence.prefill import MIN_DROP, Reading, knock_on, reading
+from overrun.analysis.evidence.prefill import MIN_DROP, Reading, reading
 from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "prefix_cache_lost"
 # Hit ratio below which a published alert fires.
 LOW_HITS: Final = 0.6
-MIN_Z: Final = 3.0
 # Where most of the input is cached, few points are much work: input to compute that grew by this part by lost hits counts as well, if hits clearly fell; own
 # default, as for other work.
 MIN_RECOMPUTED: Final = 0.1
@@ -97,16 +97,20 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
                 "endpoint caches less, or a session's calls go to another replica"
             ),
         )
-    z = _z(case.calls, case.calls_before)
-    busier = knock_on(case, "cache")
-    claims = {**busier, found.stage: found.cache_ms + busier.get(found.stage, 0.0)}
-    if busier.get("generation", 0.0) > claims[found.stage]:  # no first token was recorded
+    fact, claims = case.facts["cache"], case.facts.excess("cache", "cache_slow")
+    if claims.get("generation", 0.0) > claims.get(found.stage, 0.0):  # no first token was recorded
         found = found._replace(stage="generation")
-    if not enough(case, claims) or (z is not None and z < MIN_Z):
+    if not enough(case, claims) or fact.clear is False:
         return None
     few = too_few_breaches(case)
     return few or _diagnosis(
-        case, found, before, now, z, claims, hits.source if hits else "cached tokens of the calls"
+        case,
+        found,
+        before,
+        now,
+        fact,
+        claims,
+        hits.source if hits else "cached tokens of the calls",
     )
 
 
@@ -125,28 +129,12 @@ def _forgets(before: Calls, now: Calls) -> bool:
     )
 
 
-def _z(now: Calls, before: Calls | None) -> float | None:
-    """Return the fall of the mean hit ratio per call over its standard error; None if calls do not report it. Calls, not tokens, are independent."""
-    sides = []
-    for calls in (before, now):
-        if calls is None:
-            return None
-        counted = known(calls.of("input_tokens")) & (calls.of("input_tokens") > 0)
-        if int(counted.sum()) < MIN_CALLS or not known(calls.of("cached_tokens")).any():
-            return None
-        sides.append(
-            np.minimum(1.0, calls.cached_tokens[counted] / calls.of("input_tokens")[counted])
-        )
-    error = float(np.sqrt(sum(ratio.var() / len(ratio) for ratio in sides)))
-    return float(sides[0].mean() - sides[1].mean()) / error if error > 0.0 else float("inf")
-
-
 def _diagnosis(
     case: Case,
     found: Reading,
     before: float,
     now: float,
-    z: float | None,
+    fact: Fact,
     claims: dict[str, float],
     source: str,
 ) -> Diagnosis:
@@ -188,7 +176,8 @@ def _diagnosis(
             "hit_ratio_now": now,
             "hit_ratio_slow": found.hit_slow,
             "hit_ratio_reference": found.hit_usual,
-            "z": z,
+            "hit_ratio_before_interval": fact.before.interval if fact.before else None,
+            "hit_ratio_now_interval": fact.now.interval if fact.now else None,
             "source": source,
             "prefill_ms_per_new_token": found.token_ms,
             "cache_ms": found.cache_ms,

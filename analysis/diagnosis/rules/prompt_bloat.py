@@ -38,7 +38,7 @@ from overrun.analysis.evidence.calls import Calls, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.demand import MIN_GROWTH as MIN_WORK
 from overrun.analysis.evidence.demand import lost_and_longer, slope
-from overrun.analysis.evidence.prefill import LONGER_PROMPTS, Reading, knock_on, reading
+from overrun.analysis.evidence.prefill import LONGER_PROMPTS, Reading, reading
 from overrun.analysis.numbers.statistics.effect_size import MIN_CLIFF, cliffs_delta
 from overrun.analysis.words.finding import (
     MIN_LISTED,
@@ -84,12 +84,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             what=RULE,
             figure=f"{found.input_slow:,.0f} input tokens in slow and {found.input_usual:,.0f} in {case.tail.reference} requests",
         )
-    busier = knock_on(case, "input")
-    claims = {**busier, found.stage: found.input_ms + busier.get(found.stage, 0.0)}
+    claims = case.facts.excess("input", "input_slow")
     tokenised = _tokenised_ms(case, slow - usual)
     if tokenised > 0.0:
         claims["network"] = tokenised
-    if busier.get("generation", 0.0) > claims[found.stage]:  # nobody saw a first token
+    if claims.get("generation", 0.0) > claims.get(found.stage, 0.0):  # no first token was recorded
         found = found._replace(stage="generation")
     least = MIN_SHIFTED if everyone is not None else MIN_LISTED
     if (everyone is None and delta < MIN_CLIFF) or not enough(case, claims, least):

@@ -31,55 +31,28 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.case import Case, too_few_breaches
-from overrun.analysis.evidence.demand import slope, slope_within
 from overrun.analysis.evidence.hidden_reasoning import unsaid_thought
-from overrun.analysis.evidence.prefill import knock_on
-from overrun.analysis.evidence.reasoning_share import MIN_SHARE_RISE, thought_part
+from overrun.analysis.evidence.reasoning_share import MIN_SHARE_RISE, reasoned
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, say_ms, say_ratio
 
 RULE: Final = "reasoning_inflation"
-STAGES: Final = ("decode", "generation", "first_token")
-MIN_REQUESTS: Final = 5
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return the longer reasoning with its bound, None when reasoning did not grow or does not explain the excess."""
-    # Many senders report reasoning only if there was some.
-    told = [
-        rows.filter(pl.col("output_tokens") > 0).with_columns(
-            pl.col("reasoning_tokens").fill_null(0)
-        )
-        for rows in (case.slow, case.reference)
-    ]
-    unsaid = _unsaid(case)
-    if (
-        unsaid is not None
-        or min(rows.height for rows in told) < MIN_REQUESTS
-        or case.slow["reasoning_tokens"].count() < MIN_REQUESTS
-    ):
+    unsaid, found = _unsaid(case), reasoned(case)
+    if unsaid is not None or found is None:
         return unsaid
-    (r1, n1), (r0, n0) = (
-        (
-            float(rows["reasoning_tokens"].to_numpy().mean()),
-            float(rows["output_tokens"].to_numpy().mean()),
-        )
-        for rows in told
-    )
-    rise = r1 / n1 - r0 / n0
-    thought = thought_part(case)
-    if thought == 0.0 and (r1 <= r0 or (rise < MIN_SHARE_RISE and (r1 - r0) < 0.5 * (n1 - n0))):
+    stage, token_ms = found.stage, found.token_ms
+    r1, r0, n1, n0 = found.slow, found.reference, found.output_slow, found.output_reference
+    of_all = case.facts["reasoning"]
+    mostly = r1 / n1 - r0 / n0 >= MIN_SHARE_RISE or (r1 - r0) >= 0.5 * (n1 - n0)
+    if not of_all.excess_ms and (r1 <= r0 or not mostly):
         return None
-    stage = case.worst(*STAGES)
-    token_ms = _token_ms(case, stage)
-    # More reasoning in all calls keeps the engine busy: a request that waits for it need not reason more itself.
-    claims = {name: thought * ms for name, ms in knock_on(case, "output").items()}
-    claims[stage] = min(
-        case.excess_ms(stage), claims.get(stage, 0.0) + max(0.0, r1 - r0) * token_ms
-    )
+    claims = case.facts.excess("reasoning", "reasoning_slow")
     if not enough(case, claims):
         return None
     few = too_few_breaches(case)
@@ -176,27 +149,3 @@ def _unsaid(case: Case) -> Diagnosis | NotEnoughData | None:
         weight=0.9,
     )
     return replace(answer, brings=frozenset({"long_outputs"}))
-
-
-def _token_ms(case: Case, stage: str) -> float:
-    """Time of a token of thought: the slope of the stage's time over them within the slow and within the reference requests, but no less than the usual time
-    per token (or the slope over all tokens). The caller's own time per token spreads what came after the thought over all of the tokens."""
-    column = f"ttft_{stage}_ms" if case.times.path == "ttft" else f"{stage}_ms"
-    thought = [
-        rows.select("reasoning_tokens", column).drop_nulls().to_numpy().astype(np.float64)
-        for rows in (case.slow, case.reference)
-    ]
-    pace = slope_within([(side[:, 0], side[:, 1]) for side in thought])
-    usual = case.reference["tpot_ms"].drop_nulls().to_numpy()
-    if len(usual) >= MIN_REQUESTS and stage != "generation":
-        return max(pace, float(np.median(usual)))
-    both = pl.concat(
-        [rows.select("output_tokens", column).drop_nulls() for rows in (case.slow, case.reference)]
-    )
-    return max(
-        pace,
-        slope(
-            both["output_tokens"].to_numpy().astype(np.float64),
-            both[column].to_numpy().astype(np.float64),
-        ),
-    )

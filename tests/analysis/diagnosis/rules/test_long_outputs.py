@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from overrun.analysis.diagnosis.rules.long_outputs import token_slope_ms
+from overrun.analysis.evidence.longer_answers import token_slope_ms
 from overrun.analysis.numbers.statistics.effect_size import cliffs_delta
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import calls_of, requests
