@@ -114,7 +114,7 @@ class Report(msgspec.Struct, kw_only=True):
     `instances` has a row per engine instance, where their metrics came, and `targets` one per scraped page. `refused` names a filter
     that is stored nowhere: the command line ends with 2 then.
     `limits` has a row per percentile limit of the SLO; of limits at several percentiles `slo` is the part that is missed by most, and the verdict is about it.
-    `unfit` has limits that most requests missed before anything changed: `slo` then has the ones that would fit, and the verdict is judged
+    `unfit` has limits that too many requests missed before anything changed: `slo` then has the ones that would fit, and the verdict is judged
     by them; `goodput` keeps the limits that were asked for.
     `further` has the latencies that no limit is on, where requests carry any, `budgets` a row per budget where requests are held to those of their own route or
     model. The numbers are of now; the findings are `findings_age_s` old (0: made with the numbers; null: still being sought, or not asked for).
@@ -254,7 +254,12 @@ def _of_part(  # noqa: PLR0913
         asked=asked,
     )
     if unfitting:
-        made.unfit = unfitting
+        made.unfit = [
+            msgspec.structs.replace(one, since=made.verdict.onset or one.since)
+            if one.metric == made.verdict.metric
+            else one
+            for one in unfitting
+        ]
         made.verdict.sentence = f"{say_unfit(unfitting, slo)} {made.verdict.sentence}"
     if made.verdict.status == "no_data" and (why := outside(con, window)):
         made.refused, made.verdict.sentence = why, f"No data: {why}."

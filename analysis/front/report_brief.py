@@ -88,7 +88,7 @@ def _answer(report: Report, width: int) -> list[list[str]]:
     if verdict.mitigation is not None:
         parts.append(_steps(report, cause, width))
     if cause is not None and "mitigation" not in verdict.reasons:
-        parts.append(labelled("GAIN", _gain(cause), width, 2))
+        parts.append(labelled("GAIN", _gain(report, cause), width, 2))
     if verdict.status in ("within_budget", "possibly_over_budget") and report.headroom:
         parts.append(labelled("HEADROOM", f"{headroom.said(report.headroom)}.", width, 3))
     parts.append(labelled("DATA" if cause is None else "SURE?", _sure(report, cause), width, 3))
@@ -144,9 +144,24 @@ def _measured(report: Report) -> str:
         else ""
     )
     seen = say_ms(value)
-    if limit is not None and verdict.since_ms is not None and value <= limit < verdict.since_ms:
-        seen = f"{say_ms(verdict.since_ms)} since the onset ({say_ms(value)} in all)"
+    if _two_percentiles(report):
+        seen = f"{say_ms(verdict.since_ms or 0.0)} since the onset ({say_ms(value)} in all)"
     return f"{metric.upper()} P{slo.percentile:g} {seen}{held}"
+
+
+def _two_percentiles(report: Report) -> bool:
+    """Whether figures of the requests since the onset stand beside those of all: each then says which of the two it is.
+
+    They do where only the former are over the limit, and where the fix of the cause is computed over them.
+    """
+    verdict, percentile = report.verdict, report.slo.percentile
+    stats: Percentiles | None = getattr(report.latency, f"{verdict.metric}_ms", None)
+    value, since = None if stats is None else stats.at(percentile), verdict.since_ms
+    if value is None or since is None or say_ms(since) == say_ms(value):
+        return False
+    cause, limit = _cause(report), report.slo.limits().get(verdict.metric or "")
+    computed = cause is not None and cause.fix is not None and "window" in cause.fix.reasons
+    return computed or (limit is not None and value <= limit < since)
 
 
 def _window(report: Report) -> str:
@@ -198,7 +213,7 @@ def _repeats(title: str, step: str) -> bool:
     return sum(word in step for word in words) >= max(1.0, len(words) / 2)
 
 
-def _gain(cause: Finding) -> str:
+def _gain(report: Report, cause: Finding) -> str:
     """What the fix of the cause gains, on which condition, and what it costs."""
     fix = cause.fix
     if fix is None:
@@ -215,8 +230,11 @@ def _gain(cause: Finding) -> str:
     )
     rough = " (a rough estimate)" if fix.method == "estimate" else ""
     cost = f" Costs: {say_costs(gain)}." if gain.cost else ""
+    whose = ""
+    if _two_percentiles(report):
+        whose = " since the onset" if "window" in fix.reasons else " in all"
     return (
-        f"{gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} -> {say_ms(gain.after)}{interval}{late}{rough},"
+        f"{gain.metric.upper()} P{100.0 * gain.quantile:g}{whose} {say_ms(gain.before)} -> {say_ms(gain.after)}{interval}{late}{rough},"
         f" if {fix.assumption}.{cost}"
     )
 

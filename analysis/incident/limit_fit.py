@@ -1,7 +1,9 @@
-"""Does a limit fit what it is put on? One that most requests missed before anything changed says nothing about an incident: what would fit is offered instead.
+"""Does a limit fit what it is put on? One that clearly more requests missed than may, before anything changed, cannot date an incident: one that would fit
+is offered instead.
 
-The moment of the change is where the metric left its former distribution (`onset.departure`), which does not depend on any limit. The limit that fits is the
-percentile of the SLO of what came before it, at the upper end of its 95 % interval, rounded up to two digits.
+The moment of the change is where the metric left its former distribution (`onset.departure`), which does not depend on any limit. A limit that dates a change
+itself (`find_onset`) fits well enough, and so may one whose misses grew before that moment: then the trouble began earlier. The limit that fits is the
+percentile of the SLO of what came before, at the upper end of its 95 % interval, rounded up to two digits.
 """
 
 from __future__ import annotations
@@ -16,14 +18,14 @@ import polars as pl
 
 from overrun.analysis.incident.onset import departure
 from overrun.analysis.numbers.latency.percentiles import min_n, quantile_interval, sorted_quantile
+from overrun.analysis.numbers.statistics.change_points import find_onset
+from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.window import RequestFrame
-from overrun.analysis.words.arrays import FloatArray, IntArray
+from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.finding import say_ms, say_ratio
 from overrun.analysis.words.slo import Slo
 from overrun.analysis.words.timestamps import from_us
 
-# A limit that so many missed before anything changed is none that was meant to be kept; own default.
-_MOST: Final = 0.5
 _PACES: Final = ("tpot", "itl")
 
 
@@ -40,8 +42,9 @@ class Unfit(msgspec.Struct, kw_only=True):
 def unfit(frame: RequestFrame, slo: Slo) -> list[Unfit]:
     """Return the limits of an SLO that do not fit the requests of a window; limits that requests came with themselves are not asked about.
 
-    Where one limited metric changed, a limit on another that most requests missed before that moment does not fit either.
+    Where one limited metric changed, a limit on another that too many requests missed before that moment does not fit either.
     """
+    allowed = 1.0 - slo.goodput_target
     times = {
         metric: _known(frame.rows, metric)
         for metric in slo.limits()
@@ -51,7 +54,7 @@ def unfit(frame: RequestFrame, slo: Slo) -> list[Unfit]:
     missed = {
         metric: (start, values)
         for metric, (start, values) in times.items()
-        if len(values) >= enough and float(np.median(values)) > slo.limits()[metric]
+        if len(values) >= enough and _undated(start, values > slo.limits()[metric], allowed)
     }
     changes = {
         metric: departure(start, values, int(start.max()) + 1, shared=metric in _PACES)
@@ -63,10 +66,26 @@ def unfit(frame: RequestFrame, slo: Slo) -> list[Unfit]:
         since = changes[metric] or min(moments, default=None)
         if since is None:
             continue
-        one = _unfit(metric, slo, values[start < since], since)
+        order = np.argsort(start, kind="stable")
+        one = _unfit(metric, slo, values[order][start[order] < since], since)
         if one is not None:
             found.append(one)
     return found
+
+
+def _undated(start: IntArray, missed: BoolArray, allowed: float) -> bool:
+    """Whether clearly more requests miss a limit than may, and their share dates no change."""
+    return _clearly_over(missed, allowed) and find_onset(start, missed, allowed) is None
+
+
+def _clearly_over(missed: BoolArray, allowed: float) -> bool:
+    return wilson(int(missed.sum()), len(missed), Z_ONE_SIDED)[0] > allowed
+
+
+def _steady(missed: BoolArray) -> bool:
+    """Whether the share of misses (in order of time) is the same in both halves, as far as their intervals tell."""
+    first, second = (wilson(int(half.sum()), len(half)) for half in np.array_split(missed, 2))
+    return first[0] <= second[1] and second[0] <= first[1]
 
 
 def _known(rows: pl.DataFrame, metric: str) -> tuple[IntArray, FloatArray]:
@@ -76,12 +95,12 @@ def _known(rows: pl.DataFrame, metric: str) -> tuple[IntArray, FloatArray]:
 
 
 def _unfit(metric: str, slo: Slo, before: FloatArray, since: int) -> Unfit | None:
-    """What is to be said of a limit by the values before a change; None where it fitted them."""
+    """What is to be said of a limit by the values before a change, in order of time; None where it fitted them, or they were changing already."""
     limit_ms, p = slo.limits()[metric], slo.percentile / 100.0
-    if len(before) < min_n(slo.percentile):
-        return None
-    missed = float((before > limit_ms).mean())
-    if missed < _MOST:
+    missed = before > limit_ms
+    if len(before) < min_n(slo.percentile) or not (
+        _clearly_over(missed, 1.0 - slo.goodput_target) and _steady(missed)
+    ):
         return None
     ordered = np.sort(before)
     edges = quantile_interval(ordered, p)
@@ -89,7 +108,7 @@ def _unfit(metric: str, slo: Slo, before: FloatArray, since: int) -> Unfit | Non
     return Unfit(
         metric=metric,
         limit_ms=limit_ms,
-        missed_before=missed,
+        missed_before=float(missed.mean()),
         fits_ms=_rounded_up(usual),
         since=from_us(since),
     )

@@ -53,6 +53,19 @@ def test_the_answer_comes_in_the_order_of_the_questions(report: Report) -> None:
         assert part in flat
 
 
+def test_a_gain_since_the_onset_stands_beside_the_same_percentile(report: Report) -> None:
+    cause = report.findings[0]
+    assert cause.fix is not None
+    fix = msgspec.structs.replace(
+        cause.fix, reasons={"window": "over the requests since the onset"}
+    )
+    told = msgspec.structs.replace(report.verdict, since_ms=60_000.0, cause=cause.rule)
+    found = [msgspec.structs.replace(cause, fix=fix), *report.findings[1:]]
+    text = render(msgspec.structs.replace(report, verdict=told, findings=found))
+    assert text.startswith("SLOW     TTFT P95 60.0 s since the onset (52.5 s in all), limit 1.00 s")
+    assert "GAIN     TTFT P95 since the onset " in text
+
+
 @pytest.mark.parametrize("width", [1, 72, 80, 120, 300])
 def test_it_keeps_to_a_screen(report: Report, width: int) -> None:
     slow = np.where(np.arange(200) % 5 == 0, 9000.0, 10.0)

@@ -37,6 +37,30 @@ def test_a_limit_that_most_missed_before_is_no_limit_of_the_incident() -> None:
     assert render(made).startswith("LIMIT ")
 
 
+def test_a_limit_that_two_in_five_missed_before_dates_no_change() -> None:
+    con = stored(1_000.0, 1_600.0)  # 800 to 1,200 ms, then 1,280 to 1,920 ms
+    [found] = unfit(load(con, Window()), Slo(e2e_ms=1_040.0))
+    assert found.missed_before == pytest.approx(0.4, abs=0.08)
+    made = build(con, Window(), Slo(e2e_ms=1_040.0))
+    assert made.verdict.sentence.startswith("The limit does not fit: E2E P95 1.04 s (")
+    assert "before anything changed" in made.verdict.sentence
+    assert made.slo.e2e_ms == found.fits_ms
+    assert made.verdict.onset is not None
+    [shown] = made.unfit
+    assert shown.since == made.verdict.onset
+    assert made.baseline is not None
+    assert made.baseline.end == made.verdict.onset
+
+
+def test_misses_that_grew_before_began_earlier() -> None:
+    n = np.arange(600)
+    rng = np.random.default_rng(5)
+    mean = np.where(n < 300, 500.0 + 2.0 * n, 3_000.0)
+    con = store()
+    insert(con, requests(600, prefill_ms=(mean * rng.uniform(0.8, 1.2, 600)).tolist()))
+    assert unfit(load(con, Window()), Slo(e2e_ms=900.0)) == []
+
+
 @pytest.mark.parametrize(
     ("before", "after", "limit"),
     [
@@ -47,7 +71,7 @@ def test_a_limit_that_most_missed_before_is_no_limit_of_the_incident() -> None:
         ),  # missed by all, and nothing changed: nobody knows whether it ever fitted
         (200.0, 3_000.0, 300.0),  # kept before
         (1_000.0, 3_000.0, 5_000.0),  # never missed
-        (280.0, 3_000.0, 300.0),  # missed by some
+        (260.0, 3_000.0, 300.0),  # missed by few, so that the limit itself dates the change
     ],
 )
 def test_a_limit_that_was_kept_or_never_was_is_judged_as_it_is(
