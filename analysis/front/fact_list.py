@@ -12,12 +12,15 @@ from overrun.analysis.diagnosis.sampled_causes import sampled_requests
 from overrun.analysis.diagnosis.verdict import Verdict
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.fact import NO_BASELINE, Fact
+from overrun.analysis.incident.breach import PACES
 from overrun.analysis.incident.limit_fit import fitted, unfit
+from overrun.analysis.incident.onset import Onset, dated
 from overrun.analysis.incident.period import Period
 from overrun.analysis.numbers.outcomes.percentile_limits import most_missed
 from overrun.analysis.numbers.stages.budget import Configured
 from overrun.analysis.numbers.window import Window, count
 from overrun.analysis.words.slo import Slo
+from overrun.analysis.words.timestamps import to_us
 
 
 class Stretch(msgspec.Struct, kw_only=True):
@@ -30,12 +33,14 @@ class Stretch(msgspec.Struct, kw_only=True):
 class FactList(msgspec.Struct, kw_only=True):
     """The facts of a window, judged by `metric` and its limit, in milliseconds.
 
-    `period` is what is judged (since the onset, where there is one) and `baseline` what it is compared with. `slow` requests take `excess_ms` longer than
-    the `reference` ones on average (`reference`: baseline, typical or healthy). Null has its reason in `reasons`.
+    `onset` is when the metric changed, whether or not its limit was kept before. `period` is what is judged (since the onset, where there is one) and
+    `baseline` what it is compared with. `slow` requests take `excess_ms` longer than the `reference` ones on average (`reference`: baseline, typical or
+    healthy). Null has its reason in `reasons`.
     """
 
     metric: str | None = None
     limit_ms: float | None = None
+    onset: Onset | None = None
     period: Stretch | None = None
     baseline: Stretch | None = None
     slow: int = 0
@@ -73,17 +78,31 @@ def facts(
 
 
 def _listed(case: Case) -> FactList:
+    onset = _onset(case)
+    reasons = {} if case.baseline is not None else {"baseline": NO_BASELINE}
+    if onset is None:
+        reasons["onset"] = "the metric changes at no single moment of the window"
     return FactList(
         metric=case.metric,
         limit_ms=case.slo.limits()[case.metric],
+        onset=onset,
         period=_stretch(case.period),
         baseline=_stretch(case.baseline) if case.baseline is not None else None,
         slow=len(case.tail.tail_index),
         reference=case.tail.reference,
         excess_ms=case.tail.excess_total_ms,
         facts=list(case.facts),
-        reasons={} if case.baseline is not None else {"baseline": NO_BASELINE},
+        reasons=reasons,
     )
+
+
+def _onset(case: Case) -> Onset | None:
+    """The onset that the verdict gives, where the window has one, else when the judged metric changed."""
+    starts = case.rows["start_us"].to_numpy()
+    begins, ends = to_us(case.period.start), to_us(case.period.end)
+    inside = starts < ends
+    known = begins if len(starts) and begins > int(starts.min()) else None
+    return dated(starts[inside], case.values[inside], known, shared=case.metric in PACES)
 
 
 def _stretch(period: Period) -> Stretch:
@@ -91,5 +110,5 @@ def _stretch(period: Period) -> Stretch:
 
 
 def _none(why: str) -> FactList:
-    nulls = ("metric", "limit_ms", "period", "baseline", "reference", "excess_ms", "facts")
+    nulls = ("metric", "limit_ms", "onset", "period", "baseline", "reference", "excess_ms", "facts")
     return FactList(reasons=dict.fromkeys(nulls, why))

@@ -19,7 +19,7 @@ def render(found: FactList, width: int = 100) -> str:
     """Return the facts for a terminal."""
     if found.metric is None:
         return f"No facts: {found.reasons.get('facts', 'nothing is judged')}"
-    lines = wrap(_said(found), max(width, 72))
+    lines = wrap(f"{when_changed(found)} {_said(found)}".strip(), max(width, 72))
     known = [fact for fact in found.facts if fact.now is not None]
     ordered = sorted(known, key=lambda fact: -(fact.excess_total_ms or 0.0))
     room = max(_LABEL, width - _REST)
@@ -32,6 +32,18 @@ def render(found: FactList, width: int = 100) -> str:
         names = ", ".join(printable(fact.label) for fact in some)
         lines += wrap(f"{names}: {why}", max(width, 72), "  ", "    ")
     return "\n".join(lines)
+
+
+def when_changed(found: FactList) -> str:
+    """Return when the metric changed, and how that shows; empty where it changed at no single moment."""
+    onset = found.onset
+    if onset is None:
+        return ""
+    first, last = (f"{moment:%H:%M:%S}" for moment in onset.interval)
+    return (
+        f"{(found.metric or '').upper()} changed at {onset.at:%Y-%m-%d %H:%M:%S} UTC ({first} to {last}): {say_ratio(onset.before_ratio)} of the requests "
+        f"took more than {say_ms(onset.level_ms)} before, {say_ratio(onset.after_ratio)} since then."
+    )
 
 
 def _said(found: FactList) -> str:

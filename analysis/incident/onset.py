@@ -5,15 +5,23 @@ A fault that builds up (a cache that fills, a queue that grows) misses the limit
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from overrun.analysis.numbers.latency.percentiles import sorted_quantile
 from overrun.analysis.numbers.outcomes.goodput import design_effect
-from overrun.analysis.numbers.statistics.change_points import MIN_ONSET_SIDE, in_time, split
+from overrun.analysis.numbers.statistics.change_points import (
+    MIN_ONSET_SIDE,
+    in_time,
+    split,
+    split_interval,
+)
 from overrun.analysis.words.arrays import FloatArray, IntArray
+from overrun.analysis.words.timestamps import from_us
 
 # Quantiles of the first requests whose exceedance is followed: a shift of all requests shows in the lower ones, a new tail in the upper.
 LEVELS: Final = (0.5, 0.75, 0.9, 0.97)
@@ -22,6 +30,46 @@ FIRST_PART: Final = 0.3
 MIN_FIRST: Final = 60
 # Odds of being over the level that must grow by this factor: caches and sessions that warm up move them a little at any start; own default.
 MIN_ODDS_GROWTH: Final = 3.0
+
+
+class Onset(msgspec.Struct, kw_only=True):
+    """When a metric left its former distribution, whether or not a limit was kept before: `at`, with a 95 % interval.
+
+    `level_ms` is the level at which it shows best: `before_ratio` of the requests were above it before, `after_ratio` are since then.
+    """
+
+    at: datetime
+    interval: tuple[datetime, datetime]
+    level_ms: float
+    before_ratio: float
+    after_ratio: float
+
+
+def dated(
+    start_us: IntArray, values: FloatArray, at_us: int | None, *, shared: bool = False
+) -> Onset | None:
+    """Return the onset that is known (`at_us`, microseconds since 1970), else the moment of departure, with its interval; None where nothing changed.
+
+    `shared` as of `departure`. None as well where fewer than `MIN_ONSET_SIDE` requests are on either side: an onset before the window has no interval in it.
+    """
+    start, value = in_time(start_us, values)
+    if not len(start):
+        return None
+    at = departure(start, value, int(start[-1]) + 1, shared=shared) if at_us is None else at_us
+    place = len(start) if at is None else int(np.searchsorted(start, at))
+    if at is None or not MIN_ONSET_SIDE <= place <= len(start) - MIN_ONSET_SIDE:
+        return None
+    before = np.sort(value[:place])
+    levels = [sorted_quantile(before, level) for level in LEVELS]
+    found = [(*split_interval(value > level), level) for level in levels]
+    first, last, _, level = max(found, key=lambda one: one[2])
+    return Onset(
+        at=from_us(at),
+        interval=(from_us(int(start[min(first, place)])), from_us(int(start[max(last, place)]))),
+        level_ms=level,
+        before_ratio=float((value[:place] > level).mean()),
+        after_ratio=float((value[place:] > level).mean()),
+    )
 
 
 def departure(

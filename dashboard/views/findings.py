@@ -227,7 +227,9 @@ def all_facts(found: FactList) -> str:
         for fact in found.facts
         if fact.now is None
     ]
-    return ui.table(head, rows, caption=caption) + ui.facts(unknown)
+    changed = fact_text.when_changed(found)
+    lead = f"<p>{ui.sentence(changed)}</p>" if changed else ""
+    return lead + ui.table(head, rows, caption=caption) + ui.facts(unknown)
 
 
 def _side(fact: Fact, side: Side | None) -> str:

@@ -18,6 +18,8 @@ _ONSET_GRID: Final = 10_000
 FAR_LESS: Final = 0.2
 # Three splits tell an incident, its end, and one more; own default.
 _MOST_SPLITS: Final = 3
+# 95th percentile of the likelihood ratio of a change point's place, P(x) = (1 - exp(-x / 2))^2 (Hansen, Econometrica 68, 2000): wider than chi-squared.
+_PLACE_95: Final = 7.35
 # Requests must be well for this long for an incident to have ended, and it must have lasted as long: a swing of a queue is shorter; own defaults.
 MIN_CALM_S: Final = 60.0
 LONGER_CALM: Final = 2.0
@@ -147,6 +149,22 @@ def split(hits: IntArray, effect: float = 1.0) -> int | None:
     `effect` is how many requests in a row tell as much as one would that shares nothing with its neighbours (`goodput.design_effect`)."""
     n = len(hits) - 1
     return next(_splits(hits, 0, n, 3.0 * effect * np.log(max(n, 2)), 1), None)
+
+
+def split_interval(hits: BoolArray) -> tuple[int, int, float]:
+    """Return the least and the most requests (in order of time) after which the share of hits may have changed, and how much a change explains there at best.
+
+    A 95 % likelihood interval: places whose likelihood ratio to the best one is below that of chance. Neighbours are taken as independent.
+    Both sides hold one request at least; (0, n, 0.0) where there are fewer than two.
+    """
+    n = len(hits)
+    if n < 2:
+        return 0, n, 0.0
+    count = np.concatenate([[0], np.cumsum(hits, dtype=np.int64)])
+    k = np.arange(1, n)
+    gain = _split_gain(count, k)
+    likely = k[2.0 * (float(gain.max()) - gain) <= _PLACE_95]
+    return int(likely[0]), int(likely[-1]), float(gain.max())
 
 
 def _split_gain(count: IntArray, k: IntArray) -> FloatArray:

@@ -11,7 +11,7 @@ from overrun.analysis.front.fact_list import FactList, facts
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.encoding import decode, encode
 from overrun.analysis.words.slo import Slo
-from tests.analysis.builders import calls_of, gauge, insert, insert_calls, requests, store
+from tests.analysis.builders import at, calls_of, gauge, insert, insert_calls, requests, store
 
 LATE = np.arange(600) >= 300
 E2E = Slo(e2e_ms=2500.0)
@@ -46,6 +46,17 @@ def test_the_growth_of_answers_is_measured_and_clear(longer: FactList) -> None:
     decode = the(longer, "stage.decode")
     assert decode.excess_total_ms == pytest.approx(2_000.0)
     assert longer.excess_ms == pytest.approx(2_000.0)
+    assert longer.onset is not None
+    assert longer.period is not None
+    assert longer.onset.at == longer.period.start
+    assert (longer.onset.before_ratio, longer.onset.after_ratio) == (0.0, 1.0)
+
+
+def test_a_change_within_the_limit_is_dated_as_well() -> None:
+    rows = requests(600, decode_ms=np.where(LATE, 600.0, 300.0))
+    found = _of(rows)
+    assert found.onset is not None
+    assert abs((found.onset.at - at(300.0)).total_seconds()) <= 2.0
 
 
 def test_what_did_not_change_is_not_clear(longer: FactList) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from overrun.analysis.incident.onset import departure
+from overrun.analysis.incident.onset import dated, departure
 
 RNG = np.random.default_rng(11)
 
@@ -57,3 +57,30 @@ def test_a_step_has_no_earlier_beginning() -> None:
 
 def test_too_few_requests_before_the_onset() -> None:
     assert departure(np.arange(100) * 1_000_000, ramp(50, 100), 60 * 1_000_000) is None
+
+
+def test_a_change_has_an_interval_and_needs_no_limit() -> None:
+    values = np.where(np.arange(1000) < 500, 1_000.0, 1_300.0) * RNG.lognormal(0.0, 0.2, 1000)
+    found = dated(np.arange(1000) * 1_000_000, values, None)
+    assert found is not None
+    first, last = (moment.timestamp() for moment in found.interval)
+    assert first <= 500 <= last
+    assert last - first < 60
+    assert first <= found.at.timestamp() <= last
+    assert found.before_ratio < found.after_ratio
+
+
+def test_intervals_of_changes_cover_the_true_moment() -> None:
+    hits = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        values = np.where(np.arange(600) < 300, 1_000.0, 1_500.0) * rng.lognormal(0.0, 0.3, 600)
+        found = dated(np.arange(600) * 1_000_000, values, None)
+        assert found is not None
+        hits += found.interval[0].timestamp() <= 300 <= found.interval[1].timestamp()
+    assert hits >= 54
+
+
+def test_what_does_not_change_has_no_date() -> None:
+    assert dated(np.arange(600) * 1_000_000, RNG.lognormal(0.0, 0.3, 600), None) is None
+    assert dated(np.empty(0, np.int64), np.empty(0), None) is None
