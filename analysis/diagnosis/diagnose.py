@@ -25,6 +25,7 @@ from overrun.analysis.diagnosis.verdict import (
     without_latency,
 )
 from overrun.analysis.evidence.case import Case
+from overrun.analysis.evidence.engine_lives import engine_changes
 from overrun.analysis.evidence.fact_table import TABLE
 from overrun.analysis.evidence.observed import Lookups
 from overrun.analysis.incident.abandonment import by_choice
@@ -199,6 +200,8 @@ def diagnose(
         None if case is None else case.operations.most,
         lookups.older,
     )
+    if case is not None and verdict.onset is not None:
+        verdict.changed = [*engine_changes(case), *verdict.changed]
     return Diagnosed(
         verdict,
         good,

@@ -8,6 +8,7 @@ import numpy as np
 
 from overrun.analysis.evidence.calls import Calls, known
 from overrun.analysis.evidence.demand import token_costs
+from overrun.analysis.evidence.engine_lives import Life, lives
 from overrun.analysis.evidence.token_speed import MIN_TOKENS, at_equal_load, beyond_load
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 
@@ -33,7 +34,8 @@ class Replica(NamedTuple):
 def replicas(calls: Calls, of: str | None = None) -> list[Replica]:
     """Return the engines of a model (`of`, else the one with most calls) in the role with most time spent, by name; empty where engines do not tell theirs.
 
-    Engines that only read prompts for others (one token an answer) are no peers of those that write.
+    Engines that only read prompts for others (one token an answer) are no peers of those that write, nor is one that another replaced. The share
+    of one that came or went is that of the time that it lived.
     Expected time = new tokens x cost of one + (output tokens - 1) x cost of one, both fitted over all engines: the pace is free of the work mix.
     """
     model = calls.codes("model")
@@ -56,8 +58,15 @@ def replicas(calls: Calls, of: str | None = None) -> list[Replica]:
     pace, work = _pace(calls, chosen)
     codes, names = calls.codes("engine_instance"), calls.names("engine_instance")
     out = []
-    total = float(work[chosen].sum())
-    for code in np.unique(codes[chosen]):
+    together = _together(
+        lives(np.where(chosen, codes, -1), calls.of("start_s"), calls.codes("trace_key"))
+    )
+    rates = {
+        one.code: float(work[chosen & (codes == one.code)].sum()) / one.lived for one in together
+    }
+    total = sum(rates.values())
+    for one in together:
+        code = one.code
         mine = chosen & (codes == code)
         if int(mine.sum()) < MIN_CALLS:
             continue
@@ -68,12 +77,18 @@ def replicas(calls: Calls, of: str | None = None) -> list[Replica]:
                 int(mine.sum()),
                 float(np.median(pace[mine])),
                 max(1.2533 * spread / np.sqrt(mine.sum()), 1e-4),
-                float(work[mine].sum()) / total if total > 0.0 else 0.0,
+                rates[code] / total if total > 0.0 else 0.0,
                 float(np.nanmedian(calls.of("queue_ms")[mine])),
                 float(np.nanmean(calls.of("queue_ms")[mine])),
             )
         )
     return out
+
+
+def _together(found: list[Life]) -> list[Life]:
+    """Return the engines that lived beside the one with most calls, itself among them: those that it replaced, or that replaced it, are no peers."""
+    most = max(found, key=lambda one: one.calls, default=None)
+    return [] if most is None else [one for one in found if one.beside(most)]
 
 
 def _one_role(calls: Calls, chosen: BoolArray) -> BoolArray:

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
+from overrun.analysis.evidence.engine_lives import engines_at_once
 from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.words.arrays import FloatArray
 
@@ -87,9 +88,7 @@ def front_end(case: Observed) -> FrontEnd | None:
         token_ms_before=None if before is None else _fitted(*before)[1],
         correlation=correlation,
         interval=(interval[0], interval[1]),
-        busy_ratio=min(
-            1.0, float(work.sum()) / 1e3 / seconds / max(len(np.unique(calls.engine)), 1)
-        ),
+        busy_ratio=min(1.0, float(work.sum()) / 1e3 / seconds / engines_at_once(calls)),
         gap_ms=float(gap[slow].mean()),
         waiting_ms=float(np.minimum(waiting, gap)[slow].mean()),
         inside_ms=float(np.nan_to_num(np.clip(inside, 0.0, None))[slow].mean()),

@@ -17,6 +17,8 @@ from overrun.analysis.words.arrays import FloatArray
 KV_FULL: Final = 0.9
 # Capacity that fell below this part of what it was is a change of the engine, not of the traffic; own default.
 SHRUNK: Final = 0.85
+# An engine that is busy in fewer samples than this part of the busiest one's is coming or going; own default.
+FAIR_PART: Final = 0.1
 OWN_FIGURE: Final = "the engine's own figure"
 # Tokens held are averaged this far around a sample; samples on either side, and usage from which it can be divided by; own defaults.
 AROUND_S: Final = 10.0
@@ -55,12 +57,21 @@ def pressure(case: Observed) -> Pressure | None:
 def _per_request(
     case: Observed, period: Period | None, calls: Calls | None, *, before: bool
 ) -> float | None:
-    """Preemptions per call: mean rate of the engines that reported, times how many they are, over the calls per second; None if none reported it."""
-    rates = case.gauge("preemptions", before=before)
-    if period is None or calls is None or not len(rates):
+    """Preemptions per call: the rates of each engine over the time that it reported them, over the calls; None if none reported it."""
+    rates = case.sampled("preemptions", before=before)
+    if period is None or calls is None or rates.is_empty():
         return None
-    engines = case.points.filter(pl.col("indicator") == "preemptions")["instance"].n_unique()
-    return float(rates.mean()) * engines * period.seconds / len(calls) if len(calls) else 0.0
+    return _counted(rates, period.seconds) / len(calls) if len(calls) else 0.0
+
+
+def _counted(rates: pl.DataFrame, seconds: float) -> float:
+    """How many events a counter's rates (per second) stand for: each holds since the instance's sample before it, one alone for all of the time."""
+    gaps = rates.sort("time_us").with_columns(
+        gap=(pl.col("time_us") - pl.col("time_us").shift(1).over("instance")) / 1e6
+    )
+    gaps = gaps.with_columns(gap=pl.col("gap").fill_null(pl.col("gap").median().over("instance")))
+    found = gaps.select((pl.col("value") * pl.col("gap").fill_null(seconds)).sum()).item()
+    return float(found or 0.0)
 
 
 def blocks_lack(case: Observed) -> bool:
@@ -138,30 +149,38 @@ def capacity_ratio(case: Observed) -> tuple[float | None, str]:
 
 
 def _told(case: Observed) -> float | None:
-    """Return the capacity that engines tell now over the most that they told before, engine by engine where they are the same; None untold.
+    """Return the capacity that engines tell now over the most that they told before; None untold.
 
+    Engines that are the same are compared each with itself, those that replaced others with those. What hardly served on a side is not of it.
     A cache that shrank while it had room to spare shrank before the onset: the batch grows over minutes until the smaller one is full.
     """
-    now, before = (
-        {
-            name: part["value"].to_numpy()
-            for (name,), part in case.sampled("kv_capacity", before=side)
-            .sort("time_us")
-            .group_by("instance")
-        }
-        for side in (False, True)
-    )
+    now, before = _capacities(case, before=False), _capacities(case, before=True)
     if not now or not before:
         return None
     same = [name for name in now if name in before]
-    if same:
-        had, has = (
-            sum(_most(before[name]) for name in same),
-            sum(float(np.median(now[name])) for name in same),
-        )
-    else:  # engines that others replaced
-        had, has = (float(np.median(np.concatenate(list(side.values())))) for side in (before, now))
+    new, gone = ([side[name] for name in side if name not in same] for side in (now, before))
+    replaced = min(len(new), len(gone))
+    had, has = (
+        sum(_most(before[name]) for name in same),
+        sum(float(np.median(now[name])) for name in same),
+    )
+    if replaced:
+        had += replaced * float(np.mean([np.median(values) for values in gone]))
+        has += replaced * float(np.mean([np.median(values) for values in new]))
     return has / had if had > 0.0 else None
+
+
+def _capacities(case: Observed, *, before: bool) -> dict[str | None, FloatArray]:
+    """The capacities that each engine told that did a fair part of the work of the period or the baseline; of all engines where none reports its work."""
+    told = case.sampled("kv_capacity", before=before).sort("time_us")
+    busy = case.busy_samples(before=before).filter(pl.col("busy"))["instance"].value_counts()
+    most = float(busy["count"].max() or 0)  # type: ignore[arg-type]
+    fair = busy.filter(pl.col("count") >= FAIR_PART * most)["instance"].to_list()
+    served = told.filter(pl.col("instance").is_in(fair)) if fair else told
+    return {
+        name: part["value"].to_numpy()
+        for (name,), part in (told if served.is_empty() else served).group_by("instance")
+    }
 
 
 def _most(values: FloatArray) -> float:

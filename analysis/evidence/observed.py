@@ -34,6 +34,8 @@ SEEN: Final = 0.9
 BEFORE_FAULT: Final = 0.25
 # Metrics that only engines send: a gateway counts running and waiting calls as well.
 _ENGINES_OWN: Final = ("kv_cache_usage", "kv_capacity", "prefix_cache_hit_rate")
+# What an engine reports of its work: one that reports no more than zeros serves nobody.
+ACTIVITY: Final = ("running", "queue_depth", "output_tokens", "prompt_tokens")
 # Stages whose time depends on how busy the engine is.
 ENGINE_STAGES: Final = ("queue", "kv_transfer", "prefill", "decode", "first_token", "generation")
 
@@ -306,14 +308,39 @@ class Observed:
         return values
 
     def sampled(self, indicator: str, *, before: bool = False) -> pl.DataFrame:
-        """Return the rows of `points` that hold an engine indicator in the judged period or in the baseline; none where there is no baseline."""
+        """Return the rows of `points` that hold an engine indicator in the judged period or in the baseline; none where there is no baseline.
+
+        An engine that served nobody there while others did is left out: it is warming before its traffic, or gone."""
+        idle = self.idle_engines[before]
+        return self._samples(before=before).filter(
+            (pl.col("indicator") == indicator)
+            & ~pl.col("instance").is_in(list(idle)).fill_null(value=False)
+        )
+
+    def _samples(self, *, before: bool) -> pl.DataFrame:
         period = self.baseline if before else self.period
         if period is None:
             return self.points.clear()
         low, high = (int(moment.timestamp() * 1e6) for moment in (period.start, period.end))
-        return self.points.filter(
-            (pl.col("indicator") == indicator)
-            & pl.col("time_us").is_between(low, high, closed="left")
+        return self.points.filter(pl.col("time_us").is_between(low, high, closed="left"))
+
+    @functools.cached_property
+    def idle_engines(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The instances that report work and had none in the judged period, and in the baseline, while others had some."""
+        return self._idle(before=False), self._idle(before=True)
+
+    def _idle(self, *, before: bool) -> frozenset[str]:
+        work = self.busy_samples(before=before)
+        busy = frozenset(work.filter(pl.col("busy"))["instance"].to_list())
+        return frozenset(work["instance"].to_list()) - busy if busy else frozenset()
+
+    def busy_samples(self, *, before: bool) -> pl.DataFrame:
+        """Return a row per instance and sample time of the period or the baseline with whether it was `busy`; of instances that report their work."""
+        return (
+            self._samples(before=before)
+            .filter(pl.col("indicator").is_in(ACTIVITY) & pl.col("instance").is_not_null())
+            .group_by("instance", "time_us")
+            .agg(busy=(pl.col("value") > 0.0).any())
         )
 
     def excess_ms(self, *stages: str) -> float:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
+from overrun.analysis.evidence.engine_lives import engines_at_once
 from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.words.arrays import BoolArray, FloatArray
@@ -87,17 +88,13 @@ def seats(case: Observed) -> Seats | None:
         kv_usage=usage,
         token_ms=_token_ms(calls),
         token_ms_before=None if before is None else _token_ms(before[0]),
-        wanted=int(np.ceil(_ARRIVE * len(calls) / seconds * served_s / _engines(calls))),
+        wanted=int(np.ceil(_ARRIVE * len(calls) / seconds * served_s / engines_at_once(calls))),
     )
 
 
 def _token_ms(calls: Calls) -> float:
     pace = calls.token_ms
     return float(np.nanmedian(pace)) if known(pace).any() else 0.0
-
-
-def _engines(calls: Calls) -> int:
-    return max(1, len(np.unique(calls.engine)))
 
 
 def _waits(calls: Calls) -> BoolArray:

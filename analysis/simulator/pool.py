@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from overrun.analysis.evidence.engine_lives import lives, slots
 from overrun.analysis.evidence.repeated_calls import impatient
 from overrun.analysis.evidence.speculative_drafts import (
     COST_A_TOKEN,
@@ -416,11 +417,7 @@ def _pool(facts: Recording, model: str | None, calls: pl.DataFrame) -> Pool:
     names = calls.select(
         pl.when(~pl.col("guessed")).then(pl.coalesce("engine_instance", "instance").fill_null(""))
     ).to_series()
-    instances = tuple(sorted(names.drop_nulls().unique().to_list()))[:MOST_REPLICAS]
-    replica = np.array(
-        [instances.index(name) if name in instances else -1 for name in names.to_list()],
-        dtype=np.int64,
-    )
+    instances, replica = _replicas(names, start)
     after, gap = _chains(facts, rows, arrival, arrival + e2e / 1000.0)
     tokens = {
         name: calls[name].cast(pl.Int64).fill_null(0).to_numpy()
@@ -458,7 +455,7 @@ def _pool(facts: Recording, model: str | None, calls: pl.DataFrame) -> Pool:
         e2e_s,
         fresh,
         tokens["output_tokens"],
-        len(instances),
+        instances,
     )
     talk = _conversations(calls)
     begun, over = _requests(facts, rows, start.min(), arrival, arrival + e2e_s)
@@ -494,6 +491,26 @@ def _pool(facts: Recording, model: str | None, calls: pl.DataFrame) -> Pool:
         drafted=recorded_draft(points),
         shared_tokens=shared,
     )
+
+
+def _replicas(names: pl.Series, start_s: FloatArray) -> tuple[tuple[str, ...], IntArray]:
+    """Return the replicas by the engine that was last in each one's place, and the replica of each call; -1 unknown, or beyond MOST_REPLICAS.
+
+    An engine that came when another one had gone stands in its place: a rollout makes no second replica.
+    """
+    every = sorted(names.drop_nulls().unique().to_list())
+    code = dict(zip(every, range(len(every)), strict=True))
+    codes = np.array([code.get(name, -1) for name in names.to_list()], dtype=np.int64)
+    found = lives(codes, start_s)
+    place = slots(found)
+    latest: dict[int, tuple[float, str]] = {}
+    for one in found:
+        at = place[one.code]
+        latest[at] = max(latest.get(at, (-1.0, "")), (one.end, every[one.code]))
+    order = sorted(latest, key=lambda at: latest[at][1])[:MOST_REPLICAS]
+    row = {at: k for k, at in enumerate(order)}
+    replica = np.array([row.get(place.get(int(c), -1), -1) for c in codes], dtype=np.int64)
+    return tuple(latest[at][1] for at in order), replica
 
 
 def made(
@@ -648,11 +665,14 @@ def _kv_tokens(  # noqa: PLR0913
     e2e_s: FloatArray,
     prompt: IntArray,
     output: IntArray,
-    replicas: int,
+    instances: tuple[str, ...],
 ) -> int | None:
     """A replica's KV capacity in tokens: from its gauge, else tokens in use by the calls over the usage gauge; None without either."""
     points = _of_model(facts, model)
     told = points.filter(pl.col("indicator") == "kv_capacity")
+    # What is gone, or serves nobody yet, may have another.
+    theirs = told.filter(pl.col("instance").is_in(list(instances)).fill_null(value=False))
+    told = told if theirs.is_empty() else theirs
     if len(told):
         ranks = max((len(of) for of in ranks_of(told).values()), default=1)
         return int(np.median(told["value"].to_numpy())) * ranks
@@ -669,7 +689,7 @@ def _kv_tokens(  # noqa: PLR0913
     tokens = [
         float(_in_use(t, arrival, queue_s, ttft_s, e2e_s, prompt, output).sum()) for t in at[keep]
     ]
-    return int(np.median(np.array(tokens) / used[keep] / max(1, replicas)))
+    return int(np.median(np.array(tokens) / used[keep] / max(1, len(instances))))
 
 
 def _shared_tokens(  # noqa: PLR0913

@@ -173,7 +173,12 @@ class Facts:
         blind = not found and not self.calls["engine_e2e_ms"].count()
         found = guessed_engine.pools(self) if blind else found
         earlier = (
-            {pool.model: pool for pool in pools(self.before)[0]}
+            {
+                pool.model: pool
+                for pool in pools(self.before)[0]
+                # What ran on engines that are gone shows nothing of those that serve now.
+                if set(pool.instances) <= {name for now in found for name in now.instances}
+            }
             if self.before is not None and not blind
             else {}
         )
@@ -262,7 +267,7 @@ def load_facts(
     span = _extent(rows)
     calls = con.sql(query("whatif_calls"), params={"start": span[0] - EARLIER, "end": span[1]}).pl()
     before = _before(con, calls, span[0], slo, metric)
-    calls = calls.filter(pl.col("start_us") >= _us(span[0] - LEAD))
+    calls = _of_these_engines(calls.filter(pl.col("start_us") >= _us(span[0] - LEAD)), span[0])
     calls = calls.join(
         ok.select("trace_id", "request"), on="trace_id", how="left", maintain_order="left"
     ).with_columns(pl.col("request").fill_null(-1))
@@ -292,6 +297,15 @@ def load_facts(
         before=before,
         load_spans=spans,
     )
+
+
+def _of_these_engines(calls: pl.DataFrame, start: datetime) -> pl.DataFrame:
+    """Return the calls without those from before `start` on engines that served none since: what is gone held no seat of those that serve now."""
+    late = calls.filter(pl.col("start_us") >= _us(start))["engine_instance"].drop_nulls().unique()
+    gone = ~pl.col("engine_instance").is_in(late.implode())
+    if late.is_empty():
+        return calls
+    return calls.filter(~((pl.col("start_us") < _us(start)) & gone.fill_null(value=False)))
 
 
 def _before(

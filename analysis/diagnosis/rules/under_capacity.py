@@ -57,6 +57,7 @@ from overrun.analysis.evidence.arrival_bursts import MIN_BURSTS, burstiness
 from overrun.analysis.evidence.calls import Calls, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.demand import MIN_GROWTH, Demand
+from overrun.analysis.evidence.engine_lives import engines_at_once, sampled_at_once
 from overrun.analysis.evidence.fleet import (
     AS_FAST,
     MIN_ENGINES,
@@ -308,7 +309,7 @@ def _by_batch(case: Case, found: Demand) -> Diagnosis | NotEnoughData | RuledOut
             what=RULE,
             figure=f"{said}, and {parts.now.running:.1f} run at once, {parts.before.running:.1f} before",
         )
-    count = len(np.unique(case.calls.engine[case.calls.has_engine]))
+    count = engines_at_once(case.calls.where(case.calls.has_engine))
     replicas = max(count + 1, math.ceil(count * found.arrivals_ratio))
     slower = max(0.0, 1.0 - parts.usual_ms / max(parts.slow_ms, 1e-9))
     fix = bound_fix(
@@ -566,9 +567,9 @@ def read_gauges(points: pl.DataFrame, rows: pl.DataFrame) -> Gauges:
     waiting = summed(points, "queue_depth")
     kv = points.filter(pl.col("indicator") == "kv_cache_usage")["value"]
     running = summed(points, "running")
-    seen = points.filter(pl.col("indicator").is_in(["queue_depth", "running", "kv_cache_usage"]))[
-        "instance"
-    ].n_unique()
+    seen = sampled_at_once(
+        points.filter(pl.col("indicator").is_in(["queue_depth", "running", "kv_cache_usage"]))
+    )
     # A client's instance is no replica of the engine: only requests that the engine itself recorded count.
     engines = rows.filter(pl.col("engine_only"))["instance"].drop_nulls().n_unique()
     return Gauges(
@@ -582,7 +583,8 @@ def read_gauges(points: pl.DataFrame, rows: pl.DataFrame) -> Gauges:
 
 
 def summed(points: pl.DataFrame, indicator: str) -> FloatArray:
-    """Return a gauge summed over its instances at every sample time, ascending; empty without samples."""
+    """Return a gauge summed over its instances at every sample time, ascending; empty without samples. What one told last holds until its next
+    sample was due: nothing waits at an instance that is gone."""
     chosen = points.filter(pl.col("indicator") == indicator).with_columns(
         pl.col("instance").fill_null("")
     )
@@ -591,7 +593,14 @@ def summed(points: pl.DataFrame, indicator: str) -> FloatArray:
     wide = chosen.pivot(
         on="instance", index="time_us", values="value", aggregate_function="mean"
     ).sort("time_us")
-    return wide.drop("time_us").fill_null(strategy="forward").sum_horizontal().to_numpy()
+    gap = pl.col("time_us").unique().sort().diff().median().cast(pl.Int64)
+    due = chosen.group_by("instance").agg(until=pl.col("time_us").max() + 2 * gap)
+    due = due.with_columns(pl.col("until").fill_null(int(wide["time_us"][-1])))
+    told = wide.select(
+        pl.when(pl.col("time_us") <= until).then(pl.col(name).fill_null(strategy="forward"))
+        for name, until in due.iter_rows()
+    )
+    return told.sum_horizontal().to_numpy()
 
 
 def _slowdown(case: Case) -> float | None:

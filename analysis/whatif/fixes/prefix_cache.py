@@ -49,7 +49,10 @@ def predict(
         {"hit_ratio": hit_ratio},
     )
     tokens, cached = facts.call("input_tokens"), np.nan_to_num(facts.call("cached_tokens"))
-    total = float(np.nansum(tokens))
+    begun = facts.calls["start_us"].to_numpy() >= int(
+        facts.requests["start_us"].to_numpy().min(initial=np.iinfo(np.int64).max)
+    )
+    total = float(np.nansum(tokens[begun]))
 
     def change(engine: Engine) -> Change:
         calls = engine.pool.calls
@@ -77,7 +80,7 @@ def predict(
         change,
         bound=bound,
         worse=SMALLER,
-        cost={"cached_ratio_now": float(cached.sum() / total) if total else 0.0},
+        cost={"cached_ratio_now": float(cached[begun].sum() / total) if total else 0.0},
     )
 
 

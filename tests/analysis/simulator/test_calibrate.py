@@ -388,3 +388,21 @@ def test_whole_prompts_first_are_told_from_chunks_where_some_are_longer_than_a_s
     engine = fit(pools(recorded(came, setup))[0][0], refits=2)
     assert (engine.setup.prefill_first, engine.setup.token_budget) == (True, 8192)
     assert engine.identity_error["e2e_p99"] < 0.03
+
+
+@pytest.mark.parametrize(
+    ("names", "replicas"),
+    [
+        (["old"] * 60 + ["new"] * 60, ("new",)),
+        (["a", "b"] * 30 + ["a", "c"] * 30, ("a", "c")),
+        (["a", "b"] * 60, ("a", "b")),
+    ],
+)
+def test_an_engine_that_replaced_another_is_no_second_replica(
+    names: list[str], replicas: tuple[str, ...]
+) -> None:
+    facts = recorded(arrivals(120, seed=3))
+    calls = facts.calls.with_columns(engine_instance=pl.Series(names))
+    [pool], _ = pools(replace(facts, calls=calls))
+    assert pool.instances == replicas
+    assert set(np.unique(pool.calls.replica)) == set(range(len(replicas)))

@@ -64,6 +64,23 @@ def test_what_ran_before_the_window_is_apart_from_its_calls() -> None:
     assert facts.before.calls["start_us"].max() < facts.requests["start_us"].min()  # type: ignore[operator]
 
 
+def test_calls_of_the_minute_before_on_an_engine_that_is_gone_hold_no_seats() -> None:
+    """The first half ran on a pod that a rollout replaced: with it the window would have two replicas."""
+    con = store()
+    with_calls(con, 200)
+    con.execute(
+        """update llm_calls set engine_instance = case when start_ns < $at then 'old' else 'new' end""",
+        {"at": int(at(100).timestamp() * 1e9)},
+    )
+    facts = load_facts(con, Window(start=at(100)), Slo(e2e_ms=1000.0), "e2e")
+    assert facts.calls["engine_instance"].unique().to_list() == ["new"]
+    assert facts.calls.height == 100
+    # One pod of two stays: its calls of that minute still count.
+    con.execute("update llm_calls set engine_instance = 'new' where trace_lo % 2 = 0")
+    facts = load_facts(con, Window(start=at(100)), Slo(e2e_ms=1000.0), "e2e")
+    assert facts.calls.height == 130
+
+
 def test_the_latest_requests_are_taken_and_the_cut_is_told() -> None:
     con = store()
     with_calls(con, 40)

@@ -38,7 +38,8 @@ def run(
 ) -> Diagnosed:
     """Diagnose request rows.
 
-    Every request has one model call that took its model stages, unless `calls` are given (one frame per frame of requests).
+    Every request has one model call that took its model stages, unless `calls` are given (one frame per frame of requests). `gauges` are of gpu-0,
+    or of the instance behind an @ in their name.
     `coverage` is the part of all requests that these are.
     """
     con = store()
@@ -47,7 +48,8 @@ def run(
     if spans is not None:
         insert_spans(con, *spans)
     for indicator, samples in (gauges or {}).items():
-        gauge(con, indicator, samples)
+        name, _, instance = indicator.partition("@")
+        gauge(con, name, samples, instance=instance or "gpu-0")
     frame = load(con, Window(**window))
     lookups = Lookups(
         trace_ids=lambda rows: load_trace_ids(con, rows),

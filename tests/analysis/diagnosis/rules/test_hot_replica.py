@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from overrun.analysis.evidence.calls import Calls
-from overrun.analysis.evidence.fleet import gini, lag_at_equal_batch
+from overrun.analysis.evidence.fleet import gini, lag_at_equal_batch, replicas
 from overrun.analysis.words.slo import Slo
 from tests.analysis.diagnosis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.diagnosis.rules.fleet import LATE, N, fleet
@@ -162,3 +162,37 @@ def test_gini_of_known_shares() -> None:
     assert gini([0.25] * 4) == pytest.approx(0.0)
     assert gini([1.0, 0.0, 0.0, 0.0]) == pytest.approx(0.75)
     assert gini([0.5, 0.25, 0.25]) == pytest.approx(1 / 6)
+
+
+@pytest.mark.parametrize("kind", ["rollout", "added"])
+def test_engines_that_come_and_go_are_not_too_much_for_the_others(kind: str) -> None:
+    """A rollout in the middle of the breach: what is gone had other calls. One that was added late has its share of the time since."""
+    n = np.arange(N)
+    if kind == "rollout":
+        replica = np.where(n < 800, n % 2, 2 + n % 2)
+    else:
+        replica = np.where(n < 1_000, n % 3, n % 4)
+    rng = np.random.default_rng(5)
+    frame = pl.DataFrame(
+        {
+            "trace_key": n,
+            "start_s": n * 0.5,
+            "engine_instance": [f"gpu-{k}" for k in replica],
+            "model": "m",
+            "error": False,
+            "input_tokens": 500,
+            "cached_tokens": 0,
+            "output_tokens": 100,
+            "queue_ms": 5.0,
+            "prefill_ms": 100.0 + rng.uniform(0, 5, N),
+            "decode_ms": 1_000.0,
+            "e2e_ms": 1_105.0,
+            "ttft_ms": 105.0,
+            "tpot_ms": 10.0,
+        }
+    )
+    found = replicas(Calls(frame))
+    assert [one.name for one in found] == (
+        ["gpu-0", "gpu-1"] if kind == "rollout" else ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
+    )
+    assert gini([one.share for one in found]) < 0.05

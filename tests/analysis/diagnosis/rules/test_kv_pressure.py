@@ -125,3 +125,37 @@ def test_silent_on_a_full_cache_without_preemptions() -> None:
 
 def test_missing_gauges_are_said() -> None:
     assert "/metrics" in run(waiting(), slo=E2E).skipped["kv_pressure"]
+
+
+def rollout(capacity: float, *, drained_s: float = 330.0) -> dict[str, dict[float, float]]:
+    """Samples of two pods: the old one serves until 300 s and is scraped until it is drained, the new one is scraped from 255 s on and serves from 300 s on."""
+    old = [float(t) for t in range(0, int(drained_s), 15)]
+    new = [float(t) for t in range(255, 600, 15)]
+    return {
+        "running@old": {t: 8.0 if t < 300.0 else 0.0 for t in old},
+        "kv_cache_usage@old": {t: 0.5 if t < 300.0 else 0.0 for t in old},
+        "preemptions@old": dict.fromkeys(old, 0.0),
+        "kv_capacity@old": dict.fromkeys(old, 40_000.0),
+        "running@new": {t: 0.0 if t < 300.0 else 8.0 for t in new},
+        "kv_cache_usage@new": {t: 0.0 if t < 300.0 else 0.99 for t in new},
+        "preemptions@new": {t: 0.0 if t < 300.0 else 0.2 for t in new},
+        "kv_capacity@new": dict.fromkeys(new, capacity),
+    }
+
+
+@pytest.mark.parametrize("drained_s", [300.0, 330.0, 600.0])
+def test_a_smaller_cache_of_a_new_pod_shows_though_it_was_scraped_before_its_traffic(
+    drained_s: float,
+) -> None:
+    found = run(waiting(), slo=E2E, gauges=rollout(2_000.0, drained_s=drained_s))
+    finding = the(found, "kv_pressure")
+    assert finding.evidence["capacity_ratio"] == 0.05
+    # 0.2 a second at one request a second, on one of two instances.
+    assert finding.evidence["preempted"] == pytest.approx(0.2, rel=0.05)
+    assert finding.evidence["usage"] == pytest.approx(0.99)
+    assert finding.evidence["usage_before"] == pytest.approx(0.5)
+
+
+def test_a_new_pod_with_the_same_cache_did_not_shrink() -> None:
+    finding = of(run(waiting(), slo=E2E, gauges=rollout(40_000.0)), "kv_pressure")
+    assert finding is None or finding.evidence["capacity_ratio"] == 1.0
