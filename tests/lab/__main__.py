@@ -100,7 +100,9 @@ def scored(arguments: argparse.Namespace, names: list[str]) -> list[score.Score]
                 print(f"  alarm in a healthy window: {said}")
             for p in one.predicted:
                 words = f"predicted {p.predicted:,.0f} {p.interval}" if p.predicted else p.refused
-                print(f"  {p.metric} P95: {p.before:,.0f} -> {p.after:,.0f} ms measured, {words}")
+                print(
+                    f"  {p.metric} P95: {p.before:,.0f} -> {p.after:,.0f} ms by the client, {p.reported or 0:,.0f} reported, {words}"
+                )
     return found
 
 

@@ -25,11 +25,16 @@ STEP_TOLERANCE = 1.1  # a step is late above this many times of what the pace ga
 
 
 class Predicted(msgspec.Struct, kw_only=True):
-    """A what-if against the phase in which the fix ran. Milliseconds at P95."""
+    """A what-if against the phase in which the fix ran. Milliseconds at P95.
+
+    `before` and `after` are what the client saw; `reported` is what the product reports of the fixed phase, from the server's spans, which begin
+    when the request has arrived.
+    """
 
     metric: str
     before: float
     after: float
+    reported: float | None = None
     predicted: float | None
     interval: tuple[float, float] | None
     refused: str = ""
@@ -92,10 +97,12 @@ def limits(healthy: Phase) -> str:
 
 
 def what_if(
-    experiment: Experiment, db: Path, fault: Phase, fixed: Phase, slo: str
+    experiment: Experiment, folder: Path, fault: Phase, fixed: Phase, slo: str
 ) -> list[Predicted]:
     """The predicted P95 of both metrics, each beside the measured one."""
     found = []
+    db = folder / "score-healthy-fault.db"
+    latency = report_of(store(folder, "fixed"), fixed, slo)["latency"]
     for metric in METRICS if experiment.whatif else ():
         done = overrun(
             *("whatif", *experiment.whatif, "--db", str(db), *window(fault)),
@@ -113,6 +120,7 @@ def what_if(
             Predicted(
                 metric=metric,
                 **measured,
+                reported=(latency.get(f"{metric}_ms") or {}).get("p95"),
                 predicted=rows[0]["after"] if rows else None,
                 interval=tuple(rows[0]["interval"]) if rows and rows[0]["interval"] else None,
                 refused="" if rows else "; ".join(reasons.values()),
@@ -199,7 +207,7 @@ def score(folder: Path) -> Score:
         percentile_error_ms={
             m: latency[f"{m}_ms"]["p95"] - p95(fault, m) for m in METRICS if latency.get(f"{m}_ms")
         },
-        predicted=what_if(experiment, db, fault, fixed, slo),
+        predicted=what_if(experiment, folder, fault, fixed, slo),
         quiet_windows=len(quiet),
         alarms=[said for said in quiet if said],
         late_steps=late_steps(folder, (healthy, fault, fixed)),

@@ -27,20 +27,20 @@ def spread(scores: Iterable[Score]) -> dict[str, float]:
 
 
 def errors(predicted: Sequence[Predicted], metric: str) -> list[float]:
-    """Of each answered what-if, |predicted - measured| / measured."""
+    """Of each answered what-if, |predicted - reported afterwards| / reported afterwards."""
     return [
-        abs(found.predicted - found.after) / found.after
+        abs(found.predicted - found.reported) / found.reported
         for found in predicted
-        if found.metric == metric and found.predicted is not None
+        if found.metric == metric and found.predicted is not None and found.reported
     ]
 
 
 def held(predicted: Sequence[Predicted]) -> list[bool]:
-    """Of each interval, whether it holds the measured figure."""
+    """Of each interval, whether it holds what is reported afterwards."""
     return [
-        found.interval[0] <= found.after <= found.interval[1]
+        found.interval[0] <= found.reported <= found.interval[1]
         for found in predicted
-        if found.interval is not None
+        if found.interval is not None and found.reported
     ]
 
 
@@ -76,6 +76,14 @@ def _part(part: str, scores: Sequence[Score], conditions: str) -> list[Figure]:
         ),
     ]
     for metric in ("e2e", "ttft"):
+        apart = [
+            abs(one.percentile_error_ms[metric])
+            for one in scores
+            if metric in one.percentile_error_ms
+        ]
+        if apart:
+            what = f"{metric.upper()} P95 of the report against the client's, median difference"
+            made.append(figure(what, round(statistics.median(apart)), "ms"))
         if found := errors(predicted, metric):
             more = {"answered": len(found)}
             if metric in floor:
@@ -83,6 +91,6 @@ def _part(part: str, scores: Sequence[Score], conditions: str) -> list[Figure]:
             what = f"{metric.upper()} P95 after the fix, median error"
             made.append(figure(what, round(100 * statistics.median(found), 1), "%", **more))
     if inside := held(predicted):
-        what = "intervals of 90 % that hold the measured figure"
+        what = "intervals of 90 % that hold the figure reported afterwards"
         made.append(figure(what, sum(inside), of=len(inside)))
     return made

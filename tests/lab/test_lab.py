@@ -234,7 +234,12 @@ def test_steps_that_the_machine_held_up_are_counted(tmp_path: Path) -> None:
 
 def _score(experiment: str, after: float, predicted: float | None, alarms: list[str]) -> Score:
     what_if = Predicted(
-        metric="e2e", before=9e3, after=after, predicted=predicted, interval=(900.0, 1200.0)
+        metric="e2e",
+        before=9e3,
+        after=after,
+        reported=after,
+        predicted=predicted,
+        interval=(900.0, 1200.0),
     )
     return Score(
         experiment=experiment,
@@ -261,7 +266,9 @@ def test_figures_keep_the_held_back_apart_and_state_the_spread() -> None:
     found = {figure.what: figure for figure in summary.figures(scores, "made up")}
     error = found["Real vLLM, developed on: E2E P95 after the fix, median error"]
     assert (error.value, error.more) == (15.0, {"answered": 2, "spread of repetitions": 22})
-    inside = found["Real vLLM, developed on: intervals of 90 % that hold the measured figure"]
+    inside = found[
+        "Real vLLM, developed on: intervals of 90 % that hold the figure reported afterwards"
+    ]
     assert (inside.value, inside.of) == (1, 2)
     alarms = found["Real vLLM, developed on: alarms in healthy windows"]
     assert (alarms.value, alarms.of) == (1, 4)
