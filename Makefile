@@ -117,6 +117,7 @@ pages: $(VENV)/.dev
 .PHONY: benchmarks-page
 benchmarks-page: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.results_page
+	$(BIN)/python -m tests.benchmarks.referees_page
 
 # A CycloneDX document of the locked dependencies with their licences: dist/sbom.cdx.json.
 .PHONY: sbom

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from overrun.analysis.evidence.leading_indicators import Scored
-from tests.benchmarks import analysis, dashboard, leading, results, whatif
+from tests.benchmarks import analysis, dashboard, leading, referees_page, results, whatif
 from tests.benchmarks.results import FOLDER, ROOT, Figure, measured, read, record
 from tests.benchmarks.results_page import AREAS, PAGE, page
 
@@ -24,6 +24,18 @@ def figure(what: str, value: float, **more: object) -> Figure:
 
 def test_the_page_is_made_from_the_results() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "stale: run `make benchmarks-page`"
+
+
+def test_the_page_of_referees_is_made_from_the_results() -> None:
+    made = referees_page.page()
+    assert referees_page.PAGE.read_text(encoding="utf-8") == made, (
+        "stale: run `make benchmarks-page`"
+    )
+    known = {area: [one.what for one in read(area)] for area in AREAS}
+    for claims in referees_page.CLAIMS.values():
+        for claim in claims:
+            if known[claim.area]:
+                assert any(what.startswith(claim.begins) for what in known[claim.area]), claim
 
 
 @pytest.mark.parametrize("area", sorted(path.stem for path in FOLDER.glob("*.json")))

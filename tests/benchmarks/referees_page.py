@@ -1,0 +1,169 @@
+"""How do we know that it is right? Makes docs/REFEREES.md: each claim, the referee that judges it, and its result from docs/results.
+
+`python -m tests.benchmarks.referees_page` (`make benchmarks-page`) writes the page. A test refuses a stale one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.benchmarks.results import FOLDER, ROOT, Figure, read
+from tests.benchmarks.results_page import measured
+
+PAGE: Final = ROOT / "docs" / "REFEREES.md"
+
+HEAD: Final = """\
+# How we know that it is right
+
+A tool that names causes can be wrong with confidence. So each claim has a referee that knows the truth and that the rules were not written from.
+This page is generated from [docs/results](results) by `make benchmarks-page`. All figures, with conditions and commands: [BENCHMARKS](BENCHMARKS.md).
+
+## The referees
+
+| referee | what it can judge | what it cannot |
+|---|---|---|
+| A real vLLM on two CPU cores ([laboratory](../tests/lab/README.md)), paced like a GPU by three laws | stage, cause, advice, and the effect of a fix: the fix is made, and the same requests are sent again | kernels, GPUs, several machines |
+| Recordings of real GPU runs of vLLM | what-ifs against measured runs | causes: nothing was broken in them |
+| Inputs rebuilt from public bug reports, and recordings of real senders (`tests/corpus`) | whether other people's telemetry is read rightly | effects of fixes |
+| Our simulator with 37 injected faults, seeds that nobody had looked at | causes under load, false alarms | it shares our ideas of what breaks |
+| Two simulators written by others | the same, by other laws | they know few faults |
+| A store that is killed, filled and attacked | whether what was acknowledged is there, with its values | months of use |
+"""
+
+
+class Claim(NamedTuple):
+    """Figures whose name begins with `begins`, of one area of docs/results, and what they say to a reader."""
+
+    area: str
+    begins: str
+    referee: str
+
+
+CLAIMS: Final[dict[str, tuple[Claim, ...]]] = {
+    "Does it name the right stage and cause?": (
+        Claim("lab", "Real vLLM, held back: stage", "Real vLLM, first look: stage"),
+        Claim("lab", "Real vLLM, held back: cause", "Real vLLM, first look: cause"),
+        Claim("lab", "Real vLLM, developed on: stage", "Real vLLM, seen before: stage"),
+        Claim("lab", "Real vLLM, developed on: cause", "Real vLLM, seen before: cause"),
+        Claim("diagnosis", "Stage named first", "Our simulator: stage"),
+        Claim("diagnosis", "Cause named first, easy", "Our simulator, 15 to 60 % of requests hit"),
+        Claim("diagnosis", "Cause named first, hard", "Our simulator, 2 to 5 % of requests hit"),
+        Claim(
+            "diagnosis",
+            "Simulators written by others: cause named first, easy",
+            "Simulators written by others, easy and medium",
+        ),
+        Claim(
+            "diagnosis",
+            "Simulators written by others: cause named first, hard",
+            "Simulators written by others, hard",
+        ),
+        Claim("diagnosis", "Recordings without token counts", "Our simulator without token counts"),
+    ),
+    "Does it keep quiet where nothing is wrong?": (
+        Claim("lab", "Real vLLM, developed on: alarms", "Real vLLM: healthy windows with an alarm"),
+        Claim(
+            "diagnosis",
+            "Healthy windows with an alarm",
+            "Our simulator: healthy windows with an alarm",
+        ),
+    ),
+    "Is its first advice the one that helps?": (
+        Claim("lab", "Real vLLM, held back: first advice", "Real vLLM, first look"),
+        Claim("lab", "Real vLLM, developed on: first advice", "Real vLLM, seen before"),
+        Claim(
+            "diagnosis",
+            "Fix of the verdict is the best",
+            "Our simulator: the best fix, or within 10 % of it",
+        ),
+    ),
+    "Does a fix gain what was predicted?": (
+        Claim(
+            "lab",
+            "Real vLLM, held back: E2E P95 after",
+            "Real vLLM, first look: E2E P95, median error",
+        ),
+        Claim(
+            "lab",
+            "Real vLLM, held back: TTFT P95 after",
+            "Real vLLM, first look: TTFT P95, median error",
+        ),
+        Claim(
+            "lab",
+            "Real vLLM, developed on: E2E P95 after",
+            "Real vLLM, seen before: E2E P95, median error",
+        ),
+        Claim(
+            "lab",
+            "Real vLLM, developed on: TTFT P95 after",
+            "Real vLLM, seen before: TTFT P95, median error",
+        ),
+        Claim("lab", "Real vLLM, developed on: intervals", "Real vLLM: 90 % intervals that held"),
+        Claim("whatif", "Error on real GPUs, E2E", "Real GPU runs: E2E P99, median error"),
+        Claim("whatif", "Error on real GPUs, TTFT", "Real GPU runs: TTFT P99, median error"),
+        Claim(
+            "whatif",
+            "Error of simulated what-ifs in a simulator written by others, E2E",
+            "A simulator written by others: E2E P99, median error",
+        ),
+        Claim(
+            "whatif",
+            "Error of simulated what-ifs in a simulator written by others, TTFT",
+            "A simulator written by others: TTFT P99, median error",
+        ),
+    ),
+    "Is what was acknowledged in the file?": (
+        Claim(
+            "integrity",
+            "Acknowledged spans lost",
+            "Random mixes of senders, readers and kills: lost",
+        ),
+        Claim(
+            "integrity",
+            "Acknowledged spans stored with another value",
+            "The same: stored with another value",
+        ),
+        Claim("durability", "Acknowledged spans lost: any moment", "`kill -9` at any moment: lost"),
+        Claim("durability", "Acknowledged spans lost: full disk", "Full disk: lost"),
+        Claim("fuzz", "Crashes", "Hostile input: crashes"),
+    ),
+}
+
+TAIL: Final = """
+## What is still wrong
+
+- Simulators written by others, hard cases: fewer than half of the causes are named. The faults that are missed are listed in [DIAGNOSIS](DIAGNOSIS.md).
+- A cause that was there from the first request on has no healthy time to be compared with: it is named less often.
+- The laboratory has few requests in each phase (about 200). A P95 of them moves by some percent from run to run; no smaller error means anything.
+- `overrun routing` is off by tens of points where one trace is served at the edge of its capacity.
+- Learned alerts are wrong more often than right where load comes in waves; then none is recommended.
+- Nothing here was measured on a fleet of machines, or over months.
+"""
+
+
+def page(folder: Path = FOLDER) -> str:
+    """The whole page. Claims of an area that was not measured yet are left out."""
+    parts = [HEAD]
+    for question, claims in CLAIMS.items():
+        rows = [row for claim in claims for row in _rows(claim, folder)]
+        if rows:
+            parts += [
+                f"\n## {question}\n\n| referee | result | wanted | when |\n|---|---|---|---|\n",
+                *rows,
+            ]
+    return "".join([*parts, TAIL])
+
+
+def _rows(claim: Claim, folder: Path) -> list[str]:
+    found: list[Figure] = [
+        one for one in read(claim.area, folder) if one.what.startswith(claim.begins)
+    ]
+    return [
+        f"| {claim.referee} | {measured(one)} | {one.target or '-'} | {one.date.partition(' ')[0]} |\n"
+        for one in found[:1]
+    ]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
