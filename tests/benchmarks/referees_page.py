@@ -23,7 +23,7 @@ This page is generated from [docs/results](results) by `make benchmarks-page`. A
 
 | referee | what it can judge | what it cannot |
 |---|---|---|
-| A real vLLM on two CPU cores ([laboratory](../tests/lab/README.md)), paced like a GPU by three laws | causes, advice, and fixes, which are made | kernels, GPUs, several machines |
+| A real vLLM on two CPU cores ([laboratory](../tests/lab/README.md)), paced like a GPU by three laws | causes, advice, and fixes | kernels, GPUs, several machines |
 | Recordings of real GPU runs of vLLM | what-ifs against measured runs | causes: nothing was broken in them |
 | Inputs rebuilt from public bug reports, and recordings of real senders (`tests/corpus`) | whether other people's telemetry is read rightly | effects of fixes |
 | Our simulator with 37 injected faults, seeds that nobody had looked at | causes under load, false alarms | it shares our ideas of what breaks |
