@@ -7,16 +7,24 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final
 
-# A page asks up to six questions, and one answer is 100 kB at most.
+# A page asks up to six questions. Most answers have less than 100 kB; a list of requests may have several MB.
 MOST_ANSWERS: Final = 64
+MOST_BYTES: Final = 8 << 20
 
 
 class Kept:
     """Answers by question, the least recently wanted ones forgotten beyond `most`. Safe to share between threads."""
 
-    def __init__(self, changes: Callable[[], int], *, most: int = MOST_ANSWERS) -> None:
+    def __init__(
+        self,
+        changes: Callable[[], int],
+        *,
+        most: int = MOST_ANSWERS,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
         """`changes` counts the transactions that have been committed: the count moves after what it counts can be read."""
-        self._changes, self._most = changes, most
+        self._changes, self._most, self._most_bytes = changes, most, most_bytes
+        self.bytes = 0
         self._answers: OrderedDict[Hashable, tuple[int, bytes]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -37,8 +45,14 @@ class Kept:
         if not holds():
             return made
         with self._lock:
+            self._drop(lambda _, kept: kept[0] < count)  # none of them holds any more
+            self._drop(lambda other, _: other == key)
             self._answers[key] = count, made
-            self._answers.move_to_end(key)
-            while len(self._answers) > self._most:
-                self._answers.popitem(last=False)
+            self.bytes += len(made)
+            while len(self._answers) > self._most or self.bytes > self._most_bytes:
+                self.bytes -= len(self._answers.popitem(last=False)[1][1])
         return made
+
+    def _drop(self, which: Callable[[Hashable, tuple[int, bytes]], bool]) -> None:
+        for key in [key for key, kept in self._answers.items() if which(key, kept)]:
+            self.bytes -= len(self._answers.pop(key)[1])

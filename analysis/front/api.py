@@ -10,24 +10,27 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from overrun.analysis.diagnosis.fix_pricing import Background as Fixes
 from overrun.analysis.diagnosis.sampled_causes import Background as Seeking
 from overrun.analysis.front import predictor_watch
 from overrun.analysis.front import report as reports
 from overrun.analysis.front.answer_cache import Kept
+from overrun.analysis.front.answering import Answering, Asking, Unwanted
 from overrun.analysis.front.http_answers import (
     DEFAULT_SINCE,
     JSON,
     Handler,
     asked,
+    client_gone,
     error_answer,
     parameters_of,
     refused,
@@ -40,6 +43,7 @@ from overrun.analysis.front.question_table import (
     EXPORT,
     EXPORT_FORMATS,
     PREFIX,
+    WHATIF,
     Entry,
 )
 from overrun.analysis.front.questions import Asked, Question
@@ -51,10 +55,16 @@ from overrun.collector.access import auth
 from overrun.collector.access.audit import Audit
 from overrun.collector.access.auth import Tokens
 from overrun.collector.config import Settings
-from overrun.collector.errors import CollectorError
+from overrun.collector.errors import CollectorError, StoreUnavailable
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.receive import health
 from overrun.collector.store.database import EXPORT as EXPORT_FILE
+
+# Questions are mostly work of the interpreter, which takes one core: more at once only hold more rows at once. Those of the what-ifs' process and exports
+# wait for others most of the time.
+_AT_ONCE, _ASKING_AT_ONCE, _EXPORTS_AT_ONCE = 2, 5, 2
+# A large export may take as long as its client reads.
+_MOST_EXPORT_S = 3_600.0
 
 
 def routes(
@@ -80,18 +90,29 @@ def routes(
         "begin": worker.begin,
         "watched": watched,
     }
-    # Kept until something is written or another fix has been simulated: a page that waits for one asks every two seconds.
-    kept = Kept(lambda: pipeline.writer.changes + simulate.made)
 
-    def answering(entry: Entry[Any]) -> Callable[[Mapping[str, str]], bytes]:
-        def answer(parameters: Mapping[str, str]) -> bytes:
+    # Kept until something is written or another fix has been simulated: a page that waits for one asks every two seconds.
+    def changes() -> int:
+        return pipeline.writer.changes + simulate.made
+
+    kept = Kept(changes)
+    reading = pipeline.store.reading
+    lane = Answering("overrun-answer", reading, at_once=_AT_ONCE, changes=changes)
+    patient = Answering("overrun-whatif", reading, at_once=_ASKING_AT_ONCE, changes=changes)
+    exports = Answering("overrun-export", reading, at_once=_EXPORTS_AT_ONCE)
+
+    def lane_of(entry: Entry[Any]) -> Answering:
+        return patient if entry is WHATIF else lane
+
+    def answering(entry: Entry[Any]) -> Callable[[Mapping[str, str], Asking[bytes]], bytes]:
+        def answer(parameters: Mapping[str, str], asking: Asking[bytes]) -> bytes:
             question = Asked.read(
                 entry, parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE
             )
             made: list[Any] = []
 
             def encoded() -> bytes:
-                made.append(question.answer(pipeline.store.reading, **host))
+                made.append(question.answer(asking.reading, **host))
                 return encode(made[0])
 
             with pipeline.writer.admission.answer():
@@ -108,11 +129,11 @@ def routes(
 
     private = [
         *(
-            Route(f"{PREFIX}/{entry.path}", asked(answering(entry), entry))
+            Route(f"{PREFIX}/{entry.path}", asked(answering(entry), entry, lane_of(entry)))
             for entry in ENTRIES.values()
             if entry is not EXPORT
         ),
-        Route(f"{PREFIX}/{EXPORT.path}", _export(pipeline, settings, tokens, audit)),
+        Route(f"{PREFIX}/{EXPORT.path}", _export(pipeline, settings, tokens, audit, exports)),
         Route("/metrics", _metrics(pipeline, settings, watched, sought)),
     ]
     return [
@@ -138,7 +159,13 @@ def _with_token(handler: Handler, token: str | None) -> Handler:
     return guarded
 
 
-def _export(pipeline: Pipeline, settings: Settings, tokens: Tokens, audit: Audit | None) -> Handler:
+def _export(
+    pipeline: Pipeline,
+    settings: Settings,
+    tokens: Tokens,
+    audit: Audit | None,
+    exports: Answering,
+) -> Handler:
     """Rows of a view as a file, written to disk first: the answer is whole or an error, and memory stays flat."""
 
     def noted(request: Request, rows: int) -> None:
@@ -153,24 +180,53 @@ def _export(pipeline: Pipeline, settings: Settings, tokens: Tokens, audit: Audit
                 counts={"rows": rows},
             )
 
-    def written(given: Mapping[str, str]) -> tuple[str, int, str]:
+    def written(given: Mapping[str, str], asking: Asking[_Written]) -> _Written:
         question = Asked.read(EXPORT, given, settings, now=datetime.now(UTC))
         # Beside the database, where the next start removes what a killed process leaves.
         db = pipeline.store.path.resolve()
         handle, path = tempfile.mkstemp(prefix=f"{db.name}{EXPORT_FILE}", dir=db.parent)
-        with os.fdopen(handle, "wb") as out:
-            rows = question.answer(pipeline.store.reading, out=out)
+        try:
+            with os.fdopen(handle, "wb") as out:
+                rows = question.answer(asking.reading, out=out)
+        except BaseException:
+            os.unlink(path)
+            raise
+        if asking.given_up:
+            os.unlink(path)
+            raise Unwanted
         return path, rows, EXPORT_FORMATS[question.values["format"]]
 
     async def endpoint(request: Request) -> Response:
         try:
-            path, rows, media = await asyncio.to_thread(written, parameters_of(request, EXPORT))
+            given = parameters_of(request, EXPORT)
+            path, rows, media = await exports.get(
+                lambda asking: written(given, asking), client_gone(request), within_s=_MOST_EXPORT_S
+            )
+        except Unwanted:
+            return Response(status_code=503)  # nobody reads it
         except (AnalysisError, CollectorError) as error:
             return refused(error)
+        except OSError as error:
+            return refused(StoreUnavailable(f"the export could not be written: {error.strerror}"))
         await asyncio.to_thread(noted, request, rows)
-        return FileResponse(path, media_type=media, background=BackgroundTask(os.unlink, path))
+        return _Temporary(path, media_type=media)
 
     return endpoint
+
+
+_Written = tuple[str, int, str]
+"""File, rows and media type of an export."""
+
+
+class _Temporary(FileResponse):
+    """A file that goes when it has been sent, or the client has."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(self.path)
 
 
 async def _described(request: Request) -> Response:

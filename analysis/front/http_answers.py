@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -10,7 +9,9 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from overrun.analysis.front.answering import Answering, Asking, Unwanted
 from overrun.analysis.front.question_table import Entry
 from overrun.analysis.numbers.requests.request_trace import UnknownTrace
 from overrun.analysis.words.encoding import encode
@@ -21,6 +22,10 @@ log = logging.getLogger("overrun.api")
 JSON = "application/json"
 # Without a window, a server is asked about the last hour.
 DEFAULT_SINCE = "1h"
+# An answer is given up after so long, or after twice the time for which a client waits for it.
+MOST_ANSWER_S = 120.0
+# Handed to the connection at once: what a client does not take yet stays in one place, however many wait for the same answer.
+_PIECE = 65_536
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -30,13 +35,44 @@ class ApiError(msgspec.Struct, kw_only=True):
     error: str
 
 
-def asked(answer: Callable[[Mapping[str, str]], bytes], entry: Entry[Any]) -> Handler:
-    """An endpoint around a pure answer: unknown parameters and bad values are 400 with a sentence, the rest is 200 JSON."""
+class InPieces(Response):
+    """A response that is handed over piece by piece, as the client takes it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+        for at in range(0, len(self.body), _PIECE):
+            piece = self.body[at : at + _PIECE]
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def asked(
+    answer: Callable[[Mapping[str, str], Asking[bytes]], bytes],
+    entry: Entry[Any],
+    answering: Answering,
+) -> Handler:
+    """An endpoint around a pure answer: unknown parameters and bad values are 400 with a sentence, the rest is 200 JSON.
+
+    The same question at the same time is answered once, and an answer whose clients have gone is given up.
+    """
 
     async def endpoint(request: Request) -> Response:
         try:
             given = parameters_of(request, entry)
-            body = await asyncio.to_thread(answer, given)
+            body = await answering.get(
+                lambda asking: answer(given, asking),
+                client_gone(request),
+                within_s=max(MOST_ANSWER_S, 2 * entry.timeout_s),
+                key=(entry.path, *sorted(given.items())),
+            )
+        except Unwanted:
+            return Response(status_code=503)  # nobody reads it
         except UnknownTrace as error:
             return error_answer(404, str(error))
         except (AnalysisError, CollectorError) as error:
@@ -44,9 +80,15 @@ def asked(answer: Callable[[Mapping[str, str]], bytes], entry: Entry[Any]) -> Ha
         except Exception:  # the edge: the caller learns that it failed, the log learns why
             log.exception("answering %s failed", request.url.path)
             return error_answer(500, "the question could not be answered: see the server's log")
-        return Response(body, media_type=JSON)
+        return InPieces(body, media_type=JSON)
 
     return endpoint
+
+
+async def client_gone(request: Request) -> None:
+    """Return once the client has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def parameters_of(request: Request, entry: Entry[Any]) -> dict[str, str]:
@@ -65,9 +107,11 @@ def parameters_of(request: Request, entry: Entry[Any]) -> dict[str, str]:
 
 def refused(error: AnalysisError | CollectorError) -> Response:
     """Bad input, unless the server cannot answer now: then who asks may come again."""
-    return error_answer(
-        error.http_status if isinstance(error, StoreUnavailable) else 400, str(error)
-    )
+    if not isinstance(error, StoreUnavailable):
+        return error_answer(400, str(error))
+    response = error_answer(error.http_status, str(error))
+    response.headers["retry-after"] = str(error.retry_after_s)
+    return response
 
 
 def error_answer(status: int, sentence: str) -> Response:

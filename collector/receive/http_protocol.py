@@ -10,6 +10,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 MAX_HEAD_BYTES = 65_536  # request line and headers
 HEAD_TIMEOUT_S = 20.0
+# A client that takes less than 48 KiB of its answer in so long is given up: the answer takes memory, and an export a file.
+STUCK_S = 30.0
 # What is read at once of a body that the application has asked for; and before that, so that hundreds of senders who are refused from the head on have not
 # put their bodies here meanwhile.
 _READ_BYTES, _FIRST_BYTES = 262_144, 16_384
@@ -30,6 +32,8 @@ class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     Of a body, what came with its head is read, the rest once the application receives it (or has answered: it is thrown away then).
 
+    A client that does not take its answer is given up.
+
     Beyond `max_connections` the one that has been without a request for longest is closed (503); if all have one, the new one is.
     """
 
@@ -40,6 +44,7 @@ class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
     _in_head = True
     _in_body = False
     _late: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -51,7 +56,16 @@ class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
         self._idle.pop(self, None)
+        self._end_stuck()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stuck = self.loop.call_later(STUCK_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._end_stuck()
+        super().resume_writing()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return _room.whole if self._in_body else _room.whole[:_FIRST_BYTES]
@@ -99,6 +113,11 @@ class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         if self._late is not None:
             self._late.cancel()
             self._late = None
+
+    def _end_stuck(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
 
     def _refuse(self, status: int) -> None:
         self._end_head()

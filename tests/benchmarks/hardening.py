@@ -25,6 +25,7 @@ import httpx
 import zstandard
 
 from tests.benchmarks import results
+from tests.benchmarks.payload import SPANS_PER_BODY, make
 from tests.conftest import ServerProcess
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
@@ -212,12 +213,7 @@ def nested_calls(server: ServerProcess) -> dict[str, int]:
     for one in spans:
         one.attributes.extend(attributes({**told, "gen_ai.usage.output_tokens": 10}))
     answer = send(server.address, "traces", body(spans))
-    until = time.monotonic() + WAIT_S
-    while time.monotonic() < until:
-        ready = httpx.get(f"{server.http}/readyz", trust_env=False, verify=False, timeout=WAIT_S)
-        if ready.json()["pending_traces"] == 0:
-            break
-        time.sleep(0.2)
+    _assembled(server)
     return {answer: 1}
 
 
@@ -314,13 +310,77 @@ def wide_trace(server: ServerProcess) -> dict[str, int]:
         ]
         answer = send(server.address, "traces", body(spans))
         answers[answer] = answers.get(answer, 0) + 1
+    _assembled(server)
+    return answers
+
+
+def _filled(server: ServerProcess, bodies: int = 20) -> None:
+    """Give a server something to read: a request has about ten spans."""
+    for one in make(bodies * SPANS_PER_BODY, end_ns=time.time_ns()).bodies:
+        send(server.address, "traces", one.data)
+    _assembled(server)
+
+
+def _assembled(server: ServerProcess) -> None:
     until = time.monotonic() + WAIT_S
     while time.monotonic() < until:
         ready = httpx.get(f"{server.http}/readyz", trust_env=False, verify=False, timeout=WAIT_S)
         if ready.json()["pending_traces"] == 0:
             break
         time.sleep(0.2)
+
+
+def _settled(server: ServerProcess) -> None:
+    """Until a server has done nothing for a second."""
+    until, before = time.monotonic() + WAIT_S, -1.0
+    while time.monotonic() < until and (now := cpu_s(server.process.pid)) - before > 0.05:
+        before = now
+        time.sleep(1.0)
+
+
+def readers_that_leave(server: ServerProcess) -> dict[str, int]:
+    """30 reports about 1,000 requests, each of another window; every client leaves after 0.1 s."""
+    host, port = server.address.split(":")
+
+    def leave(at: int) -> str:
+        with socket.create_connection((host, int(port)), timeout=WAIT_S) as made:
+            path = f"/api/v1/report?since={1_000 + at}h"
+            made.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+            time.sleep(0.1)
+        return "left"
+
+    answers = many(leave, 30, 6)
+    _settled(server)
     return answers
+
+
+def readers_in_step(server: ServerProcess) -> dict[str, int]:
+    """Twelve clients that ask for the same report at the same time."""
+    url = f"{server.http}/api/v1/report?since=1000h"
+
+    def ask(_: int) -> str:
+        return str(httpx.get(url, trust_env=False, verify=False, timeout=WAIT_S).status_code)
+
+    return many(ask, 12, 12)
+
+
+def readers_that_stop(server: ServerProcess) -> dict[str, int]:
+    """200 clients ask for a list of requests, and none takes the answer; then one asks as usual."""
+    host, port = server.address.split(":")
+    held = []
+    for at in range(200):
+        made = socket.socket()
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        made.connect((host, int(port)))
+        path = f"/api/v1/requests?since={1_000 + at}h&limit=1000"
+        made.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        held.append(made)
+    time.sleep(10)
+    url = f"{server.http}/api/v1/requests?since=1000h&limit=1"
+    then = httpx.get(url, trust_env=False, verify=False, timeout=WAIT_S).status_code
+    for made in held:
+        made.close()
+    return {f"then {then}": 1}
 
 
 def many(call: Callable[[int], str], count: int, at_once: int = 8) -> dict[str, int]:
@@ -342,6 +402,9 @@ ATTACKS: Final[dict[str, Callable[[ServerProcess], dict[str, int]]]] = {
     "600 connections that never end their head": slow_heads,
     "20,000 gRPC calls, each reset at once": rapid_reset,
     "a trace of 200,000 spans": wide_trace,
+    "30 readers that leave after 0.1 s": readers_that_leave,
+    "12 readers that ask the same at once": readers_in_step,
+    "200 readers that take no answer": readers_that_stop,
 }
 
 
@@ -356,6 +419,8 @@ def run(name: str) -> Watch:
         try:
             for _ in range(3):
                 send(server.address, "traces", b"")
+            if "readers" in name:
+                _filled(server)
             with watched(server, found):
                 found.answers = ATTACKS[name](server)
         finally:

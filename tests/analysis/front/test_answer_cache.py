@@ -56,3 +56,22 @@ def test_what_no_longer_holds_once_made_is_not_kept() -> None:
     store = Store()
     made = [store.kept.get("question", store._made, holds=lambda: False) for _ in range(2)]
     assert made == [b"1", b"2"]
+
+
+def test_kept_answers_are_bounded_in_bytes() -> None:
+    store = Store()
+    kept = Kept(lambda: store.commits, most_bytes=1_000)
+    for key in range(30):
+        assert len(kept.get(key, lambda: b"x" * 90)) == 90
+    assert kept.bytes == 990
+    assert len(kept.get("large", lambda: b"x" * 2_000)) == 2_000
+    assert kept.bytes == 0
+
+
+def test_answers_of_before_a_commit_take_no_room() -> None:
+    store = Store()
+    for key in ("a", "b"):
+        store.get(key)
+    store.commits += 1
+    store.get("c")
+    assert store.kept.bytes == 1

@@ -1,0 +1,71 @@
+"""A client that asks and does not take its answer is given up."""
+
+import asyncio
+import contextlib
+import socket
+from typing import Any
+
+import pytest
+import uvicorn
+
+from overrun.collector.receive import http_protocol
+
+LARGE = b"x" * (32 << 20)  # more than the system keeps for a connection
+WAIT_S = 60.0
+
+
+class Answers:
+    """An application that answers every request in pieces, and notes how its clients end."""
+
+    def __init__(self) -> None:
+        self.pieces = 0
+        self.ended = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for at in range(0, len(LARGE), 65_536):
+            self.pieces += 1
+            piece = LARGE[at : at + 65_536]
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+        self.ended.set()
+
+
+async def serving(app: Answers, bound: socket.socket) -> tuple[uvicorn.Server, asyncio.Task[None]]:
+    config = uvicorn.Config(
+        app, http=http_protocol.limited(8), ws="none", lifespan="off", log_config=None
+    )
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server._serve([bound]))
+    while not server.started:
+        await asyncio.sleep(0.01)
+    return server, task
+
+
+def test_a_client_that_takes_nothing_of_its_answer_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_protocol, "STUCK_S", 0.2)
+
+    async def run(bound: socket.socket) -> None:
+        app = Answers()
+        server, task = await serving(app, bound)
+        reader, writer = await asyncio.open_connection(*bound.getsockname(), limit=1_024)
+        writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        async with asyncio.timeout(WAIT_S):
+            await app.ended.wait()
+            got = b""
+            with contextlib.suppress(ConnectionError):
+                got = await reader.read()
+        assert len(got) < len(LARGE)
+        # What was not sent was handed over all the same, and dropped.
+        assert app.pieces == len(LARGE) // 65_536
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        server.should_exit = True
+        await task
+
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        asyncio.run(run(bound))
