@@ -249,6 +249,9 @@ class Writer:
             0  # spans and points that had been stored when the file was last reopened
         )
         self._rest = False
+        self._ends_move = (
+            False  # whether the next checkpoint may drop row groups, which moves the ends of tables
+        )
         self._unmoved = ""  # why the log could not be moved into the file, the last time
         self.counters = Counters()
         self.refusal: str | None = None  # why the store took nothing, the last time it was asked
@@ -295,6 +298,7 @@ class Writer:
         """In a transaction of `call` that deletes shapes, sources or spans: nothing is remembered of them. Should it fail, the file is reopened."""
         self._load_from(connection)
         self._recent.let_go(self._last_batch + 1)
+        self._ends_move = True
 
     @property
     def last_batch(self) -> int:
@@ -470,6 +474,9 @@ class Writer:
             if self._store.log_is_long():
                 self._store.connection.execute("checkpoint")
                 self._unmoved = ""
+                if self._ends_move:
+                    self._ends = ends(self._store.connection, *COMMITTED, *ASSEMBLED)
+                    self._ends_move = False
                 self._renew()
         except Exception as error:  # the thread's edge: what was answered is in the log, and a disk that takes no more refuses the next commit
             why = str(error).splitlines()[0]
@@ -759,7 +766,7 @@ class Writer:
             claims.prove(self._store.connection)
 
     def _prove_or_take_back(self, claims: Claims) -> None:
-        """As `_prove`. What is not as it was written after all is deleted: every row that stands where the transaction began to append, or after it."""
+        """As `_prove`. What is not as it was written after all is deleted: every row that stands where the transaction began to append, or after it, or is its own."""
         try:
             self._prove(claims)
         except (duckdb.Error, CollectorError):
@@ -767,8 +774,7 @@ class Writer:
             if not self._store.suspect:  # it was reopened
                 connection = self._store.connection
                 connection.begin()
-                for sql in claims.undoing():
-                    connection.execute(sql)
+                claims.take_back(connection)
                 self._commit_transaction()
                 self._load_state()
             raise

@@ -107,15 +107,17 @@ class Claims:
         """After the commit, `table` holds what this transaction sees of it now, where `where` is true."""
         self._saw[table, where] = contents(connection, table, where)
 
-    def undoing(self) -> list[str]:
-        """What takes the rows of this transaction away, once it has committed."""
-        return [
-            *self.undo,
-            *(
-                f"delete from {table} where rowid >= {start}"
-                for table, start in self.starts.items()
-            ),
-        ]
+    def take_back(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Delete the rows of this transaction, once it has committed: those at the end of its tables, and those that are its own by what they hold.
+
+        A checkpoint that has dropped row groups moves the end of a table, and its rows then stand before the position that was noted.
+        """
+        for sql in self.undo:
+            connection.execute(sql)
+        for table, start in self.starts.items():
+            connection.execute(f"delete from {table} where rowid >= {start}")
+        for table, (where, among) in self._places.items():
+            _delete(connection, table, where, among)
 
     def prove(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Read back what was claimed.
@@ -140,11 +142,21 @@ class Claims:
         )
         if not _same(stored, written):
             stored = _stored(connection, table, written.schema, where, among)
-        if not _same(stored, written):
-            raise NotAsWritten(
-                f"{len(stored[_POSITION])} rows of {table} were read back, but {written.num_rows} were written"
-            )
+            if not _same(stored, written):
+                raise NotAsWritten(
+                    f"{len(stored[_POSITION])} rows of {table} were read back, but {written.num_rows} were written"
+                )
         self.ends[table] = int(stored[_POSITION].max()) + 1
+
+
+def _delete(
+    connection: duckdb.DuckDBPyConnection, table: str, where: str, among: pa.Table | None
+) -> None:
+    """Delete rows of a table; `among` is read from this frame by the query."""
+    of = "" if among is None else "semi join among using (trace_hi, trace_lo)"
+    connection.execute(
+        f"delete from {table} where rowid in (select t.rowid from {table} t {of} where {where})"
+    )
 
 
 def _stored(

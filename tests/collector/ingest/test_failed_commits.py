@@ -302,6 +302,21 @@ def test_spans_that_are_not_stored_as_they_were_decoded_are_taken_back(
     assert "could not be read back" in caplog.text
 
 
+@pytest.mark.parametrize("damage", [loss, copy, change])
+def test_rows_that_a_checkpoint_has_moved_are_taken_back(
+    pipeline: Pipeline, spoil: Callable[..., None], damage: Callable[[pa.Table], pa.Table]
+) -> None:
+    """A checkpoint that drops row groups moves the rows after them: positions that were noted before lie behind them."""
+    pipeline.writer.submit(TRACES, eventful(1)).result(WAIT_S)
+    before = everything(pipeline)
+    pipeline.writer._ends = {table: end + 1_000 for table, end in pipeline.writer._ends.items()}
+    spoil("spans", damage)
+    data = eventful(2)
+    assert isinstance(pipeline.writer.submit(TRACES, data).exception(WAIT_S), NotAsWritten)
+    assert everything(pipeline) == before
+    assert pipeline.writer.submit(TRACES, data).result(WAIT_S) == Stored(4, 0)
+
+
 @pytest.mark.parametrize("damage", [loss, change])
 def test_points_that_are_not_stored_as_they_were_decoded_are_taken_back(
     pipeline: Pipeline, spoil: Callable[..., None], damage: Callable[[pa.Table], pa.Table]
