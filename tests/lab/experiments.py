@@ -79,9 +79,9 @@ def _all() -> tuple[Experiment, ...]:
             "three times the requests",
             *("queue", ("under_capacity",), ("replicas",)),
             ("replicas", "--replicas", "2"),
-            HEALTHY,
-            Setup(engines=(engine(seats=8),), load=Load().scaled(2.2)),
-            Setup(engines=(engine(seats=8), engine(seats=8)), load=Load().scaled(2.2)),
+            Setup(engines=(engine(seats=6),)),
+            Setup(engines=(engine(seats=6),), load=Load().scaled(3.0)),
+            Setup(engines=(engine(seats=6), engine(seats=6)), load=Load().scaled(3.0)),
         ),
         Experiment(
             "runaway",
