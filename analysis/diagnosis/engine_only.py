@@ -266,7 +266,7 @@ def _name_sick(
         and sick[0].prompt_tokens is not None
         and sick[0].prompt_tokens > GREW * float(np.median(sent))
     )
-    verdict.cause = "hot_replica" if hot else "straggler_replica"
+    verdict.cause, verdict.cause_status = "hot_replica" if hot else "straggler_replica", "known"
     verdict.reasons.pop("cause", None)
     verdict.mitigation = (
         f"Send fewer requests to {names}." if hot else f"Take {names} out of rotation."
@@ -317,6 +317,7 @@ def _say_down(verdict: Verdict, made: Sent) -> None:
     for name in ("owner", "recheck_after_s", "mitigation", "onset"):
         verdict.reasons.pop(name, None)
     verdict.stage = verdict.cause = verdict.rollback = None
+    verdict.cause_status, verdict.candidates = "not_known", []
     verdict.reasons |= dict.fromkeys(
         ("stage", "cause", "rollback"), "no stage is known for engines that do not answer"
     )

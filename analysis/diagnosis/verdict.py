@@ -64,11 +64,21 @@ NEARLY_ALL: Final = 0.9
 _MOST_RULED_OUT: Final = 12
 
 
+class Candidate(msgspec.Struct, kw_only=True):
+    """A rule whose cause may explain the breach, how sure it is (0..1), and what it says, as the end of "because ..."."""
+
+    rule: str
+    confidence: float
+    because: str
+
+
 class Verdict(msgspec.Struct, kw_only=True):
     """The answer: what is wrong, where, since when, for whom, and what to do.
 
     `possibly_over_budget` is over the limit by the window's own figures, but not for certain: chance may explain as many slow requests.
     `since_ms` is the judged percentile of the requests since the onset.
+    `cause_status` is `known` where a cause is named with at least 50 % confidence. Below that `cause` is the most likely of the `candidates`, and nothing is
+    advised on it.
     `why` is the part of `sentence` that explains slow requests, as sentences of its own; empty where the sentence explains none.
     Null fields have their reason in `reasons`.
     """
@@ -78,6 +88,8 @@ class Verdict(msgspec.Struct, kw_only=True):
     metric: Metric | None = None
     stage: str | None = None
     cause: str | None = None
+    cause_status: Literal["known", "not_known"] = "not_known"
+    candidates: list[Candidate] = []
     sentence: str
     why: str = ""
     onset: datetime | None = None
@@ -487,6 +499,11 @@ def over_budget(
         metric=_metric(breach.metric),
         stage=stage,
         cause=cause,
+        cause_status="known" if cause and (main is None or sure(main)) else "not_known",
+        candidates=[
+            Candidate(rule=one.finding.rule, confidence=one.finding.confidence, because=one.because)
+            for one in _candidates(ranked, main)
+        ],
         sentence=f"{lead}: {why} {gain}".rstrip(),
         why=_explained(breach, stage, main)
         if main and sure(main) and not _without_span(stage, main)
@@ -527,14 +544,21 @@ def sure(one: Diagnosis) -> bool:
     return one.finding.confidence >= LEAST_SURE
 
 
-def _likely(ranked: Ranked, main: Diagnosis) -> str:
-    """Return what the causes may be where none is sure, and what would tell them apart."""
+def _candidates(ranked: Ranked, main: Diagnosis | None) -> list[Diagnosis]:
+    """Return the causes that may explain the breach: the named one, then the others, the surest first."""
+    if main is None:
+        return []
     others = [
         one
         for one in ranked.causes
         if one is not main and not one.of_another and not one.opportunity
     ]
-    likely = [main, *sorted(others, key=lambda one: -one.finding.confidence)[:1]]
+    return [main, *sorted(others, key=lambda one: -one.finding.confidence)]
+
+
+def _likely(ranked: Ranked, main: Diagnosis) -> str:
+    """Return what the causes may be where none is sure, and what would tell them apart."""
+    likely = _candidates(ranked, main)[:2]
     said = " or ".join(
         f"{one.because} ({one.finding.rule}, {say_ratio(one.finding.confidence)})" for one in likely
     )

@@ -249,7 +249,8 @@ def _sure(report: Report, cause: Finding | None) -> str:
             if share is not None
             else ""
         )
-        parts.append(f"{say_ratio(cause.confidence)} for {cause.rule}{explains}.")
+        unknown = "" if report.verdict.cause_status == "known" else "No, the cause is not known: "
+        parts.append(f"{unknown}{say_ratio(cause.confidence)} for {cause.rule}{explains}.")
     failed = [
         check.check.replace("_", " ") for check in report.data_quality if check.status != "ok"
     ]

@@ -34,6 +34,8 @@ CONTRACT = {
         "metric",
         "stage",
         "cause",
+        "cause_status",
+        "candidates",
         "sentence",
         "onset",
         "trend",
