@@ -127,6 +127,12 @@ def part_of(hits: int, n: int) -> Draws | None:
     return Draws(hits / n, 1.0 / (1.0 + np.exp(-spread)), n)
 
 
+def with_error(value: float, error: float, n: int) -> Draws:
+    """Return a positive value whose error is normal on the log scale."""
+    rng = np.random.default_rng([SEED, n])
+    return Draws(value, value * np.exp(rng.normal(0.0, error, RESAMPLES)), n)
+
+
 def only(value: float, n: int) -> Draws:
     """Return a value without an interval."""
     return Draws(value, None, n)

@@ -14,13 +14,14 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from overrun.analysis.evidence import longer_answers, reasoning_share
+from overrun.analysis.evidence import longer_answers, more_requests, reasoning_share
 from overrun.analysis.evidence.call_inside import inside_calls
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.demand import hit_ratio
 from overrun.analysis.evidence.fact import (
     NO_BASELINE,
+    RESAMPLES,
     Draws,
     Measured,
     Row,
@@ -29,6 +30,7 @@ from overrun.analysis.evidence.fact import (
     Unit,
     only,
     part_of,
+    with_error,
 )
 from overrun.analysis.evidence.fleet import MIN_ENGINES, Replica, replicas, share_on
 from overrun.analysis.evidence.kv_cache import capacity_ratio
@@ -39,8 +41,10 @@ from overrun.analysis.evidence.prefill import Reading, knock_on, reading
 from overrun.analysis.evidence.tenant_load import added_by, noisiest, work_share
 from overrun.analysis.evidence.token_speed import (
     MIN_TOKENS,
+    at_equal_load,
+    batches,
     decode_parts,
-    same_batch_pace,
+    equal_load_error,
     slowdown,
 )
 from overrun.analysis.words.arrays import BoolArray, FloatArray
@@ -243,14 +247,18 @@ def _decode_by(part: str) -> Callable[[Case], Mapping[str, float] | str]:
 
 def _equal_pace(case: Case) -> Measured | str:
     """Time per token at equal load, now over before."""
-    if case.calls_before is None:
+    before, now = case.calls_before, case.calls_inside
+    if before is None:
         return NO_BASELINE
-    pace = same_batch_pace(case.calls_before, case.calls_inside)
-    if pace is None and case.own_load is not None:
-        pace = case.own_load.pace_equal
-    if pace is None:
+    sides = batches(before, now)
+    pace, error = at_equal_load(sides), equal_load_error(sides)
+    one = Draws(1.0, np.ones(RESAMPLES), len(before))
+    if pace is not None and error is not None:
+        return Measured(with_error(pace, error, len(now)), one)
+    outside = None if case.own_load is None else case.own_load.pace_equal
+    if outside is None:
         return "both periods share too few calls at equal load"
-    return Measured(only(pace, len(case.calls_inside)), only(1.0, len(case.calls_before)))
+    return Measured(only(outside, len(now)), one)
 
 
 def _equal_first(case: Case) -> Measured | str:
@@ -297,7 +305,18 @@ def _replica_share(case: Case) -> Measured | str:
     hot = max(now, key=lambda one: one.share)
     was = next((one for one in before if one.name == hot.name), None)
     why = NO_BASELINE if case.calls_before is None else f"{printable(hot.name)} served no calls"
-    return Measured(only(hot.share, hot.calls), why if was is None else only(was.share, was.calls))
+    if was is None or case.calls_before is None:
+        return Measured(_share_on(hot, case.calls), why)
+    return Measured(_share_on(hot, case.calls), _share_on(was, case.calls_before))
+
+
+def _share_on(one: Replica, calls: Calls) -> Draws:
+    """A replica's share of the work with the relative spread of its share of the calls."""
+    theirs = (calls.frame["engine_instance"] == one.name).fill_null(value=False).to_numpy()
+    drawn = calls.sample.ratio(theirs.astype(np.float64), np.ones(len(calls)))
+    if drawn is None or drawn.draws is None or drawn.value == 0.0:
+        return only(one.share, one.calls)
+    return Draws(one.share, one.share * drawn.draws / drawn.value, one.calls)
 
 
 def _on_replica(case: Case) -> Mapping[str, float] | str:
@@ -333,12 +352,11 @@ def _replica_pace(case: Case) -> Measured | str:
 
 
 def _lag(one: Replica, every: list[Replica]) -> Draws:
-    """Pace of a replica over the median of its peers; the errors of both are normal on the log scale."""
+    """Pace of a replica over the median of its peers'; the errors of both are normal on the log scale."""
     peers = [other for other in every if other.name != one.name] or [one]
     lag = one.pace - float(np.median([other.pace for other in peers]))
     error = math.hypot(one.error, float(np.median([other.error for other in peers])))
-    rng = np.random.default_rng([one.calls, len(every)])
-    return Draws(math.exp(lag), np.exp(rng.normal(lag, error, 400)), one.calls)
+    return with_error(math.exp(lag), error, one.calls)
 
 
 def _tenant(case: Case) -> Measured | str:
@@ -419,11 +437,13 @@ def _of_traces(
 
 
 def _held(case: Case) -> Measured | str:
-    """How much later first tokens come, beside how much later answers end."""
+    """How much later first tokens come than the ends of their answers do."""
     found = case.held_stream
     if found is None:
         return "first tokens come no later than the ends of answers clearly, or another metric than TTFT is judged"
-    return Measured(only(found.first_ms, found.n), only(found.end_ms, found.n))
+    low, high = found.interval
+    error = math.log(max(high, 1e-3) / max(low, 1e-3)) / (2.0 * 1.96)
+    return Measured(with_error(found.held_ms, error, found.n), only(found.before_ms, found.n))
 
 
 def _inside(column: str) -> Callable[[Case], Measured | str]:
@@ -537,7 +557,9 @@ _NO_OUTPUT: Final = "calls carry no output tokens: record gen_ai.usage.output_to
 _NO_TIMES: Final = "the engines' own times are not recorded: trace the engine"
 
 ROWS: Final[Mapping[str, Row]] = {
-    "arrivals": _row("requests that arrive", "per_s", _arrivals, _engine_work("arrivals")),
+    "arrivals": _row(
+        "requests that arrive", "per_s", _arrivals, _with_baseline(more_requests.added)
+    ),
     "repeats": _row(
         "model calls of a request", "calls", _calls_per_request, _engine_work("repeats")
     ),
@@ -701,9 +723,7 @@ ROWS: Final[Mapping[str, Row]] = {
         ),
         among="late calls",
     ),
-    "first_against_end": _row(
-        "delay of first tokens, against that of ends", "ms", _held, among=SLOW
-    ),
+    "first_against_end": _row("delay of first tokens beyond that of ends", "ms", _held, among=SLOW),
     "waited_inside": _row(
         "time in a call before its first attempt",
         "ms",

@@ -7,6 +7,7 @@ baseline and of the judged period at once, each with its own coefficients; terms
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -198,17 +199,20 @@ def _written_before(case: Observed, rows: pl.DataFrame, calls: Calls) -> FloatAr
 
 def same_batch_pace(before: Calls, now: Calls) -> float | None:
     """Return the median time per token now over before within the batch sizes that both had; None where they share too few calls."""
-    return at_equal_load(
-        [
-            (side.running[chosen], side.token_ms[chosen])
-            for side in (before, now)
-            for chosen in [
-                known(side.running, side.token_ms)
-                & side.has_engine
-                & (side.of("output_tokens") >= MIN_TOKENS)
-            ]
+    return at_equal_load(batches(before, now))
+
+
+def batches(before: Calls, now: Calls) -> list[tuple[FloatArray, FloatArray]]:
+    """Return batch size and time per token of the calls of both sides whose engine told its times."""
+    return [
+        (side.running[chosen], side.token_ms[chosen])
+        for side in (before, now)
+        for chosen in [
+            known(side.running, side.token_ms)
+            & side.has_engine
+            & (side.of("output_tokens") >= MIN_TOKENS)
         ]
-    )
+    ]
 
 
 def slower_at_equal_load(case: Observed, least: float) -> float | None:
@@ -268,18 +272,46 @@ def at_equal_load(sides: list[tuple[FloatArray, FloatArray]], q: float = 0.5) ->
     """Return a quantile of the value (the median), now over before, among calls that met the same load (alike within 2); `sides` are (load, value) of
     before and now. None where both share too few calls."""
     ratios, weights = [], []
-    if min(len(load) for load, _ in sides) < MIN_CALLS:
+    for usual, now in _shared_loads(sides):
+        had, has = (float(np.quantile(group, q)) for group in (usual, now))
+        if had > 0.0:  # what took no time at all has no ratio
+            ratios.append(has / had)
+            weights.append(min(len(usual), len(now)))
+    return float(np.average(ratios, weights=weights)) if ratios else None
+
+
+def equal_load_error(sides: list[tuple[FloatArray, FloatArray]]) -> float | None:
+    """Return the standard error of `at_equal_load` of medians, on the log scale: the errors of both medians of each load (1.2533 of a mean's, by their median
+    absolute deviations), weighed as the ratios are. None where both share too few calls."""
+    variances, weights = [], []
+    for usual, now in _shared_loads(sides):
+        middles = [float(np.median(group)) for group in (usual, now)]
+        if min(middles) > 0.0:
+            spreads = (
+                1.2533 * 1.4826 * float(np.median(np.abs(group - middle))) / middle
+                for group, middle in zip((usual, now), middles, strict=True)
+            )
+            parts = zip(spreads, (usual, now), strict=True)
+            variances.append(sum(spread**2 / len(group) for spread, group in parts))
+            weights.append(min(len(usual), len(now)))
+    if not variances:
         return None
+    weight = np.array(weights, np.float64)
+    return float(np.sqrt((weight**2 * np.array(variances)).sum()) / weight.sum())
+
+
+def _shared_loads(
+    sides: list[tuple[FloatArray, FloatArray]],
+) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Yield the values of before and of now in each class of load that holds enough calls of both."""
+    if min(len(load) for load, _ in sides) < MIN_CALLS:
+        return
     low = max(float(np.percentile(load, 2.0)) for load, _ in sides)
     high = min(float(np.percentile(load, 98.0)) for load, _ in sides)
     for left in np.arange(np.floor(low), np.ceil(max(high, low)), 2.0):
-        groups = [value[(load >= left) & (load < left + 2.0)] for load, value in sides]
-        if min(len(group) for group in groups) >= MIN_SHARED:
-            now, usual = (float(np.quantile(group, q)) for group in reversed(groups))
-            if usual > 0.0:  # what took no time at all has no ratio
-                ratios.append(now / usual)
-                weights.append(min(len(group) for group in groups))
-    return float(np.average(ratios, weights=weights)) if ratios else None
+        usual, now = (value[(load >= left) & (load < left + 2.0)] for load, value in sides)
+        if min(len(usual), len(now)) >= MIN_SHARED:
+            yield usual, now
 
 
 def _of_few(sides: list[tuple[FloatArray, FloatArray]]) -> float | None:

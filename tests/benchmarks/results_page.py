@@ -77,6 +77,11 @@ AREAS: Final[dict[str, tuple[str, str]]] = {
         "Easy, medium and hard mean that 15 to 60, 5 to 15 and 2 to 5 % of the requests miss a limit. "
         "A seed is asked once, before anything is tuned on it. What fails and why is in [DIAGNOSIS.md](DIAGNOSIS.md).",
     ),
+    "confidence": (
+        "Confidence: `python -m tests.benchmarks.calibration RESULTS`",
+        "Cases of the fault benchmark on a seed that nobody had looked at: of the causes that a verdict named with so much confidence, how many were right. "
+        "The Brier score is the mean squared difference of confidence and outcome; the share right alone scores what is beside it.",
+    ),
     "partial_sight": (
         "Partial sight: `python -m tests.benchmarks.partial_sight`",
         "Simulated faults of which a part of the traces is stored beside whole engine metrics: one in three, one in ten, what tail samplers keep, and one "

@@ -67,9 +67,8 @@ from overrun.analysis.evidence.fleet import (
 )
 from overrun.analysis.evidence.kv_cache import KV_FULL
 from overrun.analysis.evidence.load_response import SAME, SLOWER_AT_EQUAL_LOAD, unknown_load
+from overrun.analysis.evidence.more_requests import by_arrivals
 from overrun.analysis.evidence.overlap import Flow
-from overrun.analysis.evidence.prefill import spread
-from overrun.analysis.evidence.prefill_stalls import set_whole
 from overrun.analysis.evidence.queue_growth import (
     _LEAST_PER_BIN,
     STAGE,
@@ -81,7 +80,6 @@ from overrun.analysis.evidence.shared_engine import Others, others
 from overrun.analysis.evidence.tenant_load import one_tenant
 from overrun.analysis.evidence.token_speed import (
     MIN_TOKENS,
-    Line,
     Slowdown,
     decode_parts,
     same_batch_pace,
@@ -274,7 +272,7 @@ def _by_demand(
     other = _not_more_requests(case, found)
     if other is not None:
         return other
-    claims = spread(case, _by_arrivals(case, found))
+    claims = case.facts["arrivals"].excess_ms
     if not enough(case, claims):
         return None
     return _diagnosis(
@@ -292,13 +290,13 @@ def _by_batch(case: Case, found: Demand) -> Diagnosis | NotEnoughData | RuledOut
     if other is not None or before is None or parts is None:
         return other
     said = f"requests arrive {found.arrivals_ratio:.2f} times as often as before"
-    pace, share = _pace(before, case.calls_inside, parts), _by_arrivals(case, found)
+    pace, share = _pace(before, case.calls_inside, parts), by_arrivals(case, found)
     if pace >= SAME:
         return RuledOut(
             what=RULE,
             figure=f"{said}, and tokens take {pace:.2f} times as long at equal batch sizes",
         )
-    claims = {stage: _shared(case) * ms for stage, ms in spread(case, share).items()}
+    claims = {stage: _shared(case) * ms for stage, ms in case.facts["arrivals"].excess_ms.items()}
     if share < found.arrivals and not enough(case, claims):
         return RuledOut(
             what=RULE,
@@ -349,31 +347,6 @@ def _by_batch(case: Case, found: Demand) -> Diagnosis | NotEnoughData | RuledOut
         weight=_CONFIDENCE["spans"],
         why_no_service="all replicas are equally busy",
     )
-
-
-def _by_arrivals(case: Case, found: Demand) -> float:
-    """Return the part (0..1) of what is slower that goes with more requests; where engines read prompts in one piece that did not, no more than the same
-    requests would have made slower before: paused answers fill the batch meanwhile, and that growth of the batch is not load."""
-    parts = slowdown(case) if set_whole(case) else None
-    return (
-        found.arrivals
-        if parts is None
-        else found.arrivals * former_slowdown(parts.before, parts.now, found.arrivals_ratio)
-    )
-
-
-def former_slowdown(before: Line, now: Line, ratio: float) -> float:
-    """Return which part (0..1) of the slower tokens the engine as it was before would have shown as well, had requests come `ratio` times as often.
-
-    By Little's law as many calls run as come while one takes its time, so that with t for the time per token, s its value before and r the ratio
-    t = base + prefill x r + batch x r x t / s. 1 where no t is enough: those requests were more than that engine could serve.
-    """
-    room = 1.0 - before.batch_ms * before.running * ratio / max(before.token_ms, 1e-9)
-    slower = now.token_ms - before.token_ms
-    if room <= 0.0 or slower <= 0.0:
-        return 1.0
-    alone = (before.base_ms + before.prefill_ms * before.prefill * ratio) / room
-    return min(1.0, max(0.0, alone - before.token_ms) / slower)
 
 
 def _pace(before: Calls, now: Calls, found: Slowdown) -> float:
