@@ -8,11 +8,9 @@ import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.case import Case, too_few_breaches
-from overrun.analysis.evidence.observed import ENGINE_STAGES
 from overrun.analysis.evidence.reuse import Reuse
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, say_ms, say_s
 
-STAGES: Final = (*ENGINE_STAGES, "network", "gateway")
 # Ollama's OLLAMA_KEEP_ALIVE (docs/faq, 2026), and what llama-swap's examples set as ttl.
 KEEP_ALIVE_S: Final = 300.0
 _WHAT: Final = {
@@ -29,7 +27,7 @@ def idle_start(case: Case) -> Diagnosis | NotEnoughData | None:
     if found is None:
         return None
     hit, part = case.share_of_slow(found.traces)
-    claims = {stage: part * case.excess_ms(stage) for stage in STAGES}
+    claims = case.facts["silence"].excess_ms
     if not enough(case, claims):
         return None
     stage = max(claims, key=lambda name: claims[name])

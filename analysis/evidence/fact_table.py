@@ -16,8 +16,10 @@ import polars as pl
 
 from overrun.analysis.evidence import longer_answers, more_requests, reasoning_share
 from overrun.analysis.evidence.call_inside import inside_calls
+from overrun.analysis.evidence.call_kind import Kind
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case
+from overrun.analysis.evidence.constant_added import Constant
 from overrun.analysis.evidence.demand import hit_ratio
 from overrun.analysis.evidence.fact import (
     NO_BASELINE,
@@ -37,7 +39,8 @@ from overrun.analysis.evidence.kv_cache import capacity_ratio
 from overrun.analysis.evidence.network_gap import gap_ms
 from overrun.analysis.evidence.observed import ENGINE_STAGES
 from overrun.analysis.evidence.operations import KEYS, Operation
-from overrun.analysis.evidence.prefill import Reading, knock_on, reading
+from overrun.analysis.evidence.prefill import Reading, knock_on, reading, slower, spread
+from overrun.analysis.evidence.reuse import Reuse
 from overrun.analysis.evidence.tenant_load import added_by, noisiest, work_share
 from overrun.analysis.evidence.token_speed import (
     MIN_TOKENS,
@@ -55,6 +58,10 @@ ENGINES: Final = "engine metrics"
 _CALLS: Final = "model calls"
 # Operations that are listed: those that add most to a slow request; own default.
 MOST_OPERATIONS: Final = 12
+# Where a call waits that is loaded for first, that is of another kind, or that needs a connection.
+HELD_UP_IN: Final = ("queue", "first_token", "generation", "network", "gateway")
+WAITED_IN: Final = (*ENGINE_STAGES, "network", "gateway")
+CONNECTED_IN: Final = ("network", "first_token", "generation", "gateway")
 _REFUSED: Final = r"(?i)rate.?limit|\b429\b|too.?many.?requests|quota"
 
 
@@ -387,13 +394,12 @@ def _clock(case: Case) -> Measured | str:
     return Measured(only(found.now, 1), only(found.before, 1))
 
 
-def _kernels(case: Case) -> Mapping[str, float] | str:
-    """The time that lower clocks add to reading and writing."""
-    ratio = case.clocks.ratio
-    if not 1.0 < ratio < math.inf:
+def _slower_machine(case: Case) -> Mapping[str, float] | str:
+    """What is slower than a busier engine alone would be, where GPUs are at a limit: lower clocks add it."""
+    if case.clocks.ratio <= 1.0:
         return {}
-    part = 1.0 - 1.0 / ratio
-    return {stage: part * case.tail.tail_ms.get(stage, 0.0) for stage in ("prefill", "decode")}
+    busier = spread(case, 1.0)
+    return {stage: ms - busier.get(stage, 0.0) for stage, ms in slower(case).items()}
 
 
 def _capacity(case: Case) -> Measured | str:
@@ -421,17 +427,26 @@ def _constant(case: Case) -> Measured | str:
     return "no call" if now is None else Measured(now, only(found.by_chance, found.late))
 
 
+def _kind(case: Case) -> Measured | str:
+    """How often calls of one kind (a format, an adapter, tools) are late, beside the others."""
+    found = case.call_kind
+    if found is None:
+        return "no one kind of call is late clearly more often than the others"
+    now, others = part_of(found.late, found.n), part_of(found.other_late, found.other)
+    return "no call" if now is None or others is None else Measured(now, others)
+
+
 def _of_traces(
-    found: Callable[[Case], pl.Series | None],
+    found: Callable[[Case], Reuse | Constant | Kind | None], stages: tuple[str, ...]
 ) -> Callable[[Case], Mapping[str, float] | str]:
-    """The excess of the slow requests among those that a factor names."""
+    """The excess of these stages in the slow requests that a factor names."""
 
     def accounts(case: Case) -> Mapping[str, float] | str:
-        traces = found(case)
-        if traces is None:
+        one = found(case)
+        if one is None:
             return {}
-        part = case.share_of_slow(traces)[1]
-        return {stage: part * max(0.0, ms) for stage, ms in case.tail.excess_ms.items()}
+        part = case.share_of_slow(one.traces)[1]
+        return {stage: part * case.excess_ms(stage) for stage in stages}
 
     return accounts
 
@@ -691,7 +706,7 @@ ROWS: Final[Mapping[str, Row]] = {
         "clock of the GPU that fell most",
         "hz",
         _clock,
-        _kernels,
+        _slower_machine,
         source="GPU metrics",
         falls=True,
         among="engines",
@@ -712,15 +727,19 @@ ROWS: Final[Mapping[str, Row]] = {
         "late calls after a silence or swap, against others",
         "ratio",
         _after_silence,
-        _of_traces(lambda case: None if case.reuse is None else case.reuse.traces),
+        _of_traces(lambda case: case.reuse, WAITED_IN),
+    ),
+    "kind": _row(
+        "late calls of one kind, against others",
+        "ratio",
+        _kind,
+        _of_traces(lambda case: case.call_kind, HELD_UP_IN),
     ),
     "constant": _row(
         "late calls that take a known constant longer",
         "ratio",
         _constant,
-        _of_traces(
-            lambda case: None if case.constant_added is None else case.constant_added.traces
-        ),
+        _of_traces(lambda case: case.constant_added, CONNECTED_IN),
         among="late calls",
     ),
     "first_against_end": _row("delay of first tokens beyond that of ends", "ms", _held, among=SLOW),

@@ -36,7 +36,6 @@ import numpy as np
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.gpu_clocks import MIN_FALL
-from overrun.analysis.evidence.prefill import slower, spread
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ratio
 
 RULE: Final = "gpu_throttled"
@@ -60,8 +59,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return RuledOut(
             what=RULE, figure=f"tokens take {found.pace:.2f} times as long at equal batch sizes"
         )
-    busier = spread(case, 1.0)
-    claims = {stage: ms - busier.get(stage, 0.0) for stage, ms in slower(case).items()}
+    claims = case.facts["clock"].excess_ms
     if not enough(case, claims):
         return None
     few = too_few_breaches(case)

@@ -52,7 +52,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     if found is None:
         return None
     hit, part = case.share_of_slow(found.traces)
-    claims = {stage: part * case.excess_ms(stage) for stage in STAGES}
+    claims = case.facts["kind"].excess_ms
     if not enough(case, claims):
         return None
     stage, kind = case.worst(*STAGES), printable(found.label)

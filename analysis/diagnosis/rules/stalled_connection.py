@@ -35,7 +35,6 @@ from overrun.analysis.evidence.name_lookups import lookup_stalls
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, say_ms, say_ratio
 
 RULE: Final = "stalled_connection"
-STAGES: Final = ("network", "first_token", "generation", "gateway")
 _FIX: Final = {
     LOOKUP: (
         "Mend name resolution",
@@ -83,7 +82,7 @@ def _by_constant(case: Case) -> Diagnosis | NotEnoughData | None:
     if found is None:
         return None
     hit, part = case.share_of_slow(found.traces)
-    claims = {stage: part * case.excess_ms(stage) for stage in STAGES}
+    claims = case.facts["constant"].excess_ms
     if not enough(case, claims):
         return None
     stalls = "name lookups stall" if found.what == LOOKUP else "connection attempts are repeated"
