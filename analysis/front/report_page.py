@@ -11,6 +11,7 @@ from typing import Final
 
 from overrun.analysis.evidence import instances, leading_indicators
 from overrun.analysis.front.report import Report, seeking
+from overrun.analysis.incident.limit_fit import asked
 from overrun.analysis.numbers.latency.percentiles import Percentiles
 from overrun.analysis.numbers.outcomes.cost import say_cost
 from overrun.analysis.numbers.quality.targets import Target
@@ -333,7 +334,8 @@ def _target_cells(target: Target) -> tuple[str, ...]:
 def _goodput(report: Report) -> str:
     good = report.goodput
     limits = ", ".join(
-        f"{name.upper()} {say_ms(limit)}" for name, limit in report.slo.limits().items()
+        f"{name.upper()} {say_ms(limit)}"
+        for name, limit in asked(report.slo, report.unfit).limits().items()
     )
     if good.ratio is None:
         return (

@@ -10,6 +10,7 @@ from typing import Final
 from overrun.analysis.evidence import instances, leading_indicators
 from overrun.analysis.front.report import Report, seeking
 from overrun.analysis.front.text_layout import cut, fitted, table, wrap
+from overrun.analysis.incident.limit_fit import asked
 from overrun.analysis.numbers.comparison.traffic_changes import Changed
 from overrun.analysis.numbers.latency.percentiles import Percentiles
 from overrun.analysis.numbers.outcomes.cost import say_cost
@@ -124,7 +125,7 @@ def _quantiles(stats: Percentiles) -> tuple[str, ...]:
 
 
 def _goodput(report: Report) -> str:
-    good, slo = report.goodput, report.slo
+    good, slo = report.goodput, asked(report.slo, report.unfit)
     limits = ", ".join(
         f"{metric.upper()} {say_ms(limit)}" for metric, limit in slo.limits().items()
     )

@@ -119,6 +119,11 @@ def fitted(slo: Slo, found: list[Unfit]) -> Slo:
     return msgspec.structs.replace(slo, **{f"{one.metric}_ms": one.fits_ms for one in found})
 
 
+def asked(slo: Slo, found: list[Unfit]) -> Slo:
+    """Return the SLO as it was asked for, of one with the limits that would fit: goodput counts by that."""
+    return msgspec.structs.replace(slo, **{f"{one.metric}_ms": one.limit_ms for one in found})
+
+
 def say_unfit(found: list[Unfit], slo: Slo) -> str:
     """Return that limits do not fit, and which would."""
     said = "; ".join(

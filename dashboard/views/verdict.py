@@ -196,6 +196,9 @@ def headline(report: Report) -> str:
     measured = (
         f"{(verdict.metric or '').upper()} P{slo.percentile:g} {value}, limit {say_ms(limit)}"
     )
+    for one in report.unfit:
+        if one.metric == verdict.metric:
+            measured += f" (the limit of {say_ms(one.limit_ms)} does not fit)"
     whole, since = stats.at(slo.percentile), verdict.since_ms
     if limit is not None and whole is not None and since is not None and whole <= limit < since:
         measured += f"; {say_ms(since)} since the onset"

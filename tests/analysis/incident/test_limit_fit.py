@@ -5,9 +5,12 @@ import pytest
 
 from overrun.analysis.front.report import build
 from overrun.analysis.front.report_brief import render
+from overrun.analysis.front.report_page import to_html
+from overrun.analysis.front.report_text import render as render_all
 from overrun.analysis.incident.limit_fit import unfit
 from overrun.analysis.numbers.window import Window, load
 from overrun.analysis.words.slo import Slo, parse_slo
+from overrun.dashboard.views.verdict import headline
 from tests.analysis.builders import insert, requests, store
 
 
@@ -46,6 +49,12 @@ def test_a_limit_that_two_in_five_missed_before_dates_no_change() -> None:
     assert "before anything changed" in made.verdict.sentence
     assert made.slo.e2e_ms == found.fits_ms
     assert made.verdict.onset is not None
+    for page in (render_all(made), to_html(made)):
+        assert "meet every limit" in page
+        assert (
+            "E2E 1.04 s" in page.split("meet every limit")[1][:20]
+        )  # goodput counts by the limit that was asked for
+    assert "(the limit of 1.04 s does not fit)" in headline(made)
     [shown] = made.unfit
     assert shown.since == made.verdict.onset
     assert made.baseline is not None
