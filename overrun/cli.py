@@ -679,7 +679,10 @@ def facts(
     config: Config = None,
 ) -> None:
     """List every factor of latency before and now, and the part of the excess that goes with it."""
-    _print(table.FACTS, asked, db, url, config, output)
+    import shutil
+
+    columns = shutil.get_terminal_size((110, 40)).columns
+    _print(table.FACTS, asked, db, url, config, output, width=max(columns, 100))
 
 
 @app.command(cls=_Question)
@@ -702,13 +705,15 @@ def _print(
     url: str | None,
     config: Path | None,
     output: str,
+    *,
+    width: int = 100,
 ) -> None:
     """Ask a question of the table and print the answer."""
     source = _asking(entry, db, url, config, output, asked)
     from overrun.analysis.front import commands
 
     with _failing():
-        print(commands.ask(source, entry, asked, output))
+        print(commands.ask(source, entry, asked, output, width=width))
 
 
 @app.command(cls=_Question)

@@ -15,6 +15,8 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence import longer_answers, more_requests, reasoning_share
+from overrun.analysis.evidence.abandoned_work import wasted
+from overrun.analysis.evidence.arrival_bursts import arrival_dispersion
 from overrun.analysis.evidence.call_inside import inside_calls
 from overrun.analysis.evidence.call_kind import Kind
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
@@ -40,6 +42,7 @@ from overrun.analysis.evidence.network_gap import gap_ms
 from overrun.analysis.evidence.observed import ENGINE_STAGES
 from overrun.analysis.evidence.operations import KEYS, Operation
 from overrun.analysis.evidence.prefill import Reading, knock_on, reading, slower, spread
+from overrun.analysis.evidence.repeated_calls import attempts
 from overrun.analysis.evidence.reuse import Reuse
 from overrun.analysis.evidence.tenant_load import added_by, noisiest, work_share
 from overrun.analysis.evidence.token_speed import (
@@ -252,6 +255,43 @@ def _decode_by(part: str) -> Callable[[Case], Mapping[str, float] | str]:
     return accounts
 
 
+def _attempts(case: Case) -> Measured | str:
+    """How often a question is asked, retries included."""
+
+    def one(calls: Calls) -> Draws | None:
+        told = attempts(calls)
+        drawn = calls.sample.ratio(np.ones(len(calls)), (~told.repeat).astype(np.float64))
+        if drawn is None or drawn.draws is None:
+            return None
+        return Draws(told.amplification, drawn.draws * told.amplification / drawn.value, len(calls))
+
+    before = case.calls_before
+    now = one(case.calls) if len(case.calls) else None
+    if now is None:
+        return f"fewer than {MIN_CALLS} model calls are stored"
+    usual = one(before) if before is not None and len(before) else None
+    return Measured(now, NO_BASELINE if usual is None else usual)
+
+
+def _bursts(case: Case) -> Measured | str:
+    """Variance of the number of requests that come at a time over its mean: 1 where each comes by itself."""
+    now, before = arrival_dispersion(case)
+    if now is None:
+        return "too few requests for counts over time"
+    usual = only(before, len(case.calls_before or ())) if before is not None else NO_BASELINE
+    return Measured(only(now, len(case.calls)), usual)
+
+
+def _for_nobody(case: Case) -> Measured | str:
+    """The part of the output that engines write for callers who have left."""
+    now = wasted(case.calls)
+    if now is None:
+        return "the engines' own times are not recorded: trace the engine"
+    before = None if case.calls_before is None else wasted(case.calls_before)
+    usual = NO_BASELINE if before is None else only(before.tokens, len(case.calls_before or ()))
+    return Measured(only(now.tokens, len(case.calls)), usual)
+
+
 def _equal_pace(case: Case) -> Measured | str:
     """Time per token at equal load, now over before."""
     before, now = case.calls_before, case.calls_inside
@@ -383,7 +423,9 @@ def _tenant(case: Case) -> Measured | str:
 def _by_tenant(case: Case) -> Mapping[str, float] | str:
     """What the added work of that tenant adds to everybody."""
     found = noisiest(case)
-    return {} if found is None else added_by(case, found)
+    # Who grew with all others brings no more of the work than before.
+    grew = found is not None and found.share_now > found.share_before
+    return added_by(case, found) if found is not None and grew else {}
 
 
 def _clock(case: Case) -> Measured | str:
@@ -578,6 +620,8 @@ ROWS: Final[Mapping[str, Row]] = {
     "repeats": _row(
         "model calls of a request", "calls", _calls_per_request, _engine_work("repeats")
     ),
+    "attempts": _row("times that a question is asked", "times", _attempts),
+    "bursts": _row("requests that come at a time, variance over mean", "times", _bursts),
     "input": _row(
         "input tokens of a call",
         "tokens",
@@ -718,6 +762,15 @@ ROWS: Final[Mapping[str, Row]] = {
         _share_of_calls(lambda calls: calls.of("error") == 1.0),
     ),
     "cut_answers": _row("answers cut at max_tokens", "ratio", _share_of_calls(_cut)),
+    "for_nobody": _row("output written after the caller left", "ratio", _for_nobody),
+    "drafts": _row(
+        "tokens of a step with drafts",
+        "tokens",
+        _gauge("spec_accept_length", "engines report no accepted drafts: scrape their metrics"),
+        source=ENGINES,
+        falls=True,
+        among="engines",
+    ),
     "engine_gap": _row(
         "time of a call outside of the engine",
         "ms",

@@ -10,8 +10,7 @@ from overrun.analysis.front.text_layout import cut, table, wrap
 from overrun.analysis.words.finding import printable, say_count, say_ms, say_ratio
 
 _HEAD = ("FACT", "before", "now", "change", "clear", "of the excess")
-# The widths of the other columns together, and the least of the first.
-_REST = 72
+# The least width of the first column.
 _LABEL = 28
 
 
@@ -22,8 +21,10 @@ def render(found: FactList, width: int = 100) -> str:
     lines = wrap(f"{when_changed(found)} {_said(found)}".strip(), max(width, 72))
     known = [fact for fact in found.facts if fact.now is not None]
     ordered = sorted(known, key=lambda fact: -(fact.excess_total_ms or 0.0))
-    room = max(_LABEL, width - _REST)
-    lines += ["", *table([_HEAD, *(_cells(fact, room) for fact in ordered)], "<>>><>")]
+    rows = [_HEAD, *map(_cells, ordered)]
+    others = sum(2 + max(len(row[column]) for row in rows) for column in range(1, len(_HEAD)))
+    room = max(_LABEL, width - others)
+    lines += ["", *table([(cut(row[0], room), *row[1:]) for row in rows], "<>>><>")]
     unknown = [fact for fact in found.facts if fact.now is None]
     if unknown:
         lines += ["", "NOT KNOWN"]
@@ -59,11 +60,11 @@ def _said(found: FactList) -> str:
     )
 
 
-def _cells(fact: Fact, room: int) -> tuple[str, ...]:
+def _cells(fact: Fact) -> tuple[str, ...]:
     label = fact.label if fact.among in ("all calls", "engines") else f"{fact.label} (slow)"
     clear = "-" if fact.clear is None else "yes" if fact.clear else "no"
     return (
-        f"  {cut(printable(label, 200), room)}",
+        f"  {printable(label, 200)}",
         _side(fact, fact.before),
         _side(fact, fact.now),
         change(fact),
