@@ -63,6 +63,11 @@ def headline(report: Report) -> tuple[str, list[str]]:
         else ui.text(first.stage)
     )
     words = f"{f'{count} findings, the first' if count > 1 else '1 finding'}: {ui.text(first.rule.replace('_', ' '))} in {where}"
+    if first.rule == report.verdict.cause and report.verdict.cause_status == "not_known":
+        return (
+            f"The cause is not known; most likely {ui.text(first.rule.replace('_', ' '))} in {where}",
+            [ui.sentence(report.verdict.why or report.verdict.sentence)],
+        )
     gain = first.fix.predicted if first.fix else None
     return words, [
         f"{ui.text(first.fix.title, 200)}: {prediction(first.fix, gain)}."

@@ -30,7 +30,7 @@ from overrun.dashboard import data, empty_states, first_paint, nav
 from overrun.dashboard.charts_compare import BEYOND
 from overrun.dashboard.state import Filters
 from overrun.dashboard.theme import say_age, say_count, say_ms
-from overrun.dashboard.views import engine, health
+from overrun.dashboard.views import engine, findings, health
 from overrun.models.artifact import (
     CONFORMAL,
     GOLDEN,
@@ -748,6 +748,16 @@ def test_a_finding_shows_its_evidence_its_fix_and_its_exemplars(
                 trace_id[:8] in link.proto.label and f"trace={trace_id}" in link.proto.query_string
                 for link in app.get("page_link")
             )
+
+
+def test_a_cause_that_is_not_sure_is_headed_as_likely(demo: FakeApi) -> None:
+    made = reports.build(demo.con.cursor(), Window(start=T0, end=at(150)), parse_slo(SLO))
+    told = msgspec.structs.replace(
+        made.verdict, cause=made.findings[0].rule, cause_status="not_known", why="It may be a or b."
+    )
+    words, [below] = findings.headline(msgspec.structs.replace(made, verdict=told))
+    assert words.startswith("The cause is not known; most likely ")
+    assert below == "It may be a or b."
 
 
 def test_all_facts_are_asked_for_and_shown_on_request(
