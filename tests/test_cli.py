@@ -430,6 +430,21 @@ def test_budget_answers_the_same_from_a_file_and_from_a_server(
         assert answers[0] == answers[1] != ""
 
 
+def test_facts_are_the_same_from_a_file_and_from_a_server_and_part_of_the_details(
+    db: Path, server: ServerProcess
+) -> None:
+    window = ("--from", "2020-01-01T00:00:00Z", "--to", "2027-01-01T00:00:00Z")
+    for form in ("json", "text"):
+        asked = [
+            here("facts", *where, *window, "--output", form).stdout
+            for where in (("--db", db), ("--url", server.http))
+        ]
+        assert asked[0] == asked[1] != ""
+    details = here("report", "--db", db, *window, "--details").stdout
+    # Twenty requests have no percentile to judge.
+    assert details.split("\nFACTS\n")[1].startswith("No facts: Not enough data: 20 requests")
+
+
 def test_check_ends_with_0_1_or_2(db: Path, tmp_path: Path) -> None:
     assert here("check", "--db", db, "--slo", "e2e:1h").exit_code == 2
     assert here("check", "--db", db, "--slo", "e2e:3600s").exit_code == 0
