@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-MAX_HEAD_BYTES = 65_536  # request line and headers
+MAX_HEAD_BYTES = 65_536  # request line and headers; and what comes of a body that is none of it: chunk extensions, trailers
 HEAD_TIMEOUT_S = 20.0
 # A client that takes less than 48 KiB of its answer in so long is given up: the answer takes memory, and an export a file.
 STUCK_S = 30.0
@@ -30,6 +30,8 @@ _room = _Room()
 class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
     """Closes a connection whose request line and headers are too long (431) or take too long to come (408).
 
+    Trailers of a body are dropped: among the headers they would change what has been checked.
+
     Of a body, what came with its head is read, the rest once the application receives it (or has answered: it is thrown away then).
 
     A client that does not take its answer is given up.
@@ -43,6 +45,7 @@ class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
     _head_bytes = 0
     _in_head = True
     _in_body = False
+    _bodiless_bytes = 0  # that have come since the last byte of a body
     _late: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
 
@@ -75,11 +78,15 @@ class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     def data_received(self, data: bytes) -> None:
         was_in_head = self._in_head
+        if self._in_body:
+            self._bodiless_bytes += len(data)
         super().data_received(data)
         if was_in_head and self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._refuse(431)
+        elif self._bodiless_bytes > MAX_HEAD_BYTES:
+            self._refuse(431)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -87,19 +94,27 @@ class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
             self._late = self.loop.call_later(HEAD_TIMEOUT_S, self._refuse, 408)
         self._in_head, self._head_bytes = True, 0
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         self._end_head()
         self._idle.pop(self, None)
-        self._in_body = True
+        self._in_body, self._bodiless_bytes = True, 0
         super().on_headers_complete()
 
+    def on_chunk_complete(self) -> None:
+        self._bodiless_bytes = 0
+
     def on_body(self, body: bytes) -> None:
+        self._bodiless_bytes = 0
         super().on_body(body)
         if self.cycle is not None and not self.cycle.response_complete:
             self.flow.pause_reading()
 
     def on_message_complete(self) -> None:
-        self._in_body = False
+        self._in_body, self._bodiless_bytes = False, 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -123,9 +138,14 @@ class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         self._end_head()
         self._idle.pop(self, None)
         if self.transport is not None and not self.transport.is_closing():
-            self.transport.write(
-                STATUS_LINE[status] + b"content-length: 0\r\nconnection: close\r\n\r\n"
-            )
+            if (
+                self.cycle is None
+                or self.cycle.response_complete
+                or not self.cycle.response_started
+            ):
+                self.transport.write(
+                    STATUS_LINE[status] + b"content-length: 0\r\nconnection: close\r\n\r\n"
+                )
             self.transport.close()
 
 

@@ -667,6 +667,42 @@ def test_a_head_that_does_not_end_is_closed_by_its_time_or_its_size(
     assert collector.post("traces", plain_body()).status_code == 200
 
 
+def test_trailers_of_a_body_are_no_headers(collector: Collector) -> None:
+    gzipped = b"content-encoding: gzip\r\nhost: evil.example\r\n\r\n"
+    content = plain_body()
+    with open_to(collector) as connection:
+        connection.sendall(
+            b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\nConnection: close\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n"
+            % (len(content), content)
+            + gzipped
+        )
+        assert everything(connection).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    ("endless", "piece"),
+    [
+        (b"0\r\nX-Trailer: ", b"a" * 8_192),
+        (b"0\r\nX-Trailer: ", b"a" * 100 + b"\r\nX-More: " + b"b" * 100),
+        (b"5;extension=", b"a" * 8_192),
+    ],
+)
+def test_what_comes_without_end_around_a_body_is_refused(
+    collector: Collector, endless: bytes, piece: bytes
+) -> None:
+    with open_to(collector) as connection:
+        connection.sendall(
+            b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n" + endless
+        )
+        with contextlib.suppress(ConnectionError):
+            for _ in range(4_000):
+                connection.sendall(piece)
+            assert everything(connection).startswith(b"HTTP/1.1 431")
+    assert collector.post("traces", plain_body()).status_code == 200
+
+
 def test_the_body_of_a_refused_request_stays_with_its_sender_until_the_answer(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
