@@ -370,9 +370,12 @@ async def _fold(pipeline: Pipeline) -> None:
 
 
 async def _fold_once(pipeline: Pipeline, claims: Claims) -> bool:
+    def cut(requests: int) -> None:
+        pipeline.writer.tally.count("cut", requests, what="rollups")
+
     return await asyncio.wrap_future(
         pipeline.writer.call(
-            lambda connection: roll_up(connection, pipeline.clock.now(), claims), claims
+            lambda connection: roll_up(connection, pipeline.clock.now(), claims, cut), claims
         )
     )
 

@@ -6,12 +6,14 @@ A minute is folded once it is 15 minutes old: later than any trace that is still
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import duckdb
 
 from overrun.collector.normalise.quarantine import MIN_TIME_NS
 from overrun.collector.store.database import set_meta, sql
+from overrun.collector.store.layout import OTHER
 from overrun.collector.store.proof import Claims
 
 log = logging.getLogger("overrun.collector")
@@ -23,6 +25,9 @@ MOST_NS = 6 * 60 * MINUTE_NS
 # A watermark so far ahead of the clock is of a clock that was wrong.
 _AHEAD_NS = 60 * MINUTE_NS
 KEY = "rolled_up_through"
+# Sets of names (service, route, model, tenant, workload) of one minute. Names come with the telemetry: each set that no other request has takes a row for each
+# of its metrics, as long as rollups are kept. The others are kept together, and counted.
+MOST_NAMES = 500
 TABLES = ("rollups", "rollup_counts")
 # Minutes that were folded one by one are small row groups, each with blocks of its own: so many rows of them are written again as one, in the order of time.
 PACK_ROWS = 100_000
@@ -32,9 +37,14 @@ KEEP_NS = 400 * 24 * 60 * MINUTE_NS
 
 
 def roll_up(
-    connection: duckdb.DuckDBPyConnection, now_ns: int, claims: Claims | None = None
+    connection: duckdb.DuckDBPyConnection,
+    now_ns: int,
+    claims: Claims | None = None,
+    cut: Callable[[int], None] = lambda requests: None,
 ) -> bool:
     """Fold the next closed minutes, in the caller's transaction; True if there may be more to fold. What it writes is added to `claims`.
+
+    `cut` is called with the number of requests whose names were too many.
 
     The watermark in `meta` moves with them: minutes before it are in the rollups, minutes from it on only in `requests`.
     """
@@ -57,7 +67,13 @@ def roll_up(
     last = min(until, first + MOST_NS)
     expire(connection, now_ns - KEEP_NS)
     for name in ("roll_up", "roll_up_counts"):
-        connection.execute(sql(name), {"first": first, "last": last})
+        connection.execute(sql(name), {"first": first, "last": last, "most": MOST_NAMES})
+    [(others,)] = connection.execute(
+        "select coalesce(sum(requests), 0) from rollup_counts where minute_ns >= $first and service = $other and route = $other and model = $other",
+        {"first": first, "other": OTHER},
+    ).fetchall()
+    if others:
+        cut(int(others))
     set_meta(connection, KEY, str(last))
     for table in TABLES:
         claims.saw(connection, table, f"minute_ns >= {first}")

@@ -48,6 +48,7 @@ _CUTS: Final = {
     "depth": "values below max_depth of an array or map",
     "sources": "sources (a resource and a scope), put together as one per service: too many new ones came at once",
     "shapes": "spans that lost their attributes: too many new combinations of names and keys came at once",
+    "rollups": "requests whose percentiles per minute are kept without their names: a minute had too many combinations of them",
 }
 
 

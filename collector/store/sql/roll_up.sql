@@ -4,11 +4,10 @@ select minute_ns, service, route, model, tenant, workload, metric, ceil(ln(value
     case when bool_or(stands_for != 1.0) then sum(stands_for) end as weight,
     case when bool_or(stands_for != 1.0) then sum(stands_for * stands_for) end as weight_squared
 from (
-    select start_ns // 60000000000 * 60000000000 as minute_ns, service, route, model, tenant, coalesce(workload, 'chat') as workload,
-        coalesce(sample_weight, 1.0) as stands_for,
+    select minute_ns, service, route, model, tenant, workload, stands_for,
         unnest(['ttft', 'itl', 'tpot', 'e2e']) as metric, unnest([ttft_ns::double, itl_ns, tpot_ns, e2e_ns::double]) as value
-    from requests
-    where start_ns >= $first and start_ns < $last and complete and not error and llm_calls > 0)
+    from requests_to_fold($first, $last, $most)
+    where not error)
 where value > 0.0
 group by all
 order by minute_ns, metric, bucket

@@ -4,10 +4,6 @@ select minute_ns, service, route, model, tenant, workload, count(*) as requests,
     case when bool_or(stands_for != 1.0) then sum(stands_for) end as weight,
     case when bool_or(stands_for != 1.0) then coalesce(sum(stands_for) filter (error), 0.0) end as error_weight,
     count(*) filter (not starts_with(sampling, 'th:')) as biased
-from (
-    select start_ns // 60000000000 * 60000000000 as minute_ns, service, route, model, tenant, coalesce(workload, 'chat') as workload, error, sampling,
-        coalesce(sample_weight, 1.0) as stands_for
-    from requests
-    where start_ns >= $first and start_ns < $last and complete and llm_calls > 0)
+from requests_to_fold($first, $last, $most)
 group by all
 order by minute_ns

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from overrun.analysis.numbers.over_time.history import ERROR_BOUND, bucket_quantile, history
 from overrun.analysis.numbers.requests.request_list import ListError
 from overrun.analysis.numbers.window import Window
+from overrun.collector.lifecycle import rollups
 from overrun.collector.lifecycle.rollups import (
     MINUTE_NS,
     OPEN_NS,
@@ -206,3 +207,29 @@ def test_unknown_metric_and_empty_store_are_told() -> None:
     with pytest.raises(ListError):
         history(store(), Window(), "speed")
     assert history(store(), Window(), "e2e").reasons["p95"] == "no request in the window"
+
+
+def test_names_beyond_the_limit_are_folded_together_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rollups, "MOST_NAMES", 5)
+    con, cut = store(), list[int]()
+    n = 400
+    named = ["/usual" if i % 2 else f"/flood/{i}" for i in range(n)]
+    e2e = RNG.lognormal(6.0, 1.0, n)
+    insert(
+        con, requests(n, start_s=np.linspace(0, 590, n), prefill_ms=e2e, route=named, tenant=named)
+    )
+    while roll_up(con, T0_NS + 60 * MINUTE_NS, cut=cut.append):
+        pass
+    kept = con.execute("select minute_ns, count(*) from rollup_counts group by all").fetchall()
+    assert len(kept) == 10
+    assert {names for _, names in kept} == {6}  # five, and the others
+    assert con.execute(
+        "select sum(requests), count(distinct minute_ns) from rollup_counts where route = '/usual'"
+    ).fetchall() == [(n // 2, 10)]
+    assert sum(cut) == n // 2 - 10 * 4
+    whole = history(con, Window(), "e2e")
+    assert (whole.requests, whole.n) == (n, n)
+    assert whole.p95 == pytest.approx(np.quantile(e2e, 0.95), rel=ERROR_BOUND + 1e-9)
+    assert history(con, Window(route="/usual"), "e2e").n == n // 2
