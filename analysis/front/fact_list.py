@@ -65,7 +65,8 @@ def facts(
     stored = sampled_requests(con, window, slo, requests)
     if stored.sampled.refused or stored.even.rows.is_empty():
         return _none(f"the stored requests do not stand for all: {stored.sampled.detail}")
-    slo = fitted(slo, unfit(stored.even, slo))
+    earlier = None if stored.baseline is None else stored.baseline.frame.rows
+    slo = fitted(slo, unfit(stored.even, slo, lambda: earlier))
     case = case_of(
         stored.even,
         slo,

@@ -237,7 +237,11 @@ def _of_part(  # noqa: PLR0913
         budgets_for(slo, next(iter(slo.limits())), budgets)
         return _refused(con, frame, sampled, slo)
     frame = sampled.applied(frame)
-    unfitting = unfit(evened(frame), slo) if with_findings and not frame.rows.is_empty() else []
+    unfitting = (
+        unfit(evened(frame), slo, lambda: _earlier(con, frame, slo))
+        if with_findings and not frame.rows.is_empty()
+        else []
+    )
     asked, slo = slo, fitted(slo, unfitting)
     told = sought(con, window, slo, budgets, requests) if with_findings and not at_once else None
     apart = None if at_once or not with_findings else told[1] if told else _SEEKING
@@ -276,6 +280,12 @@ def _of_part(  # noqa: PLR0913
     if made.findings_age_s is None:
         made.reasons["findings_age_s"] = FINDING_CAUSES if with_findings else "not asked for"
     return made
+
+
+def _earlier(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> pl.DataFrame | None:
+    """The requests before the window that it is compared with; None without any."""
+    chosen = choose(con, frame, slo)
+    return None if chosen is None else chosen.frame.rows
 
 
 def _again(

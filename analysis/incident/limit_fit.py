@@ -9,6 +9,7 @@ percentile of the SLO of what came before, at the upper end of its 95 % interval
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
@@ -18,13 +19,14 @@ import polars as pl
 
 from overrun.analysis.incident.onset import departure
 from overrun.analysis.numbers.latency.percentiles import min_n, quantile_interval, sorted_quantile
-from overrun.analysis.numbers.statistics.change_points import find_onset
+from overrun.analysis.numbers.outcomes.goodput import design_effect
+from overrun.analysis.numbers.statistics.change_points import find_onset, in_time
 from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.window import RequestFrame
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.finding import say_ms, say_ratio
 from overrun.analysis.words.slo import Slo
-from overrun.analysis.words.timestamps import from_us
+from overrun.analysis.words.timestamps import from_us, to_us
 
 _PACES: Final = ("tpot", "itl")
 
@@ -39,8 +41,12 @@ class Unfit(msgspec.Struct, kw_only=True):
     since: datetime
 
 
-def unfit(frame: RequestFrame, slo: Slo) -> list[Unfit]:
+def unfit(
+    frame: RequestFrame, slo: Slo, earlier: Callable[[], pl.DataFrame | None] = lambda: None
+) -> list[Unfit]:
     """Return the limits of an SLO that do not fit the requests of a window; limits that requests came with themselves are not asked about.
+
+    `earlier` gives requests of a time before the window that it is compared with, None without one: a limit that these kept fits.
 
     Where one limited metric changed, a limit on another that too many requests missed before that moment does not fit either.
     """
@@ -56,21 +62,35 @@ def unfit(frame: RequestFrame, slo: Slo) -> list[Unfit]:
         for metric, (start, values) in times.items()
         if len(values) >= enough and _undated(start, values > slo.limits()[metric], allowed)
     }
-    changes = {
-        metric: departure(start, values, int(start.max()) + 1, shared=metric in _PACES)
+    moments = {
+        metric: departure(start, values, int(start[-1]) + 1, shared=metric in _PACES)
         for metric, (start, values) in missed.items()
     }
-    moments = [at for at in changes.values() if at is not None]
-    found = []
+    found: dict[str, Unfit] = {}
     for metric, (start, values) in missed.items():
-        since = changes[metric] or min(moments, default=None)
-        if since is None:
-            continue
-        order = np.argsort(start, kind="stable")
-        one = _unfit(metric, slo, values[order][start[order] < since], since)
-        if one is not None:
-            found.append(one)
-    return found
+        at = moments[metric]
+        one = None if at is None else _unfit(metric, slo, values[start < at], at)
+        # A change that keeps to the limit which would fit is none that a limit is needed for.
+        if at is not None and one and _clearly_over(values[start >= at] > one.fits_ms, allowed):
+            found[metric] = one
+    if not found:
+        return []
+    first = min(one.since for one in found.values())
+    for metric, (start, values) in missed.items():
+        one = _unfit(metric, slo, values[start < to_us(first)], to_us(first))
+        if metric not in found and one is not None:
+            found[metric] = one
+    before = earlier()
+    return [one for one in found.values() if before is None or not _kept(before, one, slo)]
+
+
+def _kept(rows: pl.DataFrame, one: Unfit, slo: Slo) -> bool:
+    """Whether the requests of an earlier time kept a limit: then it fits, and the window begins after the trouble did."""
+    _, values = _known(rows, one.metric)
+    over = values > one.limit_ms
+    return len(values) >= min_n(slo.percentile) and not _clearly_over(
+        over, 1.0 - slo.goodput_target
+    )
 
 
 def _undated(start: IntArray, missed: BoolArray, allowed: float) -> bool:
@@ -79,7 +99,8 @@ def _undated(start: IntArray, missed: BoolArray, allowed: float) -> bool:
 
 
 def _clearly_over(missed: BoolArray, allowed: float) -> bool:
-    return wilson(int(missed.sum()), len(missed), Z_ONE_SIDED)[0] > allowed
+    n = len(missed) / design_effect(missed)
+    return wilson(float(missed.mean()) * n, n, Z_ONE_SIDED)[0] > allowed if n else False
 
 
 def _steady(missed: BoolArray) -> bool:
@@ -89,9 +110,10 @@ def _steady(missed: BoolArray) -> bool:
 
 
 def _known(rows: pl.DataFrame, metric: str) -> tuple[IntArray, FloatArray]:
-    """Starts and values of the successful requests that carry a metric."""
+    """Starts and values of the successful requests that carry a metric, in order of time."""
     known = rows.filter(~pl.col("error") & pl.col(f"{metric}_ms").is_not_null())
-    return known["start_us"].to_numpy(), known[f"{metric}_ms"].to_numpy()
+    start, values = in_time(known["start_us"].to_numpy(), known[f"{metric}_ms"].to_numpy())
+    return start, values
 
 
 def _unfit(metric: str, slo: Slo, before: FloatArray, since: int) -> Unfit | None:

@@ -11,7 +11,7 @@ from overrun.analysis.incident.limit_fit import unfit
 from overrun.analysis.numbers.window import Window, load
 from overrun.analysis.words.slo import Slo, parse_slo
 from overrun.dashboard.views.verdict import headline
-from tests.analysis.builders import insert, requests, store
+from tests.analysis.builders import at, insert, requests, store
 
 
 def stored(before_ms: float, after_ms: float, n: int = 600, changed: int = 300):
@@ -59,6 +59,31 @@ def test_a_limit_that_two_in_five_missed_before_dates_no_change() -> None:
     assert shown.since == made.verdict.onset
     assert made.baseline is not None
     assert made.baseline.end == made.verdict.onset
+
+
+def test_a_limit_that_was_kept_before_the_window_fits() -> None:
+    rng = np.random.default_rng(7)
+    n = np.arange(1_200)
+    # Kept for ten minutes; then two in five miss it, and after five more minutes all do.
+    mean = np.where(n < 600, 700.0, np.where(n < 900, 1_000.0, 1_600.0))
+    con = store()
+    insert(con, requests(1_200, prefill_ms=(mean * rng.uniform(0.8, 1.2, 1_200)).tolist()))
+    window = Window(start=at(600.0), end=at(1_200.0))
+    assert unfit(load(con, window), Slo(e2e_ms=1_040.0)) != []
+    made = build(con, window, Slo(e2e_ms=1_040.0))
+    assert made.unfit == []
+    assert made.slo.e2e_ms == 1_040.0
+    assert made.verdict.status == "over_budget"
+
+
+def test_a_change_within_what_would_fit_leaves_the_limit_as_it_is() -> None:
+    rng = np.random.default_rng(8)
+    # One in eight misses the limit throughout; the usual request becomes slower, the slowest ones stay.
+    usual = np.where(np.arange(800) < 400, 200.0, 400.0) * rng.uniform(0.8, 1.2, 800)
+    con = store()
+    insert(con, requests(800, prefill_ms=np.where(rng.random(800) < 0.125, 2_000.0, usual)))
+    assert unfit(load(con, Window()), Slo(e2e_ms=1_000.0)) == []
+    assert build(con, Window(), Slo(e2e_ms=1_000.0)).verdict.status == "over_budget"
 
 
 def test_misses_that_grew_before_began_earlier() -> None:
