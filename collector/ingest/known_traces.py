@@ -34,10 +34,8 @@ class KnownTraces:
 
     def __init__(self, latest_ns: int, traces: int = _TRACES) -> None:
         self._traces = traces
-        self._now, self._before = (
-            np.zeros(_BITS // 8, dtype=np.uint8),
-            np.zeros(_BITS // 8, dtype=np.uint8),
-        )
+        # One filter stands for both until the first is full: 8 MB less to keep, and to clear at each start.
+        self._now = self._before = np.zeros(_BITS // 8, dtype=np.uint8)
         self._count = 0
         self._latest_now = self._latest_before = latest_ns
         self.latest_forgotten_ns = latest_ns
