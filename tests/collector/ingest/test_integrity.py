@@ -22,13 +22,13 @@ def test_every_acknowledged_span_is_stored_once_as_it_was_sent(
         ("http", "grpc"),
         0.3,
         SIZES,
-        burst_s=3.0,
-        pause_s=2.0,
+        burst_s=1.5,
+        pause_s=1.0,
         readers=2,
         kill=kill,
         slow_disk=False,
     )
-    run = one_run(tmp_path, mix, seed=20_261_126, seconds=15.0)
+    run = one_run(tmp_path, mix, seed=20_261_126, seconds=7.5)
     assert run.found.right, run.found
     assert run.found.stored >= run.acknowledged > 1_000
 

@@ -19,10 +19,10 @@ from tests.conftest import StartServer
 BLOCK, FIRST_BLOCK = 65_536, 12_288
 
 
-@pytest.fixture
-def whole(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file of 12,000 spans in four row groups, each with blocks of its own: one is made at the end of each process."""
-    path = tmp_path / "whole.db"
+    path = tmp_path_factory.mktemp("whole") / "whole.db"
     for first in (1, 4, 7, 10):
         with opened(path) as pipeline:
             for trace in range(first, first + 3):
@@ -30,6 +30,12 @@ def whole(tmp_path: Path) -> Path:
                 pipeline.writer.submit(TRACES, body([*chat(trace), *spans])).result(120)
             pipeline.drain()
     return path
+
+
+@pytest.fixture
+def whole(made_once: Path, tmp_path: Path) -> Path:
+    """A copy of it, for one test."""
+    return Path(shutil.copy(made_once, tmp_path))
 
 
 def damaged(path: Path, at: int, name: str = "damaged.db") -> Path:
