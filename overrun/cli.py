@@ -118,9 +118,15 @@ class _Fixes(typer.core.TyperGroup):
     """One sub-command per fix of analysis/whatif, made when it is asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        from overrun.analysis.front.whatif_commands import names
+        from overrun.analysis.whatif.fix_pages import pages
 
-        return names()
+        return [name.replace("_", "-") for name in pages()]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        from overrun.analysis.whatif.fix_pages import pages, question
+
+        with formatter.section("Commands"):
+            formatter.write_dl([(name.replace("_", "-"), question(name)) for name in pages()])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         from overrun.analysis.front.whatif_commands import command
@@ -128,10 +134,10 @@ class _Fixes(typer.core.TyperGroup):
         return command(cmd_name, _COMMON, _whatif)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        from overrun.analysis.front.whatif_commands import unknown
+        from overrun.analysis.whatif.fix_pages import named, unknown
 
-        if why := unknown(args[0]):
-            ctx.fail(why)
+        if not args[0].startswith("-") and named(args[0]) is None:
+            ctx.fail(unknown(args[0]))
         return super().resolve_command(ctx, args)
 
 
@@ -253,6 +259,15 @@ def _there(paths: Iterable[Path | None], what: str) -> None:
     for path in paths:
         if path is not None and not path.exists():
             fail(f"there is nothing at {path}: name {what}")
+
+
+def _are_traces(traces: list[Path] | None, routes: list[str] | None) -> None:
+    """End with a sentence where a file of requests is not there, or routes were given for some of them."""
+    _there(traces or (), "a file of requests (Parquet, CSV or JSON lines)")
+    if routes and len(routes) != len(traces or []):
+        fail(
+            f"{len(routes)} --route for {len(traces or [])} --trace: give one for each, in the same order"
+        )
 
 
 def _is_stored(db: Path | None) -> None:
@@ -468,7 +483,7 @@ def import_(
         ),
     ] = None,
 ) -> None:
-    """Take in recorded telemetry; a file imported twice counts once."""
+    """Import recorded telemetry. A file that is imported twice counts once."""
     if (db is None) == (url is None):
         fail("the target is missing: give --db FILE or --url of a running server (one of them)")
     if artifact is not None and url is not None:
@@ -920,6 +935,12 @@ def train(
     config: Config = None,
 ) -> None:
     """Learn to predict output lengths from past requests, and write the artifact that routers load."""
+    if sum((db is not None, url is not None, bool(trace))) != 1:
+        fail(
+            "the source of requests is missing: give --db FILE, --url of a running server, or --trace FILE (one of them)"
+        )
+    _are_traces(trace, route)
+    _is_stored(db)
     import itertools
 
     from rich.console import Console
@@ -934,14 +955,6 @@ def train(
     with _needing("train"):
         from overrun.models.train import train_to_folder
 
-    if sum((db is not None, url is not None, bool(trace))) != 1:
-        fail(
-            "the source of requests is missing: give --db FILE, --url of a running server, or --trace FILE (one of them)"
-        )
-    if route and len(route) != len(trace or []):
-        fail(
-            f"{len(route)} --route for {len(trace or [])} --trace: give one for each, in the same order"
-        )
     settings = _settings(config)
     try:
         table = (
@@ -1041,6 +1054,12 @@ def routing(
     config: Config = None,
 ) -> None:
     """Would it pay to route or order your traffic by length? Replays it under several policies."""
+    if output not in ("text", "json"):
+        fail(f"--output {output!r} is not known: use text or json")
+    if db is None and not trace:
+        fail("no requests to replay: give --trace FILE, or --db FILE for recorded ones")
+    _are_traces(trace, route)
+    _is_stored(db)
     import itertools
     import json
 
@@ -1059,14 +1078,6 @@ def routing(
             evaluate_trace,
         )
 
-    if output not in ("text", "json"):
-        fail(f"--output {output!r} is not known: use text or json")
-    if db is None and not trace:
-        fail("no requests to replay: give --trace FILE, or --db FILE for recorded ones")
-    if route and len(route) != len(trace or []):
-        fail(
-            f"{len(route)} --route for {len(trace or [])} --trace: give one for each, in the same order"
-        )
     try:
         frame = load_traces(list(itertools.zip_longest(trace, route or []))) if trace else None
         if db is None and frame is not None:

@@ -434,7 +434,15 @@ TRACE: Final[Entry[Trace]] = Entry(
     "traces/{trace_id}",
     "Where did one request spend its time?",
     "numbers.requests.request_trace:load_trace",
-    (Parameter("trace_id", "32 hexadecimal digits.", required=True, pattern="^[0-9a-fA-F]{32}$"),),
+    (
+        Parameter(
+            "trace_id",
+            "32 hexadecimal digits.",
+            required=True,
+            pattern="^[0-9a-fA-F]{32}$",
+            reader="words.trace_ids:digits",
+        ),
+    ),
     kept=False,
     forms={"text": "front.trace_text:render"},
 )

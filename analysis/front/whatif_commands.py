@@ -8,25 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from overrun.analysis.whatif import catalogue
+from overrun.analysis.whatif import catalogue, fix_pages
 from overrun.analysis.whatif.prediction import WhatIfError
 
 Ask = Callable[[str, Mapping[str, str | None], Mapping[str, Any]], None]
-
-
-def names() -> list[str]:
-    """Return the sub-commands."""
-    return [name.replace("_", "-") for name in catalogue.fixes()]
-
-
-def unknown(name: str) -> str | None:
-    """Return why there is no sub-command of this name, with the nearest one; None where there is one, or where it is a flag."""
-    try:
-        if not name.startswith("-"):
-            catalogue.find(name)
-        return None
-    except WhatIfError as error:
-        return str(error)
 
 
 def command(name: str, common: Mapping[str, Any], ask: Ask) -> Any | None:
@@ -63,13 +48,8 @@ def command(name: str, common: Mapping[str, Any], ask: Ask) -> Any | None:
     run.__annotations__ = {p.name: p.annotation for p in signature}
     run.__doc__ = (catalogue.find(fix).__doc__ or "").strip()
     one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    one.command(name, short_help=_question(run.__doc__))(run)
+    one.command(name, short_help=fix_pages.question(fix))(run)
     return typer.main.get_command(one)
-
-
-def _question(text: str) -> str:
-    """The question of a fix for the list of fixes, where "What if" stands in the heading."""
-    return text.partition("?")[0].removeprefix("What if ")
 
 
 def _hint(parameter: catalogue.Parameter) -> Any:

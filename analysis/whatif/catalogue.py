@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import pkgutil
 import types
 import typing
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from overrun.analysis.whatif import fix_pages
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Prediction, WhatIfError
 from overrun.analysis.words.errors import nearest
@@ -38,12 +38,10 @@ class Parameter:
 @functools.cache
 def fixes() -> dict[str, ModuleType]:
     """Return every fix by its id, in alphabetical order."""
-    folder = importlib.import_module("overrun.analysis.whatif.fixes")
-    modules = {
-        name: importlib.import_module(f"{folder.__name__}.{name}")
-        for _, name, _ in pkgutil.iter_modules(folder.__path__)
+    return {
+        name: importlib.import_module(f"overrun.analysis.whatif.fixes.{name}")
+        for name in fix_pages.pages()
     }
-    return {name: module for name, module in modules.items() if hasattr(module, "predict")}
 
 
 def find(fix: str) -> ModuleType:
@@ -52,9 +50,9 @@ def find(fix: str) -> ModuleType:
     Raises:
         WhatIfError: there is none, with the nearest one.
     """
-    name = fix.strip().replace("-", "_").lower()
-    if name not in fixes():
-        raise WhatIfError(f"fix {fix[:64]!r} is unknown: {nearest(name, fixes())}")
+    name = fix_pages.named(fix)
+    if name is None:
+        raise WhatIfError(fix_pages.unknown(fix))
     return fixes()[name]
 
 

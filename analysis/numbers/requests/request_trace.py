@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -16,24 +15,13 @@ from overrun.analysis.assembly.critical_path import Paths
 from overrun.analysis.numbers.requests.stored_names import say_extent
 from overrun.analysis.numbers.window import answers
 from overrun.analysis.words.errors import AnalysisError
+from overrun.analysis.words.trace_ids import digits as digits_of
 from overrun.collector.ingest.reading import trace_spans
 from overrun.collector.normalise.stages import ROLES
 from overrun.collector.normalise.stages import STAGES as STAGE_NAMES
 
-_LEAST_DIGITS: Final = 4
 # An id that differs in more digits is another one; own default.
 _MOST_DIGITS_OFF: Final = 6
-# Digits only: int() would also take a sign, `0x` and underscores. W3C's traceparent, X-Ray's root, UUIDs, MLflow's ids and plain digits.
-_FORMS: Final = (
-    re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}"),
-    re.compile(r"(?:root=)?1-([0-9a-f]{8})-([0-9a-f]{24})"),
-    re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{12})"),
-    re.compile(r"(?:tr-)?([0-9a-f]{4,32})"),
-)
-
-
-class BadTraceId(AnalysisError):
-    """A trace id that is not 32 hex digits."""
 
 
 class UnknownTrace(AnalysisError):
@@ -93,23 +81,12 @@ def load_trace(con: duckdb.DuckDBPyConnection, trace_id: str) -> Trace:
     Raises:
         BadTraceId: no trace id. UnknownTrace: no span of it is stored; names the nearest one, and the time that is stored.
     """
-    wanted = _digits(trace_id)
+    wanted = digits_of(trace_id)
     spans = trace_spans(con, wanted) if len(wanted) == 32 else None
     if spans is None or not spans.num_rows:
         wanted = _stored(con, wanted)
         spans = trace_spans(con, wanted)
     return _view(wanted, spans)
-
-
-def _digits(trace_id: str) -> str:
-    """The hexadecimal digits in a trace id: as they are, as a UUID, or in the words of W3C's traceparent, X-Ray or MLflow."""
-    cleaned = trace_id.strip().lower()
-    for form in _FORMS:
-        if found := form.fullmatch(cleaned):
-            return "".join(found.groups())
-    raise BadTraceId(
-        f"trace id {trace_id[:64]!r} is not 32 hexadecimal digits, nor the first {_LEAST_DIGITS} or more of them: copy it from a report's exemplars"
-    )
 
 
 def _stored(con: duckdb.DuckDBPyConnection, digits: str) -> str:

@@ -9,11 +9,11 @@ import duckdb
 import pytest
 
 from overrun.analysis.numbers.requests.request_trace import (
-    BadTraceId,
     Trace,
     UnknownTrace,
     load_trace,
 )
+from overrun.analysis.words.trace_ids import BadTraceId
 from tests.collector.oracle_build import CLIENT, ERROR, SERVER, Made, body, chat
 from tests.collector.oracle_otlp import bodies
 from tests.collector.oracle_store import pipeline, recording, send
