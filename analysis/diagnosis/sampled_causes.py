@@ -245,17 +245,17 @@ def lookups(
         found = load_evidence_calls(con, period.start, period.end, origin)
         return found if among is None else found.filter(pl.col("trace_key").is_in(among.implode()))
 
-    def within(traces: pl.Series | None) -> pl.Series | None:
-        if among is None or traces is None:
-            return among if traces is None else traces
-        return traces.filter(traces.is_in(among.implode()))
+    def spans(period: Period, origin: datetime, every: int, traces: pl.Series) -> pl.DataFrame:
+        if among is not None:
+            every, traces = 0, _both(among, every, traces)
+        return load_evidence_spans(
+            con, period.start, period.end, origin, every, traces, frame.every
+        )
 
     return Lookups(
         trace_ids=lambda rows: load_trace_ids(con, rows),
         calls=functools.cache(calls),
-        spans=lambda period, origin, n, traces: load_evidence_spans(
-            con, period.start, period.end, origin, n, frame.every, within(traces)
-        ),
+        spans=spans,
         prompts=lambda period, origin, n: load_evidence_prompts(
             con, period.start, period.end, origin, n, frame.every
         ),
@@ -269,6 +269,12 @@ def lookups(
             con, frame.window, slo, metric, causes, period
         ),
     )
+
+
+def _both(among: pl.Series, every: int, traces: pl.Series) -> pl.Series:
+    """Those of some traces (keys) that are one in `every` (0: none), or are among others."""
+    kept = among.is_in(traces.implode())
+    return among.filter(kept | (among % every == 0) if every else kept)
 
 
 def crossed(

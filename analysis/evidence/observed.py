@@ -17,6 +17,7 @@ from overrun.analysis.evidence.fact import Sample
 from overrun.analysis.evidence.operations import Operations
 from overrun.analysis.evidence.span_tree import Tree
 from overrun.analysis.incident.period import Period
+from overrun.analysis.numbers.coverage.span_sample import MOST_SPANS, MOST_SPANS_APART, one_in
 from overrun.analysis.numbers.stages.budget import Budgets, StageTimes
 from overrun.analysis.numbers.stages.tail import Tail, share_interval
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IndexArray
@@ -44,11 +45,11 @@ ENGINE_STAGES: Final = ("queue", "kv_transfer", "prefill", "decode", "first_toke
 class Lookups:
     """Edge functions: ids of a few rows, and the evidence of a period.
 
-    `spans` are those of some traces where their keys are given."""
+    `spans` are those of one trace in so many (0: of none), and of the traces whose keys are given."""
 
     trace_ids: Callable[[pl.DataFrame], list[str]]
     calls: Callable[[Period, datetime], pl.DataFrame]
-    spans: Callable[[Period, datetime, int, pl.Series | None], pl.DataFrame]
+    spans: Callable[[Period, datetime, int, pl.Series], pl.DataFrame]
     prompts: Callable[[Period, datetime, int], pl.DataFrame]
     simulated: Callable[[str, list[Diagnosis], Period], list[Diagnosis]] | None = None
     """Causes of a judged metric with the figures of simulated fixes; None without a simulation."""
@@ -276,31 +277,64 @@ class Observed:
 
     @functools.cached_property
     def tree(self) -> Tree:
-        """Spans of the judged period (a sample by trace where there are very many)."""
-        return self._tree(self.period)
+        """Spans of the judged period, of one request in `spans_every`."""
+        return self._period_spans.one_in(self.spans_every)
 
     @functools.cached_property
     def tree_before(self) -> Tree | None:
-        """Spans of the baseline, None without one."""
-        return None if self.baseline is None else self._tree(self.baseline)
+        """Spans of the baseline, of one request in `spans_every`; None without a baseline."""
+        return (
+            None if self._baseline_spans is None else self._baseline_spans.one_in(self.spans_every)
+        )
 
     @functools.cached_property
     def slow_tree(self) -> Tree:
-        """Spans of the slow requests."""
-        return self._tree(self.period, self.slow["trace_key"])
+        """Spans of the slow requests, of some where they have very many."""
+        return self._period_spans.some(self._slow_traces)
 
     @functools.cached_property
     def usual_tree(self) -> Tree:
-        """Spans of the reference requests."""
-        return self._tree(self.baseline or self.period, self.reference["trace_key"])
+        """Spans of the reference requests, of some where they have very many."""
+        spans = self._period_spans if self._baseline_spans is None else self._baseline_spans
+        return spans.some(self._usual_traces)
+
+    @functools.cached_property
+    def spans_every(self) -> int:
+        """One trace in so many has its spans in `tree` and `tree_before`."""
+        return self.every * one_in(self.rows, MOST_SPANS)
+
+    @functools.cached_property
+    def _slow_traces(self) -> pl.Series:
+        return self._some_traces(self.slow)
+
+    @functools.cached_property
+    def _usual_traces(self) -> pl.Series:
+        return self._some_traces(self.reference)
+
+    def _some_traces(self, rows: pl.DataFrame) -> pl.Series:
+        every = self.every * one_in(rows, MOST_SPANS_APART)
+        return rows["trace_key"].filter(rows["trace_key"] % every == 0)
+
+    @functools.cached_property
+    def _period_spans(self) -> Tree:
+        """All spans that are read of the judged period, at once: every tree has some of them."""
+        sides = [self._slow_traces] + ([self._usual_traces] if self.baseline is None else [])
+        return self._read_spans(self.period, pl.concat(sides), known="tree")
+
+    @functools.cached_property
+    def _baseline_spans(self) -> Tree | None:
+        if self.baseline is None:
+            return None
+        return self._read_spans(self.baseline, self._usual_traces, known="tree_before")
+
+    def _read_spans(self, period: Period, traces: pl.Series, known: str) -> Tree:
+        every = 0 if known in self.__dict__ else self.spans_every
+        return Tree(self.lookups.spans(period, self.origin, every, traces))
 
     @functools.cached_property
     def prompts(self) -> pl.DataFrame:
         """Model calls of the judged period with `prompt_hash`, among the spans of `tree`."""
         return self.lookups.prompts(self.period, self.origin, self.rows.height)
-
-    def _tree(self, period: Period, traces: pl.Series | None = None) -> Tree:
-        return Tree(self.lookups.spans(period, self.origin, self.rows.height, traces))
 
     def gauge(self, indicator: str, *, before: bool = False) -> FloatArray:
         """Return the samples of an engine indicator in the judged period or in the baseline, all instances, in order of time."""

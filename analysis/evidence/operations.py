@@ -17,7 +17,7 @@ import polars as pl
 
 from overrun.analysis.assembly.critical_path import Forest, critical_paths
 from overrun.analysis.evidence.span_tree import Tree
-from overrun.analysis.words.arrays import FloatArray
+from overrun.analysis.words.arrays import FloatArray, IndexArray
 from overrun.analysis.words.finding import printable, say_ms, say_ratio
 from overrun.collector.normalise.stages import MODEL_PATHS, ROLE, STAGE, STAGES
 
@@ -262,7 +262,7 @@ def own_times(tree: Tree, until: pl.DataFrame | None = None) -> pl.DataFrame:
     frame = tree.frame.with_row_index("row")
     if frame.is_empty():
         return pl.DataFrame(schema=_SCHEMA)
-    forest, keys = _forest(frame)
+    forest, keys = _forest(frame, tree.parent)
     paths = critical_paths(forest)
     pieces = pl.DataFrame(
         {
@@ -319,19 +319,11 @@ _SCHEMA: Final[dict[str, Any]] = {
 }
 
 
-def _forest(frame: pl.DataFrame) -> tuple[Forest, np.ndarray[Any, Any]]:
+def _forest(frame: pl.DataFrame, parent: IndexArray) -> tuple[Forest, np.ndarray[Any, Any]]:
     """The spans as span trees, and the key of each trace. Rows of a trace stand together already."""
     keys = frame["trace_key"].to_numpy()
     begins = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
     bounds = np.r_[begins, len(keys)].astype(np.int64)
-    places = frame.select("trace_key", parent_key="span_key", at="row")
-    parent = (
-        frame.select("trace_key", "parent_key")
-        .join(places, on=["trace_key", "parent_key"], how="left", maintain_order="left")["at"]
-        .cast(pl.Int64)
-        .fill_null(-1)
-        .to_numpy()
-    )
     start = (frame["start_s"] * 1e9).round().cast(pl.Int64).to_numpy()
     unknown = np.full(len(keys), -1, np.int64)
 
@@ -364,12 +356,30 @@ def _forest(frame: pl.DataFrame) -> tuple[Forest, np.ndarray[Any, Any]]:
     ), keys[begins]
 
 
+# What an operation is told by; many spans have the same few combinations.
+_TOLD_BY: Final = (
+    "name", "kind", "role", "stage", "host", "url", "method", "collection", "store", "outer", "leaf"
+)  # fmt: skip
+
+
 def _named(frame: pl.DataFrame) -> pl.DataFrame:
-    """The spans with `what`, `host`, `place` and `purpose` of their operations."""
+    """The spans with `what`, `host`, `place` and `purpose` of their operations, which are worked out once per combination of what tells them."""
+    parents = frame.select("trace_key", span_key="parent_key").unique()
+    told = frame.with_columns(
+        outer=pl.col("parent_key").is_null(),
+        leaf=~pl.struct("trace_key", "span_key").is_in(parents.to_struct().implode()),
+    ).with_columns(combination=pl.struct(_TOLD_BY).hash())
+    kinds = told.unique("combination", maintain_order=True).select("combination", *_TOLD_BY)
+    return told.drop("host", "outer", "leaf").join(
+        _named_kinds(kinds), on="combination", how="left", maintain_order="left"
+    )
+
+
+def _named_kinds(kinds: pl.DataFrame) -> pl.DataFrame:
     url = pl.col("url").fill_null("")
     path = url.str.extract(r"^(?:[a-zA-Z][\w+.-]*://[^/?#]*)?([^?#]*)", 1)
     asks = pl.col("kind").is_in(["client", "producer"]) | (
-        (pl.col("kind") == "unspecified") & pl.col("parent_key").is_not_null()
+        (pl.col("kind") == "unspecified") & ~pl.col("outer")
     )
     http = (pl.col("method").is_not_null() & asks).fill_null(value=False)
     host = pl.coalesce(
@@ -377,31 +387,20 @@ def _named(frame: pl.DataFrame) -> pl.DataFrame:
         url.str.extract(r"://(?:[^@/?#]*@)?([^/:?#]+)", 1),
     )
     place = pl.when(http).then(path).otherwise(pl.col("collection").fill_null(""))
-    named = (
-        frame.with_columns(
-            what=pl.when(http)
-            .then(pl.col("method").str.to_uppercase())
-            .otherwise(pl.col("name").str.replace_all(_NAME_IDS, "${1}{id}")),
-            host=pl.when(asks).then(host).otherwise(None).fill_null(""),
-            place=pl.when(asks)
-            .then(place)
-            .otherwise(pl.lit(""))
-            .fill_null("")
-            .str.replace_all(_PATH_IDS, "/{id}$1")
-            .str.replace_all(_PATH_IDS, "/{id}$1"),
-            http=http,
-        )
-        .join(
-            frame.select("trace_key", span_key="parent_key")
-            .unique()
-            .with_columns(leaf=pl.lit(value=False)),
-            on=["trace_key", "span_key"],
-            how="left",
-            maintain_order="left",
-        )
-        .with_columns(pl.col("leaf").fill_null(value=True))
+    named = kinds.with_columns(
+        what=pl.when(http)
+        .then(pl.col("method").str.to_uppercase())
+        .otherwise(pl.col("name").str.replace_all(_NAME_IDS, "${1}{id}")),
+        host=pl.when(asks).then(host).otherwise(None).fill_null(""),
+        place=pl.when(asks)
+        .then(place)
+        .otherwise(pl.lit(""))
+        .fill_null("")
+        .str.replace_all(_PATH_IDS, "/{id}$1")
+        .str.replace_all(_PATH_IDS, "/{id}$1"),
+        http=http,
     )
-    return named.with_columns(purpose=_purpose())
+    return named.select("combination", "what", "host", "place", purpose=_purpose())
 
 
 def _purpose() -> pl.Expr:

@@ -86,7 +86,7 @@ TEXTS: Final = (
 )
 # From so many requests on, combinations of texts are read once each: to copy the texts of a million takes as much CPU as all numbers, below this it is 40 ms.
 MANY: Final = 100_000
-# Spans of this many requests are enough; above it every k-th trace is read. 20,000 requests are about 200,000 spans, a second.
+# What model calls ask for is read of this many requests; above it of every k-th trace. 20,000 requests are about 200,000 spans, a second.
 MOST_SPAN_REQUESTS: Final = 20_000
 # This many requests are enough to find a cause: above it one in k is looked at, by trace. Every column of 1 M requests and the copies that
 # rules make of them are 2.6 GB; of 200,000 the whole report stays near 1 GB.
@@ -475,20 +475,40 @@ def load_evidence_spans(
     start: datetime,
     end: datetime,
     origin: datetime,
-    requests: int,
-    of: int = 1,
+    every: int = 1,
     traces: pl.Series | None = None,
+    of: int = 1,
 ) -> pl.DataFrame:
-    """Return the spans that start in [start, end), of every k-th trace where there are more than `MOST_SPAN_REQUESTS` requests.
+    """Return the spans that start in [start, end), of one trace in `every` (0: of none) and of `traces` (keys), in order of trace and start.
 
-    `requests` are one in `of` (`RequestFrame.every`); the traces read are among theirs, and among `traces` (keys) where these are given.
+    All of these are among one trace in `of` (`RequestFrame.every`), which spares a look at the others.
+    Of copies of a span the latest one counts; of a client and a server that share an id, the one that begins first.
     """
-    every = _every(requests, of)
-    keys = None if traces is None else traces.filter(traces % every == 0).to_list()
+    wanted = {"every": every, "of": of, "traces": None if traces is None else traces.to_list()}
     spans: pl.DataFrame = con.sql(
-        query("evidence_spans"), params={"start": start, "end": end, "every": every, "traces": keys}
+        query("evidence_spans"), params={"start": start, "end": end, **wanted}
     ).pl()
-    return spans.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
+    shapes: pl.DataFrame = con.sql(query("span_shapes")).pl()
+    order = spans.select(pl.arg_sort_by(*_SPAN_ORDER, descending=_LATEST_FIRST)).to_series()
+    spans = spans[order].join(shapes, on="shape", how="left", maintain_order="left")
+    return without_copies(spans).select(
+        pl.exclude("shape", "seq", "own_region", "start_s", "region"),
+        start_s=pl.col("start_s") + (start - origin).total_seconds(),
+        region=pl.coalesce("region", "own_region"),
+    )
+
+
+_SPAN_ORDER: Final = ("trace_key", "start_s", "span_key", "seq")
+_LATEST_FIRST: Final = [False, False, False, True]
+
+
+def without_copies(spans: pl.DataFrame) -> pl.DataFrame:
+    """Return the first row of each span (trace_key, span_key), in the same order."""
+    # Where no two spans have the same mixture of both keys, none is there twice: a look at one column takes a tenth of one at two.
+    trace, span = (spans[name].to_numpy() for name in ("trace_key", "span_key"))
+    if pl.Series(trace * trace.dtype.type(31) + span).n_unique() == spans.height:
+        return spans
+    return spans.unique(["trace_key", "span_key"], keep="first", maintain_order=True)
 
 
 def load_evidence_prompts(
@@ -499,7 +519,8 @@ def load_evidence_prompts(
     requests: int,
     of: int = 1,
 ) -> pl.DataFrame:
-    """Return the model calls with a hash of their prompt among the spans that `load_evidence_spans` reads: trace_key, start_s, duration_ms, prompt_hash."""
+    """Return the model calls with a hash of their prompt of every k-th trace where there are more than
+    `MOST_SPAN_REQUESTS` requests, which are one in `of` (`RequestFrame.every`): trace_key, start_s, duration_ms, prompt_hash."""
     if not con.execute(query("any_prompt_hash")).fetchall():
         return pl.DataFrame(schema=_PROMPTS)
     prompts: pl.DataFrame = con.sql(
@@ -518,7 +539,7 @@ def load_evidence_call_traits(
     pattern: str,
     of: int = 1,
 ) -> pl.DataFrame:
-    """Return the attributes of the model calls among the spans that `load_evidence_spans` reads, of keys that match a regular expression: one row per call
+    """Return the attributes of the model calls of the same traces as `load_evidence_prompts`, of keys that match a regular expression: one row per call
     and key, columns trace_key, start_s, key, value."""
     found: pl.DataFrame = con.sql(
         query("evidence_call_traits"),

@@ -176,7 +176,7 @@ def _steps(rows: pl.DataFrame, again: pl.DataFrame | None) -> FloatArray:
 
 def _checks(tree: Tree, rows: pl.DataFrame) -> FloatArray:
     """Model calls per request that check a prompt or an answer (in a guardrail): no step that an agent takes."""
-    return Tree.per_request(_checked(tree).with_columns(one=pl.lit(1)), "one", rows["trace_key"])
+    return tree.per_request(_checked(tree).with_columns(one=pl.lit(1)), "one", rows["trace_key"])
 
 
 def _checked(tree: Tree) -> pl.DataFrame:

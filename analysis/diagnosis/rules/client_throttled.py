@@ -84,10 +84,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     )
     each = {
         before_calls.stage: case.tree.per_request(
-            _holds(case.tree, held), "held_ms", case.rows["trace_key"]
+            _holds(case.tree, held), "held_ms", case.rows["trace_key"], case.values
         )
         - before_calls.usual_ms,
-        within.stage: case.tree.per_request(own[2], "held_ms", case.rows["trace_key"])
+        within.stage: case.tree.per_request(own[2], "held_ms", case.rows["trace_key"], case.values)
         - within.usual_ms,
     }
     saved_ms = sum(

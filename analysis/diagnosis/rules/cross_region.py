@@ -220,8 +220,9 @@ def _recorded(tree: Tree) -> bool:
 def _regions(tree: Tree) -> tuple[str, str] | None:
     """The pair of regions that most calls cross: by the peer's attribute, else by the region of parent and child; None where they do not differ."""
     frame = tree.frame
-    own = frame.select("trace_key", parent_key="span_key", parent_region="region")
-    both = frame.join(own, on=["trace_key", "parent_key"], how="left").with_columns(
+    if frame["region"].null_count() == frame.height == frame["peer_region"].null_count():
+        return None
+    both = frame.with_columns(parent_region=tree.of_parent(frame["region"])).with_columns(
         here=pl.when(pl.col("peer_region").is_not_null())
         .then(pl.col("region"))
         .otherwise(pl.col("parent_region")),

@@ -28,7 +28,7 @@ import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, named
 from overrun.analysis.evidence.case import Case
-from overrun.analysis.evidence.span_tree import Tree
+from overrun.analysis.evidence.span_tree import sum_per_request
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, say_ratio
 
 RULE: Final = "no_response_cache"
@@ -54,7 +54,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     share = repeats.height / hashed.height
     if share < MIN_REPEATED:
         return None
-    saved = Tree.per_request(repeats, "duration_ms", case.rows["trace_key"])
+    saved = sum_per_request(repeats, "duration_ms", case.rows["trace_key"])
     hit = saved > 0.0
     fix = bound_fix(
         case,

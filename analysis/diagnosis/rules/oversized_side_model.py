@@ -103,7 +103,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if few is not None:
         return few
     every = case.tree.per_request(
-        _side_calls(case.tree, new, moved=bool(gone)), "duration_ms", case.rows["trace_key"]
+        _side_calls(case.tree, new, moved=bool(gone)),
+        "duration_ms",
+        case.rows["trace_key"],
+        case.values,
     )
     name, what = printable(operation), printable(model)
     asks = name if what in name else f"{name} asks {what}"

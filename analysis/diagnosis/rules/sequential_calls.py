@@ -88,7 +88,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             figure=f"calls of {printable(rows[0].operation)} run in a row in {say_ratio(rows[0].now)} of the slow requests{said}",
         )
     operation, now, row_now, row_before = held.operation, held.groups, held.now, held.before
-    gain = case.slow_tree.per_request(now, "gain_ms", case.slow["trace_key"])
+    gain = case.slow_tree.per_request(
+        now, "gain_ms", case.slow["trace_key"], case.values[case.tail.tail_index]
+    )
     claims = {stage: float(gain.mean())}
     if not enough(case, claims):
         return None
@@ -109,7 +111,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         f"{say_ms(float(now['sum_ms'].to_numpy().mean()))} in a row become {say_ms(float(now['longest_ms'].to_numpy().mean()))} in parallel.",
         "none of them needs the answer of another, and they are not slower when they run together",
         np.minimum(
-            case.tree.per_request(every, "gain_ms", case.rows["trace_key"]), case.spent(stage)
+            case.tree.per_request(every, "gain_ms", case.rows["trace_key"], case.values),
+            case.spent(stage),
         ),
         whatif="fan_out",
         parameters={"stage": stage},

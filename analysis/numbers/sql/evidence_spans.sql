@@ -1,6 +1,7 @@
--- What did the spans of a stretch of time look like? One row per span of every $every-th trace, of the $traces given (null: of all). Times in seconds after
--- $start, durations in milliseconds. Texts that somebody wrote are only there as length and hash, which is enough to tell repeats.
--- Where a span's attributes stand is looked up once per shape; most have none of these, and their texts need not be unpacked.
+-- What did the spans of a stretch of time look like? One row per stored copy of a span of every $every-th trace (0: none) and of the $traces given (null: no
+-- others), all among every $of-th.
+-- Times in seconds after $start, durations in milliseconds. Texts that somebody wrote are only there as length and hash, which is enough to tell repeats.
+-- Where a span's attributes stand is looked up once per shape; most have none of these, and their texts need not be unpacked. `seq` is the order of arrival.
 with places as (
     select shape, list_position(keys, 'gen_ai.tool.name') as tool,
         coalesce(list_position(keys, 'gen_ai.tool.call.arguments'), list_position(keys, 'input.value')) as arguments,
@@ -20,12 +21,9 @@ spans as (
     select s.*, p.* exclude (shape),
         case when coalesce(tool, arguments, reused, region, peer_region, host, url, method, collection, store) is not null
             then unpacked(attribute_values) end as said
-    from sampled_spans($every::ubigint, $start::timestamptz, $end::timestamptz, $traces::ubigint[]) s left join places p using (shape))
+    from stored_rows($every::ubigint, $of::ubigint, $start::timestamptz, $end::timestamptz, $traces::ubigint[]) s left join places p using (shape))
 select
-    trace_key, span_key, parent_key, parent_span_id is null as root, epoch_us(start) / 1e6 - epoch($start::timestamptz) as start_s, duration_ms,
-    service, name, stage, role, model, input_tokens, output_tokens, http_status, error_type, depends_on,
-    kind, operation, ttft_ms, said[host] as host, said[url] as url, said[method] as method, said[collection] as collection, said[store] as store,
-    said[tool] as tool, said[arguments] as arguments, said[reused] as reused,
-    coalesce(said[region], resource_attributes['cloud.region']) as region, said[peer_region] as peer_region
+    trace_key, span_key, parent_key, parent_key is null as root, start_us / 1e6 - epoch($start::timestamptz) as start_s, duration_ms,
+    name, shape, seq, input_tokens, output_tokens, depends_on, ttft_ms, said[host] as host, said[url] as url, said[method] as method, said[collection] as collection,
+    said[store] as store, said[tool] as tool, said[arguments] as arguments, said[reused] as reused, said[region] as region, said[peer_region] as peer_region
 from spans
-order by trace_key, start_s, span_key

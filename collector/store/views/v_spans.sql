@@ -23,5 +23,19 @@ from (
     left join (from span_values where starts_within(start_ns, since, until)) v using (seq, start_ns);
 create or replace view v_spans as
 select * exclude (span_key, parent_key, shape, attribute_values) from sampled_spans(1::ubigint, null::timestamptz, null::timestamptz, null::ubigint[]);
--- Which attribute keys do spans have? One row per shape, a combination of what takes few values; a span's packed attribute_values are in the order of its keys.
-create or replace view v_shapes as select shape, keys from shapes;
+-- What takes few values in spans? One row per shape, a combination of these, and the attribute keys; a span's packed attribute_values are in the order of its keys.
+create or replace view v_shapes as
+select shape, keys, service, instance, version, scope_name, span_kind_name(kind) as kind, stage_name(stage) as stage, role_name(role) as role, dialect, operation, model,
+    provider, route, workload, http_status, error_type, resource_attributes
+from shapes left join sources using (source_id);
+-- Which spans start in [since, until), of every every-th trace (0: of none) and of the traces whose keys are given (null: of no others), all of them among every of-th?
+-- One row per stored copy, each with `seq`, the order of arrival, and no column that v_shapes has: to look texts up once per shape and to leave copies to the reader
+-- costs a tenth of sampled_spans. Where one trace in `of` is wanted at most, only these are looked for among the keys.
+create or replace macro stored_rows(every, of, since, until, traces) as table
+select hash(trace_hi, trace_lo) as trace_key, hash(span_id) as span_key, case when parent_id <> 0 then hash(parent_id) end as parent_key, s.start_ns // 1000 as start_us,
+    duration_ns / 1e6 as duration_ms, name, s.seq, shape, attribute_values, input_tokens, output_tokens, depends_on, ttft_ns / 1e6 as ttft_ms
+from (
+    from spans where starts_within(start_ns, since, until)
+        and (of = 1 or hash(trace_hi, trace_lo) % of = 0)
+        and (every = of or (every > 0 and hash(trace_hi, trace_lo) % greatest(every, 1) = 0) or (traces is not null and hash(trace_hi, trace_lo) in (select unnest(traces))))) s
+    left join (from span_values where starts_within(start_ns, since, until)) v using (seq, start_ns);

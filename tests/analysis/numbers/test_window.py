@@ -169,7 +169,7 @@ def test_trace_ids_keep_the_order_of_the_rows() -> None:
 def test_model_calls_and_spans_are_read_through_their_views() -> None:
     con = store()
     assert isinstance(load_llm_calls(con, Window()), pl.DataFrame)
-    assert load_evidence_spans(con, at(0), at(10), at(0), 1).is_empty()
+    assert load_evidence_spans(con, at(0), at(10), at(0)).is_empty()
 
 
 def test_columns_left_out_can_be_read_later_for_the_same_rows() -> None:
@@ -227,16 +227,16 @@ def test_the_evidence_of_some_traces_and_times_is_what_the_view_of_all_spans_say
         attributes['cloud.region'] as region, attributes['server.region'] as peer_region, parent_span_id is null as root
         from v_spans where start >= $start and start < $end order by trace_key, start, span_id"""
     every = con.sql(told, params={"start": at(10), "end": at(30)}).pl()
-    whole = load_evidence_spans(con, at(10), at(30), at(0), 40)
+    whole = load_evidence_spans(con, at(10), at(30), at(0))
     assert every.height == 60
     assert whole.select(every.columns).equals(every)
     assert (whole["start_s"].min(), whole["start_s"].max()) == (
         pytest.approx(10.0),
         pytest.approx(29.007),
     )
-    some = load_evidence_spans(con, at(10), at(30), at(0), 40, traces=keys[5:15])
+    some = load_evidence_spans(con, at(10), at(30), at(0), 0, keys[5:15])
     assert some.equals(whole.filter(pl.col("trace_key").is_in(keys[5:15].implode())))
-    assert load_evidence_spans(con, at(10), at(30), at(0), 40, traces=keys[:0]).is_empty()
+    assert load_evidence_spans(con, at(10), at(30), at(0), 0, keys[:0]).is_empty()
 
 
 def test_only_model_calls_with_a_hash_of_their_prompt_are_prompts() -> None:

@@ -54,10 +54,10 @@ def run(
     lookups = Lookups(
         trace_ids=lambda rows: load_trace_ids(con, rows),
         calls=lambda period, origin: load_evidence_calls(con, period.start, period.end, origin),
-        spans=lambda period, origin, n, traces: (
+        spans=lambda period, origin, every, traces: (
             _no_spans()
             if spans is None
-            else load_evidence_spans(con, period.start, period.end, origin, n, traces=traces)
+            else load_evidence_spans(con, period.start, period.end, origin, every, traces)
         ),
         prompts=lambda period, origin, n: load_evidence_prompts(
             con, period.start, period.end, origin, n
@@ -74,7 +74,7 @@ def run(
 @functools.cache
 def _no_spans() -> pl.DataFrame:
     """What is read of spans where there are none: asked once, as most cases have none and each asks three times."""
-    return load_evidence_spans(store(), T0, T0, T0, 0)
+    return load_evidence_spans(store(), T0, T0, T0)
 
 
 def of(found: Diagnosed, rule: str) -> Finding | None:

@@ -388,11 +388,11 @@ def test_metric_that_stops_while_its_instance_reports_on_is_told(last: int, expe
 def test_causes_that_read_a_part_of_the_spans_say_so() -> None:
     frame = frame_of(requests(100, prefill_ms=10.0))
     assert quality.evidence_checks(frame) == []
-    many = replace(frame, rows=pl.concat([frame.rows] * 450))
+    many = replace(frame, rows=pl.concat([frame.rows] * 450).with_columns(spans=pl.lit(2)))
     (check,) = quality.evidence_checks(many)
     assert (check.check, check.status) == ("sampled_evidence", "ok")
     assert "all 45,000 requests" in check.detail
-    assert "one request in 3" in check.detail
+    assert "one request in 3 (a share of them is right within 0.8 points" in check.detail
 
 
 def test_a_ttft_that_became_the_duration_is_what_users_see() -> None:
