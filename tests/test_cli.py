@@ -181,10 +181,10 @@ def test_the_version_is_the_installed_one() -> None:
 @pytest.mark.parametrize(
     ("command", "missing", "extra"),
     [
-        (("train", "--trace", "t.csv", "--out", "a"), "xgboost", "train"),
+        (("train", "--trace", "README.md", "--out", "a"), "xgboost", "train"),
         (("predict", "--artifact", "a"), "onnxruntime", "predict"),
         (("serve-predictor", "--artifact", "a"), "onnxruntime", "predict"),
-        (("routing", "--artifact", "a", "--trace", "t.csv"), "onnxruntime", "predict"),
+        (("routing", "--artifact", "a", "--trace", "README.md"), "onnxruntime", "predict"),
     ],
 )
 def test_a_command_names_the_extra_that_it_lacks(
