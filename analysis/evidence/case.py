@@ -10,7 +10,7 @@ from overrun.analysis.evidence.call_kind import Kind, call_kind
 from overrun.analysis.evidence.constant_added import Constant, constant_added
 from overrun.analysis.evidence.demand import Demand, demand
 from overrun.analysis.evidence.fact import Facts, Table
-from overrun.analysis.evidence.front_end import FrontEnd, front_end
+from overrun.analysis.evidence.front_end import FrontEnd, Inside, front_end, front_inside
 from overrun.analysis.evidence.gpu_clocks import Clocks, clocks
 from overrun.analysis.evidence.held_stream import HeldStream, held_stream
 from overrun.analysis.evidence.load_response import OwnLoad, own_load
@@ -71,6 +71,11 @@ class Case(Observed):
     def front_end(self) -> FrontEnd | None:
         """Work in front of the engine that gaps follow; see `overrun.analysis.evidence.front_end`."""
         return front_end(self)
+
+    @functools.cached_property
+    def front_inside(self) -> Inside | None:
+        """The front end's time that the engine itself measured; see `overrun.analysis.evidence.front_end`."""
+        return front_inside(self)
 
     @functools.cached_property
     def seats(self) -> Seats | None:

@@ -16,6 +16,7 @@ from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.engine_lives import engines_at_once
 from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.words.arrays import FloatArray
+from overrun.analysis.words.finding import MIN_BREACHING
 
 # Calls in a row that the costs are fitted to at most, and the costs tried: per call and per token in ms, from nothing to seconds.
 MOST: Final = 2_000
@@ -24,6 +25,9 @@ _PER_TOKEN: Final = np.r_[0.0, np.geomspace(0.0005, 2.0, 36)]
 # Rank correlation from which gaps follow the work (low end of its 95 % interval), as for any load.
 FOLLOWS: Final = 0.5
 _Z: Final = 1.96
+# Times its usual time that a front end takes which is short of something, as for any gap, and the part of the longer way that it must be then; own defaults.
+GREW: Final = 2.0
+PART: Final = 0.2
 
 
 class FrontEnd(NamedTuple):
@@ -47,6 +51,60 @@ class FrontEnd(NamedTuple):
     def waits(self) -> bool:
         """Whether most of the gap is waiting for others' work; a call's own is its own prompt's."""
         return self.waiting_ms > 0.5 * self.gap_ms
+
+
+class Inside(NamedTuple):
+    """What an engine's own time of a call holds beside queue, prefill and decode: its front end. Means in ms over the calls of slow and of reference requests.
+
+    `gap_ms` and `gap_ms_usual` are what the client waited beyond all that the engine reports.
+    """
+
+    slow_ms: float
+    usual_ms: float
+    gap_ms: float
+    gap_ms_usual: float
+
+    @property
+    def grew(self) -> bool:
+        """Whether the front end takes much longer now, and so much that it matters in the gap."""
+        grown = self.slow_ms - self.usual_ms
+        whole = grown + max(self.gap_ms - self.gap_ms_usual, 0.0)
+        return self.slow_ms >= GREW * self.usual_ms and grown >= PART * whole
+
+
+def inside_ms(calls: Calls) -> FloatArray:
+    """Return the engine's own time of each call beside its queue, prefill and decode in ms; NaN where either is unknown."""
+    parts = sum(np.nan_to_num(calls.of(name)) for name in ("queue_ms", "prefill_ms", "decode_ms"))
+    inside = calls.of("engine_e2e_ms") - parts
+    out: FloatArray = np.where(calls.has_engine & (inside >= 0.0), inside, np.nan)
+    return out
+
+
+def front_inside(case: Observed) -> Inside | None:
+    """Return the time of the engine's front end that the engine itself measured; None where it reports no more than its stages, or of too few calls.
+
+    Where calls wait for KV blocks from another engine, that is no front end.
+    """
+    sides = (case.slow_calls, case.usual_calls)
+    inside = [inside_ms(calls) for calls in sides]
+    # A slow request is one of few: as many as a cause needs show what they have in common.
+    if min(int(known(values).sum()) for values in inside) < MIN_BREACHING:
+        return None
+    if case.tail.excess_ms.get("kv_transfer", 0.0) > 0.0:
+        return None
+    beyond = [
+        np.where(
+            calls.of("engine_alone") > 0.0, np.nan, calls.of("e2e_ms") - calls.of("engine_e2e_ms")
+        )
+        for calls in sides
+    ]
+    gaps = [float(np.nanmean(gap)) if known(gap).any() else 0.0 for gap in beyond]
+    return Inside(
+        float(np.nanmean(inside[0])),
+        float(np.nanmean(inside[1])),
+        max(gaps[0], 0.0),
+        max(gaps[1], 0.0),
+    )
 
 
 def front_ms(calls: Calls) -> FloatArray:

@@ -18,6 +18,7 @@ from typing import Final
 
 import numpy as np
 
+from overrun.analysis.numbers.latency.percentiles import min_n
 from overrun.analysis.simulator.batching import CHUNK, FITTING
 from overrun.analysis.simulator.capacity_limits import suggested, with_limits
 from overrun.analysis.simulator.conversations import remembered
@@ -53,6 +54,14 @@ E2E_GATE: Final = 0.10
 TTFT_GATE: Final = 0.20
 _E2E: Final = (("e2e_p50", E2E_GATE), ("e2e_p95", E2E_GATE), ("e2e_p99", E2E_GATE))
 _TTFT: Final = (("ttft_p99", TTFT_GATE),)
+# What no figure is given without: an engine that misses the body of the recording is none of its kind. Other quantiles are each judged by themselves.
+_BODY: Final = (("e2e_p50", E2E_GATE), ("e2e_p95", E2E_GATE))
+_EACH: Final = (
+    ("e2e_p99", E2E_GATE),
+    ("ttft_p50", TTFT_GATE),
+    ("ttft_p95", TTFT_GATE),
+    ("ttft_p99", TTFT_GATE),
+)
 # Tokens of whole prompts that a step reads together at the least, where they are read first; own default. A longer one is read by itself.
 WHOLE_BUDGET: Final = 8192
 TOKEN_BUDGETS: Final = (512, 1024, 2048, 4096, 8192, 16_384)
@@ -114,7 +123,8 @@ class Engine:
     """A calibrated pool. `identity` is the replay of the recording, `refits` other coefficients that fit resampled recordings about as well.
 
     `identity_error` and `holdout_error` are |replay / recorded - 1| by name (`e2e_p50`, ..., `ttft_p99`); `gate` is the reason why the engine must not be
-    used, None when it passed; `ttft_gate` why only its TTFT must not be. `unseen` engines were guessed from what their clients saw (`whatif.unseen`).
+    used, None when it passed; `withheld` why single quantiles must not be, by the same names: a percentile is tested on as many calls as it needs.
+    `unseen` engines were guessed from what their clients saw (`whatif.unseen`).
     `knee` is where recorded token rates break, if the engine has one: that of `setup` is the one that replays best, a little below where noise, which a replay
     has not, tips an engine over its knee.
     """
@@ -127,7 +137,7 @@ class Engine:
     identity_error: dict[str, float]
     holdout_error: dict[str, float]
     gate: str | None
-    ttft_gate: str | None
+    withheld: dict[str, str]
     seconds: float
     unseen: bool = False
     knee: BatchKnee | None = None
@@ -245,8 +255,8 @@ def fit(
         identity,
         error,
         holdout,
-        _gate(error, _E2E),
-        _gate(error, _TTFT),
+        _gate(error, _BODY),
+        _withheld(error, len(every)),
         time.perf_counter() - begun,
         knee=bend,
     )
@@ -402,6 +412,20 @@ def _gate(error: dict[str, float], gates: tuple[tuple[str, float], ...]) -> str 
                 "accepted): something outside the simulator's model shapes these times"
             )
     return None
+
+
+def _withheld(error: dict[str, float], n: int) -> dict[str, str]:
+    """Return the quantiles that must not be used, with the reason: those that the replay misses, and those that n calls are too few to test."""
+    found = {}
+    for name, most in _EACH:
+        percentile = float(name.split("_p")[1])
+        if n < min_n(percentile):
+            found[name] = (
+                f"P{percentile:g} needs at least {min_n(percentile)} calls to be tested in a replay, there are {n}"
+            )
+        elif (why := _gate(error, ((name, most),))) is not None:
+            found[name] = why
+    return found
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.numbers.latency.percentiles import sorted_quantile
+from overrun.analysis.numbers.outcomes.goodput import design_effect
 from overrun.analysis.words.arrays import FloatArray
-from overrun.analysis.words.finding import Predicted
+from overrun.analysis.words.finding import SEED, Predicted
 
 RESAMPLES: Final = 2000
 
@@ -49,6 +50,27 @@ def effect(
             if limits_ms is None
             else {}
         ),
+    )
+
+
+def another_run(values: FloatArray, p: float) -> tuple[float, float]:
+    """Return how far below and above (log units, >= 0, 90 %) the p-quantile of another run may lie, by what came in this one. `values` in order of arrival.
+
+    What is measured after a change is of other requests: their quantile scatters as this one does, so the difference of both does by the root of two. Slow requests come in
+    runs, and n of them tell as much as n over the design effect (`design_effect`) of independent ones.
+    """
+    known = values[~np.isnan(values)]
+    ordered = np.sort(known)
+    middle = sorted_quantile(ordered, p)
+    independent = max(2.0, len(known) / design_effect(known > middle))
+    hits = np.random.default_rng(SEED).beta(
+        p * independent + 0.5, (1.0 - p) * independent + 0.5, RESAMPLES
+    )
+    low, high = np.quantile(ordered, np.quantile(hits, [0.05, 0.95]))
+    least = max(middle, 1e-3)
+    return (
+        float(np.sqrt(2.0) * np.log(least / max(float(low), 1e-3))),
+        float(np.sqrt(2.0) * np.log(max(float(high), 1e-3) / least)),
     )
 
 

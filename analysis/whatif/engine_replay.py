@@ -5,8 +5,9 @@ conversation find what the prefix cache still holds of it then, and do not overt
 Per call the change is simulated with the fix minus simulated without; it is put on the recorded request, so what the simulator does not know (the
 application, the network) stays as recorded. Requests whose call has no engine times (its span was lost) are left out of the
 figures after: they would keep their recorded times, and a few per cent of those are the tail of what a fix has emptied. Quantiles are then corrected by how
-far the identity replay is off, and their interval carries the spread of the refits, what steps a few per cent dearer or cheaper would do, the hold-out
-error, and a part of the size of the effect: the further from the recording, the less it vouches for.
+far the identity replay is off, and their interval carries how far another run of as many requests scatters, the spread of the refits, what steps a few per cent
+dearer or cheaper would do, the hold-out error, and a part of the size of the effect: the further from the recording, the less it vouches for. A quantile that
+the replay misses is withheld by itself.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from overrun.analysis.simulator.batching import LEAST_LOAD, RECORDED
 from overrun.analysis.simulator.calibrate import E2E_GATE, TTFT_GATE, Engine
 from overrun.analysis.simulator.engine import Calls, Costs, Setup, simulate
 from overrun.analysis.simulator.pool import UNLIMITED_KV
+from overrun.analysis.whatif.effect import another_run
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.fewer_tokens import idle_ms
 from overrun.analysis.whatif.prediction import (
@@ -410,11 +412,8 @@ def _effect(  # noqa: PLR0913
     if effect.reasons:
         return effect
     q = percentile / 100.0
-    refused = (
-        next((engine.ttft_gate for engine in engines if engine.ttft_gate), None)
-        if metric == "ttft"
-        else None
-    )
+    name = f"{'e2e' if metric == 'tpot' else metric}_p{_nearest(percentile)}"
+    refused = next((engine.withheld[name] for engine in engines if name in engine.withheld), None)
     if refused is not None:
         effect.before, effect.reasons = (
             _quantile(told, metric, q),
@@ -431,12 +430,7 @@ def _effect(  # noqa: PLR0913
     if any(len(engine.pool.meant.at_s) > 1 for engine in engines):
         # One draw of when turns would have come is as good as another one.
         best *= float(same / new * np.exp(moved.mean()))
-    holdout = max(
-        engine.holdout_error.get(
-            f"{'e2e' if metric == 'tpot' else metric}_p{_nearest(percentile)}", 0.0
-        )
-        for engine in engines
-    )
+    holdout = max(engine.holdout_error.get(name, 0.0) for engine in engines)
     low, high = (_quantile(times, metric, q) for times in shaken)
     near = 0.5 * abs(float(np.log(high / low)))
     sd = float(
@@ -457,7 +451,8 @@ def _effect(  # noqa: PLR0913
             for way in (_quantile(times, metric, q) for times in others)
         ),
     ]
-    effect.interval = (min(ways) * float(np.exp(-Z90 * sd)), max(ways) * float(np.exp(Z90 * sd)))
+    below, above = (float(np.hypot(Z90 * sd, wide)) for wide in another_run(after.of(metric), q))
+    effect.interval = (min(ways) * float(np.exp(-below)), max(ways) * float(np.exp(above)))
     return effect
 
 

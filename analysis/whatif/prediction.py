@@ -11,7 +11,7 @@ import numpy as np
 
 from overrun.analysis.numbers.latency.percentiles import min_n, sorted_quantile
 from overrun.analysis.numbers.outcomes.goodput import limits_of
-from overrun.analysis.whatif.effect import resampled_quantiles
+from overrun.analysis.whatif.effect import another_run, resampled_quantiles
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.errors import AnalysisError
@@ -166,7 +166,7 @@ def predict_times(  # noqa: PLR0913
 ) -> Prediction:
     """Return the answer of a fix whose effect on each request is known (exact) or drawn (resampled, estimate).
 
-    Intervals are bootstrapped over requests; with `draws` (other outcomes of chance or of the assumption) their spread is added.
+    Intervals are of another run of as many requests (`another_run`); with `draws` (other outcomes of chance or of the assumption) their spread is added.
     `before` replaces the recorded times where the user met others than those. `batches` is what calls that come sooner meet (see `moved.batches`).
     """
     before = before or recorded(facts)
@@ -289,8 +289,10 @@ def _effect(
     spread = float(np.hypot(met, BATCHES if facts.calls.height else 0.0))
     best = max(1e-3, effect.after)
     below, above = (
-        np.hypot(max(0.0, np.log(wide)), Z90 * spread)
-        for wide in (best / max(1e-3, low), high / best)
+        np.hypot(max(0.0, np.log(wide), other), Z90 * spread)
+        for wide, other in zip(
+            (best / max(1e-3, low), high / best), another_run(after.of(metric), q), strict=True
+        )
     )
     effect.after *= float(np.exp(moved))
     effect.interval = (effect.after * float(np.exp(-below)), effect.after * float(np.exp(above)))

@@ -2,8 +2,8 @@
 
 Detects
     Network time that grew: spans for name lookup, connect and TLS, or connections that are no longer reused.
-    Without such spans: a gap before the endpoint starts, on many kinds of calls at once, that does not depend
-    on load or size.
+    Without such spans: a gap before the endpoint starts that spares no call and does not depend on load or size, while the engine's own front end takes no
+    longer than before.
 
 Why it hurts
     Name lookup, TCP and TLS take two to four round trips before the first byte; a request with five calls pays five times.
@@ -84,12 +84,18 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
                 what=RULE,
                 figure=f"the gap in front of the engine follows the load (rank correlation {correlation:.2f}) and varies by {gaps.spread:.2f}",
             )
-        # In a sample the load is not known: but a queue spares those that find none, a handshake nobody.
-        longer = gaps.before_ms * (MIN_RATIO if case.calls_before is not None else 1.0)
-        if case.thinned and float(np.nanquantile(gaps.now_ms, QUICK)) < longer:
+        inside = case.front_inside
+        if inside is not None and inside.grew:
             return RuledOut(
                 what=RULE,
-                figure=f"the quickest tenth of the calls have no gap above {say_ms(longer)}",
+                figure=f"the engine itself spends {say_ms(inside.slow_ms)} of a slow call beside its stages, {say_ms(inside.usual_ms)} {case.when}",
+            )
+        # A queue spares those that find none, a starved process those that find it idle, a handshake nobody.
+        longer = gaps.before_ms * (MIN_RATIO if case.calls_before is not None else 1.0)
+        if float(np.nanquantile(gaps.now_ms, QUICK)) < longer:
+            return RuledOut(
+                what=RULE,
+                figure=f"the quickest tenth of the calls have no gap above {say_ms(longer)}, and no span shows a handshake",
             )
         claims = {stage: case.excess_ms(stage) for stage in STAGES}
     if not enough(case, claims):

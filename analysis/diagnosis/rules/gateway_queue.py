@@ -2,7 +2,8 @@
 
 Detects
     Gateway time (or the gap between client and engine) that grew and grows with the number of calls in flight, while the
-    engine itself is no slower. Or a gap that follows the prompt tokens of the calls before, as behind one process that tokenises one call after the other.
+    engine itself is no slower. Or time that the engine itself spent beside queue, prefill and decode, which is its front end's. Or a gap that follows
+    the prompt tokens of the calls before, as behind one process that tokenises one call after the other.
 
 Why it hurts
     A proxy with too few workers or connections queues in front of an idle engine, and no engine metric shows
@@ -33,7 +34,7 @@ import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.case import Case, too_few_breaches
-from overrun.analysis.evidence.front_end import FrontEnd
+from overrun.analysis.evidence.front_end import FrontEnd, Inside
 from overrun.analysis.evidence.network_gap import engine_gaps, load_correlation
 from overrun.analysis.evidence.prefill import LONGER_PROMPTS
 from overrun.analysis.words.finding import Diagnosis, Fix, NotEnoughData, RuledOut, say_ms
@@ -56,10 +57,16 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if front is not None:
         correlation = max(correlation, front.correlation)
     gateway = case.excess_ms("gateway") > 0.5 * grown
-    if not gateway and (
-        gaps is None
-        or correlation < MIN_CORRELATION
-        or max(gaps.ratio, gaps.slow_ratio) < MIN_RATIO
+    inside = case.front_inside if not gateway else None
+    starved = inside if inside is not None and inside.grew else None
+    if (
+        not gateway
+        and starved is None
+        and (
+            gaps is None
+            or correlation < MIN_CORRELATION
+            or max(gaps.ratio, gaps.slow_ratio) < MIN_RATIO
+        )
     ):
         return (
             RuledOut(
@@ -77,14 +84,15 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     now = sum(case.tail.tail_ms.get(name, 0.0) for name in STAGES)
     # The proxy where it has spans of its own; else the front end, where gaps follow its work.
     behind = None if gateway else front
-    said = (
+    own = _starved(starved, case) if behind is None else _work(behind)
+    said = own or (
         f"; the gap follows the calls in flight (rank correlation {correlation:.2f})"
         if gaps is not None
         else ""
     )
     fix = (
         _front_end_fix(case, usual)
-        if behind
+        if behind or starved
         else bound_fix(
             case,
             "gateway_capacity",
@@ -103,13 +111,13 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         Action(
             "platform",
             "Send part of the calls to another replica: each has a front end of its own."
-            if behind
+            if behind or starved
             else "Add a replica of the proxy, or call the engine directly.",
-            "Send them back." if behind else "Remove the extra replica.",
+            "Send them back." if behind or starved else "Remove the extra replica.",
             fix,
         ),
-        headline=f"between application and engine a slow request spends {say_ms(now)}, a {case.tail.reference} one {say_ms(usual)}{_work(behind) or said}",
-        because=f"calls wait {say_ms(now)} in front of the engine, {say_ms(usual)} {case.when}{_work(behind)}",
+        headline=f"between application and engine a slow request spends {say_ms(now)}, a {case.tail.reference} one {say_ms(usual)}{said}",
+        because=f"calls wait {say_ms(now)} in front of the engine, {say_ms(usual)} {case.when}{own}",
         evidence={
             "between_ms_slow": now,
             "between_ms_reference": usual,
@@ -118,8 +126,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "load_correlation": correlation,
             "queue_ms_slow": case.tail.tail_ms.get("queue", 0.0),
             "front_end": None if behind is None else behind._asdict(),
+            "front_end_inside": None if inside is None else inside._asdict(),
         },
-        weight=0.92 if gateway or correlation > 0.5 else 0.8,
+        weight=0.92 if gateway or correlation > 0.5 or starved else 0.8,
     )
 
 
@@ -131,6 +140,16 @@ def _front(case: Case) -> FrontEnd | None:
     sides = [side.mean("input_tokens") for side in (case.calls, case.calls_before) if side]
     longer = len(sides) < 2 or None in sides or sides[0] > LONGER_PROMPTS * sides[1]  # type: ignore[operator]
     return None if longer else found
+
+
+def _starved(inside: Inside | None, case: Case) -> str:
+    """What the engine itself measured of its front end, as the rest of a sentence; empty without it."""
+    if inside is None:
+        return ""
+    return (
+        f"; the engine's front end (HTTP, tokenising, detokenising) takes {say_ms(inside.slow_ms)} of a call beside queue, prefill and decode, "
+        f"{say_ms(inside.usual_ms)} {case.when}"
+    )
 
 
 def _work(front: FrontEnd | None) -> str:

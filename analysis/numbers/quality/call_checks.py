@@ -59,13 +59,15 @@ def _hidden_retries(seen: Mapping[str, int]) -> Check | None:
     if not seen["calls"] or not (seen["timed"] or seen["limited"]):
         return None
     share = seen["late"] / seen["joined"] if seen["joined"] else 0.0
-    if share > ONE_PERCENT:
-        detail = f"in {seen['late']:,} of {seen['joined']:,} calls the engine began long after its client did ({say_ratio(share)})"
+    # Waits alone are of a proxy or of the engine's front end as well: retries leave calls that fail, or calls of engines that no client records.
+    signs = max(seen["failed"], seen["unclaimed"]) / seen["calls"]
+    late = f"in {seen['late']:,} of {seen['joined']:,} calls the engine began long after its client did ({say_ratio(share)})"
+    if share > ONE_PERCENT and signs > ONE_PERCENT:
+        repeats = f"{seen['unclaimed']:,} calls of engines belong to no client's call, {seen['failed']:,} calls failed"
         return Check(
             check="hidden_retries",
             status="warn",
-            detail=detail
-            + ": attempts inside the client, or a wait in a proxy or in the engine's front end; record each attempt as a span",
+            detail=f"{late}, and {repeats}: attempts inside the client; record each attempt as a span",
         )
     if seen["limited"]:
         detail = f"{say_count(seen['limited'], 'call')} ended in a rate limit and no client counts its attempts: successful calls contain retries too"
@@ -78,6 +80,8 @@ def _hidden_retries(seen: Mapping[str, int]) -> Check | None:
         detail = f"attempts are not recorded in {seen['uncounted']:,} of {seen['calls']:,} calls, and nothing indicates retries"
     else:
         detail = f"attempts are recorded in all {seen['calls']:,} calls"
+    if share > ONE_PERCENT:
+        detail += f". {late[0].upper()}{late[1:]}: a wait in a proxy or in the engine's front end, which their TTFT includes"
     return Check(check="hidden_retries", status="ok", detail=detail)
 
 

@@ -2,7 +2,7 @@
 -- usual = medians of a model's calls, of those in every $every-th trace. An early chunk is a client TTFT below the engine's, or far below the usual with the time missing behind it.
 with calls as not materialized (
     select trace_key, model, provider, ttft_client_ms, ttft_engine_ms, e2e_ms, engine_e2e_ms, tpot_ms, input_tokens, output_tokens, cached_tokens, reasoning_tokens, attempts, error,
-        tpot_reason, http_status = 429 or case when error_type is null then false else regexp_matches(lower(error_type), 'rate.?limit|too.?many') end as limited
+        tpot_reason, engine_alone, http_status = 429 or case when error_type is null then false else regexp_matches(lower(error_type), 'rate.?limit|too.?many') end as limited
     from v_llm_calls
     where asked_for(start_ns, service, instance, model, route, tenant, workload, $start, $end, $service, $instance, $model, $route, $tenant, $workload, $without)),
 usual as (
@@ -22,6 +22,7 @@ select
     count(*) filter (ttft_client_ms is not null and ttft_engine_ms is not null) as joined,
     count(*) filter (attempts is null and ttft_client_ms - ttft_engine_ms > greatest(100.0, 0.5 * ttft_client_ms)
         and not coalesce(e2e_ms - engine_e2e_ms < 0.5 * (ttft_client_ms - ttft_engine_ms), false)) as late, -- a stream that is held back ends in time
+    count(*) filter (error and attempts is null) as failed, count(*) filter (engine_alone) as unclaimed,
     count(*) as calls, count(*) filter (attempts is null) as uncounted, count(*) filter (limited and attempts is null) as limited,
     count(*) filter (reasoning_tokens > 0) as reasoning, count(*) filter (tpot_reason = 'hidden_reasoning') as hidden,
     count(*) filter (cached_tokens is not null) as cached, count(*) filter (cached_tokens > input_tokens) as cached_over

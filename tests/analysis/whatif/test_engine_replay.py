@@ -156,9 +156,7 @@ def test_kv_that_never_filled_is_no_fix(facts: Facts) -> None:
 def test_a_kv_capacity_that_only_waits_suggest_makes_the_answer_less_sure() -> None:
     facts = recorded(arrivals(300, rate=8.0, seed=6), Setup(kv_tokens=12_000))
     [engine], _ = facts.engines
-    engine = replace(
-        engine, setup=replace(engine.setup, kv_tokens=12_000), gate=None, ttft_gate=None
-    )
+    engine = replace(engine, setup=replace(engine.setup, kv_tokens=12_000), gate=None, withheld={})
     widths = []
     for told in (None, 12_000):
         facts.__dict__["engines"] = (

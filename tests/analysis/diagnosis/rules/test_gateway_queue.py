@@ -73,9 +73,51 @@ def test_in_a_sample_a_queue_spares_quick_calls_and_a_handshake_nobody(
     )
     calls = [calls_of(frame, engine_e2e_ms=np.full(N, 601.0))]
     assert run(frame, calls=calls, slo=E2E, coverage=0.1).verdict.cause == cause
-    assert run(frame, calls=calls, slo=E2E).verdict.cause == "connection_churn"
+    assert run(frame, calls=calls, slo=E2E).verdict.cause == cause
 
 
 def test_silent_on_a_gap_that_does_not() -> None:
     frame, calls = _behind_a_proxy(by_load=False)
     assert of(run(frame, calls=[calls], slo=E2E), "gateway_queue") is None
+
+
+def _way(inside: np.ndarray, beyond: np.ndarray) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Requests whose calls spend `inside` in the engine beside its stages, and `beyond` outside of what it reports."""
+    frame = requests(
+        N,
+        start_s=np.arange(N) * 1.0,
+        network_ms=inside + beyond,
+        queue_ms=1.0,
+        prefill_ms=100.0,
+        decode_ms=500.0,
+    )
+    return frame, calls_of(frame, engine_e2e_ms=601.0 + inside)
+
+
+@pytest.mark.parametrize(
+    ("inside_part", "cause"), [(0.6, "gateway_queue"), (0.0, "slow_dependency")]
+)
+def test_time_of_the_engine_beside_its_stages_is_its_front_end(
+    inside_part: float, cause: str
+) -> None:
+    """A starved machine: two calls in three wait 1 to 4 s, whatever the load; the engine itself measured most of that, or nothing."""
+    draw = np.random.default_rng(7)
+    late = np.where(LATE & (draw.random(N) < 0.67), draw.uniform(1_000.0, 4_000.0, N), 0.0)
+    frame, calls = _way(20.0 + inside_part * late, 10.0 + (1.0 - inside_part) * late)
+    found = run(frame, calls=[calls], slo=E2E)
+    assert found.verdict.cause == cause
+    assert of(found, "connection_churn") is None
+    if inside_part:
+        finding = the(found, "gateway_queue")
+        assert finding.evidence["front_end_inside"]["usual_ms"] == pytest.approx(20.0, rel=0.3)
+        assert "the engine's front end (HTTP, tokenising, detokenising) takes" in finding.headline
+        assert finding.fix is not None
+        assert finding.fix.id == "front_end_capacity"
+
+
+def test_a_front_end_that_always_took_as_long_is_not_named() -> None:
+    """The engine has 300 ms beside its stages in every call; what is late is a proxy that queues by load."""
+    frame, calls = _behind_a_proxy(by_load=True)
+    calls = calls.with_columns(engine_e2e_ns=pl.lit(901_000_000))
+    finding = of(run(frame, calls=[calls], slo=E2E), "gateway_queue")
+    assert finding is None or "front end (HTTP" not in finding.headline
