@@ -120,7 +120,7 @@ class Service:
             "http.route": "/ask",
             "url.path": "/ask",
             "url.scheme": "http",
-            "overrun.tenant": ask["tenant"],
+            "tenant.id": ask["tenant"],
         }
         span = self.tracer.start_span("POST /ask", parent, SpanKind.SERVER, attributes)
         stream = self._run(ask, span)

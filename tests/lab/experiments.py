@@ -63,9 +63,9 @@ def _app(**changes: object) -> Setup:
 
 def _all() -> tuple[Experiment, ...]:
     few_seats = Setup(engines=(engine(seats=2),))
-    small_kv = ("--num-gpu-blocks-override", "150", "--max-model-len", "4096")
+    small_kv = ("--num-gpu-blocks-override", "90", "--max-model-len", "2048")
+    long_answers = Load(rate=4.0, output_median=100, output_most=400)
     long_prompts = Load(rate=1.6, long_share=0.15, long_tokens=3000)
-    big_chunks = ("--max-num-batched-tokens", "8192")
     return (
         Experiment(
             "seats",
@@ -103,14 +103,12 @@ def _all() -> tuple[Experiment, ...]:
         ),
         Experiment(
             "kv",
-            "KV blocks for five requests",
+            "KV blocks for eight requests, where nine run at a time",
             *("queue", ("kv_pressure",), ("kv_size",)),
             ("kv-size", "--factor", "8"),
-            HEALTHY,
-            Setup(engines=(engine(*small_kv),)),
-            Setup(
-                engines=(engine("--num-gpu-blocks-override", "1200", "--max-model-len", "4096"),)
-            ),
+            Setup(load=long_answers),
+            Setup(engines=(engine(*small_kv),), load=long_answers),
+            Setup(load=long_answers),
         ),
         Experiment(
             "retrieval",
@@ -122,13 +120,13 @@ def _all() -> tuple[Experiment, ...]:
             HEALTHY,
         ),
         Experiment(
-            "chunks",
-            "long prompts read in one step, so that everybody's tokens wait",
-            *("decode", ("decode_stall",), ("chunked_prefill",)),
-            (),
+            "long_prompts",
+            "15 % of the prompts are 3,000 tokens longer",
+            *("prefill", ("prompt_bloat", "huge_context"), ("context_limit",)),
+            ("context-limit", "--max-input-tokens", "840"),
             Setup(load=replace(long_prompts, long_share=0.0)),
-            Setup(engines=(engine(*big_chunks),), load=long_prompts),
-            Setup(engines=(engine("--max-num-batched-tokens", "512"),), load=long_prompts),
+            Setup(load=long_prompts),
+            Setup(load=replace(long_prompts, long_share=0.0)),
         ),
         Experiment(
             "bursts",
