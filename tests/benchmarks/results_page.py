@@ -80,7 +80,8 @@ AREAS: Final[dict[str, tuple[str, str]]] = {
     "confidence": (
         "Confidence: `python -m tests.benchmarks.calibration RESULTS`",
         "Cases of the fault benchmark on a seed that nobody had looked at: of the causes that a verdict named with so much confidence, how many were right. "
-        "The Brier score is the mean squared difference of confidence and outcome; the share right alone scores what is beside it.",
+        "The Brier score is the mean squared difference of confidence and outcome; the share right alone scores what is beside it. "
+        "The simulator is our own; of worlds that others made nothing is measured here.",
     ),
     "partial_sight": (
         "Partial sight: `python -m tests.benchmarks.partial_sight`",
