@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from overrun.analysis.simulator.batching import CHUNK, LEAST_LOAD, WHOLE
-from overrun.analysis.simulator.calibrate import STRETCH, _stretch, fit, parted
+from overrun.analysis.simulator.calibrate import STRETCH, _stretch, _withheld, fit, parted
 from overrun.analysis.simulator.capacity_limits import with_limits
 from overrun.analysis.simulator.engine import Setup, simulate
 from overrun.analysis.simulator.pool import UNLIMITED_KV, pools
@@ -406,3 +406,21 @@ def test_an_engine_that_replaced_another_is_no_second_replica(
     [pool], _ = pools(replace(facts, calls=calls))
     assert pool.instances == replicas
     assert set(np.unique(pool.calls.replica)) == set(range(len(replicas)))
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "withheld"),
+    [
+        ("ttft_p99", 213, {"ttft_p99", "e2e_p99"}),  # the second largest of 213 tests nothing
+        ("ttft_p99", 400, {"ttft_p99"}),
+        ("ttft_p95", 400, {"ttft_p95"}),
+        ("e2e_p99", 400, {"e2e_p99"}),
+        ("", 400, set()),
+    ],
+)
+def test_a_quantile_that_the_replay_misses_is_withheld_alone(
+    name: str, n: int, withheld: set[str]
+) -> None:
+    error = {f"{metric}_p{p}": 0.02 for metric in ("e2e", "ttft") for p in (50, 95, 99)}
+    error |= {name: 0.4} if name else {}
+    assert set(_withheld(error, n)) == withheld
