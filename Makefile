@@ -19,6 +19,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/house
 
 bench-ingest: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.ingest $(ARGS)
