@@ -89,8 +89,8 @@ MANY: Final = 100_000
 # What model calls ask for is read of this many requests; above it of every k-th trace. 20,000 requests are about 200,000 spans, a second.
 MOST_SPAN_REQUESTS: Final = 20_000
 # This many requests are enough to find a cause: above it one in k is looked at, by trace. Every column of 1 M requests and the copies that
-# rules make of them are 2.6 GB; of 200,000 the whole report stays near 1 GB.
-MOST_CAUSE_REQUESTS: Final = 200_000
+# rules make of them are 2.6 GB. A share of 100,000 is right within 0.3 points in 95 of 100 samples.
+MOST_CAUSE_REQUESTS: Final = 100_000
 # Calls read per period; a longer period is followed from its end that is nearest to the onset.
 MOST_CALLS: Final = 50_000
 # A scrape that falls just behind the end of the window still shows how it ended; 60 s is four usual scrape intervals
