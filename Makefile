@@ -65,6 +65,22 @@ bench-faults: $(VENV)/.dev
 lab: $(VENV)/.lab
 	$(BIN)/python -m tests.lab $(ARGS)
 
+# The server of llama.cpp, compiled from the sources that the package of its Python binding carries: about 20 minutes. cmake and a C++ compiler are needed.
+.PHONY: lab-llama
+LLAMA_FLAGS := -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DBUILD_SHARED_LIBS=OFF -DLLAMA_OPENSSL=OFF \
+	-DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF
+lab-llama: $(VENV)/.lab requirements-llama.lock tests/lab/engine/llama-source.lock
+	@command -v cmake >/dev/null && command -v c++ >/dev/null || { echo "cmake or a C++ compiler is missing: apt-get install cmake g++"; exit 1; }
+	mkdir -p build/llama
+	$(BIN)/python -m venv build/llama/env
+	build/llama/env/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-llama.lock
+	build/llama/env/bin/pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: --require-hashes -r tests/lab/engine/llama-source.lock -d build/llama
+	tar xzf build/llama/llama_cpp_python-*.tar.gz -C build/llama --strip-components=1
+	cmake -S build/llama/vendor/llama.cpp -B build/llama/made $(LLAMA_FLAGS)
+	cmake --build build/llama/made --target llama-server -j 2
+	cp build/llama/made/bin/llama-server $(VENV)/lab/bin/
+	build/llama/env/bin/python tests/lab/engine/tiny_gguf.py $(VENV)/lab/tiny.gguf
+
 # All experiments, three times each: some four hours on an otherwise idle machine. The figures go to docs/results.
 .PHONY: bench-lab
 bench-lab: $(VENV)/.lab

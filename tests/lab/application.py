@@ -40,6 +40,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     port: int = 0
     engines: tuple[str, ...] = ()  # base URLs, in turn
+    provider: str = "vllm"
     telemetry: str = ""  # base URL for OTLP/HTTP
     version: str = "1"
     salt: str = ""  # parts the users' texts of one phase from those of another, which the prefix cache still holds
@@ -251,7 +252,7 @@ class Service:
         head = hashlib.blake2b(messages[0]["content"].encode(), digest_size=8).hexdigest()
         attributes: dict[str, Any] = {
             "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": "vllm",
+            "gen_ai.provider.name": self.settings.provider,
             "gen_ai.request.model": MODEL,
             "gen_ai.request.max_tokens": self.settings.cap_tokens or 2048,
             "gen_ai.request.stream": True,

@@ -20,6 +20,12 @@ def engine(*flags: str, seats: int = 32, law: str = "roofline", speed: float = 1
     return Engine((*COMMON, "--max-num-seqs", str(seats), *flags), law, speed)
 
 
+def llama(slots: int) -> Engine:
+    """A server of llama.cpp with room for 2,048 tokens in each slot."""
+    flags = ("-np", str(slots), "-c", str(2048 * slots))
+    return Engine(flags, kind="llama.cpp")
+
+
 USUAL_APP, USUAL_LOAD = Settings(), Load()
 USUAL_ENGINE = engine()
 
@@ -154,6 +160,15 @@ def _all() -> tuple[Experiment, ...]:
             HEALTHY,
             _app(pool=3),
             HEALTHY,
+        ),
+        Experiment(
+            "slots",
+            "one slot of llama.cpp's server where eight would do",
+            *("queue", ("too_few_seats",), ("max_sequences",)),
+            (),
+            Setup(engines=(llama(8),), load=Load(rate=1.0)),
+            Setup(engines=(llama(1),), load=Load(rate=1.0)),
+            Setup(engines=(llama(8),), load=Load(rate=1.0)),
         ),
         Experiment(
             "leavers",

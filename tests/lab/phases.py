@@ -97,6 +97,7 @@ class Bench:
             setup.app,
             port=port,
             engines=urls,
+            provider=setup.engines[0].kind,
             telemetry=self.capture.url,
             version=setup.app.version if name != "fault" else "2",
             salt=f"{self.folder}-{name}-{time.time()}",

@@ -29,11 +29,13 @@ class NotReady(RuntimeError):
 
 @dataclass(frozen=True)
 class Engine:
-    """One vLLM server. `law` and `speed` set the pace of its steps (engine/overrun_lab_pace.py); `flags` are vLLM's own."""
+    """One inference server. `law` and `speed` set the pace of vLLM's steps (engine/overrun_lab_pace.py); llama.cpp's runs as fast as it can. `flags` are
+    the server's own."""
 
     flags: tuple[str, ...] = ()
     law: str = "roofline"
     speed: float = 1.0
+    kind: str = "vllm"  # or llama.cpp
 
 
 _PORTS = itertools.count(21_800)
@@ -113,10 +115,29 @@ class Server:
                 continue  # children of the group may still be there
 
 
+def start_llama(environment: Path, engine: Engine, folder: Path) -> Server:
+    """A server of llama.cpp, which has metrics and no spans.
+
+    Raises:
+        NotReady: it is not built.
+    """
+    binary, model = environment / "bin" / "llama-server", environment / "tiny.gguf"
+    if not binary.exists() or not model.exists():
+        raise NotReady("llama.cpp's server is not built: `make lab-llama` builds it (20 minutes)")
+    port = free_port()
+    command = [
+        *(str(binary), "-m", str(model), "--host", "127.0.0.1", "--port", str(port)),
+        *("--threads", "1", "--threads-http", "2", "--metrics", "--no-webui", *engine.flags),
+    ]
+    return Server(f"llama.cpp on {port}", command, port, folder / f"llama-{port}.log", {})
+
+
 def start_engine(
     environment: Path, model: Path, engine: Engine, telemetry: str, folder: Path
 ) -> Server:
-    """A vLLM server of `model` that sends spans to `telemetry` (OTLP/HTTP base URL)."""
+    """A server of `model` that sends spans to `telemetry` (OTLP/HTTP base URL), where it can."""
+    if engine.kind == "llama.cpp":
+        return start_llama(environment, engine, folder)
     port = free_port()
     pace = {"law": engine.law, "speed": engine.speed, "seed": port}
     env = {
