@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,7 @@ class Artifact:
         """
         try:
             return json.loads(self.files[name])
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, RecursionError) as error:
             raise ArtifactError(
                 f"{self.folder / name} is not readable as JSON ({error}): {_RETRAIN}"
             ) from error
@@ -76,7 +77,7 @@ class Artifact:
         """
         try:
             return [json.loads(line) for line in self.files[name].splitlines()]
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, RecursionError) as error:
             raise ArtifactError(
                 f"{self.folder / name} is not readable as JSON lines ({error}): {_RETRAIN}"
             ) from error
@@ -161,12 +162,8 @@ def load_artifact(folder: Path) -> Artifact:
     """
     manifest = _load_manifest(folder)
     files: dict[str, bytes] = {}
-    for name, wanted in manifest["files"].items():
-        if "/" in name or "\\" in name or name.startswith("."):
-            raise ArtifactError(
-                f"{folder / MANIFEST} lists the file {name!r}, expected a plain file name: {_RETRAIN}"
-            )
-        data = _read(folder / name)
+    for name, wanted in _listed(folder, manifest).items():
+        data = _read(folder / name, MAX_BYTES - sum(map(len, files.values())))
         seen = _fingerprint(data)
         if seen != wanted:
             raise ArtifactError(
@@ -182,6 +179,22 @@ def load_artifact(folder: Path) -> Artifact:
     return Artifact(folder, manifest, files)
 
 
+def _listed(folder: Path, manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The files of a manifest with their fingerprints."""
+    listed, path = manifest["files"], folder / MANIFEST
+    if not isinstance(listed, dict) or not all(
+        isinstance(wanted, dict) and wanted.keys() == {"bytes", "sha256"}
+        for wanted in listed.values()
+    ):
+        raise ArtifactError(f"{path} does not list bytes and sha256 of each file: {_RETRAIN}")
+    for name in listed:
+        if name.startswith(".") or not name.isprintable() or {"/", "\\"} & set(name):
+            raise ArtifactError(
+                f"{path} lists the file {name!r}, expected a plain file name: {_RETRAIN}"
+            )
+    return listed
+
+
 def _load_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not folder.is_dir():
@@ -190,7 +203,7 @@ def _load_manifest(folder: Path) -> dict[str, Any]:
         )
     try:
         manifest = json.loads(_read(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ArtifactError(f"{path} is not JSON ({error}): {_RETRAIN}") from error
     if not isinstance(manifest, dict):
         raise ArtifactError(
@@ -219,16 +232,22 @@ def _fingerprint(data: bytes) -> dict[str, Any]:
     return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, most: int = MAX_BYTES) -> bytes:
+    """A file of at most `most` bytes; a pipe or a device would keep its reader for ever."""
     try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise ArtifactError(
-                f"{path} is {size:,} bytes, expected at most {MAX_BYTES:,}: {_RETRAIN}"
-            )
-        return path.read_bytes()
+        with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise ArtifactError(f"{path} is not a regular file: {_RETRAIN}")
+            data = file.read(most + 1)
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read ({error.strerror}): {_RETRAIN}") from error
+    if len(data) > most:
+        raise ArtifactError(
+            f"{path} is {max(found.st_size, len(data)):,} bytes, expected at most {most:,} "
+            f"({MAX_BYTES:,} in the folder): {_RETRAIN}"
+        )
+    return data
 
 
 def _refuse_foreign(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -276,3 +277,50 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         write_artifact(
             tmp_path / "file" / "artifact", MANIFEST_BODY, good_files(), check=load_artifact
         )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda m: m.update(files=[]), "does not list bytes"),
+        (lambda m: m.update(files={"card.json": 5}), "does not list bytes"),
+        (lambda m: m["files"].update({"a\0b": {"bytes": 1, "sha256": ""}}), "plain file name"),
+    ],
+)
+def test_a_manifest_that_lists_no_files_is_refused(
+    folder: Path, change: Callable[[dict[str, Any]], None], said: str
+) -> None:
+    manifest = json.loads((folder / MANIFEST).read_text())
+    change(manifest)
+    body = {key: value for key, value in manifest.items() if key != "version"}
+    manifest["version"] = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:12]
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(ArtifactError, match=said):
+        load_artifact(folder)
+
+
+@pytest.mark.parametrize("name", [MANIFEST, "history.json"])
+def test_pipes_and_devices_are_refused_at_once(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(ArtifactError, match="is not a regular file"):
+        load_artifact(folder)
+    (folder / name).unlink()
+    (folder / name).symlink_to("/dev/zero")
+    with pytest.raises(ArtifactError, match="is not a regular file"):
+        load_artifact(folder)
+
+
+def test_json_that_is_nested_too_deeply_is_refused(folder: Path) -> None:
+    (folder / MANIFEST).write_bytes(b"[" * 200_000 + b"]" * 200_000)
+    with pytest.raises(ArtifactError, match="is not JSON"):
+        load_artifact(folder)
+
+
+def test_many_files_are_bounded_together(folder: Path) -> None:
+    (folder / "more0").write_bytes(b"x" * (MAX_BYTES * 3 // 4))
+    for number in range(1, 5):
+        os.link(folder / "more0", folder / f"more{number}")
+    rewrite(folder, lambda m: m["files"].update({f"more{n}": {} for n in range(5)}))
+    with pytest.raises(ArtifactError, match="in the folder"):
+        load_artifact(folder)
