@@ -306,7 +306,7 @@ class Scraper:
                     extensions=extensions,
                     timeout=httpx.Timeout(patience_s),
                 ) as answer:
-                    if answer.is_redirect:
+                    if answer.has_redirect_location:
                         path = _with_slash(httpx.URL(target.url), answer.headers["location"])
                         url = url.copy_with(raw_path=path)
                         continue

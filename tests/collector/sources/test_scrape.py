@@ -417,6 +417,23 @@ def test_a_redirect_is_followed_to_the_same_page_with_a_slash_only(
     assert "redirects more than once" in caplog.text
 
 
+def test_a_redirect_to_nowhere_is_a_target_that_is_down(
+    pipeline: Pipeline, page: Page, caplog: pytest.LogCaptureFixture
+) -> None:
+    page.pages = [303, 304, PAGE % {"tokens": 1}]
+    scraped(
+        pipeline,
+        [scrape.Target(page.url, None, 0.1)],
+        "select 1 from points where indicator = 'up' and value = 1",
+    )
+    assert "it answered 303" in caplog.text
+    assert "it answered 304" in caplog.text
+    assert not any(record.exc_info for record in caplog.records)
+    assert rows(pipeline, "select count(*) from points where indicator = 'up' and value = 0") == [
+        (2,)
+    ]
+
+
 @pytest.mark.parametrize(
     ("content", "headers", "reason"),
     [
