@@ -161,7 +161,7 @@ def test_the_collector_needs_neither_analysis_nor_the_extras() -> None:
 LATE_IMPORTS = {
     "analysis/front/commands.py": {
         "overrun.analysis.assembly.assemble",
-        "overrun.analysis.diagnosis.fix_pricing",
+        "overrun.analysis.diagnosis.simulated_gains",
         "overrun.analysis.front",
         "overrun.analysis.front.questions",
         "overrun.analysis.front.whatif_answer",

@@ -19,8 +19,8 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from overrun.analysis.diagnosis.fix_pricing import Background as Fixes
 from overrun.analysis.diagnosis.sampled_causes import Background as Seeking
+from overrun.analysis.diagnosis.simulated_gains import Background as Fixes
 from overrun.analysis.front import predictor_watch
 from overrun.analysis.front import report as reports
 from overrun.analysis.front.answer_cache import Kept

@@ -157,7 +157,7 @@ def ask(
 
 
 def _inline(*asked: Any) -> Any:
-    from overrun.analysis.diagnosis.fix_pricing import inline
+    from overrun.analysis.diagnosis.simulated_gains import inline
 
     return inline(*asked)
 
