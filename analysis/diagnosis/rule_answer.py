@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from overrun.analysis.evidence.case import Case
-from overrun.analysis.whatif.effect import effect
+from overrun.analysis.whatif.quantile_gain import effect
 from overrun.analysis.whatif.time_saved import saved
 from overrun.analysis.words.arrays import FloatArray, IndexArray
 from overrun.analysis.words.finding import (

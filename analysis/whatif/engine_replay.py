@@ -23,7 +23,6 @@ from overrun.analysis.simulator.batching import LEAST_LOAD, RECORDED
 from overrun.analysis.simulator.calibrate import E2E_GATE, TTFT_GATE, Engine
 from overrun.analysis.simulator.engine import Calls, Costs, Setup, simulate
 from overrun.analysis.simulator.pool import UNLIMITED_KV
-from overrun.analysis.whatif.effect import another_run
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.fewer_tokens import idle_ms
 from overrun.analysis.whatif.prediction import (
@@ -43,6 +42,7 @@ from overrun.analysis.whatif.prediction import (
     refuse,
     set_headline,
 )
+from overrun.analysis.whatif.quantile_gain import another_run
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import say_count
 

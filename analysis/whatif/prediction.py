@@ -11,8 +11,8 @@ import numpy as np
 
 from overrun.analysis.numbers.latency.percentiles import min_n, sorted_quantile
 from overrun.analysis.numbers.outcomes.goodput import limits_of
-from overrun.analysis.whatif.effect import another_run, resampled_quantiles
 from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.quantile_gain import another_run, resampled_quantiles
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.finding import SEED, Method, Predicted

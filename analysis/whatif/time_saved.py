@@ -3,7 +3,7 @@
 import numpy as np
 
 from overrun.analysis.numbers.stages.budget import StageTimes
-from overrun.analysis.whatif.effect import effect
+from overrun.analysis.whatif.quantile_gain import effect
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Predicted
 

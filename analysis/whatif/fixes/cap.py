@@ -11,11 +11,11 @@ from msgspec import Meta
 from overrun.analysis.numbers.stages.budget import StageTimes
 from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.simulator.conversations import answered
-from overrun.analysis.whatif.effect import effect
 from overrun.analysis.whatif.engine_replay import Change, predict_simulated
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.fewer_tokens import output_saved_ms
 from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded
+from overrun.analysis.whatif.quantile_gain import effect
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Predicted
 

@@ -19,7 +19,6 @@ from overrun.analysis.numbers.stages.budget import (
     stage_times,
 )
 from overrun.analysis.numbers.stages.tail import TYPICAL, band
-from overrun.analysis.whatif.effect import effect
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import (
     Fix,
@@ -29,6 +28,7 @@ from overrun.analysis.whatif.prediction import (
     predict_times,
     recorded,
 )
+from overrun.analysis.whatif.quantile_gain import effect
 from overrun.analysis.whatif.shifted_calls import batches, sooner_ms
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.errors import nearest

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from overrun.analysis.numbers.stages.budget import StageTimes
-from overrun.analysis.whatif.effect import effect
 from overrun.analysis.whatif.fixes import clip as clip_fix
 from overrun.analysis.whatif.fixes.clip import clip
 from overrun.analysis.whatif.prediction import WhatIfError
+from overrun.analysis.whatif.quantile_gain import effect
 from overrun.analysis.words.slo import Slo
 from tests.analysis.whatif.builders import calls, facts_of, requests_of
 

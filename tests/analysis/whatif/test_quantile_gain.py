@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from overrun.analysis.whatif.effect import another_run
+from overrun.analysis.whatif.quantile_gain import another_run
 
 
 def drawn(rng: np.random.Generator, run: int, n: int = 600) -> np.ndarray:
