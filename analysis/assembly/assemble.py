@@ -18,7 +18,7 @@ from overrun.analysis.assembly.batch import Batch
 from overrun.analysis.assembly.calls import Calls
 from overrun.analysis.assembly.columns import numpy_column
 from overrun.analysis.assembly.critical_path import Paths
-from overrun.analysis.assembly.requests import request_rows
+from overrun.analysis.assembly.request_rows import request_rows
 from overrun.analysis.assembly.steps.add_missing_parents import add_missing_parents
 from overrun.analysis.assembly.steps.count_router_choices import count_router_choices
 from overrun.analysis.assembly.steps.drop_copies import drop_copies
