@@ -8,6 +8,7 @@ import polars as pl
 from overrun.analysis.evidence.calls import MIN_CALLS, known
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.span_tree import Tree
+from overrun.analysis.words.arrays import FloatArray
 
 # A pause that counts; how far a call may begin before or after another one's end to have taken its place; the share of the calls that must, and how
 # many there must be; own defaults.
@@ -30,12 +31,22 @@ def handed_over(case: Case) -> bool:
     )
     if len(begun) < MIN_HELD or len(ends) < MIN_CALLS:
         return False
+    return (follow(begun, ends) or 0.0) >= MIN_HANDED
+
+
+def follow(begun: FloatArray, ends: FloatArray, slack_s: float = 0.0) -> float | None:
+    """Return the share of moments (ascending, s) that follow one of `ends` (ascending, s) at once; None where that is no more than three times what chance gives.
+
+    `slack_s`: all of them may be so much later than the end that they follow, by the same time.
+    """
     last = np.searchsorted(ends, begun + EARLY_S, side="right") - 1
-    hits = float(((last >= 0) & (begun - ends[np.maximum(last, 0)] <= HANDOVER_S)).mean())
+    lag = np.where(last >= 0, begun - ends[np.maximum(last, 0)], np.inf)
+    lag = lag - np.clip(np.median(lag) - HANDOVER_S / 2.0, 0.0, slack_s)
+    hits = float(((lag >= -EARLY_S) & (lag <= HANDOVER_S)).mean())
     chance = 1.0 - float(
         np.exp(-(EARLY_S + HANDOVER_S) * len(ends) / max(float(np.ptp(ends)), 1e-3))
     )
-    return hits >= max(MIN_HANDED, 3.0 * chance)
+    return hits if hits >= 3.0 * chance else None
 
 
 def _pauses(tree: Tree) -> pl.DataFrame:

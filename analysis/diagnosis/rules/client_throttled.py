@@ -5,7 +5,7 @@ Detects
     after a semaphore, pool, rate limit or back-off; as pauses between refused calls (429) and the next attempt;
     or as pauses that end when another call ends (a free slot). Inside a call, if its HTTP requests have spans:
     the time before the first of them (a full connection pool), failed attempts, and the pauses after them
-    (back-off within the SDK).
+    (back-off within the SDK). Without such spans: waits in front of the engine that end as other calls end.
 
 Why it hurts
     The provider's dashboard shows fast calls while users wait: the time passes before the call begins.
@@ -36,6 +36,7 @@ import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.call_inside import inside_calls, most_at_once
+from overrun.analysis.evidence.call_slots import Slots, call_slots, held_ms
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.handed_over import _pauses, handed_over
 from overrun.analysis.evidence.span_tree import Tree
@@ -65,6 +66,13 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         _per_request(own[0], case.slow_tree),
         _per_request(own[1], case.usual_tree),
     )
+    slots = call_slots(case.calls) if own[2].is_empty() else None
+    if slots is not None:
+        within = _Side(
+            case.worst("network"),
+            held_ms(case.slow_calls, case.slow.height),
+            held_ms(case.usual_calls, case.reference.height),
+        )
     sides = [side for side in (before_calls, within) if side.more_ms > 0.0]
     if not sides:
         return None
@@ -77,7 +85,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     main = max(sides, key=lambda side: side.more_ms)
     refused, calls = _refused(case.tree, own[2])
     ratio = refused / max(calls, 1)
-    name = _inside_name(case, own) if main is within else _name(case.slow_tree, held)
+    if main is not within:
+        name = _name(case.slow_tree, held)
+    else:
+        name = _inside_name(case, own) if slots is None else _slots_name(slots)
     told = f" ({name})" if name else ""
     now_ms, usual_ms = (
         sum(values) for values in zip(*((s.now_ms, s.usual_ms) for s in sides), strict=True)
@@ -87,7 +98,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
             _holds(case.tree, held), "held_ms", case.rows["trace_key"], case.values
         )
         - before_calls.usual_ms,
-        within.stage: case.tree.per_request(own[2], "held_ms", case.rows["trace_key"], case.values)
+        within.stage: (
+            case.tree.per_request(own[2], "held_ms", case.rows["trace_key"], case.values)
+            if slots is None
+            else case.spent(within.stage)
+        )
         - within.usual_ms,
     }
     saved_ms = sum(
@@ -128,7 +143,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
             "refused_ratio": ratio,
             "refused_calls": refused,
             "calls": calls,
-            "most_at_once": most_at_once(case.tree) if main is within else None,
+            "most_at_once": _most(case, slots) if main is within else None,
             "operation": name,
         },
         weight=0.96,
@@ -168,6 +183,19 @@ def _inside_name(case: Case, own: list[pl.DataFrame]) -> str:
     if waited >= lost:
         return f"{NO_PLACE}: never more than {most_at_once(case.tree)} are under way at once"
     return REFUSED if int(every["refused"].sum()) else FAILED
+
+
+def _slots_name(slots: Slots) -> str:
+    """What holds calls back that have no spans of their HTTP requests, but reach the engine as others end."""
+    return (
+        NO_PLACE
+        if slots.at_once is None
+        else f"{NO_PLACE}: a call goes on as another one ends, with {slots.at_once} under way"
+    )
+
+
+def _most(case: Case, slots: Slots | None) -> int | None:
+    return most_at_once(case.tree) if slots is None else slots.at_once
 
 
 def _advice(name: str | None) -> str:

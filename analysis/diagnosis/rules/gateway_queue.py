@@ -21,7 +21,7 @@ Fix
 
 False alarms
     A proxy that limits calls on purpose protects the engine: look at the engine's queue before you raise the
-    limit. A buffered stream is `not_streaming`.
+    limit. Calls that reach the engine only as others end are held by a limit (`client_throttled`). A buffered stream is `not_streaming`.
 
 Source
     Client minus engine gap with load: published signature; rank correlation above 0.3: own default. Work of a front end: a queue with one server (Lindley
@@ -33,11 +33,19 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.evidence.call_slots import call_slots
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.front_end import FrontEnd, Inside
 from overrun.analysis.evidence.network_gap import engine_gaps, load_correlation
 from overrun.analysis.evidence.prefill import LONGER_PROMPTS
-from overrun.analysis.words.finding import Diagnosis, Fix, NotEnoughData, RuledOut, say_ms
+from overrun.analysis.words.finding import (
+    Diagnosis,
+    Fix,
+    NotEnoughData,
+    RuledOut,
+    say_ms,
+    say_ratio,
+)
 
 RULE: Final = "gateway_queue"
 STAGES: Final = ("gateway", "network")
@@ -75,6 +83,12 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             )
             if gaps is not None
             else None
+        )
+    slots = None if gateway else call_slots(case.calls)
+    if slots is not None:
+        return RuledOut(
+            what=RULE,
+            figure=f"{say_ratio(slots.handed_ratio)} of the waiting calls reach the engine as another call ends: a limit holds them back",
         )
     few = too_few_breaches(case)
     if few is not None:
