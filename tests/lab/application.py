@@ -92,7 +92,9 @@ class Service:
         self.heads: dict[int, str] = {}
 
     async def close(self) -> None:
-        """Flush the spans and close the connections."""
+        """Let answers that nobody waits for end, flush the spans and close the connections."""
+        if self.detached:
+            await asyncio.wait(self.detached, timeout=15.0)
         await self.client.aclose()
         await asyncio.to_thread(self.provider.shutdown)
 

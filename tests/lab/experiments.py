@@ -175,15 +175,17 @@ def _all() -> tuple[Experiment, ...]:
             "users leave after 3 s, their answers are written to the end",
             *("queue", ("missing_cancellation",), ("cancellation",)),
             (),
-            Setup(engines=(engine(seats=8),)),
+            Setup(engines=(engine(seats=8),), load=Load(rate=1.8)),
             Setup(
                 engines=(engine(seats=8),),
                 app=Settings(cancel_on_disconnect=False, runaway_share=0.25, runaway_tokens=700),
+                load=Load(rate=1.8),
                 give_up_s=3.0,
             ),
             Setup(
                 engines=(engine(seats=8),),
                 app=Settings(runaway_share=0.25, runaway_tokens=700),
+                load=Load(rate=1.8),
                 give_up_s=3.0,
             ),
         ),

@@ -205,7 +205,9 @@ def score(folder: Path) -> Score:
         cause_right=verdict["cause"] in experiment.causes,
         advice_right=bool(advice) and advice[0] in experiment.advice,
         percentile_error_ms={
-            m: latency[f"{m}_ms"]["p95"] - p95(fault, m) for m in METRICS if latency.get(f"{m}_ms")
+            m: found - p95(fault, m)
+            for m in METRICS
+            if (found := (latency.get(f"{m}_ms") or {}).get("p95")) is not None
         },
         predicted=what_if(experiment, folder, fault, fixed, slo),
         quiet_windows=len(quiet),
