@@ -21,6 +21,8 @@ from overrun.analysis.evidence.handed_over import (
 
 # Share of the waiting calls that begin with as many others under way: own default.
 _USUAL_SHARE: Final = 0.5
+# Interquartile range of the waits over their median, below which they are a distance: who waits for a place waits as long as that takes. Own default.
+_LEAST_SPREAD: Final = 0.2
 
 
 class Slots(NamedTuple):
@@ -37,6 +39,9 @@ def call_slots(calls: Calls) -> Slots | None:
     some = known(gap)
     waits = some & (np.nan_to_num(gap) > MIN_PAUSE_MS)
     if int(some.sum()) < MIN_CALLS or int(waits.sum()) < MIN_HELD:
+        return None
+    low, middle, high = (float(q) for q in np.quantile(gap[waits], [0.25, 0.5, 0.75]))
+    if high - low < _LEAST_SPREAD * middle:
         return None
     passed, ends = calls.of("start_s") + gap / 1e3, np.sort(calls.end_s[some])
     # The way to the engine, and the step of its batch that a call meets there: both are part of the gap.

@@ -67,6 +67,11 @@ def test_a_front_end_the_engine_and_an_empty_pool_are_no_limit() -> None:
     tokens = Calls(front_end.frame.with_columns(output_tokens=pl.lit(41), tpot_ms=20.0))
     assert call_slots(tokens) is None
     assert call_slots(limited(3, queued=True)) is None
+    far = limited(50).frame.with_columns(start_s=pl.int_range(pl.len()).cast(pl.Float64))
+    assert (
+        call_slots(Calls(far.with_columns(e2e_ms=2_000.0, engine_e2e_ms=500.0, decode_ms=450.0)))
+        is None
+    )
     assert call_slots(limited(50)) is None
 
 
