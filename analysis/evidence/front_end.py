@@ -27,6 +27,8 @@ FOLLOWS: Final = 0.5
 _Z: Final = 1.96
 # Times its usual time that a front end takes which is short of something, as for any gap, and the part of the longer way that it must be then; own defaults.
 GREW: Final = 2.0
+# Times of a span are rounded: less is nobody's work.
+LEAST_MS: Final = 1.0
 PART: Final = 0.2
 
 
@@ -69,7 +71,7 @@ class Inside(NamedTuple):
         """Whether the front end takes much longer now, and so much that it matters in the gap."""
         grown = self.slow_ms - self.usual_ms
         whole = grown + max(self.gap_ms - self.gap_ms_usual, 0.0)
-        return self.slow_ms >= GREW * self.usual_ms and grown >= PART * whole
+        return grown >= LEAST_MS and self.slow_ms >= GREW * self.usual_ms and grown >= PART * whole
 
 
 def inside_ms(calls: Calls) -> FloatArray:
