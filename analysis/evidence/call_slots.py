@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.front_end import front_ms
 from overrun.analysis.evidence.handed_over import (
     EARLY_S,
@@ -60,6 +62,18 @@ def call_slots(calls: Calls) -> Slots | None:
     usual = int(most[times.argmax()])
     steady = times.max() >= _USUAL_SHARE * len(at_once)
     return Slots(int(waits.sum()), handed, usual if steady else None)
+
+
+def asked_directly(case: Case) -> bool:
+    """Return whether callers name the very engines that serve them as their servers' addresses: then no proxy stands between, and a limit is the callers' own.
+
+    Behind another name there may be a proxy; without addresses nobody knows.
+    """
+    names = case.calls.names("engine_instance")
+    engines = {*names, *(name.rsplit(":", 1)[0] for name in names)}
+    frame = case.tree.frame
+    hosts = frame.filter((pl.col("role") == "llm") & (pl.col("host") != ""))["host"].unique()
+    return bool(len(hosts)) and engines.issuperset(hosts.to_list())
 
 
 def held_ms(calls: Calls, requests: int) -> float:

@@ -5,7 +5,8 @@ Detects
     after a semaphore, pool, rate limit or back-off; as pauses between refused calls (429) and the next attempt;
     or as pauses that end when another call ends (a free slot). Inside a call, if its HTTP requests have spans:
     the time before the first of them (a full connection pool), failed attempts, and the pauses after them
-    (back-off within the SDK). Without such spans: waits in front of the engine that end as other calls end.
+    (back-off within the SDK). Without such spans: waits in front of the engine that end as other calls end,
+    where calls are addressed to the engines themselves.
 
 Why it hurts
     The provider's dashboard shows fast calls while users wait: the time passes before the call begins.
@@ -36,7 +37,7 @@ import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.call_inside import inside_calls, most_at_once
-from overrun.analysis.evidence.call_slots import Slots, call_slots, held_ms
+from overrun.analysis.evidence.call_slots import Slots, asked_directly, call_slots, held_ms
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.handed_over import _pauses, handed_over
 from overrun.analysis.evidence.span_tree import Tree
@@ -66,7 +67,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         _per_request(own[0], case.slow_tree),
         _per_request(own[1], case.usual_tree),
     )
-    slots = call_slots(case.calls) if own[2].is_empty() else None
+    slots = call_slots(case.calls) if own[2].is_empty() and asked_directly(case) else None
     if slots is not None:
         within = _Side(
             case.worst("network"),

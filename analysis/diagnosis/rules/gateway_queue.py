@@ -21,7 +21,8 @@ Fix
 
 False alarms
     A proxy that limits calls on purpose protects the engine: look at the engine's queue before you raise the
-    limit. Calls that reach the engine only as others end are held by a limit (`client_throttled`). A buffered stream is `not_streaming`.
+    limit. Calls that reach the engine only as others end are held by a limit: the callers' own
+    (`client_throttled`) where they address the engine itself. A buffered stream is `not_streaming`.
 
 Source
     Client minus engine gap with load: published signature; rank correlation above 0.3: own default. Work of a front end: a queue with one server (Lindley
@@ -33,7 +34,7 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.call_slots import call_slots
+from overrun.analysis.evidence.call_slots import Slots, asked_directly, call_slots
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.front_end import FrontEnd, Inside
 from overrun.analysis.evidence.network_gap import engine_gaps, load_correlation
@@ -85,7 +86,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             else None
         )
     slots = None if gateway else call_slots(case.calls)
-    if slots is not None:
+    if slots is not None and asked_directly(case):
         return RuledOut(
             what=RULE,
             figure=f"{say_ratio(slots.handed_ratio)} of the waiting calls reach the engine as another call ends: a limit holds them back",
@@ -97,8 +98,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     usual = sum(case.tail.reference_ms.get(name, 0.0) for name in STAGES)
     now = sum(case.tail.tail_ms.get(name, 0.0) for name in STAGES)
     # The proxy where it has spans of its own; else the front end, where gaps follow its work.
-    behind = None if gateway else front
-    own = _starved(starved, case) if behind is None else _work(behind)
+    behind, starved = (None, None) if slots else (None if gateway else front, starved)
+    own = _limit(slots) if slots else _starved(starved, case) if behind is None else _work(behind)
     said = own or (
         f"; the gap follows the calls in flight (rank correlation {correlation:.2f})"
         if gaps is not None
@@ -144,6 +145,12 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         },
         weight=0.92 if gateway or correlation > 0.5 or starved else 0.8,
     )
+
+
+def _limit(slots: Slots) -> str:
+    """That a limit holds the calls, as the rest of a sentence."""
+    under_way = "" if slots.at_once is None else f", with {slots.at_once} under way"
+    return f"; each goes on as another one ends{under_way}, as behind the limit of a proxy or of the callers' own connections"
 
 
 def _front(case: Case) -> FrontEnd | None:

@@ -1,12 +1,14 @@
 """Do calls reach the engine only as others end? A limit is found with its size; a front end, the engine's own wait and chance are none."""
 
 import heapq
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
-from overrun.analysis.evidence.call_slots import call_slots, held_ms
+from overrun.analysis.evidence.call_slots import asked_directly, call_slots, held_ms
 from overrun.analysis.evidence.calls import Calls
 from tests.analysis.evidence.test_front_end import world
 
@@ -80,3 +82,21 @@ def test_the_wait_is_counted_per_request() -> None:
     waits = np.maximum(calls.of("e2e_ms") - calls.of("engine_e2e_ms"), 0.0)
     assert held_ms(calls, 600) == pytest.approx(waits.mean(), rel=0.01)
     assert held_ms(calls.where(np.zeros(600, np.bool_)), 0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("hosts", "direct"),
+    [
+        (["vllm-0"], True),
+        (["vllm-0", ""], True),
+        (["llm-gateway.internal"], False),
+        (["vllm-0", "llm-gateway.internal"], False),
+        ([""], False),
+    ],
+)
+def test_a_proxy_stands_between_unless_the_engine_itself_is_addressed(
+    hosts: list[str], direct: bool
+) -> None:
+    spans = pl.DataFrame({"role": ["llm"] * len(hosts) + ["tool"], "host": [*hosts, "crm"]})
+    case: Any = SimpleNamespace(calls=limited(3), tree=SimpleNamespace(frame=spans))
+    assert asked_directly(case) is direct
