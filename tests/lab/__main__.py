@@ -96,6 +96,10 @@ def scored(arguments: argparse.Namespace, names: list[str]) -> list[score.Score]
                 print(
                     f"  not counted: {one.late_steps:.0%} of the steps were held up, requests were sent up to {one.late_sends_ms:.0f} ms late"
                 )
+            if one.harmless:
+                print(
+                    f"  not counted: the fault makes P95 {one.worse_ratio:.2f} times the fixed one"
+                )
             for said in one.alarms:
                 print(f"  alarm in a healthy window: {said}")
             for p in one.predicted:
@@ -123,8 +127,12 @@ def main() -> None:
     except NotReady as error:
         sys.exit(str(error))
     found = scored(arguments, names)
-    counted = [one for one in found if not one.disturbed]
-    figures = summary.figures(counted, f"{len(counted)} repetitions of {', '.join(names)}")
+    counted = [one for one in found if not one.disturbed and not one.harmless]
+    experiments = sorted({one.experiment for one in counted})
+    figures = summary.figures(
+        counted,
+        f"{len(counted)} repetitions of {', '.join(experiments)}; {arguments.seconds or 110:g} s a phase",
+    )
     for figure in figures:
         of = "" if figure.of is None else f" of {figure.of}"
         print(f"{figure.what}: {figure.value}{of} {figure.unit}".rstrip())

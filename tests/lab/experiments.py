@@ -137,7 +137,7 @@ def _all() -> tuple[Experiment, ...]:
         Experiment(
             "bursts",
             "the same number of requests, all within a tenth of each 20 s",
-            *("queue", ("burst_arrivals",), ("replicas", "admission")),
+            *("queue", ("burst_arrivals",), ("smoothing", "replicas", "admission")),
             ("replicas", "--replicas", "2"),
             Setup(engines=(engine(seats=8),)),
             Setup(engines=(engine(seats=8),), load=Load(burst_every_s=20.0)),
@@ -155,7 +155,7 @@ def _all() -> tuple[Experiment, ...]:
         Experiment(
             "pool",
             "the application holds three connections to its engine",
-            *("queue", ("client_throttled",), ("connection_pooling",)),
+            *("queue", ("client_throttled",), ("client_limits",)),
             (),
             HEALTHY,
             _app(pool=3),
@@ -202,7 +202,7 @@ def _all() -> tuple[Experiment, ...]:
             "slow_replica",
             "one of two replicas runs at 45 % of the other's speed",
             *("decode", ("straggler_replica",), ("eject", "routing")),
-            ("routing", "--policy", "least_work"),
+            (),  # no what-if makes the slow one as fast as the other
             Setup(engines=(engine(), engine())),
             Setup(engines=(engine(), engine(speed=0.45))),
             Setup(engines=(engine(), engine())),

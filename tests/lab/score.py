@@ -21,6 +21,7 @@ LIMIT_FACTOR = 1.6  # the limit that a team would set: the healthy P95 and some 
 
 # Above these a capture says more of the machine than of the engine, and is not counted: a twentieth of the steps; a tenth of a second, which is a tenth of a usual answer.
 MOST_LATE_STEPS, MOST_LATE_MS = 0.05, 100.0
+LEAST_WORSE = 1.2  # a fault whose undoing gains less than a sixth is none that anybody could name
 STEP_TOLERANCE = 1.1  # a step is late above this many times of what the pace gave it
 
 
@@ -55,6 +56,7 @@ class Score(msgspec.Struct, kw_only=True):
     predicted: list[Predicted]
     quiet_windows: int = 0  # stretches in which nothing is wrong
     alarms: list[str] = []  # what was said of them that it should not
+    worse_ratio: float = 0.0  # the client's P95 in the fault over that of the fixed phase, of the metric that it harms most
     late_steps: float = 0.0  # share of the engines' steps that the machine held up
     late_sends_ms: float = 0.0  # P99 over all phases of how much later than due a request was sent
 
@@ -62,6 +64,11 @@ class Score(msgspec.Struct, kw_only=True):
     def disturbed(self) -> bool:
         """Whether other work on the machine reached into it: its truth is then no engine's."""
         return self.late_steps > MOST_LATE_STEPS or self.late_sends_ms > MOST_LATE_MS
+
+    @property
+    def harmless(self) -> bool:
+        """Whether the fault harms nobody: then there is nothing to name."""
+        return self.worse_ratio < LEAST_WORSE
 
 
 def overrun(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -212,6 +219,7 @@ def score(folder: Path) -> Score:
         predicted=what_if(experiment, folder, fault, fixed, slo),
         quiet_windows=len(quiet),
         alarms=[said for said in quiet if said],
+        worse_ratio=max(p95(fault, m) / p95(fixed, m) for m in METRICS),
         late_steps=late_steps(folder, (healthy, fault, fixed)),
         late_sends_ms=float(
             np.percentile([o.late_ms for p in (healthy, fault, fixed) for o in p.seen], 99)
@@ -220,6 +228,5 @@ def score(folder: Path) -> Score:
 
 
 def advised(findings: Sequence[dict[str, Any]]) -> list[str]:
-    """The what-ifs of the findings' fixes, best first."""
-    fixes = [finding.get("fix") or {} for finding in findings]
-    return [fix["whatif"] for fix in fixes if fix.get("whatif")]
+    """The findings' fixes, best first."""
+    return [finding["fix"]["id"] for finding in findings if finding.get("fix")]

@@ -202,11 +202,11 @@ def test_a_failed_request_has_no_time() -> None:
     assert score.p95(phase, "e2e") == pytest.approx(195.0)
 
 
-def test_what_ifs_are_read_in_the_order_of_the_findings() -> None:
+def test_fixes_are_read_in_the_order_of_the_findings() -> None:
     findings: list[dict[str, Any]] = [
-        {"fix": {"whatif": "cap"}},
+        {"fix": {"id": "cap"}},
         {"fix": None},
-        {"fix": {"whatif": "replicas"}},
+        {"fix": {"id": "replicas"}},
     ]
     assert score.advised(findings) == ["cap", "replicas"]
 
