@@ -228,5 +228,6 @@ def score(folder: Path) -> Score:
 
 
 def advised(findings: Sequence[dict[str, Any]]) -> list[str]:
-    """The findings' fixes, best first."""
-    return [finding["fix"]["id"] for finding in findings if finding.get("fix")]
+    """The findings' fixes, best first: their what-ifs, or ids where nothing simulates them."""
+    fixes = [finding["fix"] for finding in findings if finding.get("fix")]
+    return [fix.get("whatif") or fix["id"] for fix in fixes]

@@ -204,7 +204,7 @@ def test_a_failed_request_has_no_time() -> None:
 
 def test_fixes_are_read_in_the_order_of_the_findings() -> None:
     findings: list[dict[str, Any]] = [
-        {"fix": {"id": "cap"}},
+        {"fix": {"id": "limit", "whatif": "cap"}},
         {"fix": None},
         {"fix": {"id": "replicas"}},
     ]
