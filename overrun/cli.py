@@ -637,8 +637,6 @@ def traces(
     config: Config = None,
 ) -> None:
     """List requests: the slowest, the failed, or those with most time in a stage."""
-    import shutil
-
     from overrun.analysis.words.errors import nearest
 
     if stage and (slowest or sort != "e2e"):
@@ -653,12 +651,7 @@ def traces(
         "status": "error" if failed else None,
         "limit": limit,
     }
-    source = _asking(table.REQUESTS, db, url, config, output, given)
-    from overrun.analysis.front import commands
-
-    width = shutil.get_terminal_size((110, 40)).columns
-    with _failing():
-        print(commands.ask(source, table.REQUESTS, given, output, width=width))
+    _print(table.REQUESTS, given, db, url, config, output)
 
 
 def _coloured() -> bool:
@@ -694,10 +687,7 @@ def facts(
     config: Config = None,
 ) -> None:
     """List every factor of latency before and now, and the part of the excess that goes with it."""
-    import shutil
-
-    columns = shutil.get_terminal_size((110, 40)).columns
-    _print(table.FACTS, asked, db, url, config, output, width=max(columns, 100))
+    _print(table.FACTS, asked, db, url, config, output)
 
 
 @app.command(cls=_Question)
@@ -720,13 +710,14 @@ def _print(
     url: str | None,
     config: Path | None,
     output: str,
-    *,
-    width: int = 100,
 ) -> None:
-    """Ask a question of the table and print the answer."""
+    """Ask a question of the table and print the answer, as wide as the terminal."""
+    import shutil
+
     source = _asking(entry, db, url, config, output, asked)
     from overrun.analysis.front import commands
 
+    width = shutil.get_terminal_size((110, 40)).columns
     with _failing():
         print(commands.ask(source, entry, asked, output, width=width))
 

@@ -9,20 +9,25 @@ from overrun.analysis.front.fact_list import FactList
 from overrun.analysis.front.text_layout import cut, table, wrap
 from overrun.analysis.words.finding import printable, say_count, say_ms, say_ratio
 
-_HEAD = ("FACT", "before", "now", "change", "clear", "of the excess")
+_HEAD = ("FACT", "before", "now", "change", "clear", "excess")
 # The least width of the first column.
-_LABEL = 28
+_LABEL = 22
+# From tenfold on a change reads better as a factor; from a thousandfold on there was as good as nothing before.
+_MANY_TIMES, _UNCOUNTED = 10.0, 1_000
 
 
 def render(found: FactList, width: int = 100) -> str:
-    """Return the facts for a terminal."""
+    """Return the facts for a terminal of `width` columns, at least 80: below 100 without the intervals, which JSON has."""
     if found.metric is None:
         return f"No facts: {found.reasons.get('facts', 'nothing is judged')}"
     lines = wrap(f"{when_changed(found)} {_said(found)}".strip(), max(width, 72))
     known = [fact for fact in found.facts if fact.now is not None]
     ordered = sorted(known, key=lambda fact: -(fact.excess_total_ms or 0.0))
-    rows = [_HEAD, *map(_cells, ordered)]
-    others = sum(2 + max(len(row[column]) for row in rows) for column in range(1, len(_HEAD)))
+    for intervals in (True, False):  # which a narrow terminal has no room for
+        rows = [_HEAD, *(_cells(fact, intervals) for fact in ordered)]
+        others = sum(2 + max(len(row[column]) for row in rows) for column in range(1, len(_HEAD)))
+        if others + _LABEL <= width:
+            break
     room = max(_LABEL, width - others)
     lines += ["", *table([(cut(row[0], room), *row[1:]) for row in rows], "<>>><>")]
     unknown = [fact for fact in found.facts if fact.now is None]
@@ -60,7 +65,7 @@ def _said(found: FactList) -> str:
     )
 
 
-def _cells(fact: Fact) -> tuple[str, ...]:
+def _cells(fact: Fact, intervals: bool) -> tuple[str, ...]:
     label = fact.label if fact.among in ("all calls", "engines") else f"{fact.label} (slow)"
     clear = "-" if fact.clear is None else "yes" if fact.clear else "no"
     return (
@@ -69,7 +74,7 @@ def _cells(fact: Fact) -> tuple[str, ...]:
         _side(fact, fact.now),
         change(fact),
         clear,
-        excess(fact),
+        excess(fact, intervals=intervals),
     )
 
 
@@ -78,19 +83,21 @@ def _side(fact: Fact, side: Side | None) -> str:
 
 
 def change(fact: Fact) -> str:
-    """Return the change in words: `+12 %`, of a share in points: `-15.2 points`."""
+    """Return the change in words: `+12 %`, from tenfold on `x 35`, of a share in points: `-15.2 points`."""
     if fact.change is None:
         return "-"
     if fact.unit == "ratio":
         return f"{100.0 * fact.change:+.1f} points"
+    if fact.change >= _MANY_TIMES:
+        return f"x {fact.change:,.0f}" if fact.change < _UNCOUNTED else f"x {_UNCOUNTED:,}+"
     return f"{'+' if fact.change >= 1.0 else ''}{say_ratio(fact.change - 1.0)}"
 
 
-def excess(fact: Fact) -> str:
+def excess(fact: Fact, *, intervals: bool = True) -> str:
     """Return the milliseconds of the excess that a fact accounts for, with their interval; `-` where it accounts for none."""
     if fact.excess_total_ms is None:
         return "-"
-    if fact.excess_interval is None or not fact.excess_total_ms:
+    if fact.excess_interval is None or not fact.excess_total_ms or not intervals:
         return say_ms(fact.excess_total_ms)
     low, high = map(say_ms, fact.excess_interval)
     return f"{say_ms(fact.excess_total_ms)} ({low} to {high})"

@@ -90,7 +90,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
                 what=RULE,
                 figure=f"the engine itself spends {say_ms(inside.slow_ms)} of a slow call beside its stages, {say_ms(inside.usual_ms)} {case.when}",
             )
-        # A queue spares those that find none, a starved process those that find it idle, a handshake nobody.
+        # Calls that find no queue do not wait, nor those that find the process idle; a handshake delays every call.
         longer = gaps.before_ms * (MIN_RATIO if case.calls_before is not None else 1.0)
         if float(np.nanquantile(gaps.now_ms, QUICK)) < longer:
             return RuledOut(

@@ -556,7 +556,7 @@ def read_gauges(points: pl.DataFrame, rows: pl.DataFrame) -> Gauges:
 
 
 def summed(points: pl.DataFrame, indicator: str) -> FloatArray:
-    """Return a gauge summed over its instances at every sample time, ascending; empty without samples. What one told last holds until its next
+    """Return a gauge summed over its instances at every sample time, ascending; empty without samples. The last value of each holds until its next
     sample was due: nothing waits at an instance that is gone."""
     chosen = points.filter(pl.col("indicator") == indicator).with_columns(
         pl.col("instance").fill_null("")

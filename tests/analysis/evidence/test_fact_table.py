@@ -1,5 +1,6 @@
 """Does the table measure what was made, and does every row answer, with a value or with what is lacking?"""
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -83,6 +84,24 @@ def test_facts_travel_and_read_as_text(longer: FactList) -> None:
     assert "+200 %" in text
     assert "NOT KNOWN" in text
     assert max(map(len, text.splitlines())) <= 100
+    narrow = fact_text.render(again, 80)
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert ("(" in _row(text, "output tokens of a call"), "(" in _row(narrow, "output tokens")) == (
+        True,
+        False,
+    )
+
+
+def _row(text: str, label: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith(f"  {label}"))
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"), [(1.12, "+12 %"), (0.5, "-50 %"), (35.2, "x 35"), (34_909.7, "x 1,000+")]
+)
+def test_a_change_is_a_part_or_a_factor(longer: FactList, factor: float, said: str) -> None:
+    output = msgspec.structs.replace(the(longer, "output"), change=factor)
+    assert fact_text.change(output) == said
 
 
 def test_without_a_baseline_values_stay_and_changes_say_why() -> None:
