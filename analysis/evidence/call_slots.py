@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
-from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.front_end import front_ms
 from overrun.analysis.evidence.handed_over import (
     EARLY_S,
@@ -20,6 +19,7 @@ from overrun.analysis.evidence.handed_over import (
     MIN_PAUSE_MS,
     follow,
 )
+from overrun.analysis.evidence.observed import Observed
 
 # Share of the waiting calls that begin with as many others under way: own default.
 _USUAL_SHARE: Final = 0.5
@@ -64,7 +64,7 @@ def call_slots(calls: Calls) -> Slots | None:
     return Slots(int(waits.sum()), handed, usual if steady else None)
 
 
-def asked_directly(case: Case) -> bool:
+def asked_directly(case: Observed) -> bool:
     """Return whether callers name the very engines that serve them as their servers' addresses: then no proxy stands between, and a limit is the callers' own.
 
     Behind another name there may be a proxy; without addresses nobody knows.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from overrun.analysis.evidence.call_kind import Kind, call_kind
+from overrun.analysis.evidence.call_slots import Slots, call_slots
 from overrun.analysis.evidence.constant_added import Constant, constant_added
 from overrun.analysis.evidence.demand import Demand, demand
 from overrun.analysis.evidence.fact import Facts, Table
@@ -71,6 +72,11 @@ class Case(Observed):
     def front_end(self) -> FrontEnd | None:
         """Work in front of the engine that gaps follow; see `overrun.analysis.evidence.front_end`."""
         return front_end(self)
+
+    @functools.cached_property
+    def call_slots(self) -> Slots | None:
+        """The limit that holds calls back in front of the engine; see `overrun.analysis.evidence.call_slots`."""
+        return call_slots(self.calls)
 
     @functools.cached_property
     def front_inside(self) -> Inside | None:

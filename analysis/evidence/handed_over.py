@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, known
-from overrun.analysis.evidence.case import Case
+from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.evidence.span_tree import Tree
 from overrun.analysis.words.arrays import FloatArray
 
@@ -19,7 +19,7 @@ MIN_HANDED: Final = 0.5
 MIN_HELD: Final = 10
 
 
-def handed_over(case: Case) -> bool:
+def handed_over(case: Observed) -> bool:
     """Return whether calls that begin after a pause begin when another call ends: a place became free, as behind a semaphore or in a full pool.
 
     An application that is busy itself begins its calls when its own work is done, whatever others do.

@@ -37,7 +37,7 @@ import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.call_inside import inside_calls, most_at_once
-from overrun.analysis.evidence.call_slots import Slots, asked_directly, call_slots, held_ms
+from overrun.analysis.evidence.call_slots import Slots, asked_directly, held_ms
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.handed_over import _pauses, handed_over
 from overrun.analysis.evidence.span_tree import Tree
@@ -67,7 +67,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         _per_request(own[0], case.slow_tree),
         _per_request(own[1], case.usual_tree),
     )
-    slots = call_slots(case.calls) if own[2].is_empty() and asked_directly(case) else None
+    slots = case.call_slots if own[2].is_empty() and asked_directly(case) else None
     if slots is not None:
         within = _Side(
             case.worst("network"),

@@ -34,7 +34,7 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.call_slots import Slots, asked_directly, call_slots
+from overrun.analysis.evidence.call_slots import Slots, asked_directly
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.front_end import FrontEnd, Inside
 from overrun.analysis.evidence.network_gap import engine_gaps, load_correlation
@@ -85,7 +85,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             if gaps is not None
             else None
         )
-    slots = None if gateway else call_slots(case.calls)
+    slots = None if gateway else case.call_slots
     if slots is not None and asked_directly(case):
         return RuledOut(
             what=RULE,
