@@ -27,7 +27,7 @@ PROGRAM: Final = Path(sys.prefix) / "schemathesis" / "bin" / "schemathesis"
 LEFT_OUT: Final = "positive_data_acceptance"
 # A what-if over a large recording fits the engines for half a minute each time; over a small one it is answered or refused at once.
 RUNS: Final = (
-    ("sim-long-outputs", ("--exclude-path-regex", r"whatif/\{fix\}")),
+    ("sim-prefix-cache-lost", ("--exclude-path-regex", r"whatif/\{fix\}")),
     ("vllm-joined", ("--include-path-regex", r"whatif/\{fix\}")),
 )
 PHASES: Final = "examples,coverage,fuzzing,stateful"

@@ -38,7 +38,7 @@ def metrics_of(body: ExportMetricsServiceRequest) -> Iterator[Metric]:
 class Recording:
     """The bodies of a recording, open to changes."""
 
-    def __init__(self, name: str = "sim-long-outputs") -> None:
+    def __init__(self, name: str = "sim-prefix-cache-lost") -> None:
         self.traces: list[ExportTraceServiceRequest] = []
         self.metrics: list[ExportMetricsServiceRequest] = []
         for path in find_files([RECORDINGS_PATH / name]):
