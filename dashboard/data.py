@@ -21,11 +21,10 @@ from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.client import DEFAULT_URL, Client, ClientError
 from overrun.analysis.front.fix_list import FixInfo
 from overrun.analysis.front.question_table import Answer, Entry, Value
-from overrun.analysis.front.report import Report, seeking
+from overrun.analysis.front.report import Report, unfinished
 from overrun.analysis.front.stage_waterfall import Stages, stages_of
 from overrun.analysis.numbers.requests.request_list import Holdings
 from overrun.analysis.whatif.prediction import Prediction
-from overrun.analysis.words.finding import SIMULATING
 from overrun.analysis.words.times import rfc3339
 from overrun.dashboard import state
 from overrun.dashboard.answers import FRESH_S, KEEP_S, PART_S, Answers
@@ -134,14 +133,6 @@ def report(asked: Asked, *, anew: bool = False) -> Report:
 def known(asked: Asked) -> Report | None:
     """The last report, of any age, without waiting."""
     return _found(questions.REPORT, asked, {})
-
-
-def unfinished(told: Report) -> bool:
-    """Whether causes are still being sought, or the effect of a fix is still being simulated."""
-    return seeking(told) or any(
-        finding.fix is not None and finding.fix.reasons.get("simulated") == SIMULATING
-        for finding in told.findings
-    )
 
 
 def stages(asked: Asked, metric: str, told: Report) -> Stages:

@@ -10,7 +10,7 @@ import streamlit as st
 
 from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.client import ClientError
-from overrun.analysis.front.report import Report, seeking
+from overrun.analysis.front.report import Report, seeking, unfinished
 from overrun.analysis.numbers.quality.doctor import Checkup, said
 from overrun.analysis.numbers.requests.request_list import Holdings
 from overrun.dashboard import data, nav, state, ui
@@ -69,7 +69,7 @@ def report_or_state(*, of_metrics: bool = False) -> Report | None:
             f'<p role="status">◔ The search for causes is running among {among}; the numbers are complete, and the page goes on by '
             "itself.</p>"
         )
-    if data.unfinished(report):
+    if unfinished(report):
         st.fragment(_until_whole, run_every=_LOOK_AGAIN_S, key="seeking")(asked, seeking(report))
     return report
 
@@ -88,7 +88,7 @@ def by_metrics(report: Report) -> bool:
 def _until_whole(asked: data.Asked, sought: bool) -> None:
     """Have it asked for quietly, and draw the page again when the causes are there, or the effect of their fixes. A click must not wait for the answer."""
     told = data.known(asked)
-    if told is not None and (seeking(told) != sought or not data.unfinished(told)):
+    if told is not None and (seeking(told) != sought or not unfinished(told)):
         st.rerun(scope="app")
     data.ahead(lambda: data.report(asked, anew=True))
 

@@ -12,8 +12,11 @@ import socket
 import subprocess
 import sys
 import time
+import webbrowser
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlencode
 
 import httpx
 
@@ -161,6 +164,33 @@ def wait_ready(
             pass
         time.sleep(0.1)
     raise DashboardError(f"the dashboard did not answer at {asked}:{port} within {timeout_s:.0f} s")
+
+
+class Started:
+    """A dashboard on a free port, shown in the person's browser once it answers."""
+
+    def __init__(self, url: str, timeout_s: float = _START_S) -> None:
+        self._port, self._timeout_s = pick_port(0), timeout_s
+        self._process = run(url, self._port)
+
+    def open(self, query: Mapping[str, str]) -> str:
+        """Wait for it and return its address with these parameters, opened already where there is a screen.
+
+        Raises:
+            DashboardError: its process ended, or it did not answer in time.
+        """
+        page = f"{wait_ready(self._process, self._port, timeout_s=self._timeout_s)}/?{urlencode(query)}"
+        if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+            webbrowser.open(page)
+        return page
+
+    def wait(self) -> int:
+        """Wait for its end; returns the exit code."""
+        return self._process.wait()
+
+    def terminate(self) -> None:
+        """End it."""
+        self._process.terminate()
 
 
 def _installed() -> bool:

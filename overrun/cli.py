@@ -1195,35 +1195,35 @@ def dashboard(
 
 @app.command()
 def demo(
-    once: Annotated[bool, typer.Option("--once", help="Exit after the verdicts.")] = False,
-    no_dashboard: Annotated[
-        bool, typer.Option("--no-dashboard", help="Do not open the dashboard.")
+    everything: Annotated[
+        bool, typer.Option("--all", help="Send the recordings of other SDKs and engines too.")
+    ] = False,
+    once: Annotated[
+        bool,
+        typer.Option(
+            "--once", "--no-dashboard", help="Exit after the verdicts, without dashboard."
+        ),
     ] = False,
 ) -> None:
-    """Send recorded traffic and print one verdict each. Uses a real collector on free ports."""
-    import os
+    """Show three recorded incidents, five lines each, then the dashboard on the first. Uses a real collector on free ports."""
+    import shutil
     import signal
-    import webbrowser
-    from urllib.parse import urlencode
 
-    from overrun.analysis.front.demo import run
+    from overrun.analysis.front.demo import PATIENCE_S, run
     from overrun.collector.errors import CollectorError
     from overrun.dashboard import launch
-
-    def show(url: str, query: dict[str, str]) -> subprocess.Popen[bytes]:
-        port = launch.pick_port(0)
-        shown = launch.run(url, port)
-        page = f"{launch.wait_ready(shown, port)}/?{urlencode(query)}"
-        print(f"dashboard: {page}", file=sys.stderr)
-        if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
-            webbrowser.open(page)
-        return shown
 
     # Ended from outside, it ends its server, application and dashboard as with Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        run(once=once, say=print, show=None if once or no_dashboard else show)
+        run(
+            everything=everything,
+            say=print,
+            show=None if once else lambda url: launch.Started(url, PATIENCE_S),
+            width=shutil.get_terminal_size((110, 40)).columns,
+            colour=_coloured(),
+        )
     except (CollectorError, launch.DashboardError) as error:
         fail(str(error), 1)
     except KeyboardInterrupt:

@@ -388,13 +388,16 @@ def test_a_file_that_a_server_owns_is_not_opened_and_its_url_is_named(
     assert (done.exit_code, f"--url {server.http}" in done.stderr) == (2, True)
 
 
-def test_the_demo_ends_by_itself_and_finds_the_queue() -> None:
+def test_the_demo_answers_three_incidents_in_five_lines_each() -> None:
     done = overrun("demo", "--once", "--no-dashboard")
     assert done.returncode == 0, done.stderr
-    first = done.stdout.split("== ")[1]
-    assert "vllm-spans" in first
-    assert "queue" in first.lower()
-    assert done.stdout.count("== ") >= 2
+    told = done.stdout.strip().split("\n\n")
+    causes = ("prefix_cache_lost", "under_capacity", "slow_dependency")
+    assert len(told) == len(causes)
+    for cause, one in zip(causes, told, strict=True):
+        _title, *lines = one.split("\n")
+        assert [line.split()[0] for line in lines] == ["SLOW", "WHY", "DO", "GAIN", "SURE?"]
+        assert cause in lines[-1]
 
 
 def test_compare_answers_the_same_from_a_file_and_from_a_server(

@@ -74,7 +74,7 @@ from overrun.analysis.numbers.window import (
 )
 from overrun.analysis.words.encoding import decode, encode
 from overrun.analysis.words.errors import AnalysisError
-from overrun.analysis.words.finding import FINDING_CAUSES, Finding
+from overrun.analysis.words.finding import FINDING_CAUSES, SIMULATING, Finding
 from overrun.analysis.words.slo import Slo
 from overrun.analysis.words.timestamps import to_us
 
@@ -314,6 +314,14 @@ def _again(
 def seeking(report: Report) -> bool:
     """Return whether the findings of a report are still being sought."""
     return report.reasons.get("findings_age_s") == FINDING_CAUSES
+
+
+def unfinished(report: Report) -> bool:
+    """Return whether causes are still being sought, or the effect of a fix is still being simulated."""
+    return seeking(report) or any(
+        finding.fix is not None and finding.fix.reasons.get("simulated") == SIMULATING
+        for finding in report.findings
+    )
 
 
 def _of_requests(  # noqa: PLR0913

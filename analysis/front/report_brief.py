@@ -47,6 +47,10 @@ _MOST_ROWS: Final = 6
 _LEAST_ROWS: Final = 3
 # Shorter words carry no meaning ("at", "out", "the"); own default.
 _MEANING: Final = 5
+# The end of a sentence; what a long one can be cut before.
+_SENTENCE: Final = re.compile(r"[.!?](?= |$)")
+_CLAUSE: Final = re.compile(r"[,;] | (?:and|but|if|because) ")
+_CUT: Final = " ..."
 _RED, _GREEN, _BOLD, _PLAIN = "\x1b[1;31m", "\x1b[1;32m", "\x1b[1m", "\x1b[0m"
 
 
@@ -66,6 +70,38 @@ def render(report: Report, *, width: int = 80, colour: bool = False) -> str:
         del lines[len(lines) - 1 - lines[::-1].index("")]
     lines = [cut(line, width) for line in lines[:MOST_LINES]]
     return "\n".join(painted(lines, report) if colour else lines)
+
+
+def summary(report: Report, *, width: int = 80, colour: bool = False) -> str:
+    """Return what is slow, why, what to do, what that gains and how sure it is, each on one line of at most `width` (72 to 100) columns."""
+    width = min(max(width, WIDTHS[0]), WIDTHS[1])
+    verdict, cause = report.verdict, _cause(report)
+    fields = [
+        (LABELS[verdict.status], _subject(report)),
+        ("WHY", verdict.why or verdict.sentence),
+        ("DO", verdict.mitigation or (verdict.reasons.get("mitigation") or "")),
+        ("GAIN", _gain(report, cause) if cause is not None else ""),
+        ("SURE?", _sure(report, cause)),
+    ]
+    lines = [f"{label:{INDENT}}{one_line(text, width - INDENT)}" for label, text in fields if text]
+    return "\n".join(painted(lines, report) if colour else lines)
+
+
+def one_line(text: str, width: int) -> str:
+    """Return the sentences of a text that fit into `width` columns, without asides in brackets.
+
+    Of a first sentence that is longer, the clauses or words that fit, and dots.
+    """
+    plain = printable(re.sub(r" \([^()]*\)", "", re.sub(r" \([^()]*\)", "", text)), 2000)
+    if len(plain) <= width:
+        return plain
+    ends = [found.end() for found in _SENTENCE.finditer(plain) if found.end() <= width]
+    if ends:
+        return plain[: ends[-1]]
+    room = plain[: width - len(_CUT)]
+    clauses = [found.start() for found in _CLAUSE.finditer(room)]
+    end = next((at for at in reversed(clauses) if 2 * at >= width), room.rfind(" "))
+    return f"{room[:end].rstrip(',;')}{_CUT}"
 
 
 def _answer(report: Report, width: int) -> list[list[str]]:
@@ -110,9 +146,11 @@ def labelled(label: str, text: str, width: int, most: int) -> list[str]:
 
 def subject(report: Report) -> str:
     """What is judged: route, percentile, limit, time."""
-    parts = [name for name in (_route(report),) if name]
-    parts += [_measured(report), _window(report)]
-    return ", ".join(part for part in parts if part)
+    return ", ".join(part for part in (_subject(report), _window(report)) if part)
+
+
+def _subject(report: Report) -> str:
+    return ", ".join(part for part in (_route(report), _measured(report)) if part)
 
 
 def _route(report: Report) -> str:

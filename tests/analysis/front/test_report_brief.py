@@ -8,7 +8,7 @@ import pytest
 
 from overrun.analysis.front import report_top
 from overrun.analysis.front.report import Report, build
-from overrun.analysis.front.report_brief import MOST_LINES, render
+from overrun.analysis.front.report_brief import MOST_LINES, one_line, render, summary
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.slo import DEFAULT, parse_slo
 from tests.analysis.builders import insert, requests, store, vllm_gauges, vllm_spans
@@ -140,3 +140,24 @@ def test_the_live_screen_of_an_empty_window_says_so() -> None:
     text = report_top.render(of(0))
     assert text.startswith("NO DATA")
     assert "TRAFFIC  0 requests, goodput unknown" in text
+
+
+def test_five_lines_are_five_lines(report: Report) -> None:
+    for width in (40, 72, 80, 100, 300):
+        lines = summary(report, width=width).splitlines()
+        assert labels("\n".join(lines)) == ["SLOW", "WHY", "DO", "GAIN", "SURE?"]
+        assert max(map(len, lines)) <= min(max(width, 72), 100)
+    assert re.sub(r"\x1b\[[\d;]*m", "", summary(report, colour=True)) == summary(report)
+
+
+def test_a_line_ends_with_a_sentence_a_clause_or_dots() -> None:
+    for width, kept in (
+        (80, "Roll it back (now). Send each session to one replica."),
+        (30, "Roll it back."),
+        (10, "Roll ..."),
+    ):
+        text = "Roll it back (now). Send each session to one replica."
+        assert one_line(text, width) == kept.replace(" (now)", "")
+    assert one_line("Admit 8 requests at the gateway and refuse the rest", 40) == (
+        "Admit 8 requests at the gateway ..."
+    )
