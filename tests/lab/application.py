@@ -11,11 +11,12 @@ import contextlib
 import hashlib
 import json
 import random
+import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import msgspec
@@ -55,6 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     post_ms: float = 2.0
     pool: int = 0  # most connections to the engines; 0: no limit
     keep_alive: bool = True
+    certificate: str = ""  # the engines speak TLS; the file that they are trusted by
     timeout_s: float = 120.0  # for the whole call
     retries: int = 0  # how often a call that timed out is sent again
     cancel_on_disconnect: bool = True
@@ -86,7 +88,11 @@ class Service:
             max_connections=settings.pool or None,
             max_keepalive_connections=(settings.pool or 200) if settings.keep_alive else 0,
         )
-        self.client = httpx.AsyncClient(limits=limits, timeout=httpx.Timeout(None, connect=30.0))
+        self.client = httpx.AsyncClient(
+            limits=limits,
+            timeout=httpx.Timeout(None, connect=30.0),
+            verify=ssl.create_default_context(cafile=settings.certificate or None),
+        )
         self.calls = 0
         self.detached: set[asyncio.Task[None]] = set()
         self.heads: dict[int, str] = {}
@@ -235,7 +241,10 @@ class Service:
             headers["connection"] = "close"
         try:
             url = base + "/v1/chat/completions"
-            async with self.client.stream("POST", url, json=body, headers=headers) as response:
+            opening = Opening(self.tracer, trace.set_span_in_context(span, within))
+            async with self.client.stream(
+                "POST", url, json=body, headers=headers, extensions={"trace": opening}
+            ) as response:
                 if response.status_code != 200:
                     span.set_attribute("http.response.status_code", response.status_code)
                     response.raise_for_status()
@@ -263,6 +272,26 @@ class Service:
             "overrun.prefix_hash": head,
         }
         return attributes | ({"http.request.resend_count": attempt} if attempt else {})
+
+
+class Opening:
+    """Spans for what opening a connection takes, by the names of Go's httptrace: `http.connect` and `http.tls`."""
+
+    NAMES: ClassVar = {"connection.connect_tcp": "http.connect", "connection.start_tls": "http.tls"}
+
+    def __init__(self, tracer: trace.Tracer, within: otel_context.Context) -> None:
+        self.tracer, self.within = tracer, within
+        self.spans: dict[str, Span] = {}
+
+    async def __call__(self, event: str, info: dict[str, Any]) -> None:
+        """One event of httpx: `connection.start_tls.started`, `.complete` or `.failed`."""
+        step, _, state = event.rpartition(".")
+        if (name := self.NAMES.get(step)) is None:
+            return
+        if state == "started":
+            self.spans[step] = self.tracer.start_span(name, self.within)
+        elif span := self.spans.pop(step, None):
+            span.end()
 
 
 Record = Callable[[dict[str, Any], bool], None]

@@ -15,9 +15,11 @@ from tests.lab.servers import Engine
 COMMON = ("--max-num-batched-tokens", "2048", "--block-size", "32")
 
 
-def engine(*flags: str, seats: int = 32, law: str = "roofline", speed: float = 1.0) -> Engine:
+def engine(
+    *flags: str, seats: int = 32, law: str = "roofline", speed: float = 1.0, **more: float
+) -> Engine:
     """A vLLM server with `seats` sequences at most."""
-    return Engine((*COMMON, "--max-num-seqs", str(seats), *flags), law, speed)
+    return Engine((*COMMON, "--max-num-seqs", str(seats), *flags), law, speed, **more)  # type: ignore[arg-type]
 
 
 def llama(slots: int) -> Engine:
@@ -38,6 +40,8 @@ class Setup:
     app: Settings = USUAL_APP
     load: Load = USUAL_LOAD
     held_bytes: int = 0  # a gateway holds streams back until so many bytes are there; 0: no gateway
+    tls: bool = False  # a gateway that ends TLS before each engine
+    one_way_ms: float = 0.0  # a link of this length before each engine or its gateway
     give_up_s: float = 0.0  # when the user leaves; 0: never
 
 
@@ -219,5 +223,88 @@ def _all() -> tuple[Experiment, ...]:
     )
 
 
-EXPERIMENTS = {experiment.name: experiment for experiment in _all()}
-HELD_BACK = ("bursts", "gateway", "slow_replica", "retries")
+def _of_other_laws() -> tuple[Experiment, ...]:
+    """Faults under the laws of tiles and of the measured table."""
+    tiles, table = engine(law="tiles"), engine(law="table")
+    few_tiles, six_table = engine(seats=3, law="tiles"), engine(seats=6, law="table")
+    far = Setup(engines=(table,), tls=True, one_way_ms=120.0)
+    longer = Load(rate=1.6, own_tokens=(1260, 1440))
+    busy = Load(rate=4.5)
+    return (
+        Experiment(
+            "seats_tiles",
+            "three sequences at a time on another law of pace",
+            *("queue", ("too_few_seats",), ("max_sequences",)),
+            ("max-sequences", "--sequences", "32"),
+            Setup(engines=(tiles,)),
+            Setup(engines=(few_tiles,)),
+            Setup(engines=(tiles,)),
+        ),
+        Experiment(
+            "load_table",
+            "nearly twice the requests on measured step times",
+            *("queue", ("under_capacity",), ("replicas",)),
+            ("replicas", "--replicas", "2"),
+            Setup(engines=(six_table,)),
+            Setup(engines=(six_table,), load=busy),
+            Setup(engines=(six_table, six_table), load=busy),
+        ),
+        Experiment(
+            "slower",
+            "the engine runs at half its speed",
+            *("decode", ("gpu_throttled", "token_rate_sag"), ("hardware", "eject")),
+            ("hardware", "--time-factor", "0.5"),
+            Setup(engines=(table,), load=Load(rate=1.8)),
+            Setup(engines=(engine(law="table", speed=0.5),), load=Load(rate=1.8)),
+            Setup(engines=(table,), load=Load(rate=1.8)),
+        ),
+        Experiment(
+            "bloat",
+            "every prompt is 1,200 tokens longer",
+            *("prefill", ("prompt_bloat",), ("prompt_trim", "context_limit")),
+            ("prompt-trim", "--tokens", "1200"),
+            Setup(engines=(tiles,), load=replace(longer, own_tokens=(60, 240))),
+            Setup(engines=(tiles,), load=longer),
+            Setup(engines=(tiles,), load=replace(longer, own_tokens=(60, 240))),
+        ),
+        Experiment(
+            "tool",
+            "the tool takes 1.4 s longer in every request",
+            *("tool", ("slow_dependency",), ("clip",)),
+            ("clip", "--stage", "tool", "--limit-ms", "40"),
+            Setup(engines=(tiles,), app=Settings(tool_ms=40.0)),
+            Setup(engines=(tiles,), app=Settings(tool_ms=1440.0)),
+            Setup(engines=(tiles,), app=Settings(tool_ms=40.0)),
+        ),
+        Experiment(
+            "churn",
+            "each call opens a TLS connection of its own over 240 ms of way",
+            *("network", ("connection_churn",), ("connection_pooling",)),
+            ("connection-pooling", "--network-ms", "250"),
+            far,
+            replace(far, app=Settings(keep_alive=False)),
+            far,
+        ),
+        Experiment(
+            "region",
+            "the engine is 400 ms away, there and back",
+            *("network", ("cross_region",), ("co_location",)),
+            ("co-location", "--network-ms", "5"),
+            Setup(engines=(table,)),
+            Setup(engines=(table,), one_way_ms=200.0),
+            Setup(engines=(table,)),
+        ),
+        Experiment(
+            "pauses",
+            "a step takes 1.6 s longer each 11 s",
+            *("decode", ("engine_pauses",), ("no_pauses",)),
+            (),
+            Setup(engines=(tiles,)),
+            Setup(engines=(engine(law="tiles", pause_every_s=11.0, pause_ms=1600.0),)),
+            Setup(engines=(tiles,)),
+        ),
+    )
+
+
+EXPERIMENTS = {experiment.name: experiment for experiment in _all() + _of_other_laws()}
+HELD_BACK = tuple(experiment.name for experiment in _of_other_laws())

@@ -1,6 +1,6 @@
 """A gateway between application and engine that holds a stream back until so many bytes are there.
 
-`python -m tests.lab.gateway PORT ENGINE_URL HELD_BYTES`
+`python -m tests.lab.gateway PORT ENGINE_URL HELD_BYTES [CERTIFICATE.pem]`. With a certificate, whose file holds its key too, it speaks TLS.
 """
 
 from __future__ import annotations
@@ -56,4 +56,11 @@ def application(engine: str, held_bytes: int) -> Starlette:
 
 if __name__ == "__main__":
     port, url, size = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    uvicorn.run(application(url, size), host="127.0.0.1", port=port, log_level="warning")
+    certificate = sys.argv[4] if len(sys.argv) > 4 else None
+    uvicorn.run(
+        application(url, size),
+        host="127.0.0.1",
+        port=port,
+        log_level="warning",
+        ssl_certfile=certificate,
+    )

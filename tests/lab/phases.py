@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -72,17 +73,10 @@ class Bench:
         engines = self.engines(setup.engines)
         beside: list[Server] = []
         try:
-            urls = tuple(server.url for server in engines)
-            if setup.held_bytes:
-                for server in engines:
-                    port = free_port()
-                    arguments = [str(port), server.url, str(setup.held_bytes)]
-                    beside.append(start_module("gateway", arguments, port, self.folder))
-                urls = tuple(server.url for server in beside)
+            urls = self._ways(setup, engines, beside)
             application = self._application(name, setup, urls)
             beside.append(application)
-            for server in beside:
-                server.wait("/", 60.0)
+            application.wait("/", 60.0)
             self.capture.engines = {s.url.removeprefix("http://"): s.url for s in engines}
             self.capture.folder = target
             return self._send(name, setup, seed, application, target)
@@ -90,6 +84,41 @@ class Bench:
             self.capture.folder, self.capture.engines = None, {}
             for server in beside:
                 server.stop()
+
+    def _ways(
+        self, setup: Setup, engines: Sequence[Server], beside: list[Server]
+    ) -> tuple[str, ...]:
+        """The URLs that the application calls: the engines' own, or those of a gateway or link before each."""
+        urls = []
+        for server in engines:
+            url = server.url
+            if setup.held_bytes or setup.tls:
+                arguments = [url, str(setup.held_bytes)]
+                if setup.tls:
+                    arguments.append(str(self._certificate()))
+                port = free_port()
+                beside.append(start_module("gateway", [str(port), *arguments], port, self.folder))
+                beside[-1].wait_port(60.0)
+                url = f"{'https' if setup.tls else 'http'}://127.0.0.1:{port}"
+            if setup.one_way_ms:
+                port, target = free_port(), url.rsplit(":", 1)[1]
+                arguments = [str(port), target, str(setup.one_way_ms)]
+                beside.append(start_module("link", arguments, port, self.folder))
+                beside[-1].wait_port(60.0)
+                url = f"{url.rsplit(':', 1)[0]}:{port}"
+            urls.append(url)
+        return tuple(urls)
+
+    def _certificate(self) -> Path:
+        """A certificate of this run with its key, for 127.0.0.1."""
+        path = self.folder / "certificate.pem"
+        if not path.exists():
+            command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=laboratory"
+            files = ["-keyout", str(path), "-out", str(path) + ".crt"]
+            subject = ["-addext", "subjectAltName=IP:127.0.0.1"]
+            subprocess.run([*command.split(), *subject, *files], check=True, capture_output=True)
+            path.write_text(path.read_text() + Path(files[3]).read_text())
+        return path
 
     def _application(self, name: str, setup: Setup, urls: tuple[str, ...]) -> Server:
         port = free_port()
@@ -99,6 +128,7 @@ class Bench:
             engines=urls,
             provider=setup.engines[0].kind,
             telemetry=self.capture.url,
+            certificate=str(self._certificate()) if setup.tls else "",
             version=setup.app.version if name != "fault" else "2",
             salt=f"{self.folder}-{name}-{time.time()}",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -36,6 +37,8 @@ class Engine:
     law: str = "roofline"
     speed: float = 1.0
     kind: str = "vllm"  # or llama.cpp
+    pause_every_s: float = 0.0  # 0: never
+    pause_ms: float = 0.0
 
 
 _PORTS = itertools.count(21_800)
@@ -100,6 +103,21 @@ class Server:
         self.stop()
         raise NotReady(f"{self.name} was not ready within {ready_s:.0f} s. Its log ends:\n{tail}")
 
+    def wait_port(self, ready_s: float) -> None:
+        """Return when a connection is accepted.
+
+        Raises:
+            NotReady: with the end of the log.
+        """
+        end = time.monotonic() + ready_s
+        while time.monotonic() < end and self.process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+                return
+            time.sleep(0.1)
+        tail = self.log.read_text(errors="replace")[-2000:]
+        self.stop()
+        raise NotReady(f"{self.name} was not ready within {ready_s:.0f} s. Its log ends:\n{tail}")
+
     def stop(self) -> None:
         """SIGTERM to the group, SIGKILL after 20 s."""
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -139,7 +157,13 @@ def start_engine(
     if engine.kind == "llama.cpp":
         return start_llama(environment, engine, folder)
     port = free_port()
-    pace = {"law": engine.law, "speed": engine.speed, "seed": port}
+    pace = {
+        "law": engine.law,
+        "speed": engine.speed,
+        "seed": port,
+        "pause_every_s": engine.pause_every_s,
+        "pause_ms": engine.pause_ms,
+    }
     env = {
         "OVERRUN_LAB_PACE": json.dumps(pace),
         "OVERRUN_LAB_STEPS": str(folder / f"steps-{port}.txt"),

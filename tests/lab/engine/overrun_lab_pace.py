@@ -3,9 +3,9 @@
 Scheduler, KV cache, prefix cache, preemption, sampling, HTTP, tracing and metrics stay vLLM's own; only the speed of
 the forward is synthetic. Without a pace, a step on a shared CPU takes 6 ms or 250 ms by chance.
 
-`OVERRUN_LAB_PACE` holds the law as JSON: {"law": NAME, "speed": FLOAT, "noise": SIGMA, "seed": INT}; without it
-nothing changes. `OVERRUN_LAB_STEPS` names a file for one line a step: time, sequences, tokens, context, wanted ms,
-real ms, taken ms.
+`OVERRUN_LAB_PACE` holds the law as JSON: {"law": NAME, "speed": FLOAT, "noise": SIGMA, "seed": INT, "pause_every_s":
+FLOAT, "pause_ms": FLOAT}; without it nothing changes. A pause lengthens the first step after each such interval.
+`OVERRUN_LAB_STEPS` names a file for one line a step: time, sequences, tokens, context, wanted ms, real ms, taken ms.
 """
 
 from __future__ import annotations
@@ -60,14 +60,21 @@ class Pace:
         self.speed = float(settings.get("speed", 1.0))  # type: ignore[arg-type]
         self.noise = float(settings.get("noise", 0.03))  # type: ignore[arg-type]
         self.random = random.Random(int(settings.get("seed", 0)))  # type: ignore[call-overload]
+        self.pause_every_s = float(settings.get("pause_every_s", 0.0))  # type: ignore[arg-type]
+        self.pause_ms = float(settings.get("pause_ms", 0.0))  # type: ignore[arg-type]
+        self.paused_at = time.monotonic()
 
     def wanted_ms(self, tokens: int, context: int, sequences: int) -> float:
         """The time of a step of `tokens` new tokens that attends to `context` tokens of `sequences` requests."""
-        return (
-            self.law(tokens, context, sequences)
-            / self.speed
-            * self.random.lognormvariate(0.0, self.noise)
-        )
+        usual = self.law(tokens, context, sequences) / self.speed
+        return usual * self.random.lognormvariate(0.0, self.noise) + self._pause_ms()
+
+    def _pause_ms(self) -> float:
+        now = time.monotonic()
+        if not self.pause_every_s or now - self.paused_at < self.pause_every_s:
+            return 0.0
+        self.paused_at = now
+        return self.pause_ms
 
 
 def shape(scheduled: object) -> tuple[int, int, int]:
