@@ -81,6 +81,11 @@ lab-llama: $(VENV)/.lab requirements-llama.lock tests/lab/engine/llama-source.lo
 	cp build/llama/made/bin/llama-server $(VENV)/lab/bin/
 	build/llama/env/bin/python tests/lab/engine/tiny_gguf.py $(VENV)/lab/tiny.gguf
 
+# The scores of the laboratory from small recordings: no engine is needed.
+.PHONY: bench-lab-recorded
+bench-lab-recorded: $(VENV)/.dev
+	$(BIN)/python -m tests.lab --recordings $(or $(ARGS),--all --held-back --seconds 90)
+
 # All experiments, three times each: some four hours on an otherwise idle machine. The figures go to docs/results.
 .PHONY: bench-lab
 bench-lab: $(VENV)/.lab

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from tests.benchmarks import results
-from tests.lab import phases, score, summary
+from tests.lab import phases, recordings, score, summary
 from tests.lab.capture import Capture
 from tests.lab.experiments import EXPERIMENTS, HELD_BACK
 from tests.lab.servers import NotReady, free_port, start_collector
@@ -33,6 +33,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="length of each phase's schedule")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "lab", help="captures go here")
     parser.add_argument("--score-only", action="store_true", help="score captures that are there")
+    parser.add_argument("--recordings", action="store_true", help="score the small recordings")
+    parser.add_argument("--pack", metavar="ENGINE", help="make recordings of the captures")
     results.add_write_flag(parser)
     parser.add_argument("--environment", type=Path, default=ENVIRONMENT)
     parser.add_argument("--model", type=Path, help="a model folder (default: a tiny random one)")
@@ -74,6 +76,15 @@ def run(arguments: argparse.Namespace, names: list[str]) -> None:
                 bench.close()
                 capture.stop()
                 collector.stop()
+
+
+def pack(arguments: argparse.Namespace, names: list[str]) -> None:
+    """Make a recording of each capture that has none yet."""
+    for name in names:
+        for capture in sorted((arguments.out / name).glob("*")):
+            to = recordings.FOLDER / name / capture.name
+            if not to.exists():
+                recordings.pack(capture, to, arguments.pack)
 
 
 def scored(arguments: argparse.Namespace, names: list[str]) -> list[score.Score]:
@@ -118,9 +129,14 @@ def main() -> None:
             print(f"{name:14}{experiment.what}{' (held back)' if name in HELD_BACK else ''}")
         return
     names = chosen(arguments)
+    if arguments.pack:
+        pack(arguments, names)
+        return
+    if arguments.recordings:
+        recordings.unpack(names, arguments.out)
     begin = time.monotonic()
     try:
-        if not arguments.score_only:
+        if not arguments.recordings and not arguments.score_only:
             if not (arguments.environment / "bin" / "vllm").exists():
                 sys.exit("the engine is not installed: `make lab` installs it (about 4 GB)")
             run(arguments, names)

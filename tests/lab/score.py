@@ -178,7 +178,12 @@ def quiet_windows(folder: Path, experiment: Experiment, slo: str) -> list[str]:
 
 
 def late_steps(folder: Path, phases: Sequence[Phase]) -> float:
-    """Share of the steps within the phases that took longer than the pace gave them; 0 without records of steps."""
+    """Share of the steps within the phases that took longer than the pace gave them; 0 without records of steps.
+
+    A recording holds the share alone.
+    """
+    if (about := folder / "about.json").exists():
+        return float(msgspec.json.decode(about.read_bytes())["late_steps"])
     rows = [
         [float(part) for part in line.split()]
         for path in folder.glob("steps-*.txt")

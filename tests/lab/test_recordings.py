@@ -1,0 +1,41 @@
+"""Recordings of real engines: the right stage, cause and advice, without an engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.lab import recordings, score
+from tests.lab.experiments import EXPERIMENTS
+
+
+@pytest.mark.parametrize("name", ["prefix", "retrieval", "seats"])
+def test_the_verdict_on_a_recorded_fault_is_right(name: str, tmp_path: Path) -> None:
+    (capture,) = recordings.unpack([name], tmp_path)
+    healthy, fault = (score.read(capture, phase) for phase in ("healthy", "fault"))
+    db = score.store(capture, "healthy", "fault")
+    report = score.report_of(db, fault, score.limits(healthy))
+    right = EXPERIMENTS[name]
+    assert report["verdict"]["stage"] == right.stage
+    assert report["verdict"]["cause"] in right.causes
+    assert score.advised(report["findings"])[0] in right.advice
+
+
+def test_paths_of_the_machine_are_not_recorded() -> None:
+    request = ExportTraceServiceRequest()
+    span = request.resource_spans.add().scope_spans.add().spans.add()
+    for key in ("code.filepath", "code.function", "gen_ai.request.model"):
+        span.attributes.add(key=key).value.string_value = "/home/somebody/engine.py"
+    kept = ExportTraceServiceRequest.FromString(
+        recordings.without_paths(request.SerializeToString())
+    )
+    attributes = kept.resource_spans[0].scope_spans[0].spans[0].attributes
+    assert [attribute.key for attribute in attributes] == ["gen_ai.request.model"]
+
+
+def test_no_recording_is_of_an_unknown_experiment() -> None:
+    recorded = {path.name for path in recordings.FOLDER.iterdir()}
+    assert recorded <= set(EXPERIMENTS)
+    assert recorded
