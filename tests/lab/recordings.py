@@ -56,7 +56,7 @@ def without_paths(body: bytes) -> bytes:
                 kept = [a for a in span.attributes if not a.key.startswith("code.")]
                 del span.attributes[:]
                 span.attributes.extend(kept)
-    return request.SerializeToString()
+    return bytes(request.SerializeToString())
 
 
 def unpack(names: Sequence[str], to: Path) -> list[Path]:
