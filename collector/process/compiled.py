@@ -7,9 +7,11 @@ That costs 0.25 s of CPU for a body of 512 spans instead of 0.01, and answers at
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import os
+import stat
 import sys
 import tempfile
 import threading
@@ -22,21 +24,36 @@ import numpy as np
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
 
-def _cache_folder() -> str:
+def cache_folder() -> str:
     """Where compiled kernels are kept: the user's cache folder, or a temporary one where that cannot be written."""
-    wanted = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "overrun" / "numba"
     try:
+        base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("CACHE_DIRECTORY")  # systemd's
+        wanted = (Path(base) if base else Path.home() / ".cache") / "overrun" / "numba"
         wanted.mkdir(parents=True, exist_ok=True)
-    except OSError:
+    except (OSError, RuntimeError):  # read-only; or a user without a home
+        return _temporary_folder()
+    return str(wanted) if os.access(wanted, os.W_OK) else _temporary_folder()
+
+
+def _temporary_folder() -> str:
+    """A temporary folder of this user's alone, the same for every process: what is kept there is code that will run."""
+    if not hasattr(os, "getuid"):
         return tempfile.mkdtemp(prefix="overrun-numba-")
-    return str(wanted) if os.access(wanted, os.W_OK) else tempfile.mkdtemp(prefix="overrun-numba-")
+    wanted = Path(tempfile.gettempdir()) / f"overrun-numba-{os.getuid()}"
+    with contextlib.suppress(OSError):
+        wanted.mkdir(mode=0o700, exist_ok=True)
+        found = wanted.lstat()
+        mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+        if mine and not found.st_mode & 0o077:
+            return str(wanted)
+    return tempfile.mkdtemp(prefix="overrun-numba-")  # somebody else's, or open to others
 
 
 @functools.cache
 def _compiler() -> Any:
     """Return numba. Needs `_LOCK`."""
     # Must be set before numba is imported; a read-only installation then still works.
-    os.environ.setdefault("NUMBA_CACHE_DIR", _cache_folder())
+    os.environ.setdefault("NUMBA_CACHE_DIR", cache_folder())
     # With the first kernel numba looks for SciPy's linear algebra, which none of ours uses: a tenth of every start's CPU, and 9 MB. Now it finds none.
     blas = "scipy.linalg.cython_blas"
     hidden = blas not in sys.modules
@@ -167,7 +184,16 @@ def njit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
 lean: Any = functools.partial(njit, cache=True, nogil=True, _nrt=False)
 inlined: Any = functools.partial(lean, forceinline=True)
 
-__all__ = ["Kernel", "any_absent", "inlined", "interpret", "lean", "njit", "read_only"]
+__all__ = [
+    "Kernel",
+    "any_absent",
+    "cache_folder",
+    "inlined",
+    "interpret",
+    "lean",
+    "njit",
+    "read_only",
+]
 
 
 def read_only(array: np.ndarray[Any, Any]) -> Any:

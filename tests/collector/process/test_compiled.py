@@ -1,12 +1,16 @@
 """Kernels are compiled when they are first called, and loading their modules loads no compiler."""
 
+import os
 import subprocess
 import sys
+import tempfile
 import threading
+from pathlib import Path
 
 import numpy as np
+import pytest
 
-from overrun.collector.process.compiled import Kernel, njit
+from overrun.collector.process.compiled import Kernel, cache_folder, njit
 from tests.conftest import ROOT
 
 
@@ -70,3 +74,34 @@ def test_modules_with_kernels_load_no_compiler() -> None:
         timeout=60,
     )
     assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize("home", ["a read-only one", "none"])
+def test_without_a_home_kernels_are_kept_in_one_private_folder(
+    home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()  # no folder can be made below it, not even by root
+    for name in ("XDG_CACHE_HOME", "CACHE_DIRECTORY"):
+        monkeypatch.delenv(name, raising=False)
+    if home == "none":
+        monkeypatch.setattr(Path, "home", _no_home)
+    else:
+        monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    kept = Path(cache_folder())
+    assert kept == Path(cache_folder()) == tmp_path / f"overrun-numba-{os.getuid()}"
+    assert kept.stat().st_mode & 0o777 == 0o700
+    kept.chmod(0o777)  # others could put code there
+    assert Path(cache_folder()) != kept
+
+
+def _no_home() -> Path:
+    raise RuntimeError("Could not determine home directory.")
+
+
+def test_a_service_keeps_kernels_where_its_unit_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("CACHE_DIRECTORY", str(tmp_path))
+    assert cache_folder() == str(tmp_path / "overrun" / "numba")

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -73,26 +74,27 @@ def test_kernels_as_python_answer_as_compiled_ones(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("numba/**/*.nbi")), "a kernel was compiled"
 
 
-def test_a_server_without_compiled_kernels_stores_what_comes_first(
+def test_no_compiling_is_on_the_way_of_the_first_request(
     start_server: StartServer, tmp_path: Path
 ) -> None:
-    server = start_server(tmp_path / "t.db", environment=without_kernels(tmp_path))
-    made = payload.make(120, end_ns=time.time_ns(), spans_per_body=60).bodies
-    for body in made:
-        answer = httpx.post(
-            f"{server.http}/v1/traces",
-            content=body.data,
-            headers=PROTOBUF,
-            trust_env=False,
-            verify=False,
-            timeout=600,
-        )
-        assert answer.status_code == 200
+    server = start_server(
+        tmp_path / "t.db", environment=without_kernels(tmp_path) | {"OVERRUN_QUIET_S": "0.1"}
+    )
+    while not (compiling := running_children(server.process.pid)):
+        time.sleep(0.01)
+    os.kill(int(compiling[0]), signal.SIGSTOP)  # it compiles nothing until the requests are there
+    made = payload.make(120, end_ns=time.time_ns(), spans_per_body=60)
+    with httpx.Client(base_url=server.http, trust_env=False, verify=False, timeout=600) as client:
+        for body in made.bodies:
+            answer = client.post("/v1/traces", content=body.data, headers=PROTOBUF)
+            assert answer.status_code == 200
+        while client.get("/api/v1/holdings").json()["requests"] < made.traces:
+            time.sleep(0.05)
+    os.kill(int(compiling[0]), signal.SIGCONT)
     assert any("compiling for this machine" in line for line in server.said)
     assert not any("at full speed" in line for line in server.said)
-    [compiling] = running_children(server.process.pid)
     assert server.stop() == 0
-    while Path(f"/proc/{compiling}").exists():  # it ends with its server
+    while Path(f"/proc/{compiling[0]}").exists():  # it ends with its server
         time.sleep(0.05)
-    found = compare(tmp_path / "t.db", [known(body.data) for body in made])
+    found = compare(tmp_path / "t.db", [known(body.data) for body in made.bodies])
     assert found.right, found
