@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from overrun.analysis.front.commands import Source
     from overrun.analysis.front.predictor_watch import Lengths
     from overrun.analysis.front.question_table import Parameter
+    from overrun.analysis.front.remote_import import Fetched
     from overrun.collector.config import Settings
 
 # What the list of commands shows, in the order in which somebody comes to need it.
 _SECTIONS = {
     "Collect": ("serve", "import", "export", "dashboard", "demo"),
     "Ask": (
-        *("report", "top", "traces", "facts", "check", "compare"),
+        *("diagnose", "report", "top", "traces", "facts", "check", "compare"),
         *("budget", "whatif", "doctor", "bug-report"),
     ),
     "Predict answer lengths": ("train", "predict", "serve-predictor", "routing"),
@@ -457,14 +458,124 @@ def _dashboard_of(url: str, artifact: Path | None = None) -> list[subprocess.Pop
     return started
 
 
+_SOURCES = "prometheus:URL, tempo:URL, jaeger:URL, langfuse:URL, langsmith:URL, phoenix:URL, mlflow:URL or clickhouse:URL"
+Match = Annotated[
+    str,
+    _text(
+        "Narrows a source: label matchers (Prometheus), a TraceQL query (Tempo), a service (Jaeger), a project, experiment or environment, a table (ClickHouse).",
+        "--match",
+    ),
+]
+
+
+def _fetch(
+    texts: list[str],
+    match: str,
+    asked: table.Texts,
+    settings: Settings,
+    url: str | None = None,
+) -> Fetched:
+    """Read a window of other tools' stores into the settings' database, or into a server."""
+    from datetime import UTC, datetime
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from overrun.analysis.front import remote_import
+    from overrun.collector.sources.remote.pull import Address
+
+    with _failing():
+        sources = [Address.read(text) for text in texts]
+        window = remote_import.window_of(asked, datetime.now(UTC))
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("reading", total=1.0)
+            return remote_import.fetch(
+                sources,
+                match,
+                window,
+                settings,
+                url=url,
+                shown=lambda part: bar.update(task, completed=part),
+            )
+
+
+@app.command(cls=_Question)
+@_flags_of(table.REPORT)
+def diagnose(
+    asked: table.Texts,
+    sources: Annotated[
+        list[str],
+        typer.Argument(help=f"{_SOURCES}; several are read into one file. Or files, as of report."),
+    ],
+    match: Match = "",
+    db: Annotated[
+        Path | None,
+        typer.Option(
+            "--db",
+            help="Keep what is read in this file; a pull that ended early then goes on. Without it, it is forgotten.",
+        ),
+    ] = None,
+    output: ReportOutput = "text",
+    details: Annotated[
+        bool,
+        typer.Option("--details", help="Print every table and finding, not only the answer."),
+    ] = False,
+    config: Config = None,
+) -> None:
+    """Report on a window of Prometheus, Tempo, Jaeger or Langfuse. Nothing is written there.
+
+    LangSmith, Phoenix, MLflow and ClickHouse are read as well. Credentials come from OVERRUN_SOURCE_TOKEN, or OVERRUN_SOURCE_USER and OVERRUN_SOURCE_PASSWORD, or the tool's own variables."""
+    import shutil
+    import tempfile
+
+    from overrun.collector.sources.remote.pull import is_address
+
+    form = "details" if details and output == "text" else output
+    width = shutil.get_terminal_size((110, 40)).columns
+    remote = [text for text in sources if is_address(text)]
+    if remote and len(remote) < len(sources):
+        fail("files and addresses were given together: import the files with --db first")
+    if not remote:
+        paths = [Path(text) for text in sources]
+        _there(paths, f"a source ({_SOURCES}) or {_OTLP}")
+        from overrun.analysis.front import file_commands
+
+        source = _asking(table.REPORT, None, None, config, output, asked)
+        with _failing():
+            print(file_commands.report(paths, source, asked, form, width=width))
+        return
+    from overrun.analysis.front import commands
+
+    with tempfile.TemporaryDirectory(prefix="overrun-diagnose-") as folder:
+        path = db or Path(folder) / "pulled.db"
+        settings = _settings(config, {"collector.db": str(path)})
+        fetched = _fetch(remote, match, asked, settings)
+        print(fetched.sentence(), file=sys.stderr)
+        given = {**asked, **fetched.window()}
+        source = _asking(table.REPORT, path, None, config, output, given)
+        with _failing():
+            print(commands.ask(source, table.REPORT, given, form, width=width, colour=_coloured()))
+
+
 @app.command("import")
+@_flags_of(table.DOCTOR, "from", "service", "instance")
 def import_(
+    asked: table.Texts,
     paths: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(
             help="OTLP files, exports of Jaeger, Zipkin, Tempo or Langfuse, results of load tests; folders of them."
         ),
-    ],
+    ] = None,
+    sources: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="SOURCE",
+            help=f"Read --since so long (until --to) from another tool instead: {_SOURCES}.",
+        ),
+    ] = None,
+    match: Match = "",
     db: Db = None,
     url: Url = None,
     config: Config = None,
@@ -483,13 +594,22 @@ def import_(
         ),
     ] = None,
 ) -> None:
-    """Import recorded telemetry. A file that is imported twice counts once."""
+    """Import recorded telemetry, from files or from another tool's store. What is imported twice counts once."""
+    if bool(paths) == bool(sources):
+        fail("give FILES, or --from SOURCE (one of them)")
     if (db is None) == (url is None):
         fail("the target is missing: give --db FILE or --url of a running server (one of them)")
     if artifact is not None and url is not None:
         fail(
             "--artifact goes with --db: a running server watches the predictor that it was started with"
         )
+    if sources:
+        settings = _settings(config, {"collector.db": str(db) if db else None})
+        print(_fetch(sources, match, asked, settings, url).sentence())
+        return
+    if any(asked.values()) or match:
+        fail("--since, --to and --match go with --from SOURCE")
+    paths = paths or []
     _there((*paths, artifact), f"{_OTLP}, and as --artifact {_ARTIFACT}" if artifact else _OTLP)
     from rich.console import Console
     from rich.progress import Progress

@@ -28,7 +28,7 @@ from overrun.collector.sources.page_times import engines_of, page_times
 from overrun.collector.store.database import open_store
 
 # Bodies handed to the writer before their commits are awaited: enough to fill a commit, few enough to bound memory.
-_IN_FLIGHT = 64
+IN_FLIGHT = 64
 
 
 def import_files(
@@ -123,16 +123,17 @@ def _import_here(
         progress(at, len(files))
         for signal, body in _bodies(path, named, times, done):
             if signal == "logs":
-                waiting.append(_submit(pipeline, LOGS, log_records.pack(log_records.told(body)[1])))
+                waiting.append(submit(pipeline, LOGS, log_records.pack(log_records.told(body)[1])))
             else:
-                waiting.append(_submit(pipeline, TRACES if signal == "traces" else METRICS, body))
-            while len(waiting) > _IN_FLIGHT:
+                waiting.append(submit(pipeline, TRACES if signal == "traces" else METRICS, body))
+            while len(waiting) > IN_FLIGHT:
                 _count(done, _result(waiting.popleft(), path))
         while waiting:
             _count(done, _result(waiting.popleft(), path))
 
 
-def _submit(pipeline: Pipeline, signal: int, body: bytes) -> Future[Stored]:
+def submit(pipeline: Pipeline, signal: int, body: bytes) -> Future[Stored]:
+    """Hand a body to the writer; waits while its queue is full."""
     while True:
         try:
             return pipeline.writer.submit(signal, body)

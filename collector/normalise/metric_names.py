@@ -104,6 +104,11 @@ def own_prefixes(names: Iterable[str]) -> frozenset[str]:
     return frozenset(prefix for prefix, cores in seen.items() if len(cores) >= _ENOUGH)
 
 
+def has_indicator(name: str, prefixes: frozenset[str] = frozenset()) -> bool:
+    """Whether a table names an indicator for the name, with some labels or in some scope."""
+    return bool(_known_as(spelling(name), prefixes))
+
+
 def is_known(name: str, prefixes: frozenset[str] = frozenset()) -> bool:
     """Whether a name without an indicator is nothing new: a table has it, or its engine's other names, or every program's page has it."""
     spelled = spelling(name)

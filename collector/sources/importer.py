@@ -349,6 +349,16 @@ def _otlp(value: Any) -> list[Any] | None:
     return exports.as_otlp(value)
 
 
+def bodies_of(value: Any) -> Iterator[tuple[str, bytes]]:
+    """(signal, protobuf body) of every request in a decoded document: OTLP/JSON, or a form that another tool exports; none of any other.
+
+    Raises:
+        BadPayload: it is of a known form, but a value in it is of another type.
+    """
+    for document in _otlp(value) or ():
+        yield from _from_json(document)
+
+
 def _exported(value: Any) -> list[Any]:
     """The requests in a further line."""
     return _otlp(value) or _documents(value)

@@ -141,7 +141,7 @@ def request(families: Iterable[Family], *, service: str, instance: str, time_ns:
     out = ExportMetricsServiceRequest()
     resource = out.resource_metrics.add()
     resource.resource.attributes.extend(
-        _pairs({"service.name": service, "service.instance.id": instance})
+        pairs({"service.name": service, "service.instance.id": instance})
     )
     scope = resource.scope_metrics.add()
     scope.scope.name = "overrun.scrape"
@@ -197,24 +197,25 @@ def up(
     out = ExportMetricsServiceRequest()
     resource = out.resource_metrics.add()
     resource.resource.attributes.extend(
-        _pairs({"service.name": service, "service.instance.id": instance})
+        pairs({"service.name": service, "service.instance.id": instance})
     )
     metrics = resource.scope_metrics.add().metrics
     point = metrics.add(name="up").gauge.data_points.add(
         time_unix_nano=time_ns, as_double=float(is_up)
     )
-    point.attributes.extend(_pairs({"state": state, "reason": reason}))
+    point.attributes.extend(pairs({"state": state, "reason": reason}))
     if took_s is not None:
         point = metrics.add(name="scrape_duration_seconds", unit="s").gauge.data_points.add(
             time_unix_nano=time_ns, as_double=took_s
         )
         point.attributes.extend(
-            _pairs({"interval_s": "" if interval_s is None else f"{interval_s:g}"})
+            pairs({"interval_s": "" if interval_s is None else f"{interval_s:g}"})
         )
     return bytes(out.SerializeToString())
 
 
-def _pairs(labels: dict[str, str]) -> Iterator[KeyValue]:
+def pairs(labels: dict[str, str]) -> Iterator[KeyValue]:
+    """Labels as attributes; empty ones are left out."""
     for key, value in labels.items():
         if value:
             yield KeyValue(key=key, value=AnyValue(string_value=value))
@@ -241,7 +242,7 @@ def _numbers(scope: ScopeMetrics, family: Family, times: _Times) -> None:
         if family.type != "gauge":
             point.start_time_unix_nano = times.since(sample.labels)
         point.time_unix_nano, point.as_double = times.of([sample]), sample.value
-        point.attributes.extend(_pairs(sample.labels))
+        point.attributes.extend(pairs(sample.labels))
 
 
 def _series(family: Family, apart: str) -> dict[tuple[tuple[str, str], ...], list[Any]]:
@@ -285,7 +286,7 @@ def _histogram(scope: ScopeMetrics, family: Family, times: _Times) -> None:
         total = next((s.value for s in samples if s.name.endswith(("_sum", "_gsum"))), math.nan)
         if math.isfinite(total):
             point.sum = total
-        point.attributes.extend(_pairs(dict(labels)))
+        point.attributes.extend(pairs(dict(labels)))
 
 
 def _summary(scope: ScopeMetrics, family: Family, times: _Times) -> None:
@@ -307,4 +308,4 @@ def _summary(scope: ScopeMetrics, family: Family, times: _Times) -> None:
                 point.quantile_values.add(
                     quantile=float(sample.labels["quantile"]), value=sample.value
                 )
-        point.attributes.extend(_pairs(dict(labels)))
+        point.attributes.extend(pairs(dict(labels)))

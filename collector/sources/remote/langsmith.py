@@ -1,0 +1,110 @@
+"""Which runs has LangSmith of a window? Those of the projects that `match` names (ids or names), or of every project, without inputs and outputs.
+
+Source: LangSmith's API (`POST /api/v1/runs/query`, `GET /api/v1/sessions`). LANGSMITH_API_KEY signs the requests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from overrun.collector.errors import ImportFailed
+from overrun.collector.sources.exports import otlp
+from overrun.collector.sources.remote.documents import iso, listed, read
+from overrun.collector.sources.remote.fetching import Fetcher
+
+_PAGE: Final = 100  # the most that the API returns
+_MOST_PAGES: Final = 10_000
+_SELECT: Final = (
+    *("id", "trace_id", "parent_run_id", "name", "run_type", "start_time", "end_time"),
+    *("status", "first_token_time", "prompt_tokens", "completion_tokens", "extra", "session_id"),
+)
+
+
+def headers(environment: Mapping[str, str]) -> dict[str, str]:
+    """The key of LangSmith's own variables."""
+    key = environment.get("LANGSMITH_API_KEY") or environment.get("LANGCHAIN_API_KEY")
+    return {"x-api-key": key} if key else {}
+
+
+class LangSmith:
+    """The runs of one workspace."""
+
+    width_s = 600
+
+    def __init__(self, fetch: Fetcher, match: str = "") -> None:
+        self._fetch, self._wanted = fetch, {p.strip() for p in match.split(",") if p.strip()}
+        self._projects: dict[str, str] = {}
+        self.notes: list[str] = []
+
+    def begin(self, start_s: float, end_s: float) -> None:
+        """Look which projects there are.
+
+        Raises:
+            ImportFailed: none that is meant.
+        """
+        answer = self._fetch.get("/api/v1/sessions", {"limit": 100})
+        found = listed({"sessions": answer}, "sessions")
+        self._projects = {
+            str(p["id"]): str(p.get("name") or "langsmith")
+            for p in found
+            if p.get("id") and (not self._wanted or self._wanted & {str(p["id"]), p.get("name")})
+        }
+        if not self._projects:
+            raise ImportFailed(f"{self._fetch.url} lists no project that is meant: look at --match")
+
+    def pull(self, start_s: float, end_s: float) -> Iterator[tuple[str, bytes]]:
+        """Trace requests of the runs that began in the time."""
+        asked: dict[str, Any] = {
+            "session": list(self._projects),
+            "start_time": iso(start_s),
+            "filter": f'lt(start_time, "{iso(end_s)}")',
+            "select": list(_SELECT),
+            "limit": _PAGE,
+        }
+        for _ in range(_MOST_PAGES):
+            answer = self._fetch.post("/api/v1/runs/query", asked)
+            runs = listed(answer, "runs")
+            for request in otlp.request(self._span(run) for run in runs) if runs else ():
+                yield from read(request, self.notes)
+            cursors = answer.get("cursors")
+            after = cursors.get("next") if isinstance(cursors, dict) else None
+            if not isinstance(after, str) or after in ("", asked.get("cursor")):
+                return
+            asked["cursor"] = after
+
+    def _span(self, run: dict[str, Any]) -> tuple[dict[str, Any], str, dict[str, Any]]:
+        start = otlp.iso_ns(run.get("start_time"))
+        extra = run.get("extra")
+        told = extra.get("metadata") if isinstance(extra, dict) else None
+        metadata = told if isinstance(told, dict) else {}
+        values = {
+            "langsmith.span.kind": str(run.get("run_type") or ""),
+            "gen_ai.request.model": metadata.get("ls_model_name"),
+            "gen_ai.system": metadata.get("ls_provider"),
+            "gen_ai.usage.input_tokens": run.get("prompt_tokens"),
+            "gen_ai.usage.output_tokens": run.get("completion_tokens"),
+        }
+        first = otlp.iso_ns(run.get("first_token_time"))
+        return (
+            {"service.name": self._projects.get(str(run.get("session_id")), "langsmith")},
+            "langsmith",
+            {
+                "traceId": otlp.hex_id(run.get("trace_id"), 32),
+                "spanId": otlp.hex_id(_short(run.get("id")), 16),
+                "parentSpanId": otlp.hex_id(_short(run.get("parent_run_id")), 16),
+                "name": str(run.get("name") or ""),
+                "kind": 1,
+                "startTimeUnixNano": start,
+                "endTimeUnixNano": otlp.iso_ns(run.get("end_time")) or start,
+                "attributes": otlp.attributes({k: v for k, v in values.items() if v}),
+                "events": [{"timeUnixNano": first, "name": "new_token"}] if first else [],
+                "status": {"code": otlp.ERROR if run.get("status") == "error" else 0},
+            },
+        )
+
+
+def _short(run_id: Any) -> str:
+    """A run's id as the name of a span: a UUID has too many digits, so its hash is taken."""
+    return json.dumps(str(run_id)) if run_id else ""

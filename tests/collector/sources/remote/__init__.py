@@ -1,0 +1,1 @@
+"""Other tools' stores, asked over HTTP."""
