@@ -87,6 +87,7 @@ class Service:
         limits = httpx.Limits(
             max_connections=settings.pool or None,
             max_keepalive_connections=(settings.pool or 200) if settings.keep_alive else 0,
+            keepalive_expiry=60.0,
         )
         self.client = httpx.AsyncClient(
             limits=limits,
@@ -241,6 +242,7 @@ class Service:
             headers["connection"] = "close"
         try:
             url = base + "/v1/chat/completions"
+            record = recorder(span)
             opening = Opening(self.tracer, trace.set_span_in_context(span, within))
             async with self.client.stream(
                 "POST", url, json=body, headers=headers, extensions={"trace": opening}
@@ -248,7 +250,7 @@ class Service:
                 if response.status_code != 200:
                     span.set_attribute("http.response.status_code", response.status_code)
                     response.raise_for_status()
-                async for text in chunks(response.aiter_lines(), recorder(span)):
+                async for text in chunks(response.aiter_lines(), record):
                     yield text
         except BaseException as error:
             span.set_status(Status(StatusCode.ERROR))
@@ -298,7 +300,7 @@ Record = Callable[[dict[str, Any], bool], None]
 
 
 def recorder(span: Span) -> Record:
-    """What a chunk of the stream adds to the call's span."""
+    """What a chunk of the stream adds to the call's span. The call is sent now."""
     begin = time.monotonic()
     seen = False
 

@@ -227,7 +227,7 @@ def _of_other_laws() -> tuple[Experiment, ...]:
     """Faults under the laws of tiles and of the measured table."""
     tiles, table = engine(law="tiles"), engine(law="table")
     few_tiles, six_table = engine(seats=3, law="tiles"), engine(seats=6, law="table")
-    far = Setup(engines=(table,), tls=True, one_way_ms=120.0)
+    far = Setup(engines=(table,), tls=True, one_way_ms=150.0)
     longer = Load(rate=1.6, own_tokens=(1260, 1440))
     busy = Load(rate=4.5)
     return (
@@ -278,9 +278,9 @@ def _of_other_laws() -> tuple[Experiment, ...]:
         ),
         Experiment(
             "churn",
-            "each call opens a TLS connection of its own over 240 ms of way",
+            "each call opens a TLS connection of its own over 300 ms of way",
             *("network", ("connection_churn",), ("connection_pooling",)),
-            ("connection-pooling", "--network-ms", "250"),
+            ("connection-pooling", "--network-ms", "310"),
             far,
             replace(far, app=Settings(keep_alive=False)),
             far,

@@ -63,4 +63,5 @@ if __name__ == "__main__":
         port=port,
         log_level="warning",
         ssl_certfile=certificate,
+        timeout_keep_alive=75,
     )
