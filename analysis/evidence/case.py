@@ -11,7 +11,13 @@ from overrun.analysis.evidence.call_slots import Slots, call_slots
 from overrun.analysis.evidence.constant_added import Constant, constant_added
 from overrun.analysis.evidence.demand import Demand, demand
 from overrun.analysis.evidence.fact import Facts, Table
-from overrun.analysis.evidence.front_end import FrontEnd, Inside, front_end, front_inside
+from overrun.analysis.evidence.front_end import (
+    FrontEnd,
+    Inside,
+    front_end,
+    front_excess_ms,
+    front_inside,
+)
 from overrun.analysis.evidence.gpu_clocks import Clocks, clocks
 from overrun.analysis.evidence.held_stream import HeldStream, held_stream
 from overrun.analysis.evidence.load_response import OwnLoad, own_load
@@ -82,6 +88,11 @@ class Case(Observed):
     def front_inside(self) -> Inside | None:
         """The front end's time that the engine itself measured; see `overrun.analysis.evidence.front_end`."""
         return front_inside(self)
+
+    @functools.cached_property
+    def front_excess_ms(self) -> float:
+        """What of the excess of `other` is the engine's own front end; see `overrun.analysis.evidence.front_end`."""
+        return front_excess_ms(self)
 
     @functools.cached_property
     def seats(self) -> Seats | None:

@@ -15,6 +15,7 @@ import polars as pl
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.engine_lives import engines_at_once
 from overrun.analysis.evidence.observed import Observed
+from overrun.analysis.numbers.stages.budget import OTHER
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import MIN_BREACHING
 
@@ -107,6 +108,18 @@ def front_inside(case: Observed) -> Inside | None:
         max(gaps[0], 0.0),
         max(gaps[1], 0.0),
     )
+
+
+def front_excess_ms(case: Observed) -> float:
+    """Return what of the excess of `other` is the front end of an engine, by its own measure, in ms; 0 where that did not grow.
+
+    A call of an engine that reports spans has that time between the begin of its span and its queue: time of no application.
+    """
+    inside = front_inside(case)
+    if inside is None or not inside.grew:
+        return 0.0
+    calls = len(case.slow_calls) / max(case.slow.height, 1)
+    return min(case.excess_ms(OTHER), calls * (inside.slow_ms - inside.usual_ms))
 
 
 def front_ms(calls: Calls) -> FloatArray:

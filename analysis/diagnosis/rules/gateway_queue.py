@@ -39,6 +39,7 @@ from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.front_end import FrontEnd, Inside
 from overrun.analysis.evidence.network_gap import engine_gaps, load_correlation
 from overrun.analysis.evidence.prefill import LONGER_PROMPTS
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import (
     Diagnosis,
     Fix,
@@ -56,8 +57,10 @@ MIN_RATIO: Final = 2.0
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the proxy's queue with its gain, None when neither gateway nor gap grew with the load."""
-    grown = sum(case.excess_ms(stage) for stage in STAGES)
+    stages = (*STAGES, "other") if case.front_excess_ms > 0.0 else STAGES
     claims = {stage: case.excess_ms(stage) for stage in STAGES}
+    claims["other"] = case.front_excess_ms
+    grown = sum(claims.values())
     if grown <= 0.0 or not enough(case, claims):
         return None
     gaps = engine_gaps(case)
@@ -94,9 +97,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     few = too_few_breaches(case)
     if few is not None:
         return few
-    stage = case.worst(*STAGES)
-    usual = sum(case.tail.reference_ms.get(name, 0.0) for name in STAGES)
-    now = sum(case.tail.tail_ms.get(name, 0.0) for name in STAGES)
+    stage = max(claims, key=lambda name: claims[name])
+    usual = sum(case.tail.reference_ms.get(name, 0.0) for name in stages)
+    now = sum(case.tail.tail_ms.get(name, 0.0) for name in stages)
+    saved = np.maximum(sum(case.spent(name) for name in stages) - usual, 0.0)
     # The proxy where it has spans of its own; else the front end, where gaps follow its work.
     behind, starved = (None, None) if slots else (None if gateway else front, starved)
     own = _limit(slots) if slots else _starved(starved, case) if behind is None else _work(behind)
@@ -106,7 +110,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         else ""
     )
     fix = (
-        _front_end_fix(case, usual)
+        _front_end_fix(case, saved)
         if behind or starved
         else bound_fix(
             case,
@@ -115,7 +119,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "Raise its workers, connection pool and concurrency limit (LiteLLM: --num_workers, max_parallel_requests; nginx: keepalive, worker_connections), "
             "or call the engine directly. Check the engine's queue first: it must be able to serve the calls that the proxy holds back.",
             "the proxy forwards calls as fast as before",
-            np.maximum(sum(case.spent(name) for name in STAGES) - usual, 0.0),
+            saved,
         )
     )
     return named(
@@ -189,7 +193,7 @@ def _work(front: FrontEnd | None) -> str:
     return f"; its front end takes one call after the other ({each}), and the gap follows that work (rank correlation {front.correlation:.2f})"
 
 
-def _front_end_fix(case: Case, usual: float) -> Fix:
+def _front_end_fix(case: Case, saved: FloatArray) -> Fix:
     return bound_fix(
         case,
         "front_end_capacity",
@@ -197,5 +201,5 @@ def _front_end_fix(case: Case, usual: float) -> Fix:
         "Run more front-end processes (vLLM --api-server-count, SGLang --tokenizer-worker-num) and give them CPU cores of their own, use the fast tokenizer, "
         "or tokenise in the callers and send token ids; shorter prompts take it less.",
         "the front end passes calls on as fast as before",
-        np.maximum(sum(case.spent(name) for name in STAGES) - usual, 0.0),
+        saved,
     )

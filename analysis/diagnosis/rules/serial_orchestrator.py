@@ -56,6 +56,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the serial application with its gain, None when its own time did not grow or not with its load."""
     stage = case.worst(*STAGES)
     claims = {name: case.excess_ms(name) for name in STAGES}
+    claims["other"] -= case.front_excess_ms
     if not enough(case, claims):
         return None
     since = case.rows.with_columns(

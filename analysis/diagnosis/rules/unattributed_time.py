@@ -37,7 +37,8 @@ MIN_UNATTRIBUTED: Final = 0.3
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return where to instrument, None when spans explain most of the excess."""
-    share = case.tail.share(OTHER)
+    own_ms = case.excess_ms(OTHER) - case.front_excess_ms
+    share = min(case.tail.share(OTHER), own_ms / max(case.tail.excess_total_ms, 1e-9))
     if share <= MIN_UNATTRIBUTED:
         return None
     few = too_few_breaches(case)
@@ -59,7 +60,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         case,
         RULE,
         OTHER,
-        {OTHER: case.excess_ms(OTHER)},
+        {OTHER: own_ms},
         Action(
             "app",
             f"Start another instance of {service}, or admit fewer requests to it, and profile a slow request: CPU, locks, pools.",

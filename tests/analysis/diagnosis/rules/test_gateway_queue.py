@@ -115,6 +115,20 @@ def test_time_of_the_engine_beside_its_stages_is_its_front_end(
         assert finding.fix.id == "front_end_capacity"
 
 
+def test_time_before_an_engine_queues_a_call_is_not_the_application_s_own() -> None:
+    """The engine's process stands still now and then: calls that come meanwhile are queued later, within the engine's span."""
+    start = np.cumsum(np.random.default_rng(3).exponential(0.4, N))
+    still = np.where(LATE & (start % 25.0 < 4.0), 4_000.0 - 1e3 * (start % 25.0), 0.0)
+    frame = requests(
+        N, start_s=start, other_ms=10.0 + still, queue_ms=1.0, prefill_ms=100.0, decode_ms=500.0
+    )
+    found = run(frame, calls=[calls_of(frame, engine_e2e_ms=611.0 + still)], slo=E2E)
+    assert found.verdict.cause == "gateway_queue"
+    assert "the engine's front end" in the(found, "gateway_queue").headline
+    assert of(found, "serial_orchestrator") is None
+    assert of(found, "unattributed_time") is None
+
+
 def test_a_front_end_that_always_took_as_long_is_not_named() -> None:
     """The engine has 300 ms beside its stages in every call; what is late is a proxy that queues by load."""
     frame, calls = _behind_a_proxy(by_load=True)
