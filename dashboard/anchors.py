@@ -15,7 +15,7 @@ _KEPT: Final = ("since", "from", "to", *state.KINDS, "slo")
 _KEPT_UNLESS_CHOSEN: Final = ("metric",)
 # Run again whenever something on the page moves, which it does whenever the address does.
 SCRIPT: Final = """<script>(() => {
-const kept = KEPT, unlessChosen = UNLESS_CHOSEN, links = "a[data-testid=stTopNavLink],a[data-testid=stSidebarNavLink],a[data-testid=stPageLink-NavLink]"
+const kept = KEPT, unlessChosen = UNLESS_CHOSEN, links = "a[data-testid=stTopNavLink],a[data-testid=stSidebarNavLink],a[data-testid=stPageLink-NavLink],a.ov-go"
 const carry = link => {
   const said = link.getAttribute("href"), here = new URLSearchParams(location.search), to = new URL(said || "/", location.href)
   if (to.origin !== location.origin) return
@@ -29,6 +29,17 @@ const all = () => document.querySelectorAll(links).forEach(carry)
 const later = () => { clearTimeout(soon); soon = setTimeout(all, 100) }
 new MutationObserver(later).observe(document.getElementById("root"), {childList: true, subtree: true, attributeFilter: ["href"]})
 // Streamlit takes every click for itself, one for a new tab or window too.
+// A link of the pages' own HTML goes the way of Streamlit's link to the same page: without loading the program again, and as one step back.
+addEventListener("click", event => {
+  const go = event.target.closest?.("a.ov-go"), copy = event.target.closest?.("button.ov-copy")
+  if (go && !(event.ctrlKey || event.metaKey || event.shiftKey)) {
+    const at = new URL(go.href).pathname
+    const nav = [...document.querySelectorAll("a[data-testid=stTopNavLink]")].find(link => new URL(link.href).pathname === at)
+    if (nav) { event.preventDefault(); nav.click() }
+  }
+  if (copy) navigator.clipboard.writeText(copy.previousElementSibling.textContent).then(() => {
+    copy.textContent = "Copied"; setTimeout(() => { copy.textContent = "Copy" }, 2000) })
+})
 addEventListener("click", event => { if ((event.ctrlKey || event.metaKey || event.shiftKey) && event.target.closest?.(links)) event.stopPropagation() }, true)
 for (const name of ["pointerover", "focusin"]) addEventListener(name, event => { const link = event.target.closest?.(links); if (link) carry(link) }, true)
 })()</script>""".replace("UNLESS_CHOSEN", json.dumps(_KEPT_UNLESS_CHOSEN)).replace(

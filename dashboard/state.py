@@ -164,6 +164,8 @@ def filter_bar(menus: Callable[[Filters], Mapping[str, list[str]]]) -> Filters:
         if not any(_given(name) for name in ("from", "to")):
             st.session_state["from"] = st.query_params["from"] = other
     with st.container(horizontal=True, vertical_alignment="bottom", gap="xsmall", key="filters"):
+        # Seen on a phone alone, where the filters are folded away (theme.css).
+        st.toggle("Filters", key="show_filters")
         if any(_given(name) for name in ("from", "to")):
             st.button(
                 "Follow now",

@@ -270,8 +270,9 @@ _CSS: Final = """
 .ov .ov-big{font-size:2rem;font-weight:700;line-height:1.2}
 .ov .ov-predicted{border-bottom:2px dashed VAR_MUTED;padding-bottom:1px}
 .ov .ov-chip{display:inline-block;border-radius:10px;padding:0 9px;font-size:.8rem;font-weight:600;line-height:1.5;white-space:nowrap}
-.ov .ov-facts{display:grid;grid-template-columns:fit-content(40%) 1fr;gap:5px 16px;margin:6px 0 0;padding:0}
+.ov .ov-facts{display:grid;grid-template-columns:minmax(64px,max-content) minmax(0,1fr);gap:5px 16px;margin:6px 0 0;padding:0}
 .ov .ov-under .ov-facts{padding:0 0 0 26px}
+.ov .ov-under .ov-details{margin-left:26px}
 .ov dl,.ov dt,.ov dd,.ov td,.ov li{margin:0;padding:0;font-size:inherit}
 .ov .ov-facts dt{color:VAR_MUTED;font-weight:400}
 .ov .ov-facts dd{margin:0}
@@ -284,6 +285,40 @@ _CSS: Final = """
   box-sizing:border-box;border-right:1px solid VAR_BACK;min-width:2px}
 .ov .ov-bar span.ov-thin{padding:0}
 .ov .ov-end{text-align:right;white-space:nowrap}
+.ov .ov-hero .ov-bar{position:relative;background:VAR_SURFACE}
+.ov .ov-hero .ov-bar a{display:block;height:26px;box-sizing:border-box;border-right:1px solid VAR_BACK;min-width:2px;text-decoration:none}
+.ov .ov-hero .ov-bar a>span{display:block;border:0;color:inherit}
+.ov .ov-hero .ov-strip small{display:block;line-height:1.2}
+.ov .ov-hero .ov-fixed{border:1.5px dashed VAR_ACCENT;background:repeating-linear-gradient(135deg,transparent 0 4px,VAR_ACCENT 4px 6px)}
+.ov .ov-whisker{position:absolute;top:11px;height:4px;box-sizing:border-box;border:solid VAR_INK;border-width:0 2px;
+  background:linear-gradient(VAR_INK,VAR_INK) center/100% 2px no-repeat;pointer-events:none}
+.ov .ov-course{position:relative;height:168px;margin:4px 84px 0 114px;border-bottom:1px solid VAR_LINE}
+.ov .ov-yaxis b{position:absolute;right:calc(100% + 8px);transform:translateY(50%);font-weight:400;font-size:.76rem;color:VAR_MUTED;white-space:nowrap}
+.ov .ov-columns{position:absolute;inset:0;display:flex;gap:1px}
+.ov .ov-columns>span{flex:1;display:flex;flex-direction:column;justify-content:flex-end;min-width:0;position:relative}
+.ov .ov-columns>span:hover{background:VAR_SURFACE}
+.ov .ov-columns i{display:block}
+.ov .ov-columns em{position:absolute;font-style:normal;pointer-events:none}
+.ov .ov-columns em b{position:absolute;font-size:.76rem;font-weight:600;white-space:nowrap;background:VAR_GLASS;padding:0 3px;border-radius:3px}
+.ov .ov-limit{left:0;right:0;border-top:1.5px dashed VAR_OVER}
+.ov .ov-limit b{left:100%;top:-10px;color:VAR_OVER}
+.ov .ov-onset,.ov .ov-change{top:0;bottom:0;border-left:2px solid VAR_INK}
+.ov .ov-change{border-left:1.5px dotted VAR_INK}
+.ov .ov-onset b{left:2px;top:-2px}
+.ov .ov-change b{left:2px;top:15px}
+.ov .ov-left b{left:auto!important;right:2px}
+.ov .ov-times{display:flex;justify-content:space-between;margin:2px 84px 8px 114px;font-size:.76rem;color:VAR_MUTED}
+.ov .ov-legend{display:flex;flex-wrap:wrap;gap:2px 14px;align-items:center;margin:4px 0 0;font-size:.8rem}
+.ov .ov-legend i{display:inline-block;width:11px;height:11px;margin-right:5px;vertical-align:-1px}
+.ov [data-tip]{position:relative}
+.ov [data-tip]:hover::after,.ov [data-tip]:focus-visible::after{content:attr(data-tip);position:absolute;z-index:9;left:0;top:calc(100% + 4px);width:max-content;
+  max-width:min(340px,60vw);
+  white-space:pre-line;background:VAR_INK;color:VAR_BACK;padding:6px 10px;border-radius:6px;font-size:.8rem;font-weight:400;line-height:1.4;pointer-events:none}
+.ov .ov-columns>.ov-late:hover::after,.ov .ov-bar>.ov-late:hover::after,.ov .ov-bar>.ov-late:focus-visible::after{left:auto;right:0}
+.ov .ov-command{display:flex;gap:8px;align-items:center;margin:4px 0 0}
+.ov .ov-command code{background:VAR_SURFACE;border:1px solid VAR_LINE;border-radius:4px;padding:1px 7px;font-size:.78rem;color:VAR_INK;
+  overflow-x:auto;white-space:nowrap;min-width:0}
+.ov .ov-copy{border:1px solid VAR_LINE;border-radius:4px;background:VAR_BACK;color:VAR_INK;font:inherit;font-size:.78rem;padding:1px 10px;cursor:pointer;flex:none}
 .ov pre{background:VAR_SURFACE;border:1px solid VAR_LINE;border-radius:6px;padding:10px 12px;font-size:.82rem;overflow-x:auto;white-space:pre;color:VAR_INK}
 .ov .ov-cols{display:grid;grid-template-columns:repeat(auto-fit,minmax(260px,1fr));gap:4px 28px}
 .stApp a:focus-visible,.ov summary:focus-visible,.ov [tabindex]:focus-visible{outline:2px solid VAR_ACCENT;outline-offset:2px;border-radius:4px}
@@ -329,11 +364,14 @@ _CSS: Final = """
 .stElementContainer[data-stale="true"],.stFullScreenFrame[data-stale="true"]{opacity:1!important;transition:none!important}
 .stMainBlockContainer{padding-top:4.2rem;padding-bottom:2rem;max-width:1360px}
 /* One row where there is room, pairs on a phone. */
+.st-key-show_filters{display:none}
 @media (min-width:1240px){.st-key-filters{flex-wrap:nowrap}.st-key-filters>*{max-width:272px}}
 .st-key-filters .st-key-from input,.st-key-filters .st-key-to input{font-size:.76rem;padding-inline:9px;font-variant-numeric:tabular-nums}
 @media (max-width:900px){.ov .ov-wide,.ov .ov-card{grid-template-columns:minmax(0,1fr)}}
 @media (max-width:640px){.st-key-filters{display:grid;grid-template-columns:repeat(2,minmax(0,1fr))}.st-key-filters>*{width:auto}
-.st-key-filters>.st-key-since{grid-column:1/-1}.ov-box{padding:12px 14px}.ov-box h1{font-size:1.25rem}
+.st-key-filters>.st-key-since,.st-key-filters>.st-key-show_filters{grid-column:1/-1}.st-key-show_filters{display:block}
+.st-key-filters:not(:has(.st-key-show_filters input:checked))>:not(.st-key-show_filters,.st-key-since){display:none}
+.ov-box{padding:12px 14px}.ov-box h1{font-size:1.25rem}
 .ov .ov-strip{grid-template-columns:64px minmax(0,1fr) 64px;gap:6px}
 .ov table td,.ov th{padding:6px 5px}.ov td{overflow-wrap:anywhere}.ov .ov-scroll:not(.ov-cards) td:first-child{min-width:7.2em}
 .ov .ov-cards thead{position:absolute;clip-path:inset(50%);width:1px;height:1px;overflow:hidden}
@@ -342,8 +380,11 @@ _CSS: Final = """
 .ov .ov-cards td:first-child,.ov .ov-cards td:has(img,.ov-share,.ov-long){grid-column:1/-1}.ov .ov-cards td:empty{display:none}
 .ov .ov-cards td .ov-n{white-space:normal}
 .ov .ov-cards td:not(:first-child)::before{content:attr(data-of);display:block;color:VAR_MUTED;font-size:.78rem}.ov .ov-cards img{margin-left:0}
-.ov .ov-under .ov-facts{padding-left:14px}.ov .ov-hide{display:none}.ov .ov-facts{grid-template-columns:1fr}
-.ov .ov-facts dt:not(:first-child){margin-top:6px}}
+.ov .ov-under .ov-facts{padding-left:14px}.ov .ov-hide{display:none}.ov .ov-facts{grid-template-columns:minmax(0,1fr)}
+.ov .ov-facts dt:not(:first-child){margin-top:6px}.ov .ov-course{margin:4px 0 0 52px;height:132px}.ov .ov-times{margin:2px 0 8px 52px}
+.ov .ov-limit b{left:auto;right:0;top:-18px}
+/* On a phone what to do comes before the picture. */
+.st-key-story>.stElementContainer:has(.ov-hero){order:1}}
 @media (prefers-reduced-motion:reduce){.stApp *,.stApp *::before,.stApp *::after{animation-duration:1ms!important;animation-iteration-count:1!important;
   transition-duration:1ms!important}}
 """
@@ -366,7 +407,10 @@ def css() -> str:
         for name, field in names.items()
     }
     values["VAR_GLASS"] = f"light-dark({LIGHT.background}B0,{DARK.background}B0)"
-    text = _CSS
+    text = _CSS + "".join(
+        f".ov .ov-s-{stage.replace('_', '-')}{{background:{LIGHT.stage(stage)};color:{LIGHT.on_stage(stage)}!important}}\n"
+        for stage in STAGE_ORDER
+    )
     for name, value in values.items():
         text = text.replace(name, value)
     return text

@@ -101,6 +101,14 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str = 
     )
 
 
+def copied(command: str) -> str:
+    """Return a command with a button that copies it; the page's script (`anchors.SCRIPT`) does that."""
+    return (
+        f'<span class="ov-command"><code>{text(command, 1000)}</code>'
+        f'<button type="button" class="ov-copy" aria-label="Copy the command">Copy</button></span>'
+    )
+
+
 def facts(pairs: Sequence[tuple[str, str]]) -> str:
     """Return a list of questions and answers; answers are safe HTML, empty ones are left out."""
     body = "".join(f"<dt>{text(name)}</dt><dd>{answer}</dd>" for name, answer in pairs if answer)

@@ -392,7 +392,7 @@ def test_the_demo_answers_three_incidents_in_five_lines_each() -> None:
     done = overrun("demo", "--once", "--no-dashboard")
     assert done.returncode == 0, done.stderr
     told = done.stdout.strip().split("\n\n")
-    causes = ("prefix_cache_lost", "under_capacity", "slow_dependency")
+    causes = ("prefix cache lost", "under capacity", "slow dependency")
     assert len(told) == len(causes)
     for cause, one in zip(causes, told, strict=True):
         _title, *lines = one.split("\n")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from overrun.analysis.numbers.over_time.heatmap import Heatmap
     from overrun.analysis.numbers.over_time.history import History
     from overrun.analysis.numbers.over_time.series import Series
+    from overrun.analysis.numbers.over_time.stage_course import StageCourse
     from overrun.analysis.numbers.quality.checks import Quality
     from overrun.analysis.numbers.quality.doctor import Checkup
     from overrun.analysis.numbers.requests.request_list import Holdings, RequestList
@@ -299,6 +300,21 @@ SERIES: Final[Entry[Series]] = Entry(
     "How did a metric change over time?",
     "numbers.over_time.series:series",
     (*WINDOW, METRIC),
+)
+ANATOMY: Final[Entry[StageCourse]] = Entry(
+    "anatomy",
+    "How did the stages of slow requests change over time?",
+    "numbers.over_time.stage_course:stage_course",
+    (
+        *WINDOW,
+        METRIC,
+        Parameter(
+            "onset",
+            "The requests since this time are the slow ones (RFC 3339).",
+            pattern=f"^{_TIME}$",
+            reader="words.times:parse_time",
+        ),
+    ),
 )
 HEATMAP: Final[Entry[Heatmap]] = Entry(
     "heatmap",

@@ -62,7 +62,10 @@ def render(report: Report, *, width: int = 80, colour: bool = False) -> str:
     width = min(max(width, WIDTHS[0]), WIDTHS[1])
     head, *parts = _answer(report, width)
     answer = [line for part in parts for line in part]
-    hit, end = _hit(report, width), [*_ruled_out(report, width), *_more(report, width)]
+    hit, end = (
+        labelled("HIT", hit_words(report), width, 2),
+        [*_ruled_out(report, width), *_more(report, width)],
+    )
     tables = _tables(report, MOST_LINES - len([*head, *answer, *hit, *end]) - 3, width)
     blocks = [head, [*answer, *hit], tables, end]
     lines = [line for block in blocks if block for line in ("", *block)][1:]
@@ -75,13 +78,13 @@ def render(report: Report, *, width: int = 80, colour: bool = False) -> str:
 def summary(report: Report, *, width: int = 80, colour: bool = False) -> str:
     """Return what is slow, why, what to do, what that gains and how sure it is, each on one line of at most `width` (72 to 100) columns."""
     width = min(max(width, WIDTHS[0]), WIDTHS[1])
-    verdict, cause = report.verdict, _cause(report)
+    verdict, cause = report.verdict, cause_of(report)
     fields = [
         (LABELS[verdict.status], _subject(report)),
         ("WHY", verdict.why or verdict.sentence),
         ("DO", verdict.mitigation or (verdict.reasons.get("mitigation") or "")),
-        ("GAIN", _gain(report, cause) if cause is not None else ""),
-        ("SURE?", _sure(report, cause)),
+        ("GAIN", gain_words(report, cause) if cause is not None else ""),
+        ("SURE?", sure_words(report, cause)),
     ]
     lines = [f"{label:{INDENT}}{one_line(text, width - INDENT)}" for label, text in fields if text]
     return "\n".join(painted(lines, report) if colour else lines)
@@ -106,29 +109,36 @@ def one_line(text: str, width: int) -> str:
 
 def _answer(report: Report, width: int) -> list[list[str]]:
     """What is slow, why, what to do, what it gains, how sure it is."""
-    verdict = report.verdict
-    said = verdict.sentence.removeprefix(say_unfit(report.unfit, report.slo)).strip()
-    why = " ".join([verdict.why or said, *_changes(report)])
-    bad = verdict.status in BAD
-    if not verdict.why and seeking(report) and bad:
-        why = f"{why} {FINDING_CAUSES[0].upper()}{FINDING_CAUSES[1:]}."
-    cause = _cause(report)
+    verdict, bad = report.verdict, report.verdict.status in BAD
+    cause = cause_of(report)
     first = labelled("LIMIT", say_unfit(report.unfit, report.slo), width, 3)
     parts = [
         [
             *(first if report.unfit else []),
             *labelled(LABELS[verdict.status], subject(report), width, 2),
         ],
-        labelled("WHY" if bad or verdict.why else "", why, width, 4),
+        labelled("WHY" if bad or verdict.why else "", why_words(report), width, 4),
     ]
     if verdict.mitigation is not None:
         parts.append(_steps(report, cause, width))
     if cause is not None and "mitigation" not in verdict.reasons:
-        parts.append(labelled("GAIN", _gain(report, cause), width, 2))
+        parts.append(labelled("GAIN", gain_words(report, cause), width, 2))
     if verdict.status in ("within_budget", "possibly_over_budget") and report.headroom:
         parts.append(labelled("HEADROOM", f"{headroom.said(report.headroom)}.", width, 3))
-    parts.append(labelled("DATA" if cause is None else "SURE?", _sure(report, cause), width, 3))
+    parts.append(
+        labelled("DATA" if cause is None else "SURE?", sure_words(report, cause), width, 3)
+    )
     return parts
+
+
+def why_words(report: Report) -> str:
+    """Why requests are slow, and what else began at the onset."""
+    verdict = report.verdict
+    said = verdict.sentence.removeprefix(say_unfit(report.unfit, report.slo)).strip()
+    text = " ".join([verdict.why or said, *_changes(report)])
+    if not verdict.why and seeking(report) and verdict.status in BAD:
+        return f"{text} {FINDING_CAUSES[0].upper()}{FINDING_CAUSES[1:]}."
+    return text
 
 
 def labelled(label: str, text: str, width: int, most: int) -> list[str]:
@@ -182,12 +192,12 @@ def _measured(report: Report) -> str:
         else ""
     )
     seen = say_ms(value)
-    if _two_percentiles(report):
+    if two_percentiles(report):
         seen = f"{say_ms(verdict.since_ms or 0.0)} since the onset ({say_ms(value)} in all)"
     return f"{metric.upper()} P{slo.percentile:g} {seen}{held}"
 
 
-def _two_percentiles(report: Report) -> bool:
+def two_percentiles(report: Report) -> bool:
     """Whether figures of the requests since the onset stand beside those of all: each then says which of the two it is.
 
     They do where only the former are over the limit, and where the fix of the cause is computed over them.
@@ -197,7 +207,7 @@ def _two_percentiles(report: Report) -> bool:
     value, since = None if stats is None else stats.at(percentile), verdict.since_ms
     if value is None or since is None or say_ms(since) == say_ms(value):
         return False
-    cause, limit = _cause(report), report.slo.limits().get(verdict.metric or "")
+    cause, limit = cause_of(report), report.slo.limits().get(verdict.metric or "")
     computed = cause is not None and cause.fix is not None and "window" in cause.fix.reasons
     return computed or (limit is not None and value <= limit < since)
 
@@ -219,7 +229,7 @@ def _changes(report: Report) -> list[str]:
     ]
 
 
-def _cause(report: Report) -> Finding | None:
+def cause_of(report: Report) -> Finding | None:
     """The finding that the verdict names as the cause."""
     return next((one for one in report.findings if one.rule == report.verdict.cause), None)
 
@@ -251,7 +261,7 @@ def _repeats(title: str, step: str) -> bool:
     return sum(word in step for word in words) >= max(1.0, len(words) / 2)
 
 
-def _gain(report: Report, cause: Finding) -> str:
+def gain_words(report: Report, cause: Finding) -> str:
     """What the fix of the cause gains, on which condition, and what it costs."""
     fix = cause.fix
     if fix is None:
@@ -267,9 +277,9 @@ def _gain(report: Report, cause: Finding) -> str:
         else ""
     )
     rough = " (a rough estimate)" if fix.method == "estimate" else ""
-    cost = f" Costs: {say_costs(gain)}." if gain.cost else ""
+    cost = f" Costs: {say_costs(gain)}." if say_costs(gain) else ""
     whose = ""
-    if _two_percentiles(report):
+    if two_percentiles(report):
         whose = " since the onset" if "window" in fix.reasons else " in all"
     return (
         f"{gain.metric.upper()} P{100.0 * gain.quantile:g}{whose} {say_ms(gain.before)} -> {say_ms(gain.after)}{interval}{late}{rough},"
@@ -277,7 +287,7 @@ def _gain(report: Report, cause: Finding) -> str:
     )
 
 
-def _sure(report: Report, cause: Finding | None) -> str:
+def sure_words(report: Report, cause: Finding | None) -> str:
     """How sure the cause is, what it explains, and whether the data can be trusted."""
     parts = []
     if cause is not None:
@@ -288,7 +298,9 @@ def _sure(report: Report, cause: Finding | None) -> str:
             else ""
         )
         unknown = "" if report.verdict.cause_status == "known" else "No, the cause is not known: "
-        parts.append(f"{unknown}{say_ratio(cause.confidence)} for {cause.rule}{explains}.")
+        parts.append(
+            f"{unknown}{say_ratio(cause.confidence)} for {cause.rule.replace('_', ' ')}{explains}."
+        )
     failed = [
         check.check.replace("_", " ") for check in report.data_quality if check.status != "ok"
     ]
@@ -302,11 +314,11 @@ def _sure(report: Report, cause: Finding | None) -> str:
     return " ".join(parts)
 
 
-def _hit(report: Report, width: int) -> list[str]:
-    """Whom it hits: how many requests, how fast, since when."""
+def hit_words(report: Report) -> str:
+    """Whom it hits: how many requests, how fast, since when; empty where that is not known."""
     affected = report.verdict.affected
     if affected is None:
-        return []
+        return ""
     judged = report.goodput.good + report.goodput.bad or report.window.requests
     parts = [f"{affected.requests:,} of {judged:,} requests are late or fail"]
     if affected.ratio is not None:
@@ -325,7 +337,7 @@ def _hit(report: Report, width: int) -> list[str]:
                 for share in affected.routes[:2]
             )
         )
-    return labelled("HIT", f"{', '.join(parts)}.", width, 2)
+    return f"{', '.join(parts)}."
 
 
 def _moment(time: datetime, report: Report) -> str:
@@ -417,7 +429,7 @@ def _ruled_out(report: Report, width: int) -> list[str]:
 
 def _more(report: Report, width: int) -> list[str]:
     """How to see the rest: a request of the cause, or of any finding."""
-    cause = _cause(report)
+    cause = cause_of(report)
     traces = [trace for one in ([cause] if cause else []) for trace in one.exemplars[:1]]
     text = f"add --details (everything) or --trace {printable(traces[0], 32)}" if traces else ""
     return labelled("MORE", text or "add --details for everything", width, 2)

@@ -54,7 +54,7 @@ def render(answer: Prediction) -> str:
         f"How: {how}{', a bound' if answer.bound else ''}.",
         f"Holds if {answer.assumption}.",
     ]
-    if gain.cost:
+    if say_costs(gain):
         lines.append(f"Cost: {say_costs(gain)}.")
     if gain.backtest_error_ratio is not None:
         lines.append(

@@ -187,9 +187,14 @@ def say_over(predicted: Predicted) -> str:
 
 
 def say_costs(predicted: Predicted) -> str:
-    """Return what a fix costs: `truncated 5.5 %, replicas factor 1.5, network floor 2.3 ms, saved 0.80 USD per 1,000 requests`."""
+    """Return what a fix costs: `truncated 5.5 %, 1.5 times the replicas, network floor 2.3 ms, saved 0.80 USD per 1,000 requests`.
+
+    What is as it was before (names that end with `_now`) costs nothing.
+    """
     return ", ".join(
-        _say_price(name, value, predicted.currency) for name, value in predicted.cost.items()
+        _say_price(name, value, predicted.currency)
+        for name, value in predicted.cost.items()
+        if not name.endswith("_now")
     )
 
 
@@ -200,8 +205,10 @@ def say_money(amount: float) -> str:
 
 def _say_price(name: str, value: float, currency: str | None) -> str:
     words, _, unit = name.rpartition("_")
-    if unit == "ratio" or name.endswith("_ratio_now"):
-        return f"{words.removesuffix('_ratio').replace('_', ' ')}{' now' if unit == 'now' else ''} {say_ratio(value)}"
+    if unit == "ratio":
+        return f"{words.replace('_', ' ')} {say_ratio(value)}"
+    if unit == "factor":
+        return f"{value:,.6g} times the {words.replace('_', ' ')}"
     if unit == "ms":
         return f"{words.replace('_', ' ')} {say_ms(value)}"
     if name.endswith("_per_1000_requests"):
@@ -215,7 +222,7 @@ def _say_price(name: str, value: float, currency: str | None) -> str:
 def say_trust(predicted: Predicted) -> str:
     """Return which part of the requests a fix changes, its cost, how far its method was off: `changes 91 % of the requests; cost: truncated 5.5 %; replay error 0.3 %`."""
     parts = [f"changes {say_ratio(predicted.touched_ratio)} of the requests"]
-    if predicted.cost:
+    if say_costs(predicted):
         parts.append(f"cost: {say_costs(predicted)}")
     if predicted.backtest_error_ratio is not None:
         parts.append(f"replay error {say_ratio(predicted.backtest_error_ratio)}")

@@ -6,16 +6,19 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+import streamlit as st
+
 from overrun.analysis.evidence import instances
 from overrun.analysis.front import question_table as questions
+from overrun.analysis.front import report_brief
 from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.comparison.traffic_changes import Changed
 from overrun.analysis.numbers.latency.percentiles import Percentiles
 from overrun.analysis.numbers.outcomes.burn_rate import Burn
 from overrun.analysis.numbers.over_time.series import Series, SeriesPoint
 from overrun.analysis.numbers.quality.row import Check
-from overrun.analysis.words.finding import say_rate
-from overrun.dashboard import data, empty_states, live, nav, state, ui
+from overrun.analysis.words.finding import Finding, say_rate
+from overrun.dashboard import data, empty_states, hero, live, nav, sliders, state, terminal, ui
 from overrun.dashboard.theme import (
     LIGHT,
     Theme,
@@ -60,7 +63,13 @@ def draw() -> None:
     asked = data.asked(state.filters())
     # Asked for together, behind the report: the sentence comes first.
     data.ahead(*needs(asked, report, {}))
-    ui.put(verdict_box(report, theme))
+    with st.container(key="story", gap="small"):
+        ui.put(verdict_box(report, theme))
+        shown = anatomy_of(report, asked)
+        picture = hero.draw(shown) if shown is not None else ""
+        if picture:
+            ui.put(picture)
+        ui.put(answers(report, asked))
     nav.links_with(
         ("findings", "See the evidence", {}),
         ("budget", "Which stage, and what slow requests do differently", {}),
@@ -88,6 +97,7 @@ def draw() -> None:
 def _by_metrics(report: Report) -> None:
     """The page where an engine's metrics alone speak."""
     ui.put(verdict_box(report, theme_of(state.mode())))
+    ui.put(answers(report, data.asked(state.filters())))
     nav.links(("engine", "The engine's metrics over time"), ("health", "What is missing"))
     limits, judged = report.slo.limits(), f"P{report.slo.percentile:g}"
     rows = [
@@ -136,6 +146,11 @@ def needs(
     return [
         lambda: data.ask(questions.BURN, asked),
         *(
+            [partial(data.ask, questions.ANATOMY, asked, **_course_of(report))]
+            if report.verdict.metric in METRICS and report.stages
+            else []
+        ),
+        *(
             partial(data.ask, questions.SERIES, asked, metric=metric)
             for metric in shown_metrics(report)
         ),
@@ -143,35 +158,85 @@ def needs(
 
 
 def verdict_box(report: Report, theme: Theme) -> str:
-    """The headline, the report's own sentence, and the answers an on-call person needs."""
+    """The headline; where nothing below says why, the report's own sentence with it."""
     verdict = report.verdict
-    bad = verdict.status in _BAD
     chip = f" {ui.chip(verdict.stage, theme)}" if verdict.stage else ""
-    answers = ui.facts(
+    return ui.box(
+        f"{_GLYPH[verdict.status]} {headline(report)}{chip}",
+        [] if verdict.why else [ui.sentence(verdict.sentence)],
+        bad=verdict.status in _BAD,
+    )
+
+
+def anatomy_of(report: Report, asked: data.Asked) -> hero.Hero | None:
+    """What the picture shows; None where no latency is judged."""
+    verdict = report.verdict
+    if verdict.metric not in METRICS or not report.stages:
+        return None
+    fix = cause.fix if (cause := report_brief.cause_of(report)) is not None else None
+    gain = fix.predicted if fix is not None else None
+    # The figures of the fix and of the slow requests beside it are of the same requests.
+    course = data.ask(questions.ANATOMY, asked, **_course_of(report))
+    shown = gain if gain is not None and gain.metric == verdict.metric else None
+    return hero.Hero(
+        course, shown, fix.title if fix is not None else "", report.findings, verdict.changed
+    )
+
+
+def _course_of(report: Report) -> dict[str, str]:
+    verdict, cause = report.verdict, report_brief.cause_of(report)
+    fix = cause.fix if cause is not None else None
+    in_all = fix is not None and fix.predicted is not None and "window" not in fix.reasons
+    onset = None if verdict.onset is None or in_all else verdict.onset.isoformat()
+    return {"metric": verdict.metric or "e2e"} | ({"onset": onset} if onset else {})
+
+
+def answers(report: Report, asked: data.Asked) -> str:
+    """Five labelled lines, in the words of the terminal's report, and the rest behind a fold."""
+    verdict, cause = report.verdict, report_brief.cause_of(report)
+    owner = f" <small>(owner: {ui.text(verdict.owner)})</small>" if verdict.owner else ""
+    undo = f" <small>Undo: {ui.sentence(verdict.rollback)}</small>" if verdict.rollback else ""
+    lines = [
+        ("Why", ui.sentence(report_brief.why_words(report)) if verdict.why else ""),
+        (
+            "Do now",
+            f"<b>{ui.sentence(verdict.mitigation)}</b>{_recheck(report)}{owner}{undo}"
+            if verdict.mitigation
+            else _why(report, "mitigation"),
+        ),
+        ("Gain", _gain(report, cause, asked) if cause is not None else _fix(report)),
+        ("Sure?", ui.sentence(report_brief.sure_words(report, cause)) if cause else ""),
+        (
+            "Hit",
+            f"{ui.sentence(report_brief.hit_words(report))}{_groups(report)}"
+            or _why(report, "affected"),
+        ),
+    ]
+    more = ui.facts(
         [
             ("Since", _since(report) or _why(report, "onset")),
-            ("Affected", _hit(report) or _why(report, "affected")),
             ("What changed", _changes(report) or _why(report, "changed") or _unchanged(report)),
             ("Ruled out", _ruled_out(report)),
-            (
-                "Do now",
-                ui.sentence(verdict.mitigation) + _recheck(report)
-                if verdict.mitigation
-                else _why(report, "mitigation"),
-            ),
-            ("Undo", ui.sentence(verdict.rollback) if verdict.rollback else ""),
-            ("Fix", _fix(report)),
-            ("Owner", ui.text(verdict.owner) if verdict.owner else ""),
+            ("In one sentence", ui.sentence(verdict.sentence) if verdict.why else ""),
         ]
     )
-    return (
-        ui.box(
-            f"{_GLYPH[verdict.status]} {headline(report)}{chip}",
-            [ui.sentence(verdict.sentence)],
-            bad=bad,
-        )
-        + f'<div class="ov-under">{answers}</div>'
+    folded = (
+        f'<details class="ov-details"><summary>Since when, what changed, what is ruled out</summary>{more}</details>'
+        if more
+        else ""
     )
+    return f'<div class="ov-under">{ui.facts(lines)}{folded}</div>'
+
+
+def _gain(report: Report, cause: Finding, asked: data.Asked) -> str:
+    """What the fix of the cause gains, in the words of the terminal's report, with the command that computes it."""
+    fix = cause.fix
+    if fix is None:
+        return ""
+    query = sliders.to_try(fix, {info.fix for info in data.fixes()})
+    words = ui.sentence(report_brief.gain_words(report, cause).replace("->", "→"))
+    copied = ui.copied(terminal.whatif(asked, query)) if query is not None else ""
+    return f"<b>{ui.text(fix.title, 200)}</b>: {words}{copied}"
 
 
 def headline(report: Report) -> str:
@@ -193,15 +258,14 @@ def headline(report: Report) -> str:
     )
     if edges is not None:
         value = f"between {say_ms(edges[0])} and {say_ms(edges[1])}"
+    if report_brief.two_percentiles(report):
+        value = f"{say_ms(verdict.since_ms)} since the onset ({value} in all)"
     measured = (
         f"{(verdict.metric or '').upper()} P{slo.percentile:g} {value}, limit {say_ms(limit)}"
     )
     for one in report.unfit:
         if one.metric == verdict.metric:
             measured += f" (the limit of {say_ms(one.limit_ms)} does not fit)"
-    whole, since = stats.at(slo.percentile), verdict.since_ms
-    if limit is not None and whole is not None and since is not None and whole <= limit < since:
-        measured += f"; {say_ms(since)} since the onset"
     lead = {
         "within_budget": "Within budget: ",
         "possibly_over_budget": "Over the limit, not certain: ",
@@ -275,7 +339,7 @@ def scores(report: Report, asked: data.Asked, theme: Theme) -> str:
         + traffic(course, theme)
         + burn_of(data.ask(questions.BURN, asked))
     )
-    return f'<div class="ov-wide"><div>{table}{stage_strips(report, theme)}</div><div>{side}</div></div>'
+    return f'<div class="ov-wide"><div>{table}</div><div>{side}</div></div>'
 
 
 def further(report: Report) -> str:
@@ -377,34 +441,6 @@ def burn_of(found: Burn) -> str:
     return (
         f"<h2>Error budget burn</h2>{''.join(rows)}<small>bad share / {say_ratio(1.0 - found.target)} allowed, up to {say_time(found.at)}; "
         "an alert fires when both windows reach the rate on the right; source /api/v1/burn</small>"
-    )
-
-
-def stage_strips(report: Report, theme: Theme) -> str:
-    """A typical and a slow request side by side, stage by stage."""
-    rows = [
-        row
-        for row in report.stages
-        if row.stage is not None and row.typical_ms is not None and row.tail_ms is not None
-    ]
-    if not rows:
-        return ""
-    typical, slow = (
-        {row.stage or "": value or 0.0 for row in rows if (value := getattr(row, name)) is not None}
-        for name in ("typical_ms", "tail_ms")
-    )
-    widest = max(sum(typical.values()), sum(slow.values()))
-    metric = (report.verdict.metric or "e2e").upper()
-    upto = "to its first token" if report.verdict.metric == "ttft" else "in all"
-    chips = " ".join(
-        ui.chip(stage, theme) for stage in typical if slow[stage] > 0.0 or typical[stage] > 0.0
-    )
-    return (
-        f"<h2>Where a request's time goes, {upto}</h2>"
-        + ui.strip("typical", typical, sum(typical.values()), widest, theme)
-        + ui.strip(f"near P{report.slo.percentile:g}", slow, sum(slow.values()), widest, theme)
-        + f"<small>Means of {metric} P40–P60 and within 2 points of P{report.slo.percentile:g}; stages sum to the total. "
-        f"The sentence above is about the requests over the limit. {chips}</small>"
     )
 
 
@@ -542,23 +578,15 @@ def _since(report: Report) -> str:
     )
 
 
-def _hit(report: Report) -> str:
+def _groups(report: Report) -> str:
+    """Which routes, models and tenants the late requests are of."""
     affected = report.verdict.affected
-    if affected is None:
-        return ""
-    rate = f", {_per_minute(affected.per_minute)}" if affected.per_minute else ""
-    values = [*affected.routes, *affected.models, *affected.tenants]
+    values = [*affected.routes, *affected.models, *affected.tenants] if affected is not None else []
     named = "; ".join(
         f"{ui.text(share.name)} {share.requests:,}, {say_ratio(share.ratio)} of that group"
         for share in values[:4]
     )
-    return f"<b>{affected.requests:,}</b> requests, {say_ratio(affected.ratio)}{rate}" + (
-        f" <small>({named})</small>" if named else ""
-    )
-
-
-def _per_minute(rate: float) -> str:
-    return f"{rate:,.0f} a minute" if rate >= 1.0 else f"{60.0 * rate:.2g} an hour"
+    return f" <small>({named})</small>" if named else ""
 
 
 def _fix(report: Report) -> str:

@@ -114,7 +114,7 @@ def test_an_address_leads_to_the_box_that_the_page_will_draw(
         "ov-box", "ov-lead"
     )
     assert (status, body) == (200, f'<div class="ov">{drawn}</div>')
-    assert ui.whole(ui.sentence(report.verdict.sentence)) in body
+    assert ui.whole(verdict.headline(report)) in body
     assert headers["cache-control"] == "no-store"
 
 

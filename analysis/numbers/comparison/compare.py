@@ -662,7 +662,7 @@ def _moved(change: RatioChange) -> str:
 def _said(main: tuple[str, QuantileChange]) -> str:
     name, q = main
     b, a, interval = q.before_ms or 0.0, q.after_ms or 0.0, q.interval or (0.0, 0.0)
-    text = f"{name.upper()} P{q.quantile:g} went from {say_ms(b)} to {say_ms(a)} ({say_ms(interval[0])} to {say_ms(interval[1])} of difference)"
+    text = f"{name.upper()} P{q.quantile:g} went from {say_ms(b)} to {say_ms(a)} (difference {say_ms(interval[0])} to {say_ms(interval[1])})"
     if q.adjusted_ms is None or q.mix_ms is None:
         return text
     if q.adjusted_significant:

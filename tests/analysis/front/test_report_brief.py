@@ -45,7 +45,7 @@ def test_the_answer_comes_in_the_order_of_the_questions(report: Report) -> None:
         "Undo: Raise the admission limit again",
         "Look again after 5 min.",
         "TTFT P95 52.5 s -> ",
-        "for under_capacity",
+        "for under capacity",
         "data checks passed",
         "requests are late or fail",
         f"--trace {report.findings[0].exemplars[0]}",
