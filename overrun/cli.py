@@ -524,7 +524,9 @@ def diagnose(
 ) -> None:
     """Report on a window of Prometheus, Tempo, Jaeger or Langfuse. Nothing is written there.
 
-    LangSmith, Phoenix, MLflow and ClickHouse are read as well. Credentials come from OVERRUN_SOURCE_TOKEN, or OVERRUN_SOURCE_USER and OVERRUN_SOURCE_PASSWORD, or the tool's own variables."""
+    LangSmith, Phoenix, MLflow and ClickHouse are read as well. Credentials come from OVERRUN_SOURCE_TOKEN,
+    or OVERRUN_SOURCE_USER and OVERRUN_SOURCE_PASSWORD, or the tool's own variables.
+    """
     import shutil
     import tempfile
 
