@@ -180,10 +180,16 @@ $(VENV)/.chromium: | $(BIN)/python
 	@touch $@
 
 # One test lets a real Prometheus federate two engines. Debian's package is unpacked here, not installed: no service is started, and nobody need be root.
+# Debian's Alertmanager reads its templates from there and nowhere else.
+ALERT_TEMPLATES := /usr/share/prometheus/alertmanager
 $(VENV)/.prometheus: | $(BIN)/python
 	@command -v prometheus >/dev/null 2>&1 || { command -v apt-get >/dev/null 2>&1 && { apt-get update -qq 2>/dev/null || true; } \
 		&& cd $(VENV) && apt-get download -qq prometheus >/dev/null 2>&1 && dpkg -x prometheus_*.deb prometheus; } \
 		|| echo "prometheus cannot be had: its test will say so"
+	@command -v prometheus-alertmanager >/dev/null 2>&1 || { command -v apt-get >/dev/null 2>&1 && { apt-get update -qq 2>/dev/null || true; } && cd $(VENV) \
+		&& apt-get download -qq prometheus-alertmanager >/dev/null 2>&1 && dpkg -x prometheus-alertmanager_*.deb prometheus \
+		&& mkdir -p $(ALERT_TEMPLATES) && cp prometheus$(ALERT_TEMPLATES)/*.tmpl $(ALERT_TEMPLATES)/; } \
+		|| echo "prometheus-alertmanager cannot be had (its templates go to $(ALERT_TEMPLATES)): its test will say so"
 	@touch $@
 
 # The dashboard's pages as pictures (docs/screenshots), and how fast they are.

@@ -91,7 +91,7 @@ class RetentionSettings:
 @dataclass(frozen=True, slots=True)
 class Settings:
     """All settings. `words` are the operator's own attributes, stage rules and metrics ([attributes], [[stages]] and [metrics]). `slo`, `budgets`, `prices`,
-    `dashboard` and `scrape` are handed on unread: their users know what they mean."""
+    `dashboard`, `scrape` and `alerts` are handed on unread: their users know what they mean."""
 
     collector: CollectorSettings = field(default_factory=CollectorSettings)
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
@@ -102,6 +102,7 @@ class Settings:
     dashboard: Mapping[str, Any] = field(default_factory=dict)
     words: Dialect | None = None
     scrape: Mapping[str, Any] = field(default_factory=dict)
+    alerts: Mapping[str, Any] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -110,7 +111,7 @@ _TABLES: dict[str, type[CollectorSettings] | type[PrivacySettings] | type[Retent
     "privacy": PrivacySettings,
     "retention": RetentionSettings,
 }
-_FREE_TABLES = ("slo", "budgets", "prices", "dashboard", "scrape")
+_FREE_TABLES = ("slo", "budgets", "prices", "dashboard", "scrape", "alerts")
 _BOUNDS: dict[str, tuple[float, float]] = {
     "grpc_port": (0, 65_535),
     "http_port": (0, 65_535),

@@ -35,7 +35,7 @@ _SECTIONS = {
         *("budget", "whatif", "doctor", "bug-report"),
     ),
     "Predict answer lengths": ("train", "predict", "serve-predictor", "routing"),
-    "Look after": ("config", "migrate", "forget"),
+    "Look after": ("config", "alerts", "migrate", "forget"),
 }
 _OTLP = "an OTLP file or a folder of them"
 _ARTIFACT = "the folder that `overrun train` wrote"
@@ -94,7 +94,9 @@ app = typer.Typer(
     help="Which stage of an LLM application overran the latency budget, why, and what each fix would gain.",
 )
 config_app = typer.Typer(no_args_is_help=True, help="Show the settings.")
+alerts_app = typer.Typer(no_args_is_help=True, help="Try the receivers of alerts.")
 app.add_typer(config_app, name="config")
+app.add_typer(alerts_app, name="alerts")
 
 
 def _version(asked: bool) -> None:
@@ -524,8 +526,9 @@ def diagnose(
 ) -> None:
     """Report on a window of Prometheus, Tempo, Jaeger or Langfuse. Nothing is written there.
 
-    LangSmith, Phoenix, MLflow and ClickHouse are read as well. Credentials come from OVERRUN_SOURCE_TOKEN,
-    or OVERRUN_SOURCE_USER and OVERRUN_SOURCE_PASSWORD, or the tool's own variables.
+    LangSmith, Phoenix, MLflow and ClickHouse are read as well.
+
+    Credentials come from OVERRUN_SOURCE_TOKEN, or OVERRUN_SOURCE_USER and OVERRUN_SOURCE_PASSWORD, or the tool's own variables.
     """
     import shutil
     import tempfile
@@ -1411,6 +1414,31 @@ def forget(
         print(
             "other traces still contain the name, as an attribute or inside a longer text: `overrun export spans` shows which"
         )
+
+
+@alerts_app.command("test")
+def alerts_test(config: Config = None) -> None:
+    """Send each receiver of [alerts] a message that fires and one that resolves. Exit code 1 if one was not taken."""
+    import time
+
+    from overrun.analysis.front.alerts import settings as alert_settings
+    from overrun.analysis.front.alerts.delivery import Failed, send
+    from overrun.analysis.front.alerts.runner import trial_messages
+
+    with _failing():
+        table = alert_settings.read(_settings(config).alerts)
+    if not table.receivers:
+        fail("there is no receiver: add [[alerts.receivers]] to the settings file (docs/ALERTS.md)")
+    refused = False
+    for receiver, messages in trial_messages(table, time.time()):
+        try:
+            for message in messages:
+                send(message, receiver, time.time(), 60.0)
+            print(f"{receiver.name}: taken")
+        except Failed as error:
+            refused = True
+            print(f"{receiver.name}: not taken: {error}")
+    raise typer.Exit(int(refused))
 
 
 @config_app.command("show")

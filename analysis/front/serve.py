@@ -28,6 +28,8 @@ from starlette.routing import BaseRoute
 from overrun.analysis.assembly.assemble import assemble
 from overrun.analysis.diagnosis.rules import rules
 from overrun.analysis.front import api, predictor_watch
+from overrun.analysis.front.alerts import serving as alerting
+from overrun.analysis.front.alerts import settings as alert_settings
 from overrun.analysis.front.kernel_warmup import compile_apart, warm
 from overrun.analysis.front.predictor_watch import Lengths
 from overrun.analysis.front.questions import check
@@ -113,6 +115,7 @@ async def serve(
     except AnalysisError as error:
         raise ConfigError(str(error)) from error
     scraped = scrape.targets(settings.scrape, scrape_urls)
+    alert_settings.read(settings.alerts)
     store = open_store(Path(collector.db), create=True, memory_limit=collector.memory_limit)
     compiled.interpret(True)  # until `_warm` has ended
     pipeline = Pipeline(
@@ -277,7 +280,10 @@ async def _run(
             target=rehearse, args=(pipeline,), name="overrun-rehearse", daemon=True
         ).start()
     scraper = scrape.Scraper(scraped, pipeline.writer)
-    beside = [asyncio.create_task(_fold(pipeline))]
+    beside = [
+        asyncio.create_task(_fold(pipeline)),
+        asyncio.create_task(alerting.run(pipeline, settings, watched)),
+    ]
     if watched is not None:
         beside.append(asyncio.create_task(_tell(pipeline, watched)))
     await _until(stop, serving)

@@ -7,6 +7,8 @@ from collections import Counter
 
 _HELP = {
     "refused_requests": "Requests that were answered with an error, by protocol, signal and reason.",
+    "alert_messages": "Messages of alerts: delivered, failed for now, dropped.",
+    "alert_evaluations_failed": "Evaluations of alerts that ended with an error.",
     "cut": "What a limit cut or put together: attributes over the count, keys and values over the length, values over the depth, new sources and shapes over their rate.",
 }
 

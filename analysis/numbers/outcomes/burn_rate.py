@@ -5,7 +5,7 @@ burn = bad share / (1 - goodput target). Bad is "not goodput": over any limit, o
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -16,6 +16,7 @@ from overrun.analysis.numbers.coverage.sampling import by_what_happened
 from overrun.analysis.numbers.outcomes.goodput import judge
 from overrun.analysis.numbers.window import Window, load_judged, query
 from overrun.analysis.words.slo import Slo
+from overrun.collector.arrays import BoolArray, FloatArray
 
 # (long, short, burn that fires, part of a 30-day budget that the long window spends at that burn): 14.4 x 1 h / 720 h = 2 %, and so on.
 PAIRS: Final = ((3_600, 300, 14.4, 0.02), (21_600, 1_800, 6.0, 0.05), (259_200, 21_600, 1.0, 0.10))
@@ -59,17 +60,37 @@ def burn(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, now: datetime
         con, replace(window, start=at - timedelta(seconds=PAIRS[-1][0]), end=at), query("series")
     )
     judged = judge(rows, slo)
-    age_s = at.timestamp() - rows["start_us"].to_numpy() / 1e6
-    allowed = max(1.0 - slo.goodput_target, 1e-6)
+    requests = Aged(
+        age_s=at.timestamp() - rows["start_us"].to_numpy() / 1e6,
+        bad=judged.bad,
+        known=judged.bad | judged.good,
+        weight=rows["sample_weight"].to_numpy(),
+    )
+    pairs = burning(requests, slo.goodput_target, by_what_happened(rows))
+    return Burn(
+        at=at, target=slo.goodput_target, pairs=pairs, firing=any(pair.firing for pair in pairs)
+    )
 
-    weight = rows["sample_weight"].to_numpy()
-    biased = by_what_happened(rows)
+
+@dataclass(frozen=True, slots=True)
+class Aged:
+    """Requests by how long ago they began (seconds): whether each was bad, whether it could be judged, and how many it stands for."""
+
+    age_s: FloatArray
+    bad: BoolArray
+    known: BoolArray
+    weight: FloatArray
+
+
+def burning(requests: Aged, target: float, biased: str | None = None) -> list[BurnPair]:
+    """Return every pair of windows, which end now. `biased` is why shares of these requests mean nothing."""
+    allowed = max(1.0 - target, 1e-6)
 
     def share(seconds: int) -> tuple[int, int, float | None]:
-        inside = age_s <= seconds
-        bad, known = judged.bad & inside, (judged.bad | judged.good) & inside
+        inside = requests.age_s <= seconds
+        bad, known = requests.bad & inside, requests.known & inside
         ratio = (
-            float(weight[bad].sum() / weight[known].sum())
+            float(requests.weight[bad].sum() / requests.weight[known].sum())
             if known.any() and biased is None
             else None
         )
@@ -102,6 +123,4 @@ def burn(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, now: datetime
             and (pair.short_burn or 0.0) >= threshold
         )
         pairs.append(pair)
-    return Burn(
-        at=at, target=slo.goodput_target, pairs=pairs, firing=any(pair.firing for pair in pairs)
-    )
+    return pairs

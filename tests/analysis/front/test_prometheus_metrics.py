@@ -1,5 +1,7 @@
 """The Prometheus text: read back by Prometheus' own parser, fresh in the background, and silent about what is not known."""
 
+import re
+import subprocess
 import threading
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -10,6 +12,8 @@ from overrun.analysis.numbers.outcomes.burn_rate import burn
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.slo import parse_slo
 from tests.analysis.builders import at, insert, requests, store, vllm_gauges, vllm_spans
+from tests.collector.sources.remote.real_prometheus import PROMTOOL
+from tests.conftest import ROOT
 
 SLO = parse_slo("ttft:1000 e2el:5000")
 
@@ -84,3 +88,27 @@ def test_text_never_waits_and_comes_from_the_background() -> None:
             break
         threading.Event().wait(0.02)
     assert ("overrun_verdict", "status=over_budget") in samples(background.text())
+
+
+def test_the_published_rules_ask_for_names_that_are_there() -> None:
+    rules = (ROOT / "docs" / "prometheus-rules.yml").read_text(encoding="utf-8")
+    asked = set(re.findall(r"overrun_\w+", "\n".join(re.findall(r"expr: (.*)", rules))))
+    shown = {name for name, _ in samples(exposition(snapshot()))}
+    shown |= {line.split()[0] for line in _age_lines() if not line.startswith("#")}
+    assert asked <= shown
+    if PROMTOOL is not None:
+        subprocess.run(
+            [PROMTOOL, "check", "rules", str(ROOT / "docs" / "prometheus-rules.yml")],
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
+
+
+def _age_lines() -> list[str]:
+    background = Background(snapshot)
+    background.text()
+    for thread in threading.enumerate():
+        if thread.name == "overrun-metrics":
+            thread.join(60)
+    return background.text()

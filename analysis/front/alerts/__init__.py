@@ -1,0 +1,1 @@
+"""Who is woken, when and with which words: conditions of a report become incidents, and incidents messages that arrive."""
