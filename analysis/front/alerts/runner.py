@@ -41,7 +41,7 @@ def remembered(text: str | None) -> Memory:
     try:
         return msgspec.json.decode(text, type=Memory) if text else Memory()
     except msgspec.MsgspecError:
-        log.warning("the note of open incidents cannot be read: it begins anew")
+        log.warning("the note of open incidents cannot be read: incidents begin again")
         return Memory()
 
 
