@@ -27,7 +27,7 @@ def test_paths_of_the_machine_are_not_recorded() -> None:
     request = ExportTraceServiceRequest()
     span = request.resource_spans.add().scope_spans.add().spans.add()
     for key in ("code.filepath", "code.function", "gen_ai.request.model"):
-        span.attributes.add(key=key).value.string_value = "/home/somebody/engine.py"
+        span.attributes.add(key=key).value.string_value = "/srv/engine.py"
     kept = ExportTraceServiceRequest.FromString(
         recordings.without_paths(request.SerializeToString())
     )
