@@ -4,7 +4,7 @@ Everything here is computed from the frames that are passed in; ids and span nam
 looked up through the two callables.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from overrun.analysis.diagnosis.causal_graph import brings, is_hidden
 from overrun.analysis.diagnosis.checklist import Step, checklist
 from overrun.analysis.diagnosis.ranking import Ranked, run_rules, without
 from overrun.analysis.diagnosis.rules import rules
@@ -65,20 +66,6 @@ from overrun.analysis.words.timestamps import from_us, to_us
 MIN_EARLIER: Final = 300
 # A breach whose onset was found this far away is the same one: a sample or some minutes more of data move the change point; own default.
 SAME_ONSET: Final = timedelta(minutes=5)
-# Limits and waste that harm nobody until the load rises: they may be there in all that is recorded.
-LIES_IN_WAIT: Final = frozenset(
-    {
-        "missing_cancellation",
-        "too_few_seats",
-        "under_capacity",
-        "kv_pressure",
-        "speculation_not_paying",
-        "batch_past_knee",
-        "client_throttled",
-        "gateway_queue",
-        "serial_orchestrator",
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -199,6 +186,7 @@ def diagnose(
         why_none,
         None if case is None else case.operations.most,
         lookups.older,
+        _shown(case),
     )
     if case is not None and verdict.onset is not None:
         verdict.changed = [*engine_changes(case), *verdict.changed]
@@ -293,11 +281,11 @@ def _sought(
             {
                 name: module
                 for name, module in rules().items()
-                if name in LIES_IN_WAIT and name not in ranked.lacking
+                if is_hidden(name) and name not in ranked.lacking
             },
         )
         if again.causes:
-            others = [out for out in ranked.ruled_out if out.what not in LIES_IN_WAIT]
+            others = [out for out in ranked.ruled_out if not is_hidden(out.what)]
             return alone, replace(again, ruled_out=[*again.ruled_out, *others]), asked
     return breach, ranked, case
 
@@ -463,10 +451,13 @@ def _beside(
             with_findings=True,
         )
         if other.metric == metric:
-            named = {one.finding.rule for one in found}.union(*(one.brings for one in found))
+            named = {one.finding.rule for one in found}
             causes = run_rules(_case(other, lookups, coverage), rules()).causes
             found += [
-                replace(one, of_another=True) for one in causes if one.finding.rule not in named
+                replace(one, of_another=True)
+                for one in causes
+                if one.finding.rule not in named
+                and not any(brings(rule, one.finding.rule) for rule in named)
             ]
     return found[len(ranked.causes) :]
 
@@ -481,7 +472,7 @@ def _with_remaining(breach: Breach, ranked: Ranked, case: Case) -> list[Diagnosi
         return ranked.causes
     return [
         *ranked.causes[:1],
-        *(one for one in ranked.causes[1:] if one.finding.rule not in found.brings),
+        *(one for one in ranked.causes[1:] if not brings(found.finding.rule, one.finding.rule)),
         found,
     ]
 
@@ -621,6 +612,11 @@ def _usual_ms(breach: Breach) -> float | None:
         if answered is None or answered.is_empty()
         else quantile(answered[f"{breach.metric}_ms"].to_numpy(), breach.slo.percentile / 100.0)
     )
+
+
+def _shown(case: Case | None) -> Callable[[str], bool]:
+    """Return what says whether a fact changed clearly: of causes that were sought elsewhere no fact is at hand."""
+    return lambda fact: case is not None and bool(case.facts[fact].clear)
 
 
 def _checklist(breach: Breach) -> list[Step]:

@@ -70,7 +70,6 @@ def idle_start(case: Case) -> Diagnosis | NotEnoughData | None:
             "calls_before": found.before,
             "share_of_slow": part,
         },
-        weight=0.95,
         among=np.flatnonzero(case.breaching & hit),
         why_no_service="the model server loads it on demand",
     )

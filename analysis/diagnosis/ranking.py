@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from overrun.analysis.diagnosis.causal_graph import brings, is_last, may_bring
 from overrun.analysis.diagnosis.rule_answer import explained
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.incident.no_baseline import WORTH_ANYWAY
@@ -24,22 +25,13 @@ from overrun.analysis.words.finding import (
     say_ratio,
 )
 
-# Retries, a full cache or a packed batch follow from something else more often than not: they come first only if nothing else explains half
-# as much; own default.
-AMPLIFIER_WEIGHT: Final = 0.5
+# A cause goes before what it brings about where it explains at least this part of it: most of that would be gone without it.
+MOST: Final = 0.5
 # Causes that explain less than `MIN_NAMED` of the excess are named where most slow requests would keep their limit without them: by how much a request
 # misses its limit is more than what made it miss it.
 MIN_RESCUED: Final = 0.5
-# What brings another cause along explains its time as well: it comes first where it explains nearly as much (this part of the other's); own default.
-NEARLY: Final = 0.8
 # Of the time that a cause of few requests claims, the part that must be left when the ones before it have taken theirs; own default.
 MIN_LEFT: Final = 0.1
-# Chance, the endpoint and the load are what is left if nothing shows it slow calls from others: they are concluded last.
-CONCLUDED_LAST: Final = frozenset(
-    {"provider_spikes", "provider_queueing", "token_rate_sag", "under_capacity"}
-)
-# As good as equal, and behind.
-_BEHIND: Final = 1e-9
 
 
 @dataclass(frozen=True)
@@ -53,6 +45,11 @@ class Ranked:
     ruled_out: list[RuledOut]
     lacking: dict[str, str]
     consequences: frozenset[str] = frozenset()
+
+    @property
+    def found(self) -> frozenset[str]:
+        """Every cause that a rule found, those that another one brings included."""
+        return self.consequences | {one.finding.rule for one in self.causes}
 
     @property
     def findings(self) -> list[Diagnosis]:
@@ -73,7 +70,7 @@ def run_rules(case: Case, modules: Mapping[str, ModuleType], told: Collection[st
         answer = module.diagnose(case)
         if few is not None and name not in WORTH_ANYWAY and not isinstance(answer, NotEnoughData):
             answer = few
-        if name in CONCLUDED_LAST and isinstance(answer, Diagnosis) and case.not_at_random:
+        if is_last(name) and isinstance(answer, Diagnosis) and case.not_at_random:
             answer = RuledOut(what=name, figure=case.not_at_random)
         if isinstance(answer, Diagnosis | list):
             found += answer if isinstance(answer, list) else [answer]
@@ -94,17 +91,14 @@ def rank(
 ) -> tuple[list[Diagnosis], list[RuledOut], frozenset[str]]:
     """Return the causes in order and, as ruled out, those whose share of the excess others explain already; and which of these a cause brings.
 
-    Greedy: the cause with the largest claim (times its weight) takes its time per stage, but for what another one was separated by; the next is
-    measured on what remains. A cause that brings others goes before them unless it explains clearly less.
-    Where all together explain less than two fifths of the excess, and most slow requests would be slow without them as well, none is named.
+    From the roots of the causal graph down: what others that were found bring about, and explain most of, stands behind the first of them. Of the roots the one
+    that explains most, by itself or through what it brings, takes its time per stage, but for what another one was separated by; the next is measured on what
+    remains. Where all together explain less than two fifths of the excess, and most slow requests would be slow without them as well, none is named.
     """
     left = {stage: max(0.0, ms) for stage, ms in case.tail.excess_ms.items()}
     total = case.tail.excess_total_ms
-    scores = _scores(case, found)
-    waiting = sorted(
-        found,
-        key=lambda one: (one.finding.rule not in told, *_place(one, scores), one.finding.rule),
-    )
+    behind = _behind(case, found)
+    waiting = _from_the_roots(case, found, behind, told)
     causes: list[Diagnosis] = []
     followed: list[RuledOut] = []
     consequences: set[str] = set()
@@ -116,30 +110,14 @@ def rank(
             for stage, ms in one.claims_ms.items()
         }
         part = sum(takes.values()) / total if total > 0.0 else 0.0
-        behind = next(
-            (
-                cause
-                for cause in causes
-                if one.finding.rule in cause.brings or (one.amplifier and _feeds(cause, one))
-            ),
-            None,
-        )
-        if behind is not None:
-            followed.append(
-                RuledOut(
-                    what=one.finding.rule,
-                    figure=f"it is a consequence of {behind.finding.rule}: {one.because}",
-                )
-            )
+        first = behind.get(one.finding.rule)
+        if first in {cause.finding.rule for cause in causes}:
+            figure = f"it is a consequence of {first}: {one.because}"
+            followed.append(RuledOut(what=one.finding.rule, figure=figure))
             consequences.add(one.finding.rule)
             together += part  # the chain explains it, by its first link
             continue
-        # What made requests slow alone was a cause of the same stage that is named, or several that leave next to nothing of it.
-        named = any(cause.finding.stage == one.finding.stage for cause in causes)
-        told_already = named or part * total <= MIN_LEFT * sum(
-            max(0.0, ms) for ms in one.claims_ms.values()
-        )
-        if causes and part < one.least and (one.dominates < MIN_DOMINATED or told_already):
+        if causes and _told_already(one, causes, part, total):
             figure = f"it could explain {say_ms(sum(one.claims_ms.values()))}, but only {say_ratio(part)} of the excess is not already explained by "
             followed.append(RuledOut(what=one.finding.rule, figure=figure + causes[0].finding.rule))
             continue
@@ -157,6 +135,72 @@ def rank(
         ]
         return [], [*few, *followed], frozenset(consequences)
     return causes, followed, frozenset(consequences)
+
+
+def _told_already(one: Diagnosis, causes: list[Diagnosis], part: float, total: float) -> bool:
+    """Return whether a cause of which this part (0..1) of the excess is left is none beside those that are named."""
+    if part >= one.least:
+        return False
+    # What made requests slow alone was a cause of the same stage that is named, or several that leave next to nothing of it.
+    named = any(cause.finding.stage == one.finding.stage for cause in causes)
+    claimed = sum(max(0.0, ms) for ms in one.claims_ms.values())
+    return one.dominates < MIN_DOMINATED or named or part * total <= MIN_LEFT * claimed
+
+
+def _behind(case: Case, found: list[Diagnosis]) -> dict[str, str]:
+    """Return, of each cause that others bring about, the first of them: where these explain most of it together or, as its own figures show that something
+    else drives it, are worth listing."""
+    share = {one.finding.rule: explained(case, one.claims_ms) for one in found}
+    out: dict[str, str] = {}
+    for one in found:
+        above = {
+            other.finding.rule: share[other.finding.rule]
+            for other in found
+            if other is not one
+            and _is_above(other, one)
+            and share[other.finding.rule] >= other.least
+        }
+        if above and (one.driven or sum(above.values()) >= MOST * share[one.finding.rule]):
+            out[one.finding.rule] = max(above, key=lambda rule: above[rule])
+    return {rule: _root(rule, out) for rule in out}
+
+
+def _root(rule: str, behind: Mapping[str, str]) -> str:
+    """Return the first link of the chain that a cause stands in."""
+    passed: set[str] = set()
+    while rule in behind and rule not in passed:
+        passed.add(rule)
+        rule = behind[rule]
+    return rule
+
+
+def _is_above(cause: Diagnosis, other: Diagnosis) -> bool:
+    """Return whether a cause that was found brings another one about; where that one is driven, also by what it may bring."""
+    one, two = cause.finding.rule, other.finding.rule
+    if brings(one, two):
+        return not (cause.driven and not other.driven and may_bring(two, one))
+    if not other.driven or brings(two, one) or not may_bring(one, two):
+        return False
+    return any(
+        ms > 0.0 and cause.claims_ms.get(stage, 0.0) > 0.0 for stage, ms in other.claims_ms.items()
+    )
+
+
+def _from_the_roots(
+    case: Case, found: list[Diagnosis], behind: Mapping[str, str], told: Collection[str]
+) -> list[Diagnosis]:
+    """Return the causes by what they explain, themselves or by what they bring; each before what stands behind it, and those `told` before all others."""
+    share = {one.finding.rule: explained(case, one.claims_ms) for one in found}
+    whole = dict(share)
+    for rule, first in behind.items():
+        whole[first] = max(whole[first], share[rule])
+
+    def place(one: Diagnosis) -> tuple[bool, float, bool, str]:
+        rule = one.finding.rule
+        first = behind.get(rule, rule)
+        return rule not in told, -whole[first], rule != first, rule
+
+    return sorted(found, key=place)
 
 
 def without(times: StageTimes, excess: Tail, causes: list[Diagnosis]) -> StageTimes:
@@ -188,49 +232,10 @@ def _reserved(found: list[Diagnosis], causes: list[Diagnosis]) -> dict[str, floa
     """Return what causes that were separated from all that is shared still wait to claim, in ms per stage."""
     out: dict[str, float] = {}
     for one in found:
-        if one.apart and not one.amplifier and one not in causes:
+        if one.apart and not one.driven and one not in causes:
             for stage, ms in one.claims_ms.items():
                 out[stage] = out.get(stage, 0.0) + max(0.0, ms)
     return out
-
-
-def _place(one: Diagnosis, scores: Mapping[str, float]) -> tuple[float, bool]:
-    """Sort key: the score, or that of what the cause brings where its own is nearly as high; of two equal ones the bringing one first."""
-    own = scores[one.finding.rule]
-    brought = [scores[rule] for rule in one.brings & scores.keys() if own >= NEARLY * scores[rule]]
-    return -max([own, *brought]), not brought
-
-
-def _feeds(cause: Diagnosis, amplifier: Diagnosis) -> bool:
-    """Return whether a cause adds to a stage that the amplifier makes worse."""
-    return any(
-        ms > 0.0 and cause.claims_ms.get(stage, 0.0) > 0.0
-        for stage, ms in amplifier.claims_ms.items()
-    )
-
-
-def _scores(case: Case, found: list[Diagnosis]) -> dict[str, float]:
-    """How much each cause explains, times its weight, by rule. Behind the first of those that feed it comes an amplifier that explains no more than they
-    do together: more requests and longer prompts share one load, and neither is half of it alone."""
-    scores = {one.finding.rule: _score(case, one) for one in found}
-    for one in found:
-        if one.amplifier:
-            fed = [
-                scores[other.finding.rule]
-                for other in found
-                if not other.amplifier
-                and _feeds(other, one)
-                and explained(case, other.claims_ms) >= other.least
-            ]
-            if sum(fed) > scores[one.finding.rule]:
-                scores[one.finding.rule] = min(scores[one.finding.rule], max(fed) - _BEHIND)
-    return scores
-
-
-def _score(case: Case, one: Diagnosis) -> float:
-    return (
-        explained(case, one.claims_ms) * one.weight * (AMPLIFIER_WEIGHT if one.amplifier else 1.0)
-    )
 
 
 def _saved_ms(one: Diagnosis) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -87,17 +87,16 @@ def named(  # noqa: PLR0913
     headline: str,
     because: str,
     evidence: Mapping[str, Any],
-    weight: float = 0.9,
     service: str | None = None,
     why_no_service: str = "no single service causes it",
     among: IndexArray | None = None,
-    amplifier: bool = False,
+    driven: bool = False,
     opportunity: bool = False,
     dominates: float = 0.0,
 ) -> Diagnosis:
     """Return the diagnosis: the rule's own evidence with sample sizes, share of the excess and exemplars added.
 
-    `weight` (0..1) is how sure the signature makes the cause; the confidence is it times the share explained.
+    The confidence is the share explained until `ranking` calibrates it.
     """
     share = explained(case, claims_ms)
     finding = Finding(
@@ -105,7 +104,7 @@ def named(  # noqa: PLR0913
         stage=stage,
         service=service,
         severity="info" if opportunity else case.severity(),
-        confidence=round(min(0.95, weight * (0.5 if opportunity else share)), 2),
+        confidence=round(0.5 if opportunity else min(0.95, share), 2),
         headline=headline
         if opportunity
         else f"{headline}; that is {say_ratio(share)} of the excess",
@@ -133,11 +132,15 @@ def named(  # noqa: PLR0913
         action.mitigation,
         action.rollback,
         action.recheck_after_s,
-        weight,
-        amplifier,
+        driven,
         opportunity,
         dominates,
     )
+
+
+def in_stage(answer: Diagnosis, stage: str) -> Diagnosis:
+    """Return an answer whose time is lost in another stage than the one that recorded it; its claims stay with that one."""
+    return replace(answer, finding=msgspec.structs.replace(answer.finding, stage=stage))
 
 
 def bound_fix(  # noqa: PLR0913

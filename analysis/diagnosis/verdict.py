@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from overrun.analysis.diagnosis.causal_graph import PathStep, steps
 from overrun.analysis.diagnosis.mitigation import owner_of_errors, stopgap
 from overrun.analysis.diagnosis.ranking import Ranked
 from overrun.analysis.evidence.calls import come_together
@@ -79,6 +80,7 @@ class Verdict(msgspec.Struct, kw_only=True):
     `since_ms` is the judged percentile of the requests since the onset.
     `cause_status` is `known` where a cause is named with at least 50 % confidence. Below that `cause` is the most likely of the `candidates`, and nothing is
     advised on it.
+    `path` is the way from the cause to the stage in the graph of causes (docs/rules/GRAPH.md), empty without a cause.
     `why` is the part of `sentence` that explains slow requests, as sentences of its own; empty where the sentence explains none.
     Null fields have their reason in `reasons`.
     """
@@ -90,6 +92,7 @@ class Verdict(msgspec.Struct, kw_only=True):
     cause: str | None = None
     cause_status: Literal["known", "not_known"] = "not_known"
     candidates: list[Candidate] = []
+    path: list[PathStep] = []
     sentence: str
     why: str = ""
     onset: datetime | None = None
@@ -454,9 +457,10 @@ def over_budget(
     why_none: str | None,
     spends: Callable[[str], Operation | None] | None = None,
     older: Callable[[], str] | None = None,
+    shown: Callable[[str], bool] = lambda _: False,
 ) -> Verdict:
     """The verdict on a broken budget: the first cause that speaks of the stage that overran; `why_none` says why no causes were sought, `spends` which
-    operation takes most of a stage's time."""
+    operation takes most of a stage's time, `shown` whether a fact changed clearly."""
     stage = overrun_stage(
         breach.metric,
         breach.times.take(breach.excess.tail_index),
@@ -504,6 +508,7 @@ def over_budget(
             Candidate(rule=one.finding.rule, confidence=one.finding.confidence, because=one.because)
             for one in _candidates(ranked, main)
         ],
+        path=steps(cause, stage, {cause, *ranked.found}, shown) if cause else [],
         sentence=f"{lead}: {why} {gain}".rstrip(),
         why=_explained(breach, stage, main)
         if main and sure(main) and not _without_span(stage, main)
@@ -656,9 +661,14 @@ def _where(breach: Breach, stage: str, main: Diagnosis | None, whose: str = "") 
     """Where a slow request's time goes, as a clause; `whose` names the request, by default as precisely as `_whose`."""
     if breach.metric in ("tpot", "itl"):
         return f"tokens come too slowly in {stage}"
-    spent, total = breach.excess.tail_ms.get(stage, 0.0), sum(breach.excess.tail_ms.values())
-    where = f"{_work(stage, main)} takes {say_ms(spent)} of the {say_ms(total)} of {_whose(breach)}"
+    total = sum(breach.excess.tail_ms.values())
     held = max(main.claims_ms, key=lambda name: main.claims_ms[name]) if main is not None else stage
+    # What is lost where nothing records it counts as the stage that was recorded meanwhile.
+    recorded = held if main is not None and not main.claims_ms.get(stage) else stage
+    spent = breach.excess.tail_ms.get(recorded, 0.0)
+    where = f"{_work(stage, main)} takes {say_ms(spent)} of the {say_ms(total)} of {_whose(breach)}"
+    if recorded != stage:
+        return f"{where} (recorded as {recorded})"
     return where + (
         f" and delays {held} ({say_ms(breach.excess.tail_ms.get(held, 0.0))})"
         if held != stage

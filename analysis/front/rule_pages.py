@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from overrun.analysis.diagnosis.causal_graph import BRINGS, MAY_DRIVE, NODES, mermaid
 from overrun.analysis.diagnosis.rules import rules
 
 HEADINGS: Final = ("Detects", "Why it hurts", "Evidence", "Fix", "False alarms", "Source")
@@ -30,17 +31,48 @@ def page(name: str, module: ModuleType) -> str:
     )
 
 
+def graph() -> str:
+    """Return the page of the causal graph: its drawing, and what each cause and state is shown by."""
+    rows = [
+        f"| {f'[{name}]({name}.md)' if node.kind == 'cause' else name} | {node.label} | {node.fact or '-'} | {', '.join(BRINGS.get(name, ())) or '-'} | "
+        f"{', '.join(MAY_DRIVE.get(name, ())) or '-'} |"
+        for name, node in NODES.items()
+        if node.kind != "stage"
+    ]
+    return "\n".join(
+        [
+            "# What brings about what",
+            "",
+            "Causes are boxes, states that they lead to are rounded, stages that lose the time are hexagons. A solid arrow: the one comes with the other, whose",
+            "signature it therefore shows as well. A dashed arrow: it may come of it, and counts only where a finding shows that something else drives it. Causes",
+            "are ranked from the roots of this graph down ([DIAGNOSIS](../DIAGNOSIS.md)), and `verdict.path` of a report is the way that was taken.",
+            "",
+            "```mermaid",
+            mermaid().rstrip(),
+            "```",
+            "",
+            "| node | what it is | fact that shows it (`overrun facts`) | brings | may drive |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+            "Written from `analysis/diagnosis/causal_graph.py` by `make pages`.",
+            "",
+        ]
+    )
+
+
 def pages() -> dict[str, str]:
-    """Return every file of the folder by its name: one page per rule, and README.md with a line for each."""
+    """Return every file of the folder by its name: one page per rule, README.md with a line for each, and the causal graph."""
     out = {f"{name}.md": page(name, module) for name, module in rules().items()}
     lines = [
         f"- [{name}]({name}.md): {(module.__doc__ or '').partition(': ')[2].partition(chr(10))[0]}"
         for name, module in rules().items()
     ]
     return out | {
+        "GRAPH.md": graph(),
         "README.md": "# Diagnoses\n\n"
         + "\n".join(lines)
-        + "\n\nHow they are ranked and what each was checked with: [DIAGNOSIS](../DIAGNOSIS.md).\n"
+        + "\n\nWhat brings about what: [GRAPH](GRAPH.md). How causes are ranked and what each was checked with: [DIAGNOSIS](../DIAGNOSIS.md).\n",
     }
 
 

@@ -108,11 +108,10 @@ class Diagnosis:
     """A finding and what the verdict says beside it when this is the main cause.
 
     `because` completes the sentence "... because ...". `claims_ms` is what the cause adds to a slow request, per stage: competing causes
-    are ranked by the part of the excess that this is, times how sure the signature makes it (`weight`, 0..1). An `amplifier` makes an
-    overload worse but has a cause of its own (retries, a full cache); an `opportunity` is worth doing for any cause, and is never
+    are ranked by the part of the excess that this is. `driven`: its own figures show that something else makes it happen (retries of slow calls, a cache that
+    more work fills), so it comes behind what may drive it. An `opportunity` is worth doing for any cause, and is never
     the cause. `dominates` is the share of slow requests that would not be slow but for it: a second cause that strikes few requests hard is
-    listed for that, however small its part of the mean; `least` is the part of the excess from which any second cause is. `brings` are rules whose
-    signature this cause shows as well, and of which nothing is left without it (one tenant's long prompts are longer prompts, too). `apart`: its claims
+    listed for that, however small its part of the mean; `least` is the part of the excess from which any second cause is. `apart`: its claims
     are what it makes worse than for others at the same moments, so that nothing which all of them share is among them. `of_another`: it makes requests miss
     another limit than the judged one, and is listed, but is no cause of what the verdict speaks of.
     """
@@ -124,12 +123,10 @@ class Diagnosis:
     mitigation: str
     rollback: str
     recheck_after_s: int
-    weight: float = 0.9
-    amplifier: bool = False
+    driven: bool = False
     opportunity: bool = False
     dominates: float = 0.0
     least: float = MIN_LISTED
-    brings: frozenset[str] = frozenset()
     apart: bool = False
     of_another: bool = False
 

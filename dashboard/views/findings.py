@@ -69,9 +69,16 @@ def headline(report: Report) -> tuple[str, list[str]]:
             [ui.sentence(report.verdict.why or report.verdict.sentence)],
         )
     gain = first.fix.predicted if first.fix else None
-    return words, [
-        f"{ui.text(first.fix.title, 200)}: {prediction(first.fix, gain)}."
-    ] if first.fix and gain else []
+    body = [ui.sentence(way(report))] if report.verdict.path else []
+    if first.fix and gain:
+        body.append(f"{ui.text(first.fix.title, 200)}: {prediction(first.fix, gain)}.")
+    return words, body
+
+
+def way(report: Report) -> str:
+    """The way from the cause to the stage, in words: what this window shows, and in brackets what only follows from the graph of causes."""
+    steps = report.verdict.path
+    return " → ".join(one.label if one.seen else f"({one.label})" for one in steps)
 
 
 def card(place: int, finding: Finding, report: Report, theme: Theme) -> str:

@@ -25,7 +25,6 @@ Source
     Steps above the P95 of the baseline and three equal calls: published signature. Two tool steps: published advice.
 """
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -156,11 +155,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "tool": tool,
             "share_looping": say_ratio(float(over.mean())),
         },
-        weight=0.97 if equal >= MIN_EQUAL else 0.85,
         dominates=alone,
     )
     # Each step reads what the former ones said.
-    return replace(answer, brings=frozenset({"prompt_bloat"}))
+    return answer
 
 
 def _steps(rows: pl.DataFrame, again: pl.DataFrame | None) -> FloatArray:

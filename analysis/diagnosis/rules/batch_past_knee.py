@@ -239,6 +239,5 @@ def _diagnosis(
             "knee": token_time_knee(case.calls.running[chosen], case.calls.token_ms[chosen]),
         },
         # A higher limit lets in who waited for a place; where nobody did, a larger batch may follow from longer answers (Little's law).
-        weight=0.9,
-        amplifier=before is not None and not waited(before),
+        driven=before is not None and not waited(before),
     )

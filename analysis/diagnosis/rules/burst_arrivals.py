@@ -116,5 +116,4 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "arrivals_ratio": ratio,
             "crowding": crowd,
         },
-        weight=0.92 if clear else 0.75,
     )

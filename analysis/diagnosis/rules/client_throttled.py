@@ -35,7 +35,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, in_stage, named
 from overrun.analysis.evidence.call_inside import inside_calls, most_at_once
 from overrun.analysis.evidence.call_slots import Slots, asked_directly, held_ms
 from overrun.analysis.evidence.case import Case, too_few_breaches
@@ -123,7 +123,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         else ("inside their calls, before the request that is answered reaches the provider")
     )
     counted = f"{refused:,} of {calls:,} calls were refused at least once"
-    return named(
+    answer = named(
         case,
         RULE,
         main.stage,
@@ -147,8 +147,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
             "most_at_once": _most(case, slots) if main is within else None,
             "operation": name,
         },
-        weight=0.96,
     )
+    # A call that waits for a connection of its client has left no span: its wait is recorded as the way to the engine.
+    return in_stage(answer, "queue") if main is within and main.stage == "network" else answer
 
 
 @dataclass(frozen=True)

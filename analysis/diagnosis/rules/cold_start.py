@@ -39,7 +39,6 @@ Source
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -399,10 +398,6 @@ def _diagnosis(
 ) -> Diagnosis:
     who = ", ".join(printable(name, 30) for name in names[:3])
     part = float(hit[case.tail.tail_index].mean())
-    # A cold instance lags behind its peers as well: then most slow requests are not another replica's, and its requests are not slow elsewhere.
-    brings = (
-        frozenset({"straggler_replica", "slow_dependency"}) if part >= MOSTLY else frozenset[str]()
-    )
     spent = sum(case.spent(stage) for stage in stages)
     fix = bound_fix(
         case,
@@ -435,8 +430,7 @@ def _diagnosis(
             "young_calls": young,
             "share_of_slow": part,
         },
-        weight=0.98,
         among=np.flatnonzero(case.breaching & hit),
         why_no_service="several instances",
     )
-    return replace(answer, brings=brings)
+    return answer

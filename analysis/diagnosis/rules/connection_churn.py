@@ -148,7 +148,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "gap_ms_before": gaps.before_ms if gaps else None,
             "network_share": say_ratio(case.tail.share("network")),
         },
-        weight=0.95 if told else 0.85,
     )
 
 

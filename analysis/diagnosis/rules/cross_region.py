@@ -118,7 +118,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "gap_ms_before": gaps.before_ms if gaps else None,
             "gap_spread": gaps.spread if gaps else None,
         },
-        weight=0.97 if pair is not None else 0.85,
     )
 
 
@@ -174,7 +173,6 @@ def _from_outside(case: Case) -> Diagnosis | NotEnoughData | None:
             "added_ms_quick": quick,
             "added_ms_median": most,
         },
-        weight=0.9,
     )
 
 

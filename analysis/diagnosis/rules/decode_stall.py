@@ -30,7 +30,6 @@ Source
     1.08 to 0.29 s with chunking: published measurements.
 """
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -132,7 +131,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     grown = case.demand
     brought = grown is not None and _brought(grown) and not (whole and before is not None)
-    return too_few_breaches(case) or _diagnosis(case, found, odds, claims, now, amplifier=brought)
+    return too_few_breaches(case) or _diagnosis(case, found, odds, claims, now, driven=brought)
 
 
 def _of_streams(
@@ -172,11 +171,10 @@ def _of_streams(
             "gap_ratio_usual": found.usual,
             "follows_prompts": found.follows,
         },
-        weight=0.85,
-        amplifier=grown is not None and _brought(grown) and found.usual >= SPIKE,
+        driven=grown is not None and _brought(grown) and found.usual >= SPIKE,
         why_no_service="no engine sends telemetry",
     )
-    return too_few_breaches(case) or replace(answer, brings=frozenset({"token_rate_sag"}))
+    return too_few_breaches(case) or answer
 
 
 def _waits(case: Case, before: Held, now: Held) -> dict[str, float]:
@@ -189,7 +187,7 @@ def _waits(case: Case, before: Held, now: Held) -> dict[str, float]:
 
 
 def _diagnosis(
-    case: Case, found: Slowdown, odds: Odds, claims: dict[str, float], now: Held, *, amplifier: bool
+    case: Case, found: Slowdown, odds: Odds, claims: dict[str, float], now: Held, *, driven: bool
 ) -> Diagnosis:
     share = min(1.0, found.prefill_ms / max(found.slow_ms, 1e-9))
     fix = bound_fix(
@@ -235,6 +233,5 @@ def _diagnosis(
             "ms_per_1000_prefill_tokens_s_now": 1000.0 * found.now.prefill_ms,
             "ms_per_1000_prefill_tokens_s_before": 1000.0 * found.before.prefill_ms,
         },
-        weight=0.93,
-        amplifier=amplifier,
+        driven=driven,
     )

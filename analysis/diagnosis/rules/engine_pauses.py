@@ -77,5 +77,4 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         headline=f"{what}: {say_ms(found.paused_ms)} of a slow answer; {proof}; the longest gap was {say_ms(found.before_ms)} before",
         because=f"{what} ({say_ms(found.paused_ms)} of a slow answer)",
         evidence={**found._asdict(), "together": list(found.together)},
-        weight=0.95,
     )

@@ -147,7 +147,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "front_end": None if behind is None else behind._asdict(),
             "front_end_inside": None if inside is None else inside._asdict(),
         },
-        weight=0.92 if gateway or correlation > 0.5 or starved else 0.8,
     )
 
 

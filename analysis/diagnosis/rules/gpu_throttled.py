@@ -122,5 +122,4 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "power_before": power[0],
             "power_now": power[1],
         },
-        weight=0.8 if inferred else 0.98,
     )

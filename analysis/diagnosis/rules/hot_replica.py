@@ -187,7 +187,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
                 for one in now
             ],
         },
-        weight=0.95,
         service=name,
         among=case.tail.tail_index[mine[case.tail.tail_index]],
     )

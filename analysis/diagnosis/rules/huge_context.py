@@ -27,7 +27,6 @@ Source
     times the usual tokens: own default.
 """
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -49,8 +48,6 @@ OVER_FORMER: Final = 1.5
 MOST_HUGE: Final = 0.05
 # Where only some of the calls are stored, fewest huge ones among them that stand for the others; own default.
 LEAST_OF_SAMPLE: Final = 3
-# Growth of the other prompts from which not the huge ones alone are longer; own default, as for other work.
-OTHERS_GREW: Final = 1.1
 # Reading a huge prompt takes at most so many times what its tokens cost among usual ones (attention grows with the square, others are served between).
 AT_MOST: Final = 3.0
 # Part of the others' time beside huge prompts from which none is left to compare with; own default.
@@ -271,13 +268,6 @@ def _diagnosis(
             "overlap_ratio": part,
             "own_ratio": own,
         },
-        weight=0.95,
         among=mine,
     )
-    # What is read beside running answers slows them, and calls that last longer are more at a time.
-    brings = {"decode_stall", "batch_past_knee"}
-    if case.calls_before is not None and float(
-        np.nanmean(calls.new_tokens[~huge])
-    ) < OTHERS_GREW * float(np.nanmean(case.calls_before.new_tokens)):
-        brings |= {"prompt_bloat"}  # the mean prompt is longer by these alone
-    return replace(answer, brings=frozenset(brings))
+    return answer

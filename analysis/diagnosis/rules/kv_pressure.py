@@ -149,6 +149,5 @@ def _diagnosis(
             "waiting_ms": say_ms(claims.get("queue", 0.0)),
         },
         # The cache that fills up under the same work is a cause; without proof that it shrank it may be a consequence.
-        weight=0.97 if shrunk else 0.8,
-        amplifier=not shrunk,
+        driven=not shrunk,
     )

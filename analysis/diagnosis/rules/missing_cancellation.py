@@ -25,7 +25,6 @@ Source
     Wasted tokens above 2 %: published default; 3 s wasted per cancel: published case.
 """
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -116,11 +115,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "given_up_ratio": now.left,
         },
         # Where more clients leave than before, what makes them leave comes first.
-        weight=0.85,
-        amplifier=busier or (before is not None and now.left > MORE_LEAVE * before.left),
+        driven=busier or (before is not None and now.left > MORE_LEAVE * before.left),
     )
-    # An engine that would keep up without the waste is short of room because of it.
-    return replace(found, brings=frozenset({"under_capacity"})) if fits else found
+    return found
 
 
 def _before(calls: Calls) -> Waste | None:

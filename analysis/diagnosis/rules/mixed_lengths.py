@@ -158,7 +158,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "short_token_ms_before": usual_ms,
             "short_token_ms_now": slow_ms,
         },
-        weight=0.8,
     )
 
 

@@ -100,7 +100,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "slower": slower,
             **figures,
         },
-        weight=0.98,
         among=np.flatnonzero(case.breaching & hit),
         why_no_service="the model is another",
     )

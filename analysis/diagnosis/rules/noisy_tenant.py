@@ -26,7 +26,6 @@ Source
     selection and rest: BubbleUp (Honeycomb). Quotas per tenant: published advice.
 """
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -37,7 +36,6 @@ from overrun.analysis.evidence.calls import MIN_CALLS, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.demand import MIN_GROWTH as MIN_WORK
 from overrun.analysis.evidence.load_response import SAME
-from overrun.analysis.evidence.prefill import LONGER_PROMPTS
 from overrun.analysis.evidence.tenant_load import Noisy, noisiest
 from overrun.analysis.evidence.token_speed import slower_at_equal_load
 from overrun.analysis.numbers.statistics.proportion import wilson
@@ -55,9 +53,6 @@ MIN_OTHERS: Final = 0.3
 FEWEST_OTHERS: Final = 0.1
 _RARE: Final = 0.03
 _OFTEN: Final = 2.0
-# What longer prompts of one tenant, and longer answers, look like to rules that do not ask whose they are.
-_BY_INPUT: Final = frozenset({"prompt_bloat", "huge_context", "decode_stall"})
-_BY_OUTPUT: Final = frozenset({"long_outputs", "reasoning_inflation"})
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -173,10 +168,9 @@ def _diagnosis(case: Case, found: Noisy, others: float, claims: dict[str, float]
             else None,
             "tenants": case.rows["tenant"].n_unique(),
         },
-        weight=0.96,
         among=np.flatnonzero(case.breaching & theirs),
     )
-    return replace(answer, brings=_brings(case, found.name))
+    return answer
 
 
 def _tokens_before(case: Case, found: Noisy) -> float:
@@ -188,22 +182,6 @@ def _tokens_before(case: Case, found: Noisy) -> float:
         case.calls_before.of("output_tokens")
     )
     return float(tokens[theirs].sum() / tokens.sum()) if tokens.any() else found.share_before
-
-
-def _brings(case: Case, name: str) -> frozenset[str]:
-    """Return the rules whose signature is this tenant's alone: the others' prompts, or answers, are as long as before."""
-    out: set[str] = set()
-    if case.calls_before is None:
-        return frozenset()
-    others = [
-        side.where((side.frame["tenant"].fill_null("") != name).to_numpy())
-        for side in (case.calls_before, case.calls)
-    ]
-    for column, rules in (("input_tokens", _BY_INPUT), ("output_tokens", _BY_OUTPUT)):
-        before, now = (side.mean(column) for side in others)
-        if before is not None and now is not None and now < LONGER_PROMPTS * before:
-            out |= rules
-    return frozenset(out)
 
 
 def tenants(rows: pl.DataFrame) -> int:

@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, in_stage, named
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.words.arrays import BoolArray, FloatArray
@@ -110,35 +110,44 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         np.where(hit, np.asarray(held), 0.0),
         whatif="streaming",
     )
-    stage = "gateway" if case.excess_ms("gateway") > 0.0 else case.worst(*STAGES)
+    stage = case.worst(*STAGES)
     seen = (
         f": after {say_ms(first)} at the client, after {say_ms(wrote)} in the engine"
         if first is not None and wrote is not None
         else ""
     )
-    return named(
+    return _on_its_way(
         case,
-        RULE,
-        stage,
-        claims,
-        Action(
-            "platform",
-            "Switch response buffering off in the proxy, or let the stream bypass it.",
-            "Restore the proxy's setting.",
-            fix,
+        named(
+            case,
+            RULE,
+            stage,
+            claims,
+            Action(
+                "platform",
+                "Switch response buffering off in the proxy, or let the stream bypass it.",
+                "Restore the proxy's setting.",
+                fix,
+            ),
+            headline=f"{say_ratio(share)} of the slow calls show their first token only near the end{then}{seen}",
+            because=f"the stream is buffered on its way to the client{seen}",
+            evidence={
+                "held_ratio_slow": share,
+                "held_ratio_now": of_all,
+                "held_ratio_before": before,
+                "first_token_client_ms": first,
+                "first_token_engine_ms": wrote,
+            },
+            among=np.flatnonzero(case.breaching & hit),
         ),
-        headline=f"{say_ratio(share)} of the slow calls show their first token only near the end{then}{seen}",
-        because=f"the stream is buffered on its way to the client{seen}",
-        evidence={
-            "held_ratio_slow": share,
-            "held_ratio_now": of_all,
-            "held_ratio_before": before,
-            "first_token_client_ms": first,
-            "first_token_engine_ms": wrote,
-        },
-        weight=0.97,
-        among=np.flatnonzero(case.breaching & hit),
     )
+
+
+def _on_its_way(case: Case, answer: Diagnosis) -> Diagnosis:
+    """Return the answer with the stage that holds the stream: while chunks wait on their way the engine writes on, and the time is recorded as decode."""
+    if answer.finding.stage != "decode":
+        return answer
+    return in_stage(answer, "gateway" if case.excess_ms("gateway") > 0.0 else "network")
 
 
 def _in_pieces(case: Case) -> Diagnosis | NotEnoughData | None:
@@ -160,41 +169,46 @@ def _in_pieces(case: Case) -> Diagnosis | NotEnoughData | None:
         np.minimum(held.held_ms, case.values - case.tail.reference_ms.get("other", 0.0)), 0.0
     )
     late = case.values > min(held.held_ms, float(np.min(case.limits_ms)))
-    stage = "gateway" if case.excess_ms("gateway") > 0.0 else case.worst(*STAGES)
-    return too_few_breaches(case) or named(
+    stage = case.worst(*STAGES)
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    return _on_its_way(
         case,
-        RULE,
-        stage,
-        claims,
-        Action(
-            "platform",
-            "Switch response buffering off in the proxy, or let the stream bypass it.",
-            "Restore the proxy's setting.",
-            bound_fix(
-                case,
-                "streaming",
-                "Stream end to end",
-                "Pass each chunk on as it comes: proxy_buffering off and HTTP/1.1 to the upstream (nginx), X-Accel-Buffering: no, no compression and no "
-                "fixed read size (a loop that reads 16 KB at a time) on this route.",
-                "the first token reaches the user when it is written (the whole answer takes as long)",
-                np.where(late, some, 0.0),
-                whatif="streaming",
+        named(
+            case,
+            RULE,
+            stage,
+            claims,
+            Action(
+                "platform",
+                "Switch response buffering off in the proxy, or let the stream bypass it.",
+                "Restore the proxy's setting.",
+                bound_fix(
+                    case,
+                    "streaming",
+                    "Stream end to end",
+                    "Pass each chunk on as it comes: proxy_buffering off and HTTP/1.1 to the upstream (nginx), X-Accel-Buffering: no, no compression and no "
+                    "fixed read size (a loop that reads 16 KB at a time) on this route.",
+                    "the first token reaches the user when it is written (the whole answer takes as long)",
+                    np.where(late, some, 0.0),
+                    whatif="streaming",
+                ),
             ),
+            headline=detail,
+            because=f"the stream is held back between {'engine' if held.measured else 'model'} and client: {detail}",
+            evidence={
+                "held_ms": held.held_ms,
+                "held_ms_interval": list(held.interval),
+                "held_ms_before": held.before_ms,
+                "first_later_ms": held.first_ms,
+                "end_later_ms": held.end_ms,
+                "later_than": than,
+                "burst_tokens": held.burst_tokens,
+                "n_calls": held.n,
+            },
+            among=np.flatnonzero(case.breaching & late),
         ),
-        headline=detail,
-        because=f"the stream is held back between {'engine' if held.measured else 'model'} and client: {detail}",
-        evidence={
-            "held_ms": held.held_ms,
-            "held_ms_interval": list(held.interval),
-            "held_ms_before": held.before_ms,
-            "first_later_ms": held.first_ms,
-            "end_later_ms": held.end_ms,
-            "later_than": than,
-            "burst_tokens": held.burst_tokens,
-            "n_calls": held.n,
-        },
-        weight=0.95 if held.measured else 0.85,
-        among=np.flatnonzero(case.breaching & late),
     )
 
 

@@ -85,6 +85,5 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
             **{name: value for name, value in found._asdict().items() if name != "traces"},
             "share_of_slow": part,
         },
-        weight=0.93,
         among=np.flatnonzero(case.breaching & hit),
     )

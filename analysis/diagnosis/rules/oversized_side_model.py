@@ -142,7 +142,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "side_ms_reference": usual,
             "share_of_request": spent / whole,
         },
-        weight=0.97,
     )
 
 

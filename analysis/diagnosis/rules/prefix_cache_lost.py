@@ -27,7 +27,6 @@ Source
     published measurements of 32k against 320 tokens, and the slope fitted here.
 """
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -188,11 +187,10 @@ def _diagnosis(
             "low_traffic": quiet,
         },
         # A cache that holds less because its memory shrank is that memory's loss.
-        weight=0.95,
-        amplifier=shrunk(case),
+        driven=shrunk(case),
     )
     # While the engine reads again, other answers stall; and calls that last longer are more at a time.
-    return replace(answer, brings=frozenset({"decode_stall", "batch_past_knee"}))
+    return answer
 
 
 def _quiet(case: Case) -> bool:

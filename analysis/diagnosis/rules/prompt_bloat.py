@@ -183,12 +183,9 @@ def _diagnosis(
             "hit_ratio_reference": found.hit_usual,
             "growth_per_turn": per_turn,
         },
-        weight=0.9,
     )
-    # Others' answers stall while the longer prompts are read, and calls that last longer are more at a time.
     return replace(
         answer,
-        brings=frozenset({"decode_stall", "batch_past_knee"}),
         least=MIN_LISTED if everyone is None else MIN_SHIFTED,
     )
 

@@ -158,8 +158,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "ratio_at_equal_load": load.first_equal if load is not None else None,
         },
         # A request that asks more of the endpoint (longer calls, the same one again, beside more others) waits there as well: what made it ask comes first.
-        weight=0.85,
-        amplifier=(grown is not None and grown.growth > MOST_EACH * grown.arrivals_ratio)
+        driven=(grown is not None and grown.growth > MOST_EACH * grown.arrivals_ratio)
         or (load is not None and (load.waits if found.first_token else load.answers))
         or case.thinned,
         why_no_service="the wait is the provider's",
@@ -254,6 +253,5 @@ def _by_exclusion(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "load_correlation": follows,
             "spike_ratio": float(spiky.mean()),
         },
-        weight=0.6,
         why_no_service="the wait is the provider's",
     )

@@ -163,7 +163,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "pace_ratio": pace,
             "share_of_slow": part,
         },
-        weight=0.95,
         among=np.flatnonzero(case.breaching & hit),
         why_no_service="the spikes are the provider's",
     )

@@ -27,7 +27,6 @@ Source
     times the latency: published observations.
 """
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -99,7 +98,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
             "reasoning_share_reference": r0 / n0,
             "token_ms": token_ms,
         },
-        weight=0.97,
     )
 
 
@@ -146,6 +144,5 @@ def _unsaid(case: Case) -> Diagnosis | NotEnoughData | None:
             "unsaid_tokens": found.added,
             "token_ms": found.token_ms,
         },
-        weight=0.9,
     )
-    return replace(answer, brings=frozenset({"long_outputs"}))
+    return answer

@@ -30,7 +30,6 @@ Source
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -39,8 +38,8 @@ import polars as pl
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
-from overrun.analysis.evidence.demand import MIN_GROWTH, token_costs
-from overrun.analysis.evidence.prefill import asked_again_for_it, spread
+from overrun.analysis.evidence.demand import token_costs
+from overrun.analysis.evidence.prefill import spread
 from overrun.analysis.evidence.repeated_calls import (
     MIN_AMPLIFICATION,
     MIN_RISE,
@@ -55,8 +54,6 @@ RULE: Final = "retry_storm"
 STAGES: Final = ("queue", "first_token", "prefill", "decode", "generation")
 # Repeats that follow an error are retries as they should be; above this share of them the errors are the story; own default.
 MOST_AFTER_ERROR: Final = 0.5
-# Asking again does not change what is asked: where a call itself became this much more work (`MIN_GROWTH`), that came first; own default.
-FED: Final = 0.5
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -117,21 +114,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "lost_ms": mean_lost,
             "lag_correlation": lag,
         },
-        weight=0.95 * (FED if _fed(case) else 1.0),
-        amplifier=True,
+        driven=True,
     )
-    # Behind one's own repeats calls wait at the endpoint as well.
-    return replace(answer, brings=frozenset({"provider_queueing"}))
-
-
-def _fed(case: Case) -> bool:
-    """Return whether a single call became more work, by longer prompts or answers or a lost cache: no repeat does that."""
-    grown = case.demand
-    if grown is None or grown.growth <= 1.0:
-        return False
-    return grown.growth ** (
-        grown.input + grown.cache + grown.output
-    ) >= MIN_GROWTH or asked_again_for_it(case, grown)
+    return answer
 
 
 def _part(case: Case, more: float) -> float:

@@ -26,7 +26,7 @@ Source
     2.8 s with two tools side by side, and 3 s to 0.9 s.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -141,15 +141,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "gain_ms": float(gain.mean()),
             "operations": [one.told() for one in case.operations.of_stage(stage)[:MOST_TOLD]],
         },
-        weight=0.97 if row_before is not None else 0.9,
         service=printable(operation.partition("/")[0]),
     )
-    # A stage that takes long because its calls stand in a row has no slow dependency besides.
-    return (
-        replace(found, brings=frozenset({"slow_dependency"}))
-        if claims[stage] > MOSTLY * case.excess_ms(stage)
-        else found
-    )
+    return found
 
 
 @dataclass(frozen=True)

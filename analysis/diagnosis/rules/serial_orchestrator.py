@@ -126,7 +126,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "input_correlation": by_input,
             "before": hole[1] if hole else None,
         },
-        weight=0.92,
         service=service,
     )
 

@@ -181,7 +181,6 @@ def _diagnosis(case: Case, stage: str, also: list[str]) -> Diagnosis:
             ],
         },
         # What is slow for a reason that another rule knows (its calls in a row, its new model) is named by that rule.
-        weight=0.75,
         dominates=dominated(case, stage),
         service=printable(spender.service) if spender else None,
         why_no_service=f"no span of stage {stage} was found in the slow requests",

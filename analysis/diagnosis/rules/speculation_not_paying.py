@@ -112,7 +112,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "tokens_a_step": length or None,
             "deviation": float(np.std(now)),
         },
-        weight=0.97,
     )
 
 
@@ -165,7 +164,6 @@ def _alone(
             "tokens_a_step": length or None,
             "deviation": float(np.std(told)),
         },
-        weight=0.7,
     )
 
 

@@ -74,7 +74,7 @@ def _by_spans(case: Case) -> Diagnosis | NotEnoughData | None:
         "lookups_per_request_before": stalls.each_before,
     }
     every = np.ones(len(case.values), np.bool_)
-    return _named(case, LOOKUP, claims, f"name lookups stall: {detail}", evidence, every, 0.95)
+    return _named(case, LOOKUP, claims, f"name lookups stall: {detail}", evidence, every)
 
 
 def _by_constant(case: Case) -> Diagnosis | NotEnoughData | None:
@@ -88,7 +88,7 @@ def _by_constant(case: Case) -> Diagnosis | NotEnoughData | None:
     stalls = "name lookups stall" if found.what == LOOKUP else "connection attempts are repeated"
     said = f"{stalls}, by the time that they add: {found.hits:,} of {found.late:,} late calls take {found.label} longer than the usual {say_ms(found.usual_ms)}"
     told = {name: value for name, value in found._asdict().items() if name != "traces"}
-    return _named(case, found.what, claims, said, told | {"share_of_slow": part}, hit, 0.85)
+    return _named(case, found.what, claims, said, told | {"share_of_slow": part}, hit)
 
 
 def _named(
@@ -98,7 +98,6 @@ def _named(
     said: str,
     evidence: Mapping[str, object],
     hit: np.ndarray,
-    weight: float,
 ) -> Diagnosis | NotEnoughData:
     title, detail, at_once = _FIX[what]
     stage = max(claims, key=lambda name: claims[name])
@@ -124,6 +123,5 @@ def _named(
         headline=said,
         because=said,
         evidence=evidence,
-        weight=weight,
         among=np.flatnonzero(case.breaching & hit),
     )

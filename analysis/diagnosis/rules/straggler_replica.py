@@ -201,7 +201,6 @@ def _diagnosis(
                 for one in now
             ],
         },
-        weight=0.97,
         service=name,
         among=case.tail.tail_index[mine[case.tail.tail_index]],
     )

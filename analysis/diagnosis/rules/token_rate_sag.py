@@ -133,8 +133,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         },
         # Calls that have more to read, prompts that stop the answers beside them, and another model slow the endpoint down as well: then what else is found
         # comes first.
-        weight=0.85,
-        amplifier=each > MOST_EACH or stalls or filled or case.thinned or _replaced(case),
+        driven=each > MOST_EACH or stalls or filled or case.thinned or _replaced(case),
         why_no_service="the pace is the provider's",
     )
 
@@ -172,8 +171,7 @@ def _whole(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
                 "ratio": found.ratio,
                 "ratio_at_equal_load": load.whole_equal if load is not None else None,
             },
-            weight=0.85,
-            amplifier=each > MOST_EACH
+            driven=each > MOST_EACH
             or (load is not None and load.answers)
             or case.thinned
             or _replaced(case),

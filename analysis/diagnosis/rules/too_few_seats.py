@@ -26,7 +26,6 @@ Source
     A real vLLM at 2 seats instead of 32: TTFT P95 of 41.5 s, 1.2 s with the seats back, at 0.2 % KV usage (2026-11-25). Intervals are Wilson's.
 """
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -93,7 +92,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         headline=f"{what} ({found.waiting:,} calls, {say_ratio(found.flat[0])} of them and more){ran}",
         because=f"{what}{ran} (a token takes {say_ms(found.token_ms)})",
         evidence={**found._asdict(), "flat": list(found.flat), "proposed": to},
-        weight=0.94 if found.shrank else 0.8,
         why_no_service="a limit of the engine's own",
     )
-    return too_few_breaches(case) or replace(answer, brings=frozenset({"under_capacity"}))
+    return too_few_breaches(case) or answer

@@ -76,6 +76,5 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
             "before": hole[1] if hole else None,
         },
         # It is what remains where no rule knows better.
-        weight=0.5,
         service=service,
     )

@@ -128,9 +128,6 @@ MUCH_SLOWER: Final = 2.0
 CROWDED_SHARE: Final = 0.5
 # Capacity kept free, share 0..1: published advice is 20-30 %.
 SPARE_CAPACITY: Final = 0.25
-# Evidence weights for the confidence: waits seen in spans only, confirmed by a queue gauge, and with its limit (KV)
-# seen too.
-_CONFIDENCE: Final = {"spans": 0.7, "gauge": 0.9, "kv": 0.95}
 
 
 class Gauges(NamedTuple):
@@ -233,7 +230,6 @@ def _by_others(case: Case, found: Others | None) -> Diagnosis | None:
         headline=f"{said}: other senders fill the engines",
         because=f"other senders fill the engines that it shares: {said}",
         evidence=found._asdict(),
-        weight=_CONFIDENCE["gauge"],
         why_no_service="the engines are shared",
     )
 
@@ -344,7 +340,6 @@ def _by_batch(case: Case, found: Demand) -> Diagnosis | NotEnoughData | RuledOut
             "token_ms_slow": parts.slow_ms,
             "same_batch_pace": pace,
         },
-        weight=_CONFIDENCE["spans"],
         why_no_service="all replicas are equally busy",
     )
 
@@ -445,7 +440,6 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
         headline=f"{said}, and with equally many calls in flight {equal} its former time: your own load fills the endpoint",
         because=f"{said} and fill the endpoint (with equally many calls in flight, {equal} its former time)",
         evidence={**load._asdict(), **found._asdict()},
-        weight=_CONFIDENCE["spans"],
         why_no_service="no engine sends telemetry",
     )
 
@@ -594,7 +588,6 @@ def _diagnosis(
 ) -> Diagnosis:
     kv_bound = gauges.kv_p95 is not None and gauges.kv_p95 > KV_FULL
     seen = (gauges.waiting_most or 0.0) >= _LEAST_PER_BIN
-    weight = _CONFIDENCE["kv" if seen and kv_bound else "gauge" if seen else "spans"]
     limit = "its KV cache is full" if kv_bound else "its capacity is used up"
     kv = (
         f", KV cache at {say_ratio(gauges.kv_p95)}"
@@ -638,7 +631,6 @@ def _diagnosis(
         if full
         else f"work arrives {times:.{1 if times >= MIN_OFFERED_RATIO else 2}f} times as {than} and {limit}",
         evidence={**load._asdict(), **gauges._asdict(), **more, "kv_bound": kv_bound},
-        weight=weight,
         why_no_service="the queue is the engine's; evidence.instances has its name where it is known",
     )
 

@@ -4,7 +4,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from overrun.analysis.diagnosis.rules import huge_context
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import requests
 from tests.analysis.diagnosis.rules.cases import E2E, causes, of, run, the
@@ -103,39 +102,6 @@ def test_the_longest_prompts_of_a_window_in_which_all_grew_are_no_huge_ones() ->
     found = run(rows, slo=Slo(e2e_ms=900.0))
     assert (found.verdict.cause, causes(found)) == ("prompt_bloat", ["prompt_bloat"])
     assert of(found, "huge_context") is None
-
-
-@pytest.mark.parametrize(("others", "brought"), [(1_000, True), (1_300, False)])
-def test_longer_prompts_on_the_average_follow_from_huge_ones_unless_the_others_grew(
-    others: int, brought: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers, diagnose = [], huge_context.diagnose
-    monkeypatch.setattr(
-        huge_context, "diagnose", lambda case: answers.append(diagnose(case)) or answers[-1]
-    )
-    tokens = np.where(
-        HUGE,
-        60_000,
-        np.where(LATE, others, 1_000) + np.random.default_rng(3).integers(-100, 101, N),
-    )
-    seen = (
-        100.0
-        + 0.1 * tokens
-        + np.where(LATE & (PLACE > 0) & (PLACE <= 4), 6_000.0 - 500.0 * PLACE, 0.0)
-    )
-    run(
-        requests(
-            N,
-            start_s=np.arange(N) * 0.5,
-            first_token_ms=seen,
-            ttft_first_token_ms=seen,
-            ttft_ms=seen,
-            decode_ms=300.0,
-            input_tokens=tokens,
-        ),
-        slo=Slo(ttft_ms=1_000.0),
-    )
-    assert ("prompt_bloat" in answers[0].brings) is brought
 
 
 def test_the_stalls_that_huge_prompts_bring_follow_from_them() -> None:

@@ -1,0 +1,62 @@
+"""The causal graph: complete, without loops among what comes with a cause, and a way from every cause to a stage."""
+
+from __future__ import annotations
+
+import pytest
+
+from overrun.analysis.diagnosis import causal_graph as graph
+from overrun.analysis.diagnosis.rules import rules
+from overrun.analysis.evidence.fact_table import TABLE
+from overrun.analysis.incident.no_baseline import WORTH_ANYWAY
+
+CAUSES = [name for name, node in graph.NODES.items() if node.kind == "cause"]
+STAGES = [name for name, node in graph.NODES.items() if node.kind == "stage"]
+
+
+def test_every_rule_that_names_a_cause_is_a_node_and_every_cause_has_a_rule() -> None:
+    opportunities = {"no_response_cache", "one_model_for_all", "no_timeout_fallback"}
+    assert set(CAUSES) == set(rules()) - opportunities
+    assert opportunities <= WORTH_ANYWAY
+
+
+def test_edges_and_facts_name_what_exists() -> None:
+    for edges in (graph.BRINGS, graph.MAY_DRIVE):
+        assert set(edges) <= set(graph.NODES)
+        assert {other for others in edges.values() for other in others} <= set(graph.NODES)
+        assert all(len(others) == len(set(others)) for others in edges.values())
+    assert {node.fact for node in graph.NODES.values() if node.fact} <= set(TABLE.rows)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_cause_reaches_a_stage_and_never_itself(cause: str) -> None:
+    assert any(graph.path_to(cause, stage) for stage in STAGES)
+    assert not any(graph.brings(other, cause) for other in CAUSES if graph.brings(cause, other))
+
+
+def test_the_way_passes_what_was_found() -> None:
+    assert graph.path_to("prompt_bloat", "queue") == [
+        "prompt_bloat",
+        "more_to_read",
+        "more_work",
+        "queue_wait",
+        "queue",
+    ]
+    assert graph.path_to("noisy_tenant", "prefill", {"prompt_bloat"})[1] == "prompt_bloat"
+    assert graph.path_to("slow_dependency", "queue") == []
+
+
+def test_steps_say_what_this_window_shows() -> None:
+    told = graph.steps("noisy_tenant", "queue", {"noisy_tenant"}, lambda fact: fact == "waiting")
+    assert [(one.node, one.seen) for one in told] == [
+        ("noisy_tenant", True),
+        ("more_work", False),
+        ("queue_wait", True),
+        ("queue", True),
+    ]
+
+
+def test_the_drawing_has_every_node_and_edge() -> None:
+    drawn = graph.mermaid()
+    assert drawn.count("-->") == sum(map(len, graph.BRINGS.values()))
+    assert drawn.count("-.->") == sum(map(len, graph.MAY_DRIVE.values()))
+    assert all(node.label in drawn for node in graph.NODES.values())
