@@ -32,7 +32,7 @@ def page(name: str, module: ModuleType) -> str:
 
 
 def graph() -> str:
-    """Return the page of the causal graph: its drawing, and what each cause and state is shown by."""
+    """Return the page of the causal graph: its drawing, and the fact that shows each cause and state."""
     rows = [
         f"| {f'[{name}]({name}.md)' if node.kind == 'cause' else name} | {node.label} | {node.fact or '-'} | {', '.join(BRINGS.get(name, ())) or '-'} | "
         f"{', '.join(MAY_DRIVE.get(name, ())) or '-'} |"
@@ -51,7 +51,7 @@ def graph() -> str:
             mermaid().rstrip(),
             "```",
             "",
-            "| node | what it is | fact that shows it (`overrun facts`) | brings | may drive |",
+            "| node | meaning | fact that shows it (`overrun facts`) | brings | may drive |",
             "|---|---|---|---|---|",
             *rows,
             "",
