@@ -500,7 +500,6 @@ def _settle_roles(
     tokens_below, engine_below, served, phases = _what_is_below(
         topological, parent, role, kind, has_tokens
     )
-    after_calls = _after_the_last_call(root, bounds, start, end, role)
     for x in range(n):
         i = topological[x]
         p = parent[i]
@@ -520,8 +519,7 @@ def _settle_roles(
             -1 if kind[i] == _CONSUMER else bearing[p]
         )  # what is done for a job is not what it waited for
         if role[i] == WRITE:
-            role[i] = PLAIN
-            stage[i] = POST if after_calls[i] else RETRIEVAL
+            role[i], stage[i] = PLAIN, POST
         if role[i] == FOLDED:
             skipped[i] = True
             call[i] = above
@@ -587,20 +585,6 @@ def _what_is_below(topological, parent, role, kind, has_tokens):
             if e >= 0:
                 phases[e] = True
     return tokens_below, engine_below, served, phases
-
-
-@njit(cache=True, nogil=True)
-def _after_the_last_call(root, bounds, start, end, role):
-    """Return per span whether it starts when the last model call or engine span of its trace has ended; so does any span of a trace without one."""
-    after = np.ones(len(role), dtype=np.bool_)
-    for t in range(len(root)):
-        last = -1
-        for i in range(bounds[t], bounds[t + 1]):
-            if role[i] == LLM or role[i] == ENGINE:
-                last = max(last, end[i])
-        for i in range(bounds[t], bounds[t + 1]):
-            after[i] = start[i] >= last
-    return after
 
 
 @njit(cache=True, nogil=True)

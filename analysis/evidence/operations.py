@@ -91,7 +91,7 @@ class Operation:
         return self.slow_ms - self.usual_ms
 
     def same(self, other: Operation | None) -> bool:
-        """Return whether it is the same operation, in another stage perhaps: writes before and after the last model call."""
+        """Return whether it is the same operation, in another stage perhaps: one host may serve searches and tools."""
         return other is not None and all(
             getattr(self, key) == getattr(other, key) for key in KEYS if key != "stage"
         )

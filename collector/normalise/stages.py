@@ -39,7 +39,7 @@ STAGES = (
 )
 # plain: its own time is its stage's. container: only time that no child covers, and that is `other`. llm: a model call seen by its client.
 # engine: a request seen by the inference server. phase: a part of an engine request, or a step to a connection. folded: no stage, children move to its parent.
-# write: a database write, `post` after the last model call and `retrieval` before it.
+# write: a database write, `post` wherever it stands: what a request stores is no part of what it looks up.
 ROLES = ("plain", "container", "llm", "engine", "phase", "folded", "write")
 STAGE = {name: code for code, name in enumerate(STAGES)}
 ROLE = {name: code for code, name in enumerate(ROLES)}

@@ -118,7 +118,7 @@ def diagnose(case: Case) -> list[Diagnosis] | NotEnoughData | None:
 
 
 def _also(case: Case, stage: str) -> list[str]:
-    """Return the other stages that the same operation makes slow: writes before the last model call and after it."""
+    """Return the other stages that the same operation makes slow: one host may serve searches and tools."""
     spender = case.operations.most(stage)
     return [
         other

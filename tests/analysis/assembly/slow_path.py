@@ -217,8 +217,6 @@ def _synchronise(node: Node) -> None:
 
 
 def _settle(nodes: Sequence[Node], root: Node) -> None:
-    calls = [n for n in nodes if n.role in (cp.LLM, cp.ENGINE)]
-    last_call_end = max((n.end for n in calls), default=-1)
     # Read before anything is renamed: which model calls are mere wrappers, which spans lead to an engine, which engines tell their phases.
     wrappers = {
         id(n)
@@ -240,7 +238,7 @@ def _settle(nodes: Sequence[Node], root: Node) -> None:
     else:
         root.role, root.stage = cp.CONTAINER, cp.OTHER
     for child in root.children:
-        _settle_below(child, wrappers, to_engine, last_call_end)
+        _settle_below(child, wrappers, to_engine)
 
 
 def _around(wrapper: Node) -> int:
@@ -248,14 +246,14 @@ def _around(wrapper: Node) -> int:
     return cp.NETWORK if any(child.kind == SERVER for child in wrapper.children) else cp.OTHER
 
 
-def _settle_below(node: Node, wrappers: set[int], to_engine: set[int], last_call_end: int) -> None:
+def _settle_below(node: Node, wrappers: set[int], to_engine: set[int]) -> None:
     above = node.above
     assert above is not None
     while above.role == cp.FOLDED and above.above is not None:
         above = above.above
     node.call, node.bearing = above.call, None if node.kind == CONSUMER else above.bearing
     if node.role == cp.WRITE:
-        node.role, node.stage = cp.PLAIN, cp.POST if node.start >= last_call_end else cp.RETRIEVAL
+        node.role, node.stage = cp.PLAIN, cp.POST
     if node.role == cp.FOLDED:
         node.off = True
     elif node.role == cp.LLM:
@@ -292,7 +290,7 @@ def _settle_below(node: Node, wrappers: set[int], to_engine: set[int], last_call
         if node.role == cp.PLAIN and node.stage not in (cp.OTHER, cp.NETWORK, cp.WAIT_USER):
             node.bearing = node.stage
     for child in node.children:
-        _settle_below(child, wrappers, to_engine, last_call_end)
+        _settle_below(child, wrappers, to_engine)
 
 
 def _forget_the_unwaited(nodes: Sequence[Node], root: Node) -> None:

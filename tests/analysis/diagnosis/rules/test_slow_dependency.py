@@ -193,10 +193,15 @@ def test_a_span_around_the_slow_one_is_not_blamed() -> None:
 
 
 def test_a_write_gets_no_advice_for_a_search_index() -> None:
-    frame = retrieval(2100.0)
-    writes = search_of(
+    spent = np.where(SLOW, 2100.0, 100.0)
+    frame = requests(N, prefill_ms=300.0, decode_ms=1000.0, post_ms=spent, ttft_ms=500.0)
+    writes = spans_of(
         frame,
         "INSERT",
+        "post",
+        0.0,
+        spent,
+        kind=3,
         role=ROLE["write"],
         attributes={"db.system": "postgresql", "db.sql.table": "checkpoints"},
     )
