@@ -8,6 +8,7 @@ nobody restarts an engine to switch tracing on.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -71,8 +72,21 @@ PREEMPTED: Final = 0.01
 GREW: Final = 1.5
 _RECHECK_S: Final = 300
 _MOST_PSEUDO: Final = 1_000_000
-# Where nothing generates, the times of what embeds are judged.
-_EMBEDDING: Final = {"embedding_e2e": "e2e", "embedding_queue": "queue"}
+# Whose metrics are judged where no engine that generates counts its latencies, in this order, and for which latencies theirs stand.
+_ENGINE: Final = "engine's"
+_STAND_INS: Final[tuple[tuple[str, Mapping[str, str]], ...]] = (
+    (_ENGINE, {"embedding_e2e": "e2e", "embedding_queue": "queue"}),
+    (
+        "gateway's",
+        {
+            "gateway_call_ttft": "ttft",
+            "gateway_call_tpot": "tpot",
+            "gateway_e2e": "e2e",
+            "gateway_queue": "queue",
+        },
+    ),
+    ("clients'", {"client_ttft": "ttft", "client_e2e": "e2e"}),
+)
 # From this part of the values over the limit on a sick instance is why; own default.
 _MOST_OF_IT: Final = 0.5
 
@@ -136,7 +150,7 @@ def _by_metrics(
     con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, made: Sent, only: set[str] | None
 ) -> EngineOnly | None:
     window = frame.window
-    found = _histograms(con, frame, only)
+    whose, found = _histograms(con, frame, only)
     if not any(name in found for name in METRICS):
         counted = only is None or any(
             name in METRICS for instance in only for name in made.indicators.get(instance, [])
@@ -152,7 +166,7 @@ def _by_metrics(
         read_samples(con, "metric_points", start, end, window.model, indicators=list(INDICATORS)),
         only,
     )
-    verdict = _verdict(found, points, slo)
+    verdict = _verdict(found, points, slo, whose)
     onset = None if verdict.onset is None else to_us(verdict.onset)
     rows = instance_rows(con, start, end, window.model, made, from_us=onset, only=only)
     _name_sick(con, verdict, rows, frame, slo)
@@ -161,9 +175,10 @@ def _by_metrics(
 
 def _histograms(
     con: duckdb.DuckDBPyConnection, frame: RequestFrame, only: set[str] | None
-) -> dict[str, Increments]:
-    """What the latency histograms of the instances counted; those of engines that embed stand in where none generates."""
-    window, wanted = frame.window, (*METRICS, *PHASES, *_EMBEDDING)
+) -> tuple[str, dict[str, Increments]]:
+    """What the latency histograms counted, and whose they are: those of gateways or clients stand in where no engine counts any."""
+    window = frame.window
+    wanted = (*METRICS, *PHASES, *(name for _, names in _STAND_INS for name in names))
     if only is None:
         found = load(con, window.start, window.end, wanted, window.model, since_start=True)
     else:
@@ -176,8 +191,14 @@ def _histograms(
         }
         found = {name: merged(some) for name, some in parts.items() if some}
     found = {name: one for name, one in found.items() if one.n > 0}
-    embeds = {_EMBEDDING[name]: found.pop(name) for name in _EMBEDDING if name in found}
-    return found if any(name in found for name in METRICS) else found | embeds
+    own = {name: one for name, one in found.items() if name in (*METRICS, *PHASES)}
+    if any(name in own for name in METRICS):
+        return _ENGINE, own
+    for whose, names in _STAND_INS:
+        others = {names[name]: found[name] for name in names if name in found}
+        if any(name in others for name in METRICS):
+            return whose, own | others
+    return _ENGINE, own
 
 
 def _of(points: pl.DataFrame, only: set[str] | None) -> pl.DataFrame:
@@ -394,14 +415,16 @@ class _Judged:
     n: int
 
 
-def _verdict(found: dict[str, Increments], points: pl.DataFrame, slo: Slo) -> Verdict:
+def _verdict(
+    found: dict[str, Increments], points: pl.DataFrame, slo: Slo, whose: str = _ENGINE
+) -> Verdict:
     judged = []
     for metric, limit_ms in slo.limits().items():
         if metric in found:
             sure, maybe, n = (int(part.sum()) for part in found[metric].over(limit_ms / 1000.0))
             judged.append(_Judged(metric, found[metric], limit_ms, sure, maybe, n))
     allowed = 1.0 - slo.goodput_target
-    note = "By the engine's metrics alone (no spans): "
+    note = f"By the {whose} metrics alone (no spans): "
     if not judged or max(j.n for j in judged) < min_n(slo.percentile):
         what = (
             f"{max(j.n for j in judged)} values"

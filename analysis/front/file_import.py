@@ -87,6 +87,10 @@ def take_in(
             pipeline.drain()
         finally:
             pipeline.close()
+    if strict and not done.files:
+        raise ImportFailed(
+            f"none of {say_count(len(done.left_out), 'file')} can be imported; the first one: {done.why}"
+        )
     return done
 
 
@@ -102,10 +106,11 @@ def _bodies(
                 done.logs += 1
             else:
                 yield signal, body
-    except ImportFailed:
+    except ImportFailed as error:
         if path in named or read:
             raise
         done.left_out.append(path)
+        done.why = done.why or str(error)
     else:
         done.files += 1
 

@@ -140,7 +140,8 @@ DIALECT = Dialect(
                 {"retrieval", "embeddings", "embedding", "aembedding", "rerank", "search_memory"}
             ),
         ),
-        # `framework` is Spring AI's, around its model calls; `agent_step` the Vercel AI SDK's; what follows Gemini CLI's.
+        # `framework` is Spring AI's, around its model calls; `orchestrate_tools` Microsoft.Extensions.AI's, around the calls of one answer; `agent_step` the
+        # Vercel AI SDK's; what follows Gemini CLI's.
         Mark(
             "gen_ai.operation.name",
             "container",
@@ -152,6 +153,7 @@ DIALECT = Dialect(
                     "invoke_workflow",
                     "plan",
                     "framework",
+                    "orchestrate_tools",
                     "agent_step",
                     "agent_call",
                     "schedule_tool_calls",

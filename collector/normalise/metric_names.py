@@ -1,6 +1,6 @@
 """Which indicator does a metric's name stand for? The tables of `dialects`, under every spelling and prefix that exporters give them.
 
-Separators and `_total` do not matter, and what stands before an engine's own prefix does not either (`ray_vllm_x`, `acme_vllm_x`). Several servers took
+Separators and `_total` do not matter, and what stands before an engine's own prefix or the conventions' does not either (`ray_vllm_x`, `acme_gen_ai_x`). Several servers took
 over vLLM's names without its prefix (NIM, TensorRT-LLM) or under their own (LMDeploy, Aphrodite, FastDeploy). Such a prefix is recognised by two or more
 names that only vLLM's family has; names that anybody could have chosen (`prompt_tokens_total`) are read only beside them.
 """
@@ -49,6 +49,9 @@ COUNTS = frozenset(
         "gateway_failures",
         "gateway_calls",
         "gateway_call_failures",
+        "gateway_streams",
+        "gateway_call_e2e_total",
+        "gateway_call_ttft_total",
         "gateway_input_tokens",
         "gateway_output_tokens",
         "gateway_cached_tokens",
@@ -62,6 +65,8 @@ COUNTS = frozenset(
 )
 # So many names that only the family has make a prefix one of the family's: a single one may be an application's own.
 _ENOUGH = 2
+# The conventions' names, which gateways put their own name before (`agentgateway_gen_ai_server_request_duration`).
+_CONVENTIONS = ("gen_ai_server_", "gen_ai_client_")
 # First words that are no exporter's own: `llm_d_x`, but also `llm_requests_total`.
 _ANYBODYS = ("gen", "inference", "llm")
 # What every program's page has beside its own numbers: the language's runtime, the web framework, the scraper.
@@ -143,7 +148,7 @@ def _known_as(spelled: str, prefixes: frozenset[str] = frozenset()) -> tuple[str
     words = spelled.split("_")
     for at in range(1, len(words)):
         later = "_".join(words[at:])
-        if words[at] in _prefixed() and later in _indicators():
+        if later in _indicators() and (words[at] in _prefixed() or later.startswith(_CONVENTIONS)):
             return (later,)
     cores = [
         spelled.removeprefix(prefix) for prefix in sorted(prefixes) if spelled.startswith(prefix)

@@ -99,8 +99,9 @@ _HOSTS = (
 _ERROR = 2  # OTLP's status code
 _SERVER, _CLIENT, _PRODUCER, _CONSUMER = 2, 3, 4, 5  # OTLP's span kinds
 # SDKs (`telemetry.sdk.language`) that drop what is added after the limit. Read in opentelemetry-java 1.x (SdkSpan.addTimedEvent; 0.x evicted the oldest),
-# opentelemetry_sdk for Rust (SpanLimits) and Deno's own (denoland/deno#34795). Python, Go, JavaScript and Swift evict the oldest; of others it is not known.
-KEEP_FIRST_EVENTS: Final = ("java", "rust", "deno-rust")
+# opentelemetry_sdk for Rust (SpanLimits), Deno's own (denoland/deno#34795), .NET's OTLP serializer (WriteSpanEvents), opentelemetry-php (Span.addEvent) and
+# opentelemetry-erlang (otel_events, which sends the newest first). Python, Go, JavaScript and Swift evict the oldest; of others it is not known.
+KEEP_FIRST_EVENTS: Final = ("java", "rust", "deno-rust", "dotnet", "php", "erlang")
 TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE, TTFT_CUT = range(
     5
 )  # cut: none, because those events were dropped

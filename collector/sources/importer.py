@@ -46,14 +46,17 @@ _ROOTS = {
 }
 EXPECTED = (
     "OTLP (protobuf or JSON, also one request per line or length-prefixed, as the Collector's file exporter writes), a saved Prometheus metrics page .prom, "
-    "JSON exports of Jaeger, Zipkin, Tempo or Langfuse, each also compressed by gzip or zstd; or results of a load test: {load_tests.EXPECTED}"
+    "JSON exports of Jaeger, Zipkin, Tempo, Langfuse, LangSmith, MLflow, Phoenix, ClickHouse or LiteLLM, each also compressed by gzip or zstd; "
+    f"or results of a load test: {load_tests.EXPECTED}"
 )
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 # Any longer first message would begin as a bare request does, with the tag of its first field.
 _MOST_FRAMED = 0x0A << 24
-_HEAD = 300  # bytes that tell what a file is
+_HEAD = 4_000  # bytes that tell what a file is
 # The first line of a table: names between commas.
 _TABLE_HEAD = re.compile(rb'"?[A-Za-z][\w /%.()-]*"?,')
+# The beginning of a text: protobuf has control characters there.
+_PRINTED = re.compile(rb"[^\x00-\x08\x0b\x0c\x0e-\x1f]+")
 # What is read at once, unpacked: a document, a line, a metrics page. A file of a few kB unpacks to gigabytes, and a line without an end is none.
 MAX_DOCUMENT = 512 << 20
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -71,6 +74,7 @@ class Imported:
     rejected: int = 0
     logs: int = 0
     left_out: list[Path] = field(default_factory=list)
+    why: str = ""  # the first of them was left out
     notes: list[str] = field(default_factory=list)
     engines: dict[Path, str] = field(default_factory=dict)  # of saved pages (`engines_of`)
 
@@ -169,6 +173,9 @@ def load_test_of(path: Path) -> load_tests.LoadTest | None:
                 return _runs_of_json(_whole(stream), path.stat().st_mtime_ns)
             if _TABLE_HEAD.match(text):
                 return load_tests.read_csv(_whole(stream).decode("utf-8-sig")) or _table(path)
+            if _PRINTED.fullmatch(text) and not _begins_page(path, text):
+                printed = _whole(stream).decode("utf-8", "replace")
+                return load_tests.read_text(printed, path.stat().st_mtime_ns)
     except TooLarge:
         return None  # no summary: line by line it may be OTLP
     except (BadPayload, UnicodeDecodeError) as error:
@@ -214,9 +221,26 @@ def _of_content(
         or start.startswith(_UTF16)
     ):
         yield from _json_bodies(path, stream, notes)
+    elif _PRINTED.fullmatch(text):
+        yield from _of_text(path, _whole(stream), notes)
     else:
         body = modern(_whole(stream))
         yield _signal_of(path, body), body
+
+
+def _of_text(path: Path, data: bytes, notes: list[str] | None) -> Iterator[tuple[str, bytes]]:
+    """The bodies of a text that is no JSON: a generator's table or printed figures, or a log in which lines hold OTLP."""
+    text = data.decode("utf-8-sig", "replace")
+    test = load_tests.read_csv(text) or load_tests.read_text(text, path.stat().st_mtime_ns)
+    if test is not None:
+        digest = hashlib.sha256(data).digest()
+        yield from _of_load_test(path, load_tests.with_requests(test), digest, notes)
+        return
+    logged = _logged(path, data, notes)
+    if not logged:
+        yield _signal_of(path, data), data
+    for document in logged:
+        yield from _from_json(document)
 
 
 class TooLarge(BadPayload):
@@ -304,9 +328,12 @@ def _json_bodies(
         values = _values(data)
     else:
         if first is not None:
-            lines = (_exported(msgspec.json.decode(line)) for line in _lines(stream))
-            for document in itertools.chain(first, itertools.chain.from_iterable(lines)):
-                yield from _from_json(document)
+            others = 0
+            for found in itertools.chain((first,), map(_line, _lines(stream))):
+                others += found is None
+                for document in found or ():
+                    yield from _from_json(document)
+            _say_others(path, others, notes)
             return
         data = begin + _whole(stream, len(begin))
         values = []
@@ -318,6 +345,10 @@ def _json_bodies(
     try:
         test = load_tests.read(load_tests.documents_of(data), path.stat().st_mtime_ns)
     except BadPayload as error:
+        if logged := _logged(path, data, notes):
+            for document in logged:
+                yield from _from_json(document)
+            return
         what = unread.of_bytes(data[:_HEAD]) or next(
             (what for value in values or _values(data) if (what := unread.of_document(value))), ""
         )
@@ -359,9 +390,37 @@ def bodies_of(value: Any) -> Iterator[tuple[str, bytes]]:
         yield from _from_json(document)
 
 
-def _exported(value: Any) -> list[Any]:
-    """The requests in a further line."""
-    return _otlp(value) or _documents(value)
+def _line(line: bytes) -> list[Any] | None:
+    """The requests in a line of a file, before which a logger may have put its own words; None of what a program logged beside them."""
+    if line.lstrip().startswith((b"{", b"[")):
+        value = msgspec.json.decode(line)
+        found = _otlp(value)
+        return _documents(value) if found is None else found
+    at = line.find(b"{")
+    try:
+        return _otlp(msgspec.json.decode(line[at:])) if at >= 0 else None
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _logged(path: Path, data: bytes, notes: list[str] | None) -> list[Any]:
+    """The requests that stand in lines of a log; none if no line holds one."""
+    try:
+        lines = [_line(line) for line in data.splitlines() if line.strip()]
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    found = [document for line in lines for document in line or ()]
+    if not any(isinstance(document, dict) and document.keys() & _ROOTS for document in found):
+        return []
+    _say_others(path, lines.count(None), notes)
+    return found
+
+
+def _say_others(path: Path, others: int, notes: list[str] | None) -> None:
+    if others and notes is not None:
+        notes.append(
+            f"{path.name}: {others:,} {'line' if others == 1 else 'lines'} without telemetry left out"
+        )
 
 
 def _of_load_test(

@@ -18,7 +18,9 @@ from overrun.collector.sources.importer import find_files, load_test_of
 from overrun.collector.sources.load_tests import LoadTest, Run
 
 # Of a folder these are looked at beside what an import takes.
-_TABLES: Final = (".csv", ".csv.gz", ".csv.zst", ".parquet", ".json.gz", ".gz")
+_TABLES: Final = (".csv", ".csv.gz", ".csv.zst", ".jtl", ".parquet", ".json.gz", ".gz")
+# What was printed may be kept in these; any other text of a folder is none of ours.
+_PRINTED: Final = (".txt", ".log", ".out")
 # Tables of requests and an engine's own records are of any traffic, and no load test's runs.
 _TELEMETRY: Final = ("load-test", "vllm")
 # Figures of one run in two files differ by rounding alone: CSV files have two digits after the point, Locust's times two in all.
@@ -51,7 +53,8 @@ def find_load_tests(paths: Sequence[Path]) -> Found:
             found.notes.append(f"left out: {error}")
             continue
         if test is None or test.tool in _TELEMETRY:
-            found.others.append(path)
+            if path in paths or path.suffix not in _PRINTED:
+                found.others.append(path)
         else:
             tests.append((path, test))
     found.runs = _told_once(tests)
@@ -68,7 +71,11 @@ def _candidates(paths: Sequence[Path]) -> Iterator[Path]:
         if not path.is_dir():
             yield from find_files([path])
             continue
-        inside = {one for one in path.rglob("*") if one.is_file() and one.name.endswith(_TABLES)}
+        inside = {
+            one
+            for one in path.rglob("*")
+            if one.is_file() and one.name.endswith((*_TABLES, *_PRINTED))
+        }
         try:
             inside |= set(find_files([path]))
         except ImportFailed:

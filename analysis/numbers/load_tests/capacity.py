@@ -125,7 +125,11 @@ def _of(rows: list[RunRow]) -> Capacity:
     )
     levels = [level for level in _levels(rows) if level.held is not None]
     if not levels:
-        why = "no run has both a load and the metrics that are limited"
+        unknown = [row.reasons["holds"] for row in rows if "holds" in row.reasons]
+        why = (
+            "; ".join(dict.fromkeys(unknown))
+            or "no run has both a load and the metrics that are limited"
+        )
         out.reasons = dict.fromkeys(("holds_up_to_rps", "interval_rps", "breaks_first"), why)
         return out
     out.levels = len(levels)

@@ -198,7 +198,8 @@ def _judge_requests(row: RunRow, times: _Times, slo: Slo, apart: set[str]) -> No
             known &= times.failed | ~np.isnan(values) | short
             good = good & ((values <= limit) | short)
         met = good[known]
-        if not known.any() or times.failed.all():
+        # Failed requests are bad by themselves, so they alone must not decide what no successful one carries.
+        if not (known & ~times.failed).any():
             row.reasons["good_ratio"] = row.reasons["holds"] = (
                 "no request succeeded"
                 if times.failed.all()

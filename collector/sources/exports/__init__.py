@@ -9,14 +9,32 @@ from __future__ import annotations
 from typing import Any
 
 from overrun.collector.errors import BadPayload
-from overrun.collector.sources.exports import console, jaeger, langfuse, tempo, zipkin
+from overrun.collector.sources.exports import (
+    clickhouse,
+    console,
+    jaeger,
+    langfuse,
+    langsmith,
+    litellm,
+    logged,
+    mlflow,
+    phoenix,
+    tempo,
+    zipkin,
+)
 
 _FORMS = (
     tempo.documents,
     jaeger.documents,
     zipkin.documents,
     langfuse.documents,
+    langsmith.documents,
+    litellm.documents,
+    mlflow.documents,
+    phoenix.documents,
     console.documents,
+    clickhouse.documents,
+    logged.documents,
 )
 
 

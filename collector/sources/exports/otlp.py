@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 KINDS = {"internal": 1, "server": 2, "client": 3, "producer": 4, "consumer": 5}
 ERROR = 2
+# A time's seconds with a fraction: `10:04:05.123456789`, which may have more digits than a datetime keeps.
+_LONG_FRACTION = re.compile(r"(:\d\d)\.(\d+)(.*)$")
+_LATEST_NS = 7_258_118_400 * 10**9  # the year 2200
 
 
 def any_value(value: Any) -> dict[str, Any]:
@@ -39,6 +45,26 @@ def hex_id(told: object, digits: int) -> str:
     if len(text) <= digits and all(digit in "0123456789abcdef" for digit in text):
         return text.zfill(digits)
     return hashlib.blake2b(str(told).encode(), digest_size=digits // 2).hexdigest()
+
+
+def any_id(told: object, digits: int) -> str:
+    """An id in hex or, where it is of the length that so many digits have there, in base64."""
+    text = str(told or "")
+    if text.endswith("=") and len(text) == -(-digits // 6) * 4:
+        with contextlib.suppress(ValueError):
+            return base64.b64decode(text, validate=True).hex().zfill(digits)
+    return hex_id(told, digits)
+
+
+def moment_ns(told: Any) -> int:
+    """Nanoseconds since 1970 of an ISO time (UTC by default) or a number of s, ms, us or ns, whichever is a day of our time; 0 for none."""
+    if isinstance(told, str):
+        whole, fraction = _LONG_FRACTION.sub(r"\1\3", told), _LONG_FRACTION.search(told)
+        return iso_ns(whole) + (int(fraction[2].ljust(9, "0")[:9]) if fraction else 0)
+    if isinstance(told, bool) or not isinstance(told, int | float) or not 0 < told < 2**63:
+        return 0
+    unit = next((unit for unit in (10**9, 10**6, 10**3) if told * unit < _LATEST_NS), 1)
+    return told * unit if isinstance(told, int) else round(told * 1e3) * unit // 1_000
 
 
 def us(told: Any) -> int:

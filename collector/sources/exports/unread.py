@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 _STARTS: tuple[tuple[int, bytes, str], ...] = (
@@ -21,6 +22,19 @@ _STARTS: tuple[tuple[int, bytes, str], ...] = (
     (0, b"<!DOCTYPE", "a web page: was it saved from an address that requires a login?"),
     (0, b"<html", "a web page: was it saved from an address that requires a login?"),
     (0, b"<?xml", "an XML document"),
+)
+# What programs print for people to read.
+_TEXTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
+    (
+        re.compile(
+            rb"(?m)^(?:ResourceSpans|ResourceMetrics|ResourceLog) #\d|\tResource(?:Spans|Metrics|Logs?) #\d|^Span #\d"
+        ),
+        "output of the Collector's debug exporter, for people to read: add a file exporter, `exporters: {file: {path: traces.json}}`, and import its file",
+    ),
+    (
+        re.compile(rb"^\s*\{\s+(?:resource|traceId): [{']"),
+        "output of JavaScript's ConsoleSpanExporter, which is no JSON: use OTLPTraceExporter, OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318",
+    ),
 )
 # Keys on top of a JSON document -> what it is.
 _DOCUMENTS: tuple[tuple[frozenset[str], str], ...] = (
@@ -42,6 +56,21 @@ _DOCUMENTS: tuple[tuple[frozenset[str], str], ...] = (
     ),
     (frozenset({"log"}), "a HAR file of a browser: it has no spans"),
     (
+        frozenset({"op_name", "started_at"}),
+        "calls of W&B Weave: send them here as well, by its OpenTelemetry export or an OTLP exporter in the application",
+    ),
+    (
+        frozenset({"projectId", "traceId", "spans"}),
+        "a trace of Google Cloud Trace: send through the Collector to `overrun serve` as well, before googlecloudexporter",
+    ),
+    *(
+        (
+            frozenset({key}),
+            "what an agent of Elastic APM sends to its server: set OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318 at an OpenTelemetry SDK instead",
+        )
+        for key in ("transaction", "metadata")
+    ),
+    (
         frozenset({"hits"}),
         "an answer of Elasticsearch: export through the Collector's file exporter instead",
     ),
@@ -53,9 +82,10 @@ _DOCUMENTS: tuple[tuple[frozenset[str], str], ...] = (
 
 
 def of_bytes(head: bytes) -> str:
-    """What a file is that begins so (300 bytes are enough); "" if that is not known."""
+    """What a file is that begins so (4,000 bytes are enough); "" if that is not known."""
     text = head.lstrip()
-    return next(
+    logged = next((what for known, what in _TEXTS if known.search(head)), "")
+    return logged or next(
         (
             what
             for at, start, what in _STARTS
@@ -71,6 +101,11 @@ def of_document(value: Any) -> str:
     first = value[0] if isinstance(value, list) and value else value
     if not isinstance(first, dict):
         return ""
+    listed = first.get("data")
+    if isinstance(listed, list) and listed and isinstance(listed[0], dict):
+        inner = listed[0].get("attributes")
+        if isinstance(inner, dict) and "resource_name" in inner:
+            return "spans of Datadog's API: send through the Collector's datadogreceiver to `overrun serve` instead"
     if first.keys() >= {"traceId", "name", "latency"} or first.keys() >= {
         "id",
         "timestamp",

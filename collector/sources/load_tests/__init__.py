@@ -11,9 +11,12 @@ from typing import Any, Final
 
 from overrun.collector.errors import BadPayload
 from overrun.collector.sources.load_tests import (
+    bench_text,
     guidellm_old,
     inference_perf,
+    jmeter,
     k6,
+    llmperf,
     locust,
     perf_summary,
 )
@@ -38,6 +41,7 @@ __all__ = [
     "read",
     "read_csv",
     "read_table",
+    "read_text",
     "recognised",
     "with_requests",
 ]
@@ -45,7 +49,7 @@ __all__ = [
 EXPECTED: Final = (
     "vLLM `bench serve --save-result --save-detailed`, SGLang `bench_serving --output-file --output-details`, AIPerf's profile_export.jsonl, "
     "GenAI-Perf's profile_export.json, GuideLLM's benchmarks.json, inference-perf's per_request_lifecycle_metrics.json, k6's --out json or csv, "
-    "vLLM's RequestStateStats with one request per line, or .csv or .parquet with one request a row "
+    "LLMPerf's individual_responses.json, JMeter's CSV, vLLM's RequestStateStats with one request per line, or .csv or .parquet with one request a row "
     "(time, e2e_ms or end; ttft_ms, input_tokens, output_tokens, error, model, route, tenant)"
 )
 
@@ -78,10 +82,13 @@ _FORMATS: Final[tuple[tuple[Callable[[Document], bool], Reader], ...]] = (
     (k6.is_line, k6.k6),
     (k6.is_summary, k6.k6_summary),
     (perf_summary.is_summary, perf_summary.perf_summary),
+    (llmperf.is_request, llmperf.llmperf),
+    (llmperf.is_summary, llmperf.llmperf_summary),
 )
 _CSV: Final[tuple[tuple[Callable[[str], bool], Callable[[str], LoadTest]], ...]] = (
     (k6.is_csv, k6.k6_csv),
     (locust.is_csv, locust.locust_csv),
+    (jmeter.is_csv, jmeter.jmeter_csv),
     (perf_summary.is_csv, perf_summary.perf_csv),
 )
 # How to have the requests of a run of which there is a summary alone.
@@ -91,6 +98,7 @@ _DETAILS: Final = {
     "aiperf": "give profile_export.jsonl, which AIPerf writes beside it",
     "guidellm": "write all requests into benchmarks.json",
     "inference-perf": "give per_request_lifecycle_metrics.json",
+    "llmperf": "give NAME_individual_responses.json, which LLMPerf writes beside it",
     "k6": "run k6 with --out json=FILE",
     "locust": "`overrun report FILE` reads it as it is",
 }
@@ -136,6 +144,11 @@ def read_csv(text: str) -> LoadTest | None:
     """
     head = text[: text.find("\n")] if "\n" in text else text
     return next((reader(text) for known, reader in _CSV if known(head.lstrip("\ufeff"))), None)
+
+
+def read_text(text: str, written_ns: int) -> LoadTest | None:
+    """The runs whose figures a generator printed for people to read; None of any other text."""
+    return bench_text.bench_text(text, written_ns) if bench_text.is_text(text) else None
 
 
 def with_requests(test: LoadTest) -> LoadTest:

@@ -20,7 +20,8 @@ create or replace macro indicator_unit(indicator) as case
     when indicator in ('queue_depth', 'running', 'swapped', 'paused', 'retracted', 'gateway_running', 'remaining_requests', 'running_limit', 'embedding_queue_depth',
                        'embedding_running') then 'requests'
     when indicator in ('preemptions', 'rejections', 'aborts', 'finished', 'slo_violations', 'gateway_requests', 'gateway_failures', 'gateway_calls',
-                       'gateway_call_failures', 'fallbacks', 'failed_fallbacks', 'cooldowns', 'response_cache_hits', 'response_cache_misses', 'spec_drafts',
+                       'gateway_call_failures', 'gateway_streams', 'fallbacks', 'failed_fallbacks', 'cooldowns', 'response_cache_hits', 'response_cache_misses',
+                       'spec_drafts',
                        'embedding_finished', 'embedding_aborts')
         then '1/s'
     when indicator in ('prompt_tokens', 'output_tokens', 'prefix_cache_hits', 'prefix_cache_queries', 'external_prefix_cache_hits',
@@ -39,9 +40,9 @@ create or replace macro indicator_unit(indicator) as case
     when indicator = 'gpu_power' then 'W'
     when indicator = 'gpu_temperature' then 'Cel'
     when indicator in ('gpu_xid', 'deployment_state') then 'code'
-    when indicator in ('e2e_total', 'queue_total', 'inference_total', 'prefill_total', 'decode_total') then 's/s'
+    when indicator in ('e2e_total', 'queue_total', 'inference_total', 'prefill_total', 'decode_total', 'gateway_call_e2e_total', 'gateway_call_ttft_total') then 's/s'
     when indicator in ('ttft', 'itl', 'tpot', 'normalized_tpot', 'e2e', 'client_e2e', 'client_ttft', 'client_chunk_gap', 'gateway_e2e', 'gateway_call_e2e',
-                       'gateway_call_ttft', 'gateway_overhead', 'gateway_queue', 'guardrail', 'queue', 'prefill', 'decode', 'inference', 'kv_transfer',
+                       'gateway_call_ttft', 'gateway_call_tpot', 'gateway_call_e2e_mean', 'gateway_call_ttft_mean', 'gateway_overhead', 'gateway_queue', 'guardrail', 'queue', 'prefill', 'decode', 'inference', 'kv_transfer',
                        'e2e_mean', 'queue_mean', 'inference_mean', 'iteration', 'model_execute', 'model_forward', 'validation', 'tokenize', 'detokenize_token',
                        'template', 'preprocess', 'routing', 'routing_block_hashing', 'routing_indexer_find_matches', 'routing_seq_hashing',
                        'routing_scheduling', 'network', 'postprocess', 'tpot_mean', 'model_load', 'scrape_duration', 'embedding_e2e', 'embedding_queue',
@@ -54,7 +55,8 @@ create or replace macro is_summed(indicator) as indicator in ('queue_depth', 'ru
     'external_prefix_cache_queries', 'cached_prompt_tokens', 'spec_drafts', 'spec_draft_tokens', 'spec_accepted_tokens', 'throughput', 'processed_tokens',
     'kv_capacity', 'kv_blocks_reused', 'kv_blocks_missed', 'gpu_mem_used', 'gpu_mem_free', 'memory_traffic', 'flops', 'e2e_total', 'queue_total', 'inference_total',
     'prefill_total', 'decode_total', 'running_limit', 'embedding_queue_depth', 'embedding_running', 'embedding_finished', 'embedding_aborts',
-    'client_input_tokens', 'client_output_tokens', 'embedding_tokens', 'gateway_running', 'gateway_requests', 'gateway_failures', 'gateway_calls', 'gateway_call_failures', 'fallbacks',
+    'client_input_tokens', 'client_output_tokens', 'embedding_tokens', 'gateway_running', 'gateway_requests', 'gateway_failures', 'gateway_calls', 'gateway_call_failures', 'gateway_streams', 'gateway_call_e2e_total',
+    'gateway_call_ttft_total', 'fallbacks',
     'failed_fallbacks', 'cooldowns', 'response_cache_hits', 'response_cache_misses', 'gateway_input_tokens', 'gateway_output_tokens', 'gateway_cached_tokens',
     'gateway_reasoning_tokens');
 

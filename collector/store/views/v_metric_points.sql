@@ -53,6 +53,8 @@ ratios as (
         ('kv_block_reuse_ratio', 'kv_blocks_reused', true, true), ('kv_block_reuse_ratio', 'kv_blocks_missed', false, true),
         ('e2e_mean', 'e2e_total', true, false), ('e2e_mean', 'finished', false, true),
         ('queue_mean', 'queue_total', true, false), ('queue_mean', 'finished', false, true),
+        ('gateway_call_e2e_mean', 'gateway_call_e2e_total', true, false), ('gateway_call_e2e_mean', 'gateway_calls', false, true),
+        ('gateway_call_ttft_mean', 'gateway_call_ttft_total', true, false), ('gateway_call_ttft_mean', 'gateway_streams', false, true),
         ('inference_mean', 'inference_total', true, false), ('inference_mean', 'finished', false, true),
         ('tpot_mean', 'decode_total', true, false), ('tpot_mean', 'output_tokens', false, true)) r(ratio, part, above, below)
         on told.indicator = r.part

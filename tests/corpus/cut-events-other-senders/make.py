@@ -108,4 +108,18 @@ def make(folder: Path) -> None:
             stream(12, "js-sdk", generic[-LIMIT:], lost),
             telemetry__sdk__language="nodejs",
         ),
+        # .NET, PHP and Erlang keep the first ones too (Erlang sends the newest first), Ruby is not known.
+        *(
+            resource(
+                f"{language}-sdk",
+                stream(n, f"{language}-sdk", events, lost),
+                telemetry__sdk__language=language,
+            )
+            for n, language, events in (
+                (13, "dotnet", generic[:LIMIT]),
+                (14, "php", generic[:LIMIT]),
+                (15, "erlang", generic[:LIMIT][::-1]),
+                (16, "ruby", generic[-LIMIT:]),
+            )
+        ),
     )

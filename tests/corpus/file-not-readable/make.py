@@ -22,3 +22,21 @@ def make(folder: Path) -> None:
     (folder / "xray.json").write_text(
         json.dumps({"Traces": [{"Id": "1-1", "Segments": []}], "UnprocessedTraceIds": []})
     )
+    (folder / "apm.ndjson").write_text(
+        '{"metadata": {"service": {"name": "shop"}}}\n{"transaction": {"id": "1", "duration": 3}}\n'
+    )
+    (folder / "datadog.json").write_text(
+        json.dumps({"data": [{"type": "spans", "attributes": {"resource_name": "POST /chat"}}]})
+    )
+    (folder / "cloud-trace.json").write_text(
+        json.dumps({"projectId": "p", "traceId": "1", "spans": [{"spanId": "1"}]})
+    )
+    (folder / "weave.jsonl").write_text(
+        json.dumps({"id": "1", "op_name": "x", "trace_id": "1", "started_at": "2026-11-20"})
+    )
+    (folder / "node.txt").write_text(
+        "{\n  resource: {\n    attributes: {\n      'service.name': 'shop'\n    }\n  },\n  traceId: '1',\n}\n"
+    )
+    (folder / "collector.log").write_text(
+        "2026-11-20T10:04:05.123Z\tinfo\tResourceSpans #0\nResource SchemaURL: \nScopeSpans #0\nSpan #0\n"
+    )
