@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Coroutine, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -17,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 import duckdb
 
 from overrun.collector.errors import StoreUnavailable
+from overrun.collector.process import footprint
 
 log = logging.getLogger("overrun.api")
 T = TypeVar("T")
@@ -58,12 +60,15 @@ class Asking(Generic[T]):
         """
         self._check()
         self.count = changes()
+        began_s = time.thread_time()
         try:
             return self._make(self)
         except Exception as error:  # whatever an interrupted question led to
             if self.given_up:
                 raise Unwanted from error
             raise
+        finally:
+            footprint.free_cycles(time.thread_time() - began_s)
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -6,7 +6,6 @@ stored. Both are taken before they exist, so that what is refused costs nothing.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,6 @@ from overrun.collector.errors import PayloadTooLarge, QueueFull, StoreUnavailabl
 from overrun.collector.process import footprint
 
 _LOOK_S = 0.05  # how old what is known of the process's memory may be: reading it takes 20 µs
-_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4_096
 # Of the soft line: above it no second question is answered beside another, so that reading is refused before telemetry is.
 _READING_RATIO = 0.75
 # Senders come again later the longer memory takes to be given back.
@@ -38,7 +36,7 @@ class Admission:
         """`body_items` bounds one body. `soft_bytes` and `hard_bytes` of memory: 0 sets no line. `used` reads the memory that the process uses."""
         self.max_bytes, self.max_items, self.body_items = max_bytes, max_items, body_items
         self._soft, self._hard = soft_bytes, hard_bytes
-        self._used = used or own_memory
+        self._used = used or footprint.own_memory
         self._lock = threading.Lock()
         self._looked_s, self._memory = -_LOOK_S, 0
         self.bytes = 0
@@ -172,13 +170,3 @@ class Place:
     def give_back(self) -> None:
         """Nothing of the body is held any more."""
         self._admission._give(self, self.bytes, self.items)
-
-
-def own_memory() -> int:
-    """Bytes that this process has to itself: resident, without what is mapped from files; 0 where the system does not say."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            _, resident, shared, *_ = file.read().split()
-    except (OSError, ValueError):
-        return 0
-    return (int(resident) - int(shared)) * _PAGE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -27,7 +28,14 @@ _ARENA_MAX = (
 )  # of glibc's mallopt: how many heaps its threads share; freed memory of one is no use to another
 _DONT_NEED = 4  # of madvise
 _EVERY_S = 1.0
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4_096
+# Python looks for what refers to itself when there are many new objects. A report leaves a hundred, which hold 100 MB of columns: a server with two readers
+# grew by 1 GB a minute (docs/results/hardening.json). So the search comes after work of which it costs at most this share, and when memory has grown by so much.
+_SHARE = 0.05
+_GROWN = 32 << 20
 _last_s = 0.0
+_search_s = 0.05  # what the last search took; before the first, more than most take
+_level = 0  # bytes of memory after the last search
 
 
 def keep_small() -> None:
@@ -75,11 +83,40 @@ def _clean_code() -> list[tuple[int, int]]:
     return found
 
 
+def own_memory() -> int:
+    """Bytes that this process has to itself: resident, without what is mapped from files; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            _, resident, shared, *_ = file.read().split()
+    except (OSError, ValueError):
+        return 0
+    return (int(resident) - int(shared)) * _PAGE
+
+
+def free_cycles(took_s: float) -> None:
+    """Free objects that only refer to one another, after work that took so many seconds of CPU, if the search is cheap beside it."""
+    if _search_s <= _SHARE * took_s:
+        _search()
+
+
+def _search() -> None:
+    global _search_s, _level
+    began_s = time.thread_time()
+    gc.collect()
+    _search_s = time.thread_time() - began_s
+    _level = own_memory()
+
+
 def give_back() -> None:
     """Hand freed memory back to the system, every few seconds at most."""
-    global _last_s
+    global _last_s, _level
     now_s = time.monotonic()
-    if now_s - _last_s >= _EVERY_S:
-        _last_s = now_s
-        with contextlib.suppress(AttributeError, OSError):
-            ctypes.CDLL(None).malloc_trim(0)
+    if now_s - _last_s < _EVERY_S:
+        return
+    _last_s = now_s
+    memory = own_memory()
+    _level = min(_level, memory) if _level else memory
+    if memory > _level + _GROWN:
+        _search()
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)

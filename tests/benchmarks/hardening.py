@@ -364,6 +364,16 @@ def readers_in_step(server: ServerProcess) -> dict[str, int]:
     return many(ask, 12, 12)
 
 
+def readers_in_turn(server: ServerProcess) -> dict[str, int]:
+    """60 reports about 1,000 requests, each of another window, for two clients that ask again at once."""
+
+    def ask(at: int) -> str:
+        url = f"{server.http}/api/v1/report?since={1_000 + at}h"
+        return str(httpx.get(url, trust_env=False, verify=False, timeout=WAIT_S).status_code)
+
+    return many(ask, 60, 2)
+
+
 def readers_that_stop(server: ServerProcess) -> dict[str, int]:
     """200 clients ask for a list of requests, and none takes the answer; then one asks as usual."""
     host, port = server.address.split(":")
@@ -405,6 +415,7 @@ ATTACKS: Final[dict[str, Callable[[ServerProcess], dict[str, int]]]] = {
     "30 readers that leave after 0.1 s": readers_that_leave,
     "12 readers that ask the same at once": readers_in_step,
     "200 readers that take no answer": readers_that_stop,
+    "60 reports for two readers": readers_in_turn,
 }
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from overrun.collector.errors import PayloadTooLarge, QueueFull, StoreUnavailable
-from overrun.collector.process.admission import Admission, own_memory
+from overrun.collector.process.admission import Admission
+from overrun.collector.process.footprint import own_memory
 
 MIB = 1 << 20
 
