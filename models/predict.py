@@ -36,6 +36,7 @@ from overrun.models.drift import Drift
 from overrun.models.errors import ArtifactError, RequestError
 from overrun.models.features import FEATURE_NAMES, feature_values
 from overrun.models.history import History, Window, past_quantiles
+from overrun.models.onnx_graph import check_trees
 from overrun.models.request import MAX_NAME, MISSING, Request, parse_output_tokens, parse_request
 
 # Float32 sums over some hundred trees differ by about 1e-5 between libraries; a wrong conversion is off by whole units.
@@ -299,13 +300,15 @@ class _Model:
 
     def __init__(self, artifact: Artifact, quantile: str, golden: _Golden) -> None:
         self._file = artifact.folder / model_file(quantile, "onnx")
+        data = artifact.files[model_file(quantile, "onnx")]
+        check_trees(data, str(self._file))
         options = onnxruntime.SessionOptions()
         # One row of trees is microseconds of work: a second thread costs more than it brings.
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         try:
             self._session = onnxruntime.InferenceSession(
-                artifact.files[model_file(quantile, "onnx")],
+                data,
                 options,
                 providers=["CPUExecutionProvider"],
             )

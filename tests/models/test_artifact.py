@@ -8,12 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from onnx import helper, numpy_helper
 
 from overrun.models.artifact import MANIFEST, MAX_BYTES, SCHEMA, load_artifact, write_artifact
 from overrun.models.errors import ArtifactError
+from overrun.models.onnx_graph import check_trees
 from overrun.models.predict import Predictor
 from overrun.models.train import TrainReport
 
@@ -138,6 +142,84 @@ def test_a_model_that_is_no_onnx_is_refused(folder: Path) -> None:
     rewrite(folder, keep)
     with pytest.raises(ArtifactError, match=r"model_p50\.onnx does not open as a model"):
         Predictor.load(folder)
+
+
+def with_zeros(model: onnx.ModelProto) -> None:
+    """Ask for 8 GB of zeros beside the trees."""
+    (trees,) = model.graph.node
+    trees.output[0] = "answer"
+    model.graph.initializer.append(numpy_helper.from_array(np.array([1 << 31]), "size"))
+    model.graph.node.extend(
+        [
+            helper.make_node("ConstantOfShape", ["size"], ["zeros"]),
+            helper.make_node("ReduceSum", ["zeros"], ["sum"], keepdims=0),
+            helper.make_node("Add", ["answer", "sum"], ["variable"]),
+        ]
+    )
+
+
+def with_zeros_alone(model: onnx.ModelProto) -> None:
+    model.graph.node[0].CopyFrom(helper.make_node("ConstantOfShape", ["features"], ["variable"]))
+
+
+def with_another_domain(model: onnx.ModelProto) -> None:
+    model.graph.node[0].domain = "com.example"
+
+
+def with_a_tensor_elsewhere(model: onnx.ModelProto) -> None:
+    """Weights that lie in another file of the machine."""
+    tensor = numpy_helper.from_array(np.zeros(3, np.float32), "w")
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="/etc/hostname")
+    model.graph.initializer.append(tensor)
+
+
+def with_a_function(model: onnx.ModelProto) -> None:
+    """A body of its own for the operator of the trees."""
+    zeros = helper.make_node("ConstantOfShape", ["features"], ["variable"])
+    opsets = [helper.make_opsetid("", 17)]
+    model.functions.append(
+        helper.make_function(
+            "ai.onnx.ml", "TreeEnsembleRegressor", ["features"], ["variable"], [zeros], opsets
+        )
+    )
+
+
+def with_a_graph_inside(model: onnx.ModelProto) -> None:
+    model.graph.node[0].attribute.add(
+        name="body", type=onnx.AttributeProto.GRAPH, g=onnx.GraphProto()
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        with_zeros,
+        with_zeros_alone,
+        with_another_domain,
+        with_a_tensor_elsewhere,
+        with_a_function,
+        with_a_graph_inside,
+    ],
+)
+def test_a_model_that_is_more_than_trees_is_refused_unopened(
+    folder: Path, change: Callable[[onnx.ModelProto], None]
+) -> None:
+    """Opened by onnxruntime, the first takes 8 GB or hangs."""
+    model = onnx.load_from_string((folder / "model_p50.onnx").read_bytes())
+    change(model)
+    (folder / "model_p50.onnx").write_bytes(model.SerializeToString())
+    rewrite(folder, keep)
+    with pytest.raises(ArtifactError, match=r"model_p50.onnx .*expected one TreeEnsembleRegressor"):
+        Predictor.load(folder)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.binary(max_size=200))
+def test_bytes_that_are_no_trees_are_refused_with_a_sentence(data: bytes) -> None:
+    with pytest.raises(ArtifactError, match="does not open as a model"):
+        check_trees(data, "model")
 
 
 def test_a_feature_this_build_does_not_know_is_refused(folder: Path) -> None:
