@@ -7,7 +7,7 @@ after.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, Literal
 
 import duckdb
@@ -19,6 +19,7 @@ from overrun.analysis.numbers.over_time.series import MOST_POINTS, Series, serie
 from overrun.analysis.numbers.requests.request_list import Extent
 from overrun.analysis.numbers.window import SCRAPE_GRACE, Window, read_samples
 from overrun.analysis.words.slo import Slo
+from overrun.analysis.words.times import parse_time
 from overrun.analysis.words.timestamps import from_us
 
 Combined = Literal["sum", "max", "mean"]
@@ -70,8 +71,8 @@ class IndicatorCourse(msgspec.Struct, kw_only=True):
 class EngineCourse(msgspec.Struct, kw_only=True):
     """Indicators of a window in steps of `step_s` from `start`; `effect_p95_ms` is the judged metric's P95 in the same steps.
 
-    `limit_ms` is the common limit; `own_limits` requests came with limits of their own, by which they are judged. `breach_at` is the start of the first of
-    three steps in a row with P95 over the limit. `missing` names expected indicators that nobody sent.
+    `limit_ms` is the common limit; `own_limits` requests came with limits of their own, by which they are judged. `breach_at` is the onset that
+    was asked about, else the start of the first of three steps in a row with P95 over the limit. `missing` names expected indicators that nobody sent.
     """
 
     metric: str
@@ -88,9 +89,11 @@ class EngineCourse(msgspec.Struct, kw_only=True):
 
 
 def engine_course(
-    con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str
+    con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str, onset: str | None = None
 ) -> EngineCourse:
     """Return the indicators of a window beside a metric (ttft, itl, tpot, e2e).
+
+    `onset` (RFC 3339) is when the breach began, where that is known better than by steps: leads are counted to it.
 
     Raises:
         ListError: an unknown metric.
@@ -137,7 +140,7 @@ def engine_course(
         },
         steps,
     )
-    answer.breach_at = _breach(answer, course)
+    answer.breach_at = parse_time(onset, datetime.now(UTC)) if onset else _breach(answer, course)
     answer.indicators = [
         _indicator(
             points.filter(pl.col("indicator") == name),

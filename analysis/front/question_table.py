@@ -147,6 +147,12 @@ WINDOW: Final = (
 METRIC: Final = Parameter(
     "metric", "ttft, itl, tpot or e2e.", default="e2e", choices=("ttft", "itl", "tpot", "e2e")
 )
+_ONSET: Final = Parameter(
+    "onset",
+    "When the breach began, as in the report's verdict (RFC 3339).",
+    pattern=f"^{_TIME}$",
+    reader="words.times:parse_time",
+)
 _JUDGED: Final = replace(
     METRIC, default=None, help="ttft, itl, tpot or e2e (default: the one that the report judges)."
 )
@@ -305,16 +311,7 @@ ANATOMY: Final[Entry[StageCourse]] = Entry(
     "anatomy",
     "How did the stages of slow requests change over time?",
     "numbers.over_time.stage_course:stage_course",
-    (
-        *WINDOW,
-        METRIC,
-        Parameter(
-            "onset",
-            "The requests since this time are the slow ones (RFC 3339).",
-            pattern=f"^{_TIME}$",
-            reader="words.times:parse_time",
-        ),
-    ),
+    (*WINDOW, METRIC, _ONSET),
 )
 HEATMAP: Final[Entry[Heatmap]] = Entry(
     "heatmap",
@@ -326,7 +323,7 @@ ENGINE: Final[Entry[EngineCourse]] = Entry(
     "engine",
     "How did the engines' indicators change over time?",
     "evidence.engine_timeline:engine_course",
-    (*WINDOW, METRIC),
+    (*WINDOW, METRIC, _ONSET),
 )
 STAGES: Final[Entry[Stages]] = Entry(
     "stages",

@@ -41,7 +41,7 @@ def draw() -> None:
         data.ahead(lambda: data.ask(questions.COMPARE, asked, before=before, after=after))
     _pick(asked, metric, before, after, theme)
     with heading:
-        ui.put(_box(asked, before, after))
+        ui.put(_box(report, asked, before, after))
         if not before or not after:
             return
         found = data.ask(questions.COMPARE, asked, before=before, after=after)
@@ -54,7 +54,7 @@ def draw() -> None:
 
 def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
     """The page's first box, before the rest is there."""
-    return _box(asked, *_wanted(report, query))
+    return _box(report, asked, *_wanted(report, query))
 
 
 def needs(
@@ -81,7 +81,7 @@ def _wanted(report: Report, query: Mapping[str, str]) -> tuple[str, str]:
     return query.get("before", "").strip() or before, query.get("after", "").strip() or after
 
 
-def _box(asked: data.Asked, before: str, after: str) -> str:
+def _box(report: Report, asked: data.Asked, before: str, after: str) -> str:
     if not before or not after:
         return ui.box(
             "Two windows are needed",
@@ -89,7 +89,9 @@ def _box(asked: data.Asked, before: str, after: str) -> str:
                 "Choose A and B by dragging over the chart below, or enter them: FROM..TO, or version=NAME."
             ],
         )
-    return ui.box(*headline(data.ask(questions.COMPARE, asked, before=before, after=after)))
+    found = data.ask(questions.COMPARE, asked, before=before, after=after)
+    onset = report.verdict.onset if after == default_sides(report)[1] else None
+    return ui.box(*headline(found, onset))
 
 
 def default_sides(report: Report) -> tuple[str, str]:
@@ -108,11 +110,11 @@ def range_text(start: datetime, end: datetime) -> str:
     return f"{rfc3339(start)}..{rfc3339(end)}"
 
 
-def headline(found: Comparison) -> tuple[str, list[str]]:
-    """The comparison's own sentence, as safe HTML."""
+def headline(found: Comparison, onset: datetime | None = None) -> tuple[str, list[str]]:
+    """The comparison's own sentence, as safe HTML. Where the windows were split at the verdict's `onset`, that is when the change began."""
     at = "" if found.outcome == "not_enough_data" else ui.stated(found.reasons.get("change_at"))
     if found.change_at:
-        at = f"The change began at {say_time(found.change_at, date=True)}."
+        at = f"The change began at {say_time(onset or found.change_at, date=True)}."
     new = "; ".join(
         f"{ui.text(change.what)} <b>{ui.text(change.after)}</b>" for change in found.changed
     )

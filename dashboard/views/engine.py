@@ -48,7 +48,7 @@ def draw() -> None:
     )
     data.ahead(*needs(asked, report, {"metric": metric}))
     found, view = (
-        data.ask(questions.ENGINE, asked, metric=metric),
+        data.ask(questions.ENGINE, asked, **_course_of(report, metric)),
         data.ask(questions.INDICATORS, asked),
     )
     ui.put(ui.box(*headline(found)))
@@ -77,7 +77,7 @@ def draw() -> None:
 def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
     """The page's first box, before the rest is there."""
     metric = state.metric_of(query, list(report.slo.limits()), report.verdict.metric)
-    return ui.box(*headline(data.ask(questions.ENGINE, asked, metric=metric)))
+    return ui.box(*headline(data.ask(questions.ENGINE, asked, **_course_of(report, metric))))
 
 
 def needs(
@@ -87,8 +87,17 @@ def needs(
     metric = state.metric_of(query, list(report.slo.limits()), report.verdict.metric)
     return [
         lambda: data.ask(questions.INDICATORS, asked),
-        lambda: data.ask(questions.ENGINE, asked, metric=metric),
+        lambda: data.ask(questions.ENGINE, asked, **_course_of(report, metric)),
     ]
+
+
+def _course_of(report: Report, metric: str) -> dict[str, str]:
+    """The question about a metric: of the judged one the onset is the verdict's, not that of a step."""
+    verdict = report.verdict
+    judged = verdict.onset is not None and metric == verdict.metric
+    return {"metric": metric} | (
+        {"onset": verdict.onset.isoformat()} if judged and verdict.onset else {}
+    )
 
 
 def headline(found: EngineCourse) -> tuple[str, list[str]]:

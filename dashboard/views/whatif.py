@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import msgspec
 import streamlit as st
 
 from overrun.analysis.front.fix_list import FixInfo
 from overrun.analysis.front.report import Report
 from overrun.analysis.whatif.prediction import Prediction
-from overrun.analysis.words.finding import say_over
+from overrun.analysis.words.finding import Fix, say_over
 from overrun.dashboard import (
     charts_whatif,
     data,
@@ -133,23 +134,32 @@ def meanwhile(report: Report, info: FixInfo) -> tuple[str, list[str]]:
 
 
 def _box(found: Prediction, report: Report, info: FixInfo, parameters: data.Asked) -> str:
-    first, below = headline(found, info)
-    return ui.box(first, [*below, beside(report, info, parameters)])
-
-
-def beside(report: Report, info: FixInfo, parameters: data.Asked) -> str:
-    """What a finding says of the same fix, where it says it of other requests than all in the window; as safe HTML."""
-    fix = sliders.found(report, info.fix)
+    fix = proposed(report, info, parameters)
+    gain = fix.predicted if fix is not None else None
     if (
         fix is None
-        or fix.predicted is None
-        or not period(fix)
-        or not sliders.given(fix).items() <= dict(parameters).items()
+        or gain is None
+        or found.predicted is None
+        or gain.metric != found.predicted.metric
     ):
-        return ""
-    return (
-        f"The finding predicts the same fix for fewer requests: {prediction(fix, fix.predicted)}."
+        return ui.box(*headline(found, info))
+    # The figures of the verdict, the findings and the terminal come first; those of all requests in the window are named as such.
+    if not period(fix):
+        return ui.box(*headline(msgspec.structs.replace(found, predicted=gain), info))
+    first, below = headline(found, info)
+    own = (
+        f"{ui.text(fix.title, 200)}: {gain.metric.upper()} P{100.0 * gain.quantile:g} {period(fix).removeprefix('the requests ')} "
+        f'{say_ms(gain.before)} → <span class="ov-predicted">{say_ms(gain.after)}</span>'
     )
+    return ui.box(own, [f"Over all requests of the window: {first}.", *below])
+
+
+def proposed(report: Report, info: FixInfo, parameters: data.Asked) -> Fix | None:
+    """The fix of a finding that asks the same what-if with the same parameters; None where its figures will be simulated or cannot be."""
+    fix = sliders.found(report, info.fix)
+    if fix is None or "simulated" in fix.reasons:
+        return None
+    return fix if sliders.given(fix).items() <= dict(parameters).items() else None
 
 
 def headline(found: Prediction, info: FixInfo) -> tuple[str, list[str]]:

@@ -94,11 +94,9 @@ def test_a_slider_begins_where_the_finding_stands(report: Report) -> None:
     assert sliders.first_fix(report, ["clip", "cap"]) == "cap"
 
 
-def test_what_a_finding_says_of_other_requests_stands_beside_the_prediction(report: Report) -> None:
+def test_a_prediction_is_the_findings_where_it_asks_the_same(report: Report) -> None:
     info = FixInfo(fix="cap", question="?", parameters=[HIT])
-    assert "900 ms" in whatif.beside(report, info, (("max_tokens", "300"),))
-    assert whatif.beside(report, info, (("max_tokens", "200"),)) == ""
-    assert (
-        whatif.beside(msgspec.structs.replace(report, findings=[]), info, (("max_tokens", "300"),))
-        == ""
-    )
+    asked = (("max_tokens", "300"),)
+    assert whatif.proposed(report, info, asked) == report.findings[0].fix
+    assert whatif.proposed(report, info, (("max_tokens", "200"),)) is None
+    assert whatif.proposed(msgspec.structs.replace(report, findings=[]), info, asked) is None

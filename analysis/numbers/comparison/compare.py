@@ -144,7 +144,7 @@ class RatioChange(msgspec.Struct, kw_only=True):
 class Comparison(msgspec.Struct, kw_only=True):
     """Two windows side by side. `outcome` and `sentence` speak of what is certain and what other traffic does not explain.
 
-    `stages` holds means over successful requests; `change_at` is when the metric that changed most began to differ, `changed` what else did then.
+    `stages` holds means over successful requests; `change_at` is when the metric that `sentence` names began to differ, `changed` what else did then.
     """
 
     schema: Literal["overrun.compare/1"] = SCHEMA
@@ -270,7 +270,7 @@ def compare_frames(
     failed.reasons |= dict.fromkeys(
         ("adjusted", "adjusted_interval"), "errors are not adjusted: a failed request has no length"
     )
-    outcome, sentence, main = _outcome(metrics, good, failed, ok)
+    outcome, sentence, main = _outcome(metrics, good, failed, ok, slo)
     if (
         main is not None
         and main[1].adjusted_ms is None
@@ -602,7 +602,11 @@ def _only_in(rows: pl.DataFrame, other: pl.DataFrame) -> list[CohortChange]:
 
 
 def _outcome(
-    metrics: list[MetricChange], good: RatioChange, failed: RatioChange, ok: list[pl.DataFrame]
+    metrics: list[MetricChange],
+    good: RatioChange,
+    failed: RatioChange,
+    ok: list[pl.DataFrame],
+    slo: Slo,
 ) -> tuple[Outcome, str, tuple[str, QuantileChange] | None]:
     asked = [(m.metric, q) for m in metrics for q in m.quantiles if q.difference_ms is not None]
     if not asked and not good.significant and not failed.significant:
@@ -636,7 +640,7 @@ def _outcome(
         outcome = "regressed"
     elif better or fine:
         outcome = "improved"
-    main = max(moved, key=_size, default=None)
+    main = _main(moved, slo)
     traffic = max(
         [(name, q) for name, q in asked if q.significant and not _remains(q)],
         key=_size,
@@ -652,6 +656,18 @@ def _outcome(
             None,
         )
     return outcome, f"{outcome.capitalize()}: {'; '.join(parts)}.", main
+
+
+def _main(moved: list[tuple[str, QuantileChange]], slo: Slo) -> tuple[str, QuantileChange] | None:
+    """The change to name: of what the SLO judges and one of the windows misses, the one that misses it by most; else the largest."""
+    limits = slo.limits()
+
+    def missed(name: str, q: QuantileChange) -> float:
+        slowest = max(q.before_ms or 0.0, q.after_ms or 0.0)
+        return slowest / limits[name] if name in limits and q.quantile == slo.percentile else 0.0
+
+    late = [one for one in moved if missed(*one) > 1.0]
+    return max(late, key=lambda one: missed(*one)) if late else max(moved, key=_size, default=None)
 
 
 def _moved(change: RatioChange) -> str:
