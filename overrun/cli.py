@@ -32,7 +32,7 @@ _SECTIONS = {
     "Collect": ("serve", "import", "export", "dashboard", "demo"),
     "Ask": (
         *("diagnose", "report", "top", "traces", "facts", "check", "compare"),
-        *("budget", "whatif", "doctor", "bug-report"),
+        *("budget", "whatif", "doctor", "mcp", "bug-report"),
     ),
     "Predict answer lengths": ("train", "predict", "serve-predictor", "routing"),
     "Look after": ("config", "alerts", "migrate", "forget"),
@@ -1414,6 +1414,30 @@ def forget(
         print(
             "other traces still contain the name, as an attribute or inside a longer text: `overrun export spans` shows which"
         )
+
+
+@app.command("mcp")
+def mcp(
+    db: Db = None,
+    url: Url = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--http-port",
+            help="Answer by streamable HTTP at this port of 127.0.0.1 (/mcp) instead of standard input.",
+        ),
+    ] = None,
+    config: Config = None,
+) -> None:
+    """Answer an agent's questions over the Model Context Protocol. All tools only read."""
+    source = _asking(table.REPORT, db, url, config)
+    with _needing("mcp"):
+        from overrun.analysis.front import agent_tools
+    with _failing():
+        if port is None:
+            agent_tools.serve_stdio(source)
+        else:
+            agent_tools.serve_http(source, port)
 
 
 @alerts_app.command("test")

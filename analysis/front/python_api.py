@@ -1,0 +1,177 @@
+"""How does a script or a notebook ask? A recording that is opened once and asked many times, by the same questions as the commands.
+
+Every method takes the window and filters by name: `since`, `from_`, `to`, `service`, `instance`, `model`, `route`, `tenant`, `workload`, `slo`; values as on the
+command line. Answers are the structs that the API's JSON decodes to (`msgspec.to_builtins` makes dictionaries of them).
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from overrun.analysis.front import commands
+from overrun.analysis.front import question_table as table
+from overrun.analysis.front.client import decoded
+from overrun.analysis.front.commands import Source
+from overrun.analysis.front.fact_list import FactList
+from overrun.analysis.front.file_import import take_in
+from overrun.analysis.front.question_table import Answer
+from overrun.analysis.front.remote_import import fetch, window_of
+from overrun.analysis.front.report import Report
+from overrun.analysis.numbers.comparison.compare import Comparison
+from overrun.analysis.numbers.quality.doctor import Checkup
+from overrun.analysis.numbers.requests.request_list import RequestList
+from overrun.analysis.numbers.requests.request_trace import Trace
+from overrun.analysis.whatif.prediction import Prediction
+from overrun.analysis.words.encoding import decode
+from overrun.analysis.words.errors import AnalysisError
+from overrun.collector.config import Settings, load
+from overrun.collector.errors import CollectorError, StoreMissing
+from overrun.collector.sources.remote.pull import Address
+
+# What every call of this module may raise: bad input, or a store or server that cannot be asked.
+ERRORS: Final = (AnalysisError, CollectorError)
+
+
+class Html(str):
+    """A page as text, which a notebook shows as it is."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return str(self)
+
+
+class Recording:
+    """Telemetry that can be asked: a file, or a running server. As a context it forgets what it has read from elsewhere."""
+
+    def __init__(
+        self, source: Source, held: tempfile.TemporaryDirectory[str] | None = None
+    ) -> None:
+        self._source, self._held = source, held
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Forget what was read from files or another tool; a file of one's own stays."""
+        if self._held is not None:
+            self._held.cleanup()
+
+    def report(self, **window: str | None) -> Report:
+        """What is wrong, why, and what each fix would gain."""
+        return self._ask(table.REPORT, window)
+
+    def html(self, **window: str | None) -> Html:
+        """The report as one page, which a notebook shows."""
+        return Html(commands.ask(self._source, table.REPORT, _texts(window), "html"))
+
+    def facts(self, **window: str | None) -> FactList:
+        """Every factor of latency before and now, and the part of the excess that goes with it."""
+        return self._ask(table.FACTS, window)
+
+    def requests(self, **window: str | None) -> RequestList:
+        """The slowest requests; `sort`, `limit` and `status` as those of `overrun traces`."""
+        return self._ask(table.REQUESTS, window)
+
+    def trace(self, trace_id: str) -> Trace:
+        """Where one request spent its time."""
+        return self._ask(table.TRACE, {"trace_id": trace_id})
+
+    def compare(self, before: str, after: str, **window: str | None) -> Comparison:
+        """What changed between two windows (`FROM..TO`) or versions (`version=NAME`)."""
+        return self._ask(table.COMPARE, {**window, "before": before, "after": after})
+
+    def whatif(self, fix: str, **given: str | float | None) -> Prediction:
+        """What one fix would gain; its own parameters and the window by name."""
+        texts = _texts({name: None if v is None else str(v) for name, v in given.items()})
+        body = commands.whatif(self._source, fix, texts, output="json", progress=lambda part: None)
+        return decode(body.encode(), Prediction)
+
+    def doctor(self, **window: str | None) -> Checkup:
+        """What each service sends, and what is missing."""
+        return self._ask(table.DOCTOR, window)
+
+    def frame(self, kind: str = "requests", **window: str | None) -> pl.DataFrame:
+        """The rows of a view as a polars frame: requests, llm-calls, spans or metrics."""
+        out = io.BytesIO()
+        texts = {**_texts(window), "kind": kind, "format": "parquet"}
+        commands.export(self._source, texts, out)
+        out.seek(0)
+        return pl.read_parquet(out)
+
+    def _ask(self, entry: table.Entry[Answer], given: dict[str, str | None]) -> Answer:
+        body = commands.ask(self._source, entry, _texts(given), "json")
+        return decoded(entry, body.encode())
+
+
+def open(path: str | Path, settings: str | Path | None = None) -> Recording:
+    """A database file that no server has open; `settings` is an overrun.toml.
+
+    Raises:
+        StoreMissing: there is none.
+    """
+    if not Path(path).exists():
+        raise StoreMissing.at(Path(path))
+    return Recording(Source(_settings(settings, path), Path(path), None))
+
+
+def connect(url: str = "http://127.0.0.1:4318") -> Recording:
+    """A running server. Its read token is that of the environment (OVERRUN_READ_TOKEN)."""
+    return Recording(Source(_settings(None), None, url))
+
+
+def read(*paths: str | Path, settings: str | Path | None = None) -> Recording:
+    """Files and folders of telemetry, read into a database that is forgotten at the end.
+
+    Raises:
+        ImportFailed: a file is no telemetry.
+    """
+    held, made = _held(settings)
+    take_in([Path(p) for p in paths], made, url=None, progress=lambda at, total: None)
+    return Recording(Source(made, Path(made.collector.db), None), held)
+
+
+def diagnose(
+    *sources: str,
+    match: str = "",
+    since: str | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    settings: str | Path | None = None,
+) -> Recording:
+    """A window of what other tools have stored (`http://prometheus:9090`, `tempo:http://...`), read into a database that is forgotten at the end.
+
+    Raises:
+        ConfigError, ImportFailed: an unknown source, or one that does not answer.
+    """
+    held, made = _held(settings)
+    window = window_of({"since": since, "from": from_, "to": to}, datetime.now(UTC))
+    found: Sequence[Address] = [Address.read(text) for text in sources]
+    fetch(found, match, window, made, url=None, shown=lambda part: None)
+    return Recording(Source(made, Path(made.collector.db), None), held)
+
+
+def _held(settings: str | Path | None) -> tuple[tempfile.TemporaryDirectory[str], Settings]:
+    held = tempfile.TemporaryDirectory(prefix="overrun-")
+    return held, _settings(settings, Path(held.name) / "recording.db")
+
+
+def _settings(path: str | Path | None, db: str | Path | None = None) -> Settings:
+    return load(
+        None if path is None else Path(path), flags={"collector.db": str(db) if db else None}
+    )
+
+
+def _texts(given: dict[str, str | None]) -> dict[str, str | None]:
+    """Parameters by their names: `from` is a word of Python, so it is given as `from_`."""
+    return {name.rstrip("_"): value for name, value in given.items()}

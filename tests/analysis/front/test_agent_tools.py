@@ -1,0 +1,119 @@
+"""An agent asks over the Model Context Protocol with the SDK's own client: tools that only read, bounded answers, errors with a remedy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.client.client import Client
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from overrun.analysis.front import agent_tools
+from overrun.analysis.front.commands import Source
+from overrun.analysis.front.file_import import import_files
+from overrun.collector.config import CollectorSettings, Settings
+from tests.conftest import ROOT
+
+TRANSCRIPT = json.loads(Path(__file__).with_name("transcript_rag_ask.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    db = tmp_path_factory.mktemp("agent") / "x.db"
+    settings = Settings(collector=CollectorSettings(db=str(db)))
+    recording = ROOT / "sample_traces" / "recordings" / TRANSCRIPT["recording"]
+    import_files([recording], settings, url=None, progress=lambda at, total: None)
+    return Source(settings, db, None)
+
+
+def asking(source: Source, ask: Callable[[Client], Awaitable[Any]]) -> Any:
+    async def run() -> Any:
+        async with Client(agent_tools.server(source)) as client:
+            return await ask(client)
+
+    return asyncio.run(run())
+
+
+def test_every_tool_only_reads_and_says_what_its_parameters_mean(source: Source) -> None:
+    async def listed(client: Client) -> Any:
+        return (await client.list_tools()).tools
+
+    tools = asking(source, listed)
+    names = ["report", "facts", "traces", "trace", "compare", "fixes", "whatif", "doctor"]
+    assert [tool.name for tool in tools] == names
+    for tool in tools:
+        assert tool.annotations.read_only_hint
+        assert tool.description
+        for name, parameter in tool.input_schema["properties"].items():
+            assert "description" in parameter, (tool.name, name)
+    # All descriptions together are read by the agent before its first question.
+    assert sum(len(tool.model_dump_json()) for tool in tools) < 12_000
+
+
+def test_a_transcript_leads_from_the_question_to_the_fix(source: Source) -> None:
+    """At most four calls; each name that a later call uses was in an earlier answer, and the last one is the gain of the verdict's own fix."""
+    calls = TRANSCRIPT["calls"]
+    assert len(calls) <= 4
+
+    async def follow(client: Client) -> list[str]:
+        answers = []
+        for call in calls:
+            answer = await client.call_tool(call["tool"], call["arguments"])
+            assert not answer.is_error, answer.content[0].text
+            answers.append(answer.content[0].text)
+        return answers
+
+    answers = asking(source, follow)
+    for call, answer in zip(calls, answers, strict=True):
+        assert len(answer) <= agent_tools.MOST + 200
+        for word in call["learned"]:
+            assert word in answer, (call["tool"], word)
+    first = json.loads(answers[0])
+    fix = first["causes"][0]["fix"]
+    assert calls[1]["arguments"]["trace_id"] in first["causes"][0]["trace_ids"]
+    assert (fix["whatif"], fix["parameters"]) == (
+        calls[3]["arguments"]["fix"],
+        calls[3]["arguments"]["parameters"],
+    )
+    assert first["verdict"]["cause"] == "slow_dependency"
+
+
+def test_a_mistake_is_an_error_with_its_remedy(source: Source) -> None:
+    async def ask(client: Client) -> Any:
+        return await client.call_tool("report", {"route": "/nope"})
+
+    answer = asking(source, ask)
+    assert answer.is_error
+    assert "known are /rag/ask" in answer.content[0].text
+
+
+def test_a_read_token_is_wanted_where_one_is_set() -> None:
+    app = Starlette(routes=[Route("/mcp", lambda request: PlainTextResponse("fine"))])
+    assert TestClient(agent_tools.guarded(app, None)).get("/mcp").text == "fine"
+    client = TestClient(agent_tools.guarded(app, "t"))
+    assert client.get("/mcp").status_code == 401
+    assert client.get("/mcp", headers={"authorization": "Bearer no"}).status_code == 401
+    assert client.get("/mcp", headers={"authorization": "Bearer t"}).text == "fine"
+
+
+def test_streamable_http_answers_a_question(source: Source) -> None:
+    app = agent_tools.server(source).streamable_http_app(json_response=True, stateless_http=True)
+    asked = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "doctor", "arguments": {}},
+    }
+    headers = {"accept": "application/json, text/event-stream", "host": "127.0.0.1:8000"}
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        made = client.post("/mcp", json=asked, headers=headers)
+        elsewhere = client.post("/mcp", json=asked, headers={**headers, "host": "evil.example"})
+    assert "rag-api" in made.json()["result"]["content"][0]["text"]
+    assert elsewhere.status_code == 421

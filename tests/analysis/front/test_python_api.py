@@ -1,0 +1,107 @@
+"""The Python API: its names, and that it answers as the commands do."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+import overrun
+from overrun.analysis.front.python_api import Recording
+from overrun.collector.errors import StoreMissing
+from tests.conftest import ROOT
+
+RECORDING = ROOT / "sample_traces" / "recordings" / "sim-slow-vector-store"
+
+
+@pytest.fixture(scope="module")
+def recording() -> Iterator[Recording]:
+    with overrun.read(RECORDING) as held:
+        yield held
+
+
+def test_these_names_are_exported_and_no_others() -> None:
+    names = [
+        "AnalysisError",
+        "CollectorError",
+        "Html",
+        "Recording",
+        "Report",
+        "__version__",
+        "connect",
+        "diagnose",
+        "open",
+        "read",
+    ]
+    assert sorted(overrun.__all__) == sorted(names)
+    for name in overrun.__all__:
+        assert getattr(overrun, name) is not None
+    methods = {
+        name for name, _ in inspect.getmembers(Recording, inspect.isfunction) if name[0] != "_"
+    }
+    assert methods == {
+        "close",
+        "report",
+        "html",
+        "facts",
+        "requests",
+        "trace",
+        "compare",
+        "whatif",
+        "doctor",
+        "frame",
+    }
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        overrun.nothing  # noqa: B018
+
+
+def test_the_names_are_documented() -> None:
+    page = (ROOT / "docs" / "PYTHON.md").read_text(encoding="utf-8")
+    for name in {
+        *overrun.__all__,
+        "report",
+        "html",
+        "facts",
+        "requests",
+        "trace",
+        "compare",
+        "whatif",
+        "doctor",
+        "frame",
+    } - {"__version__"}:
+        assert f"{name}(" in page or f"`{name}`" in page or f"overrun.{name}" in page, name
+
+
+def test_importing_the_package_loads_nothing() -> None:
+    code = "import sys, overrun; print([m for m in sys.modules if m.startswith('overrun.')])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        timeout=60,
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_recording_answers_as_the_commands_do(recording: Recording) -> None:
+    report = recording.report(route="/rag/ask", slo="ttft:1500 e2el:3000")
+    assert (report.verdict.cause, report.window.requests) == ("slow_dependency", 385)
+    fix = report.findings[0].fix
+    assert fix is not None
+    assert fix.whatif is not None
+    assert recording.whatif(fix.whatif, **fix.parameters).fix == fix.whatif
+    frame = recording.frame("requests")
+    assert frame.height == 385
+    slowest = recording.requests(limit="1").rows[0]
+    assert recording.trace(slowest.trace_id).trace_id == slowest.trace_id
+    assert recording.html()._repr_html_().startswith("<!doctype html>")
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(StoreMissing, match=r"there is no database at nowhere\.db"):
+        overrun.open("nowhere.db")
