@@ -11,7 +11,9 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: $(VENV)/.runtime
 	$(BIN)/overrun demo $(ARGS)
 
-test: check $(VENV)/.chromium $(VENV)/.prometheus $(VENV)/.litellm
+# What needs no other part is done at once: each of these waits for the network or has one core busy.
+test: $(VENV)/.dev
+	$(MAKE) --jobs=3 --output-sync=target $(VENV)/.kernels $(VENV)/.prometheus $(VENV)/.litellm check
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev
@@ -165,10 +167,19 @@ $(VENV)/.runtime: requirements.lock pyproject.toml | $(BIN)/python
 	$(BIN)/python -m overrun.analysis.front.kernel_warmup
 	@touch $@
 
+# pip installs these packages with one core, uv with all; uv itself comes by pip, from the same lock. uv reads pip's settings (index, links)
+# from its own variables, so where it does not get the packages pip does.
 $(VENV)/.dev: requirements-dev.lock pyproject.toml | $(BIN)/python
-	@echo "installing the locked dependencies with the developer tools (about a minute)"
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@echo "installing the locked dependencies with the developer tools"
+	sed -n '/^uv==/,/[^\\]$$/p' requirements-dev.lock > $(VENV)/uv.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(VENV)/uv.lock
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements-dev.lock \
+		|| $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# The kernels are compiled once here, so that no test waits for them.
+$(VENV)/.kernels: $(VENV)/.dev
 	$(BIN)/python -m overrun.analysis.front.kernel_warmup
 	@touch $@
 
@@ -180,9 +191,9 @@ $(VENV)/.chromium: | $(BIN)/python
 	@touch $@
 
 # One test lets a real Prometheus federate two engines. Debian's package is unpacked here, not installed: no service is started, and nobody need be root.
-# Debian's Alertmanager reads its templates from there and nowhere else.
+# Debian's Alertmanager reads its templates from there and nowhere else. After Chromium: apt does one thing at a time.
 ALERT_TEMPLATES := /usr/share/prometheus/alertmanager
-$(VENV)/.prometheus: | $(BIN)/python
+$(VENV)/.prometheus: | $(VENV)/.chromium
 	@command -v prometheus >/dev/null 2>&1 || { command -v apt-get >/dev/null 2>&1 && { apt-get update -qq 2>/dev/null || true; } \
 		&& cd $(VENV) && apt-get download -qq prometheus >/dev/null 2>&1 && dpkg -x prometheus_*.deb prometheus; } \
 		|| echo "prometheus cannot be had: its test will say so"

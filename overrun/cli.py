@@ -1483,5 +1483,5 @@ def main() -> None:
 
     faulthandler.enable()
     os.umask(0o077)
-    footprint.without_pandas()
+    footprint.start_light()
     app()

@@ -180,16 +180,23 @@ class Run:
 
 def simulate(calls: Calls, setup: Setup, costs: Costs) -> Run:
     """Run the calls through the engine. Deterministic; about 0.02 s for 10,000 calls of 300 output tokens on one core of 2026."""
-    n = len(calls)
+    return simulate_asked(asked_of(calls), setup, costs)
+
+
+def asked_of(calls: Calls) -> Asked:
+    """Return what the loop reads of calls: the same for every run of them, and a fourth of the time of a short one."""
     free = np.flatnonzero(calls.after < 0)
     order = free[np.argsort(calls.arrival_s[free], kind="stable")]
-    speed = np.ones(setup.replicas)
-    given = np.asarray(setup.speed, dtype=np.float64)[: setup.replicas]
-    speed[: len(given)] = given
-    born = np.full(setup.replicas, -np.inf)
-    born[: len(setup.born_s)] = setup.born_s[: setup.replicas]
-    kv_tokens = setup.kv_tokens - setup.shared_tokens
-    told = (
+    parts = (
+        order,
+        calls.arrival_s,
+        calls.after,
+        calls.prompt_tokens,
+        calls.cached_tokens,
+        calls.output_tokens,
+        calls.replica,
+        calls.pool_from,
+        calls.pool_to,
         calls.weight,
         calls.gated,
         calls.follows,
@@ -199,23 +206,18 @@ def simulate(calls: Calls, setup: Setup, costs: Costs) -> Run:
         calls.usual,
         calls.rank,
     )
-    asked = Asked(
-        *map(
-            read_only,
-            (
-                order,
-                calls.arrival_s,
-                calls.after,
-                calls.prompt_tokens,
-                calls.cached_tokens,
-                calls.output_tokens,
-                calls.replica,
-                calls.pool_from,
-                calls.pool_to,
-                *told,
-            ),
-        )
-    )
+    return Asked(*map(read_only, parts))
+
+
+def simulate_asked(asked: Asked, setup: Setup, costs: Costs) -> Run:
+    """Run calls, as `asked_of` returns them, through the engine."""
+    n = len(asked.arrival)
+    speed = np.ones(setup.replicas)
+    given = setup.speed[: setup.replicas]
+    speed[: len(given)] = given
+    born = np.full(setup.replicas, -np.inf)
+    born[: len(setup.born_s)] = setup.born_s[: setup.replicas]
+    kv_tokens = setup.kv_tokens - setup.shared_tokens
     law = Law(
         setup.prefill_first,
         max(1, setup.token_budget),
