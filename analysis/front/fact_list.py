@@ -17,6 +17,7 @@ from overrun.analysis.incident.limit_fit import fitted, unfit
 from overrun.analysis.incident.onset import Onset, dated
 from overrun.analysis.incident.period import Period
 from overrun.analysis.numbers.outcomes.percentile_limits import most_missed
+from overrun.analysis.numbers.requests.stored_names import outside, refuse_unstored
 from overrun.analysis.numbers.stages.budget import Configured
 from overrun.analysis.numbers.window import Window, count
 from overrun.analysis.words.slo import Slo
@@ -56,12 +57,13 @@ def facts(
     """Return the facts of a window's requests, of at most 200,000 of them.
 
     Raises:
-        BudgetError: an unknown stage or group in `budgets`.
+        BudgetError: an unknown stage or group in `budgets`. WindowError: a filter names what is stored nowhere.
     """
     slo = most_missed(con, window, slo) if slo.also else slo
     requests = count(con, window)
     if not requests:
-        return _none("no request is stored in this window")
+        refuse_unstored(con, window)
+        return _none(outside(con, window) or "no request is stored in this window")
     stored = sampled_requests(con, window, slo, requests)
     if stored.sampled.refused or stored.even.rows.is_empty():
         return _none(f"the stored requests do not stand for all: {stored.sampled.detail}")

@@ -27,6 +27,25 @@ _DATED: Final = re.compile(
     r"\d{4}([-/])\d{2}\1\d{2}([T ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)?( ?(Z|UTC|GMT|[+-]\d{2}(:?\d{2})?))?)?",
     re.IGNORECASE,
 )
+# As reports print it: `25 Nov 20:41:38`, also with a year or UTC behind it.
+_MONTHS: Final = (
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "may",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "oct",
+    "nov",
+    "dec",
+)
+_PRINTED: Final = re.compile(
+    rf"(?P<day>\d{{1,2}}) (?P<month>{'|'.join(_MONTHS)})[a-z]*\.?(?: (?P<year>\d{{4}}))?(?:,? (?P<clock>\d{{2}}:\d{{2}}(?::\d{{2}})?))?(?P<zone> (?:UTC|GMT))?",
+    re.IGNORECASE,
+)
 _ZONED: Final = re.compile(r":\d{2}([.,]\d+)?\s*[+-]\d{2}(:?\d{2})?$")
 _TIMES_READ: Final = "2026-11-20T10:00:00Z, '2026-11-20 10:00' (this machine's zone), 1795168800 (s or ms since 1970), -2h or now"
 
@@ -56,7 +75,7 @@ def parse_time(text: str, now: datetime) -> datetime:
     """Read a moment; returned in UTC.
 
     Read are RFC 3339 (a time without a zone is of this machine's zone, a date alone is its midnight), seconds or milliseconds since 1970, `now`,
-    a time before now (`-2h`, `2h`, `now-2h`), and a time of day (`10:04`, the last one).
+    a time before now (`-2h`, `2h`, `now-2h`), a time of day (`10:04`, the last one), and what reports print (`25 Nov 20:41:38`).
 
     Raises:
         WindowError: no such time.
@@ -102,6 +121,8 @@ def _written(text: str, now: datetime) -> datetime | None:
     if _CLOCK.fullmatch(text):
         at = datetime.fromisoformat(f"{local:%Y-%m-%d}T{text}").astimezone()
         return at if at <= now else at - timedelta(days=1)
+    if printed := _PRINTED.fullmatch(text):
+        return _as_printed(printed, now)
     if not _DATED.fullmatch(text):
         return None
     read = text.upper().replace("/", "-").removesuffix(" UTC").removesuffix(" GMT")
@@ -109,6 +130,18 @@ def _written(text: str, now: datetime) -> datetime | None:
     read = re.sub(r"\s*([+-]\d{2}):?(\d{2})?$", r"\1:\2", read) if _ZONED.search(read) else read
     read = re.sub(r"(?<=[+-]\d{2}:)$", "00", read.replace(",", "."))
     return datetime.fromisoformat(read.replace(" ", "T", 1) + zone).astimezone()
+
+
+def _as_printed(text: re.Match[str], now: datetime) -> datetime:
+    """A day and a month's name; without a year it is the last such day."""
+    clock = f"{text['clock'] or '00:00'}:00"[:8]
+    month = _MONTHS.index(text["month"].lower()) + 1
+    zone = "+00:00" if text["zone"] else ""
+    year = int(text["year"] or now.astimezone().year)
+    at = datetime.fromisoformat(
+        f"{year:04}-{month:02}-{int(text['day']):02}T{clock}{zone}"
+    ).astimezone()
+    return at if text["year"] or at <= now else at.replace(year=year - 1)
 
 
 def parse_range(text: str, now: datetime) -> tuple[datetime, datetime]:
@@ -140,7 +173,7 @@ def absolute(text: str, now: datetime) -> str:
     if ".." in text:
         return "..".join(absolute(side, now) for side in text.split(".."))
     try:
-        local = _CLOCK.fullmatch(text.strip()) or _DATED.fullmatch(text.strip())
+        local = any(form.fullmatch(text.strip()) for form in (_CLOCK, _DATED, _PRINTED))
         return rfc3339(parse_time(text, now)) if local else text
     except WindowError:
         return text  # the server refuses it in the same words

@@ -11,6 +11,7 @@ from typing import Any, Final
 import duckdb
 import msgspec
 
+from overrun.analysis.numbers.requests.stored_names import refuse_unstored
 from overrun.analysis.numbers.stages.budget import STAGES
 from overrun.analysis.numbers.window import Window, filter_of, query
 from overrun.analysis.words.errors import AnalysisError, nearest
@@ -112,7 +113,7 @@ def list_requests(
     """List requests of a window, failed ones included unless a `status` is asked for; `min_ms <= metric < max_ms` narrows them to a row of the heat map.
 
     Raises:
-        ListError: an unknown sort, status or metric, or a limit outside 1..1000.
+        ListError: an unknown sort, status or metric, or a limit outside 1..1000. WindowError: a filter names what is stored nowhere.
     """
     if sort not in SORTS:
         raise ListError(f"sort {sort[:64]!r} is unknown: {nearest(sort, SORTS)}")
@@ -126,6 +127,8 @@ def list_requests(
     more = {"sort": sort, "limit": limit, "metric": metric, "min_ms": min_ms, "max_ms": max_ms}
     more["status"] = status
     rows = con.sql(query("request_list"), params=filter_of(window) | more).pl().to_dicts()
+    if not rows:
+        refuse_unstored(con, window)
     return RequestList(
         sort=sort,
         limit=limit,

@@ -49,6 +49,10 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Any:
         ("1h", "2026-11-26T04:00:00"),
         ("05:30", "2026-11-26T04:30:00"),
         ("10:04", "2026-11-25T09:04:00"),  # today's is still to come
+        ("25 Nov 20:41:38", "2026-11-25T19:41:38"),  # as reports print it
+        ("25 Nov 20:41 UTC", "2026-11-25T20:41:00"),
+        ("3 December 2025 10:04", "2025-12-03T09:04:00"),
+        ("3 Dec", "2025-12-02T23:00:00"),  # this year's is still to come
     ],
 )
 @pytest.mark.usefixtures("berlin")
@@ -59,7 +63,8 @@ def test_times_are_read_as_people_write_them(text: str, utc: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "abc", "10", "2026-13-40 10:00", "1e9", "now-", "2026-11-20T10", "1" * 20]
+    "text",
+    ["", "abc", "10", "2026-13-40 10:00", "1e9", "now-", "2026-11-20T10", "31 Feb 10:00", "1" * 20],
 )
 def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
     with pytest.raises(WindowError, match=r"write"):
@@ -163,3 +168,11 @@ def test_an_unknown_trace_names_the_nearest_and_the_time_that_is_stored(db: Path
     assert many.exit_code == 2
     assert "several traces begin with a000" in many.output
     assert run(db, "report", "--trace", "xyz").exit_code == 2
+
+
+def test_every_command_refuses_a_filter_that_names_nothing_stored(db: Path) -> None:
+    for command in (["report"], ["traces"], ["facts"], ["check"], ["budget"]):
+        for flag, near in (("--service", "web"), ("--instance", "web-1"), ("--model", "gpt")):
+            refused = run(db, *command, flag, f"{near}x")
+            assert refused.exit_code == 2, (command, flag, refused.output)
+            assert f"{near!r}" in refused.output or f"known are {near}" in refused.output
