@@ -91,7 +91,9 @@ def check(
         return check_load_test(_load_test(found, source, texts), min_rate)
     if min_rate is not None:
         raise AnalysisError("--min-rate is for results of load tests, of which the files hold none")
-    with stored(files, source) as (own, done):
+    # A run's file may be a table, which an import takes from no folder.
+    judged = [found.runs[0][1], *found.others] if single else files
+    with stored(judged, source, strict=not single) as (own, done):
         return commands.check(own, texts, min_goodput=min_goodput, notes=done.notes)
 
 

@@ -61,7 +61,8 @@ def judge(rows: pl.DataFrame, slo: Slo) -> Judged:
 
     Failed requests are bad. A successful one that lacks a limited metric is unmeasurable, whatever its other metrics
     say: counting only its misses would bias the share. An answer of at most one token has no token gap, so it passes
-    TPOT and ITL.
+    TPOT and ITL. Where no successful request carries every limited metric, failed ones are unmeasurable too: a share of them alone would
+    say that all requests are bad.
     """
     error = rows["error"].to_numpy().astype(np.bool_)
     one_token = (rows["output_tokens"] <= 1).fill_null(False).to_numpy().astype(np.bool_)
@@ -79,10 +80,11 @@ def judge(rows: pl.DataFrame, slo: Slo) -> Judged:
         misses[metric] = (values > limit_ms) & ~passes_anyway & ~error
     measurable = np.logical_and.reduce([*known.values(), ~error])
     missed = np.logical_or.reduce([*misses.values(), np.zeros(len(error), np.bool_)])
+    measured = bool(measurable.any() or error.all())
     return Judged(
         measurable & ~missed,
-        error | (measurable & missed),
-        ~error & ~measurable,
+        (error & measured) | (measurable & missed),
+        ~measurable & ~(error & measured),
         error,
         misses,
         known,

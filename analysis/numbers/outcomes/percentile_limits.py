@@ -134,7 +134,9 @@ def say_limit(row: LimitRow) -> str:
         return (
             f"{head} {seen}, limit {say_ms(row.limit_ms)}: {next(iter(row.reasons.values()), '')}"
         )
-    return (
-        f"{head} {seen}{between}, limit {say_ms(row.limit_ms)}, "
-        f"{row.missed:,} of {say_count(row.n, 'request')} missed it"
+    missed = (
+        f"{say_count(row.n, 'request')}"
+        if "missed" in row.reasons
+        else f"{row.missed:,} of {say_count(row.n, 'request')} missed it"
     )
+    return f"{head} {seen}{between}, limit {say_ms(row.limit_ms)}, {missed}"

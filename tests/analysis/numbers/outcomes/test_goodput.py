@@ -36,7 +36,7 @@ def table(rows: list[tuple[object, ...]]) -> pl.DataFrame:
 
 
 def plain(rows: list[tuple[object, ...]], limits: dict[str, float]) -> tuple[int, int, int]:
-    good = bad = unmeasurable = 0
+    good = bad = unmeasurable = measured = 0
     for error, ttft, itl, tpot, e2e, tokens in rows:
         values = {"ttft": ttft, "itl": itl, "tpot": tpot, "e2e": e2e}
         if tokens is not None and tokens <= 1:
@@ -45,10 +45,14 @@ def plain(rows: list[tuple[object, ...]], limits: dict[str, float]) -> tuple[int
             bad += 1
         elif any(values[metric] is None for metric in limits):
             unmeasurable += 1
-        elif all(values[metric] <= limit for metric, limit in limits.items()):
-            good += 1
         else:
-            bad += 1
+            measured += 1
+            if all(values[metric] <= limit for metric, limit in limits.items()):
+                good += 1
+            else:
+                bad += 1
+    if unmeasurable and not measured:
+        return 0, 0, len(rows)  # what fails does not decide what no successful request carries
     return good, bad, unmeasurable
 
 
