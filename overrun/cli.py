@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
 
 import typer
 
-from overrun import __version__
+from overrun import __version__, manual
 from overrun.analysis.front import question_table as table
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _SECTIONS = {
         *("budget", "whatif", "doctor", "mcp", "bug-report"),
     ),
     "Predict answer lengths": ("train", "predict", "serve-predictor", "routing"),
-    "Look after": ("config", "alerts", "migrate", "forget"),
+    "Look after": ("config", "alerts", "migrate", "forget", "completion", "man"),
 }
 _OTLP = "an OTLP file or a folder of them"
 _ARTIFACT = "the folder that `overrun train` wrote"
@@ -60,7 +60,17 @@ class _Commands(typer.core.TyperGroup):
                     formatter.write_dl(rows)
 
 
-class _Question(typer.core.TyperCommand):
+class _Command(typer.core.TyperCommand):
+    """A command whose help ends with what one would type."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        shown = manual.EXAMPLES.get(self.name or "", ())
+        if shown:
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {one}\n" for one in shown))
+
+
+class _Question(_Command):
     """A command about a window: what selects and judges the requests stands in a section of its own."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -780,11 +790,17 @@ def traces(
 
 
 def _coloured() -> bool:
-    """Return whether standard output shows colour: a terminal, and nobody has asked for none (https://no-color.org)."""
+    """Return whether standard output shows colour: a terminal, where nobody has asked for none, or colour is forced.
+
+    Asked by NO_COLOR (https://no-color.org), CLICOLOR and CLICOLOR_FORCE (https://bixense.com/clicolors).
+    """
     import os
 
-    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return sys.stdout.isatty() and wanted
+    if os.environ.get("NO_COLOR") or os.environ.get("CLICOLOR") == "0":
+        return False
+    if os.environ.get("CLICOLOR_FORCE", "0") not in ("", "0"):
+        return True
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 @app.command(cls=_Question)
@@ -1474,6 +1490,27 @@ def config_show(config: Config = None) -> None:
         print(line)
 
 
+@app.command()
+def completion(
+    shell: Annotated[str, typer.Argument(help=f"{', '.join(manual.SHELLS)}.")],
+) -> None:
+    """Print the script that teaches a shell to complete `overrun`."""
+    if shell not in manual.SHELLS:
+        fail(f"shell {shell!r} is not known: use {', '.join(manual.SHELLS)}")
+    print(manual.completion(shell))
+
+
+@app.command()
+def man() -> None:
+    """Print the manual page (roff), made from the commands."""
+    print(manual.page(typer.main.get_command(app), __version__))
+
+
+for _registered in app.registered_commands:
+    if _registered.cls in (None, typer.core.TyperCommand):
+        _registered.cls = _Command
+
+
 def main() -> None:
     """Entry point of the `overrun` command. Should compiled code fail, standard error says where. Files that it makes are for its user alone."""
     import faulthandler
@@ -1484,4 +1521,6 @@ def main() -> None:
     faulthandler.enable()
     os.umask(0o077)
     footprint.start_light()
-    app()
+    if manual.COMPLETE in os.environ:
+        manual.learn_to_complete()
+    app(prog_name=manual.PROGRAM)
