@@ -32,7 +32,7 @@ _SECTIONS = {
     "Collect": ("serve", "import", "export", "dashboard", "demo"),
     "Ask": (
         *("diagnose", "report", "top", "traces", "facts", "check", "compare"),
-        *("budget", "whatif", "doctor", "mcp", "bug-report"),
+        *("budget", "whatif", "applied", "ledger", "doctor", "mcp", "bug-report"),
     ),
     "Predict answer lengths": ("train", "predict", "serve-predictor", "routing"),
     "Look after": ("config", "alerts", "migrate", "forget", "completion", "man"),
@@ -1430,6 +1430,67 @@ def forget(
         print(
             "other traces still contain the name, as an attribute or inside a longer text: `overrun export spans` shows which"
         )
+
+
+Ledger = Annotated[
+    Path | None,
+    typer.Option(
+        "--ledger", help="The ledger's file (default: FILE.ledger.jsonl, or overrun.ledger.jsonl)."
+    ),
+]
+
+
+def _ledger(ledger: Path | None, db: Path | None) -> Path:
+    return ledger or Path(f"{db}.ledger.jsonl" if db else "overrun.ledger.jsonl")
+
+
+@app.command(cls=_Question)
+@_flags_of(table.COMPARE, "baseline", "before", "after", "since", "from", "to")
+def applied(
+    fix: Annotated[str, typer.Argument(help="The fix, as `overrun whatif --help` lists it.")],
+    at: Annotated[str, typer.Option("--at", help="When it was applied: RFC 3339, or -2h.")],
+    asked: table.Texts,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="A parameter of the fix; may be repeated."
+        ),
+    ] = None,
+    span: Annotated[str, _text("How long before and after it is looked at.", "--span")] = "30m",
+    settle: Annotated[
+        str, _text("Left out after it, until it works everywhere.", "--settle")
+    ] = "1m",
+    ledger: Ledger = None,
+    db: Db = None,
+    url: Url = None,
+    output: Output = "text",
+    config: Config = None,
+) -> None:
+    """Hold a fix that was applied against its prediction, and keep the answer in a ledger."""
+    source = _asking(table.COMPARE, db, url, config, output)
+    from overrun.analysis.front import applied as front
+    from overrun.analysis.words.encoding import encode
+
+    pairs = [text.partition("=") for text in sets or ()]
+    if bad := next((name for name, equals, _ in pairs if not equals), None):
+        fail(f"--set {bad!r} is not of the form NAME=VALUE")
+    with _failing():
+        moment = front.moment_of(at, span, settle)
+        parameters = {name.replace("-", "_"): value for name, _, value in pairs}
+        made = front.applied(source, fix.replace("-", "_"), parameters, moment, asked)
+        front.append(_ledger(ledger, db), made)
+    print(encode(made).decode() if output == "json" else front.render(made))
+
+
+@app.command("ledger")
+def show_ledger(ledger: Ledger = None, db: Db = None, output: Output = "text") -> None:
+    """List the fixes that were applied: predicted beside observed, and the hit rate of each fix and rule."""
+    from overrun.analysis.front import applied as front
+    from overrun.analysis.words.encoding import encode
+
+    with _failing():
+        found = front.entries(_ledger(ledger, db))
+    print(encode(found).decode() if output == "json" else front.render_ledger(found))
 
 
 @app.command("mcp")

@@ -1,0 +1,342 @@
+"""A fix was applied: did it gain what was predicted? The prediction is made from the requests before it alone, and the observation is what remains of the change
+once other traffic is accounted for. Each answer is a line of a ledger, and the ledger has the hit rate of each fix and each rule.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from overrun.analysis.front import commands
+from overrun.analysis.front import question_table as table
+from overrun.analysis.front.client import decoded
+from overrun.analysis.front.commands import Source
+from overrun.analysis.front.report import Report
+from overrun.analysis.numbers.comparison.compare import QuantileChange
+from overrun.analysis.whatif.prediction import Prediction
+from overrun.analysis.words.encoding import decode
+from overrun.analysis.words.errors import AnalysisError
+from overrun.analysis.words.finding import Finding, say_count, say_ms
+from overrun.analysis.words.times import parse_duration, parse_time, rfc3339
+
+Outcome = Literal["as_predicted", "gained_more", "gained_less", "not_known"]
+# What a fix itself changes of the traffic that a comparison evens out: its gain would be taken for other traffic's.
+_TOKENS: Final = ("input tokens", "output tokens", "cached tokens")
+_MOVES: Final[Mapping[str, tuple[str, ...]]] = {
+    "cap": ("output tokens",),
+    "reasoning_effort": ("output tokens",),
+    "prompt_trim": ("input tokens", "cached tokens"),
+    "context_limit": ("input tokens", "cached tokens"),
+    "prefix_cache": ("cached tokens",),
+    "kv_size": ("cached tokens",),
+    "routing": ("cached tokens",),
+    **dict.fromkeys(("step_cap", "tool_cap", "response_cache"), _TOKENS),
+    **dict.fromkeys(("route_models", "side_model", "second_provider"), ("model", *_TOKENS)),
+}
+# Fewer answers say little of a rate: its row is printed without one.
+LEAST_ANSWERS: Final = 5
+_MOST_LINES: Final = 10_000
+
+
+class Applied(msgspec.Struct, kw_only=True):
+    """One fix that was applied at `at` (RFC 3339), predicted and observed at one quantile of one metric, in ms.
+
+    `predicted_ms` and its 90 % interval come from the requests before `at` alone. `adjusted_ms` is `before_ms` with the change that other traffic does not
+    explain, `adjusted_interval` its 95 % interval; `adjusted_for` names what was evened out. `rule` is the finding that advised the fix, `confidence` what
+    it gave itself; null where no finding of that window did. What is null has its reason.
+    """
+
+    schema: Literal["overrun.applied/1"] = "overrun.applied/1"
+    fix: str
+    parameters: dict[str, str] = {}
+    at: str
+    rule: str | None = None
+    confidence: float | None = None
+    metric: str | None = None
+    quantile: float | None = None
+    requests_before: int = 0
+    requests_after: int = 0
+    before_ms: float | None = None
+    predicted_ms: float | None = None
+    predicted_interval: tuple[float, float] | None = None
+    observed_ms: float | None = None
+    adjusted_ms: float | None = None
+    adjusted_interval: tuple[float, float] | None = None
+    adjusted_for: list[str] = []
+    outcome: Outcome = "not_known"
+    reasons: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a fix was applied, how long before and after it is looked at, and how long it takes to settle."""
+
+    at: datetime
+    span: timedelta
+    settle: timedelta
+
+    def before(self) -> tuple[datetime, datetime]:
+        """The window before the fix."""
+        return self.at - self.span, self.at
+
+    def after(self) -> tuple[datetime, datetime]:
+        """The window after it has settled."""
+        return self.at + self.settle, self.at + self.settle + self.span
+
+
+def applied(
+    source: Source,
+    fix: str,
+    parameters: Mapping[str, str],
+    moment: Moment,
+    texts: Mapping[str, str | None],
+) -> Applied:
+    """Hold the prediction of a fix against what came of it. `texts` are filters and limits.
+
+    Raises:
+        AnalysisError, CollectorError: an unknown fix or parameter, a window without requests, or no source to ask.
+    """
+    start, end = moment.before()
+    own = {"from": start.isoformat(), "to": end.isoformat()}
+    asked = {name: text for name, text in texts.items() if text}
+    body = commands.whatif(
+        source, fix, {**asked, **own, **parameters}, output="json", progress=lambda part: None
+    )
+    prediction = decode(body.encode(), Prediction)
+    made = Applied(fix=prediction.fix, parameters=dict(parameters), at=rfc3339(moment.at))
+    report = commands.ask(source, table.REPORT, {**asked, **own}, "json")
+    advised = _advised(decoded(table.REPORT, report.encode()), prediction.fix)
+    if advised is None:
+        made.reasons["rule"] = "no finding of the window before advises this fix"
+    else:
+        made.rule, made.confidence = advised.rule, round(advised.confidence, 3)
+    predicted = prediction.predicted
+    if predicted is None:
+        made.reasons["predicted_ms"] = prediction.reasons.get("predicted", "nothing is predicted")
+        return made
+    made.metric, made.quantile = predicted.metric, predicted.quantile
+    made.before_ms, made.predicted_ms = predicted.before, predicted.after
+    made.predicted_interval = predicted.interval
+    _observe(made, source, asked, moment)
+    made.outcome = outcome(made)
+    return made
+
+
+def _advised(report: Report, fix: str) -> Finding | None:
+    """The most certain finding that advises a fix."""
+    found = [f for f in report.findings if f.fix is not None and f.fix.whatif == fix]
+    return max(found, key=lambda f: f.confidence, default=None)
+
+
+def _observe(made: Applied, source: Source, asked: Mapping[str, str], moment: Moment) -> None:
+    """Put in what came of it, at the metric and quantile of the prediction."""
+    sides = {
+        name: f"{start.isoformat()}..{end.isoformat()}"
+        for name, (start, end) in (("before", moment.before()), ("after", moment.after()))
+    }
+    answer = commands.ask(source, table.COMPARE, {**asked, **sides}, "json")
+    found = decoded(table.COMPARE, answer.encode())
+    made.requests_before, made.requests_after = found.before.requests, found.after.requests
+    change = next(
+        (
+            quantile
+            for metric in found.metrics
+            if metric.metric == made.metric
+            for quantile in metric.quantiles
+            if made.quantile is not None and abs(quantile.quantile / 100.0 - made.quantile) < 1e-9
+        ),
+        None,
+    )
+    if change is None or change.after_ms is None or change.before_ms is None:
+        reason = next(iter(change.reasons.values()), "") if change else ""
+        made.reasons["observed_ms"] = reason or "too few requests in one of the two windows"
+        return
+    made.observed_ms = change.after_ms
+    made.adjusted_for = found.adjusted_for
+    moved = [name for name in _MOVES.get(made.fix, ()) if name in found.adjusted_for]
+    _adjust(made, change, moved, found.reasons.get("mix", "traffic is not adjusted for"))
+
+
+def _adjust(made: Applied, change: QuantileChange, moved: Sequence[str], why_not: str) -> None:
+    """The observation for the same traffic; the plain one where the mix cannot be evened out, or is `moved` by the fix itself."""
+    base = change.before_ms or 0.0
+    if moved:
+        why_not = f"the fix itself changes {', '.join(moved)}"
+        change = msgspec.structs.replace(change, adjusted_ms=None)
+        made.adjusted_for = []
+    if change.adjusted_ms is not None and change.adjusted_interval is not None:
+        made.adjusted_ms = base + change.adjusted_ms
+        low, high = change.adjusted_interval
+    elif change.difference_ms is not None and change.interval is not None:
+        made.adjusted_ms = base + change.difference_ms
+        low, high = change.interval
+        made.reasons["adjustment"] = why_not
+    else:
+        made.reasons["adjusted_ms"] = "the change has no interval"
+        return
+    made.adjusted_interval = (base + low, base + high)
+
+
+def outcome(made: Applied) -> Outcome:
+    """As predicted where the observation's interval and the prediction's have something in common; less or more gained where they have not."""
+    if made.adjusted_interval is None or made.predicted_ms is None:
+        return "not_known"
+    low, high = made.predicted_interval or (made.predicted_ms, made.predicted_ms)
+    if made.adjusted_interval[0] > high:
+        return "gained_less"
+    return "gained_more" if made.adjusted_interval[1] < low else "as_predicted"
+
+
+def render(made: Applied) -> str:
+    """One answer as text."""
+    lines = [f"APPLIED  {made.fix} at {made.at}: {made.outcome.replace('_', ' ')}"]
+    if made.rule is not None:
+        lines.append(f"  advised by {made.rule}, confidence {made.confidence:.0%}")
+    if made.predicted_ms is not None and made.before_ms is not None and made.quantile is not None:
+        lines.append(
+            f"  {(made.metric or '').upper()} P{made.quantile * 100:g} before     {say_ms(made.before_ms)} ({say_count(made.requests_before, 'request')})"
+        )
+        lines.append(
+            f"  predicted          {say_ms(made.predicted_ms)}{_interval(made.predicted_interval)}"
+        )
+    if made.observed_ms is not None:
+        lines.append(
+            f"  observed           {say_ms(made.observed_ms)} ({say_count(made.requests_after, 'request')})"
+        )
+    if made.adjusted_ms is not None:
+        what = (
+            f"with the same {', '.join(made.adjusted_for)}" if made.adjusted_for else "not adjusted"
+        )
+        lines.append(
+            f"  for equal traffic  {say_ms(made.adjusted_ms)}{_interval(made.adjusted_interval)}, {what}"
+        )
+    lines += [f"  no {name}: {why}" for name, why in made.reasons.items()]
+    return "\n".join(lines)
+
+
+def _interval(bounds: tuple[float, float] | None) -> str:
+    return "" if bounds is None else f" ({say_ms(bounds[0])} to {say_ms(bounds[1])})"
+
+
+def append(ledger: Path, made: Applied) -> None:
+    """Add a line to a ledger; the same fix at the same moment replaces its former line."""
+    kept = [one for one in entries(ledger) if (one.fix, one.at) != (made.fix, made.at)]
+    beside = ledger.with_name(f"{ledger.name}.tmp")
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as out:
+        for one in [*kept, made][-_MOST_LINES:]:
+            out.write(msgspec.json.encode(one) + b"\n")
+    beside.replace(ledger)
+
+
+def entries(ledger: Path) -> list[Applied]:
+    """The lines of a ledger; none where there is none.
+
+    Raises:
+        AnalysisError: a line is not one of this program's.
+    """
+    if not ledger.exists():
+        return []
+    try:
+        return [
+            msgspec.json.decode(line, type=Applied)
+            for line in ledger.read_bytes().splitlines()
+            if line.strip()
+        ]
+    except msgspec.MsgspecError as error:
+        raise AnalysisError(f"{ledger} is not a ledger of `overrun applied`: {error}") from error
+
+
+class Rate(msgspec.Struct, kw_only=True):
+    """How the predictions of one fix or rule did: `hits` of `answers` were as predicted, by a median error of `error_ratio` of the observed value.
+
+    `confidence` is the mean of what the rule gave itself.
+    """
+
+    name: str
+    answers: int
+    hits: int
+    error_ratio: float | None
+    confidence: float | None
+
+
+def rates(found: Sequence[Applied], by: Literal["fix", "rule"]) -> list[Rate]:
+    """A row for each fix or rule with a known outcome, most answers first."""
+    groups: dict[str, list[Applied]] = {}
+    for one in found:
+        name = one.fix if by == "fix" else one.rule
+        if name is not None and one.outcome != "not_known":
+            groups.setdefault(name, []).append(one)
+    return sorted(
+        (_rate(name, mine) for name, mine in groups.items()), key=lambda r: (-r.answers, r.name)
+    )
+
+
+def _rate(name: str, mine: Iterable[Applied]) -> Rate:
+    mine = list(mine)
+    errors = [
+        abs(one.predicted_ms - one.adjusted_ms) / one.adjusted_ms
+        for one in mine
+        if one.predicted_ms is not None and one.adjusted_ms
+    ]
+    sure = [one.confidence for one in mine if one.confidence is not None]
+    return Rate(
+        name=name,
+        answers=len(mine),
+        hits=sum(one.outcome == "as_predicted" for one in mine),
+        error_ratio=statistics.median(errors) if errors else None,
+        confidence=statistics.mean(sure) if sure else None,
+    )
+
+
+def render_ledger(found: Sequence[Applied]) -> str:
+    """The ledger as text: every answer, then the hit rates beside the confidence."""
+    if not found:
+        return "The ledger is empty: `overrun applied FIX --at TIME` adds a line"
+    lines = [
+        f"{'FIX':24} {'APPLIED':20} {'METRIC':9} {'BEFORE':>9} {'PREDICTED':>10} {'OBSERVED':>9}  OUTCOME"
+    ]
+    for one in found:
+        metric = f"{one.metric} P{one.quantile * 100:g}" if one.metric and one.quantile else "-"
+        figures = [_say(v) for v in (one.before_ms, one.predicted_ms, one.adjusted_ms)]
+        lines.append(
+            f"{one.fix[:24]:24} {one.at:20} {metric:9} {figures[0]:>9} {figures[1]:>10} {figures[2]:>9}  {one.outcome.replace('_', ' ')}"
+        )
+    for title, by in (("FIX", "fix"), ("RULE", "rule")):
+        rows = rates(found, by)  # type: ignore[arg-type]
+        if rows:
+            lines += [
+                "",
+                f"{title:24} {'as predicted':>14} {'median error':>13} {'confidence':>11}",
+            ]
+            lines += [_row(row) for row in rows]
+    return "\n".join(lines)
+
+
+def _row(row: Rate) -> str:
+    share = f"{row.hits} of {row.answers}"
+    share += f" ({row.hits / row.answers:.0%})" if row.answers >= LEAST_ANSWERS else ""
+    error = "-" if row.error_ratio is None else f"{row.error_ratio:.0%}"
+    sure = "-" if row.confidence is None else f"{row.confidence:.0%}"
+    return f"{row.name[:24]:24} {share:>14} {error:>13} {sure:>11}"
+
+
+def _say(ms: float | None) -> str:
+    return "-" if ms is None else say_ms(ms)
+
+
+def moment_of(at: str, span: str, settle: str) -> Moment:
+    """Read a time and two durations, of which `settle` may be 0.
+
+    Raises:
+        AnalysisError: one of them cannot be read.
+    """
+    left_out = timedelta(0) if settle in ("0", "0s") else parse_duration(settle)
+    return Moment(parse_time(at, datetime.now(UTC)), parse_duration(span), left_out)
