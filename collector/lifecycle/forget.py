@@ -203,18 +203,25 @@ def forget_in_file(path: Path, *, user: str | None = None, tenant: str | None = 
     status = 500
     done, named, salt = Forgotten(0, 0, 0), list[str](), b""
     try:
+        deleted = False
         try:
             salt = store.salt()
             named = names(salt, user=user, tenant=tenant)
             store.connection.begin()
             done = forget(store.connection, salt, user=user, tenant=tenant)
             store.connection.commit()
+            deleted = True
             store.connection.begin()
             checkpoint(store.connection)
             store.connection.commit()
             # Always: a server may have deleted the rows before, and left the bytes.
             _rewrite(store)
             done = replace(done, found_rows=found_in_tables(store.connection, named))
+        except (duckdb.Error, OSError, NotAsWritten) as error:
+            # What DuckDB has in memory after a commit or checkpoint that failed is not to be written into the file; its log counts.
+            store.suspect = True
+            _remove_copy(path)
+            raise _unfinished(path, error, deleted=deleted) from error
         finally:
             store.close()
         _put_in_place(_copy_of(path), path)
@@ -250,23 +257,41 @@ def _copy_of(path: Path) -> Path:
     return path.with_name(path.name + REWRITTEN)
 
 
+def _remove_copy(path: Path) -> None:
+    """The copy and its log: a disk that is full leaves the one or the other."""
+    copy = _copy_of(path)
+    for left in (copy, copy.with_name(f"{copy.name}.wal")):
+        with contextlib.suppress(OSError):
+            left.unlink(missing_ok=True)
+
+
+def _unfinished(path: Path, error: Exception, *, deleted: bool) -> StoreError:
+    """How far an erasing came that failed, and what to do."""
+    why = str(error).splitlines()[0]
+    if not deleted:
+        return StoreError(
+            f"nothing was erased from {path}: {why}. Make room on its disk and erase again"
+        )
+    return StoreError(
+        f"the rows are deleted, but {path} could not be rewritten, so their bytes may still be in it: {why}. "
+        "Make room for a second copy of the file on its disk and erase again"
+    )
+
+
 def _rewrite(store: Store) -> None:
+    """A copy of the file, without what was deleted from it, beside it.
+
+    Raises:
+        NotAsWritten, OSError, duckdb.Error: it could not be written.
+    """
+    _remove_copy(store.path)
     copy = _copy_of(store.path)
-    copy.unlink(missing_ok=True)
-    try:
-        connect(copy).close()
-        copy.chmod(0o600)
-        [(name,)] = store.connection.execute("select current_database()").fetchall()
-        store.connection.execute(f"attach '{str(copy).replace(chr(39), chr(39) * 2)}' as rewritten")
-        store.connection.execute(f'copy from database "{name}" to rewritten')
-        for table in tables(store.connection):
-            if contents(store.connection, f"rewritten.{table}") != contents(
-                store.connection, table
-            ):
-                raise NotAsWritten(f"the copy of {table} differs from the original")
-        store.connection.execute("detach rewritten")
-    except (duckdb.Error, OSError, NotAsWritten) as error:
-        copy.unlink(missing_ok=True)
-        raise StoreError(
-            f"the rows are deleted, but {store.path} could not be rewritten, so their bytes may still be in it: {error}"
-        ) from error
+    connect(copy).close()
+    copy.chmod(0o600)
+    [(name,)] = store.connection.execute("select current_database()").fetchall()
+    store.connection.execute(f"attach '{str(copy).replace(chr(39), chr(39) * 2)}' as rewritten")
+    store.connection.execute(f'copy from database "{name}" to rewritten')
+    for table in tables(store.connection):
+        if contents(store.connection, f"rewritten.{table}") != contents(store.connection, table):
+            raise NotAsWritten(f"the copy of {table} differs from the original")
+    store.connection.execute("detach rewritten")

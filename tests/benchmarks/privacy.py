@@ -1,6 +1,6 @@
 """What does an answer lose to privacy? Reports on the same recordings, stored whole, with unknown texts as they are, and with what vocabularies know alone.
 
-python -m tests.benchmarks.privacy [--write] [--folder FOLDER_OF_RECORDINGS ...]
+python -m tests.benchmarks.privacy --seconds 240    # again and again, until none is left; then with --write
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import argparse
 import json
 import runpy
 import shutil
-import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,39 +56,60 @@ def different(one: Any, other: Any, path: str = "") -> Iterator[str]:
         yield f"{path}: {str(one)[:80]} / {str(other)[:80]}"
 
 
-def main() -> None:
-    """Compare, and print every difference."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, action="append", default=[])
-    results.add_write_flag(parser)
-    chosen = parser.parse_args()
-    counts = {"all": 0, "known": 0}
-    compared = 0
-    for folder in sorted(p for top in (*FOLDERS, *chosen.folder) for p in top.iterdir()):
-        if not folder.is_dir() or folder.name.startswith("__"):
-            continue
-        whole = report(folder, "whole")
-        if whole is None:
-            continue
-        compared += 1
-        print(f"{compared} {folder.name}", file=sys.stderr, flush=True)
-        for way in counts:
-            found = list(different(whole, report(folder, way)))
-            counts[way] += not found
-            for line in found:
-                print(f"{folder.name} ({way}){line}", flush=True)
-    print(f"{compared} recordings, equal reports: {counts}")
-    figures = [
+def recordings(more: Sequence[Path]) -> list[Path]:
+    """The folders that are compared."""
+    found = sorted(p for top in (*FOLDERS, *more) for p in top.iterdir())
+    return [p for p in found if p.is_dir() and not p.name.startswith("__")]
+
+
+def compared(folder: Path) -> dict[str, list[str]] | None:
+    """Where the report of each way differs from that on what was sent whole; None where nothing can be imported."""
+    whole = report(folder, "whole")
+    if whole is None:
+        return None
+    return {way: list(different(whole, report(folder, way))) for way in ("all", "known")}
+
+
+def figures(found: Mapping[str, dict[str, list[str]]]) -> list[results.Figure]:
+    """How many reports are equal, by the names of the recordings."""
+    return [
         results.measured(
-            f"reports equal to those on what was sent whole, attributes = {way!r}",
-            equal,
-            f"of {compared} recordings",
+            f"Reports equal to those on what was sent whole, attributes = {way!r}",
+            sum(not ways[way] for ways in found.values()),
+            f"of {len(found)} recordings",
             script="python -m tests.benchmarks.privacy --write",
         )
-        for way, equal in counts.items()
+        for way in ("all", "known")
     ]
-    if chosen.write:
-        results.record("hardening", figures)
+
+
+def main() -> None:
+    """Compare until the time has gone; what was compared before is kept in a file and not compared again."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, action="append", default=[])
+    parser.add_argument("--kept", type=Path, default=Path(tempfile.gettempdir()) / "privacy.json")
+    parser.add_argument("--seconds", type=float, default=240.0, help="no recording is begun later")
+    results.add_write_flag(parser)
+    chosen = parser.parse_args()
+    kept: dict[str, Any] = json.loads(chosen.kept.read_text()) if chosen.kept.exists() else {}
+    until = time.monotonic() + chosen.seconds
+    left = [p for p in recordings(chosen.folder) if str(p) not in kept]
+    for folder in left:
+        if time.monotonic() > until:
+            break
+        kept[str(folder)] = compared(folder)
+        chosen.kept.write_text(json.dumps(kept))
+    found = {name: ways for name, ways in kept.items() if ways is not None}
+    for name, ways in found.items():
+        for way, lines in ways.items():
+            for line in lines:
+                print(f"{Path(name).name} ({way}){line}")
+    missing = sum(str(p) not in kept for p in left)
+    print(f"{len(found)} recordings compared, {missing} left: call it again")
+    for figure in figures(found):
+        print(f"{figure.what}: {figure.value} {figure.unit}")
+    if chosen.write and not missing:
+        results.record("hardening", figures(found))
 
 
 if __name__ == "__main__":

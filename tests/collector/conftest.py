@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import resource
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,17 @@ MS = 1_000_000
 PROTOBUF = {"content-type": "application/x-protobuf"}
 JSON = {"content-type": "application/json"}
 _numbers = itertools.count(1)
+
+
+@contextmanager
+def full_disk(most_bytes: int) -> Iterator[None]:
+    """No file may become larger than this, as on a disk that is full; what is in a file may be written over. Python ignores the signal that comes with it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 # --- payloads ---

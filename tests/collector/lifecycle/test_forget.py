@@ -1,5 +1,7 @@
 """Erasing a user or a tenant takes every trace that carries them, everything made from it, and in a file of its own every byte."""
 
+import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import httpx
@@ -8,13 +10,24 @@ from typer.testing import CliRunner
 
 from overrun.analysis.numbers.quality.store_checks import held
 from overrun.cli import app
+from overrun.collector.errors import StoreError
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.writer import LOGS, METRICS, TRACES
 from overrun.collector.lifecycle.forget import Forgotten, forget, forget_in_file
 from overrun.collector.normalise import log_records
 from overrun.collector.normalise.log_records import Note
 from overrun.collector.store.database import open_store
-from tests.collector.conftest import T0_NS, body, chat, one, opened, rows, span, trace_id
+from tests.collector.conftest import (
+    T0_NS,
+    body,
+    chat,
+    full_disk,
+    one,
+    opened,
+    rows,
+    span,
+    trace_id,
+)
 from tests.collector.normalise.test_points import gauge
 from tests.collector.normalise.test_points import request as points
 from tests.conftest import StartServer
@@ -134,6 +147,31 @@ def test_no_byte_of_it_stays_in_a_file_and_the_rest_works_on(tmp_path: Path) -> 
         assert pipeline.writer.submit(TRACES, body(chat(4))).result(120).items == 2
         pipeline.drain()
         assert one(pipeline, "select count(*) from v_requests") == 3
+
+
+def test_on_a_full_disk_erasing_reports_how_far_it_came_and_ends_next_time(tmp_path: Path) -> None:
+    """The log, the checkpoint and the copy meet the limit one after the other."""
+    whole = tmp_path / "whole.db"
+    with opened(whole) as pipeline:
+        fill(pipeline)
+    size = whole.stat().st_size
+    seen = []
+    for most in (0, 4_096, size // 4, size):
+        folder = tmp_path / str(most)
+        folder.mkdir()
+        path = Path(shutil.copy(whole, folder / "t.db"))
+        erased = pytest.raises(StoreError) if most < size else nullcontext()
+        with full_disk(most), erased as failed:
+            forget_in_file(path, user="ada@example.com")
+        assert not list(folder.glob("*.rewritten*"))
+        seen.append(str(failed.value) if failed is not None else "")
+        with opened(path) as pipeline:
+            stays = left(pipeline)
+        assert set(stays["requests"]) == ({1, 2, 3} if "nothing was erased" in seen[-1] else {2, 3})
+        assert forget_in_file(path, user="ada@example.com").found_bytes == 0
+        assert b"note-of-ada" not in b"".join(p.read_bytes() for p in folder.iterdir())
+    assert [text.partition(" ")[0] for text in seen] == ["nothing", "the", "the", ""]
+    assert all("Make room" in text for text in seen[:3])
 
 
 def test_the_command_erases_from_a_file_and_through_a_server(

@@ -3,10 +3,11 @@
 import time
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from overrun.collector.config import RetentionSettings
-from overrun.collector.errors import ConfigError
+from overrun.collector.errors import ConfigError, StoreUnavailable
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.writer import LOGS, METRICS, TRACES
 from overrun.collector.lifecycle.retention import (
@@ -21,7 +22,18 @@ from overrun.collector.normalise.log_records import Note
 from overrun.collector.process.steady_clock import CLOCK_LEAP, SteadyClock
 from overrun.collector.receive.health import metric_lines
 from overrun.collector.store.layout import BATCH_BITS
-from tests.collector.conftest import MS, T0_NS, body, chat, one, opened, rows, span, trace_id
+from tests.collector.conftest import (
+    MS,
+    T0_NS,
+    body,
+    chat,
+    full_disk,
+    one,
+    opened,
+    rows,
+    span,
+    trace_id,
+)
 from tests.collector.normalise.test_points import gauge, request
 
 TABLES = (
@@ -299,3 +311,17 @@ def test_one_commit_of_a_wrong_clock_takes_no_other_with_it(pipeline: Pipeline, 
     ).result()
     newest = one(pipeline, "select received_ns from batches where batch = 9")
     assert retention(pipeline, max_age_days=30.0).round(newest).batches == 0
+
+
+def test_on_a_full_disk_nothing_goes_in_part_and_the_next_round_goes_on(tmp_path: Path) -> None:
+    with opened(tmp_path / "t.db") as pipeline:
+        fill(pipeline, 1)
+        old = pipeline.writer.last_batch
+        fill(pipeline, 2)
+        backdate(pipeline, old, days=8)
+        due, at = retention(pipeline, max_age_days=7.0), now_ns(pipeline)
+        with full_disk(0), pytest.raises((duckdb.Error, StoreUnavailable)):
+            due.round(at)
+        assert one(pipeline, "select count(*) from spans") == 4
+        assert due.round(at).batches == old
+        assert rows(pipeline, "select trace_id from v_requests") == [(trace_id(2).hex(),)]
