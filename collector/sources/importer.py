@@ -6,6 +6,7 @@ A file is read, recognised and handed over body by body; the sender behind `send
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import io
@@ -59,6 +60,9 @@ _TABLE_HEAD = re.compile(rb'"?[A-Za-z][\w /%.()-]*"?,')
 _PRINTED = re.compile(rb"[^\x00-\x08\x0b\x0c\x0e-\x1f]+")
 # What is read at once, unpacked: a document, a line, a metrics page. A file of a few kB unpacks to gigabytes, and a line without an end is none.
 MAX_DOCUMENT = 512 << 20
+# Values of a JSON document: each takes up to 200 bytes of memory, however few it takes in the file. As many as the file has bytes ten times over (what tools
+# write packs to about one byte a value) and some more; 29 kB hold ten million empty ones.
+MAX_VALUES, SPARE_VALUES, VALUES_A_BYTE = 20_000_000, 1_000_000, 10
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -170,7 +174,9 @@ def load_test_of(path: Path) -> load_tests.LoadTest | None:
         with _opened(path) as stream:
             _, text = _beginning(stream)
             if text[:1] in (b"{", b"[") and not _begins_page(path, text):
-                return _runs_of_json(_whole(stream), path.stat().st_mtime_ns)
+                data = _whole(stream)
+                _check_values(path, data)
+                return _runs_of_json(data, path.stat().st_mtime_ns)
             if _TABLE_HEAD.match(text):
                 return load_tests.read_csv(_whole(stream).decode("utf-8-sig")) or _table(path)
             if _PRINTED.fullmatch(text) and not _begins_page(path, text):
@@ -259,6 +265,20 @@ def _whole(stream: IO[bytes], before: int = 0) -> bytes:
     return data
 
 
+def _check_values(path: Path, text: bytes) -> None:
+    """Refuse a JSON text that becomes much more in memory than its file is.
+
+    Raises:
+        BadPayload: it has too many values.
+    """
+    values = text.count(b",") + text.count(b"{") + text.count(b"[")
+    most = min(MAX_VALUES, SPARE_VALUES + VALUES_A_BYTE * path.stat().st_size)
+    if values > most:
+        raise BadPayload(
+            f"it holds about {values:,} values at once, expected at most {most:,} for its size: write a request a line, or split it"
+        )
+
+
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:
     """The lines that hold something.
 
@@ -305,6 +325,7 @@ def _frames(path: Path, stream: IO[bytes]) -> Iterator[tuple[str, bytes]]:
         if message[:4] == _ZSTD:
             message = _whole(io.BufferedReader(_Unzstd(io.BytesIO(message))))
         if message[:1] == b"{":
+            _check_values(path, message)
             for document in _otlp(msgspec.json.decode(message)) or []:
                 yield from _from_json(document)
         else:
@@ -321,15 +342,18 @@ def _json_bodies(
         stream = io.BytesIO((begin + _whole(stream, len(begin))).decode("utf-16").encode())
         begin = next(_lines(stream), b"")
     begin = begin.removeprefix(b"\xef\xbb\xbf")
+    _check_values(path, begin)
     try:
         first = _otlp(msgspec.json.decode(begin))
     except (msgspec.DecodeError, RecursionError):
         data = begin + _whole(stream, len(begin))  # not a document a line
+        _check_values(path, data)
         values = _values(data)
     else:
         if first is not None:
             others = 0
-            for found in itertools.chain((first,), map(_line, _lines(stream))):
+            lines = map(functools.partial(_line, path), _lines(stream))
+            for found in itertools.chain((first,), lines):
                 others += found is None
                 for document in found or ():
                     yield from _from_json(document)
@@ -390,8 +414,9 @@ def bodies_of(value: Any) -> Iterator[tuple[str, bytes]]:
         yield from _from_json(document)
 
 
-def _line(line: bytes) -> list[Any] | None:
+def _line(path: Path, line: bytes) -> list[Any] | None:
     """The requests in a line of a file, before which a logger may have put its own words; None of what a program logged beside them."""
+    _check_values(path, line)
     if line.lstrip().startswith((b"{", b"[")):
         value = msgspec.json.decode(line)
         found = _otlp(value)
@@ -406,7 +431,7 @@ def _line(line: bytes) -> list[Any] | None:
 def _logged(path: Path, data: bytes, notes: list[str] | None) -> list[Any]:
     """The requests that stand in lines of a log; none if no line holds one."""
     try:
-        lines = [_line(line) for line in data.splitlines() if line.strip()]
+        lines = [_line(path, line) for line in data.splitlines() if line.strip()]
     except (msgspec.DecodeError, RecursionError):
         return []
     found = [document for line in lines for document in line or ()]

@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -15,7 +17,7 @@ from overrun.analysis.front.client import Unreachable
 from overrun.analysis.front.file_import import import_files
 from overrun.collector.config import load
 from overrun.collector.errors import ImportFailed, StoreLocked
-from overrun.collector.sources.importer import find_files, read_bodies
+from overrun.collector.sources.importer import find_files, load_test_of, read_bodies
 from overrun.collector.store.database import open_store, server_url
 from overrun.sample_traces.replay import RECORDINGS_PATH
 from tests.collector.conftest import T0_NS, body, chat, trace_id
@@ -269,6 +271,36 @@ def test_what_unpacks_to_more_than_is_read_at_once_is_refused(
     (tmp_path / "bomb").write_bytes(packed(content))
     with pytest.raises(ImportFailed, match="more than 4 MiB"):
         list(read_bodies(tmp_path / "bomb"))
+
+
+@pytest.mark.parametrize("end", [b"\n", b""], ids=["line", "document"])
+def test_a_document_of_more_values_than_its_file_can_tell_apart_is_refused(
+    tmp_path: Path, end: bytes
+) -> None:
+    """4 kB: two million empty values, each of which takes 200 bytes of memory."""
+    values = b"{}," * 1_500_000
+    text = b'{"resourceSpans":[' + (b"" if end else b"\n") + values + b"{}]}" + end
+    (tmp_path / "bomb.json.gz").write_bytes(gzip.compress(text))
+    with pytest.raises(ImportFailed, match=r"3,000,00\d values at once, expected at most 1,"):
+        list(read_bodies(tmp_path / "bomb.json.gz"))
+
+
+def test_a_parquet_file_of_equal_rows_is_refused_and_a_long_text_is_cut(tmp_path: Path) -> None:
+    """A few kB: two million rows, or ten thousand with the same text of 100 kB."""
+    rows, texts = tmp_path / "rows.parquet", tmp_path / "texts.parquet"
+    for path, n, more in (
+        (rows, 2_000_000, {}),
+        (texts, 10_000, {"route": pa.array(["x" * 100_000]).dictionary_encode()}),
+    ):
+        equal = {"time": pa.repeat(pa.scalar(1.79e9), n), "e2e_ms": pa.repeat(pa.scalar(5.0), n)}
+        equal |= {name: column.take(pa.repeat(pa.scalar(0), n)) for name, column in more.items()}
+        pq.write_table(pa.table(equal), path, compression="zstd")
+        assert path.stat().st_size < 50_000
+    with pytest.raises(ImportFailed, match="2,000,000 rows in"):
+        list(read_bodies(rows))
+    test = load_test_of(texts)
+    assert test is not None
+    assert {request.route for request in test.requests} == {"x" * 200}
 
 
 def test_a_long_file_of_short_lines_is_read_whatever_its_size(
