@@ -22,7 +22,8 @@ from overrun.analysis.numbers.requests.request_list import extent, known_metric
 from overrun.analysis.numbers.window import Window, filter_of, query
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.timestamps import from_us
-from overrun.collector.lifecycle.rollups import rolled_up_through
+from overrun.collector.lifecycle.rollups import MOST_NAMES, rolled_up_through
+from overrun.collector.store.layout import OTHER
 
 # The relative half-width of a bucket: gamma = 1.01 / 0.99.
 ERROR_BOUND: Final = 0.01
@@ -50,6 +51,7 @@ class History(msgspec.Struct, kw_only=True):
 
     `p50`, `p95`, `p99` are of the whole window. `rolled_up_until` is where the rollups end and the requests themselves begin (null: nothing is folded).
     `sampling` is how the requests were chosen: of minutes whose requests are gone only by what their samplers said.
+    `missed` counts folded requests that may have the names of the filter and are not found by them: `reasons` says why.
     """
 
     metric: str
@@ -67,6 +69,7 @@ class History(msgspec.Struct, kw_only=True):
     points: list[HistoryPoint]
     error_ratio: float | None = None
     sampling: Kind = "all"
+    missed: int = 0
     reasons: dict[str, str] = {}
 
 
@@ -98,6 +101,7 @@ def history(con: duckdb.DuckDBPyConnection, window: Window, metric: str) -> Hist
         points=[],
         reasons={} if through_ns else {"rolled_up_until": "no minute is folded yet"},
     )
+    _count_missed(con, window, asked, out)
     if start is None or end is None or first is None:
         nulls = (
             "p50",
@@ -140,6 +144,26 @@ def history(con: duckdb.DuckDBPyConnection, window: Window, metric: str) -> Hist
             )
         )
     return _whole(out, buckets, list(counts.values()), stored)
+
+
+def _count_missed(
+    con: duckdb.DuckDBPyConnection, window: Window, asked: dict[str, object], out: History
+) -> None:
+    """Say how many folded requests the window's filter cannot find."""
+    names = (window.service, window.model, window.route, window.tenant, asked["workload"])
+    by_instance = window.instance is not None
+    if OTHER in names or not (by_instance or any(name is not None for name in names)):
+        return
+    [(out.missed,)] = con.sql(query("history_missed"), params=asked | {"other": OTHER}).fetchall()
+    if out.missed:
+        why = (
+            "folded minutes are not kept by instance"
+            if by_instance
+            else f"their minutes had more than {MOST_NAMES} combinations of names, and theirs were put together as {OTHER}"
+        )
+        out.reasons["missed"] = (
+            f"{out.missed:,} folded requests of the window may belong to what was asked for and are not counted: {why}"
+        )
 
 
 def _whole(

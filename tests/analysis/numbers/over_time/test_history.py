@@ -232,4 +232,13 @@ def test_names_beyond_the_limit_are_folded_together_and_counted(
     whole = history(con, Window(), "e2e")
     assert (whole.requests, whole.n) == (n, n)
     assert whole.p95 == pytest.approx(np.quantile(e2e, 0.95), rel=ERROR_BOUND + 1e-9)
-    assert history(con, Window(route="/usual"), "e2e").n == n // 2
+    usual = history(con, Window(route="/usual"), "e2e")
+    assert (usual.n, usual.missed) == (n // 2, sum(cut))
+    assert "put together as (other)" in usual.reasons["missed"]
+    assert (whole.missed, "missed" in whole.reasons) == (0, False)
+    early = Window(end=at(0), route="/usual")
+    assert history(con, early, "e2e").missed == 0
+    assert history(con, Window(route="(other)"), "e2e").missed == 0
+    one = history(con, Window(instance="vllm-0", route="/usual"), "e2e")
+    assert one.missed == n // 2 + sum(cut)
+    assert "not kept by instance" in one.reasons["missed"]
