@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import runpy
 import shutil
 import tempfile
@@ -52,6 +53,9 @@ def different(one: Any, other: Any, path: str = "") -> Iterator[str]:
     elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         for i, (left, right) in enumerate(zip(one, other, strict=True)):
             yield from different(left, right, f"{path}[{i}]")
+    elif isinstance(one, float) and isinstance(other, float):
+        if not math.isclose(one, other, rel_tol=1e-9):  # sums depend on the order of rows
+            yield f"{path}: {one} / {other}"
     elif one != other:
         yield f"{path}: {str(one)[:80]} / {str(other)[:80]}"
 
