@@ -306,5 +306,66 @@ def _of_other_laws() -> tuple[Experiment, ...]:
     )
 
 
-EXPERIMENTS = {experiment.name: experiment for experiment in _all() + _of_other_laws()}
-HELD_BACK = tuple(experiment.name for experiment in _of_other_laws())
+def _of_several_ranks_and_callers() -> tuple[Experiment, ...]:
+    """Two ranks behind one address, and faults of callers under other laws."""
+    tiles, table = engine(law="tiles"), engine(law="table")
+    ranks = ("--data-parallel-size", "2")
+    two, two_small = engine(*ranks, law="tiles"), engine(*ranks, seats=2, law="tiles")
+    twice, thin = Load().scaled(2.0), Load(rate=1.4)
+    eight = engine(seats=8, law="table")
+    burst = replace(Load(rate=2.2), burst_every_s=18.0)
+    six = engine(seats=6, law="tiles")
+    return (
+        Experiment(
+            "ranks",
+            "two sequences at a time on each of two data-parallel ranks behind one address",
+            *("queue", ("too_few_seats",), ("max_sequences",)),
+            ("max-sequences", "--sequences", "32"),
+            Setup(engines=(two,), load=twice),
+            Setup(engines=(two_small,), load=twice),
+            Setup(engines=(two,), load=twice),
+        ),
+        Experiment(
+            "bursts_tiles",
+            "the same number of requests, all within a tenth of each 18 s",
+            *("queue", ("burst_arrivals",), ("smoothing", "replicas", "admission")),
+            ("replicas", "--replicas", "2"),
+            Setup(engines=(six,), load=replace(burst, burst_every_s=0.0)),
+            Setup(engines=(six,), load=burst),
+            Setup(engines=(six, six), load=burst),
+        ),
+        Experiment(
+            "tenant_table",
+            "one tenant sends two and a half times what all others send",
+            *("queue", ("noisy_tenant",), ("tenant_quota",)),
+            (),
+            Setup(engines=(eight,), load=thin),
+            Setup(engines=(eight,), load=replace(thin, noisy_factor=2.5)),
+            Setup(engines=(eight,), load=thin),
+        ),
+        Experiment(
+            "held_table",
+            "a gateway holds 9 kB of each stream",
+            *("network", ("not_streaming",), ("streaming",)),
+            (),
+            Setup(engines=(table,)),
+            Setup(engines=(table,), held_bytes=9_000),
+            Setup(engines=(table,)),
+        ),
+        Experiment(
+            "retrieval_tiles",
+            "12 % of the searches take 4 s longer",
+            *("retrieval", ("slow_dependency",), ("clip",)),
+            ("clip", "--stage", "retrieval", "--limit-ms", "60"),
+            Setup(engines=(tiles,)),
+            Setup(engines=(tiles,), app=Settings(slow_share=0.12, slow_ms=4000.0)),
+            Setup(engines=(tiles,)),
+        ),
+    )
+
+
+EXPERIMENTS = {
+    experiment.name: experiment
+    for experiment in _all() + _of_other_laws() + _of_several_ranks_and_callers()
+}
+HELD_BACK = tuple(experiment.name for experiment in _of_several_ranks_and_callers())

@@ -114,7 +114,7 @@ def register() -> None:
     pace = runner.overrun_lab_pace = Pace(json.loads(settings))
     forward = runner.execute_model
     path = os.environ.get("OVERRUN_LAB_STEPS")
-    log = open(path, "a", buffering=4096) if path else None  # noqa: SIM115 - lives as long as the process
+    log = open(path, "a", buffering=1) if path else None  # noqa: SIM115 - lives as long as the process
 
     def paced(self: object, scheduler_output: object, *args: object, **kwargs: object) -> object:
         begin = time.perf_counter()
