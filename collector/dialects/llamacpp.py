@@ -15,7 +15,8 @@ DIALECT = Dialect(
         Metric("llamacpp:requests_processing", "running"),
         Metric("llamacpp:prompt_tokens_total", "prompt_tokens"),
         Metric("llamacpp:tokens_predicted_total", "output_tokens"),
-        Metric("llamacpp:prompt_tokens_cached_total", "cached_prompt_tokens"),
+        # Beside the prompt tokens, which leave out what the cache gave.
+        Metric("llamacpp:prompt_tokens_cached_total", "reused_prompt_tokens"),
         Metric("llamacpp:prompt_seconds_total", "prefill_total"),
         Metric("llamacpp:tokens_predicted_seconds_total", "decode_total"),
         Metric("llamacpp:spec_decode_num_accepted_tokens_total", "spec_accepted_tokens"),

@@ -24,6 +24,7 @@ COUNTS = frozenset(
         "prompt_tokens",
         "output_tokens",
         "cached_prompt_tokens",
+        "reused_prompt_tokens",
         "processed_tokens",
         "finished",
         "aborts",

@@ -129,7 +129,7 @@ def assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame, *, weigh: bool =
         return Sampling("all", "no request to judge", None, [])
     weights, biased = weights_of(rows), by_what_happened(rows)
     mean_weight = float(weights.mean()) if weights is not None else 1.0
-    counted = _counters(con, frame, mean_weight)
+    counted, others = _counters(con, frame, mean_weight)
     coverage = [row for counter in counted for row in counter.rows]
     seen = _of_engines(coverage, weights, mean_weight)
     drawn = 0.0 if weights is None else float((weights**2).sum() / weights.sum()) - 1.0
@@ -161,7 +161,7 @@ def assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame, *, weigh: bool =
     known = (
         f"; {say_ratio(min(1.0, whole.ratio))} of the {whole.counted:,} requests that {whole.source} counted have spans"
         if whole
-        else ""
+        else others
     )
     return Sampling("all", f"no sign of sampling in the traces{known}", None, coverage, seen)
 
@@ -329,14 +329,20 @@ class Counter:
         return [self.whole, *self.buckets]
 
 
-def _counters(con: duckdb.DuckDBPyConnection, frame: RequestFrame, weight: float) -> list[Counter]:
-    """Compare stored calls with the engines' E2E histogram per bucket, and with the clients' own count."""
+def _counters(
+    con: duckdb.DuckDBPyConnection, frame: RequestFrame, weight: float
+) -> tuple[list[Counter], str]:
+    """Compare stored calls with the engines' E2E histogram per bucket, and with the clients' own count.
+
+    Returns the comparisons, and a clause on what engines counted that cannot be compared because they send no spans.
+    """
     if frame.start is None or frame.end is None:
-        return []
+        return [], ""
     # Without a bound of its own the window ends with its last request, and the scrape that counts it comes a little later.
     until = frame.window.end or frame.end + SCRAPE_GRACE
     found = load(con, frame.window.start, until, ("e2e", "client_e2e"), frame.window.model)
     out: list[Counter] = []
+    others = ""
     for name, made in found.items():
         if made.n < LEAST_COUNTED:
             continue
@@ -357,10 +363,15 @@ def _counters(con: duckdb.DuckDBPyConnection, frame: RequestFrame, weight: float
             if len(times):
                 whole, *buckets = _by_bucket(times.to_numpy(), made, weight)
                 out.append(Counter(made, start, end, whole, buckets, clients=False))
+            elif weight * calls.height < LEAST_COVERAGE * made.n:
+                others = (
+                    f"; the engines counted {made.n:,} requests, and {say_count(calls.height, 'call')} are stored: the others are of other senders "
+                    "or were left out, and without the engines' spans they are not compared"
+                )
         else:
             whole = _whole("its clients", made, weight * calls.height)
             out.append(Counter(made, start, end, whole, [], clients=True))
-    return out
+    return out, others
 
 
 def _whole(source: str, made: Increments, stored: float) -> Coverage:

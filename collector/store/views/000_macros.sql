@@ -25,7 +25,8 @@ create or replace macro indicator_unit(indicator) as case
                        'embedding_finished', 'embedding_aborts')
         then '1/s'
     when indicator in ('prompt_tokens', 'output_tokens', 'prefix_cache_hits', 'prefix_cache_queries', 'external_prefix_cache_hits',
-                       'external_prefix_cache_queries', 'cached_prompt_tokens', 'spec_draft_tokens', 'spec_accepted_tokens', 'throughput', 'processed_tokens',
+                       'external_prefix_cache_queries', 'cached_prompt_tokens', 'reused_prompt_tokens', 'spec_draft_tokens', 'spec_accepted_tokens', 'throughput',
+                       'processed_tokens',
                        'client_input_tokens', 'client_output_tokens', 'embedding_tokens', 'gateway_input_tokens', 'gateway_output_tokens', 'gateway_cached_tokens',
                        'gateway_reasoning_tokens') then 'tokens/s'
     when indicator in ('kv_capacity', 'kv_block_tokens', 'batch_tokens', 'input_length', 'output_length', 'cached_length', 'uncached_length', 'max_tokens',
@@ -52,7 +53,7 @@ create or replace macro indicator_unit(indicator) as case
 -- Is the whole of an instance the sum of its parts (ranks, GPUs, reasons)? Of a ratio, a temperature or a block's size it is not.
 create or replace macro is_summed(indicator) as indicator in ('queue_depth', 'running', 'swapped', 'paused', 'retracted', 'preemptions', 'rejections', 'aborts',
     'finished', 'slo_violations', 'prompt_tokens', 'output_tokens', 'prefix_cache_hits', 'prefix_cache_queries', 'external_prefix_cache_hits',
-    'external_prefix_cache_queries', 'cached_prompt_tokens', 'spec_drafts', 'spec_draft_tokens', 'spec_accepted_tokens', 'throughput', 'processed_tokens',
+    'external_prefix_cache_queries', 'cached_prompt_tokens', 'reused_prompt_tokens', 'spec_drafts', 'spec_draft_tokens', 'spec_accepted_tokens', 'throughput', 'processed_tokens',
     'kv_capacity', 'kv_blocks_reused', 'kv_blocks_missed', 'gpu_mem_used', 'gpu_mem_free', 'memory_traffic', 'flops', 'e2e_total', 'queue_total', 'inference_total',
     'prefill_total', 'decode_total', 'running_limit', 'embedding_queue_depth', 'embedding_running', 'embedding_finished', 'embedding_aborts',
     'client_input_tokens', 'client_output_tokens', 'embedding_tokens', 'gateway_running', 'gateway_requests', 'gateway_failures', 'gateway_calls', 'gateway_call_failures', 'gateway_streams', 'gateway_call_e2e_total',

@@ -49,6 +49,7 @@ ratios as (
         ('external_prefix_cache_hit_rate', 'external_prefix_cache_queries', false, true),
         ('spec_accept_rate', 'spec_accepted_tokens', true, false), ('spec_accept_rate', 'spec_draft_tokens', false, true),
         ('cached_prompt_ratio', 'cached_prompt_tokens', true, false), ('cached_prompt_ratio', 'prompt_tokens', false, true),
+        ('cached_prompt_ratio', 'reused_prompt_tokens', true, true),
         ('response_cache_hit_rate', 'response_cache_hits', true, true), ('response_cache_hit_rate', 'response_cache_misses', false, true),
         ('kv_block_reuse_ratio', 'kv_blocks_reused', true, true), ('kv_block_reuse_ratio', 'kv_blocks_missed', false, true),
         ('e2e_mean', 'e2e_total', true, false), ('e2e_mean', 'finished', false, true),
