@@ -18,17 +18,18 @@ def documents(value: Any) -> list[dict[str, Any]] | None:
     runs = otlp.listed(told if isinstance(told, list) else [told])
     if not runs or not all({"id", "run_type", "start_time"} <= run.keys() for run in runs):
         return None
-    return otlp.request(_span(run) for run in runs)
+    return otlp.request(span(run, str(run.get("session_name") or "langsmith")) for run in runs)
 
 
-def _span(run: dict[str, Any]) -> tuple[dict[str, Any], str, dict[str, Any]]:
+def span(run: dict[str, Any], service: str) -> tuple[dict[str, Any], str, dict[str, Any]]:
+    """One run as a span of a service, however it came: by file or by the API."""
     start = otlp.moment_ns(run.get("start_time"))
     return (
-        {"service.name": str(run.get("session_name") or "langsmith")},
+        {"service.name": service},
         "langsmith",
         {
-            "traceId": otlp.hex_id(run.get("trace_id") or run["id"], 32),
-            "spanId": otlp.hex_id(run["id"], 16),
+            "traceId": otlp.hex_id(run.get("trace_id") or run.get("id"), 32),
+            "spanId": otlp.hex_id(run.get("id"), 16),
             "parentSpanId": otlp.hex_id(run.get("parent_run_id"), 16),
             "name": str(run.get("name") or ""),
             "kind": 1,
@@ -41,7 +42,9 @@ def _span(run: dict[str, Any]) -> tuple[dict[str, Any], str, dict[str, Any]]:
                     if value not in (None, "", 0)
                 }
             ),
-            "status": {"code": otlp.ERROR if run.get("error") else 0},
+            "status": {
+                "code": otlp.ERROR if run.get("error") or run.get("status") == "error" else 0
+            },
         },
     )
 
@@ -50,9 +53,10 @@ def _told(run: dict[str, Any], start: int) -> dict[str, Any]:
     extra = _object(run, "extra")
     metadata, parameters = _object(extra, "metadata"), _object(extra, "invocation_params")
     first = otlp.moment_ns(run.get("first_token_time"))
-    is_call = run["run_type"] == "llm"
+    kind = str(run.get("run_type") or "")
+    is_call = kind == "llm"
     return {
-        "langsmith.span.kind": run["run_type"],
+        "langsmith.span.kind": kind,
         "gen_ai.request.model": metadata.get("ls_model_name")
         or parameters.get("model")
         or parameters.get("model_name"),

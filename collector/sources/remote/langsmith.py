@@ -5,12 +5,11 @@ Source: LangSmith's API (`POST /api/v1/runs/query`, `GET /api/v1/sessions`). LAN
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from overrun.collector.errors import ImportFailed
-from overrun.collector.sources.exports import otlp
+from overrun.collector.sources.exports import langsmith, otlp
 from overrun.collector.sources.remote.documents import iso, listed, read
 from overrun.collector.sources.remote.fetching import Fetcher
 
@@ -66,7 +65,8 @@ class LangSmith:
         for _ in range(_MOST_PAGES):
             answer = self._fetch.post("/api/v1/runs/query", asked)
             runs = listed(answer, "runs")
-            for request in otlp.request(self._span(run) for run in runs) if runs else ():
+            spans = (langsmith.span(run, self._project(run)) for run in runs)
+            for request in otlp.request(spans) if runs else ():
                 yield from read(request, self.notes)
             cursors = answer.get("cursors")
             after = cursors.get("next") if isinstance(cursors, dict) else None
@@ -74,37 +74,5 @@ class LangSmith:
                 return
             asked["cursor"] = after
 
-    def _span(self, run: dict[str, Any]) -> tuple[dict[str, Any], str, dict[str, Any]]:
-        start = otlp.iso_ns(run.get("start_time"))
-        extra = run.get("extra")
-        told = extra.get("metadata") if isinstance(extra, dict) else None
-        metadata = told if isinstance(told, dict) else {}
-        values = {
-            "langsmith.span.kind": str(run.get("run_type") or ""),
-            "gen_ai.request.model": metadata.get("ls_model_name"),
-            "gen_ai.system": metadata.get("ls_provider"),
-            "gen_ai.usage.input_tokens": run.get("prompt_tokens"),
-            "gen_ai.usage.output_tokens": run.get("completion_tokens"),
-        }
-        first = otlp.iso_ns(run.get("first_token_time"))
-        return (
-            {"service.name": self._projects.get(str(run.get("session_id")), "langsmith")},
-            "langsmith",
-            {
-                "traceId": otlp.hex_id(run.get("trace_id"), 32),
-                "spanId": otlp.hex_id(_short(run.get("id")), 16),
-                "parentSpanId": otlp.hex_id(_short(run.get("parent_run_id")), 16),
-                "name": str(run.get("name") or ""),
-                "kind": 1,
-                "startTimeUnixNano": start,
-                "endTimeUnixNano": otlp.iso_ns(run.get("end_time")) or start,
-                "attributes": otlp.attributes({k: v for k, v in values.items() if v}),
-                "events": [{"timeUnixNano": first, "name": "new_token"}] if first else [],
-                "status": {"code": otlp.ERROR if run.get("status") == "error" else 0},
-            },
-        )
-
-
-def _short(run_id: Any) -> str:
-    """A run's id as the name of a span: a UUID has too many digits, so its hash is taken."""
-    return json.dumps(str(run_id)) if run_id else ""
+    def _project(self, run: dict[str, Any]) -> str:
+        return self._projects.get(str(run.get("session_id")), "langsmith")
