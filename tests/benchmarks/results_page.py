@@ -56,6 +56,10 @@ AREAS: Final[dict[str, tuple[str, str]]] = {
         "Recorded bodies are broken in many ways and decoded; one in ten goes to a server, with broken HTTP, HTTP/2 frames and API questions. "
         "The decoders must agree, JSON with protobuf too.",
     ),
+    "ledger": (
+        "Fixes that were applied: `python -m tests.benchmarks.applied`",
+        "The laboratory's recordings of a real vLLM: the gain of the fix that undid each fault, predicted from the fault alone, and observed for equal traffic.",
+    ),
     "lab": (
         "Real engines: `make bench-lab`",
         "A real vLLM on two cores, paced to the speed of a GPU, serves each experiment healthy, with its fault, and with the fault undone, "

@@ -1,0 +1,63 @@
+"""The files of deploy/ start what is there: settings that load, flags that exist, probes that are routes."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from overrun import cli
+from overrun.analysis.front import api
+from overrun.collector.config import load
+from tests.conftest import ROOT
+
+DEPLOY = ROOT / "deploy"
+FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
+
+
+def test_the_settings_load_and_are_the_same_everywhere() -> None:
+    load(DEPLOY / "overrun.toml", environment={})
+    both = [(DEPLOY / folder / "overrun.toml").read_bytes() for folder in (".", "kubernetes")]
+    assert both[0] == both[1]
+
+
+@pytest.mark.parametrize(
+    "name", ["Containerfile", "compose.yaml", "overrun.service", "kubernetes/overrun.yaml"]
+)
+def test_every_flag_of_serve_is_one(name: str) -> None:
+    text = "\n".join(
+        line
+        for line in (DEPLOY / name).read_text().splitlines()
+        if "serve" in line and line.strip()[:1] != "#"
+    )
+    flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+    assert flags
+    known = CliRunner().invoke(cli.app, ["serve", "--help"], env={"COLUMNS": "200"}).output
+    assert {flag for flag in flags if f"{flag} " not in known} == set()
+
+
+def test_probes_ask_for_routes_that_need_no_token() -> None:
+    text = "\n".join(path.read_text() for path in FILES)
+    asked = set(re.findall(r"path: (/\w+)|4318(/\w+)", text))
+    routes = {route.path for route in api.health_routes(None)}  # type: ignore[arg-type]
+    assert {one or other for one, other in asked} == routes
+
+
+def test_environment_variables_are_settings_or_tokens() -> None:
+    known = {"OVERRUN_TOKEN", "OVERRUN_INGEST_TOKEN", "OVERRUN_READ_TOKEN", "OVERRUN_DB"}
+    found = {name for path in FILES for name in re.findall(r"OVERRUN_[A-Z_]+", path.read_text())}
+    assert found <= known
+
+
+def test_nothing_runs_as_root_or_writes_its_root() -> None:
+    container = (DEPLOY / "Containerfile").read_text()
+    assert re.search(r"^USER \d+$", container, re.MULTILINE)
+    pod = (DEPLOY / "kubernetes" / "overrun.yaml").read_text()
+    for wanted in (
+        "runAsNonRoot: true",
+        "readOnlyRootFilesystem: true",
+        "allowPrivilegeEscalation: false",
+    ):
+        assert wanted in pod
+    assert "DynamicUser=yes" in (DEPLOY / "overrun.service").read_text()
+    assert Path(DEPLOY / "compose.yaml").read_text().count("read_only: true") == 1
