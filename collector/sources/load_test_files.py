@@ -19,8 +19,9 @@ from overrun.collector.sources.load_tests import LoadTest, Run
 
 # Of a folder these are looked at beside what an import takes.
 _TABLES: Final = (".csv", ".csv.gz", ".csv.zst", ".jtl", ".parquet", ".json.gz", ".gz")
-# What was printed may be kept in these; any other text of a folder is none of ours.
+# What was printed may be kept in these; any other text of a folder is none of ours, and a long one is a log.
 _PRINTED: Final = (".txt", ".log", ".out")
+_MOST_PRINTED: Final = 8 << 20
 # Tables of requests and an engine's own records are of any traffic, and no load test's runs.
 _TELEMETRY: Final = ("load-test", "vllm")
 # Figures of one run in two files differ by rounding alone: CSV files have two digits after the point, Locust's times two in all.
@@ -74,7 +75,11 @@ def _candidates(paths: Sequence[Path]) -> Iterator[Path]:
         inside = {
             one
             for one in path.rglob("*")
-            if one.is_file() and one.name.endswith((*_TABLES, *_PRINTED))
+            if one.is_file()
+            and (
+                one.name.endswith(_TABLES)
+                or (one.name.endswith(_PRINTED) and one.stat().st_size <= _MOST_PRINTED)
+            )
         }
         try:
             inside |= set(find_files([path]))
