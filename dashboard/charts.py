@@ -215,8 +215,8 @@ def heat(
         }
     ]
     for name, colour, dash, width in (
-        ("P50", theme.muted, "dot", 1.5),
-        ("P95", theme.stage("queue"), "solid", 2.5),
+        ("P50", theme.ink, "dot", 1.5),
+        ("P95", theme.ink, "solid", 2.5),
     ):
         if course is not None and any(
             getattr(point, name.lower()) is not None for point in course.points

@@ -195,7 +195,7 @@ def _alerts(found: EngineCourse, shape: Spec, theme: Theme) -> None:
     ]
     for row in found.indicators:
         if row.crossed_at is not None:
-            shape["shapes"].append(_vertical(row.crossed_at, theme.stage("queue"), "dot"))
+            shape["shapes"].append(_vertical(row.crossed_at, theme.accent, "dot"))
     if found.breach_at is not None:
         shape["shapes"].append(_vertical(found.breach_at, theme.over, "solid"))
         shape["annotations"].append(
@@ -214,7 +214,7 @@ def _alerts(found: EngineCourse, shape: Spec, theme: Theme) -> None:
                 "y1": 1,
                 "yref": "paper",
                 "line": {"width": 0},
-                "fillcolor": theme.stage("queue"),
+                "fillcolor": theme.accent,
                 "opacity": 0.13,
             }
         )

@@ -339,9 +339,19 @@ def chosen_trace() -> str | None:
             "Trace id",
             key="trace",
             bind="query-params",
-            placeholder="32 hex digits, or choose a row above (by keyboard: Shift+Space)",
+            placeholder="32 hex digits, or choose a row below (by keyboard: Shift+Space)",
         )
     )
+
+
+def asked_trace() -> str | None:
+    """The same, before the field is drawn."""
+    return _text(_given("trace"))
+
+
+def show_trace(trace_id: str) -> None:
+    """Show another trace: a button's callback."""
+    st.session_state["trace"] = trace_id
 
 
 def span_page(spans: int, size: int) -> int | None:

@@ -355,6 +355,10 @@ _CSS: Final = """
 .ov .ov-lane .ov-gap{top:8px;height:9px;border:1px dashed VAR_MUTED;background:repeating-linear-gradient(135deg,transparent 0 3px,VAR_MUTED 3px 4px)}
 .ov .ov-lane .ov-token{top:0;bottom:0;width:0;min-width:0;border-left:1.5px dashed VAR_INK}
 .ov .ov-lane em{position:absolute;top:3px;font-style:normal;font-size:.78rem;white-space:nowrap;background:VAR_GLASS;padding:0 3px;border-radius:3px}
+.ov .ov-lane .ov-ghost{top:5px;height:15px;border:1.5px dashed;opacity:.9}
+.ov summary.ov-row{cursor:pointer;list-style:none}
+.ov .ov-span[open]{background:VAR_SURFACE}
+.ov .ov-span p{margin:0;padding:2px 12px 10px;color:VAR_MUTED;font-size:.84rem}.ov .ov-span p strong{color:VAR_INK;font-weight:500}
 .ov .ov-axis{height:34px}
 .ov .ov-axis .ov-lane{height:34px;font-size:.76rem}
 .ov .ov-axis .ov-lane i{top:17px;font-style:normal;color:VAR_MUTED;border-left:1px solid VAR_LINE;padding-left:4px;white-space:nowrap}

@@ -86,8 +86,17 @@ def _drawn_above(
     return None
 
 
-def render(trace: Trace, rows: Sequence[Row], theme: Theme) -> str:
-    """Return the rows as safe HTML with an axis in time since the request's start."""
+def render(
+    trace: Trace,
+    rows: Sequence[Row],
+    theme: Theme,
+    typical: Sequence[tuple[str, float]] = (),
+    upto: str = "",
+) -> str:
+    """Return the rows as safe HTML with an axis in time since the request's start.
+
+    `typical` are stages (name, ms) of a typical request, in order, which stand above as ghost bars; `upto` says where they end.
+    """
     total = max(
         trace.e2e_ms + trace.wait_user_ms,
         *(span.start_ms + span.duration_ms for span in trace.spans),
@@ -106,7 +115,7 @@ def render(trace: Trace, rows: Sequence[Row], theme: Theme) -> str:
         if trace.ttft_ms is None
         else f'<i class="ov-token" style="left:{_at(trace.ttft_ms, total)}"></i>'
     )
-    body = []
+    body = [_ghost(typical, upto, total, theme)] if typical else []
     for row in rows:
         if row.hidden:
             body.append(_folded(row, token))
@@ -214,9 +223,23 @@ def _row(
     name = ui.text(span.name, _NAME_LENGTH)
     shown = f"<b>{name}</b>" if span.path_ms > 0.0 else name
     return (
-        f'<div class="ov-row"><span class="ov-name" style="padding-left:{min(span.depth, _DEEPEST) * 11}px" title="{_told(span)}">'
+        f'<details class="ov-span"><summary class="ov-row"><span class="ov-name" style="padding-left:{min(span.depth, _DEEPEST) * 11}px" title="{name}">'
         f'{"✗ " if span.error else ""}{shown}</span><div class="ov-lane">{"".join(bars)}{token}'
-        f"{_label(span.start_ms, span.duration_ms, total, say_ms(span.duration_ms) + share)}</div></div>"
+        f"{_label(span.start_ms, span.duration_ms, total, say_ms(span.duration_ms) + share)}</div></summary>{_panel(span)}</details>"
+    )
+
+
+def _ghost(parts: Sequence[tuple[str, float]], upto: str, total: float, theme: Theme) -> str:
+    """A typical request in the same scale, stage behind stage."""
+    bars, begun = [], 0.0
+    for stage, ms in parts:
+        bars.append(
+            f'<i class="ov-ghost" style="{_span(begun, ms, total)};border-color:{theme.stage(stage)}" title="{ui.text(stage)} {say_ms(ms)}"></i>'
+        )
+        begun += ms
+    return (
+        f'<div class="ov-row"><span class="ov-name ov-muted">typical request{ui.text(upto)}</span>'
+        f'<div class="ov-lane">{"".join(bars)}{_label(0.0, begun, total, say_ms(begun))}</div></div>'
     )
 
 
@@ -279,20 +302,36 @@ def _at(ms: float, total: float) -> str:
     return f"{100.0 * min(max(ms / total, 0.0), 1.0):.3f}%"
 
 
-def _told(span: TraceSpan) -> str:
+def _panel(span: TraceSpan) -> str:
+    """What is known of a span, below its row once that is opened."""
     facts: Mapping[str, object] = {
+        "span": span.name,
         "service": span.service,
+        "instance": span.instance,
         "stage": span.stage,
-        "on the critical path": say_ms(span.path_ms),
+        "starts at": say_ms(span.start_ms),
+        "takes": say_ms(span.duration_ms),
+        "on the critical path": say_ms(span.path_ms) if span.path_ms > 0.0 else None,
         "model": span.model,
         "tokens in": span.input_tokens,
         "tokens out": span.output_tokens,
-        "TTFT": say_ms(span.ttft_ms) if span.ttft_ms is not None else None,
+        "first token after": say_ms(span.ttft_ms) if span.ttft_ms is not None else None,
+        "span id": span.span_id,
+        "note": ", ".join(
+            [
+                *(["parent inferred"] if span.inferred_parent else []),
+                *(["clock shifted"] if span.clock_shifted else []),
+                *(["failed"] if span.error else []),
+            ]
+        )
+        or None,
     }
-    notes = [
-        *(f"{name} {value}" for name, value in facts.items() if value is not None),
-        *(["parent inferred"] if span.inferred_parent else []),
-        *(["clock shifted"] if span.clock_shifted else []),
-        *(["failed"] if span.error else []),
-    ]
-    return ui.text(f"{span.name}: {', '.join(notes)}", 300)
+    return (
+        "<p>"
+        + " · ".join(
+            f"{name} <strong>{ui.text(value, 200)}</strong>"
+            for name, value in facts.items()
+            if value is not None
+        )
+        + "</p>"
+    )

@@ -45,27 +45,28 @@ def draw() -> None:
         lambda: data.ask(questions.HEATMAP, asked, metric=metric),
     )
     listed = _listed(asked, metric, chosen, failed=failed)
-    # The sentence first: the browser loads the chart's program for a second.
-    ui.put(_box(listed, report, metric, failed=failed))
+    trace = _wanted_trace(listed, state.asked_trace())
+    ui.put(_box(listed, report, metric, trace, failed=failed))
     nav.links(
         ("budget", "Which stage makes them slow"),
         ("verdict", "Back to the verdict"),
         ("findings", "Why"),
     )
+    _steps(listed)
+    _one(trace, report, asked, theme)
     box = heatmap.draw(asked, metric, theme)
     _table(listed, metric, box, failed=failed)
     if box is not None:
         heatmap.shared(asked, metric, box)
-    trace_id = state.chosen_trace() or (listed.rows[0].trace_id if listed.rows else None)
-    if trace_id is not None:
-        _one(trace_id, report, theme)
     ui.put(empty_states.footer(report))
 
 
 def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
     """The page's first box, before the rest is there."""
     metric, box, failed = _wanted(report, query)
-    return _box(_listed(asked, metric, box, failed=failed), report, metric, failed=failed)
+    listed = _listed(asked, metric, box, failed=failed)
+    trace = _wanted_trace(listed, query.get("trace"))
+    return _box(listed, report, metric, trace, failed=failed)
 
 
 def needs(
@@ -79,7 +80,9 @@ def needs(
         if named or listed.rows:
             data.ask(questions.TRACE, (), trace_id=named or listed.rows[0].trace_id)
 
+    typical = _typical_of(report)
     return [
+        *([lambda: data.ask(questions.ANATOMY, asked, **typical)] if typical else []),
         rows,
         lambda: data.ask(questions.SERIES, asked, metric=metric),
         lambda: data.ask(questions.HEATMAP, asked, metric=metric),
@@ -99,8 +102,89 @@ def _wanted(report: Report, query: Mapping[str, str]) -> tuple[str, Box | None, 
     )
 
 
-def _box(listed: RequestList, report: Report, metric: str, *, failed: bool) -> str:
+def _wanted_trace(listed: RequestList, named: str | None) -> Trace | Refused | None:
+    """The request that the address names, else the first of the list; the refusal where there is none of that name."""
+    trace_id = named or (listed.rows[0].trace_id if listed.rows else None)
+    if trace_id is None:
+        return None
+    try:
+        return data.ask(questions.TRACE, (), trace_id=trace_id)
+    except Refused as error:
+        return error
+
+
+def _box(
+    listed: RequestList,
+    report: Report,
+    metric: str,
+    trace: Trace | Refused | None,
+    *,
+    failed: bool,
+) -> str:
+    if isinstance(trace, Trace) and not (listed.rows and listed.rows[0].trace_id == trace.trace_id):
+        return ui.box(*of_one(trace, listed, metric))
     return ui.box(*(failures(listed, report) if failed else headline(listed, metric)))
+
+
+def of_one(trace: Trace, listed: RequestList, metric: str) -> tuple[str, list[str]]:
+    """What a request that was chosen took, and where it stands in the list, as safe HTML."""
+    first = metric == "ttft" and trace.ttft_ms is not None
+    value = trace.ttft_ms if first else trace.e2e_ms
+    stages = waterfall.until(trace.path, trace.ttft_ms or 0.0) if first else trace.stages
+    slowest = max(stages, key=stages.__getitem__, default=None)
+    stage = f", {say_ms(stages[slowest])} of it in {ui.text(slowest)}" if slowest else ""
+    at = _place(listed, trace.trace_id)
+    where = (
+        f"number {at + 1} of the {len(listed.rows):,} listed"
+        if at is not None
+        else "not among the listed requests"
+    )
+    return (
+        f"Request {ui.text(trace.trace_id[:8])}: {'TTFT' if first else 'E2E'} {say_ms(value)}{stage}",
+        [f"{_when(trace.start)}, {ui.text(trace.service)}; {where}, source /api/v1/traces."],
+    )
+
+
+def _place(listed: RequestList, trace_id: str | None) -> int | None:
+    return next((i for i, row in enumerate(listed.rows) if row.trace_id == trace_id), None)
+
+
+def _steps(listed: RequestList) -> None:
+    """The request before and after in the list, and the field that names one."""
+    rows = listed.rows
+    at = _place(listed, state.asked_trace()) if state.asked_trace() else 0
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        for label, to in (("Previous", -1), ("Next", 1)):
+            place = None if at is None else at + to
+            known = place is not None and 0 <= place < len(rows)
+            st.button(
+                f"{label} in the list",
+                icon=":material/arrow_back:" if to < 0 else ":material/arrow_forward:",
+                on_click=state.show_trace,
+                args=(rows[place].trace_id if known and place is not None else "",),
+                disabled=not known,
+            )
+        state.chosen_trace()
+
+
+def _typical_of(report: Report) -> dict[str, str]:
+    """The question of a typical request's stages; empty where no latency is judged."""
+    verdict = report.verdict
+    if verdict.metric not in _METRICS or not report.stages:
+        return {}
+    onset = {"onset": verdict.onset.isoformat()} if verdict.onset else {}
+    return {"metric": verdict.metric, **onset}
+
+
+def _ghost(report: Report, asked: data.Asked) -> tuple[list[tuple[str, float]], str]:
+    """A typical request's stages in order, and what they lead up to."""
+    typical = _typical_of(report)
+    course = data.ask(questions.ANATOMY, asked, **typical) if typical else None
+    if course is None or course.typical is None:
+        return [], ""
+    known = dict(zip(course.stages, course.typical.ms, strict=True))
+    upto = ", to its first token" if course.path == "ttft" else ""
+    return [(stage, known[stage]) for stage in in_order(course.stages)], upto
 
 
 def headline(listed: RequestList, metric: str) -> tuple[str, list[str]]:
@@ -268,16 +352,20 @@ def taken(listed: RequestList, metric: str) -> list[str]:
     )
 
 
-def _one(trace_id: str, report: Report, theme: Theme) -> None:
-    try:
-        trace = data.ask(questions.TRACE, (), trace_id=trace_id)
-    except Refused as error:
+def _one(
+    trace: Trace | Refused | None,
+    report: Report,
+    asked: data.Asked,
+    theme: Theme,
+) -> None:
+    if trace is None:
+        return
+    if isinstance(trace, Refused):
         ui.put(
-            f'<p role="alert">✗ {ui.stated(str(error))} Choose a row above, or empty the field.</p>'
+            f'<p role="alert">✗ {ui.stated(str(trace))} Choose a row below, or empty the field.</p>'
         )
         return
     ui.put(about(trace, theme))
-    _shows(report, trace)
     rows = waterfall.main_rows(trace.spans)
     if len(rows) < len(trace.spans):
         first = state.span_page(len(trace.spans), waterfall.PAGE_ROWS)
@@ -286,13 +374,15 @@ def _one(trace_id: str, report: Report, theme: Theme) -> None:
             if first is None
             else [waterfall.Row(span) for span in trace.spans[first : first + waterfall.PAGE_ROWS]]
         )
-    ui.put(waterfall.render(trace, rows, theme))
+    ui.put(waterfall.render(trace, rows, theme, *_ghost(report, asked)))
     chips = " ".join(ui.chip(stage, theme) for stage in in_order(list(trace.stages)))
     sums = f"stages on the path add up to E2E: {say_ms(sum(trace.stages.values()))}"
     ui.put(
-        "<small>Underlined and bold = critical path, with its share of E2E; faded = running, but not on the critical path; hatched = between the client's "
+        "<small>Open a row to see what its span carries. Underlined and bold = critical path, with its share of E2E; "
+        "faded = running, but not on the critical path; hatched = between the client's "
         f"span and the engine's; ✗ = failed; {sums}. Source /api/v1/traces. {chips}</small>"
     )
+    _shows(report, trace)
     downloads.as_json("This trace", f"trace-{trace.trace_id[:8]}", trace)
 
 

@@ -366,6 +366,22 @@ def test_a_trace_from_the_url_is_drawn(demo: FakeApi, monkeypatch: pytest.Monkey
     app = shown(demo, monkeypatch, "traces", **WINDOW, trace="b" * 32)
     assert "b" * 32 in plain(app)
     assert app.text_input(key="trace").value == "b" * 32
+    assert "Request bbbbbbbb: TTFT 600 ms" in plain(app)
+    assert "not among the listed requests" in plain(app)
+    assert [button.disabled for button in app.button if "in the list" in button.label] == [True] * 2
+
+
+def test_the_next_slow_request_is_one_press_away(
+    demo: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = shown(demo, monkeypatch, "traces", **WINDOW)
+    rows = demo.answer("requests", {**WINDOW, "sort": "ttft", "metric": "ttft"}).rows
+    pressed(app, "Next in the list")
+    assert app.text_input(key="trace").value == rows[1].trace_id
+    assert "number 2 of the 200 listed" in plain(app)
+    pressed(app, "Previous in the list")
+    assert app.text_input(key="trace").value == rows[0].trace_id
+    assert "typical request, to its first token" in plain(app)
 
 
 def test_a_trace_that_is_gone_is_a_sentence_and_the_list_stays(
@@ -373,7 +389,7 @@ def test_a_trace_that_is_gone_is_a_sentence_and_the_list_stays(
 ) -> None:
     app = shown(demo, monkeypatch, "traces", **WINDOW, trace=GONE)
     assert (
-        f"✗ No span of trace {GONE} is stored: it may have expired, or it is in another --db. Choose a row above, or empty the field."
+        f"✗ No span of trace {GONE} is stored: it may have expired, or it is in another --db. Choose a row below, or empty the field."
         in plain(app)
     )
     assert len(app.dataframe[0].value) == 200

@@ -159,3 +159,23 @@ def test_the_path_before_the_first_token_ends_with_it() -> None:
         "first_token": 300.0,
     }
     assert sum(waterfall.until(trace.path, 750.0).values()) == 750.0
+
+
+def test_a_typical_request_stands_above_in_the_same_scale() -> None:
+    trace = a_trace()
+    html = waterfall.render(
+        trace, waterfall.main_rows(trace.spans), LIGHT, [("prefill", 100.0), ("decode", 300.0)], "!"
+    )
+    places = re.findall(r'class="ov-ghost" style="left:([\d.]+)%;width:([\d.]+)%', html)
+    assert [tuple(map(float, place)) for place in places] == [(0.0, 10.0), (10.0, 30.0)]
+    assert "typical request!" in html
+    assert "ov-ghost" not in drawn(trace)
+
+
+def test_a_row_opens_on_what_its_span_carries() -> None:
+    spans = a_trace().spans
+    spans[0] = msgspec.structs.replace(spans[0], instance=HOSTILE, input_tokens=1234)
+    html = drawn(msgspec.structs.replace(a_trace(), spans=spans))
+    assert html.count("<details") == len(spans)
+    assert "tokens in <strong>1234</strong>" in html
+    assert "<img" not in html
