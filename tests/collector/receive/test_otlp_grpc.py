@@ -1,6 +1,7 @@
 """OTLP over gRPC: the three services with the real stubs, and the status that a sender reads when something is wrong."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,6 +10,7 @@ import grpc
 import pytest
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
+from grpc._cython import cygrpc
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
@@ -219,3 +221,14 @@ def test_bodies_that_do_not_come_make_room_for_one_that_does(
         return found
 
     assert asyncio.run(both()) == b"body"
+
+
+def test_an_answer_that_fails_because_its_call_is_gone_is_no_news() -> None:
+    """grpcio logs a traceback if it has not yet heard that the client broke the call off; a fuzz run of 230,000 inputs met two."""
+
+    def record(error: Exception) -> logging.LogRecord:
+        made = (type(error), error, None)
+        return logging.LogRecord("grpc._cython.cygrpc", logging.ERROR, "", 0, "raised", (), made)
+
+    assert not otlp_grpc._is_news(record(cygrpc.ExecuteBatchError("Failed")))
+    assert otlp_grpc._is_news(record(ValueError("a fault of ours")))
