@@ -95,7 +95,7 @@ def command(port: int = DEFAULT_PORT, host: str = DEFAULT_HOST) -> list[str]:
     return [
         sys.executable,
         "-m",
-        "streamlit",
+        "overrun.dashboard.bounded",
         "run",
         str(Path(__file__).with_name("asgi.py")),
         *flags,

@@ -162,8 +162,9 @@ def _is_news(record: logging.LogRecord) -> bool:
     """Whether a record is neither grpcio's traceback of a path that is no text, nor that of an answer to a call that has been broken off: anybody could fill
     the log with them."""
     error = record.exc_info[1] if record.exc_info else None
-    # grpcio logs its ExecuteBatchError where the answer fails before it has heard that the client closed the call (1.85.1).
-    if type(error).__name__ == "ExecuteBatchError":
+    # grpcio logs its ExecuteBatchError where the answer fails before it has heard that the client closed the call, and a CancelledError of a call that ends in
+    # the midst of being refused (1.85.1).
+    if isinstance(error, asyncio.CancelledError) or type(error).__name__ == "ExecuteBatchError":
         return False
     if record.name != "asyncio" and not error:
         return not isinstance(record.msg, UnicodeDecodeError)

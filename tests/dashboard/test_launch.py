@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from overrun.dashboard import launch, nav
+from overrun.dashboard.bounded import MAX_CONNECTIONS
 from tests.conftest import ROOT
 
 
@@ -61,8 +62,9 @@ def test_a_process_that_ends_while_starting_is_an_error() -> None:
         launch.wait_ready(process, launch.pick_port(0), timeout_s=20)
 
 
-def test_a_dashboard_that_is_ended_from_outside_leaves_its_port() -> None:
+def test_a_dashboard_bounds_its_connections_and_leaves_its_port_when_it_is_ended() -> None:
     port = launch.pick_port(0)
+    held: list[socket.socket] = []
     command = [
         sys.executable,
         "-m",
@@ -81,10 +83,18 @@ def test_a_dashboard_that_is_ended_from_outside_leaves_its_port() -> None:
         assert f"dashboard: http://127.0.0.1:{port}" in next(
             line for line in started.stderr if line.startswith("dashboard")
         )
+        # Connections without a request make room for others, or they take every file that the process may open.
+        for _ in range(MAX_CONNECTIONS + 1):
+            held.append(socket.create_connection(("127.0.0.1", port), timeout=30))
+        assert held[0].recv(100).startswith(b"HTTP/1.1 503")
         started.send_signal(signal.SIGTERM)
         assert started.wait(30) == 0
+        for one in held:
+            one.close()
         assert launch.pick_port(port) == port
     finally:
+        for one in held:
+            one.close()
         started.kill()
         started.communicate()
 
