@@ -36,6 +36,7 @@ _TEXTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
         "output of JavaScript's ConsoleSpanExporter, which is no JSON: use OTLPTraceExporter, OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318",
     ),
 )
+_APM = "what an agent of Elastic APM sends to its server: set OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318 at an OpenTelemetry SDK instead"
 # Keys on top of a JSON document -> what it is.
 _DOCUMENTS: tuple[tuple[frozenset[str], str], ...] = (
     (
@@ -63,13 +64,7 @@ _DOCUMENTS: tuple[tuple[frozenset[str], str], ...] = (
         frozenset({"projectId", "traceId", "spans"}),
         "a trace of Google Cloud Trace: send through the Collector to `overrun serve` as well, before googlecloudexporter",
     ),
-    *(
-        (
-            frozenset({key}),
-            "what an agent of Elastic APM sends to its server: set OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318 at an OpenTelemetry SDK instead",
-        )
-        for key in ("transaction", "metadata")
-    ),
+    (frozenset({"transaction"}), _APM),
     (
         frozenset({"hits"}),
         "an answer of Elasticsearch: export through the Collector's file exporter instead",
@@ -101,6 +96,8 @@ def of_document(value: Any) -> str:
     first = value[0] if isinstance(value, list) and value else value
     if not isinstance(first, dict):
         return ""
+    if first.keys() == {"metadata"} and isinstance(first["metadata"], dict):
+        return _APM if "service" in first["metadata"] else ""
     listed = first.get("data")
     if isinstance(listed, list) and listed and isinstance(listed[0], dict):
         inner = listed[0].get("attributes")

@@ -565,7 +565,7 @@ def test_tables_without_the_columns_are_refused_and_folders_take_only_what_they_
     with pytest.raises(ImportFailed, match=r"azure\.csv.*TIMESTAMP.*expected time and e2e_ms"):
         list(read_bodies(tmp_path / "azure.csv"))
     (tmp_path / "inputs.json").write_text('{"data": []}')
-    with pytest.raises(ImportFailed, match=r"none of .* can be judged"):
+    with pytest.raises(ImportFailed, match=r"none of .* can be imported"):
         judged([tmp_path])
     (tmp_path / "profile_export.jsonl").write_bytes(FORMS["profile_export.jsonl"]())
     assert judged([tmp_path]).requests == 6
