@@ -37,8 +37,13 @@ addEventListener("click", event => {
     const nav = [...document.querySelectorAll("a[data-testid=stTopNavLink]")].find(link => new URL(link.href).pathname === at)
     if (nav) { event.preventDefault(); nav.click() }
   }
-  if (copy) navigator.clipboard.writeText(copy.previousElementSibling.textContent).then(() => {
-    copy.textContent = "Copied"; setTimeout(() => { copy.textContent = "Copy" }, 2000) })
+  const address = new URL(location.href), said = copy?.textContent
+  if (copy?.dataset.from) {
+    address.searchParams.delete("since")
+    for (const edge of ["from", "to"]) address.searchParams.set(edge, copy.dataset[edge])
+  }
+  if (copy && said !== "Copied") navigator.clipboard.writeText(copy.dataset.from ? address.href : copy.previousElementSibling.textContent).then(() => {
+    copy.textContent = "Copied"; setTimeout(() => { copy.textContent = said }, 2000) })
 })
 addEventListener("click", event => { if ((event.ctrlKey || event.metaKey || event.shiftKey) && event.target.closest?.(links)) event.stopPropagation() }, true)
 for (const name of ["pointerover", "focusin"]) addEventListener(name, event => { const link = event.target.closest?.(links); if (link) carry(link) }, true)

@@ -107,8 +107,17 @@ def footer(report: Report) -> str:
     held = f"{say_count(window.requests, 'request')}{left_out}, {say_count(window.llm_calls, 'model call')}, {say_count(window.spans, 'span')}"
     return (
         f"<small>Window {say_span(window.start, window.end)} · {held}{baseline} · percentiles are {how}{aged} · "
-        f"source {ui.text(data.url())}/api/v1</small>"
+        f"source {ui.text(data.url())}/api/v1{_link(report)}</small>"
     )
+
+
+def _link(report: Report) -> str:
+    """A button that copies the page's address with the window as it is now: it shows the same tomorrow (`anchors.SCRIPT`)."""
+    start, end = report.window.start, report.window.end
+    if start is None or end is None:
+        return ""
+    edges = f'data-from="{start.isoformat()}" data-to="{end.isoformat()}"'
+    return f' · <button type="button" class="ov-copy" {edges}>Copy link</button>'
 
 
 def snippets(url: str) -> list[tuple[str, str]]:

@@ -39,7 +39,7 @@ ovFirst.then(body => { if (body && !stands()) { first.innerHTML = body; first.hi
 })()</script>"""
 _BOX, _LEAD = "ov-box", "ov-lead"
 _STYLE: Final = f"""<style>{theme.css().replace(_BOX, _LEAD)}
-#ov-first{{position:absolute;z-index:1;top:126px;left:0;right:0;bottom:0;box-sizing:border-box;max-width:1360px;margin:0 auto;padding:16px 80px 0;
+#ov-first{{position:absolute;z-index:1;top:126px;left:0;right:0;bottom:0;box-sizing:border-box;max-width:1700px;margin:0 auto;padding:16px 80px 0;
 color-scheme:light dark;background:light-dark({theme.LIGHT.background},{theme.DARK.background});font-family:"Source Sans",sans-serif}}
 @media (max-width:768px){{#ov-first{{padding:16px 16px 0}}}}
 @media (prefers-color-scheme:dark){{html{{background:{theme.DARK.background}}}}}</style>"""

@@ -366,7 +366,7 @@ _CSS: Final = """
 .ov .ov-axis .ov-lane b.ov-left{padding:0 4px 0 0;border-left:0;border-right:1.5px dashed VAR_INK}
 /* Old numbers stay as they are until the new ones are there. */
 .stElementContainer[data-stale="true"],.stFullScreenFrame[data-stale="true"]{opacity:1!important;transition:none!important}
-.stMainBlockContainer{padding-top:4.2rem;padding-bottom:2rem;max-width:1360px}
+.stMainBlockContainer{padding-top:4.2rem;padding-bottom:2rem;max-width:1700px}
 /* One row where there is room, pairs on a phone. */
 .st-key-show_filters{display:none}
 @media (min-width:1240px){.st-key-filters{flex-wrap:nowrap}.st-key-filters>*{max-width:272px}}

@@ -212,6 +212,15 @@ def test_the_incident_is_solved_in_four_clicks(servers: dict[str, Site], opened:
     stage.hover()
     tip = stage.evaluate("cell => getComputedStyle(cell, '::after').content")
     assert finding["headline"][:60] in tip.replace("\u00a0", " ")
+    copied = seen.page.evaluate(
+        """() => [...document.querySelectorAll("button.ov-copy")].map(button => {
+            let written = ""
+            navigator.clipboard.writeText = text => { written = text; return Promise.resolve() }
+            button.click()
+            return written })"""
+    )
+    assert copied[0].startswith("overrun whatif ")
+    assert set(parse_qs(urlsplit(copied[1]).query)) == {"from", "to", "slo"}
     stage.click()
     seen.page.get_by_text("Exemplar 1").first.wait_for()
     seen.page.go_back()
