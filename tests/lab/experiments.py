@@ -170,9 +170,9 @@ def _all() -> tuple[Experiment, ...]:
             "one slot of llama.cpp's server where eight would do",
             *("queue", ("too_few_seats",), ("max_sequences",)),
             (),
-            Setup(engines=(llama(8),), load=Load(rate=1.0)),
-            Setup(engines=(llama(1),), load=Load(rate=1.0)),
-            Setup(engines=(llama(8),), load=Load(rate=1.0)),
+            Setup(engines=(llama(8),), load=Load(rate=1.6)),
+            Setup(engines=(llama(1),), load=Load(rate=1.6)),
+            Setup(engines=(llama(8),), load=Load(rate=1.6)),
         ),
         Experiment(
             "leavers",
