@@ -55,7 +55,7 @@ def outside(con: duckdb.DuckDBPyConnection, window: Window) -> str:
     asked = " to ".join(
         "now" if moment is None else rfc3339(moment) for moment in (window.start, window.end)
     )
-    return f"no request and no metric is stored of {asked}: {say_extent(con)}"
+    return f"no request and no metric is stored of {asked}: {say_extent(con)}. Leave the window out to ask about all of it"
 
 
 def say_extent(con: duckdb.DuckDBPyConnection) -> str:
