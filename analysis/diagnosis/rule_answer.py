@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from overrun.analysis.diagnosis.confidence import confidence
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.whatif.quantile_gain import effect
 from overrun.analysis.whatif.time_saved import saved
@@ -96,7 +97,7 @@ def named(  # noqa: PLR0913
 ) -> Diagnosis:
     """Return the diagnosis: the rule's own evidence with sample sizes, share of the excess and exemplars added.
 
-    The confidence is the share explained until `ranking` calibrates it.
+    The confidence follows from the share explained (`confidence.py`), for every rule alike.
     """
     share = explained(case, claims_ms)
     finding = Finding(
@@ -104,7 +105,7 @@ def named(  # noqa: PLR0913
         stage=stage,
         service=service,
         severity="info" if opportunity else case.severity(),
-        confidence=round(0.5 if opportunity else min(0.95, share), 2),
+        confidence=0.5 if opportunity else confidence(share),
         headline=headline
         if opportunity
         else f"{headline}; that is {say_ratio(share)} of the excess",

@@ -340,8 +340,7 @@ def getting_worse(breach: Breach, ranked: Ranked) -> Verdict:
         f"{lead}, but worse than before: {told}{say_ratio(float(before.mean()))} in the baseline "
         f"(target {say_ratio(breach.slo.goodput_target)}). " + verdict.sentence
     )
-    verdict.status = _calm_status(breach)
-    return verdict
+    return _calm(verdict, _calm_status(breach))
 
 
 def held_up(breach: Breach, ranked: Ranked) -> Verdict:
@@ -355,14 +354,23 @@ def held_up(breach: Breach, ranked: Ranked) -> Verdict:
     )
     where, gain = (
         _where(breach, main.finding.stage, main),
-        _gain(main.finding, f"P{breach.slo.percentile:g}"),
+        _gain(main.finding, f"P{breach.slo.percentile:g}", breach.slo),
     )
     verdict.sentence = (
         f"{calm.sentence} {where[0].upper()}{where[1:]}, because {main.because}. {gain}".rstrip()
         if sure(main)
         else f"{calm.sentence} {where[0].upper()}{where[1:]}. {_likely(ranked, main)}"
     )
-    verdict.status = calm.status
+    return _calm(verdict, calm.status)
+
+
+def _calm(verdict: Verdict, status: Status) -> Verdict:
+    """Return a verdict as information: within the target nothing has to be done at once, and what is advised costs something. In place."""
+    verdict.status = status
+    verdict.mitigation = verdict.rollback = None
+    verdict.reasons |= dict.fromkeys(
+        ("mitigation", "rollback"), "the requests are not clearly over their limits"
+    )
     return verdict
 
 
@@ -562,18 +570,22 @@ def _candidates(ranked: Ranked, main: Diagnosis | None) -> list[Diagnosis]:
 
 
 def _likely(ranked: Ranked, main: Diagnosis) -> str:
-    """Return what the causes may be where none is sure, and what would tell them apart."""
+    """Return what the causes may be where none is sure, and what would distinguish them."""
     likely = _candidates(ranked, main)[:2]
     said = " or ".join(
         f"{one.because} ({one.finding.rule}, {say_ratio(one.finding.confidence)})" for one in likely
     )
     lacking = [why.rstrip(".") for name, why in ranked.lacking.items() if name not in WORTH_ANYWAY]
     apart = (
-        f" To learn more: {lacking[0]}."
+        f" {_to_distinguish(likely)}: {lacking[0]}."
         if lacking
-        else " To learn more, compare their traces, or keep recording until more requests are slow."
+        else f" {_to_distinguish(likely)}, compare their traces, or keep recording until more requests are slow."
     )
     return f"The cause is not known; most likely {said}.{apart}"
+
+
+def _to_distinguish(likely: list[Diagnosis]) -> str:
+    return "To distinguish them" if len(likely) > 1 else "To be sure"
 
 
 def _part(one: Diagnosis) -> float:
@@ -630,7 +642,7 @@ def _sentence(
             f"{where}. No known cause explains enough of it. Look at the slow requests of that stage.{unknown or lacking}",
             "",
         )
-    return lead, f"{where}, because {main.because}.", _gain(main.finding, percentile)
+    return lead, f"{where}, because {main.because}.", _gain(main.finding, percentile, breach.slo)
 
 
 def _without_span(stage: str, main: Diagnosis | None) -> bool:
@@ -709,7 +721,7 @@ def _ended(breach: Breach) -> str:
     )
 
 
-def _gain(finding: Finding, percentile: str) -> str:
+def _gain(finding: Finding, percentile: str, slo: Slo) -> str:
     fix = finding.fix
     if fix is None:
         return ""
@@ -737,7 +749,13 @@ def _gain(finding: Finding, percentile: str) -> str:
         if "window" in fix.reasons
         else " falls to"
     )
-    return f"{fix.title}: {predicted.metric.upper()} {percentile}{whose} {say_ms(predicted.after)}{interval} if {fix.assumption}."
+    left, may = predicted.over_after_ratio, 1.0 - slo.goodput_target
+    missed = (
+        f" That alone leaves {say_ratio(left)} over the limit, and {say_ratio(may)} may be."
+        if left is not None and left > may
+        else ""
+    )
+    return f"{fix.title}: {predicted.metric.upper()} {percentile}{whose} {say_ms(predicted.after)}{interval} if {fix.assumption}.{missed}"
 
 
 def _why_no_cause(skipped: dict[str, str]) -> str:

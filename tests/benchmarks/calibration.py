@@ -1,27 +1,43 @@
-"""Do confidences mean what they say? Of causes that were named with so much confidence, how many were right, over results of the fault benchmark.
+"""Do confidences mean what they say? Of causes that were named with so much confidence, how many were right, over windows with known causes.
 
-`python -m tests.benchmarks.faults --held-out --seed SEED --results FILE` writes the cases; this script reads such files, prints the reliability table with the
-Brier score, and with `--write` records both. Confidence and outcome are those of the cause that the verdict names first; a fault without a named cause has none.
+`python -m tests.benchmarks.referee_set --lacking "" no_tokens ... --out FILE` writes what was said of each; this script fits the curve of
+`analysis/diagnosis/confidence.py` on them, holds it against the one world that it was not fitted on (each in turn), prints the reliability table with the Brier
+score, and with `--write` records both. Outcome is that of the cause that the verdict names first; a window without a named cause has none.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
+import numpy as np
 
 from overrun.analysis.numbers.statistics.proportion import wilson
 from tests.benchmarks import results
-from tests.benchmarks.fault_case import Result
-from tests.benchmarks.fault_tables import counted
 from tests.benchmarks.results import Figure, measured
 
 # Edges of the groups of confidence: below one half nothing is advised, above it most rules say between 0.6 and 0.95.
 EDGES: Final = (0.0, 0.5, 0.7, 0.8, 0.9, 1.0)
+
+
+# Shares of the excess between which the curve is fitted.
+KNOTS: Final = (0.0, 0.3, 0.45, 0.6, 0.75, 0.9, 1.0)
+# What is assumed of every group before it is looked at: so many causes, half of them right (Laplace's rule).
+PRIOR: Final = 2.0
+
+Curve = tuple[tuple[float, float], ...]
+
+
+class Case(NamedTuple):
+    """A named cause: whose world, the share of the excess (0..1) that it explains, and whether it was right."""
+
+    world: str
+    share: float
+    right: bool
 
 
 class Said(NamedTuple):
@@ -42,13 +58,48 @@ class Group(NamedTuple):
     interval: tuple[float, float]
 
 
-def said(cases: Sequence[Result]) -> list[Said]:
-    """Return confidence and outcome of the cause that each faulty case names first."""
+def read(paths: Sequence[Path]) -> list[Case]:
+    """Return the named causes of files that `referee_set --out` wrote."""
+    rows = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+    return [
+        Case(row["world"], row["share"], row["right"])
+        for row in rows
+        if row["cause"] is not None and row["share"] is not None
+    ]
+
+
+def fitted(cases: Sequence[Case]) -> Curve:
+    """Return the curve of these causes: the part that was right of each group of shares, pooled until it rises (pool adjacent violators), at mean shares."""
+    pools: list[list[float]] = []
+    for low, high in itertools.pairwise(KNOTS):
+        some = [one for one in cases if low <= one.share < high or high == one.share == 1.0]
+        if not some:
+            continue
+        n = float(len(some))
+        pools.append([n, sum(one.right for one in some), sum(one.share for one in some)])
+        while len(pools) > 1 and _right(pools[-2]) >= _right(pools[-1]):
+            last = pools.pop()
+            pools[-1] = [a + b for a, b in zip(pools[-1], last, strict=True)]
+    return tuple(
+        (round(share / n, 2), round(_right([n, right, share]), 2)) for n, right, share in pools
+    )
+
+
+def _right(pool: Sequence[float]) -> float:
+    return (pool[1] + 0.5 * PRIOR) / (pool[0] + PRIOR)
+
+
+def on(curve: Curve, share: float) -> float:
+    """Return the curve at a share, straight between its points and level beyond them."""
+    return float(np.interp(share, [one for one, _ in curve], [right for _, right in curve]))
+
+
+def held_out(cases: Sequence[Case]) -> list[Said]:
+    """Return what a curve fitted on the other worlds says of each cause."""
     out = []
-    for case in counted(cases):
-        sure = {rule: confidence for rule, _, confidence in case.findings}
-        if not case.healthy and case.cause in sure:
-            out.append(Said(sure[case.cause], case.cause in {*case.causes, *case.accepted}))
+    for world in sorted({one.world for one in cases}):
+        curve = fitted([one for one in cases if one.world != world])
+        out += [Said(on(curve, one.share), one.right) for one in cases if one.world == world]
     return out
 
 
@@ -117,20 +168,19 @@ def main() -> None:
     """Read result files, print the table, and record it where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "files", nargs="+", type=Path, help="JSON lines that faults --results wrote"
+        "files", nargs="+", type=Path, help="JSON lines that referee_set --out wrote"
     )
     parser.add_argument("--conditions", default="", help="which seeds these are, for docs/results")
     results.add_write_flag(parser)
     given = parser.parse_args()
-    decoder = msgspec.json.Decoder(Result)
-    told = said(
-        [decoder.decode(line) for path in given.files for line in path.read_bytes().splitlines()]
-    )
+    cases = read(given.files)
+    print("curve:", fitted(cases))
+    told = held_out(cases)
     if not told:
         raise SystemExit("no case of these files names a cause: nothing can be compared")
     print(table(told))
     if given.write:
-        script = "python -m tests.benchmarks.calibration RESULTS"
+        script = "python -m tests.benchmarks.calibration FILES"
         results.record("confidence", figures(told, script=script, conditions=given.conditions))
 
 

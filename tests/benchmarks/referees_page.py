@@ -69,6 +69,14 @@ CLAIMS: Final[dict[str, tuple[Claim, ...]]] = {
             "Our simulator: healthy windows with an alarm",
         ),
     ),
+    "Does its confidence mean what it says?": (
+        Claim("confidence", "Causes named with 0%", "Named with less than 50 % (a cause is only likely): right"),
+        Claim("confidence", "Causes named with 50%", "Named with 50 to 70 %: right"),
+        Claim("confidence", "Causes named with 70%", "Named with 70 to 80 %: right"),
+        Claim("confidence", "Causes named with 80%", "Named with 80 to 90 %: right"),
+        Claim("confidence", "Causes named with 90%", "Named with 90 % and more: right"),
+        Claim("confidence", "Brier score", "Brier score (of the share right alone: 0.088)"),
+    ),
     "Is its first advice the one that helps?": (
         Claim("lab", "Real vLLM, held back: first advice", "Real vLLM, first look"),
         Claim("lab", "Real vLLM, developed on: first advice", "Real vLLM, seen before"),
@@ -135,7 +143,6 @@ TAIL: Final = """
 
 - The laboratory's first look at its held-back experiments gave stage 3, cause 3 and first advice 2 of 4. One of the four then turned out to harm
   nobody and is no longer counted; for bursts, smoothing them counts as right beside a second replica.
-- A stream that a gateway holds back is named rightly, but its time is counted as `decode`; a full pool's as `network`.
 - One repetition of each laboratory experiment was run, of one law of pace: the spread of repetitions is not known yet.
 - Simulators written by others, hard cases: fewer than half of the causes are named. The faults that are missed are listed in [DIAGNOSIS](DIAGNOSIS.md).
 - A cause that was there from the first request on has no healthy time to be compared with: it is named less often.

@@ -82,10 +82,15 @@ AREAS: Final[dict[str, tuple[str, str]]] = {
         "A seed is asked once, before anything is tuned on it. What fails and why is in [DIAGNOSIS.md](DIAGNOSIS.md).",
     ),
     "confidence": (
-        "Confidence: `python -m tests.benchmarks.calibration RESULTS`",
-        "Cases of the fault benchmark on a seed that nobody had looked at: of the causes that a verdict named with so much confidence, how many were right. "
-        "The Brier score is the mean squared difference of confidence and outcome; the share right alone scores what is beside it. "
-        "The simulator is our own; of worlds that others made nothing is measured here.",
+        "Confidence: `python -m tests.benchmarks.calibration FILES`",
+        "Windows with a known cause that taught no rule: simulated faults of a seed that nobody had looked at, and captures of the laboratory and cases of public "
+        "reports without token counts, engine metrics, half of their traces or a baseline. Of the causes that a verdict named with so much confidence, how many were "
+        "right; the curve is fitted on the two other worlds each time. The Brier score is the mean squared difference of confidence and outcome; the share right "
+        "alone scores what is beside it.",
+    ),
+    "numbers": (
+        "Numbers of the rules: `python -m tests.benchmarks.moved_numbers`",
+        "What each number of a rule does when it is moved by a third: [NUMBERS](NUMBERS.md).",
     ),
     "partial_sight": (
         "Partial sight: `python -m tests.benchmarks.partial_sight`",

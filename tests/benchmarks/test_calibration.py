@@ -1,47 +1,47 @@
-"""The reliability table: groups, Brier score, and which cases count."""
+"""The curve of confidence and the reliability table: groups, Brier score, and which cases count."""
 
-import msgspec
+import json
+from pathlib import Path
+
 import pytest
 
-from tests.benchmarks.calibration import Said, brier, figures, groups, said, table
-from tests.benchmarks.fault_case import Result
+from tests.benchmarks.calibration import (
+    Case,
+    Said,
+    brier,
+    figures,
+    fitted,
+    groups,
+    held_out,
+    on,
+    read,
+    table,
+)
 
 
-def a_case(cause: str | None, confidence: float, right: str = "kv_pressure") -> Result:
-    return Result(
-        scenario="s",
-        severity="hard",
-        seed=1,
-        client_only=False,
-        confounders=[],
-        breach=0.1,
-        causes=[right],
-        accepted=[],
-        stages=["queue"],
-        chain=[],
-        status="over_budget",
-        stage="queue",
-        cause=cause,
-        ranked_stages=[],
-        findings=[(cause, "warning", confidence)] if cause else [],
-        sentence="",
-        reasons={},
-        onset_error_s=None,
-        delay_s=None,
-        baselines={},
-        whatifs=[],
-        seconds={},
-    )
-
-
-def test_the_first_cause_of_each_fault_counts_with_its_confidence() -> None:
-    cases = [
-        a_case("kv_pressure", 0.9),
-        a_case("long_outputs", 0.6),
-        a_case(None, 0.0),
-        msgspec.structs.replace(a_case("kv_pressure", 0.8), severity=None),
+def test_only_named_causes_count(tmp_path: Path) -> None:
+    rows = [
+        {"world": "a", "cause": "kv_pressure", "share": 0.9, "right": True},
+        {"world": "a", "cause": None, "share": None, "right": False},
     ]
-    assert said(cases) == [Said(0.9, True), Said(0.6, False)]
+    (tmp_path / "said").write_text("\n".join(map(json.dumps, rows)))
+    assert read([tmp_path / "said"]) == [Case("a", 0.9, True)]
+
+
+def test_the_curve_never_falls_and_pools_what_would() -> None:
+    # Of ten causes each, 5, 9 and 7 are right: the last two groups are pooled, 16 of 20. One right and one wrong are assumed of each group.
+    cases = [
+        Case("a", share, at < right)
+        for share, right in ((0.35, 5), (0.7, 9), (0.95, 7))
+        for at in range(10)
+    ]
+    assert fitted(cases) == ((0.35, 0.5), (0.82, 0.77))
+    assert on(fitted(cases), 0.2) == 0.5
+
+
+def test_a_world_is_judged_by_the_others_alone() -> None:
+    cases = [*[Case("a", 0.5, True)] * 8, *[Case("b", 0.5, False)] * 3]
+    assert held_out(cases) == [*[Said(0.2, True)] * 8, *[Said(0.9, False)] * 3]
 
 
 def test_groups_and_score_are_those_of_the_definition() -> None:

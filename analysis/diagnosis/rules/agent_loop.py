@@ -139,7 +139,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims,
         Action(
             "app",
-            f"Set the agent's step limit to {limit:.0f}.",
+            f"Set the agent's step limit to {limit:.0f}; runs that need more steps end without an answer.",
             "Raise the limit again once the loop is fixed.",
             fix,
         ),

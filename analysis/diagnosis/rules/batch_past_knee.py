@@ -217,7 +217,7 @@ def _diagnosis(
         claims,
         Action(
             "platform",
-            f"Let at most {limit:.0f} calls a replica through at the gateway; answer the rest with 429 and Retry-After.",
+            f"Let at most {limit:.0f} calls a replica through at the gateway; the rest gets 429 and Retry-After instead of an answer.",
             "Lift the gateway's limit once the engines run with theirs.",
             fix,
         ),

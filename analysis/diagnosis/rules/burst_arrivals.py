@@ -103,7 +103,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims,
         Action(
             "app",
-            "Limit concurrency at the gateway. Bursts then wait there, in a short queue with interactive requests first.",
+            "Limit concurrency at the gateway: bursts then wait there, interactive requests first, and what the queue cannot hold is refused.",
             "Lift the limit again.",
             fix,
         ),

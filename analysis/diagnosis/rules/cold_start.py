@@ -416,7 +416,7 @@ def _diagnosis(
         claims,
         Action(
             "platform",
-            f"Take the new replicas ({who}) out of rotation until they are warm.",
+            f"Take the new replicas ({who}) out of rotation until they are warm; the others serve their calls meanwhile.",
             "Restore their weight.",
             fix,
             120,

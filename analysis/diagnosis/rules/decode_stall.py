@@ -160,7 +160,7 @@ def _of_streams(
         claims,
         Action(
             "platform",
-            "Send long prompts to another deployment.",
+            "Send long prompts to another deployment, at the price of its capacity.",
             "Restore the former routing.",
             fix,
         ),
@@ -211,7 +211,7 @@ def _diagnosis(
         claims,
         Action(
             "platform",
-            "Send long prompts to separate replicas, or refuse them on interactive routes for now.",
+            "Send long prompts to separate replicas, or refuse them on interactive routes for now: their senders get no answer there.",
             "Restore the former routing once chunked prefill is on.",
             fix,
         ),

@@ -62,7 +62,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         claims,
         Action(
             "platform",
-            "Send part of the calls to replicas that do not pause, if there are any. Restart one and check whether its pauses return at once or grow.",
+            "Send part of the calls to replicas that do not pause, if any. Restart one, which loses the calls that it runs, and check whether its pauses return at once or grow.",
             "Send them back.",
             bound_fix(
                 case,

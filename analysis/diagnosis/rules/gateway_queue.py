@@ -129,7 +129,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims,
         Action(
             "platform",
-            "Send part of the calls to another replica: each has a front end of its own."
+            "Send part of the calls to another replica, which costs a machine: each has a front end of its own."
             if behind or starved
             else "Add a replica of the proxy, or call the engine directly.",
             "Send them back." if behind or starved else "Remove the extra replica.",

@@ -97,7 +97,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims,
         Action(
             "platform",
-            "Drain the replica on that GPU.",
+            "Drain the replica on that GPU; the others take its calls and have less room.",
             "Return it when the clocks are normal again.",
             fix,
         ),

@@ -251,7 +251,7 @@ def _diagnosis(
         claims,
         Action(
             "app",
-            f"Reject prompts above {limit:,} tokens on interactive routes with a clear error.",
+            f"Reject prompts above {limit:,} tokens on interactive routes with a clear error: {say_ratio(float(huge.mean()))} of the calls are refused.",
             "Remove the limit once such prompts have a separate replica.",
             fix,
         ),

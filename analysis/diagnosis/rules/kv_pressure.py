@@ -137,7 +137,7 @@ def _diagnosis(
         claims,
         Action(
             "platform",
-            "Send part of the traffic to other replicas, or answer it with 429 and Retry-After at the gateway, until preemptions stop.",
+            "Send part of the traffic to other replicas, or refuse it with 429 and Retry-After at the gateway, until preemptions stop: what is refused gets no answer.",
             "Send it back once the cache has free blocks.",
             fix,
         ),

@@ -101,7 +101,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims,
         Action(
             "app",
-            "Lower max_tokens on the route with the most abandoned requests. Abandoned answers then end earlier.",
+            "Lower max_tokens on the route with the most abandoned requests: abandoned answers end earlier, and long ones are cut.",
             "Restore max_tokens.",
             fix,
         ),

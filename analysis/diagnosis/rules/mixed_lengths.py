@@ -143,7 +143,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims,
         Action(
             "platform",
-            "Send the route with the long answers to a separate replica.",
+            "Send the route with the long answers to a separate replica, which costs a machine.",
             "Return it to the pool.",
             fix,
         ),

@@ -149,7 +149,7 @@ def _diagnosis(case: Case, found: Noisy, others: float, claims: dict[str, float]
         claims,
         Action(
             "platform",
-            f"Rate-limit {name} at the gateway (429 with Retry-After) to its former tokens per second.",
+            f"Rate-limit {name} at the gateway (429 with Retry-After) to its former tokens per second: what it sends beyond that is refused.",
             f"Lift the limit on {name}.",
             fix,
         ),

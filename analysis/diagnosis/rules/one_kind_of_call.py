@@ -68,7 +68,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         claims,
         Action(
             "platform",
-            f"Send calls with {kind} to a separate replica, or send them without it if an answer is possible without.",
+            f"Send calls with {kind} to a separate replica, which costs a machine, or send them without it if an answer is possible without.",
             "Send them back.",
             bound_fix(
                 case,

@@ -156,7 +156,7 @@ def _diagnosis(
         claims,
         Action(
             "app",
-            f"Cut the history or the passages so that prompts stay below {limit:,.0f} tokens.",
+            f"Cut the history or the passages so that prompts stay below {limit:,.0f} tokens; the model then knows less of what was said before.",
             "Restore the former prompt.",
             fix,
         ),

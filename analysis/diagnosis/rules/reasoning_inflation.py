@@ -81,7 +81,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         claims,
         Action(
             "app",
-            "Set the reasoning effort to low on interactive routes.",
+            "Set the reasoning effort to low on interactive routes; answers to hard questions get worse.",
             "Restore the former effort.",
             fix,
             600,
@@ -128,7 +128,7 @@ def _unsaid(case: Case) -> Diagnosis | NotEnoughData | None:
         claims,
         Action(
             "app",
-            "Set the reasoning effort to low on interactive routes.",
+            "Set the reasoning effort to low on interactive routes; answers to hard questions get worse.",
             "Restore the former effort.",
             fix,
             600,

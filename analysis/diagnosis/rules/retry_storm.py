@@ -97,7 +97,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims,
         Action(
             "app",
-            "Switch off retries of slow calls (raise the client's read timeout). Keep retries of errors.",
+            "Switch off retries of slow calls (raise the client's read timeout) and keep retries of errors; a call that hangs is then given up later.",
             "Restore the former timeout.",
             fix,
         ),

@@ -152,7 +152,10 @@ def _alone(
         "decode",
         claims,
         Action(
-            "platform", "Restart one replica without speculation.", "Restart with speculation.", fix
+            "platform",
+            "Restart one replica without speculation; the calls that it runs are lost.",
+            "Restart with speculation.",
+            fix,
         ),
         headline=f"{said}, and a token takes {say_ms(pace)} at the median; its time at another acceptance rate is not recorded",
         because=f"speculative decoding costs more than it gains: {said}",

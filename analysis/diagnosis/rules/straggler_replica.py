@@ -178,7 +178,7 @@ def _diagnosis(
         claims,
         Action(
             "platform",
-            f"Drain {name}: weight 0 in the load balancer.",
+            f"Drain {name} (weight 0 in the load balancer); its peers take its calls and have less room.",
             "Restore its weight when it is as fast as its peers.",
             fix,
         ),

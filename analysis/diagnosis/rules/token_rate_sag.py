@@ -197,7 +197,7 @@ def _action(case: Case, usual_ms: float, saved: FloatArray) -> Action:
     )
     return Action(
         "provider",
-        "Send part of the traffic to another deployment or model of equal quality; lower max_tokens meanwhile.",
+        "Send part of the traffic to another deployment or model of equal quality; lower max_tokens meanwhile, and long answers are cut.",
         "Route back when the former pace is back.",
         fix,
     )

@@ -63,7 +63,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         {OTHER: own_ms},
         Action(
             "app",
-            f"Start another instance of {service}, or admit fewer requests to it, and profile a slow request: CPU, locks, pools.",
+            f"Start another instance of {service}, or refuse a part of its requests, which get no answer, and profile a slow request: CPU, locks, pools.",
             "Stop the extra instance. Admit all requests again.",
             fix,
         ),

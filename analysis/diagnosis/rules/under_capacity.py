@@ -223,7 +223,7 @@ def _by_others(case: Case, found: Others | None) -> Diagnosis | None:
         {STAGE: waiting},
         Action(
             "platform",
-            "Limit how many requests the other senders may have in flight; answer the rest with 429 and Retry-After.",
+            "Limit how many requests the other senders may have in flight; the rest gets 429 and Retry-After instead of an answer.",
             "Raise the limit again with the capacity.",
             fix,
         ),
@@ -325,7 +325,7 @@ def _by_batch(case: Case, found: Demand) -> Diagnosis | NotEnoughData | RuledOut
         claims,
         Action(
             "platform",
-            f"Admit about {rate:.1f} requests/s at the gateway, as before. Answer the rest with 429 and Retry-After.",
+            f"Admit about {rate:.1f} requests/s at the gateway, as before; {_refused(found.arrivals_ratio)} get 429 and Retry-After instead of an answer.",
             "Raise the admission limit again as replicas become ready.",
             fix,
         ),
@@ -433,7 +433,7 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
         claims,
         Action(
             "platform",
-            "Limit the calls in flight. Answer the rest with 429 and Retry-After.",
+            "Limit the calls in flight; the rest gets 429 and Retry-After instead of an answer.",
             "Raise the limit with the capacity.",
             fix,
         ),
@@ -614,6 +614,9 @@ def _diagnosis(
         if isinstance(arrivals, float) and load.offered_ratio < MIN_OFFERED_RATIO
         else load.offered_ratio
     )
+    # Never below what was served without a wait before.
+    healthy = load.offered_rps / arrivals if isinstance(arrivals, float) and arrivals > 1.0 else 0.0
+    admit = max((1.0 - SPARE_CAPACITY) * load.admitted_rps, min(healthy, load.admitted_rps))
     than = "often as before" if times != load.offered_ratio else "fast as the engine admits it"
     return named(
         case,
@@ -622,7 +625,7 @@ def _diagnosis(
         claims,
         Action(
             "platform",
-            f"Admit at most {(1.0 - SPARE_CAPACITY) * load.admitted_rps:.1f} requests/s at the gateway and answer the rest with 429 and Retry-After.",
+            f"Admit at most {admit:.1f} requests/s at the gateway; {_refused(load.offered_rps / max(admit, 1e-9))} get 429 and Retry-After instead of an answer.",
             "Raise the admission limit again as replicas become ready.",
             _fix(case, load, gauges, kv_bound),
         ),
@@ -633,6 +636,11 @@ def _diagnosis(
         evidence={**load._asdict(), **gauges._asdict(), **more, "kv_bound": kv_bound},
         why_no_service="the queue is the engine's; evidence.instances has its name where it is known",
     )
+
+
+def _refused(over: float) -> str:
+    """Which part of the requests is refused where so many times as many arrive as are admitted, in words."""
+    return f"the others ({say_ratio(max(0.0, 1.0 - 1.0 / max(over, 1.0)))} of the requests)"
 
 
 def _fix(case: Case, load: Load, gauges: Gauges, kv_bound: bool) -> Fix:

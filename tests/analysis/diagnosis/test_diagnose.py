@@ -925,7 +925,7 @@ def test_a_fix_whose_interval_holds_both_is_said_to_be_open(
         exemplars=[],
         fix=fix,
     )
-    assert said in _gain(found, "P99")
+    assert said in _gain(found, "P99", Slo(e2e_ms=1_000.0))
 
 
 def test_a_fix_without_a_figure_is_named_with_what_is_missing() -> None:
@@ -950,6 +950,6 @@ def test_a_fix_without_a_figure_is_named_with_what_is_missing() -> None:
         fix=fix,
     )
     assert (
-        _gain(found, "P99")
+        _gain(found, "P99", Slo(e2e_ms=1_000.0))
         == "Ask for more capacity: the gain is not known (its capacity is not recorded: trace the engine)."
     )

@@ -45,7 +45,7 @@ def test_below_half_sure_the_cause_is_not_known_and_nothing_is_advised() -> None
     assert [(one.rule, one.confidence) for one in verdict.candidates] == [("a", 0.45), ("b", 0.3)]
     assert "The cause is not known; most likely the index is slow (a, 45 %)" in verdict.sentence
     assert "or the cache is cold (b, 30 %)" in verdict.sentence
-    assert "To learn more: scrape the engine." in verdict.sentence
+    assert "To distinguish them: scrape the engine." in verdict.sentence
     assert "because" not in verdict.sentence
     assert verdict.mitigation is None
     assert verdict.reasons["mitigation"] == "no cause is 50 % sure"

@@ -1,0 +1,251 @@
+"""Which numbers of the rules matter? Moves each by a third, up and down, and asks every rule that uses it again on the referees (`referee_set`).
+
+    python -m tests.benchmarks.moved_numbers --simulated KEPT --laboratory CAPTURES --corpus WORK --write
+
+For each number: the windows in which an answer of a rule changes, in which the verdict names another cause, and in which a right verdict is lost or gained. With
+`--write` they go into docs/results, and docs/NUMBERS.md is made from them. A number that moves no answer on any referee has no measured reason to be what it is.
+Numbers of the evidence (`analysis/evidence`) are not moved: each of them needs every rule to be asked again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from unittest.mock import patch
+
+from overrun.analysis.diagnosis import diagnose as diagnosing
+from overrun.analysis.diagnosis.ranking import run_rules
+from overrun.analysis.diagnosis.rules import rules
+from overrun.analysis.evidence.case import Case
+from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut
+from tests.benchmarks import referee_set, results
+from tests.benchmarks.results import ROOT, Figure, measured, read, record
+
+PAGE: Final = ROOT / "docs" / "NUMBERS.md"
+THIRD: Final = 1.0 / 3.0
+
+Answer = Diagnosis | list[Diagnosis] | NotEnoughData | RuledOut | None
+
+
+class Constant(NamedTuple):
+    """A named number of a rule, and the comment in front of it."""
+
+    rule: str
+    name: str
+    value: float
+    why: str
+
+
+class Effect:
+    """What moving a number did: answers, verdicts, right ones lost and gained, each a count of windows."""
+
+    def __init__(self) -> None:
+        self.answers = self.verdicts = self.lost = self.gained = 0
+
+
+def constants() -> list[Constant]:
+    """Return every `NAME: Final = number` of the rules."""
+    out = []
+    for rule, module in rules().items():
+        source = Path(str(module.__file__)).read_text(encoding="utf-8")
+        lines = source.splitlines()
+        for node in ast.parse(source).body:
+            if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
+                continue
+            value = getattr(module, node.target.id)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            above = node.lineno - 2
+            comment: list[str] = []
+            while above >= 0 and lines[above].startswith("#"):
+                comment.insert(0, lines[above].lstrip("# "))
+                above -= 1
+            out.append(Constant(rule, node.target.id, value, " ".join(comment)))
+    return out
+
+
+def moved(value: float, by: float) -> float | int:
+    """Return a number moved by a part of itself; a whole one by one at least."""
+    if not isinstance(value, int):
+        return value * (1.0 + by)
+    return value + max(1, round(abs(by) * abs(value))) * (1 if by > 0.0 else -1)
+
+
+def first_case(question: referee_set.Question) -> Iterator[Case]:
+    """Yield what rules look at first in a window, while its store is open."""
+    seen: list[Case] = []
+    original = diagnosing._case
+
+    def kept(*given: Any) -> Case:
+        seen.append(original(*given))
+        return seen[-1]
+
+    with referee_set.opened(question) as answer, patch.object(diagnosing, "_case", kept):
+        answer()
+        if seen:
+            yield seen[0]
+
+
+def first_named(case: Case, answers: Mapping[str, Answer]) -> str | None:
+    """Return the cause that ranks first among answers of the rules to one case."""
+
+    class Said:
+        def __init__(self, answer: Answer) -> None:
+            self._answer = answer
+
+        def diagnose(self, _: Case) -> Answer:
+            return self._answer
+
+    ranked = run_rules(case, {name: Said(one) for name, one in answers.items()})  # type: ignore[misc]
+    return ranked.causes[0].finding.rule if ranked.causes else None
+
+
+def told(answer: Answer) -> Any:
+    """Return what of an answer counts: what it is and, of a cause, what it claims."""
+    if isinstance(answer, list):
+        return [told(one) for one in answer]
+    if not isinstance(answer, Diagnosis):
+        return type(answer).__name__
+    claims = {stage: round(ms, 1) for stage, ms in answer.claims_ms.items() if ms > 0.0}
+    return answer.finding.stage, claims, answer.driven, answer.opportunity
+
+
+def effects(questions: list[referee_set.Question]) -> dict[tuple[str, str], Effect]:
+    """Return the effect of moving each number, by rule and name."""
+    every = constants()
+    out = {(one.rule, one.name): Effect() for one in every}
+    for question in questions:
+        try:
+            for case in first_case(question):
+                _move_all(case, question, every, out)
+            print(f"done: {question.name}", flush=True)
+        except ValueError as why:
+            print(f"left out: {question.name} ({why})", flush=True)
+    return out
+
+
+def _move_all(
+    case: Case,
+    question: referee_set.Question,
+    every: list[Constant],
+    out: dict[tuple[str, str], Effect],
+) -> None:
+    modules = rules()
+    usual: dict[str, Answer] = {name: module.diagnose(case) for name, module in modules.items()}
+    first = first_named(case, usual)
+    right = first in question.causes or (first is None and not question.causes)
+    for one in every:
+        before = told(usual[one.rule])
+        effect = out[one.rule, one.name]
+        hits = set()
+        for by in (THIRD, -THIRD):
+            with patch.object(modules[one.rule], one.name, moved(one.value, by)):
+                try:
+                    answer = modules[one.rule].diagnose(case)
+                except (ValueError, IndexError, ZeroDivisionError):
+                    hits.add("answers")
+                    continue
+            if told(answer) == before:
+                continue
+            hits.add("answers")
+            named = first_named(case, usual | {one.rule: answer})
+            if named != first:
+                hits.add("verdicts")
+                now = named in question.causes or (named is None and not question.causes)
+                hits |= (
+                    {"lost"} if right and not now else {"gained"} if now and not right else set()
+                )
+        for what in hits:
+            setattr(effect, what, getattr(effect, what) + 1)
+
+
+def figures(
+    found: Mapping[tuple[str, str], Effect], every: list[Constant], n: int, conditions: str
+) -> list[Figure]:
+    """Return a figure per number: the windows, of n, in which the verdict changes."""
+    return [
+        measured(
+            f"{one.rule}.{one.name}",
+            found[one.rule, one.name].verdicts,
+            of=n,
+            more={
+                "value": one.value,
+                "answers": found[one.rule, one.name].answers,
+                "lost": found[one.rule, one.name].lost,
+                "gained": found[one.rule, one.name].gained,
+                "why": one.why,
+            },
+            script="python -m tests.benchmarks.moved_numbers --write",
+            conditions=conditions,
+            page=False,
+        )
+        for one in every
+    ]
+
+
+HEAD: Final = """\
+# The numbers of the rules
+
+Each named number of a rule was moved by a third, up and down, and the rule was asked again on windows with known causes: simulated faults, captures of the
+laboratory and cases of public reports. *Answers*: windows in which the rule answers otherwise. *Verdicts*: windows in which another cause ranks first. *Lost* and
+*gained*: right verdicts. Made from [docs/results](results) by `python -m tests.benchmarks.moved_numbers --page`.
+
+| rule | number | value | answers | verdicts | lost | gained | what it is |
+|---|---|---|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """Return docs/NUMBERS.md."""
+    rows = [
+        "| {} | `{}` | {:g} | {} | {} | {} | {} | {} |".format(
+            *one.what.split("."),
+            float(one.more["value"]),
+            *(
+                one.more[name] if name != "verdicts" else one.value
+                for name in ("answers", "verdicts", "lost", "gained")
+            ),
+            str(one.more["why"]).replace("|", "/"),
+        )
+        for one in sorted(read("numbers"), key=lambda one: one.what)
+    ]
+    return HEAD + "\n".join(rows) + "\n"
+
+
+def main() -> None:
+    """Move every number, print what it does, and record it where asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    referee_set.add_folders(parser)
+    parser.add_argument("--page", action="store_true", help="only write docs/NUMBERS.md anew")
+    results.add_write_flag(parser)
+    given = parser.parse_args()
+    if not given.page:
+        questions = referee_set.all_questions(given.simulated, given.laboratory, given.corpus)
+        every, found = constants(), effects(questions)
+        for one in every:
+            effect = found[one.rule, one.name]
+            print(
+                one.rule,
+                one.name,
+                one.value,
+                effect.answers,
+                effect.verdicts,
+                effect.lost,
+                effect.gained,
+            )
+        worlds = {
+            name: sum(q.world == name for q in questions)
+            for name in sorted({q.world for q in questions})
+        }
+        conditions = ", ".join(f"{n} windows of the {name}" for name, n in worlds.items())
+        if given.write:
+            record("numbers", figures(found, every, len(questions), conditions))
+    if given.write or given.page:
+        PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
