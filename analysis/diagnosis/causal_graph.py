@@ -19,7 +19,7 @@ class Node(NamedTuple):
     """A cause, a state or a stage: what it is in a few words, and the fact of `evidence.fact_table` that shows it (None: only its rule does).
 
     `last`: the cause is concluded only where nothing distinguishes slow calls from others, because it is what remains. `hidden`: it may exist before the load
-    exposes it, so that a baseline holds it as well.
+    exposes it, so that a baseline holds it as well. `reaction`: it answers to slowness, so whatever drives it comes first.
     """
 
     label: str
@@ -27,6 +27,7 @@ class Node(NamedTuple):
     kind: Kind = "cause"
     last: bool = False
     hidden: bool = False
+    reaction: bool = False
 
 
 class PathStep(msgspec.Struct, kw_only=True):
@@ -60,7 +61,7 @@ NODES: Final[Mapping[str, Node]] = {
     "long_outputs": Node("answers are longer", "output"),
     "reasoning_inflation": Node("models reason longer", "reasoning"),
     "agent_loop": Node("agents take more steps", "repeats"),
-    "retry_storm": Node("clients repeat slow calls", "attempts"),
+    "retry_storm": Node("clients repeat slow calls", "attempts", reaction=True),
     "missing_cancellation": Node("engines write for clients that left", "for_nobody", hidden=True),
     "one_kind_of_call": Node("calls of one kind need more time", "kind"),
     # Engines: what is done with it.
@@ -194,6 +195,11 @@ def is_hidden(cause: str) -> bool:
 def is_last(cause: str) -> bool:
     """Return whether a cause is what remains where nothing distinguishes slow calls from others."""
     return cause in NODES and NODES[cause].last
+
+
+def is_reaction(cause: str) -> bool:
+    """Return whether a cause answers to slowness."""
+    return cause in NODES and NODES[cause].reaction
 
 
 def brings(cause: str, other: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from overrun.analysis.diagnosis.causal_graph import brings, is_last, may_bring
+from overrun.analysis.diagnosis.causal_graph import brings, is_last, is_reaction, may_bring
 from overrun.analysis.diagnosis.rule_answer import explained
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.incident.no_baseline import WORTH_ANYWAY
@@ -148,8 +148,8 @@ def _told_already(one: Diagnosis, causes: list[Diagnosis], part: float, total: f
 
 
 def _behind(case: Case, found: list[Diagnosis]) -> dict[str, str]:
-    """Return, of each cause that others bring about, the first of them: where these explain most of it together or, as its own figures show that something
-    else drives it, are worth listing."""
+    """Return, of each cause that others bring about, the first of them: where these explain most of it together or, of a reaction to slowness, are worth
+    listing."""
     share = {one.finding.rule: explained(case, one.claims_ms) for one in found}
     out: dict[str, str] = {}
     for one in found:
@@ -160,7 +160,9 @@ def _behind(case: Case, found: list[Diagnosis]) -> dict[str, str]:
             and _is_above(other, one)
             and share[other.finding.rule] >= other.least
         }
-        if above and (one.driven or sum(above.values()) >= MOST * share[one.finding.rule]):
+        if above and (
+            is_reaction(one.finding.rule) or sum(above.values()) >= MOST * share[one.finding.rule]
+        ):
             out[one.finding.rule] = max(above, key=lambda rule: above[rule])
     return {rule: _root(rule, out) for rule in out}
 

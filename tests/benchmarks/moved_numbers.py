@@ -63,6 +63,9 @@ def constants() -> list[Constant]:
             while above >= 0 and lines[above].startswith("#"):
                 comment.insert(0, lines[above].lstrip("# "))
                 above -= 1
+            # Numbers that follow one another share the comment in front of the first.
+            if not comment and out and out[-1].rule == rule and ": Final" in lines[node.lineno - 2]:
+                comment = [out[-1].why]
             out.append(Constant(rule, node.target.id, value, " ".join(comment)))
     return out
 
@@ -113,18 +116,21 @@ def told(answer: Answer) -> Any:
     return answer.finding.stage, claims, answer.driven, answer.opportunity
 
 
-def effects(questions: list[referee_set.Question]) -> dict[tuple[str, str], Effect]:
-    """Return the effect of moving each number, by rule and name."""
+def effects(
+    questions: list[referee_set.Question],
+) -> tuple[dict[tuple[str, str], Effect], int]:
+    """Return the effect of moving each number, by rule and name, and how many windows were asked about."""
     every = constants()
     out = {(one.rule, one.name): Effect() for one in every}
+    asked = 0
     for question in questions:
         try:
             for case in first_case(question):
                 _move_all(case, question, every, out)
-            print(f"done: {question.name}", flush=True)
+            asked += 1
         except ValueError as why:
             print(f"left out: {question.name} ({why})", flush=True)
-    return out
+    return out, asked
 
 
 def _move_all(
@@ -176,7 +182,6 @@ def figures(
                 "answers": found[one.rule, one.name].answers,
                 "lost": found[one.rule, one.name].lost,
                 "gained": found[one.rule, one.name].gained,
-                "why": one.why,
             },
             script="python -m tests.benchmarks.moved_numbers --write",
             conditions=conditions,
@@ -189,9 +194,10 @@ def figures(
 HEAD: Final = """\
 # The numbers of the rules
 
-Each named number of a rule was moved by a third, up and down, and the rule was asked again on windows with known causes: simulated faults, captures of the
+Each named number of a rule was moved by a third, up and down, and the rule was asked again on {n} windows with known causes: simulated faults, captures of the
 laboratory and cases of public reports. *Answers*: windows in which the rule answers otherwise. *Verdicts*: windows in which another cause ranks first. *Lost* and
-*gained*: right verdicts. Made from [docs/results](results) by `python -m tests.benchmarks.moved_numbers --page`.
+*gained*: right verdicts. Of {whole} numbers {some} move an answer on these windows and {most} a verdict. Made from [docs/results](results) by
+`python -m tests.benchmarks.moved_numbers --page`.
 
 | rule | number | value | answers | verdicts | lost | gained | what it is |
 |---|---|---|---|---|---|---|---|
@@ -199,20 +205,25 @@ laboratory and cases of public reports. *Answers*: windows in which the rule ans
 
 
 def page() -> str:
-    """Return docs/NUMBERS.md."""
-    rows = [
-        "| {} | `{}` | {:g} | {} | {} | {} | {} | {} |".format(
-            *one.what.split("."),
-            float(one.more["value"]),
-            *(
-                one.more[name] if name != "verdicts" else one.value
-                for name in ("answers", "verdicts", "lost", "gained")
-            ),
-            str(one.more["why"]).replace("|", "/"),
-        )
-        for one in sorted(read("numbers"), key=lambda one: one.what)
-    ]
-    return HEAD + "\n".join(rows) + "\n"
+    """Return docs/NUMBERS.md: a row for every number that the rules have."""
+    known, every = {one.what: one for one in read("numbers")}, constants()
+    rows, some, most = [], 0, 0
+    for one in every:
+        found = known.get(f"{one.rule}.{one.name}")
+        cells = ["not measured", "", "", ""]
+        if found is not None:
+            cells = [
+                str(found.more["answers"]),
+                str(found.value),
+                str(found.more["lost"]),
+                str(found.more["gained"]),
+            ]
+            some += bool(found.more["answers"])
+            most += bool(found.value)
+        why = one.why.replace("|", "/")
+        rows.append(f"| {one.rule} | `{one.name}` | {one.value:g} | {' | '.join(cells)} | {why} |")
+    n = next((one.of for one in known.values()), 0)
+    return HEAD.format(n=n, whole=len(every), some=some, most=most) + "\n".join(rows) + "\n"
 
 
 def main() -> None:
@@ -224,7 +235,7 @@ def main() -> None:
     given = parser.parse_args()
     if not given.page:
         questions = referee_set.all_questions(given.simulated, given.laboratory, given.corpus)
-        every, found = constants(), effects(questions)
+        every, (found, n) = constants(), effects(questions)
         for one in every:
             effect = found[one.rule, one.name]
             print(
@@ -240,9 +251,9 @@ def main() -> None:
             name: sum(q.world == name for q in questions)
             for name in sorted({q.world for q in questions})
         }
-        conditions = ", ".join(f"{n} windows of the {name}" for name, n in worlds.items())
+        conditions = ", ".join(f"{many} windows of the {name}" for name, many in worlds.items())
         if given.write:
-            record("numbers", figures(found, every, len(questions), conditions))
+            record("numbers", figures(found, every, n, conditions))
     if given.write or given.page:
         PAGE.write_text(page(), encoding="utf-8")
 

@@ -70,12 +70,16 @@ CLAIMS: Final[dict[str, tuple[Claim, ...]]] = {
         ),
     ),
     "Does its confidence mean what it says?": (
-        Claim("confidence", "Causes named with 0%", "Named with less than 50 % (a cause is only likely): right"),
+        Claim(
+            "confidence",
+            "Causes named with 0%",
+            "Named with less than 50 % (a cause is only likely): right",
+        ),
         Claim("confidence", "Causes named with 50%", "Named with 50 to 70 %: right"),
         Claim("confidence", "Causes named with 70%", "Named with 70 to 80 %: right"),
         Claim("confidence", "Causes named with 80%", "Named with 80 to 90 %: right"),
         Claim("confidence", "Causes named with 90%", "Named with 90 % and more: right"),
-        Claim("confidence", "Brier score", "Brier score (of the share right alone: 0.088)"),
+        Claim("confidence", "Brier score", "Brier score (0 is perfect, 0.25 is always one half)"),
     ),
     "Is its first advice the one that helps?": (
         Claim("lab", "Real vLLM, held back: first advice", "Real vLLM, first look"),

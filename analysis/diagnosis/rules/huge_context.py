@@ -35,7 +35,7 @@ import polars as pl
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
-from overrun.analysis.evidence.demand import MIN_GROWTH, cost_of, token_costs
+from overrun.analysis.evidence.demand import token_costs
 from overrun.analysis.evidence.overlap import Flow
 from overrun.analysis.evidence.prefill_stalls import set_whole
 from overrun.analysis.words.arrays import BoolArray, FloatArray
@@ -50,8 +50,6 @@ MOST_HUGE: Final = 0.05
 LEAST_OF_SAMPLE: Final = 3
 # Reading a huge prompt takes at most so many times what its tokens cost among usual ones (attention grows with the square, others are served between).
 AT_MOST: Final = 3.0
-# Part of the others' time beside huge prompts from which none is left to compare with; own default.
-MOSTLY: Final = 0.5
 STAGES: Final = ("queue", "prefill", "decode", "first_token")
 
 
@@ -100,9 +98,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         / case.kept
         / max(sum(case.excess_ms(stage) for stage in STAGES), 1.0),
     )
-    part = max(part, _of_added_work(case, calls, huge, beside)) * float((~own).mean()) + float(
-        own.mean()
-    )
+    part = part * float((~own).mean()) + float(own.mean())
     claims = {stage: part * case.excess_ms(stage) for stage in STAGES}
     if not enough(case, claims):
         return RuledOut(
@@ -152,28 +148,6 @@ def _beyond_chance(
     whole = float(calls.of("e2e_ms")[others].sum())
     rate = float(beside[others].sum()) / whole if whole > 0.0 else 0.0
     return max(0.0, _per_request(beside - rate * np.nan_to_num(calls.of("e2e_ms")), slow, keys))
-
-
-def _of_added_work(case: Case, calls: Calls, huge: BoolArray, beside: FloatArray) -> float:
-    """Where others nearly always run beside a huge prompt, chance leaves no contrast: the part of the added work that such prompts are.
-
-    So it looks from a client, who cannot tell the engines apart. 0 without a baseline, with engine telemetry, or where the work hardly grew.
-    """
-    before, whole = case.calls_before, np.nan_to_num(calls.of("e2e_ms"))[~huge].sum()
-    if (
-        before is None
-        or case.baseline is None
-        or calls.has_engine.any()
-        or beside.sum() < MOSTLY * whole
-    ):
-        return 0.0
-    costs = token_costs(before)
-    now, then = (
-        cost_of(side, *costs).sum() / max(period.seconds, 1e-3)
-        for side, period in ((calls, case.period), (before, case.baseline))
-    )
-    theirs = float(cost_of(calls, *costs)[huge].sum()) / max(case.period.seconds, 1e-3)
-    return min(1.0, theirs / (now - then)) if now > MIN_GROWTH * then > 0.0 else 0.0
 
 
 def _per_request(beside: FloatArray, chosen: BoolArray, keys: pl.Series) -> float:

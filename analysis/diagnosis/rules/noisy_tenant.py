@@ -32,13 +32,11 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.calls import MIN_CALLS, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.demand import MIN_GROWTH as MIN_WORK
 from overrun.analysis.evidence.load_response import SAME
 from overrun.analysis.evidence.tenant_load import Noisy, noisiest
 from overrun.analysis.evidence.token_speed import slower_at_equal_load
-from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
 
 RULE: Final = "noisy_tenant"
@@ -48,11 +46,6 @@ MIN_RISE: Final = 1.5
 MIN_WORK_SHARE: Final = 0.1
 # Share of slow requests that must be other tenants' for it to be a neighbour's noise; own default.
 MIN_OTHERS: Final = 0.3
-# ...or this share, where the others' own calls are clearly slower than before: long requests are the first over a limit, whoever waits behind them.
-# Clearly is twice as many calls above what few of them took before; own defaults.
-FEWEST_OTHERS: Final = 0.1
-_RARE: Final = 0.03
-_OFTEN: Final = 2.0
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -85,7 +78,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         )
     slow = case.slow["tenant"]
     others = float((slow.fill_null("") != found.name).to_numpy().mean())
-    if others < (FEWEST_OTHERS if harmed(case, found.name) else MIN_OTHERS):
+    if others < MIN_OTHERS:
         return RuledOut(
             what=RULE,
             figure=f"{say_ratio(1.0 - others)} of the slow requests are {printable(found.name)}'s own",
@@ -100,20 +93,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if not enough(case, claims):
         return None
     return too_few_breaches(case) or _diagnosis(case, found, others, claims)
-
-
-def harmed(case: Case, name: str) -> bool:
-    """Return whether clearly more calls of the other tenants than before take longer than all but a few of theirs did."""
-    if case.calls_before is None:
-        return False
-    sides = [
-        side.where((side.frame["tenant"].fill_null("") != name).to_numpy()).of("e2e_ms")
-        for side in (case.calls_before, case.calls)
-    ]
-    before, now = (side[known(side)] for side in sides)
-    if min(len(before), len(now)) < MIN_CALLS:
-        return False
-    return wilson(int((now > np.quantile(before, 1.0 - _RARE)).sum()), len(now))[0] > _OFTEN * _RARE
 
 
 def _diagnosis(case: Case, found: Noisy, others: float, claims: dict[str, float]) -> Diagnosis:

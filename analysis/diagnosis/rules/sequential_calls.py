@@ -50,8 +50,6 @@ STAGES: Final = ("retrieval", "tool")
 SIDE_BY_SIDE: Final = 0.2
 # Part of the slow requests that must have them in a row where the baseline had not; own default.
 MOST_SLOW: Final = 0.5
-# Part of the stage's excess that the row must explain for the stage to be slow because of it; own default.
-MOSTLY: Final = 0.5
 # Operations of the stage that the evidence lists, with their calls a request now and usually.
 MOST_TOLD: Final = 5
 # Groups of several operations that are looked at: an embedding, a search and a reranker stand in a row at any time.

@@ -46,30 +46,13 @@ def test_fires_on_a_third_more_than_its_share_where_only_its_requests_wait() -> 
             assert finding.evidence["gini_now"] < 0.15
 
 
-@pytest.mark.parametrize("always", [True, False])
-def test_a_replica_that_is_full_has_hardly_more_than_its_share_but_the_longest_waits_all_the_time(
-    always: bool,
-) -> None:
+def test_a_replica_with_a_quarter_more_than_its_share_is_named_where_its_calls_alone_wait() -> None:
     n = np.arange(N)
     replica = np.where(
         LATE, np.where(n % 16 == 0, 1, EVEN), np.random.default_rng(6).integers(0, 4, N)
     )
-    waits = LATE & (replica == 1) & (always | (n < 900))
-    frame, calls = fleet(replica, queue_ms=np.where(waits, 5_000.0, 5.0))
-    assert (of(run(frame, calls=[calls], slo=E2E), "hot_replica") is not None) is always
-
-
-@pytest.mark.parametrize("in_turn", [True, False])
-def test_how_calls_were_dealt_out_before_tells_how_much_more_is_no_chance(in_turn: bool) -> None:
-    """Since the onset, of 300 calls, one replica has 100: 3.3 deviations of a free draw, and no chance where each had every fourth call until then."""
-    n, rng = np.arange(N), np.random.default_rng(6)
-    before = EVEN if in_turn else rng.integers(0, 4, N)
-    since = n >= 900
-    replica = np.where(since, np.where(n % 12 == 0, 1, EVEN), before)
-    frame, calls = fleet(
-        replica, queue_ms=np.where(since & (replica == 1) & (abs(n - 1_050) > 75), 5_000.0, 5.0)
-    )
-    assert (of(run(frame, calls=[calls], slo=E2E), "hot_replica") is not None) is in_turn
+    frame, calls = fleet(replica, queue_ms=np.where(LATE & (replica == 1), 5_000.0, 5.0))
+    assert of(run(frame, calls=[calls], slo=E2E), "hot_replica") is not None
 
 
 @pytest.mark.parametrize(("more", "fires"), [(0.18, True), (0.03, False)])

@@ -162,23 +162,6 @@ def test_a_tenant_that_waits_for_itself_alone_is_no_neighbour() -> None:
     )
 
 
-def test_a_tenant_that_is_slow_itself_first_is_one_where_the_others_become_slower_too() -> None:
-    # Four of five slow requests are acme's own; of the others every fifth waits 4 s, where they waited 5 ms.
-    tenant = np.where(LATE & (np.arange(N) % 2 == 0), 1, np.arange(N) % 4)
-    own = LATE & (tenant == 1) & (np.arange(N) % 3 == 0)
-    found = run(
-        traffic(
-            tenant,
-            own | (LATE & (tenant != 1) & (np.arange(N) % 5 == 0)),
-            np.where(LATE & (tenant == 1), 2_000, 500),
-        ),
-        slo=E2E,
-    )
-    assert the(found, "noisy_tenant").evidence["share_of_slow_by_others"] == pytest.approx(
-        30 / 180, abs=0.01
-    )
-
-
 @pytest.mark.parametrize(("others", "named"), [(170, ["noisy_tenant"]), (140, [])])
 def test_what_one_tenant_adds_counts_though_the_others_ask_for_less_unless_all_work_has_shrunk(
     others: int, named: list[str]

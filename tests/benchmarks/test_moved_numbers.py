@@ -1,0 +1,26 @@
+"""The table of numbers: every number of every rule, each with what moving it does."""
+
+import pytest
+
+from tests.benchmarks.moved_numbers import PAGE, constants, moved, page
+
+
+def test_the_page_is_made_of_the_rules_and_their_results() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), (
+        "stale: run `python -m tests.benchmarks.moved_numbers --page`"
+    )
+
+
+def test_every_number_of_a_rule_is_found_with_what_it_is() -> None:
+    found = {(one.rule, one.name): one for one in constants()}
+    seats = found["under_capacity", "LEAST_RUNNING"]
+    assert seats.value == 4.0
+    assert seats.why.startswith("Running calls over the most")
+
+
+@pytest.mark.parametrize(("value", "up", "down"), [(3, 4, 2), (30, 40, 20), (0.3, 0.4, 0.2)])
+def test_a_number_moves_by_a_third_and_a_whole_one_by_one_at_least(
+    value: float, up: float, down: float
+) -> None:
+    assert moved(value, 1.0 / 3.0) == pytest.approx(up)
+    assert moved(value, -1.0 / 3.0) == pytest.approx(down)
