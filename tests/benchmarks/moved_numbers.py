@@ -48,7 +48,7 @@ class Effect:
 
 def constants() -> list[Constant]:
     """Return every `NAME: Final = number` of the rules."""
-    out = []
+    out: list[Constant] = []
     for rule, module in rules().items():
         source = Path(str(module.__file__)).read_text(encoding="utf-8")
         lines = source.splitlines()
