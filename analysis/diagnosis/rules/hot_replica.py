@@ -23,7 +23,7 @@ False alarms
     least 20 calls per replica are needed.
 
 Source
-    A share that is above an even one, and above what it was, beyond its 95 % interval; then 1.5 times an even share, or waits four times every
+    A share above an even one and above its former value, beyond its 95 % interval; then 1.5 times an even share, or waits four times every
     other replica's: own defaults. Length- and load-aware routing lowers P99 by 25 to 69 %: published range.
 """
 

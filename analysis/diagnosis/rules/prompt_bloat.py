@@ -156,7 +156,7 @@ def _diagnosis(
         claims,
         Action(
             "app",
-            f"Cut the history or the passages so that prompts stay below {limit:,.0f} tokens; the model then knows less of what was said before.",
+            f"Cut the history or the passages so that prompts stay below {limit:,.0f} tokens; the model then sees less of the conversation.",
             "Restore the former prompt.",
             fix,
         ),
