@@ -150,7 +150,7 @@ BRINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "straggler_replica": (*_AT_ENGINE, "late_first_token"),
     "hot_replica": _AT_ENGINE,
     "cold_start": ("straggler_replica", "slow_dependency", "generation", "provider_queueing"),
-    "model_changed": (*_AT_ENGINE, "late_first_token", "provider_queueing"),
+    "model_changed": (*_AT_ENGINE, "late_first_token"),
     "provider_queueing": ("late_first_token", "generation"),
     "token_rate_sag": ("slower_tokens",),
     "provider_spikes": ("late_first_token", "generation"),
