@@ -146,7 +146,7 @@ def demand(case: Observed) -> Demand | None:
     former, work0, work1 = (costs.of(side) for side in (usual, then, later))
     if min(former, work0) <= 0.0:
         return None
-    seconds = [max(float(np.ptp(side.of("start_s"))), 1e-3) for side in (before, now)]
+    seconds = [side.seconds for side in (before, now)]
     rates = [len(side) / s for side, s in zip((before, now), seconds, strict=True)]
     requests = [
         max(side.frame["trace_key"].n_unique(), 1) / s

@@ -153,7 +153,7 @@ def front_end(case: Observed) -> FrontEnd | None:
     slow = calls.frame["trace_key"].is_in(case.slow["trace_key"].implode()).to_numpy()
     slow = slow if slow.any() else np.ones(len(calls), np.bool_)
     work = call_ms + token_ms * calls.of("input_tokens")
-    seconds = max(float(np.ptp(calls.of("start_s"))), 1e-3)
+    seconds = calls.seconds
     inside = calls.of("engine_e2e_ms") - (calls.of("e2e_ms") - gap)
     return FrontEnd(
         call_ms=call_ms,

@@ -113,10 +113,7 @@ def own_load(case: Observed) -> OwnLoad | None:
         for side, first_ms in zip(sides, first_tokens(*sides), strict=True)
     ]
     wholes = _wholes(*sides)
-    rates = [
-        len(side) / max(float(np.ptp(side.of("start_s"))), 1e-3) if len(side) else 0.0
-        for side in sides
-    ]
+    rates = [len(side) / side.seconds if len(side) else 0.0 for side in sides]
     more = rates[1] >= MORE * rates[0]
     if case.thinned:
         return OwnLoad(

@@ -76,7 +76,7 @@ def seats(case: Observed) -> Seats | None:
         quiet = ~_waits(before[0])
         more, calm = int((quiet & (before[1] > limit + near)).sum()), int(quiet.sum())
         most = float(np.percentile(before[1][quiet], 95.0)) if calm else None
-    seconds = max(float(np.ptp(calls.of("start_s"))), 1e-3)
+    seconds = calls.seconds
     served_s = float(np.nanmean(calls.of("prefill_ms") + calls.of("decode_ms"))) / 1e3
     return Seats(
         seats=limit,

@@ -243,10 +243,7 @@ def _uncounted(case: Case) -> NotEnoughData | RuledOut | None:
         or any(known(side.of("output_tokens")).any() for side in (before, now))
     ):
         return None
-    rates = [
-        side.frame["trace_key"].n_unique() / max(float(np.ptp(side.of("start_s"))), 1e-3)
-        for side in (before, now)
-    ]
+    rates = [side.frame["trace_key"].n_unique() / side.seconds for side in (before, now)]
     said = f"requests arrive {rates[1] / rates[0]:.2f} times as often as before"
     if rates[1] < MIN_ARRIVALS * rates[0]:
         return NotEnoughData(

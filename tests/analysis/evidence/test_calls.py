@@ -106,3 +106,18 @@ def test_some_of_the_calls_keep_who_was_beside_them() -> None:
     late = np.arange(10) >= 7
     assert calls.some(late).running == pytest.approx(np.full(3, 10.0))
     assert calls.where(late).running == pytest.approx(np.full(3, 3.0))
+
+
+@pytest.mark.parametrize(
+    "start_s",
+    [
+        np.repeat(np.arange(5) * 18.0, 40) + np.tile(np.arange(40) * 0.045, 5),  # bursts
+        np.arange(200) * 0.45,
+        np.cumsum(np.random.default_rng(1).exponential(0.45, 200)),
+    ],
+    ids=["bursts", "even", "at random"],
+)
+def test_calls_come_for_as_long_as_their_rate_is_right(start_s: np.ndarray) -> None:
+    """200 calls in 90 s each, whether or not the last burst lies long before the end."""
+    calls = Calls(pl.DataFrame({"start_s": start_s}))
+    assert len(calls) / calls.seconds == pytest.approx(200 / 90.0, rel=0.1)
