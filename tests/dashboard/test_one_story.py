@@ -102,7 +102,7 @@ def test_all_pages_tell_one_story(
     }
     known = set().union(*pairs.values())
     assert len(known) == 1, pairs
-    assert all(pairs[page] for page in ("verdict", "findings", "brief"))
+    assert all(pairs[page] for page in ("verdict", "findings", "brief")), pairs
 
 
 def _of_fix(text: str, title: str) -> str:

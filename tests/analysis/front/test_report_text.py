@@ -224,7 +224,7 @@ def test_a_gain_says_whom_it_touches_what_it_costs_and_how_far_its_method_was_of
     assert first.fix is not None
     fix = msgspec.structs.replace(first.fix, predicted=gain)
     again = msgspec.structs.replace(report, findings=[msgspec.structs.replace(first, fix=fix)])
-    words = "changes 91 % of the requests; cost: replicas factor 1.5, truncated 5.5 %, network floor 2.3 ms; replay error 0.3 %."
+    words = "changes 91 % of the requests; cost: 1.5 times the replicas, truncated 5.5 %, network floor 2.3 ms; replay error 0.3 %."
     for said in (render(again, width=200), to_html(again), to_markdown(again)):
         assert words in " ".join(said.split())
 
