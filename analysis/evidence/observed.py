@@ -257,7 +257,26 @@ class Observed:
             self.slow_calls.has_engine
             | self.slow_calls.frame["model"].is_in(list(told)).fill_null(value=False).to_numpy()
         )
+        if len(own) and own.mean() < 1.0 and self._asks_engines():
+            return 1.0
         return float(own.mean()) if len(own) else 0.0
+
+    def _asks_engines(self) -> bool:
+        """Whether calls go to the very addresses whose pages report running and waiting calls: a page may name no model, and its engine send no spans.
+
+        A gateway counts such calls as well, and says by other counts that it is one.
+        """
+        indicators = self.points.filter(pl.col("instance").is_not_null()).group_by("instance")
+        pages = indicators.agg(
+            pl.col("indicator").is_in(ACTIVITY).any().alias("serves"),
+            pl.col("indicator").str.starts_with("gateway_").any().alias("gateway"),
+        ).filter(pl.col("serves") & ~pl.col("gateway"))["instance"]
+        if pages.is_empty():
+            return False
+        frame = self.tree.frame
+        hosts = frame.filter((pl.col("role") == "llm") & (pl.col("host") != ""))["host"].unique()
+        names = {*pages.to_list(), *(name.rsplit(":", 1)[0] for name in pages)}
+        return bool(len(hosts)) and names.issuperset(hosts.to_list())
 
     @functools.cached_property
     def calls_inside(self) -> Calls:

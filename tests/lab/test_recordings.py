@@ -23,6 +23,16 @@ def test_the_verdict_on_a_recorded_fault_is_right(name: str, tmp_path: Path) -> 
     assert score.advised(report["findings"])[0] in right.advice
 
 
+def test_an_engine_at_the_called_address_is_no_provider(tmp_path: Path) -> None:
+    """llama.cpp's server: no spans, and a page without a model's name that counts waiting calls."""
+    (capture,) = recordings.unpack(["slots"], tmp_path)
+    healthy, fault = (score.read(capture, phase) for phase in ("healthy", "fault"))
+    db = score.store(capture, "healthy", "fault")
+    report = score.report_of(db, fault, score.limits(healthy))
+    assert report["verdict"]["stage"] == "first_token"
+    assert not [f for f in report["findings"] if f["rule"].startswith("provider")]
+
+
 def test_paths_of_the_machine_are_not_recorded() -> None:
     request = ExportTraceServiceRequest()
     span = request.resource_spans.add().scope_spans.add().spans.add()
