@@ -264,11 +264,11 @@ class Observed:
     def _asks_engines(self) -> bool:
         """Whether calls go to the very addresses whose pages report running and waiting calls: a page may name no model, and its engine send no spans.
 
-        A gateway counts such calls as well, and says by other counts that it is one.
+        A gateway counts such calls as well, but by model, or says by other counts that it is one.
         """
         indicators = self.points.filter(pl.col("instance").is_not_null()).group_by("instance")
         pages = indicators.agg(
-            pl.col("indicator").is_in(ACTIVITY).any().alias("serves"),
+            (pl.col("indicator").is_in(ACTIVITY) & pl.col("model").is_null()).any().alias("serves"),
             pl.col("indicator").str.starts_with("gateway_").any().alias("gateway"),
         ).filter(pl.col("serves") & ~pl.col("gateway"))["instance"]
         if pages.is_empty():

@@ -103,8 +103,35 @@ def test_an_engine_that_only_sends_metrics_is_no_provider(
         calls_before=None,
         slow_calls=calls,
         points=pl.DataFrame({"indicator": [indicator], "model": [model]}),
+        _asks_engines=lambda: False,
     )
     assert vars(Observed)["own_engines"].func(seen) == own
+
+
+@pytest.mark.parametrize(
+    ("host", "model", "more", "own"),
+    [
+        ("gpu-0:8080", None, "running", True),
+        ("gpu-0", None, "running", True),
+        ("api.example.com", None, "running", False),
+        ("gpu-0:8080", "m", "running", False),
+        ("gpu-0:8080", None, "gateway_calls", False),
+    ],
+)
+def test_a_page_at_the_called_address_is_an_engine_s_unless_it_is_a_gateway_s(
+    host: str, model: str | None, more: str, own: bool
+) -> None:
+    spans = pl.DataFrame({"role": ["llm", "other"], "host": [host, "db-0"]})
+    points = pl.DataFrame(
+        {
+            "indicator": ["queue_depth", more],
+            "model": [model, model],
+            "instance": ["gpu-0:8080", "gpu-0:8080"],
+        },
+        schema_overrides={"model": pl.String},
+    )
+    seen = SimpleNamespace(points=points, tree=SimpleNamespace(frame=spans))
+    assert Observed._asks_engines(seen) is own  # type: ignore[arg-type]
 
 
 def test_pods_that_wait_for_one_model_did_not_begin_again_because_those_of_another_keep_their_pace() -> (
