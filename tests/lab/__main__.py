@@ -113,6 +113,10 @@ def scored(arguments: argparse.Namespace, names: list[str]) -> list[score.Score]
                 )
             for said in one.alarms:
                 print(f"  alarm in a healthy window: {said}")
+            for kept in one.promised:
+                print(
+                    f"  routing, {kept.figure}: {kept.promised:+.0%} promised, {kept.measured:+.0%} measured"
+                )
             for p in one.predicted:
                 words = f"predicted {p.predicted:,.0f} {p.interval}" if p.predicted else p.refused
                 print(

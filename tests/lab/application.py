@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import httpx
 import msgspec
@@ -34,6 +34,8 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 MODEL = "tiny-llama"
+MOST_TOKENS = 2048  # of a call's answer, where no cap is set
+STOPPING_S = 60.0  # how long answers that nobody waits for may take when the service ends
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +56,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     slow_ms: float = 0.0
     tool_ms: float = 0.0
     post_ms: float = 2.0
+    rounds: int = 1  # model calls of a request; a tool runs after each but the last, whose answer the user gets
+    plan_tokens: int = 14  # what each call but the last writes
+    loop_share: float = 0.0  # part of the requests whose agent makes `loop_rounds` calls, with one tool call again and again
+    loop_rounds: int = 0
+    joins_at_s: float = 0.0  # so long after the first call all go to the first engine
+    artifact: str = ""  # a folder of `overrun train`
+    order: str = ""  # what the predicted length is for: priority, or lanes (engine by engine)
+    lane_tokens: float = 0.0  # longer answers than this go to the second engine
     pool: int = 0  # most connections to the engines; 0: no limit
     keep_alive: bool = True
     certificate: str = ""  # the engines speak TLS; the file that they are trusted by
@@ -68,8 +78,28 @@ def words(seed: str, count: int) -> str:
     return " ".join(f"w{rng.randrange(6, 8192)}" for _ in range(count))
 
 
+class Lengths(Protocol):
+    """What is used of overrun.models.predict.Predictor."""
+
+    def predict(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Quantiles of the answer's tokens."""
+
+    def observe(self, request: dict[str, Any], output_tokens: float) -> None:
+        """Learn from a finished call."""
+
+
+def loaded(artifact: str) -> Lengths | None:
+    """The predictor of a folder; None without a folder."""
+    if not artifact:
+        return None
+    from overrun.models.predict import Predictor
+
+    made: Lengths = Predictor.load(artifact)
+    return made
+
+
 class Service:
-    """Answers /ask; one instance a process."""
+    """Answers /ask and /report; one instance a process."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -97,11 +127,13 @@ class Service:
         self.calls = 0
         self.detached: set[asyncio.Task[None]] = set()
         self.heads: dict[int, str] = {}
+        self.began: float | None = None
+        self.predictor = loaded(settings.artifact)
 
     async def close(self) -> None:
         """Let answers that nobody waits for end, flush the spans and close the connections."""
         if self.detached:
-            await asyncio.wait(self.detached, timeout=15.0)
+            await asyncio.wait(self.detached, timeout=STOPPING_S)
         await self.client.aclose()
         await asyncio.to_thread(self.provider.shutdown)
 
@@ -122,17 +154,18 @@ class Service:
         return min(count, settings.cap_tokens) if settings.cap_tokens else count
 
     async def answer(self, request: Request) -> StreamingResponse:
-        """POST /ask: everything below one server span."""
+        """POST /ask or /report: everything below one server span."""
         ask = await request.json()
+        route = request.url.path
         parent = propagate.extract(dict(request.headers))
         attributes = {
             "http.request.method": "POST",
-            "http.route": "/ask",
-            "url.path": "/ask",
+            "http.route": route,
+            "url.path": route,
             "url.scheme": "http",
             "tenant.id": ask["tenant"],
         }
-        span = self.tracer.start_span("POST /ask", parent, SpanKind.SERVER, attributes)
+        span = self.tracer.start_span(f"POST {route}", parent, SpanKind.SERVER, attributes)
         stream = self._run(ask, span)
         if not self.settings.cancel_on_disconnect:
             stream = self._detached(stream, span)
@@ -163,7 +196,9 @@ class Service:
         status = 200
         try:
             messages = await self._prepare(ask, within)
-            async for text in self._model(ask, messages, within):
+            for number in range(self.rounds(ask) - 1):
+                messages = await self._round(ask, number, messages, within)
+            async for text in self._model(ask, messages, within, self.wanted_tokens(ask)):
                 yield text
             await self._finish(within)
         except (httpx.HTTPError, TimeoutError) as error:
@@ -189,6 +224,39 @@ class Service:
         with self.tracer.start_as_current_span("build_prompt", within):
             return self.messages(ask)
 
+    def rounds(self, ask: dict[str, Any]) -> int:
+        """How many model calls this request makes."""
+        loops = ask["draw"] < self.settings.loop_share
+        return self.settings.loop_rounds if loops else self.settings.rounds
+
+    async def _round(
+        self,
+        ask: dict[str, Any],
+        number: int,
+        messages: list[dict[str, str]],
+        within: otel_context.Context,
+    ) -> list[dict[str, str]]:
+        """A call that plans, the tool that it asks for, and the messages with both."""
+        plan = b"".join(
+            [text async for text in self._model(ask, messages, within, self.settings.plan_tokens)]
+        )
+        repeated = ask["draw"] < self.settings.loop_share
+        query = words(f"{ask['number']}-{0 if repeated else number}", 3)
+        tool = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": "search_orders",
+            "gen_ai.tool.call.arguments": json.dumps({"query": query}),
+        }
+        name = "execute_tool search_orders"
+        with self.tracer.start_as_current_span(name, within, attributes=tool):
+            await asyncio.sleep(0.12)
+        found = words(f"{self.settings.salt}-{ask['number']}-{number}", 120)
+        return [
+            *messages,
+            {"role": "assistant", "content": plan.decode()},
+            {"role": "user", "content": found},
+        ]
+
     async def _finish(self, within: otel_context.Context) -> None:
         if self.settings.tool_ms:
             tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "format"}
@@ -198,14 +266,18 @@ class Service:
             await asyncio.sleep(self.settings.post_ms / 1e3)
 
     async def _model(
-        self, ask: dict[str, Any], messages: list[dict[str, str]], within: otel_context.Context
+        self,
+        ask: dict[str, Any],
+        messages: list[dict[str, str]],
+        within: otel_context.Context,
+        tokens: int,
     ) -> AsyncIterator[bytes]:
-        """One streaming call, sent again after a time-out as often as the settings allow."""
+        """One streaming call for so many tokens, sent again after a time-out as often as the settings allow."""
         for attempt in range(self.settings.retries + 1):
             sent = False
             try:
                 async with asyncio.timeout(self.settings.timeout_s):
-                    async for text in self._attempt(ask, messages, within, attempt):
+                    async for text in self._attempt(ask, messages, within, attempt, tokens):
                         sent = True
                         yield text
                 return
@@ -219,10 +291,11 @@ class Service:
         messages: list[dict[str, str]],
         within: otel_context.Context,
         attempt: int,
+        tokens: int,
     ) -> AsyncIterator[bytes]:
-        base = self.settings.engines[self.calls % len(self.settings.engines)]
-        self.calls += 1
-        tokens = self.wanted_tokens(ask)
+        known = self._known(ask)
+        expected = self.predictor.predict(known)["p50"] if self.predictor else 0.0
+        base = self._engine(expected)
         span = self.tracer.start_span(
             f"chat {MODEL}", within, SpanKind.CLIENT, self._call_attributes(base, messages, attempt)
         )
@@ -236,6 +309,8 @@ class Service:
             "ignore_eos": True,
             "temperature": 1.0,
         }
+        if self.settings.order == "priority":
+            body["priority"] = int(expected)
         headers: dict[str, str] = {}
         propagate.inject(headers, trace.set_span_in_context(span, within))
         if not self.settings.keep_alive:
@@ -252,12 +327,39 @@ class Service:
                     response.raise_for_status()
                 async for text in chunks(response.aiter_lines(), record):
                     yield text
+            if self.predictor:
+                self.predictor.observe(known, tokens)
         except BaseException as error:
             span.set_status(Status(StatusCode.ERROR))
             span.set_attribute("error.type", type(error).__qualname__)
             raise
         finally:
             span.end()
+
+    def _engine(self, expected: float) -> str:
+        """The base URL for the next call: in turn, or by the expected tokens of the answer."""
+        settings, now = self.settings, time.monotonic()
+        if self.began is None:
+            self.began = now
+        engines = settings.engines
+        if now - self.began < settings.joins_at_s:
+            engines = engines[:1]
+        if settings.order == "lanes":
+            return engines[int(expected > settings.lane_tokens)]
+        self.calls += 1
+        return engines[(self.calls - 1) % len(engines)]
+
+    def _known(self, ask: dict[str, Any]) -> dict[str, Any]:
+        """What a router knows of a call before its answer."""
+        return {
+            "id": str(ask["number"]),
+            "time": time.time(),
+            **{name: ask[name] for name in ("route", "tenant")},
+            "model": MODEL,
+            "input_tokens": ask["shared_tokens"] + ask["own_tokens"],
+            "max_tokens": MOST_TOKENS,
+            "stream": True,
+        }
 
     def _call_attributes(
         self, base: str, messages: list[dict[str, str]], attempt: int
@@ -267,7 +369,7 @@ class Service:
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": self.settings.provider,
             "gen_ai.request.model": MODEL,
-            "gen_ai.request.max_tokens": self.settings.cap_tokens or 2048,
+            "gen_ai.request.max_tokens": self.settings.cap_tokens or MOST_TOKENS,
             "gen_ai.request.stream": True,
             "server.address": "127.0.0.1",
             "server.port": int(base.rsplit(":", 1)[1]),
@@ -343,7 +445,8 @@ def application(service: Service) -> Starlette:
         yield
         await service.close()
 
-    return Starlette(routes=[Route("/ask", service.answer, methods=["POST"])], lifespan=lifespan)
+    routes = [Route(path, service.answer, methods=["POST"]) for path in ("/ask", "/report")]
+    return Starlette(routes=routes, lifespan=lifespan)
 
 
 def main() -> None:

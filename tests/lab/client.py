@@ -25,6 +25,7 @@ class Seen(msgspec.Struct, kw_only=True):
     late_ms: float  # how much later than due the client sent it
     ttft_ms: float | None = None
     e2e_ms: float | None = None
+    output_tokens: int = 0  # as asked for
     chunks: int = 0
     longest_gap_ms: float = 0.0
     error: str | None = None
@@ -37,11 +38,16 @@ async def send(
     due = begin + request.at_s
     await asyncio.sleep(max(0.0, due - time.monotonic()))
     start = time.monotonic()
-    seen = Seen(number=request.number, sent_unix=time.time(), late_ms=(start - due) * 1e3)
+    seen = Seen(
+        number=request.number,
+        sent_unix=time.time(),
+        late_ms=(start - due) * 1e3,
+        output_tokens=request.output_tokens,
+    )
     last = None
     try:
         async with asyncio.timeout(give_up_s or None):
-            async with client.stream("POST", url + "/ask", json=asdict(request)) as response:
+            async with client.stream("POST", url + request.route, json=asdict(request)) as response:
                 response.raise_for_status()
                 async for text in response.aiter_bytes():
                     now = time.monotonic()

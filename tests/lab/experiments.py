@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from tests.lab.application import Settings
 from tests.lab.load import Load
 from tests.lab.servers import Engine
@@ -50,7 +52,8 @@ class Experiment:
     """One fault with its truth.
 
     `stage` and `causes` are what a right diagnosis names; `advice` holds the fixes (ids of what-ifs) that undo the
-    fault. `whatif` is the command that predicts `fixed`, without the window; empty where nothing predicts it.
+    fault. `whatif` is the command that predicts `fixed`, without the window; empty where nothing predicts it. `policies` are those of `overrun routing`
+    by which the fault and the fixed phase run; empty where lengths route nothing.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Experiment:
     healthy: Setup
     fault: Setup
     fixed: Setup
+    policies: tuple[str, ...] = ()
 
 
 HEALTHY = Setup()
@@ -311,8 +315,7 @@ def _of_several_ranks_and_callers() -> tuple[Experiment, ...]:
     tiles, table = engine(law="tiles"), engine(law="table")
     ranks = ("--data-parallel-size", "2")
     two, two_small = engine(*ranks, law="tiles"), engine(*ranks, seats=2, law="tiles")
-    twice, thin = Load().scaled(2.0), Load(rate=1.4)
-    eight = engine(seats=8, law="table")
+    twice = Load().scaled(2.0)
     burst = replace(Load(rate=2.2), burst_every_s=18.0)
     six = engine(seats=6, law="tiles")
     return (
@@ -335,15 +338,6 @@ def _of_several_ranks_and_callers() -> tuple[Experiment, ...]:
             Setup(engines=(six, six), load=burst),
         ),
         Experiment(
-            "tenant_table",
-            "one tenant sends two and a half times what all others send",
-            *("queue", ("noisy_tenant",), ("tenant_quota",)),
-            (),
-            Setup(engines=(eight,), load=thin),
-            Setup(engines=(eight,), load=replace(thin, noisy_factor=2.5)),
-            Setup(engines=(eight,), load=thin),
-        ),
-        Experiment(
             "held_table",
             "a gateway holds 9 kB of each stream",
             *("network", ("not_streaming",), ("streaming",)),
@@ -364,8 +358,153 @@ def _of_several_ranks_and_callers() -> tuple[Experiment, ...]:
     )
 
 
+def _of_lengths() -> tuple[Experiment, ...]:
+    """More requests than two kinds of answers leave room for, served by predicted length: in this order, or on two lanes."""
+    few, many = (Load(rate=rate, report_share=0.15) for rate in (3.2, 5.3))
+    in_turn = (engine(seats=3, law="tiles"), engine(seats=3, law="tiles"))
+    one = engine(seats=6)
+    ordered = engine("--scheduling-policy", "priority", seats=6)
+    return (
+        Experiment(
+            "priority",
+            "nearly twice the requests; the engine then serves the shortest predicted answer first",
+            *("queue", ("under_capacity",), ("routing", "replicas", "admission")),
+            ("routing", "--policy", "shortest_first"),
+            Setup(engines=(one,), load=few),
+            Setup(engines=(one,), load=many),
+            Setup(engines=(ordered,), load=many, app=Settings(order="priority")),
+            ("least_requests", "shortest_first"),
+        ),
+        Experiment(
+            "lanes",
+            "nearly twice the requests on two replicas in turn; then long predicted answers go to a replica of their own",
+            *("queue", ("under_capacity",), ("routing", "replicas", "admission")),
+            ("routing", "--policy", "lanes"),
+            Setup(engines=in_turn, load=few),
+            Setup(engines=in_turn, load=many),
+            Setup(engines=in_turn, load=many, app=Settings(order="lanes")),
+            ("round_robin", "lanes"),
+        ),
+    )
+
+
+def _of_changes() -> tuple[Experiment, ...]:
+    """Engines that are restarted or join, agents, several changes at once, and front ends."""
+    table, tiles = engine(law="table"), engine(law="tiles")
+    again = engine(law="table", same_address=True)
+    agent, steps = Load(rate=1.5), Settings(rounds=2)
+    wide = Load(rate=2.0, shared_tokens=1500)
+    more = replace(wide, rate=2.4, output_median=46)
+    changed = Settings(retrieval_ms=90.0)
+    thin, six = Load(rate=1.3), engine(seats=6, law="tiles")
+    scaled, small = Load(rate=5.0), engine(seats=6, law="table")
+    cold = engine(seats=6, law="table", cold_s=45.0, cold_factor=5.0)
+    leave = Setup(
+        engines=(engine(seats=8, law="tiles"),),
+        app=Settings(runaway_share=0.3, runaway_tokens=420),
+        load=Load(rate=2.1),
+        give_up_s=3.0,
+    )
+    slow_front = engine(law="table", tokenise_us=300.0)
+    drafts = '{"method": "ngram", "num_speculative_tokens": 6, "prompt_lookup_min": 1, "prompt_lookup_max": 3}'
+    speculating = engine("--speculative-config", drafts)
+    reading = Load(rate=1.8, long_share=0.2, long_tokens=2400)
+    pieces = ("--max-num-batched-tokens", "64")
+    return (
+        Experiment(
+            "restarted",
+            "two sequences at a time after a restart at the same address",
+            *("queue", ("too_few_seats",), ("max_sequences",)),
+            ("max-sequences", "--sequences", "32"),
+            Setup(engines=(again,)),
+            Setup(engines=(replace(engine(seats=2, law="table"), same_address=True),)),
+            Setup(engines=(again,)),
+        ),
+        Experiment(
+            "agent",
+            "three agents in ten make six calls instead of two, with one tool call again and again",
+            *("decode", ("agent_loop",), ("step_cap",)),
+            ("step-cap", "--steps", "2"),
+            Setup(engines=(table,), load=agent, app=steps),
+            Setup(
+                engines=(table,),
+                load=agent,
+                app=Settings(rounds=2, loop_share=0.3, loop_rounds=6),
+            ),
+            Setup(engines=(table,), load=agent, app=steps),
+        ),
+        Experiment(
+            "mixed_changes",
+            "a fifth more requests, longer answers, slower searches, and a time stamp before the system prompt, all at once",
+            *("prefill", ("prefix_cache_lost",), ("prefix_cache",)),
+            ("prefix-cache", "--hit-ratio", "0.88"),
+            Setup(engines=(tiles,), load=wide),
+            Setup(engines=(tiles,), load=more, app=Settings(retrieval_ms=90.0, stamp_head=True)),
+            Setup(engines=(tiles,), load=more, app=changed),
+        ),
+        Experiment(
+            "tenant_tiles",
+            "one tenant sends three times what all others send",
+            *("queue", ("noisy_tenant",), ("tenant_quota",)),
+            (),
+            Setup(engines=(six,), load=thin),
+            Setup(engines=(six,), load=replace(thin, noisy_factor=3.3)),
+            Setup(engines=(six,), load=thin),
+        ),
+        Experiment(
+            "cold_replica",
+            "twice the requests, and a second replica that is cold for 45 s when it joins after 30 s",
+            *("decode", ("cold_start",), ("warm_pool",)),
+            ("warm-pool",),
+            Setup(engines=(small,)),
+            Setup(engines=(small, cold), load=scaled, app=Settings(joins_at_s=30.0)),
+            Setup(engines=(small, small), load=scaled, app=Settings(joins_at_s=30.0)),
+        ),
+        Experiment(
+            "leavers_tiles",
+            "users leave after 3 s, their answers are written to the end",
+            *("queue", ("missing_cancellation",), ("cancellation",)),
+            (),
+            Setup(engines=leave.engines, load=leave.load),
+            replace(leave, app=msgspec.structs.replace(leave.app, cancel_on_disconnect=False)),
+            leave,
+        ),
+        Experiment(
+            "tokeniser",
+            "the engine's front end takes 0.3 ms longer for each token of a prompt",
+            *("network", ("gateway_queue",), ("front_end_capacity", "gateway_capacity")),
+            (),
+            Setup(engines=(table,)),
+            Setup(engines=(slow_front,)),
+            Setup(engines=(table,)),
+        ),
+        Experiment(
+            "speculation",
+            "the engine drafts six tokens a step by n-grams, of which few are accepted",
+            *("decode", ("speculation_not_paying",), ("speculation", "speculation_off")),
+            ("speculation", "--enabled", "false"),
+            HEALTHY,
+            Setup(engines=(speculating,)),
+            HEALTHY,
+        ),
+        Experiment(
+            "small_pieces",
+            "prompts are read in pieces of 64 tokens, and a fifth of them is long",
+            *("prefill", ("small_chunks",), ("chunked_prefill",)),
+            ("chunked-prefill", "--token-budget", "2048"),
+            Setup(load=reading),
+            Setup(engines=(engine(*pieces),), load=reading),
+            Setup(load=reading),
+        ),
+    )
+
+
 EXPERIMENTS = {
     experiment.name: experiment
-    for experiment in _all() + _of_other_laws() + _of_several_ranks_and_callers()
+    for experiment in _all()
+    + _of_other_laws()
+    + _of_several_ranks_and_callers()
+    + _of_lengths()
+    + _of_changes()
 }
-HELD_BACK = tuple(experiment.name for experiment in _of_several_ranks_and_callers())
+HELD_BACK = tuple(experiment.name for experiment in _of_lengths() + _of_changes())

@@ -23,6 +23,8 @@ class Load:
     output_most: int = 200
     long_share: float = 0.0  # part of the requests that bring `long_tokens` more
     long_tokens: int = 0
+    report_share: float = 0.0  # part of the requests that ask for a report, a route of its own
+    report_median: int = 170  # tokens of a report's answer
     tenants: tuple[str, ...] = ("acme", "globex", "initech", "umbrella")
     noisy_factor: float = (
         0.0  # one more tenant, which sends this many times the rate of all others together
@@ -44,6 +46,7 @@ class Request:
     output_tokens: int
     tenant: str
     draw: float  # 0..1, decides by its share whether a fault meets this request
+    route: str = "/ask"
 
 
 def arrivals(load: Load, rate: float, rng: random.Random) -> list[float]:
@@ -70,7 +73,13 @@ def _request(load: Load, at_s: float, tenant: str, rng: random.Random) -> Reques
     own = rng.randint(*load.own_tokens)
     if rng.random() < load.long_share:
         own += load.long_tokens
-    return Request(0, at_s, load.shared_tokens, own, output_tokens(load, rng), tenant, rng.random())
+    usual = Request(
+        0, at_s, load.shared_tokens, own, output_tokens(load, rng), tenant, rng.random()
+    )
+    if not load.report_share or rng.random() >= load.report_share:
+        return usual
+    report = replace(load, output_median=load.report_median, output_most=600)
+    return replace(usual, route="/report", output_tokens=output_tokens(report, rng))
 
 
 def schedule(load: Load, seed: int) -> list[Request]:

@@ -13,7 +13,8 @@ from pathlib import Path
 import httpx
 import msgspec
 
-from tests.lab.application import MODEL, words
+from tests.lab import lengths
+from tests.lab.application import MODEL, STOPPING_S, words
 from tests.lab.capture import Capture
 from tests.lab.client import Seen
 from tests.lab.experiments import Experiment, Setup
@@ -54,15 +55,18 @@ class Bench:
     def engines(self, wanted: tuple[Engine, ...]) -> list[Server]:
         """Servers for `wanted`, new ones where the running ones differ, each warm."""
         if wanted != self._engines:
+            ports = [server.port for server in self._servers]
             self.close()
-            for engine in wanted:
+            for number, engine in enumerate(wanted):
+                port = ports[number] if engine.same_address and number < len(ports) else None
                 started = start_engine(
-                    self.environment, self.model, engine, self.capture.url, self.folder
+                    self.environment, self.model, engine, self.capture.url, self.folder, port
                 )
                 self._servers.append(started)
-            for server in self._servers:
+            for server, engine in zip(self._servers, wanted, strict=True):
                 server.wait("/health")
-                warm_up(server)
+                if not engine.cold_s:
+                    warm_up(server)
             self._engines = wanted
         return self._servers
 
@@ -74,7 +78,7 @@ class Bench:
         beside: list[Server] = []
         try:
             urls = self._ways(setup, engines, beside)
-            application = self._application(name, setup, urls)
+            application = self._application(name, setup, urls, seed)
             beside.append(application)
             application.wait("/", 60.0)
             self.capture.engines = {s.url.removeprefix("http://"): s.url for s in engines}
@@ -120,8 +124,12 @@ class Bench:
             path.write_text(path.read_text() + Path(files[3]).read_text())
         return path
 
-    def _application(self, name: str, setup: Setup, urls: tuple[str, ...]) -> Server:
+    def _application(self, name: str, setup: Setup, urls: tuple[str, ...], seed: int) -> Server:
         port = free_port()
+        artifact, limit = "", 0.0
+        if setup.app.order:
+            made = lengths.trained(setup.load, seed, self.folder)
+            artifact, limit = str(made), lengths.longest_short(setup.load, seed, made, len(urls))
         settings = msgspec.structs.replace(
             setup.app,
             port=port,
@@ -129,6 +137,8 @@ class Bench:
             provider=setup.engines[0].kind,
             telemetry=self.capture.url,
             certificate=str(self._certificate()) if setup.tls else "",
+            artifact=artifact,
+            lane_tokens=limit,
             version=setup.app.version if name != "fault" else "2",
             salt=f"{self.folder}-{name}-{time.time()}",
         )
@@ -144,7 +154,7 @@ class Bench:
         begin = time.time()
         subprocess.run([*command, str(setup.give_up_s)], check=True)
         end = time.time()
-        app.stop()  # flushes its spans
+        app.stop(2 * STOPPING_S)  # flushes its spans
         time.sleep(SETTLE_S)
         phase = Phase(
             name=name,

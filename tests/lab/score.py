@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tests.lab import lengths
 from tests.lab.experiments import EXPERIMENTS, Experiment
 from tests.lab.phases import Phase
 
@@ -54,6 +55,9 @@ class Score(msgspec.Struct, kw_only=True):
     advice_right: bool
     percentile_error_ms: dict[str, float]  # the report's P95 minus the client's, of the fault
     predicted: list[Predicted]
+    promised: list[
+        lengths.Promised
+    ] = []  # what `overrun routing` promised of the policy of the fixed phase
     quiet_windows: int = 0  # stretches in which nothing is wrong
     alarms: list[str] = []  # what was said of them that it should not
     worse_ratio: float = 0.0  # the client's P95 in the fault over that of the fixed phase, of the metric that it harms most
@@ -134,6 +138,23 @@ def what_if(
             )
         )
     return found
+
+
+def routing(
+    experiment: Experiment, folder: Path, fault: Phase, fixed: Phase
+) -> list[lengths.Promised]:
+    """What `overrun routing` promises on the fault's calls, beside what the client measured; the predictor never saw them."""
+    if not experiment.policies:
+        return []
+    usual, policy = experiment.policies
+    seed = int(folder.name)
+    artifact = lengths.trained(experiment.fault.load, seed, folder)
+    db = store(folder, "fault")
+    done = overrun("routing", "--artifact", str(artifact), "--db", str(db), "--output", "json")
+    if done.returncode:
+        raise RuntimeError(f"no answer of routing: {done.stderr[-500:]}")
+    before, after = (lengths.figures(phase.seen) for phase in (fault, fixed))
+    return lengths.promised(msgspec.json.decode(done.stdout), policy, usual, before, after)
 
 
 def alarm(report: dict[str, Any]) -> str:
@@ -222,6 +243,7 @@ def score(folder: Path) -> Score:
             if (found := (latency.get(f"{m}_ms") or {}).get("p95")) is not None
         },
         predicted=what_if(experiment, folder, fault, fixed, slo),
+        promised=routing(experiment, folder, fault, fixed),
         quiet_windows=len(quiet),
         alarms=[said for said in quiet if said],
         worse_ratio=max(p95(fault, m) / p95(fixed, m) for m in METRICS),

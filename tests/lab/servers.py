@@ -39,6 +39,10 @@ class Engine:
     kind: str = "vllm"  # or llama.cpp
     pause_every_s: float = 0.0  # 0: never
     pause_ms: float = 0.0
+    cold_s: float = 0.0  # so long after its first step it takes `cold_factor` times as long
+    cold_factor: float = 1.0
+    tokenise_us: float = 0.0  # what the front end needs for each token of a prompt, beside its own
+    same_address: bool = False  # takes the port of the engine that it replaces
 
 
 _PORTS = itertools.count(21_800)
@@ -118,22 +122,22 @@ class Server:
         self.stop()
         raise NotReady(f"{self.name} was not ready within {ready_s:.0f} s. Its log ends:\n{tail}")
 
-    def stop(self) -> None:
-        """SIGTERM to the group, SIGKILL after 20 s."""
+    def stop(self, patience_s: float = STOP_S) -> None:
+        """SIGTERM to the group, SIGKILL after `patience_s`."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self.process.pid, number)
             except ProcessLookupError:
                 return
             try:
-                self.process.wait(STOP_S)
+                self.process.wait(patience_s)
             except subprocess.TimeoutExpired:
                 continue
             if number == signal.SIGTERM:
                 continue  # children of the group may still be there
 
 
-def start_llama(environment: Path, engine: Engine, folder: Path) -> Server:
+def start_llama(environment: Path, engine: Engine, folder: Path, port: int) -> Server:
     """A server of llama.cpp, which has metrics and no spans.
 
     Raises:
@@ -142,7 +146,6 @@ def start_llama(environment: Path, engine: Engine, folder: Path) -> Server:
     binary, model = environment / "bin" / "llama-server", environment / "tiny.gguf"
     if not binary.exists() or not model.exists():
         raise NotReady("llama.cpp's server is not built: `make lab-llama` builds it (20 minutes)")
-    port = free_port()
     command = [
         *(str(binary), "-m", str(model), "--host", "127.0.0.1", "--port", str(port)),
         *("--threads", "1", "--threads-http", "2", "--metrics", "--no-webui", *engine.flags),
@@ -151,18 +154,26 @@ def start_llama(environment: Path, engine: Engine, folder: Path) -> Server:
 
 
 def start_engine(
-    environment: Path, model: Path, engine: Engine, telemetry: str, folder: Path
+    environment: Path,
+    model: Path,
+    engine: Engine,
+    telemetry: str,
+    folder: Path,
+    port: int | None = None,
 ) -> Server:
-    """A server of `model` that sends spans to `telemetry` (OTLP/HTTP base URL), where it can."""
+    """A server of `model` that sends spans to `telemetry` (OTLP/HTTP base URL), where it can; without a `port` on a new one."""
+    port = port or free_port()
     if engine.kind == "llama.cpp":
-        return start_llama(environment, engine, folder)
-    port = free_port()
+        return start_llama(environment, engine, folder, port)
     pace = {
         "law": engine.law,
         "speed": engine.speed,
         "seed": port,
         "pause_every_s": engine.pause_every_s,
         "pause_ms": engine.pause_ms,
+        "cold_s": engine.cold_s,
+        "cold_factor": engine.cold_factor,
+        "tokenise_us": engine.tokenise_us,
     }
     env = {
         "OVERRUN_LAB_PACE": json.dumps(pace),

@@ -4,7 +4,9 @@ Scheduler, KV cache, prefix cache, preemption, sampling, HTTP, tracing and metri
 the forward is synthetic. Without a pace, a step on a shared CPU takes 6 ms or 250 ms by chance.
 
 `OVERRUN_LAB_PACE` holds the law as JSON: {"law": NAME, "speed": FLOAT, "noise": SIGMA, "seed": INT, "pause_every_s":
-FLOAT, "pause_ms": FLOAT}; without it nothing changes. A pause lengthens the first step after each such interval.
+FLOAT, "pause_ms": FLOAT, "cold_s": FLOAT, "cold_factor": FLOAT, "tokenise_us": FLOAT}; without it nothing changes. A pause
+lengthens the first step after each such interval. For `cold_s` after its first step an engine takes `cold_factor` times as long.
+Each token of a prompt takes the front end `tokenise_us` more, in the thread in which vLLM tokenises.
 `OVERRUN_LAB_STEPS` names a file for one line a step: time, sequences, tokens, context, wanted ms, real ms, taken ms.
 """
 
@@ -63,11 +65,20 @@ class Pace:
         self.pause_every_s = float(settings.get("pause_every_s", 0.0))  # type: ignore[arg-type]
         self.pause_ms = float(settings.get("pause_ms", 0.0))  # type: ignore[arg-type]
         self.paused_at = time.monotonic()
+        self.cold_s = float(settings.get("cold_s", 0.0))  # type: ignore[arg-type]
+        self.cold_factor = float(settings.get("cold_factor", 1.0))  # type: ignore[arg-type]
+        self.first_at: float | None = None
 
     def wanted_ms(self, tokens: int, context: int, sequences: int) -> float:
         """The time of a step of `tokens` new tokens that attends to `context` tokens of `sequences` requests."""
-        usual = self.law(tokens, context, sequences) / self.speed
+        usual = self.law(tokens, context, sequences) / self.speed * self._cold()
         return usual * self.random.lognormvariate(0.0, self.noise) + self._pause_ms()
+
+    def _cold(self) -> float:
+        now = time.monotonic()
+        if self.first_at is None:
+            self.first_at = now
+        return self.cold_factor if now - self.first_at < self.cold_s else 1.0
 
     def _pause_ms(self) -> float:
         now = time.monotonic()
@@ -100,6 +111,20 @@ def rest_between_looks() -> None:
     shm_broadcast.sched_yield = lambda: time.sleep(NAP_S)
 
 
+def slow_tokeniser(microseconds: float) -> None:
+    """Let vLLM's tokenising take so long for each token of a prompt."""
+    from vllm.renderers.base import BaseRenderer
+
+    tokenise = BaseRenderer._tokenize_prompt
+
+    def paced(self: object, *args: object, **kwargs: object) -> dict[str, list[int]]:
+        made: dict[str, list[int]] = tokenise(self, *args, **kwargs)
+        time.sleep(len(made["prompt_token_ids"]) * microseconds / 1e6)
+        return made
+
+    BaseRenderer._tokenize_prompt = paced
+
+
 def register() -> None:
     """Entry point: called by vLLM in each of its processes."""
     settings = os.environ.get("OVERRUN_LAB_PACE")
@@ -112,6 +137,8 @@ def register() -> None:
     if getattr(runner, "overrun_lab_pace", None) is not None:
         return
     pace = runner.overrun_lab_pace = Pace(json.loads(settings))
+    if tokenise_us := float(json.loads(settings).get("tokenise_us", 0.0)):
+        slow_tokeniser(tokenise_us)
     forward = runner.execute_model
     path = os.environ.get("OVERRUN_LAB_STEPS")
     log = open(path, "a", buffering=1) if path else None  # noqa: SIM115 - lives as long as the process
