@@ -1,6 +1,7 @@
 """Do calls wait for a seat of the engine (max_num_seqs) while it has room for more? How many run when a call has to wait, now, and what ran at a time before.
 
 Behind a limit of seats the number that runs is the same whenever a call waits; behind a full KV cache it is the number of tokens that is the same.
+Of an engine without spans a caller sees the same: what its first token takes over the usual first token is its wait.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ RAN_MORE: Final = 0.05
 # KV usage from which the cache, not the seats, may be what is full; as in the rules.
 KV_FULL: Final = 0.9
 _ARRIVE: Final = 1.5
+# Part of the slow calls that must go to engines of one's own for a limit to be an engine's setting; as in the rules.
+_MOST: Final = 0.5
 
 
 class Seats(NamedTuple):
     """`flat` (95 % interval) of the `waiting` calls found `seats` running. Before, `more` of `calm` calls that did not wait ran beside more than that.
 
+    `by_caller`: the waits are those that callers see, of an engine without spans.
     `most_before` is the 95th percentile of how many those found (None without a baseline), `kv_usage` the highest that the engine's metrics say (None
     unknown), `wanted` how many seats the arrivals of now take, with half as many spare.
     """
@@ -43,6 +47,7 @@ class Seats(NamedTuple):
     token_ms: float
     token_ms_before: float | None
     wanted: int
+    by_caller: bool = False
 
     @property
     def shrank(self) -> bool:
@@ -54,13 +59,11 @@ def seats(case: Observed) -> Seats | None:
     """Return the limit of seats that calls wait for, None where the number that runs is not the same for all, the KV cache is full, or engines are unknown."""
     if case.thinned:
         return None
-    now = _at_arrival(case.served[0])
-    if now is None:
+    usual_ms = _usual_first_ms(case)
+    now = _at_arrival(case.served[0], usual_ms)
+    if now is None or int(now.waited.sum()) < MIN_CALLS:
         return None
-    calls, running, tokens = now
-    waited = _waits(calls)
-    if int(waited.sum()) < MIN_CALLS:
-        return None
+    calls, running, tokens, waited, served_s = now
     limit = int(np.median(running[waited]))
     near = max(NEAR, round(NEAR_RATIO * limit))
     flat = wilson(int((np.abs(running[waited] - limit) <= near).sum()), int(waited.sum()))
@@ -70,14 +73,13 @@ def seats(case: Observed) -> Seats | None:
         return None
     if usage is None and _scatter(running[waited]) > _scatter(tokens[waited]):
         return None  # what is constant is tokens: the cache
-    before = None if case.served[1] is None else _at_arrival(case.served[1])
+    before = None if case.served[1] is None else _at_arrival(case.served[1], usual_ms)
     more, calm, most = 0, 0, None
     if before is not None:
-        quiet = ~_waits(before[0])
-        more, calm = int((quiet & (before[1] > limit + near)).sum()), int(quiet.sum())
-        most = float(np.percentile(before[1][quiet], 95.0)) if calm else None
+        quiet = ~before.waited
+        more, calm = int((quiet & (before.running > limit + near)).sum()), int(quiet.sum())
+        most = float(np.percentile(before.running[quiet], 95.0)) if calm else None
     seconds = calls.seconds
-    served_s = float(np.nanmean(calls.of("prefill_ms") + calls.of("decode_ms"))) / 1e3
     return Seats(
         seats=limit,
         waiting=int(waited.sum()),
@@ -87,8 +89,9 @@ def seats(case: Observed) -> Seats | None:
         most_before=most,
         kv_usage=usage,
         token_ms=_token_ms(calls),
-        token_ms_before=None if before is None else _token_ms(before[0]),
+        token_ms_before=None if before is None else _token_ms(before.calls),
         wanted=int(np.ceil(_ARRIVE * len(calls) / seconds * served_s / engines_at_once(calls))),
+        by_caller=usual_ms is not None,
     )
 
 
@@ -97,32 +100,56 @@ def _token_ms(calls: Calls) -> float:
     return float(np.nanmedian(pace)) if known(pace).any() else 0.0
 
 
-def _waits(calls: Calls) -> BoolArray:
-    """Which calls wait longer in the queue than a prompt is read: less is a step's end."""
-    mask: BoolArray = calls.of("queue_ms") > float(np.nanmedian(calls.of("prefill_ms")))
-    return mask
-
-
 def _scatter(values: FloatArray) -> float:
     """The middle half over the median: of counts and of tokens in the same measure."""
     low, middle, high = (float(q) for q in np.percentile(values, [25.0, 50.0, 75.0]))
     return (high - low) / max(middle, 1e-9)
 
 
-def _at_arrival(calls: Calls) -> tuple[Calls, FloatArray, FloatArray] | None:
-    """The calls with an engine's times, how many ran in their engine when each came, and how many tokens these held."""
-    usable = calls.where(calls.has_engine & known(calls.of("queue_ms"), calls.scheduled_s))
+class _Arrivals(NamedTuple):
+    """Calls, how many ran in their engine when each came and how many tokens these held, which of them waited, and how long one is served (mean)."""
+
+    calls: Calls
+    running: FloatArray
+    tokens: FloatArray
+    waited: BoolArray
+    served_s: float
+
+
+def _usual_first_ms(case: Observed) -> float | None:
+    """What a first token usually takes, where engines of one's own send no times of a call; None where they do, or where no engine is known."""
+    now, before = case.served
+    if int(now.has_engine.sum()) >= MIN_CALLS or case.own_engines <= _MOST:
+        return None
+    first = (now if before is None else before).of("ttft_ms")
+    return float(np.nanmedian(first)) if known(first).any() else None
+
+
+def _at_arrival(calls: Calls, usual_ms: float | None) -> _Arrivals | None:
+    """What calls met when they came: by their engine's times, or by their caller's (`usual_ms`). A call waits if it does so for longer than a prompt is read:
+    less is a step's end."""
+    if usual_ms is None:
+        usable = calls.where(calls.has_engine & known(calls.of("queue_ms"), calls.scheduled_s))
+    else:
+        usable = calls.where(known(calls.of("ttft_ms"), calls.of("e2e_ms")))
     if len(usable) < MIN_CALLS:
         return None
-    begins, ends = usable.scheduled_s, usable.last_s
-    came = begins - usable.of("queue_ms") / 1e3
+    if usual_ms is None:
+        wait_ms, read_ms = usable.of("queue_ms"), float(np.nanmedian(usable.of("prefill_ms")))
+        begins, ends = usable.scheduled_s, usable.last_s
+        came = begins - wait_ms / 1e3
+    else:
+        wait_ms, read_ms = np.maximum(usable.of("ttft_ms") - usual_ms, 0.0), usual_ms
+        came, ends = usable.of("start_s"), usable.end_s
+        begins = came + wait_ms / 1e3
     held = np.nan_to_num(usable.of("input_tokens")) + np.nan_to_num(usable.of("output_tokens"))
     running, tokens = np.zeros(len(usable)), np.zeros(len(usable))
     for engine in np.unique(usable.engine):
         mine = usable.engine == engine
         for out, weight in ((running, np.ones(len(usable))), (tokens, held)):
             out[mine] = _under_way(begins[mine], ends[mine], weight[mine], came[mine])
-    return usable, running, tokens
+    waited: BoolArray = wait_ms > read_ms
+    return _Arrivals(usable, running, tokens, waited, float(np.nanmean(ends - begins)))
 
 
 def _under_way(

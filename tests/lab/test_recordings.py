@@ -29,7 +29,7 @@ def test_an_engine_at_the_called_address_is_no_provider(tmp_path: Path) -> None:
     healthy, fault = (score.read(capture, phase) for phase in ("healthy", "fault"))
     db = score.store(capture, "healthy", "fault")
     report = score.report_of(db, fault, score.limits(healthy))
-    assert report["verdict"]["stage"] == "first_token"
+    assert (report["verdict"]["stage"], report["verdict"]["cause"]) == ("queue", "too_few_seats")
     assert not [f for f in report["findings"] if f["rule"].startswith("provider")]
 
 

@@ -3,7 +3,8 @@
 Detects
     Calls that wait while the number of concurrent calls is always the same (max_num_seqs) and KV blocks are
     free. Before, more calls ran at once and did not wait. Without a baseline: the same with less than half of
-    the KV cache in use, with a lower confidence.
+    the KV cache in use, with a lower confidence. Where your own engine sends no spans (llama.cpp), the wait is
+    what the first token of a call takes over the usual one.
 
 Why it hurts
     The queue grows in front of an engine that is hardly used. More replicas cost machines and a lower admission
@@ -30,7 +31,7 @@ from typing import Final
 
 import numpy as np
 
-from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, in_stage, named
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.seats import KV_FULL
 from overrun.analysis.words.finding import (
@@ -48,11 +49,13 @@ STAGE: Final = "queue"
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the limit of seats with the gain of raising it, None where calls do not wait or for something else."""
-    claims = {STAGE: case.excess_ms(STAGE)}
+    # Without spans of the engine a call waits within its first token.
+    stage = STAGE if case.excess_ms(STAGE) else "first_token"
+    claims = {stage: case.excess_ms(stage)}
     if not enough(case, claims):
         return None
     found = case.seats
-    if found is None:
+    if found is None or found.by_caller != (stage != STAGE):
         return None
     spare = found.kv_usage is not None and 2.0 * found.kv_usage < KV_FULL
     if not (found.shrank or (case.baseline is None and spare)):
@@ -67,11 +70,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     )
     kv = "" if found.kv_usage is None else f", KV usage is {say_ratio(found.kv_usage)} at most"
     what = f"the engine runs {say_count(found.seats, 'call')} at a time while others wait{kv}"
-    usual = case.tail.usual_ms(STAGE)
+    usual = case.tail.usual_ms(stage)
     answer = named(
         case,
         RULE,
-        STAGE,
+        stage,
         claims,
         Action(
             "platform",
@@ -84,7 +87,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
                 f"--max-num-seqs {to}: no cost but a restart, and tokens that share a larger batch. {int(np.ceil(to / found.seats))} times the replicas give as "
                 "many seats at that many times the cost; admitting less refuses calls that the engine could serve.",
                 "tokens come about as fast in the larger batch",
-                np.maximum(case.spent(STAGE) - usual, 0.0),
+                np.maximum(case.spent(stage) - usual, 0.0),
                 whatif="max_sequences",
                 parameters={"sequences": to},
             ),
@@ -94,4 +97,4 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         evidence={**found._asdict(), "flat": list(found.flat), "proposed": to},
         why_no_service="a limit of the engine's own",
     )
-    return too_few_breaches(case) or answer
+    return too_few_breaches(case) or in_stage(answer, STAGE)

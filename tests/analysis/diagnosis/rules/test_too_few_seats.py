@@ -6,8 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from overrun.analysis.diagnosis.diagnose import Diagnosed
 from overrun.analysis.words.slo import Slo
-from tests.analysis.builders import requests
+from overrun.collector.normalise.stages import ROLE
+from tests.analysis.builders import requests, spans_of
 from tests.analysis.diagnosis.rules.cases import of, run, the
 
 N, CALM = 900, 450
@@ -15,7 +17,9 @@ TTFT = Slo(ttft_ms=2_000.0)
 SERVICE_S = 4.0
 
 
-def engine(seats_now: int, every_s: tuple[float, float] = (0.5, 0.9)) -> pl.DataFrame:
+def engine(
+    seats_now: int, every_s: tuple[float, float] = (0.5, 0.9), seen_by: str = "engine"
+) -> pl.DataFrame:
     """First come, first served: 16 seats at first, then others; each call is served for 4 s."""
     gaps = np.where(np.arange(N) < CALM, every_s[0], every_s[1])
     start = np.cumsum(gaps * np.random.default_rng(4).uniform(0.8, 1.2, N))
@@ -27,6 +31,16 @@ def engine(seats_now: int, every_s: tuple[float, float] = (0.5, 0.9)) -> pl.Data
         begins[i] = start[i] if len(held) < seats else held[len(held) - seats]
         ends.append(begins[i] + SERVICE_S)
     wait = 1e3 * (begins - start)
+    if seen_by == "caller":
+        first = wait + 100.0
+        return requests(
+            N,
+            start_s=start,
+            first_token_ms=first,
+            ttft_first_token_ms=first,
+            decode_ms=1e3 * SERVICE_S - 100.0,
+            tpot_ms=39.0,
+        )
     columns: dict[str, Any] = {"ttft_queue_ms": wait, "ttft_prefill_ms": 100.0}
     return requests(
         N,
@@ -63,3 +77,34 @@ def test_a_full_cache_is_not_the_seats(usage: float) -> None:
     gauges = {"kv_cache_usage": dict.fromkeys(np.arange(0.0, 600.0, 15.0).tolist(), usage)}
     found = run(engine(4), slo=TTFT, gauges=gauges)
     assert (of(found, "too_few_seats") is None) == (usage > 0.9)
+
+
+def by_caller(rows: pl.DataFrame, address: str) -> Diagnosed:
+    """The verdict on calls to an address, where a page of `gpu-0` counts running calls and no engine sends spans."""
+    calls = spans_of(
+        rows,
+        "chat",
+        "generation",
+        0.0,
+        4_000.0,
+        role=ROLE["llm"],
+        attributes={"server.address": address},
+    )
+    page = {"running": dict.fromkeys(np.arange(0.0, 600.0, 15.0).tolist(), 4.0)}
+    return run(rows, slo=TTFT, gauges=page, spans=[calls])
+
+
+def test_callers_see_the_seats_of_an_engine_without_spans() -> None:
+    found = by_caller(engine(4, seen_by="caller"), "gpu-0")
+    assert (found.verdict.stage, found.verdict.cause) == ("queue", "too_few_seats")
+    assert the(found, "too_few_seats").evidence["seats"] == 4
+
+
+def test_somebody_elses_limit_is_no_seat_of_an_engine() -> None:
+    found = by_caller(engine(4, seen_by="caller"), "api.example.com")
+    assert of(found, "too_few_seats") is None
+
+
+def test_silent_when_callers_see_more_calls_at_the_same_seats() -> None:
+    found = by_caller(engine(16, every_s=(0.5, 0.22), seen_by="caller"), "gpu-0")
+    assert of(found, "too_few_seats") is None
