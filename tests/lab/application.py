@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import httpx
 import msgspec
@@ -32,6 +32,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
+
+if TYPE_CHECKING:
+    from overrun.models.predict import Predictor
 
 MODEL = "tiny-llama"
 MOST_TOKENS = 2048  # of a call's answer, where no cap is set
@@ -78,24 +81,13 @@ def words(seed: str, count: int) -> str:
     return " ".join(f"w{rng.randrange(6, 8192)}" for _ in range(count))
 
 
-class Lengths(Protocol):
-    """What is used of overrun.models.predict.Predictor."""
-
-    def predict(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Quantiles of the answer's tokens."""
-
-    def observe(self, request: dict[str, Any], output_tokens: float) -> None:
-        """Learn from a finished call."""
-
-
-def loaded(artifact: str) -> Lengths | None:
+def loaded(artifact: str) -> Predictor | None:
     """The predictor of a folder; None without a folder."""
     if not artifact:
         return None
     from overrun.models.predict import Predictor
 
-    made: Lengths = Predictor.load(artifact)
-    return made
+    return Predictor.load(artifact)
 
 
 class Service:
