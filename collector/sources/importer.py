@@ -29,7 +29,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from overrun.collector.decode import otlp_json
 from overrun.collector.decode.old_otlp import modern
 from overrun.collector.errors import BadPayload, ImportFailed
-from overrun.collector.sources import exports, load_tests, prometheus
+from overrun.collector.sources import engine_logs, exports, load_tests, prometheus
 from overrun.collector.sources.exports import unread
 
 _COMPRESSED = (".gz", ".zst", ".zstd")
@@ -47,7 +47,8 @@ _ROOTS = {
 }
 EXPECTED = (
     "OTLP (protobuf or JSON, also one request per line or length-prefixed, as the Collector's file exporter writes), a saved Prometheus metrics page .prom, "
-    "JSON exports of Jaeger, Zipkin, Tempo, Langfuse, LangSmith, MLflow, Phoenix, ClickHouse or LiteLLM, each also compressed by gzip or zstd; "
+    "JSON exports of Jaeger, Zipkin, Tempo, X-Ray, Application Insights, Langfuse, LangSmith, MLflow, Phoenix, Helicone, the OpenAI Agents SDK, ClickHouse, "
+    "LiteLLM, Kong or Bedrock's invocation log, logs of vLLM and SGLang, each also compressed by gzip or zstd; "
     f"or results of a load test: {load_tests.EXPECTED}"
 )
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -242,6 +243,9 @@ def _of_text(path: Path, data: bytes, notes: list[str] | None) -> Iterator[tuple
         digest = hashlib.sha256(data).digest()
         yield from _of_load_test(path, load_tests.with_requests(test), digest, notes)
         return
+    if log := _figures(path, text, notes):
+        yield "metrics", log
+        return
     logged = _logged(path, data, notes)
     if not logged:
         yield _signal_of(path, data), data
@@ -344,7 +348,9 @@ def _json_bodies(
     begin = begin.removeprefix(b"\xef\xbb\xbf")
     _check_values(path, begin)
     try:
-        first = _otlp(msgspec.json.decode(begin))
+        value = msgspec.json.decode(begin)
+        together = exports.belongs_together(value)
+        first = None if together else _otlp(value)
     except (msgspec.DecodeError, RecursionError):
         data = begin + _whole(stream, len(begin))  # not a document a line
         _check_values(path, data)
@@ -354,13 +360,23 @@ def _json_bodies(
             others = 0
             lines = map(functools.partial(_line, path), _lines(stream))
             for found in itertools.chain((first,), lines):
-                others += found is None
+                others += not found
                 for document in found or ():
                     yield from _from_json(document)
             _say_others(path, others, notes)
             return
         data = begin + _whole(stream, len(begin))
-        values = []
+        _check_values(path, data)
+        values = _values(data) if together else []
+    yield from _of_documents(path, data, values, notes)
+
+
+def _of_documents(
+    path: Path, data: bytes, values: list[Any], notes: list[str] | None
+) -> Iterator[tuple[str, bytes]]:
+    """The bodies of a whole file: its documents, an engine's log that begins like one, lines of a log, or a load test's result."""
+    if values and exports.belongs_together(values[0]):
+        values = [values]
     requests = [_otlp(value) for value in values]
     if requests and None not in requests:
         for document in itertools.chain.from_iterable(found or [] for found in requests):
@@ -369,6 +385,9 @@ def _json_bodies(
     try:
         test = load_tests.read(load_tests.documents_of(data), path.stat().st_mtime_ns)
     except BadPayload as error:
+        if log := _figures(path, data.decode("utf-8-sig", "replace"), notes):
+            yield "metrics", log
+            return
         if logged := _logged(path, data, notes):
             for document in logged:
                 yield from _from_json(document)
@@ -439,6 +458,14 @@ def _logged(path: Path, data: bytes, notes: list[str] | None) -> list[Any]:
         return []
     _say_others(path, lines.count(None), notes)
     return found
+
+
+def _figures(path: Path, text: str, notes: list[str] | None) -> bytes | None:
+    """The metrics that an engine's log has in its lines, None of any other text."""
+    log = engine_logs.read(text, instance=path.stem, written_ns=path.stat().st_mtime_ns)
+    if log is not None and notes is not None:
+        notes.append(f"{path.name}: {log.note}")
+    return None if log is None else log.body
 
 
 def _say_others(path: Path, others: int, notes: list[str] | None) -> None:

@@ -10,6 +10,9 @@ from typing import Any
 
 from overrun.collector.errors import BadPayload
 from overrun.collector.sources.exports import (
+    agents_sdk,
+    app_insights,
+    call_logs,
     clickhouse,
     console,
     jaeger,
@@ -19,7 +22,9 @@ from overrun.collector.sources.exports import (
     logged,
     mlflow,
     phoenix,
+    prometheus_answers,
     tempo,
+    xray,
     zipkin,
 )
 
@@ -34,8 +39,18 @@ _FORMS = (
     phoenix.documents,
     console.documents,
     clickhouse.documents,
+    agents_sdk.documents,
+    app_insights.documents,
+    call_logs.documents,
+    prometheus_answers.documents,
+    xray.documents,
     logged.documents,
 )
+
+
+def belongs_together(value: Any) -> bool:
+    """Whether what stands in a line needs the other lines of its file."""
+    return agents_sdk.is_item(value)
 
 
 def as_otlp(value: Any) -> list[dict[str, Any]] | None:
@@ -49,7 +64,7 @@ def as_otlp(value: Any) -> list[dict[str, Any]] | None:
             found = form(value)
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
             raise BadPayload(
-                f"it looks like an export of {form.__module__.rpartition('.')[2].title()}, but {str(error)[:200]}"
+                f"it looks like an export of {form.__module__.rpartition('.')[2].replace('_', ' ').title()}, but {str(error)[:200]}"
             ) from error
         if found is not None:
             return found

@@ -44,14 +44,6 @@ _DOCUMENTS: tuple[tuple[frozenset[str], str], ...] = (
         "a Chrome or Perfetto trace (as PyTorch's profiler writes): it has no requests",
     ),
     (
-        frozenset({"Traces", "UnprocessedTraceIds"}),
-        "the output of `aws xray batch-get-traces`: send through the Collector's awsxrayreceiver to `overrun serve` instead",
-    ),
-    (
-        frozenset({"status", "data"}),
-        "an answer of Prometheus's query API: save its page instead, `curl http://HOST:9090/federate?match[]=... > page.prom`",
-    ),
-    (
         frozenset({"traces", "metrics"}),
         "an answer of Tempo's search, without spans: fetch each trace, `curl http://HOST:3200/api/traces/ID > ID.json`",
     ),
