@@ -19,9 +19,6 @@ def make(folder: Path) -> None:
     (folder / "query.json").write_text(
         json.dumps({"status": "success", "data": {"resultType": "vector", "result": []}})
     )
-    (folder / "xray.json").write_text(
-        json.dumps({"Traces": [{"Id": "1-1", "Segments": []}], "UnprocessedTraceIds": []})
-    )
     (folder / "apm.ndjson").write_text(
         '{"metadata": {"service": {"name": "shop"}}}\n{"transaction": {"id": "1", "duration": 3}}\n'
     )
