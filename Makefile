@@ -23,6 +23,11 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/house
 
+# The documents as a site in build/site; a link that leads nowhere fails.
+.PHONY: docs
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 bench-ingest: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.ingest $(ARGS)
 

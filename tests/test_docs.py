@@ -1,6 +1,9 @@
 """The documents: the index lists each of them, and their links lead somewhere."""
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -26,6 +29,23 @@ def test_links_between_documents_lead_somewhere(path: Path) -> None:
     assert [
         target for target in targets if "://" not in target and not (path.parent / target).exists()
     ] == []
+
+
+def test_the_site_is_built_and_no_link_of_it_is_broken(tmp_path: Path) -> None:
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    pages = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.glob("*.html")}
+    assert "max_body_items" in pages["SETTINGS.html"]
+    assert "/api/v1/report" in pages["API.html"]
+    loaded = re.findall(r'(?:src|<link[^>]*href)="(https?:[^"]+)"', "".join(pages.values()))
+    assert loaded == []  # no font, script or picture of another host
 
 
 def test_every_file_that_developing_names_exists() -> None:
