@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from overrun.analysis.diagnosis.engine_causes import Samples, cause_of
 from overrun.analysis.diagnosis.verdict import Metric, Verdict
 from overrun.analysis.numbers.statistics.change_points import find_onset
 from overrun.analysis.words.arrays import FloatArray
@@ -67,17 +68,22 @@ def by_gauges(points: pl.DataFrame, names: list[str], slo: Slo) -> Verdict | Non
         )
         said = f"{wanted} {'is' if len(limits) == 1 else 'are'} not measured, so no limit is judged: latency histograms or spans are needed"
     why = "metrics without histograms do not show it"
-    cause = "under_capacity" if waits else None
+    cause = cause_of("queue", Samples(points, onset)) if waits else None
+    because = (
+        f" {cause.brief or cause.because};"
+        if cause is not None and cause.rule != "under_capacity"
+        else ""
+    )
     return Verdict(
         status="over_budget" if over else "not_enough_data",
         scope="engine_only",
         metric=metric if over else None,
         stage="queue" if waits else None,
-        cause=cause,
-        sentence=f"{note}{seen}; {said}.",
+        cause=cause.rule if cause else None,
+        sentence=f"{note}{seen};{because} {said}.",
         onset=from_us(onset) if waits and onset is not None else None,
         owner="platform" if waits else None,
-        mitigation="Add replicas or shed load until no request waits." if waits else None,
+        mitigation=cause.mitigation if cause else None,
         rollback="Restore the former settings when no request waits." if waits else None,
         recheck_after_s=_RECHECK_S if waits else None,
         reasons=dict.fromkeys(_NULLS, why),

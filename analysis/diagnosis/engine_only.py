@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from overrun.analysis.diagnosis.engine_causes import CHANGES, GREW, Samples, cause_of
 from overrun.analysis.diagnosis.engine_gauges import by_gauges, mostly_waiting
 from overrun.analysis.diagnosis.mitigation import stopgap
 from overrun.analysis.diagnosis.verdict import RULED_OUT_BELOW, Metric, Status, Verdict
@@ -57,19 +58,11 @@ from overrun.analysis.numbers.quality.targets import (
 from overrun.analysis.numbers.statistics.change_points import find_onset
 from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.window import INDICATORS, RequestFrame, read_samples
-from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import RuledOut, printable, say_count, say_ms, say_ratio
 from overrun.analysis.words.slo import METRICS, Slo
 from overrun.analysis.words.timestamps import from_us, to_us
 
 PHASES: Final = ("queue", "prefill", "decode")
-# Priors until indicators are learned on this data: KV usage over 90 %, a request waiting in more than half of the samples.
-KV_FULL: Final = 0.9
-MOSTLY: Final = 0.5
-# From this many preemptions per finished request the cache is thrashing.
-PREEMPTED: Final = 0.01
-# Arrivals grew: tokens per second since the onset over those before.
-GREW: Final = 1.5
 _RECHECK_S: Final = 300
 _MOST_PSEUDO: Final = 1_000_000
 # Whose metrics are judged where no engine that generates counts its latencies, in this order, and for which latencies theirs stand.
@@ -163,7 +156,9 @@ def _by_metrics(
     latency = Latency(**{f"{name}_ms": _percentiles(name, found.get(name)) for name in METRICS})
     finished = max((found[name].n for name in ("e2e", "ttft") if name in found), default=0)
     points = _of(
-        read_samples(con, "metric_points", start, end, window.model, indicators=list(INDICATORS)),
+        read_samples(
+            con, "metric_points", start, end, window.model, indicators=[*INDICATORS, "finished"]
+        ),
         only,
     )
     verdict = _verdict(found, points, slo, whose)
@@ -216,7 +211,10 @@ def _without_histograms(
     window = frame.window
     start, end = frame.start or window.start, frame.end or window.end
     points = _of(
-        read_samples(con, "engine_samples", start, end, window.model, indicators=list(SHOWN)), only
+        read_samples(
+            con, "engine_samples", start, end, window.model, indicators=[*SHOWN, *CHANGES]
+        ),
+        only,
     )
     names = sorted(
         {
@@ -508,12 +506,13 @@ def _over(
         else "decode"
     )
     onset_us = _onset(j, 1.0 - slo.goodput_target)
-    gauges = _gauges(points if onset_us is None else points.filter(pl.col("time_us") >= onset_us))
+    samples = Samples(points, onset_us)
     waits = (
         mostly_waiting(points, onset_us) if stage is None and j.metric in ("ttft", "e2e") else ""
     )
     stage = "queue" if waits else stage
-    cause, because, mitigation = _cause(stage, found, points, gauges, onset_us)
+    cause = cause_of(stage, samples)
+    because = cause.because if cause else ""
     quantile = j.made.quantile(slo.percentile / 100.0)
     seen = _between(quantile) if quantile else f"beyond {say_ms(1000.0 * float(j.made.edges[-1]))}"
     others = ", ".join(f"{name} {say_ms(value)}" for name, value in means.items() if name != stage)
@@ -537,12 +536,18 @@ def _over(
         "affected": "metrics do not show which requests were slow",
         "trend": "metrics alone: see the indicators over time",
     }
-    step, undo = stopgap(stage or "other", "platform", [])
+    # Fewer requests help where some wait, or where nobody knows.
+    idle = cause is None and len(samples.waiting) > 0 and not samples.waits
+    step, undo = (None, None) if idle else stopgap(stage or "other", "platform", [])
+    if idle:
+        reasons |= dict.fromkeys(
+            ("mitigation", "rollback"), "no request waits, so fewer requests would not help"
+        )
     if stage is None:
         reasons["stage"] = "the engine sends no queue, prefill or decode histogram"
     if cause is None:
         reasons["cause"] = (
-            "metrics alone show a cause only for a queue: switch tracing on for other causes"
+            "the engine's cache, drafts, lengths and queue are as before: switch tracing on for other causes"
         )
     if onset_us is None:
         reasons["onset"] = "no single point after a healthy stretch"
@@ -551,12 +556,14 @@ def _over(
         scope="engine_only",
         metric=_named(j.metric),
         stage=stage,
-        cause=cause,
+        cause=cause.rule if cause else None,
         sentence=sentence,
         onset=None if onset_us is None else from_us(onset_us),
         owner="platform",
-        mitigation=mitigation or step,
-        rollback="Restore the former settings when no request waits." if mitigation else undo,
+        mitigation=cause.mitigation if cause else step,
+        rollback="Restore the former settings when the latency is within the limit."
+        if cause
+        else undo,
         recheck_after_s=_RECHECK_S,
         ruled_out=[
             RuledOut(what=name, figure=f"{say_ms(value)} of a mean request")
@@ -584,95 +591,6 @@ def _onset(j: _Judged, allowed: float) -> int | None:
         else np.zeros(0, np.bool_)
     )
     return find_onset(np.repeat(j.made.to_us[order], n[order]), bad, allowed)
-
-
-@dataclass(frozen=True)
-class _Gauges:
-    kv_p95: float | None
-    waiting_ratio: float | None
-    waiting_most: float | None
-    preemptions_rate: float | None
-
-
-def _gauges(points: pl.DataFrame) -> _Gauges:
-    def of(name: str) -> FloatArray:
-        values: FloatArray = points.filter(pl.col("indicator") == name)["value"].to_numpy()
-        return values
-
-    kv, waiting, preempted = of("kv_cache_usage"), of("queue_depth"), of("preemptions")
-    return _Gauges(
-        float(np.percentile(kv, 95.0)) if len(kv) else None,
-        float((waiting > 0.0).mean()) if len(waiting) else None,
-        float(waiting.max()) if len(waiting) else None,
-        float(preempted.mean()) if len(preempted) else None,
-    )
-
-
-def _cause(
-    stage: str | None,
-    found: dict[str, Increments],
-    points: pl.DataFrame,
-    gauges: _Gauges,
-    onset_us: int | None,
-) -> tuple[str | None, str, str | None]:
-    """Name the cause of a queue from gauges: a full cache with preemptions, or plainly more work than capacity."""
-    if stage != "queue" or gauges.waiting_ratio is None or gauges.waiting_ratio < MOSTLY:
-        return None, "", None
-    waiting = f"requests wait in {say_ratio(gauges.waiting_ratio)} of the samples (at most {gauges.waiting_most:,.0f})"
-    kv = (
-        f" and KV cache usage P95 is {say_ratio(gauges.kv_p95)}"
-        if gauges.kv_p95 is not None
-        else ""
-    )
-    grown = _growth(points, onset_us)
-    finished = found["queue"].n if "queue" in found else 0
-    span_s = (
-        float(found["queue"].to_us.max() - found["queue"].from_us.min()) / 1e6
-        if "queue" in found
-        else 0.0
-    )
-    thrashing = (
-        gauges.preemptions_rate is not None
-        and finished > 0
-        and gauges.preemptions_rate * span_s / finished > PREEMPTED
-    )
-    if grown is None or grown < GREW:
-        full = gauges.kv_p95 is not None and gauges.kv_p95 > KV_FULL and thrashing
-        if full:
-            return (
-                "kv_pressure",
-                f"{waiting}{kv} while requests are preempted",
-                "Lower max_num_seqs, shorten contexts, or enlarge the KV cache.",
-            )
-    load = (
-        f"; prompt tokens arrive {grown:.1f} times as fast as before"
-        if grown is not None and grown >= GREW
-        else ""
-    )
-    return (
-        "under_capacity",
-        f"{waiting}{kv}{load}",
-        "Add replicas or shed load until no request waits.",
-    )
-
-
-def _growth(points: pl.DataFrame, onset_us: int | None) -> float | None:
-    """Return how much faster prompt tokens come around the onset than before: the highest minute's rate over the median before the onset."""
-    if onset_us is None:
-        return None
-    rates = (
-        points.filter(pl.col("indicator") == "prompt_tokens")
-        .group_by("time_us")
-        .agg(pl.col("value").sum())
-        .sort("time_us")
-    )
-    before, after = (
-        rates.filter(pl.col("time_us") < onset_us)["value"].to_numpy(),
-        rates.filter(pl.col("time_us") >= onset_us)["value"].to_numpy(),
-    )
-    if len(before) < 3 or len(after) < 1 or float(np.median(before)) <= 0.0:
-        return None
-    return float(np.percentile(after, 90.0) / np.median(before))
 
 
 def _named(name: str) -> Metric:

@@ -29,7 +29,8 @@ def documents(value: Any) -> list[dict[str, Any]] | None:
     named = [one for one in series if one["metric"].get(_OWN)]
     if not named:
         raise ValueError(
-            "no metric is named in it: an expression such as rate() or histogram_quantile() was asked; ask for the metric itself, `vllm:num_requests_waiting[1h]`, or save a page, `curl http://HOST:9090/federate?match[]=... > page.prom`"
+            "no metric is named in it: an expression such as rate() or histogram_quantile() was asked; "
+            "ask for the metric itself, `vllm:num_requests_waiting[1h]`, or save a page, `curl http://HOST:9090/federate?match[]=... > page.prom`"
         )
     by_instance: dict[str, dict[str, Any]] = {}
     for one in named:

@@ -73,7 +73,7 @@ def test_equal_replicas_are_none_of_them_sick(tmp_path: Path) -> None:
         write(tmp_path / "pages" / name, lambda step: page(step, slow_from=20, waiting=12.0))
     made = report(imported(tmp_path / "pages"), TTFT)
     assert [row.sick for row in made.instances] == [None, None]
-    assert made.verdict.cause == "under_capacity"
+    assert made.verdict.cause == "kv_pressure"  # 97 % full
 
 
 def test_replicas_of_different_models_are_no_peers(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_standing_queue_is_said_without_a_histogram(tmp_path: Path) -> None:
         "not_enough_data",
         "engine_only",
         "queue",
-        "under_capacity",
+        "kv_pressure",
     )
     assert "requests wait in 100 % of the samples (12 on average, at most 12)" in verdict.sentence
     assert "TTFT (limit 1.00 s) is not measured" in verdict.sentence
@@ -501,7 +501,7 @@ def test_every_sender_of_vllms_names_gives_the_same_verdict(tmp_path: Path, send
     assert (made.verdict.status, made.verdict.stage, made.verdict.cause) == (
         "over_budget",
         "queue",
-        "under_capacity",
+        "kv_pressure",
     )
     assert made.latency.ttft_ms.p95_interval == (5_000.0, 10_000.0)
     (row,) = made.instances

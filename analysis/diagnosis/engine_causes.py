@@ -1,0 +1,223 @@
+"""Why is an engine slow that sends metrics and no spans? Its gauges and rates since the onset against those before it, cause by cause.
+
+A cause is a row of `_CAUSES`: the stages that it makes slow, and a function that says what was seen, or nothing. The first row that says something is the cause;
+they stand in the order of the causal graph, so that what brings about another one comes before it. Without an onset nothing can be compared: there the
+levels speak alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from overrun.analysis.words.arrays import FloatArray
+from overrun.analysis.words.finding import say_ratio
+
+# Priors until indicators are learned on this data: KV usage over 90 %, a request waiting in more than half of the samples.
+KV_FULL: Final = 0.9
+MOSTLY: Final = 0.5
+# From this many preemptions per finished request the cache is thrashing.
+PREEMPTED: Final = 0.01
+# What grew so much counts as more: tokens a second, tokens a request, tokens that are computed; own default.
+GREW: Final = 1.5
+# A KV cache this full leaves room for more calls, as in `too_few_seats`; own default.
+KV_ROOM: Final = 0.5
+# What is looked at beside the gauges that a report shows.
+CHANGES: Final = ("preemptions", "prefix_cache_hit_rate", "spec_accept_rate")
+# Fewer samples than these on a side are a glance, not a course.
+_LEAST: Final = 4
+
+
+@dataclass(frozen=True)
+class EngineCause:
+    """A cause with what was seen of it, as a clause, and what to do."""
+
+    rule: str
+    because: str
+    mitigation: str
+    brief: str = ""  # the same beside a sentence that has what is seen of the queue
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What was sampled (time_us, instance, indicator, value), and the onset; ratios 0..1, rates a second."""
+
+    points: pl.DataFrame
+    onset_us: int | None
+
+    def side(self, *names: str, later: bool, mean: bool = False) -> FloatArray:
+        """The samples of indicators before the onset or since it (all are since it where there is none), over all instances at each moment."""
+        rows = self.points.filter(pl.col("indicator").is_in(list(names)))
+        if self.onset_us is not None:
+            past = pl.col("time_us") < self.onset_us
+            rows = rows.filter(~past if later else past)
+        elif not later:
+            return np.zeros(0)
+        value = pl.col("value").mean() if mean else pl.col("value").sum()
+        found: FloatArray = rows.group_by("time_us").agg(value).sort("time_us")["value"].to_numpy()
+        return found
+
+    def changed(self, name: str) -> tuple[float, float] | None:
+        """Medians of a ratio before the onset and since it, if the quarters of both sides that face each other do not overlap."""
+        before, after = (self.side(name, later=later, mean=True) for later in (False, True))
+        if min(len(before), len(after)) < _LEAST:
+            return None
+        low, high = sorted((before, after), key=lambda one: float(np.median(one)))
+        if np.percentile(low, 75.0) >= np.percentile(high, 25.0):
+            return None
+        return float(np.median(before)), float(np.median(after))
+
+    def each(self, counted: str) -> tuple[float, float] | None:
+        """How much of it came with each finished request before the onset and since it."""
+        sides = []
+        for later in (False, True):
+            many, finished = self.side(counted, later=later), self.side("finished", later=later)
+            if min(len(many), len(finished)) < _LEAST or float(finished.sum()) <= 0.0:
+                return None
+            sides.append(float(many.mean() / finished.mean()))
+        return sides[0], sides[1]
+
+    @cached_property
+    def waiting(self) -> FloatArray:
+        return self.side("queue_depth", "embedding_queue_depth", later=True)
+
+    @cached_property
+    def waits(self) -> bool:
+        """Whether requests wait in most samples."""
+        return len(self.waiting) > 0 and float((self.waiting > 0.0).mean()) >= MOSTLY
+
+    @cached_property
+    def kv_p95(self) -> float | None:
+        usage: FloatArray = self.points.filter(
+            (pl.col("indicator") == "kv_cache_usage") & (pl.col("time_us") >= (self.onset_us or 0))
+        )["value"].to_numpy()
+        return float(np.percentile(usage, 95.0)) if len(usage) else None
+
+    @cached_property
+    def arrivals(self) -> float | None:
+        """How much faster prompt tokens come around the onset than before: the highest moments' rate over the median before."""
+        before, after = (self.side("prompt_tokens", later=later) for later in (False, True))
+        if len(before) < 3 or len(after) < 1 or float(np.median(before)) <= 0.0:
+            return None
+        return float(np.percentile(after, 90.0) / np.median(before))
+
+    def waited(self) -> str:
+        """What is seen of the queue, as a clause."""
+        kv = "" if self.kv_p95 is None else f" and KV cache usage P95 is {say_ratio(self.kv_p95)}"
+        return f"requests wait in {say_ratio(float((self.waiting > 0.0).mean()))} of the samples (at most {self.waiting.max():,.0f}){kv}"
+
+
+def cause_of(stage: str | None, samples: Samples) -> EngineCause | None:
+    """The cause of what a stage takes longer, None where nothing that is sampled shows one."""
+    for stages, look in _CAUSES:
+        if stage in stages and (found := look(samples)) is not None:
+            return found
+    return None
+
+
+def _cache_lost(samples: Samples) -> EngineCause | None:
+    found = samples.changed("prefix_cache_hit_rate")
+    if found is None or 1.0 - found[1] < GREW * (1.0 - found[0]):
+        return None
+    return EngineCause(
+        "prefix_cache_lost",
+        f"the prefix cache gives {say_ratio(found[1])} of the prompt tokens instead of {say_ratio(found[0])}",
+        "Go back to the version, routing or prompt template of before the onset, under which prompts were found in the cache.",
+    )
+
+
+def _longer_prompts(samples: Samples) -> EngineCause | None:
+    found = samples.each("prompt_tokens")
+    if found is None or found[1] < GREW * found[0]:
+        return None
+    return EngineCause(
+        "prompt_bloat",
+        f"a request brings {found[1]:,.0f} prompt tokens instead of {found[0]:,.0f}",
+        "Shorten prompts to what they were, or send the long ones to an engine of their own.",
+    )
+
+
+def _longer_answers(samples: Samples) -> EngineCause | None:
+    found = samples.each("output_tokens")
+    if found is None or found[1] < GREW * found[0]:
+        return None
+    return EngineCause(
+        "long_outputs",
+        f"an answer has {found[1]:,.0f} tokens instead of {found[0]:,.0f}",
+        "Cap the length of answers (max_tokens) near what they had before.",
+    )
+
+
+def _drafts_rejected(samples: Samples) -> EngineCause | None:
+    found = samples.changed("spec_accept_rate")
+    if found is None or found[1] * GREW > found[0]:
+        return None
+    return EngineCause(
+        "speculation_not_paying",
+        f"{say_ratio(found[1])} of the drafted tokens are accepted instead of {say_ratio(found[0])}",
+        "Switch speculative decoding off, or go back to the draft model and engine version of before the onset.",
+    )
+
+
+def _more_arrives(samples: Samples) -> EngineCause | None:
+    grown = samples.arrivals
+    if not samples.waits or grown is None or grown < GREW:
+        return None
+    return EngineCause(
+        "under_capacity",
+        f"{samples.waited()}; prompt tokens arrive {grown:.1f} times as fast as before",
+        _ADMIT,
+    )
+
+
+def _cache_full(samples: Samples) -> EngineCause | None:
+    if not samples.waits or samples.kv_p95 is None or samples.kv_p95 <= KV_FULL:
+        return None
+    preempted, finished = (samples.side(name, later=True) for name in ("preemptions", "finished"))
+    # Where preemptions are counted, a full cache that throws nobody out holds nobody back either.
+    if len(preempted):
+        each = float(preempted.mean()) / float(finished.mean()) if finished.any() else np.inf
+        if preempted.max() <= 0.0 or each <= PREEMPTED:
+            return None
+    return EngineCause(
+        "kv_pressure",
+        samples.waited() + (" while requests are preempted" if len(preempted) else ""),
+        "Lower max_num_seqs, shorten contexts, or enlarge the KV cache.",
+        "requests wait for room in the KV cache",
+    )
+
+
+def _few_seats(samples: Samples) -> EngineCause | None:
+    running = samples.side("running", "embedding_running", later=True)
+    if not samples.waits or samples.kv_p95 is None or samples.kv_p95 > KV_ROOM:
+        return None
+    if len(running) < _LEAST or float((running >= running.max()).mean()) < MOSTLY:
+        return None
+    return EngineCause(
+        "too_few_seats",
+        f"{running.max():,.0f} run at a time, never more, though {samples.waited()}",
+        "Let more calls run at once (max_num_seqs, max_running_requests, parallel slots).",
+        f"never more than {running.max():,.0f} run at a time though the KV cache has room",
+    )
+
+
+def _plainly_waiting(samples: Samples) -> EngineCause | None:
+    return EngineCause("under_capacity", samples.waited(), _ADMIT) if samples.waits else None
+
+
+_ADMIT: Final = "Add replicas or shed load until no request waits."
+_CAUSES: Final[tuple[tuple[tuple[str, ...], Callable[[Samples], EngineCause | None]], ...]] = (
+    (("queue", "prefill"), _cache_lost),
+    (("queue", "prefill"), _longer_prompts),
+    (("queue", "decode"), _drafts_rejected),
+    (("queue", "decode"), _longer_answers),
+    (("queue",), _more_arrives),
+    (("queue",), _cache_full),
+    (("queue",), _few_seats),
+    (("queue",), _plainly_waiting),
+)
