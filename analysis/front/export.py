@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from overrun.analysis.front.question_table import EXPORT_FORMATS, EXPORT_KINDS
 from overrun.analysis.numbers.window import Window, query
 from overrun.analysis.words.errors import AnalysisError, nearest
+from overrun.collector.store.answers import fetch_batches
 
 _FILES = (
     "export_requests",
@@ -72,7 +73,7 @@ def write(
 
 def _batches(con: duckdb.DuckDBPyConnection, window: Window, kind: str) -> Iterator[pa.RecordBatch]:
     """Record batches of a view; at least one, so that an empty export still has its columns."""
-    reader = con.sql(query(KINDS[kind]), params=_bounds(window)).to_arrow_reader(_BATCH_ROWS)
+    reader = fetch_batches(con, query(KINDS[kind]), _bounds(window), _BATCH_ROWS)
     empty = True
     for batch in reader:
         empty = False

@@ -22,6 +22,7 @@ from overrun.analysis.numbers.statistics.id_sampling import FEWEST_IDS, MOST_IDS
 from overrun.analysis.words.errors import WindowError
 from overrun.analysis.words.times import parse_duration, parse_range, parse_time, rfc3339
 from overrun.collector.normalise.sampling_threshold import threshold
+from overrun.collector.store.answers import column_names, fetch_frame
 
 # Work that no client waits for: kept out of the default verdict so that a nightly job does not hide or cause a breach.
 UNATTENDED_WORKLOADS: Final = ("batch", "eval")
@@ -339,10 +340,11 @@ def read_samples(
     held = int(con.execute(query("metric_samples"), window).fetchall()[0][0])
     if not held and name in _NO_SAMPLES:
         return _NO_SAMPLES[name]
-    found: pl.DataFrame = con.sql(
+    found = fetch_frame(
+        con,
         query(name),
-        params={**window, "model": model, "every": max(1, -(-held // MOST_SAMPLES)), **more},
-    ).pl()
+        {**window, "model": model, "every": max(1, -(-held // MOST_SAMPLES)), **more},
+    )
     if name not in _NO_SAMPLES:
         _NO_SAMPLES[name] = found.clear()
     return found
@@ -378,18 +380,19 @@ def _read(
         kinds = found.group_by("kind").agg(pl.col("one").first())
         if kinds.height * _FEW_KINDS > found.height:  # every user a tenant, say
             return found.select(numbers).hstack(_read(con, window, sql, texts)).select(columns)
-        one = con.sql(
+        one = fetch_frame(
+            con,
             f"select row_key as one, {', '.join(texts)} from ({sql}) where row_key in (select unnest($ones::bigint[]))",
-            params=filter_of(window) | {"ones": kinds["one"].to_list()},
-        ).pl()
+            filter_of(window) | {"ones": kinds["one"].to_list()},
+        )
         return (
             found.drop("one")
             .join(kinds.join(one, on="one"), on="kind", how="left", maintain_order="left")
             .select(columns)
         )
-    found = con.sql(
-        f"select {', '.join([*columns, 'row_key'])} from ({sql})", params=filter_of(window)
-    ).pl()
+    found = fetch_frame(
+        con, f"select {', '.join([*columns, 'row_key'])} from ({sql})", filter_of(window)
+    )
     keys = found.drop_in_place("row_key").to_numpy()
     if not bool((keys[1:] > keys[:-1]).all()):
         found = _in_order(found, np.argsort(keys, kind="stable"))
@@ -416,7 +419,7 @@ def _columns(con: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
     """The columns of a query over a window, asked for once."""
     if sql not in _KNOWN_COLUMNS:
         _KNOWN_COLUMNS[sql] = [
-            name for name in con.sql(sql, params=filter_of(Window())).columns if name != "row_key"
+            name for name in column_names(con, sql, filter_of(Window())) if name != "row_key"
         ]
     return _KNOWN_COLUMNS[sql]
 
@@ -448,15 +451,13 @@ def header_limits(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFram
     """Return the limits that requests of a window came with: one row per `trace_key`, `slo_<metric>_ms`; None where none did."""
     if not con.execute(query("any_slo_header")).fetchall():
         return None
-    own: pl.DataFrame = con.sql(
-        query("slo_headers"), params={"start": window.start, "end": window.end}
-    ).pl()
+    own = fetch_frame(con, query("slo_headers"), {"start": window.start, "end": window.end})
     return None if own.is_empty() else own
 
 
 def load_llm_calls(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFrame:
     """Return the model calls that start in the window: one row per call, columns of `v_llm_calls`, milliseconds."""
-    calls: pl.DataFrame = con.sql(query("llm_calls"), params=filter_of(window)).pl()
+    calls = fetch_frame(con, query("llm_calls"), filter_of(window))
     return calls
 
 
@@ -464,9 +465,9 @@ def load_evidence_calls(
     con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, origin: datetime
 ) -> pl.DataFrame:
     """Return all model calls that start in [start, end), by any caller; `start_s` counts from `origin`."""
-    calls: pl.DataFrame = con.sql(
-        query("evidence_calls"), params={"start": start, "end": end, "most": MOST_CALLS}
-    ).pl()
+    calls = fetch_frame(
+        con, query("evidence_calls"), {"start": start, "end": end, "most": MOST_CALLS}
+    )
     return calls.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
 
 
@@ -485,10 +486,8 @@ def load_evidence_spans(
     Of copies of a span the latest one counts; of a client and a server that share an id, the one that begins first.
     """
     wanted = {"every": every, "of": of, "traces": None if traces is None else traces.to_list()}
-    spans: pl.DataFrame = con.sql(
-        query("evidence_spans"), params={"start": start, "end": end, **wanted}
-    ).pl()
-    shapes: pl.DataFrame = con.sql(query("span_shapes")).pl()
+    spans = fetch_frame(con, query("evidence_spans"), {"start": start, "end": end, **wanted})
+    shapes = fetch_frame(con, query("span_shapes"))
     order = spans.select(pl.arg_sort_by(*_SPAN_ORDER, descending=_LATEST_FIRST)).to_series()
     spans = spans[order].join(shapes, on="shape", how="left", maintain_order="left")
     return without_copies(spans).select(
@@ -523,10 +522,11 @@ def load_evidence_prompts(
     `MOST_SPAN_REQUESTS` requests, which are one in `of` (`RequestFrame.every`): trace_key, start_s, duration_ms, prompt_hash."""
     if not con.execute(query("any_prompt_hash")).fetchall():
         return pl.DataFrame(schema=_PROMPTS)
-    prompts: pl.DataFrame = con.sql(
+    prompts = fetch_frame(
+        con,
         query("evidence_prompts"),
-        params={"start": start, "end": end, "every": _every(requests, of)},
-    ).pl()
+        {"start": start, "end": end, "every": _every(requests, of)},
+    )
     return prompts.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
 
 
@@ -541,10 +541,11 @@ def load_evidence_call_traits(
 ) -> pl.DataFrame:
     """Return the attributes of the model calls of the same traces as `load_evidence_prompts`, of keys that match a regular expression: one row per call
     and key, columns trace_key, start_s, key, value."""
-    found: pl.DataFrame = con.sql(
+    found = fetch_frame(
+        con,
         query("evidence_call_traits"),
-        params={"start": start, "end": end, "every": _every(requests, of), "pattern": pattern},
-    ).pl()
+        {"start": start, "end": end, "every": _every(requests, of), "pattern": pattern},
+    )
     return found.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
 
 

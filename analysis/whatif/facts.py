@@ -27,6 +27,7 @@ from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.errors import nearest
 from overrun.analysis.words.finding import printable
 from overrun.analysis.words.slo import Slo
+from overrun.collector.store.answers import fetch_frame
 
 # Requests of one answer: percentiles up to P99.9 are settled by 50,000 (their interval needs 3,688), and memory stays bounded.
 MOST_REQUESTS: Final = 50_000
@@ -256,7 +257,7 @@ def load_facts(
 
     Where the window holds more than `most` requests the latest of them are taken, `left_out` counts the others' lower bound (1: some).
     """
-    rows = con.sql(query("whatif_requests"), params=filter_of(window) | {"most": most + 1}).pl()
+    rows = fetch_frame(con, query("whatif_requests"), filter_of(window) | {"most": most + 1})
     left_out = max(0, rows.height - most)
     rows, own = rows.head(most).reverse(), header_limits(con, window)
     rows = (
@@ -265,7 +266,7 @@ def load_facts(
     rows, slo = with_own(rows, slo)
     ok = rows.filter(~pl.col("error")).with_columns(pl.int_range(pl.len()).alias("request"))
     span = _extent(rows)
-    calls = con.sql(query("whatif_calls"), params={"start": span[0] - EARLIER, "end": span[1]}).pl()
+    calls = fetch_frame(con, query("whatif_calls"), {"start": span[0] - EARLIER, "end": span[1]})
     before = _before(con, calls, span[0], slo, metric)
     calls = _of_these_engines(calls.filter(pl.col("start_us") >= _us(span[0] - LEAD)), span[0])
     calls = calls.join(
@@ -280,9 +281,9 @@ def load_facts(
     cursor = con.cursor()
 
     def spans() -> pl.DataFrame:
-        found: pl.DataFrame = cursor.sql(
-            query("whatif_spans"), params={"start": span[0] - LEAD, "end": span[1]}
-        ).pl()
+        found = fetch_frame(
+            cursor, query("whatif_spans"), {"start": span[0] - LEAD, "end": span[1]}
+        )
         return found.join(ids, on="trace_id", how="semi", maintain_order="left")
 
     return Facts(
@@ -336,10 +337,8 @@ def _with_prompts(
     """The calls with the hashes of their prompts, null where a call has none; read only where any span carries one."""
     if not con.execute(query("any_prompt_hash")).fetchall():
         return calls.with_columns(prompt_hash=pl.lit(None, pl.String))
-    hashes = (
-        con.sql(query("whatif_prompts"), params={"start": start, "end": end})
-        .pl()
-        .unique(["trace_id", "span_id"], keep="first", maintain_order=True)
+    hashes = fetch_frame(con, query("whatif_prompts"), {"start": start, "end": end}).unique(
+        ["trace_id", "span_id"], keep="first", maintain_order=True
     )
     return calls.join(hashes, on=["trace_id", "span_id"], how="left", maintain_order="left")
 

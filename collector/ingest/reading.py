@@ -14,6 +14,7 @@ from overrun.collector.ingest.quiet_traces import LOOK_BACK_NS
 from overrun.collector.ingest.recent_rows import arranged
 from overrun.collector.ingest.response_ids import ResponseIds
 from overrun.collector.normalise.stages import MODEL_ROLES, derived, wrappers
+from overrun.collector.store.answers import BY_EXECUTE
 from overrun.collector.store.database import sql
 
 # A call's partners may have partners of their own (a request whose calls are all reported twice, one trace each).
@@ -207,6 +208,9 @@ def _asked(
 ) -> pa.Table:
     """The rows of one of our queries, which reads the tables from this frame: to register each as a view takes 1 ms."""
     wrapped = _wrapped()  # noqa: F841 - read by the query
+    # Tables are found by name in this frame, not in one below: so it is asked here.
+    if BY_EXECUTE:
+        return cursor.execute(sql(query), params).to_arrow_table()
     return cursor.sql(sql(query), params=params).to_arrow_table()
 
 

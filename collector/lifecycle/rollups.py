@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 import duckdb
 
 from overrun.collector.normalise.quarantine import MIN_TIME_NS
+from overrun.collector.store.answers import fetch_table
 from overrun.collector.store.database import set_meta, sql
 from overrun.collector.store.layout import OTHER
 from overrun.collector.store.proof import Claims
@@ -121,9 +122,9 @@ def _pack(connection: duckdb.DuckDBPyConnection, last: int, claims: Claims) -> N
         return
     for table in TABLES if rows < minutes * PACK_ROWS // 4 else ():
         claims.saw(connection, table, f"minute_ns >= {first}")
-        recent = connection.sql(
-            f"select * from {table} {since} order by minute_ns", params={"first": first}
-        ).to_arrow_table()
+        recent = fetch_table(
+            connection, f"select * from {table} {since} order by minute_ns", {"first": first}
+        )
         connection.execute(f"delete from {table} {since}", {"first": first})
         connection.execute(f"insert into {table} by name select * from recent")
         del recent  # read by name, above

@@ -30,6 +30,7 @@ from overrun.analysis.numbers.window import (
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import printable, say_count, say_ms, say_ratio
 from overrun.analysis.words.timestamps import from_us
+from overrun.collector.store.answers import fetch_frame
 
 Kind = Literal["all", "weighted", "part", "biased", "unknown"]
 
@@ -197,7 +198,7 @@ def _partly(  # noqa: PLR0913
     if biased is not None:
         detail = f"{biased}; {detail}"
     asked = {"start": of.start, "end": of.end, "model": frame.window.model}
-    calls = con.sql(query("partial_calls"), params=asked).pl()
+    calls = fetch_frame(con, query("partial_calls"), asked)
     if biased is None and not of.clients and _calls_are_there(calls, told.counted):
         detail += "; the clients' spans of the others are there, and are judged"
         return Sampling("part", detail, weights_of(frame.rows), coverage, seen)
@@ -262,7 +263,7 @@ def assess_window(
 ) -> Sampling:
     """Say how the requests of a window were sampled, for answers that read none of their rows; `start` and `end` are what the window covers."""
     rows = with_share(
-        con, con.sql(query("sampling"), params=filter_of(window)).pl(), window.start, window.end
+        con, fetch_frame(con, query("sampling"), filter_of(window)), window.start, window.end
     )
     return assess(con, RequestFrame(window, rows, pl.DataFrame(), 0, start, end))
 
@@ -348,7 +349,7 @@ def _counters(
             continue
         start, end = (from_us(int(edge)) for edge in (made.from_us.min(), made.to_us.max()))
         asked = {"start": start, "end": end, "model": frame.window.model}
-        calls = con.sql(query("finished_calls"), params=asked).pl()
+        calls = fetch_frame(con, query("finished_calls"), asked)
         if name == "e2e":
             times = calls["engine_e2e_ms"].drop_nulls()
             if (
@@ -356,7 +357,7 @@ def _counters(
             ):  # a client that gives up and asks again leaves the engine's spans of no call behind
                 times = max(
                     times,
-                    con.sql(query("engine_spans"), params=asked).pl()["engine_e2e_ms"],
+                    fetch_frame(con, query("engine_spans"), asked)["engine_e2e_ms"],
                     key=len,
                 )
             # Without any span of the engine itself its counter may hold the requests of other applications.

@@ -9,6 +9,7 @@ import msgspec
 
 from overrun.analysis.numbers.latency.percentiles import Percentiles, percentiles
 from overrun.analysis.numbers.window import Window, filter_of, query
+from overrun.collector.store.answers import fetch_frame
 
 _METRICS: Final = ("ttft", "itl", "e2e")
 _CLIENT: Final = "model calls, measured by the client"
@@ -31,7 +32,7 @@ class Sides(msgspec.Struct, kw_only=True):
 
 def sides(con: duckdb.DuckDBPyConnection, window: Window) -> list[Sides]:
     """Return the latencies that client and engine both measured; empty where no call has both."""
-    calls = con.sql(query("call_sides"), params=filter_of(window)).pl()
+    calls = fetch_frame(con, query("call_sides"), filter_of(window))
     out = []
     for metric in _METRICS:
         both = calls.select(client=f"{metric}_client_ms", engine=f"{metric}_engine_ms").drop_nulls()

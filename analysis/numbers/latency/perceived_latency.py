@@ -12,6 +12,7 @@ import numpy as np
 from overrun.analysis.numbers.latency.percentiles import Percentiles, percentiles
 from overrun.analysis.numbers.window import Window, filter_of, query
 from overrun.analysis.words.arrays import FloatArray
+from overrun.collector.store.answers import fetch_frame
 
 
 class Further(msgspec.Struct, kw_only=True):
@@ -60,7 +61,7 @@ def further(
 
     Left out is what rests on a `spoiled` metric.
     """
-    rows = con.sql(query("further_latency"), params=filter_of(window)).pl()
+    rows = fetch_frame(con, query("further_latency"), filter_of(window))
     sampled: FloatArray = rows["sample_weight"].to_numpy() if weighted else np.ones(rows.height)
     out = []
     for name, column, rests_on, what, source in _KINDS:

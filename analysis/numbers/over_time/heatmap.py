@@ -129,7 +129,7 @@ def _cells(
         "first": _FIRST,
         "last": _LAST,
     }
-    return con.sql(query("heatmap"), params=filter_of(window) | bounds).fetchall()
+    return con.execute(query("heatmap"), filter_of(window) | bounds).fetchall()
 
 
 def _rows(buckets: list[int], *, usual: bool) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from overrun.analysis.numbers.window import Window, filter_of, query
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.timestamps import from_us
 from overrun.collector.lifecycle.rollups import MOST_NAMES, rolled_up_through
+from overrun.collector.store.answers import fetch_frame
 from overrun.collector.store.layout import OTHER
 
 # The relative half-width of a bucket: gamma = 1.01 / 0.99.
@@ -83,7 +84,7 @@ def history(con: duckdb.DuckDBPyConnection, window: Window, metric: str) -> Hist
     through_ns = rolled_up_through(con)
     split = from_us(through_ns // 1000)
     asked = filter_of(window) | {"split": split}
-    first, last = con.sql(query("history_extent"), params=asked).fetchall()[0]
+    first, last = con.execute(query("history_extent"), asked).fetchall()[0]
     start, end = window.start or _utc(first), window.end or _utc(last)
     out = History(
         metric=metric,
@@ -115,12 +116,12 @@ def history(con: duckdb.DuckDBPyConnection, window: Window, metric: str) -> Hist
     seconds = (end - start).total_seconds()
     out.step_s = step_at_least(max(60.0, seconds / MOST_POINTS))
     more = {"metric": metric, "step_s": out.step_s}
-    buckets = con.sql(query("history"), params=asked | more).pl()
+    buckets = fetch_frame(con, query("history"), asked | more)
     counts = {
         row["step"]: row
-        for row in con.sql(query("history_counts"), params=asked | {"step_s": out.step_s})
-        .pl()
-        .to_dicts()
+        for row in fetch_frame(
+            con, query("history_counts"), asked | {"step_s": out.step_s}
+        ).to_dicts()
     }
     parts = {
         int(at): part
@@ -154,7 +155,7 @@ def _count_missed(
     by_instance = window.instance is not None
     if OTHER in names or not (by_instance or any(name is not None for name in names)):
         return
-    [(out.missed,)] = con.sql(query("history_missed"), params=asked | {"other": OTHER}).fetchall()
+    [(out.missed,)] = con.execute(query("history_missed"), asked | {"other": OTHER}).fetchall()
     if out.missed:
         why = (
             "folded minutes are not kept by instance"

@@ -31,6 +31,7 @@ from overrun.analysis.numbers.requests.stored_names import unstored
 from overrun.analysis.numbers.window import Window, filter_of, query
 from overrun.analysis.words.finding import printable, say_count, say_ratio
 from overrun.collector.normalise.stages import dialects
+from overrun.collector.store.answers import fetch_frame
 
 # Field -> (what it is counted among, what is missing without it, what to switch on). Fields of model calls first, then of requests.
 _FIELDS: dict[str, tuple[str, str, str]] = {
@@ -164,11 +165,10 @@ def examine(con: duckdb.DuckDBPyConnection, window: Window) -> Checkup:
         if key in ("start", "end", "service", "instance")
     }
     by_service: dict[str, list[dict[str, Any]]] = {}
-    for row in con.sql(query("doctor"), params=params).pl().to_dicts():
+    for row in fetch_frame(con, query("doctor"), params).to_dicts():
         by_service.setdefault(row["service"], []).append(row)
     of_traces = {
-        row["service"]: row
-        for row in con.sql(query("doctor_traces"), params=params).pl().to_dicts()
+        row["service"]: row for row in fetch_frame(con, query("doctor_traces"), params).to_dicts()
     }
     found = [_service(name, rows, of_traces[name]) for name, rows in by_service.items()]
     arrived = sent(con, window.start, window.end)

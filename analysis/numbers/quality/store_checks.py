@@ -9,6 +9,7 @@ import msgspec
 from overrun.analysis.numbers.quality.row import Check
 from overrun.analysis.numbers.window import Window, query
 from overrun.analysis.words.finding import say_count
+from overrun.collector.store.answers import fetch_frame
 
 # Spans come after they have ended: those of a window within this time, as a rule.
 _LATE: Final = timedelta(hours=1)
@@ -36,7 +37,7 @@ class Held(msgspec.Struct, kw_only=True):
 
 def held(con: duckdb.DuckDBPyConnection) -> Held:
     """Compare the rows of a whole file with what its commits recorded. Reads one column of every span: 0.05 to 0.1 s a million (2 cores, 2026-11-26)."""
-    [row] = con.sql(query("held_spans")).pl().to_dicts()
+    [row] = fetch_frame(con, query("held_spans")).to_dicts()
     return msgspec.convert(row, Held)
 
 
@@ -62,7 +63,7 @@ class Cut(msgspec.Struct, kw_only=True):
 
 def cuts(con: duckdb.DuckDBPyConnection) -> list[Cut]:
     """What limits of the collector left out, the most first."""
-    return [msgspec.convert(row, Cut) for row in con.sql(query("cuts")).pl().to_dicts()]
+    return [msgspec.convert(row, Cut) for row in fetch_frame(con, query("cuts")).to_dicts()]
 
 
 def said_of_cuts(found: list[Cut]) -> str:
@@ -97,7 +98,7 @@ def store_checks(con: duckdb.DuckDBPyConnection, window: Window) -> list[Check]:
         "start": window.start,
         "end": None if window.end is None else window.end + _LATE,
     }
-    [row] = con.sql(query("incomplete_commits"), params=params).pl().to_dicts()
+    [row] = fetch_frame(con, query("incomplete_commits"), params).to_dicts()
     commits, missing = row["commits"], row["missing"]
     if not commits:
         return []

@@ -16,6 +16,7 @@ from overrun.analysis.numbers.stages.budget import STAGES
 from overrun.analysis.numbers.window import Window, filter_of, query
 from overrun.analysis.words.errors import AnalysisError, nearest
 from overrun.analysis.words.slo import METRICS
+from overrun.collector.store.answers import fetch_frame
 
 SORTS: Final = ("e2e", "ttft", "start", "output_tokens", "errors", *STAGES)
 STATUSES: Final = ("ok", "error")
@@ -126,7 +127,7 @@ def list_requests(
     metric = known_metric(metric)
     more = {"sort": sort, "limit": limit, "metric": metric, "min_ms": min_ms, "max_ms": max_ms}
     more["status"] = status
-    rows = con.sql(query("request_list"), params=filter_of(window) | more).pl().to_dicts()
+    rows = fetch_frame(con, query("request_list"), filter_of(window) | more).to_dicts()
     if not rows:
         refuse_unstored(con, window)
     return RequestList(
@@ -150,12 +151,12 @@ def known_metric(metric: str) -> str:
 
 def holdings(con: duckdb.DuckDBPyConnection, window: Window) -> Holdings:
     """Say what there is to look at: the store's extent, and per filter the values in the window, most requests first."""
-    oldest, newest, n = con.sql(query("request_holdings")).fetchall()[0]
-    spans = n == 0 and bool(con.sql(query("any_span")).fetchall())
-    newest_metric = con.sql(query("newest_metric")).fetchall()[0][0] if n == 0 else None
+    oldest, newest, n = con.execute(query("request_holdings")).fetchall()[0]
+    spans = n == 0 and bool(con.execute(query("any_span")).fetchall())
+    newest_metric = con.execute(query("newest_metric")).fetchall()[0][0] if n == 0 else None
     values: dict[str, list[Value]] = {"service": [], "model": [], "route": [], "tenant": []}
-    for kind, name, requests in con.sql(
-        query("request_values"), params=filter_of(window) | {"most": MOST_VALUES}
+    for kind, name, requests in con.execute(
+        query("request_values"), filter_of(window) | {"most": MOST_VALUES}
     ).fetchall():
         values[kind].append(Value(name=name, requests=requests))
     return Holdings(
@@ -170,7 +171,7 @@ def holdings(con: duckdb.DuckDBPyConnection, window: Window) -> Holdings:
 
 def extent(con: duckdb.DuckDBPyConnection, window: Window) -> Extent:
     """Return how many complete requests a window holds, and from when to when."""
-    n, first, last = con.sql(query("request_extent"), params=filter_of(window)).fetchall()[0]
+    n, first, last = con.execute(query("request_extent"), filter_of(window)).fetchall()[0]
     first, last = _utc(first), _utc(last)
     # The window is half-open: without a bound of its own it ends just behind the last start.
     end = window.end or (last + timedelta(milliseconds=1) if last else None)

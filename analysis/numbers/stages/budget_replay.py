@@ -19,6 +19,7 @@ from overrun.analysis.numbers.latency.percentiles import quantile
 from overrun.analysis.numbers.stages.budget import GROUPS, Budgets, StageTimes, group_time
 from overrun.analysis.numbers.stages.span_replay import TOLERANCE_MS, Tree
 from overrun.analysis.numbers.window import query
+from overrun.collector.store.answers import fetch_frame
 
 # Requests whose trees are replayed: 2,000 leave 100 above P95, and take about a second. Own default.
 MOST_REPLAYED: Final = 2_000
@@ -40,7 +41,7 @@ def lost_ms(
     """
     every = max(1, math.ceil(rows.height / MOST_REPLAYED))
     chosen = np.flatnonzero((rows["trace_key"] % every == 0).to_numpy())
-    spans = con.sql(query("path_spans"), params={"start": start, "end": end, "every": every}).pl()
+    spans = fetch_frame(con, query("path_spans"), {"start": start, "end": end, "every": every})
     of_trace = {key[0]: part for key, part in spans.partition_by("trace_key", as_dict=True).items()}
     chosen = chosen[[key in of_trace for key in rows["trace_key"].gather(chosen).to_list()]]
     keys, some = rows["trace_key"].gather(chosen).to_list(), times.take(chosen)
