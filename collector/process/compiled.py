@@ -15,7 +15,7 @@ import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar, overload
 
@@ -49,23 +49,40 @@ def _temporary_folder() -> str:
     return tempfile.mkdtemp(prefix="overrun-numba-")  # somebody else's, or open to others
 
 
+# SciPy's linear algebra, which numba looks for when it loads what a compiler needs, and none of our kernels uses: a tenth of every start's CPU, and 9 MB.
+_BLAS: Final = "scipy.linalg.cython_blas"
+
+
 @functools.cache
 def _compiler() -> Any:
     """Return numba. Needs `_LOCK`."""
     # Must be set before numba is imported; a read-only installation then still works.
     os.environ.setdefault("NUMBA_CACHE_DIR", cache_folder())
-    # With the first kernel numba looks for SciPy's linear algebra, which none of ours uses: a tenth of every start's CPU, and 9 MB. Now it finds none.
-    blas = "scipy.linalg.cython_blas"
-    hidden = blas not in sys.modules
+    return importlib.import_module("numba")
+
+
+@contextlib.contextmanager
+def _without_blas() -> Iterator[None]:
+    """Let numba find no SciPy for as long as the block lasts."""
+    hidden = _BLAS not in sys.modules
     if hidden:
-        sys.modules[blas] = None  # type: ignore[assignment]
+        sys.modules[_BLAS] = None  # type: ignore[assignment]
     try:
-        numba = importlib.import_module("numba")
-        importlib.import_module("numba.np.arraymath")
+        yield
     finally:
         if hidden:
-            del sys.modules[blas]
-    return numba
+            del sys.modules[_BLAS]
+
+
+def _from_cache(cache: Any, usual: Callable[..., Any], signature: Any, context: Any) -> Any:
+    """Return the cached code of a kernel, None without any.
+
+    numba first loads all that it needs to compile (0.3 s of CPU), also for code that is compiled already. That needs no more than its runtime.
+    """
+    importlib.import_module("numba.core.runtime").rtsys.initialize(context)
+    with _without_blas():
+        found = cache._load_overload(signature, context)
+        return usual(signature, context) if found is None else found
 
 
 _LOCK = threading.RLock()
@@ -104,6 +121,9 @@ def any_absent() -> bool:
 
 def _patient(made: Any, function: Callable[..., Any]) -> Any:
     """The compiled function, which may be interpreted; as it is where numba is told not to compile at all."""
+    cache: Any = getattr(made, "_cache", None)
+    if hasattr(cache, "_load_overload"):
+        cache.load_overload = functools.partial(_from_cache, cache, cache.load_overload)
     if made is not function and function.__module__.startswith(_ARRIVING):
         # numba calls what this method returns, once for each call that it has no compiled code for.
         made._compile_for_args = functools.partial(_code_for, made, made._compile_for_args)

@@ -105,3 +105,28 @@ def test_a_service_keeps_kernels_where_its_unit_says(
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("CACHE_DIRECTORY", str(tmp_path))
     assert cache_folder() == str(tmp_path / "overrun" / "numba")
+
+
+def test_cached_code_is_loaded_without_what_compiling_needs(tmp_path: Path) -> None:
+    (tmp_path / "kept.py").write_text(
+        "import sys\n"
+        "from overrun.collector.process.compiled import lean\n"
+        "@lean\n"
+        "def twice(value):\n"
+        "    return 2 * value\n"
+        "print(twice(21), 'numba.np.npyimpl' in sys.modules, 'scipy.linalg' in sys.modules)\n"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    said = [
+        subprocess.run(
+            [sys.executable, str(tmp_path / "kept.py")],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=True,
+        ).stdout.split()
+        for _ in range(2)
+    ]
+    assert said == [["42", "True", "False"], ["42", "False", "False"]]
