@@ -360,14 +360,14 @@ def _of_several_ranks_and_callers() -> tuple[Experiment, ...]:
 
 def _of_lengths() -> tuple[Experiment, ...]:
     """More requests than two kinds of answers leave room for, served by predicted length: in this order, or on two lanes."""
-    few, many = (Load(rate=rate, report_share=0.15) for rate in (3.2, 5.3))
+    few, many = (Load(rate=rate, report_share=0.15) for rate in (2.8, 4.4))
     in_turn = (engine(seats=3, law="tiles"), engine(seats=3, law="tiles"))
-    one = engine(seats=6)
-    ordered = engine("--scheduling-policy", "priority", seats=6)
+    one = engine(seats=9)
+    ordered = engine("--scheduling-policy", "priority", seats=9)
     return (
         Experiment(
             "priority",
-            "nearly twice the requests; the engine then serves the shortest predicted answer first",
+            "half as many requests again; the engine then serves the shortest predicted answer first",
             *("queue", ("under_capacity",), ("routing", "replicas", "admission")),
             ("routing", "--policy", "shortest_first"),
             Setup(engines=(one,), load=few),
@@ -377,7 +377,7 @@ def _of_lengths() -> tuple[Experiment, ...]:
         ),
         Experiment(
             "lanes",
-            "nearly twice the requests on two replicas in turn; then long predicted answers go to a replica of their own",
+            "half as many requests again on two replicas in turn; then long predicted answers go to a replica of their own",
             *("queue", ("under_capacity",), ("routing", "replicas", "admission")),
             ("routing", "--policy", "lanes"),
             Setup(engines=in_turn, load=few),

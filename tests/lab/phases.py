@@ -129,7 +129,9 @@ class Bench:
         artifact, limit = "", 0.0
         if setup.app.order:
             made = lengths.trained(setup.load, seed, self.folder)
-            artifact, limit = str(made), lengths.longest_short(setup.load, seed, made, len(urls))
+            artifact = str(made)
+            if setup.app.order == "lanes":
+                limit = lengths.longest_short(setup.load, seed, made, len(urls))
         settings = msgspec.structs.replace(
             setup.app,
             port=port,
