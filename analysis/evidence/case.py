@@ -10,6 +10,7 @@ from overrun.analysis.evidence.call_kind import Kind, call_kind
 from overrun.analysis.evidence.call_slots import Slots, call_slots
 from overrun.analysis.evidence.constant_added import Constant, constant_added
 from overrun.analysis.evidence.demand import Demand, demand
+from overrun.analysis.evidence.engine_stops import Stops, engine_stops
 from overrun.analysis.evidence.fact import Facts, Table
 from overrun.analysis.evidence.front_end import (
     FrontEnd,
@@ -73,6 +74,11 @@ class Case(Observed):
     def stream_pauses(self) -> StreamPauses | None:
         """Pauses that all running answers share; see `overrun.analysis.evidence.stream_pauses`."""
         return stream_pauses(self)
+
+    @functools.cached_property
+    def engine_stops(self) -> Stops | None:
+        """Stops of an engine that show without the times of tokens; see `overrun.analysis.evidence.engine_stops`."""
+        return engine_stops(self)
 
     @functools.cached_property
     def front_end(self) -> FrontEnd | None:

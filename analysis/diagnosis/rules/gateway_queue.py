@@ -63,6 +63,12 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     grown = sum(claims.values())
     if grown <= 0.0 or not enough(case, claims):
         return None
+    stops = case.engine_stops
+    if stops is not None:
+        return RuledOut(
+            what=RULE,
+            figure=f"{stops.waited:,} calls wait in front of the engine, and the answers that it writes meanwhile stand still as well",
+        )
     gaps = engine_gaps(case)
     correlation = load_correlation(case.calls, gaps.now_ms) if gaps is not None else 0.0
     front = _front(case)
