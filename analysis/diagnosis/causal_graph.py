@@ -160,7 +160,7 @@ BRINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "cross_region": ("slow_dependency", *_AT_CLIENT),
     "gateway_queue": _AT_CLIENT,
     "not_streaming": ("late_first_token", "outside_engine", "decode", "provider_queueing"),
-    "slow_dependency": _OWN,
+    "slow_dependency": (*_OWN, "kv_transfer", "gateway"),
     "sequential_calls": ("slow_dependency",),
     "oversized_side_model": ("slow_dependency", "guardrail", "tool", "prompt", "post", "retrieval"),
     "serial_orchestrator": ("unattributed_time", *_OWN),

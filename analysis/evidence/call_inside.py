@@ -11,11 +11,14 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from overrun.analysis.evidence.calls import MIN_CALLS, Calls
 from overrun.analysis.evidence.network_gap import HANDSHAKE
 from overrun.analysis.evidence.span_tree import Tree
 
 # Clocks and rounding: one that ends this long after the next one starts has made place for it; as in `span_tree`.
 TOLERANCE_S: Final = 0.0005
+# Where attempts are guessed from a first token that the engine gave much earlier.
+SUSPECTED: Final = "hidden"
 _REFUSED: Final = r"(?i)rate.?limit|\b429\b|too.?many.?requests|quota"
 _SCHEMA: Final = {
     "trace_key": pl.UInt64(),
@@ -75,6 +78,28 @@ def inside_calls(tree: Tree) -> pl.DataFrame:
             "attempts",
             "refused",
         )
+    )
+
+
+def counted_attempts(calls: Calls, others: Calls) -> pl.DataFrame:
+    """Return one row per call of which its sender counted several attempts without a span for each, as `inside_calls` does: lost is what it took beyond the
+    median of its model's calls among `others` that were answered at once; none where these are fewer than `MIN_CALLS`."""
+    once = others.frame.filter((pl.col("attempts") == 1) & pl.col("e2e_ms").is_not_null())
+    several = calls.frame.filter(
+        (pl.col("attempts") > 1) & (pl.col("attempts_source") != SUSPECTED)
+    )
+    if once.height < MIN_CALLS or several.is_empty():
+        return pl.DataFrame(schema=_SCHEMA)
+    usual = once.group_by("model").agg(usual_ms=pl.col("e2e_ms").median())
+    return several.join(
+        usual, on="model", how="left", nulls_equal=True, maintain_order="left"
+    ).select(
+        "trace_key",
+        call_key=pl.lit(None, pl.UInt64),
+        waited_ms=pl.lit(0.0),
+        lost_ms=(pl.col("e2e_ms") - pl.col("usual_ms")).clip(0.0).fill_null(0.0),
+        attempts=pl.col("attempts").cast(pl.UInt32),
+        refused=pl.lit(0, pl.UInt32),
     )
 
 

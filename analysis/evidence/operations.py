@@ -57,6 +57,10 @@ _SEARCHES: Final = (
 )
 # A call is long that takes more than this many times what its operation usually takes at the median; own default.
 LONG: Final = 2.0
+# So many times as many calls of an operation as usual are more calls; own default.
+MORE_CALLS: Final = 1.5
+# What a span takes that waits for another service, beside what spans of that service take.
+_WAY: Final = "the way "
 # Calls of an operation from which a percentile is told; own default, as for stages.
 MIN_CALLS: Final = 20
 
@@ -84,6 +88,7 @@ class Operation:
     took_ms: FloatArray
     usual_took_ms: FloatArray
     after_answer: bool
+    leaf: bool
 
     @property
     def excess_ms(self) -> float:
@@ -111,6 +116,8 @@ class Operation:
     @property
     def label(self) -> str:
         """What it is, and the service that does it."""
+        if self.what.startswith(_WAY):
+            return f"{_WAY}from {printable(self.service)} to {printable(self.what.removeprefix(_WAY).removeprefix('to '))}"
         return f"{self.name} in {printable(self.service)}"
 
     @cached_property
@@ -126,6 +133,14 @@ class Operation:
         if not len(self.usual_took_ms) or not len(self.took_ms):
             return None
         return float((self.took_ms > LONG * float(np.median(self.usual_took_ms))).mean())
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a request makes more of these calls than usual, and most take no longer than one usually does (or none was made)."""
+        if not self.usual_calls:
+            return self.calls > 0.0
+        late = self.late_ratio
+        return self.calls >= MORE_CALLS * self.usual_calls and late is not None and late < 0.5
 
     @property
     def shape(self) -> str:
@@ -218,6 +233,7 @@ class Operations:
                 took_ms=self._took[0].get(_whose(row), _NONE),
                 usual_took_ms=self._took[1].get(_whose(row), _NONE),
                 after_answer=bool(row["after_answer"]),
+                leaf=bool(row["leaf"] if row["leaf"] is not None else row["leaf_usual"]),
             )
             for row in joined.iter_rows(named=True)
         ]
@@ -249,9 +265,16 @@ class Operations:
         of = self.usual.filter(pl.col("stage") == stage).group_by("trace_key")
         return of.agg(pl.col("own_ms").sum())["own_ms"].to_numpy()
 
-    def most(self, stage: str) -> Operation | None:
-        """Return the operation that a stage's time is spent on: what added most, else what takes most; None where no span of the stage is known."""
-        found = self.of_stage(stage)
+    def named_excess_ms(self, stage: str) -> float:
+        """Return how much more a slow request spends on a stage in spans that hold no other span: what they are named after takes the time, not what is between."""
+        return sum(max(one.excess_ms, 0.0) for one in self.all if one.stage == stage and one.leaf)
+
+    def most(self, stage: str, *, leaves: bool = False) -> Operation | None:
+        """Return the operation that a stage's time is spent on: what added most, else what takes most; None where no span of the stage is known.
+
+        With `leaves` of those alone whose spans hold no other span.
+        """
+        found = [one for one in self.of_stage(stage) if one.leaf or not leaves]
         if not found:
             return None
         return found[0] if found[0].excess_ms > 0.0 else max(found, key=lambda one: one.slow_ms)
@@ -304,7 +327,9 @@ def own_times(tree: Tree, until: pl.DataFrame | None = None) -> pl.DataFrame:
     )
     return (
         found.filter(pl.col("own_ms") > 0.0)
-        .group_by("row", *KEYS, "trace_key", "after_answer", "duration_ms", maintain_order=True)
+        .group_by(
+            "row", *KEYS, "trace_key", "after_answer", "leaf", "duration_ms", maintain_order=True
+        )
         .agg(pl.col("own_ms").sum())
         .select(*_SCHEMA)
     )
@@ -316,6 +341,7 @@ _SCHEMA: Final[dict[str, Any]] = {
     "own_ms": pl.Float64(),
     "duration_ms": pl.Float64(),
     "after_answer": pl.Boolean(),
+    "leaf": pl.Boolean(),
 }
 
 
@@ -358,19 +384,28 @@ def _forest(frame: pl.DataFrame, parent: IndexArray) -> tuple[Forest, np.ndarray
 
 # What an operation is told by; many spans have the same few combinations.
 _TOLD_BY: Final = (
-    "name", "kind", "role", "stage", "host", "url", "method", "collection", "store", "outer", "leaf"
+    "name", "kind", "role", "stage", "host", "url", "method", "collection", "store", "outer", "leaf", "far"
 )  # fmt: skip
 
 
 def _named(frame: pl.DataFrame) -> pl.DataFrame:
     """The spans with `what`, `host`, `place` and `purpose` of their operations, which are worked out once per combination of what tells them."""
     parents = frame.select("trace_key", span_key="parent_key").unique()
-    told = frame.with_columns(
-        outer=pl.col("parent_key").is_null(),
-        leaf=~pl.struct("trace_key", "span_key").is_in(parents.to_struct().implode()),
-    ).with_columns(combination=pl.struct(_TOLD_BY).hash())
+    far = (
+        frame.filter(pl.col("service") != pl.col("parent_service"))
+        .select("trace_key", span_key="parent_key", far="service")
+        .unique(["trace_key", "span_key"])
+    )
+    told = (
+        frame.join(far, on=["trace_key", "span_key"], how="left", maintain_order="left")
+        .with_columns(
+            outer=pl.col("parent_key").is_null(),
+            leaf=~pl.struct("trace_key", "span_key").is_in(parents.to_struct().implode()),
+        )
+        .with_columns(combination=pl.struct(_TOLD_BY).hash())
+    )
     kinds = told.unique("combination", maintain_order=True).select("combination", *_TOLD_BY)
-    return told.drop("host", "outer", "leaf").join(
+    return told.drop("host", "outer", "far").join(
         _named_kinds(kinds), on="combination", how="left", maintain_order="left"
     )
 
@@ -390,6 +425,8 @@ def _named_kinds(kinds: pl.DataFrame) -> pl.DataFrame:
     named = kinds.with_columns(
         what=pl.when(http)
         .then(pl.col("method").str.to_uppercase())
+        .when(_hands_over())
+        .then(pl.lit(f"{_WAY}to ") + pl.col("far"))
         .otherwise(pl.col("name").str.replace_all(_NAME_IDS, "${1}{id}")),
         host=pl.when(asks).then(host).otherwise(None).fill_null(""),
         place=pl.when(asks)
@@ -401,6 +438,12 @@ def _named_kinds(kinds: pl.DataFrame) -> pl.DataFrame:
         http=http,
     )
     return named.select("combination", "what", "host", "place", purpose=_purpose())
+
+
+def _hands_over() -> pl.Expr:
+    """Whether a span waits for another service that has spans of its own: what it takes beside them is the way there and back."""
+    asks = (pl.col("kind") == "client") & ~pl.col("role").is_in(["llm", "engine"])
+    return (asks & pl.col("far").is_not_null()).fill_null(value=False)
 
 
 def _purpose() -> pl.Expr:
@@ -421,6 +464,8 @@ def _purpose() -> pl.Expr:
         .then(pl.lit("vendor"))
         .when(pl.col("role") == "write")
         .then(pl.lit("write"))
+        .when(_hands_over() & ~pl.col("http"))
+        .then(pl.lit("hop"))
         .when(pl.col("stage").is_in(["guardrail", "tool", "prompt"]))
         .then(pl.col("stage"))
         .when((stored | pl.col("http")) & words.str.contains(_CHECKS))
@@ -463,4 +508,5 @@ def _grouped(frame: pl.DataFrame, requests: int) -> pl.DataFrame:
         ms=pl.col("own_ms").sum() / requests,
         calls=pl.len() / requests,
         after_answer=pl.col("after_answer").mean() > 0.5,
+        leaf=pl.col("leaf").mean() > 0.5,
     )

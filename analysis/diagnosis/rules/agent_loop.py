@@ -130,7 +130,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     repeats = (
         f", {tool or 'one tool'} up to {equal} times with equal arguments"
         if equal >= MIN_EQUAL
-        else ""
+        else (f", most often {tool}" if tool else "")
     )
     answer = named(
         case,
@@ -251,8 +251,8 @@ def _equal_calls(case: Case) -> int:
 def _tool(case: Case) -> str | None:
     """The tool that slow requests call most."""
     names = (
-        case.slow_tree.frame.filter(pl.col("stage") == "tool")["tool"]
-        .drop_nulls()
+        case.slow_tree.frame.filter(pl.col("stage") == "tool")
+        .select(pl.coalesce("tool", "name").alias("tool"))["tool"]
         .value_counts(sort=True)
     )
     return str(names["tool"][0])[:60] if names.height else None

@@ -5,7 +5,7 @@ Detects
     after a semaphore, pool, rate limit or back-off; as pauses between refused calls (429) and the next attempt;
     or as pauses that end when another call ends (a free slot). Inside a call, if its HTTP requests have spans:
     the time before the first of them (a full connection pool), failed attempts, and the pauses after them
-    (back-off within the SDK). Without such spans: waits in front of the engine that end as other calls end,
+    (back-off within the SDK). Without such spans: calls of which the SDK counted several attempts, and waits in front of the engine that end as other calls end,
     where calls are addressed to the engines themselves.
 
 Why it hurts
@@ -36,7 +36,7 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, in_stage, named
-from overrun.analysis.evidence.call_inside import inside_calls, most_at_once
+from overrun.analysis.evidence.call_inside import counted_attempts, inside_calls, most_at_once
 from overrun.analysis.evidence.call_slots import Slots, asked_directly, held_ms
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.handed_over import _pauses, handed_over
@@ -50,6 +50,7 @@ INSIDE_CALL: Final = ("first_token", "generation", "network")
 NO_PLACE: Final = "no free connection for their HTTP requests"
 REFUSED: Final = "refusals with 429 and back-off within the SDK"
 FAILED: Final = "failed attempts and back-off within the SDK"
+_ATTEMPTS: Final = (REFUSED, FAILED)
 _WAITING: Final = r"(?i)(?:^|[^a-z])(?:semaphore|throttl\w*|rate.?limit\w*|back.?off|acquire|pool.?wait|connection.?pool|retry.?sleep|limiter|token.?bucket)(?:$|[^a-z])"
 
 
@@ -62,12 +63,16 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         _held_ms(case.usual_tree, case.reference, held),
     )
     own = [_inside(tree) for tree in (case.slow_tree, case.usual_tree, case.tree)]
+    several = _several(case) if own[2].is_empty() else None
+    own = several or own
     within = _Side(
         case.worst(*INSIDE_CALL),
         _per_request(own[0], case.slow_tree),
         _per_request(own[1], case.usual_tree),
     )
-    slots = case.call_slots if own[2].is_empty() and asked_directly(case) else None
+    slots = (
+        case.call_slots if own[2].is_empty() and several is None and asked_directly(case) else None
+    )
     if slots is not None:
         within = _Side(
             case.worst("network"),
@@ -112,7 +117,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     fix = bound_fix(
         case,
         "client_limits",
-        "Raise the application's own limit",
+        "Have fewer attempts refused or failed"
+        if name in _ATTEMPTS
+        else "Raise the application's own limit",
         f"Calls are held back{told or ' after refusals'}: {_advice(name)}wait no longer than Retry-After, and refuse a call early if it would wait past its limit.",
         "calls wait inside the application no longer than before",
         np.asarray(saved_ms),
@@ -122,7 +129,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         if main is before_calls
         else ("inside their calls, before the request that is answered reaches the provider")
     )
-    counted = f"{refused:,} of {calls:,} calls were refused at least once"
+    counted = (
+        f"{refused:,} of {calls:,} calls were refused at least once"
+        if several is None
+        else f"{own[2].height:,} of {calls:,} calls needed several attempts"
+    )
     answer = named(
         case,
         RULE,
@@ -131,12 +142,16 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         Action(
             "app",
             _at_once(name),
-            "Restore the limit.",
+            "Send them as before." if name in _ATTEMPTS else "Restore the limit.",
             fix,
         ),
         headline=f"slow requests wait {say_ms(now_ms)} {where}{told}, {case.tail.reference} ones {say_ms(usual_ms)}; {counted}",
-        because=f"the application holds its own calls back for {say_ms(now_ms)}{told}"
-        + (f"; {counted}" if refused else ""),
+        because=(
+            f"calls lose {say_ms(now_ms)} in {name}"
+            if name in _ATTEMPTS
+            else f"the application holds its own calls back for {say_ms(now_ms)}{told}"
+        )
+        + (f"; {counted}" if refused or several else ""),
         evidence={
             "held_ms_slow": now_ms,
             "held_ms_reference": usual_ms,
@@ -168,6 +183,15 @@ class _Side:
 def _inside(tree: Tree) -> pl.DataFrame:
     """What each model call loses on its own side, see `inside_calls`, with the sum as `held_ms`."""
     return inside_calls(tree).with_columns(held_ms=pl.col("waited_ms") + pl.col("lost_ms"))
+
+
+def _several(case: Case) -> list[pl.DataFrame] | None:
+    """What slow, reference and all calls lose in attempts that their sender counted, with the sum as `held_ms`; None where it counted none."""
+    found = [
+        counted_attempts(calls, case.calls).with_columns(held_ms=pl.col("lost_ms"))
+        for calls in (case.slow_calls, case.usual_calls, case.calls)
+    ]
+    return None if found[2].is_empty() else found
 
 
 def _per_request(own: pl.DataFrame, tree: Tree) -> float:
@@ -206,7 +230,7 @@ def _advice(name: str | None) -> str:
             "raise the client's connection pool (httpx.Limits(max_connections), the SDK's http_client), share one client per process, and close "
             "responses that are not read to their end; "
         )
-    if name in (REFUSED, FAILED):
+    if name in _ATTEMPTS:
         return "ask for a higher quota, spread the load over deployments, or send less at a time; "
     return "raise the concurrency limit while the endpoint has spare capacity, ask for a higher quota or spread the load over deployments,  "
 
@@ -214,7 +238,7 @@ def _advice(name: str | None) -> str:
 def _at_once(name: str | None) -> str:
     if name is not None and name.startswith(NO_PLACE):
         return "Raise the limit of the client's connection pool, or start more instances."
-    if name in (REFUSED, FAILED):
+    if name in _ATTEMPTS:
         return "Send part of the calls to another deployment, or fewer at a time."
     return "Raise the limit of concurrent calls, or switch to the other deployment."
 

@@ -91,7 +91,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         headline=f"{what} answers {say_ratio(new[name])} of the calls and {say_ratio(old.get(name, 0.0))} before, when {was} had {say_ratio(old[former])}; "
         f"it takes "
         f"{say_ms(_median(its, 'e2e_ms'))} where the former one took {say_ms(_median(theirs, 'e2e_ms'))}",
-        because=f"{what} answers instead of {was} and takes {slower:.1f} times as long",
+        because=f"{what} answers instead of {was}{_thinks(theirs, its)} and takes {slower:.1f} times as long",
         evidence={
             "model": what,
             "former_model": was,
@@ -103,6 +103,18 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         among=np.flatnonzero(case.breaching & hit),
         why_no_service="the model is another",
     )
+
+
+def _thinks(theirs: pl.DataFrame, its: pl.DataFrame) -> str:
+    """Return how much of the new model's answers is reasoning, where the former one did not reason."""
+    before, now, written = (
+        _median(theirs, "reasoning_tokens"),
+        _median(its, "reasoning_tokens"),
+        _median(its, "output_tokens"),
+    )
+    if now <= 0.0 or before > 0.1 * now:
+        return ""
+    return f", reasons first ({now:,.0f} of its {written:,.0f} output tokens)"
 
 
 def _added(case: Case, theirs: pl.DataFrame, its: pl.DataFrame) -> dict[str, float]:

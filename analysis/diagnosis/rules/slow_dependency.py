@@ -1,7 +1,8 @@
 """slow_dependency: a stage beside the model is over its budget and explains most of the excess.
 
 Detects
-    Retrieval, tool, guardrail, prompt, post-processing or network time that is over its budget at the SLO percentile.
+    Retrieval, tool, guardrail, prompt, post-processing, network or KV transfer time that is over its budget at the SLO
+    percentile; also time in spans inside a gateway, or of a kind that no vocabulary knows, if they hold no other span.
 
 Why it hurts
     The model cannot start before its inputs are there, and the user cannot read before the answer is checked
@@ -36,7 +37,7 @@ import numpy as np
 from overrun.analysis.diagnosis.rule_answer import Action, dominated, enough, gain, named
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.operations import LONG, MIN_CALLS, Operation
-from overrun.analysis.numbers.stages.budget import GROUP_OF
+from overrun.analysis.numbers.stages.budget import GROUP_OF, OTHER
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import (
     MIN_DOMINATED,
@@ -50,10 +51,15 @@ from overrun.analysis.words.finding import (
 )
 
 RULE: Final = "slow_dependency"
-STAGES: Final = ("retrieval", "tool", "guardrail", "prompt", "post", "network")
+STAGES: Final = ("retrieval", "tool", "guardrail", "prompt", "post", "network", "kv_transfer")
+# Of these only what spans without others inside take: the rest is nobody's, or waits in a proxy.
+NAMED_ONLY: Final = ("gateway", OTHER)
 # What to change, per purpose of the operation that spends the time (`overrun.analysis.evidence.operations`).
 _SEARCH: Final = "Give the search a timeout and answer with the results that arrived; then fix its index (HNSW ef_search, top_k) and cache repeated queries."
-_HOP: Final = "Keep connections open (pooling, HTTP/2) and place caller and model in one region."
+_HOP: Final = (
+    "Keep connections and sessions open (pooling, HTTP/2) instead of opening one per call, look at what the caller waits for before the other side begins, "
+    "and place both in one region."
+)
 _ADVICE: Final = {
     "vendor": "Send telemetry in the background: in batches, after the answer, from a bounded queue that drops the overflow. No request then waits for its receiver.",
     "write": "Write in one batch or transaction after the answer, or beside the next step; then look at locks, commits and the connection pool of the "
@@ -69,6 +75,8 @@ _ADVICE: Final = {
     "http": "Look into that service: why does it answer late? Cache repeated answers, and give it a timeout with a fallback and a circuit breaker.",
     "hop": _HOP,
 }
+# Where calls are as long as ever and their number grew.
+_FEWER: Final = "Find what repeats it (a loop, a retry, a check for each piece), keep what it gave, or ask for all at once."
 # Where no span says who spends the time, and of a service's own code: by the stage alone.
 _OF_STAGE: Final = {
     "retrieval": _SEARCH,
@@ -77,8 +85,15 @@ _OF_STAGE: Final = {
     "prompt": _ADVICE["prompt"],
     "post": "Send the answer first, then store and log.",
     "network": _HOP,
+    "kv_transfer": "Look at the connection between the engines (NIXL, Mooncake, RDMA) and at how many transfers share it; read and write on one engine until it is mended.",
+    "gateway": "Keep what it asks for in the process for some seconds, and ask once for all.",
+    OTHER: "Ask for it less often, beside the next step, or keep what it gives for some seconds.",
 }
-_OWNER: Final[dict[str, Owner]] = {"network": "platform"}
+_OWNER: Final[dict[str, Owner]] = {
+    "network": "platform",
+    "kv_transfer": "platform",
+    "gateway": "platform",
+}
 # Operations of a stage that a finding's evidence lists.
 MOST_TOLD: Final = 5
 # Part of what the first operation adds from which another one of the stage is named beside it; own default.
@@ -95,6 +110,12 @@ def diagnose(case: Case) -> list[Diagnosis] | NotEnoughData | None:
         stage
         for stage in STAGES
         if enough(case, {stage: case.excess_ms(stage)}) or dominated(case, stage) >= MIN_DOMINATED
+    ]
+    stages += [
+        stage
+        for stage in NAMED_ONLY
+        if enough(case, {stage: case.excess_ms(stage)})
+        and enough(case, {stage: _excess_ms(case, stage)})
     ]
     stages = [
         stage
@@ -117,9 +138,21 @@ def diagnose(case: Case) -> list[Diagnosis] | NotEnoughData | None:
     return told
 
 
+def _excess_ms(case: Case, stage: str) -> float:
+    """Return what slow requests take longer in a stage, as far as it is a dependency's."""
+    whole_ms = case.excess_ms(stage)
+    return (
+        min(whole_ms, case.operations.named_excess_ms(stage)) if stage in NAMED_ONLY else whole_ms
+    )
+
+
+def _spender(case: Case, stage: str) -> Operation | None:
+    return case.operations.most(stage, leaves=stage in NAMED_ONLY)
+
+
 def _also(case: Case, stage: str) -> list[str]:
     """Return the other stages that the same operation makes slow: one host may serve searches and tools."""
-    spender = case.operations.most(stage)
+    spender = _spender(case, stage)
     return [
         other
         for other in STAGES
@@ -131,7 +164,7 @@ def _also(case: Case, stage: str) -> list[str]:
 
 
 def _diagnosis(case: Case, stage: str, also: list[str]) -> Diagnosis:
-    spender = case.operations.most(stage)
+    spender = _spender(case, stage)
     stages = [stage, *also]
     limits_ms, asked_ms = _limits(case, stage, spender)
     tail_ms, usual_ms, meant_ms = (
@@ -162,7 +195,7 @@ def _diagnosis(case: Case, stage: str, also: list[str]) -> Diagnosis:
         case,
         RULE,
         stage,
-        {one: case.excess_ms(one) for one in stages},
+        {one: _excess_ms(case, one) for one in stages},
         Action(_owner(stage, spender), mitigation, rollback, _fix(case, stages, what, spender)),
         headline=f"{what} takes {say_ms(tail_ms)} in slow and {say_ms(usual_ms)} in {case.tail.reference} requests"
         + (f"; its budget is {say_ms(meant_ms)}" if always else "")
@@ -246,6 +279,17 @@ def _at_once(stage: str, spender: Operation | None, asked_ms: float | None) -> t
             f"Switch off {spender.name} in {printable(spender.service)}{timeout}: no answer needs it.",
             "Switch it on again. Telemetry of the meantime is lost.",
         )
+    if spender.repeats and spender.usual_calls:
+        return (
+            f"Call {spender.label} as seldom as before, {spender.usual_calls:.2g} a request instead of {spender.calls:.2g}: "
+            "each call is as quick as ever, so a timeout would not help.",
+            "Let it be called as often again.",
+        )
+    if spender.repeats:
+        return (
+            f"Roll back what brought {spender.label}: no request called it before.",
+            "Bring it back when it is quick or seldom.",
+        )
     if spender.purpose in _SPARED and asked_ms is not None:
         return (
             f"Set a timeout of {say_ms(asked_ms)} on {spender.label} and continue without its result.",
@@ -272,6 +316,8 @@ def _fix(case: Case, stages: list[str], what: str, spender: Operation | None) ->
     held = {stage: _limits(case, stage, spender)[0] for stage in stages}
     saved_ms = sum(np.maximum(case.spent(stage) - limit, 0.0) for stage, limit in held.items())
     advice = (_ADVICE.get(spender.purpose) if spender else None) or _OF_STAGE[stages[0]]
+    if spender is not None and spender.repeats and spender.usual_calls:
+        advice = _FEWER
     said = " and ".join(f"{stage} to {say_limits(limit)}" for stage, limit in held.items())
     never = " and ".join(
         f"{stage} never takes longer than {say_limits(limit)}" for stage, limit in held.items()

@@ -38,7 +38,9 @@ MIN_UNATTRIBUTED: Final = 0.3
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return where to instrument, None when spans explain most of the excess."""
     own_ms = case.excess_ms(OTHER) - case.front_excess_ms
-    share = min(case.tail.share(OTHER), own_ms / max(case.tail.excess_total_ms, 1e-9))
+    if _share(case, own_ms) > MIN_UNATTRIBUTED:
+        own_ms -= case.operations.named_excess_ms(OTHER)  # spans that no vocabulary knows
+    share = _share(case, own_ms)
     if share <= MIN_UNATTRIBUTED:
         return None
     few = too_few_breaches(case)
@@ -78,3 +80,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         # It is what remains where no rule knows better.
         service=service,
     )
+
+
+def _share(case: Case, own_ms: float) -> float:
+    return min(case.tail.share(OTHER), own_ms / max(case.tail.excess_total_ms, 1e-9))
