@@ -190,14 +190,14 @@ def work(
     out.put((acknowledged, unsure, refusals[0]))
 
 
-def read(address: str, stop: threading.Event) -> None:
-    """A reader: asks for reports and lists until `stop`."""
+def read(address: str, stop: threading.Event, *, since: str = "1h", every_s: float = 0.2) -> None:
+    """A reader: asks for reports and lists until `stop`, and rests `every_s` after each round."""
     paths = (
-        "/api/v1/report?since=1h",
-        "/api/v1/requests?since=1h&limit=50",
-        "/api/v1/stages?since=1h",
+        f"/api/v1/report?since={since}",
+        f"/api/v1/requests?since={since}&limit=50",
+        f"/api/v1/stages?since={since}",
     )
-    while not stop.wait(0.2):
+    while not stop.wait(every_s):
         for path in paths:
             connection = http.client.HTTPConnection(address, timeout=60)
             try:

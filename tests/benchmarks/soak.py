@@ -38,6 +38,9 @@ from tests.benchmarks.sent import Found, Template, compare
 BODY: Final = 50  # spans
 LANES: Final = ("http", "grpc", "http", "grpc")
 READERS: Final = 2
+# What a reader asks about, and how long it rests after an answer. A window that grows with the run would hide in the slope of memory whether anything leaks.
+SINCE: Final = "10m"
+REST_S: Final = 10.0
 MONTH_NS: Final = 31 * 86_400 * 10**9  # as long as telemetry is kept, and a day
 FRESH_S: Final = 60.0  # after which bodies are made anew, so that their spans are of today
 # When each thing happens, as a share of the time, and how long the last two last.
@@ -132,6 +135,7 @@ class Soak:
             self.samples.append(
                 Sample(at_s, rss_mib(self.server.process.pid, "VmRSS"), size, spans)
             )
+            print(self.samples[-1], flush=True)
 
     def progress(self, bodies: int = 8, patience_s: float = 300.0) -> None:
         """Until so many more bodies are acknowledged, however slow the machine is."""
@@ -193,7 +197,8 @@ class Soak:
     def reader(self) -> None:
         """Reports all the time; a server that is away is asked again."""
         while not self._over.wait(1.0):
-            read(self.server.addresses["http"], self._over)
+            address = self.server.addresses["http"]
+            read(address, self._over, since=SINCE, every_s=REST_S)
 
     def run(self) -> tuple[int, int]:
         """The whole course: refusals while the disk was full, and how the server ended."""
@@ -286,7 +291,7 @@ def figures(soaked: Soaked, rate: float) -> list[Figure]:
     rest = [s for s in soaked.samples if s.at_s > soaked.rest_from_s]
     spans = len(soaked.sent.acknowledged) * BODY
     conditions = (
-        f"{soaked.seconds / 60:.0f} min at {rate:,.0f} spans/s over HTTP and gRPC, {spans:,} acknowledged, two readers, SIGTERM, kill -9, "
+        f"{soaked.seconds / 60:.0f} min at {rate:,.0f} spans/s over HTTP and gRPC, {spans:,} acknowledged, two readers of the last {SINCE}, SIGTERM, kill -9, "
         f"{soaked.refused_while_full} bodies refused while no file could grow, clock 31 days ahead for {LASTS * soaked.seconds:.0f} s; on one core that others used"
     )
     grown = (rest[-1].file_bytes - rest[0].file_bytes) / max(1, rest[-1].spans - rest[0].spans)
@@ -327,8 +332,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{soaked.found}, {soaked.sent.refusals} refusals, {soaked.sent.broken} without an answer, ended with {soaked.stopped_with}, "
         f"{soaked.said.count('Traceback')} tracebacks"
     )
-    for sample in soaked.samples[:: max(1, len(soaked.samples) // 40)]:
-        print(sample)
     if chosen.write:
         record("soak", figures(soaked, chosen.rate))
     return int(not soaked.found.right or soaked.stopped_with != 0)
