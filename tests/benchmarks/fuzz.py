@@ -1,11 +1,12 @@
 """Does any input end, stall or bloat the decoders? Recorded and made bodies, broken in many ways, through every way in.
 
-Each input goes the way of live traffic: trace bytes through the fast decoder and the normaliser, held against the slow decoder; metric bytes
-through the points decoder; log bytes through theirs; JSON through its conversion, and where it was not broken it must read as its protobuf does.
-Allowed outcomes are rows or BadPayload. One input in ten goes to a running server instead (fuzz_wire.py). A stall ends the process with a stack; memory is
-read at the end of each tenth.
+Each input goes the way of live traffic: trace bytes through the fast decoder and the normaliser, held against the slow decoder, many bodies at once as in a
+commit (fuzz_traces.py); metric bytes through the points decoder; log bytes through theirs; JSON through its conversion, and where it was not broken it must
+read as its protobuf does. Allowed outcomes are rows or BadPayload. One input in ten goes to a running server instead, several at a time (fuzz_wire.py). A stall
+ends the process with a stack; memory is read at the end of each tenth.
 
     python -m tests.benchmarks.fuzz                   # 100,000 inputs
+    python -m tests.benchmarks.fuzz --minutes 10 --seed 3 --write --add    # added to what docs/results has
 """
 
 from __future__ import annotations
@@ -21,31 +22,32 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from overrun.collector.decode import items, nested, otlp_json, otlp_spans, otlp_spans_upb
-from overrun.collector.decode.columns import RawSpans
+from overrun.collector.decode import items, otlp_json, otlp_spans_upb
 from overrun.collector.errors import BadPayload
 from overrun.collector.normalise import log_records
 from overrun.collector.normalise.points import decode_points
-from overrun.collector.normalise.spans import Rules, normalize
 from overrun.sample_traces import replay
-from tests.benchmarks import fuzz_wire
+from tests.benchmarks import fuzz_traces, fuzz_wire, results
 from tests.benchmarks.fuzz_breaks import broken, twisted
+from tests.benchmarks.fuzz_traces import RULES
 from tests.benchmarks.hardening import rss_mib
-from tests.benchmarks.results import add_write_flag, measured, record
+from tests.benchmarks.results import Figure, add_write_flag, measured, record
 from tests.collector.oracle_otlp import as_otlp_json, plain_columns
 
 STALL_S = 10.0
-TOGETHER = 16  # bodies normalised at once
+TOGETHER = 64  # trace bodies read at once
+WAITS = "waits"
 SPANS = 4  # of one seed body: small ones are broken in more interesting places per second
 MOST_ITEMS = 250_000
-RULES = Rules(salt=b"salt")
+CRASHES = "Crashes"
+DISAGREEMENTS = "Disagreements of the fast and the slow decoder"
 
 
 @dataclass
@@ -58,7 +60,8 @@ class Outcome:
     slowest: bytes = b""
     disagreements: list[bytes] = field(default_factory=list)
     crashes: list[tuple[str, bytes]] = field(default_factory=list)
-    readable: list[bytes] = field(default_factory=list)
+    waiting: list[bytes] = field(default_factory=list)  # trace bodies, to be read together
+    waiting_kinds: list[str] = field(default_factory=list)  # of each, how it came
     rss_mib: list[float] = field(default_factory=list)
 
 
@@ -122,32 +125,29 @@ def _cut_metrics(request: ExportMetricsServiceRequest) -> Iterator[bytes]:
 
 
 def traces(data: bytes, out: Outcome) -> str:
-    """Through both decoders and the normaliser; they must read alike, or both refuse."""
-    fast, slow = _decoded(otlp_spans, data), _decoded(otlp_spans_upb, data)
-    if fast is not None:
-        out.readable.append(data)
-        if len(out.readable) == TOGETHER:
-            normalise(out)
-    if (fast is None) != (slow is None) or (
-        fast is not None and slow is not None and plain_columns(fast) != plain_columns(slow)
-    ):
-        out.disagreements.append(data)
-    return "refused" if fast is None else f"read {min(len(fast), 1)}"
+    """Wait for others, to be read with them through both decoders and the normaliser; the decoders must read alike, or both refuse."""
+    out.waiting.append(data)
+    return WAITS
 
 
-def normalise(out: Outcome) -> None:
-    """What was read of late, together, as the bodies of one commit are."""
-    bodies, out.readable = out.readable, []
-    normalize(otlp_spans.decode_spans(bodies), RULES)
+def traces_together(out: Outcome) -> None:
+    """The bodies that wait, as those of one commit."""
+    bodies, kinds = out.waiting, out.waiting_kinds
+    out.waiting, out.waiting_kinds = [], []
+    if not bodies:
+        return
+    started = time.process_time()
+    read = fuzz_traces.read(bodies)
+    out.disagreements += read.disagreements
+    out.crashes += read.crashes
+    out.kinds.update(f"{kind} {read.said[at]}" for at, kind in enumerate(kinds))
+    # Were it one of them that took long, it took longer than their mean.
+    _note_slowest(out, (time.process_time() - started) * 1e3 / len(bodies), bodies[0])
 
 
-def _decoded(decoder: object, data: bytes) -> RawSpans | None:
-    try:
-        raw: RawSpans = decoder.decode_spans([data])  # type: ignore[attr-defined]
-        nested.check(raw)
-    except BadPayload:
-        return None
-    return raw
+def _note_slowest(out: Outcome, took_ms: float, data: bytes) -> None:
+    if took_ms > out.slowest_ms:
+        out.slowest_ms, out.slowest = took_ms, data
 
 
 def metrics(data: bytes, out: Outcome) -> str:
@@ -183,7 +183,7 @@ def what_it_says(signal: str, data: bytes) -> object:
     """All that is read of a body, for one equality; None where it is refused."""
     try:
         if signal == "traces":
-            raw = _decoded(otlp_spans_upb, data)
+            raw = fuzz_traces.decoded(otlp_spans_upb, [data])
             return None if raw is None else plain_columns(raw)
         if signal == "metrics":
             points = decode_points(data, RULES)
@@ -234,56 +234,92 @@ def run(
     until = time.monotonic() + within_s
     for signal in _PLAIN:  # what is loaded and prepared at first use is no input's fault
         _WAYS_IN[signal](bodies[signal][0], Outcome())
+    fuzz_traces.read([bodies["traces"][0]])
+    # A stack of whatever stalls; on a machine that has no time for this process it is none.
+    faulthandler.dump_traceback_later(STALL_S * 100, exit=True)
     for i in range(inputs):
         if time.monotonic() > until:
             break
-        if wire is not None and i % 10 == 9:
-            over_the_wire(wire, dice, out)
-            continue
-        kind = dice.choices(list(_WAYS_IN), _WEIGHTS)[0]
-        data, plain = one_input(kind, bodies, dice)
         if i % 100 == 0:
             faulthandler.dump_traceback_later(STALL_S * 100, exit=True)
-        started = time.process_time()
-        try:
-            if " " not in kind:
-                items.count(kind, data, MOST_ITEMS)
-            said = _WAYS_IN[kind](data, out)
-            if plain is not None and disagree(kind.partition(" ")[0], data, plain):
-                out.disagreements.append(data)
-        except BadPayload:
-            said = "refused"
-        except Exception as error:  # what this looks for
-            said = "crashed"
-            out.crashes.append((f"{kind}: {type(error).__name__}: {error}", data))
-        took_ms = (time.process_time() - started) * 1e3
-        if took_ms > out.slowest_ms:
-            out.slowest_ms, out.slowest = took_ms, data
-        out.kinds[f"{kind} {said}"] += 1
+        if wire is not None and i % 10 == 9:
+            wire.begin(f"{seed}.{i}")
+        else:
+            in_process(bodies, dice, out)
         out.inputs += 1
         if memory and (i + 1) % max(inputs // 10, 1) == 0:
             out.rss_mib.append(_rss_mib())
-    normalise(out)
+    traces_together(out)
+    if wire is not None:
+        out.kinds.update(wire.ended())
+        out.crashes += wire.crashes
     faulthandler.cancel_dump_traceback_later()
     return out
 
 
-def over_the_wire(wire: fuzz_wire.Wire, dice: random.Random, out: Outcome) -> None:
-    """One input to a server."""
-    kind = dice.choices(fuzz_wire.KINDS, fuzz_wire.WEIGHTS)[0]
-    state = dice.getstate()
+def in_process(bodies: dict[str, list[bytes]], dice: random.Random, out: Outcome) -> None:
+    """One input through the functions themselves; a trace body waits for others."""
+    kind = dice.choices(list(_WAYS_IN), _WEIGHTS)[0]
+    data, plain = one_input(kind, bodies, dice)
+    started = time.process_time()
     try:
-        said, _ = wire.send(kind, dice)
-    except (AssertionError, OSError) as error:
+        if " " not in kind:
+            items.count(kind, data, MOST_ITEMS)
+        said = _WAYS_IN[kind](data, out)
+        if plain is not None and disagree(kind.partition(" ")[0], data, plain):
+            out.disagreements.append(data)
+    except BadPayload:
+        said = "refused"
+    except Exception as error:  # what this looks for
         said = "crashed"
-        out.crashes.append((f"{kind}: {type(error).__name__}: {error}", repr(state).encode()[:0]))
-    out.kinds[f"{kind} {said}"] += 1
-    out.inputs += 1
+        out.crashes.append((f"{kind}: {type(error).__name__}: {error}", data))
+    _note_slowest(out, (time.process_time() - started) * 1e3, data)
+    if said != WAITS:
+        out.kinds[f"{kind} {said}"] += 1
+        return
+    out.waiting_kinds.append(kind)
+    if len(out.waiting) == TOGETHER:
+        traces_together(out)
 
 
 def _rss_mib() -> float:
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+
+def figures(
+    out: Outcome, held_s: float, server_mib: float, conditions: str, *, add: bool
+) -> list[Figure]:
+    """The headlines for docs/results; with `add`, together with the runs that are recorded there."""
+    earlier = {figure.what: figure for figure in results.read("fuzz")} if add else {}
+
+    def figure(what: str, value: float, unit: str = "", **more: Any) -> Figure:
+        return measured(what, value, unit, script="make bench-fuzz", **more)
+
+    def summed(what: str, found: int) -> Figure:
+        was = earlier.get(what)
+        runs = f"{was.more.get('runs', '')}; {conditions}" if was else conditions
+        before = int(was.value) if was and not isinstance(was.value, tuple) else 0
+        inputs = out.inputs + (was.of or 0 if was else 0)
+        return figure(what, before + found, of=inputs, more={"runs": runs.removeprefix("; ")})
+
+    def highest(what: str, found: float, unit: str, **more: Any) -> Figure:
+        was = earlier.get(what)
+        before = was.value if was and not isinstance(was.value, tuple) else 0
+        return figure(what, max(before, found), unit, **more)
+
+    found = [
+        summed(CRASHES, len(out.crashes)),
+        summed(DISAGREEMENTS, len(out.disagreements)),
+        highest("Slowest input, CPU", round(out.slowest_ms), "ms"),
+        highest("Longest that an input held a server, CPU", round(held_s, 2), "s"),
+        highest("Peak memory of the server", round(server_mib), "MiB", page=False),
+    ]
+    if out.rss_mib:
+        after = {"after the last": round(out.rss_mib[-1])}
+        first = round(out.rss_mib[0])
+        found.append(figure("Memory after the first tenth", first, "MiB", more=after))
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -292,6 +328,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin none after these")
     add_write_flag(parser)
+    parser.add_argument(
+        "--add", action="store_true", help="with --write: add to the inputs that are recorded"
+    )
     chosen = parser.parse_args(arguments)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="overrun-fuzz-") as folder:
@@ -313,27 +352,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(what[:300], data[:200].hex())
     for data in out.disagreements[:5]:
         print("disagree", data.hex()[:2_000])
+    conditions = f"seed {chosen.seed}, {out.inputs:,} inputs in {took_s:,.0f} s"
     if chosen.write:
-        figure = partial(
-            measured, script="make bench-fuzz", conditions=f"seed {chosen.seed}, {took_s:.0f} s"
-        )
-        found = [
-            figure("Crashes", len(out.crashes), of=out.inputs),
-            figure(
-                "Disagreements of the fast and the slow decoder",
-                len(out.disagreements),
-                of=out.inputs,
-            ),
-            figure("Slowest input, CPU", round(out.slowest_ms), "ms"),
-            figure("Longest that an input held a server, CPU", round(wire.slowest_s, 2), "s"),
-            figure("Peak memory of the server", round(server_mib), "MiB", page=False),
-        ]
-        if out.rss_mib:
-            after = {"after the last": round(out.rss_mib[-1])}
-            found.append(
-                figure("Memory after the first tenth", round(out.rss_mib[0]), "MiB", more=after)
-            )
-        record("fuzz", found)
+        record("fuzz", figures(out, wire.slowest_s, server_mib, conditions, add=chosen.add))
     grown = out.rss_mib[-1] - out.rss_mib[0] if out.rss_mib else 0.0
     return int(bool(out.crashes or out.disagreements or grown > 100))
 

@@ -13,10 +13,13 @@ import http.client
 import random
 import re
 import socket
+import threading
 import time
 import urllib.parse
 import zlib
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,10 +31,13 @@ from overrun.analysis.front.openapi import openapi
 from overrun.collector.decode import otlp_json
 from tests.benchmarks.fuzz_breaks import broken, twisted
 from tests.benchmarks.hardening import cpu_s
+from tests.benchmarks.http2 import PREFACE, frame, head
 from tests.collector.oracle_otlp import as_otlp_json
 from tests.conftest import ServerProcess
 
 MOST_CPU_S = 5.0
+# Inputs under way at once: their bodies are committed together, and nobody waits for the disk alone.
+AT_ONCE = 16
 ANSWER_S = 300.0  # for an answer, on a machine that may be busy; a hang is seen by processor time
 ABORTS_S = 0.002  # a connection whose request may be half a one is looked at for so long
 METHODS: Final = {
@@ -77,7 +83,12 @@ _HEADS = (
     b"GET / HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\nsec-websocket-version: 13\r\n\r\n",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 )
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+class _Own(threading.local):
+    """The connection that a sender keeps."""
+
+    http: http.client.HTTPConnection | None = None
 
 
 class Wire:
@@ -90,9 +101,15 @@ class Wire:
         self._channel = grpc.insecure_channel(
             self._server.grpc, [("grpc.enable_http_proxy", 0), ("grpc.max_send_message_length", -1)]
         )
-        self._http: http.client.HTTPConnection | None = None
+        self._own = _Own()
+        self._lock = threading.Lock()
         self._said = 0
         self._sent = 0
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="wire")
+        self._room = threading.Semaphore(2 * AT_ONCE)
+        self._begun: list[Future[None]] = []
+        self._kinds: Counter[str] = Counter()
+        self.crashes: list[tuple[str, bytes]] = []
         self.slowest_s = 0.0
 
     @property
@@ -102,10 +119,34 @@ class Wire:
 
     def close(self) -> int:
         """Stop the server: 0 if it ends as it should."""
+        self._pool.shutdown()
         self._channel.close()
-        if self._http is not None:
-            self._http.close()
         return self._server.stop()
+
+    def begin(self, seed: str) -> None:
+        """Send one input of a kind that the seed draws, as soon as one of the senders is free."""
+        self._room.acquire()
+        self._begun = [future for future in self._begun if not future.done()]
+        self._begun.append(self._pool.submit(self._one, seed))
+
+    def ended(self) -> Counter[str]:
+        """What became of the inputs, once all have been answered."""
+        for future in self._begun:
+            future.result()
+        return self._kinds
+
+    def _one(self, seed: str) -> None:
+        dice = random.Random(seed)
+        kind = dice.choices(KINDS, WEIGHTS)[0]
+        try:
+            said, _ = self.send(kind, dice)
+        except Exception as error:  # what this looks for
+            said = "crashed"
+            self.crashes.append((f"{kind} of seed {seed}: {type(error).__name__}: {error}", b""))
+        finally:
+            self._room.release()
+        with self._lock:
+            self._kinds[f"{kind} {said}"] += 1
 
     def send(self, kind: str, dice: random.Random) -> tuple[str, bytes]:
         """One input of a kind: what became of it, and its bytes.
@@ -115,14 +156,18 @@ class Wire:
         """
         before = cpu_s(self._server.process.pid)
         said, data = _WAYS[kind](self, dice)
-        self._sent += 1
+        with self._lock:
+            self._sent += 1
+            sent = self._sent
         assert self._server.process.poll() is None, "the server has ended"
         took_s = cpu_s(self._server.process.pid) - before
+        # Others that were under way meanwhile are counted with it.
         self.slowest_s = max(self.slowest_s, took_s)
         assert took_s < MOST_CPU_S, f"{took_s:.1f} s of processor time"
-        if self._sent % 100 == 0:
+        if sent % 100 == 0:
             assert self._ask("GET", "/healthz", b"", {})[0] == 200, "/healthz does not answer"
-        new, self._said = self._server.said[self._said :], len(self._server.said)
+        with self._lock:
+            new, self._said = self._server.said[self._said :], len(self._server.said)
         trace = next((i for i, line in enumerate(new) if "Traceback" in line), None)
         assert trace is None, "".join(new[trace:])[-1500:]
         return said, data
@@ -131,15 +176,17 @@ class Wire:
         self, method: str, path: str, body: bytes, headers: dict[str, str]
     ) -> tuple[int, bytes]:
         for _ in range(2):  # a connection that the server has closed is made anew
-            if self._http is None:
-                self._http = http.client.HTTPConnection(self._server.address, timeout=ANSWER_S)
+            kept = self._own.http
+            if kept is None:
+                kept = http.client.HTTPConnection(self._server.address, timeout=ANSWER_S)
+                self._own.http = kept
             try:
-                self._http.request(method, path, body, headers)
-                answer = self._http.getresponse()
+                kept.request(method, path, body, headers)
+                answer = kept.getresponse()
                 return answer.status, answer.read()
             except (ConnectionError, http.client.HTTPException):
-                self._http.close()
-                self._http = None
+                kept.close()
+                self._own.http = None
         raise AssertionError("no answer")
 
     def _body(self, dice: random.Random, *, as_json: bool = False) -> tuple[str, bytes]:
@@ -241,29 +288,9 @@ def connected(host: str, port: int) -> socket.socket:
             time.sleep(0.02)
 
 
-def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """An HTTP/2 frame (RFC 9113, 4.1)."""
-    return (
-        len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
-    )
-
-
-def header(name: bytes, value: bytes) -> bytes:
-    """A header as a literal that is not indexed, its name and value as they are (RFC 7541, 6.2.2); of 126 bytes at most."""
-    return b"\x00" + b"".join(bytes((len(text),)) + text for text in (name[:126], value[:126]))
-
-
 def frames(dice: random.Random, body: bytes, method: str) -> bytes:
     """The frames of a call or two, with others among them."""
-    head = {
-        ":method": "POST",
-        ":scheme": "http",
-        ":path": method,
-        ":authority": "a",
-        "te": "trailers",
-        "content-type": "application/grpc",
-    }
-    headers = b"".join(header(n.encode(), value.encode()) for n, value in head.items())
+    headers = head(method)
     body = body[:16_000]
     message = bytes((dice.choice((0, 0, 0, 1)),)) + len(body).to_bytes(4, "big") + body
     stream = dice.choice((1, 1, 1, 2, 0, 2**31 - 1))

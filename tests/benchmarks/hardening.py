@@ -25,6 +25,7 @@ import httpx
 import zstandard
 
 from tests.benchmarks import results
+from tests.benchmarks.http2 import EXPORT, PREFACE, frame, head
 from tests.benchmarks.payload import SPANS_PER_BODY, make
 from tests.conftest import ServerProcess
 
@@ -182,14 +183,13 @@ def grpc_flood(server: ServerProcess) -> dict[str, int]:
     """Row 3: 6 connections with 20 streams of 15 MB each, without a token."""
     import grpc
 
-    method = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
     body = block(1, block(2, block(2, block(5, b"n" * (15 * MIB)))))
     options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
     channels = [grpc.insecure_channel(server.grpc, options) for _ in range(6)]
 
     def call(at: int) -> str:
         try:
-            channels[at % 6].unary_unary(method)(body, timeout=60)
+            channels[at % 6].unary_unary(EXPORT)(body, timeout=60)
         except grpc.RpcError as error:
             return str(error.code().name)
         return "OK"
@@ -270,32 +270,91 @@ def slow_heads(server: ServerProcess) -> dict[str, int]:
 def rapid_reset(server: ServerProcess) -> dict[str, int]:
     """20,000 gRPC calls on one connection, each reset as soon as its head is sent (CVE-2023-44487)."""
     host, port = server.grpc.split(":")
-    head = b"".join(
-        b"\0" + bytes([len(key)]) + key + bytes([len(value)]) + value
-        for key, value in (
-            (b":method", b"POST"),
-            (b":scheme", b"http"),
-            (b":path", b"/opentelemetry.proto.collector.trace.v1.TraceService/Export"),
-            (b":authority", b"x"),
-            (b"content-type", b"application/grpc"),
-            (b"te", b"trailers"),
-        )
-    )
-
-    def frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
-        size = len(content).to_bytes(3, "big")
-        return size + bytes([kind, flags]) + stream.to_bytes(4, "big") + content
-
     sent = 0
     made = socket.create_connection((host, int(port)), timeout=10)
     with made, contextlib.suppress(OSError):
-        made.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
+        made.sendall(PREFACE + frame(4, 0, 0, b""))
         for stream in range(1, 40_001, 2):
-            made.sendall(frame(1, 4, stream, head) + frame(3, 0, stream, b"\0\0\0\x08"))
+            made.sendall(frame(1, 4, stream, head()) + frame(3, 0, stream, b"\0\0\0\x08"))
             sent += 1
         while made.recv(65_536):
             pass
     return {"streams reset": sent, f"then {send(server.address, 'traces', b'')}": 1}
+
+
+def long_names(server: ServerProcess) -> dict[str, int]:
+    """80 bodies of 15 MB, each of 900 spans with an attribute whose key has 16 kB and was in no other body."""
+
+    def one(at: int) -> str:
+        keys = (f"{at}.{n}.".encode() + b"k" * (16 << 10) for n in range(900))
+        spans = (
+            block(2, block(1, os.urandom(16)) + block(2, os.urandom(8)) + block(9, block(1, key)))
+            for key in keys
+        )
+        return send(server.address, "traces", block(1, block(2, b"".join(spans))))
+
+    return many(one, 80, 2)
+
+
+def long_metric_names(server: ServerProcess) -> dict[str, int]:
+    """80 bodies of 15 MB, each of 900 metrics whose name has 16 kB and was in no other body."""
+
+    def one(at: int) -> str:
+        names = (f"m{at}_{n}_".encode() + b"k" * (16 << 10) for n in range(900))
+        point = b"\x19" + (time.time_ns()).to_bytes(8, "little") + b"\x21" + bytes(8)
+        metrics = (block(2, block(1, name) + block(5, block(1, point))) for name in names)
+        return send(server.address, "metrics", block(1, block(2, b"".join(metrics))))
+
+    return many(one, 80, 2)
+
+
+def slow_grpc(server: ServerProcess) -> dict[str, int]:
+    """200 gRPC calls on 50 connections that send a byte a second of a body of 1 MB, for 20 s, beside a sender who sends a body each 0.1 s."""
+    import grpc
+
+    host, port = server.grpc.split(":")
+    over = threading.Event()
+
+    def drip() -> None:
+        while not over.is_set():
+            with contextlib.suppress(OSError):
+                made = socket.create_connection((host, int(port)), timeout=10)
+                with made:
+                    made.sendall(PREFACE + frame(4, 0, 0, b""))
+                    for stream in (1, 3, 5, 7):
+                        made.sendall(frame(1, 4, stream, head()))
+                        made.sendall(frame(0, 0, stream, b"\0" + MIB.to_bytes(4, "big")))
+                    for _ in range(5):
+                        over.wait(1.0)
+                        for stream in (1, 3, 5, 7):
+                            made.sendall(frame(0, 0, stream, b"\n"))
+
+    slow = [threading.Thread(target=drip, daemon=True) for _ in range(50)]
+    options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
+    took_ms, refused = [], 0
+    body = make(SPANS_PER_BODY, end_ns=time.time_ns()).bodies[0].data
+    with grpc.insecure_channel(server.grpc, options) as channel:
+        call = channel.unary_unary(EXPORT)
+        call(body, timeout=WAIT_S)
+        for one in slow:
+            one.start()
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            began = time.monotonic()
+            try:
+                call(body, timeout=WAIT_S)
+            except grpc.RpcError:
+                refused += 1
+            took_ms.append((time.monotonic() - began) * 1e3)
+            time.sleep(0.1)
+    over.set()
+    took_ms.sort()
+    return {
+        "bodies beside them": len(took_ms),
+        "refused": refused,
+        "ms at P50": round(took_ms[len(took_ms) // 2]),
+        "ms at most": round(took_ms[-1]),
+    }
 
 
 def wide_trace(server: ServerProcess) -> dict[str, int]:
@@ -411,6 +470,9 @@ ATTACKS: Final[dict[str, Callable[[ServerProcess], dict[str, int]]]] = {
     "a metrics page of 48 kB, 1.5 GB inflated": scrape_bomb,
     "600 connections that never end their head": slow_heads,
     "20,000 gRPC calls, each reset at once": rapid_reset,
+    "200 gRPC calls that send a byte a second": slow_grpc,
+    "72,000 attribute keys of 16 kB": long_names,
+    "72,000 metric names of 16 kB": long_metric_names,
     "a trace of 200,000 spans": wide_trace,
     "30 readers that leave after 0.1 s": readers_that_leave,
     "12 readers that ask the same at once": readers_in_step,

@@ -16,7 +16,7 @@ from google.rpc.status_pb2 import Status
 from overrun.collector.decode import items
 from overrun.collector.ingest.writer import TRACES
 from overrun.collector.receive import health
-from tests.benchmarks import fuzz_wire, hardening
+from tests.benchmarks import fuzz_wire, hardening, http2
 from tests.benchmarks.hardening import BOMBS, bomb
 from tests.collector.conftest import JSON, Collector, body, collecting, held, plain_body, span
 from tests.conftest import StartServer
@@ -234,7 +234,7 @@ def test_a_connection_that_sends_nothing_does_not_keep_others_out(
 def test_a_grpc_path_that_is_no_text_does_not_end_grpc(tmp_path: Path) -> None:
     """grpcio's own loop ends at it (1.85.1), before any token was looked at: calls were refused for ever."""
     head = b"".join(
-        fuzz_wire.header(name, value)
+        http2.header(name, value)
         for name, value in (
             (b":method", b"POST"),
             (b":scheme", b"http"),
@@ -244,12 +244,12 @@ def test_a_grpc_path_that_is_no_text_does_not_end_grpc(tmp_path: Path) -> None:
             (b"content-type", b"application/grpc"),
         )
     )
-    frames = fuzz_wire.frame(4, 0, 0, b"") + fuzz_wire.frame(1, 4, 1, head)
+    frames = http2.frame(4, 0, 0, b"") + http2.frame(1, 4, 1, head)
     with collecting(tmp_path / "t.db") as collector:
         host, port = collector.grpc.split(":")
         for _ in range(2):
             with fuzz_wire.connected(host, int(port)) as made:
-                made.sendall(fuzz_wire.PREFACE + frames)
+                made.sendall(http2.PREFACE + frames)
                 while made.recv(4096):
                     pass
         with grpc.insecure_channel(collector.grpc) as channel:
