@@ -33,6 +33,8 @@ from overrun.models.request import parse_output_tokens, parse_request
 
 log = logging.getLogger("overrun.predictor")
 MAX_BODY: Final = 1 << 20
+# Of all connections together: a body waits in memory until the last of it has come, and there may be one of each connection.
+MAX_ARRIVING: Final = 32 << 20
 # A batch holds up everyone else: 200 rows take about 5 ms.
 MAX_BATCH: Final = 200
 RELOAD_S: Final = 1.0
@@ -188,13 +190,17 @@ def application(
 ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """The ASGI application; with a `token`, /predict and /observe ask for it."""
 
+    arriving = _Arriving()
+
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        status, body = await _answer(service, token, scope, receive)
+        status, body = await _answer(service, token, arriving, scope, receive)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        if status in (408, 413):  # the rest of the body is not waited for
+        if status in (408, 413, 503):  # the rest of the body is not waited for
             headers.append((b"connection", b"close"))
+        if status == 503:
+            headers.append((b"retry-after", b"1"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
@@ -202,7 +208,7 @@ def application(
 
 
 async def _answer(
-    service: Service, token: str | None, scope: Scope, receive: Receive
+    service: Service, token: str | None, arriving: _Arriving, scope: Scope, receive: Receive
 ) -> tuple[int, bytes]:
     path, method = scope["path"], scope["method"]
     if path == "/healthz":
@@ -222,9 +228,11 @@ async def _answer(
         return _error(error.http_status, str(error))
     try:
         async with asyncio.timeout(BODY_S):
-            body = await _body(receive)
+            body = await _body(receive, arriving)
     except TimeoutError:
         return _error(408, f"the body did not come within {BODY_S:g} s")
+    except _Full:
+        return _error(503, "too many bodies are arriving: use your own default, and ask again")
     if body is None:
         return _error(413, f"the body is over {MAX_BODY:,} bytes: send fewer rows")
     try:
@@ -240,14 +248,48 @@ def _header(scope: Scope, name: bytes) -> str | None:
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
 
 
-async def _body(receive: Receive) -> bytes | None:
-    """The whole body; None if it is over MAX_BODY."""
-    message = await receive()
-    body = message.get("body", b"")
-    while message.get("more_body") and len(body) <= MAX_BODY:
-        message = await receive()
-        body += message.get("body", b"")
-    return body if len(body) <= MAX_BODY else None
+class _Full(Exception):
+    """There is no room for more of a body."""
+
+
+class _Arriving:
+    """The bytes of the bodies that are arriving, of all connections together."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def take(self, size: int) -> None:
+        """Take room.
+
+        Raises:
+            _Full: there is none.
+        """
+        if self.bytes + size > MAX_ARRIVING:
+            raise _Full
+        self.bytes += size
+
+
+async def _body(receive: Receive, arriving: _Arriving) -> bytes | None:
+    """The whole body; None if it is over MAX_BODY.
+
+    Raises:
+        _Full: too much arrives at once.
+    """
+    parts: list[bytes] = []
+    taken = 0
+    try:
+        while True:
+            message = await receive()
+            part = message.get("body", b"")
+            arriving.take(len(part))
+            taken += len(part)
+            parts.append(part)
+            if taken > MAX_BODY:
+                return None
+            if not message.get("more_body"):
+                return b"".join(parts)
+    finally:
+        arriving.bytes -= taken
 
 
 def _error(status: int, sentence: str) -> tuple[int, bytes]:

@@ -2,12 +2,16 @@
 
 An answer is text of at most 12,000 characters, as the commands print it, except for the report: that is a small JSON object, so that the fix's name can be handed
 to `whatif`. Names in answers come from telemetry, which anybody may have sent: the server's instructions call them data. `mcp` is the protocol's official SDK.
+
+Over HTTP the port has the limits of the collector's own: connections, heads, bodies and the time that they take; and few answers are made at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import threading
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
@@ -16,7 +20,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import Field
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from overrun.analysis.front import commands
 from overrun.analysis.front import question_table as table
@@ -27,8 +31,14 @@ from overrun.analysis.words.finding import Finding
 from overrun.collector.access import auth
 from overrun.collector.access.auth import Tokens
 from overrun.collector.errors import CollectorError
+from overrun.collector.receive.http_protocol import limited
 
 MOST: Final = 12_000  # characters of an answer: about 4,000 tokens
+# A question has some hundred bytes; an agent holds a connection or two. The rows of a report stay in memory while it is made.
+MAX_BODY: Final = 65_536
+MAX_CONNECTIONS: Final = 64
+_BODY_S: Final = 10.0
+_AT_ONCE: Final = 2
 _MOST_FINDINGS, _MOST_ROWS, _WIDTH = 4, 20, 110
 _INSTRUCTIONS: Final = (
     "Overrun finds which stage of an LLM application overran its latency budget, why, and what each fix would gain. Begin with `report`: it names the cause, the "
@@ -67,6 +77,7 @@ class _Tools:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._turn = threading.BoundedSemaphore(_AT_ONCE)
 
     def report(
         self,
@@ -148,9 +159,12 @@ class _Tools:
         """What one fix would gain on the recorded requests: latency before and after with an interval, cost, and the share of requests that it touches."""
         texts = {**(parameters or {}), **_window(since, from_, to, route, "", "", slo)}
         try:
-            return _cut(
-                commands.whatif(self._source, fix, texts, output="text", progress=lambda part: None)
-            )
+            with self._turn:
+                return _cut(
+                    commands.whatif(
+                        self._source, fix, texts, output="text", progress=lambda part: None
+                    )
+                )
         except (AnalysisError, CollectorError) as error:
             raise ToolError(str(error)) from error
 
@@ -161,7 +175,8 @@ class _Tools:
 
     def _ask(self, entry: table.Entry[Any], texts: Mapping[str, str | None], form: str) -> str:
         try:
-            return commands.ask(self._source, entry, texts, form, width=_WIDTH)
+            with self._turn:
+                return commands.ask(self._source, entry, texts, form, width=_WIDTH)
         except (AnalysisError, CollectorError) as error:
             raise ToolError(str(error)) from error
 
@@ -266,23 +281,56 @@ def serve_http(source: Source, port: int) -> None:
     """Answer by streamable HTTP at /mcp of a port of this machine. With a read token in the environment, a client must carry it."""
     app: ASGIApp = server(source).streamable_http_app(json_response=True, stateless_http=True)
     token = Tokens.from_environment(os.environ).read
-    uvicorn.run(guarded(app, token), host="127.0.0.1", port=port, log_level="warning", ws="none")
+    uvicorn.run(
+        guarded(app, token),
+        host="127.0.0.1",
+        port=port,
+        http=limited(MAX_CONNECTIONS),
+        log_level="warning",
+        ws="none",
+    )
 
 
 def guarded(app: ASGIApp, token: str | None) -> ASGIApp:
-    """The application behind a bearer token; as it is without one."""
-    if not token:
-        return app
+    """The application behind a bearer token, if there is one, and with bodies that are small and come in time."""
 
     async def checked(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            headers = dict(scope["headers"])
-            try:
-                auth.check(headers.get(b"authorization", b"").decode("latin-1"), token)
-            except auth.Unauthorized:
-                await send({"type": "http.response.start", "status": 401, "headers": []})
-                await send({"type": "http.response.body", "body": b""})
-                return
-        await app(scope, receive, send)
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        try:
+            auth.check(headers.get(b"authorization", b"").decode("latin-1"), token)
+            async with asyncio.timeout(_BODY_S):
+                body = await _body(receive)
+        except (auth.Unauthorized, TimeoutError) as error:
+            await _refuse(send, 408 if isinstance(error, TimeoutError) else 401)
+            return
+        if body is None:
+            await _refuse(send, 413)
+            return
+        whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def again() -> Message:
+            return whole.pop() if whole else await receive()
+
+        await app(scope, again, send)
 
     return checked
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """The whole body; None if it is over MAX_BODY."""
+    body = bytearray()
+    while len(body) <= MAX_BODY:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return bytes(body)
+    return None
+
+
+async def _refuse(send: Send, status: int) -> None:
+    headers = [(b"content-length", b"0"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})

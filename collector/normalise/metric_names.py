@@ -7,7 +7,6 @@ names that only vLLM's family has; names that anybody could have chosen (`prompt
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from overrun.collector.dialects import Metric, load
 from overrun.collector.dialects.vllm import DISTINCT
 from overrun.collector.normalise import stages
+from overrun.collector.process.remember import LONGEST, remembered
 
 # Whose tables read a page that speaks vLLM's names under a prefix of its own, in this order.
 _FAMILY = ("vllm", "trtllm", "nim")
@@ -76,7 +76,7 @@ _RUNTIMES = re.compile(
 )
 
 
-@functools.lru_cache(65_536)
+@remembered(65_536)
 def spelling(name: str) -> str:
     """One spelling for `vllm:x_total`, `vllm_x_total`, `vllm.x` and `ray_vllm_x`: exporters translate separators and `_total`, Ray adds its name."""
     return re.sub(r"[:.\-/]", "_", name.lower()).removesuffix("_total").removeprefix("ray_")
@@ -105,7 +105,7 @@ def own_prefixes(names: Iterable[str]) -> frozenset[str]:
         core = next(
             (core for core in DISTINCT if spelled == core or spelled.endswith(f"_{core}")), None
         )
-        if core is not None:
+        if core is not None and len(spelled) <= LONGEST:
             seen.setdefault(spelled.removesuffix(core), set()).add(core)
     return frozenset(prefix for prefix, cores in seen.items() if len(cores) >= _ENOUGH)
 

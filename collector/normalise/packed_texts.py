@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from overrun.collector.process.remember import remembered
+
 SEPARATOR, ESCAPE = "\x1f", "\x1b"
 
 
-@functools.lru_cache(maxsize=65_536)
+@remembered(65_536)
 def text_hash(text: str) -> int:
     """64 bits of BLAKE2b."""
     return int.from_bytes(

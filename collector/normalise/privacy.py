@@ -13,6 +13,7 @@ import re
 from overrun.collector.normalise import wording
 from overrun.collector.normalise.stages import derived, dialects, fold
 from overrun.collector.normalise.wording import redacted
+from overrun.collector.process.remember import remembered
 
 KEEP, STRIP_QUERY, REDACT, DROP, MEASURE = range(5)
 
@@ -320,13 +321,13 @@ def is_sentence(text: str) -> bool:
     return said or wording.UNSPACED.search(text) is not None
 
 
-@functools.lru_cache(maxsize=8_192)
+@remembered(8_192)
 def allows_long(key: str) -> bool:
     """Whether text under this key may be longer than MAX_UNKNOWN_TEXT."""
     return key in _LONG_ALLOWED or _words(key)[-2:] == ["user", "agent"]
 
 
-@functools.lru_cache(maxsize=8_192)
+@remembered(8_192)
 def allows_words(key: str) -> bool:
     """Whether text under this key may be a sentence."""
     return allows_long(key) and not key.endswith("type")
@@ -353,7 +354,7 @@ def is_said(key: str, text: str, keep_long: frozenset[str] = frozenset()) -> boo
     return is_sentence(text) or wording.is_private(text) or wording.is_speech(text)
 
 
-@functools.lru_cache(maxsize=8_192)
+@remembered(8_192)
 def user_hash(user: str, salt: bytes) -> str:
     """A user id as 16 hex digits of salted BLAKE2b: equal users stay equal within one store, and they cannot be listed."""
     return hashlib.blake2b(

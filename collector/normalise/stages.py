@@ -6,17 +6,17 @@ Order: our own attribute; folded spans; engines and their phases; attributes; th
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from overrun.collector.dialects import Dialect, Mark, SpanName, load
 from overrun.collector.normalise import search_urls
 from overrun.collector.normalise.readers import unquoted
+from overrun.collector.process.remember import remembered
 
 T = TypeVar("T")
 
@@ -274,11 +274,11 @@ _own: Dialect | None = None
 _derived: list[Callable[[], None]] = []
 
 
-def derived(function: Callable[..., T], maxsize: int | None = 65_536) -> Callable[..., T]:
-    """As functools.lru_cache, for what follows from the vocabularies: it is forgotten when they change."""
-    cached = functools.lru_cache(maxsize)(function)
+def derived(function: Callable[..., T], maxsize: int = 65_536) -> Callable[..., T]:
+    """`function` with its results remembered (process/remember.py), for what follows from the vocabularies: they are forgotten when these change."""
+    cached: Any = remembered(maxsize)(function)
     _derived.append(cached.cache_clear)
-    return cached
+    return cached  # type: ignore[no-any-return]
 
 
 def learn(own: Dialect | None) -> None:

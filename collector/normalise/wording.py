@@ -7,17 +7,15 @@ A name that programs chose becomes a template (`mail to {email}`, `SELECT users`
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import re
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
 from urllib.parse import unquote_plus
 
-P = ParamSpec("P")
-R = TypeVar("R")
-# Distinct texts that each function remembers, and how long they may be: names of programs repeat, and a flood of distinct ones must not be kept.
-_REMEMBERED, _REMEMBERED_LENGTH = 4_096, 256
+from overrun.collector.process.remember import remembered
+
+# Distinct texts that each function remembers: names of programs repeat, and a flood of distinct ones must not be kept.
+_REMEMBERED = 4_096
 # Of a longer name so much is read; a name is stored up to half of it (spans.MAX_NAME), so that nothing private is cut in two and missed.
 _READ = 512
 # So many words of speech in one name are a sentence: the longest names of instrumentations ("executing api route (app) /api/chat") have three or four.
@@ -25,18 +23,6 @@ SPEECH_WORDS = 5
 # ...and so many are, if one of them is a word with which people speak of themselves or ask.
 _ASKING_WORDS = 3
 _SLUG_WORDS = 6  # of a path segment: `how-do-i-reset-my-password`
-
-
-def _remembered(read: Callable[Concatenate[str, P], R]) -> Callable[Concatenate[str, P], R]:
-    """`read`, with what it made of short texts kept."""
-    cached = functools.lru_cache(maxsize=_REMEMBERED)(read)
-
-    def asked(text: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        if len(text) > _REMEMBERED_LENGTH:
-            return read(text, *args, **kwargs)
-        return cached(text, *args, **kwargs)  # type: ignore[arg-type]  # of texts alone
-
-    return asked
 
 
 # Between these, no letter or digit touches what was found.
@@ -107,7 +93,7 @@ def _holds_private(text: str) -> bool:
     )
 
 
-@_remembered
+@remembered(_REMEMBERED)
 def is_private(text: str) -> bool:
     """Whether the text has an e-mail address, phone number, card, account, token or a URL with a user in it, as it is or percent-encoded."""
     return _holds_private(text) or ("%" in text and _holds_private(unquote_plus(text)))
@@ -137,7 +123,7 @@ def _is_word(part: str) -> bool:
     return _WORD.fullmatch(part) is not None and _CODE_WORD.search(part) is None
 
 
-@_remembered
+@remembered(_REMEMBERED)
 def is_speech(text: str) -> bool:
     """Whether a name reads like something that somebody said: five words, three of which one asks or speaks of the speaker, or a question."""
     if UNSPACED.search(text) or "\n" in text.strip():
@@ -191,7 +177,7 @@ def _segment(part: str) -> str:
     return part
 
 
-@_remembered
+@remembered(_REMEMBERED)
 def address(url: str) -> str:
     """A path or URL with a word in place of each segment that is a text or private; without user info, query and parameters."""
     bare = re.split(r"[?#;]", _USER_INFO.sub("", url), maxsplit=1)[0]
@@ -201,7 +187,7 @@ def address(url: str) -> str:
     return f"{scheme}://{host}{sep}{kept}" if slashes else kept
 
 
-@_remembered
+@remembered(_REMEMBERED)
 def route(path: str) -> str:
     """As `address`, with `{id}` in place of each segment that is a number or a hash: requests to one route are counted together."""
     return "/".join("{id}" if _ID.fullmatch(part) else part for part in address(path).split("/"))
@@ -227,7 +213,7 @@ def _is_document(text: str) -> bool:
     )
 
 
-@_remembered
+@remembered(_REMEMBERED)
 def name(text: str, salt: bytes = b"") -> str:
     """A name that a program chose (of a span, event, metric, scope, service or attribute), as it may be stored."""
     text = text[:_READ]
@@ -248,7 +234,7 @@ def name(text: str, salt: bytes = b"") -> str:
     return " ".join([*parts[:head], redacted(" ".join(parts[head:]), salt)])
 
 
-@_remembered
+@remembered(_REMEMBERED)
 def identity(text: str, salt: bytes = b"") -> str:
     """What tells one session, tenant, model or instance from another, as it may be stored: a hash of what reads like a text or is private."""
     said = unquote_plus(text) if "%" in text or "+" in text else text

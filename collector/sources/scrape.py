@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import ipaddress
 import logging
 import socket
@@ -34,6 +35,8 @@ MAX_PROCESSES = 8  # separated behind one address
 FORGOTTEN_AFTER = (
     20  # reads: of two processes in turn, one stays away so long once in a million times
 )
+# Counters by which a process is recognised: an engine's page has some hundreds, and what is kept of eight processes must not be eight pages of 100,000.
+MOST_COUNTERS = 2_000
 # OpenMetrics is read but not asked for: prometheus_client then takes the colons out of the samples' names and leaves them in their types'.
 _ACCEPT = "text/plain;version=0.0.4,*/*;q=0.5"
 _KEYS = ("url", "instance", "interval_s", "token_file")
@@ -151,6 +154,13 @@ class Processes:
             self._known.append(process)
         process.counters, process.read = counters, self._reads
         return process.number
+
+
+def _some(counters: dict[Any, float]) -> dict[Any, float]:
+    """Some of many counters, the same ones at each read of a page that has the same ones."""
+    if len(counters) <= MOST_COUNTERS:
+        return counters
+    return {key: counters[key] for key in heapq.nsmallest(MOST_COUNTERS, counters, key=hash)}
 
 
 def _continues(last: dict[Any, float], values: dict[Any, float]) -> bool:
@@ -276,7 +286,9 @@ class Scraper:
             return instance
         processes = self._processes.setdefault((target.url, instance), Processes())
         flips = processes.flips
-        number = processes.identify(prometheus.counters(families), prometheus.started(families))
+        number = processes.identify(
+            _some(prometheus.counters(families)), prometheus.started(families)
+        )
         if processes.flips > flips:
             log.warning(
                 "%s answers for several processes in turn (%d returns so far): they are stored as %s#0, #1 ...; scrape the address of each process",

@@ -284,6 +284,40 @@ def test_a_body_that_does_not_come_is_given_up(
     assert (b"connection", b"close") in sent[0]["headers"]
 
 
+def test_bodies_that_arrive_are_bounded_together(
+    small_report: TrainReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("overrun.models.service.MAX_ARRIVING", 100)
+    app = application(Service(small_report.folder))
+    status: list[int] = []
+
+    async def ask(size: int, waits: asyncio.Event | None = None) -> None:
+        parts = [{"body": b" " * size, "more_body": True}, {"body": b"{}"}]
+
+        async def receive() -> dict[str, Any]:
+            if waits is not None and len(parts) == 1:
+                await waits.wait()
+            return parts.pop(0)
+
+        async def send(message: Any) -> None:
+            status.append(message.get("status", 0))
+
+        scope = {"type": "http", "path": "/predict", "method": "POST", "headers": []}
+        await app(scope, receive, send)
+
+    async def run() -> None:
+        let_go = asyncio.Event()
+        first = asyncio.create_task(ask(80, let_go))
+        await asyncio.sleep(0)
+        await ask(30)  # no room beside the first one
+        let_go.set()
+        await first
+        await ask(90)  # which has given its room back
+
+    asyncio.run(run())
+    assert status[::2] == [503, 200, 200]
+
+
 def test_idle_connections_make_room_for_who_asks(running: Running) -> None:
     host, port = running.url.removeprefix("http://").split(":")
     held = [socket.create_connection((host, int(port))) for _ in range(MAX_CONNECTIONS + 40)]

@@ -1,15 +1,19 @@
 """How does a message reach its receiver at least once? An outbox that is stored before anything is sent, and emptied entry by entry after each answer.
 
 A receiver that is busy or away is tried again, later each time up to five minutes, for a day. One that refuses a message for good is logged, and the message
-dropped. Redirects are not followed: messages go to the addresses of the settings alone.
+dropped. Redirects are not followed: messages go to the addresses of the settings alone. Receivers are served side by side, each has so much time for a message
+altogether, and of what it answers little is read.
 """
 
 from __future__ import annotations
 
 import logging
 import smtplib
+import socket
 import ssl
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import httpx
@@ -17,10 +21,16 @@ import msgspec
 
 from overrun.analysis.front.alerts.messages import Message, mail, outgoing
 from overrun.analysis.front.alerts.settings import Receiver
+from overrun.collector.access.deadline import BoundedTransport
 from overrun.collector.access.trust import trusted
 
 log = logging.getLogger("overrun.alerts")
+# For one step of a connection, and for a message altogether.
 _PATIENCE_S: Final = 10.0
+_MOST_S: Final = 20.0
+# Of a mail server's answers to one message: a line has 512 bytes at most (RFC 5321, 4.5.3.1.5), and a message takes about ten of them.
+_MOST_ANSWERS: Final = 65_536
+_AT_ONCE: Final = 8
 _LONGEST_WAIT_S: Final = 300.0
 GIVE_UP_S: Final = 86_400.0
 MOST_WAITING: Final = 1_000
@@ -67,7 +77,9 @@ def send(message: Message, receiver: Receiver, now: float, alive_s: float) -> No
     try:
         with (
             httpx.Client(
-                timeout=_PATIENCE_S, trust_env=False, follow_redirects=False, verify=trusted(url)
+                transport=BoundedTransport(_MOST_S, trusted(url)),
+                timeout=_PATIENCE_S,
+                follow_redirects=False,
             ) as client,
             client.stream(
                 "POST",
@@ -86,14 +98,7 @@ def send(message: Message, receiver: Receiver, now: float, alive_s: float) -> No
 def _mail(message: Message, receiver: Receiver) -> None:
     made, context = mail(message, receiver), ssl.create_default_context()
     try:
-        smtp: smtplib.SMTP
-        if receiver.tls == "tls":
-            smtp = smtplib.SMTP_SSL(
-                receiver.host, receiver.port, timeout=_PATIENCE_S, context=context
-            )
-        else:
-            smtp = smtplib.SMTP(receiver.host, receiver.port, timeout=_PATIENCE_S)
-        with smtp:
+        with _Smtp(receiver, context) as smtp:
             if receiver.tls == "starttls":
                 smtp.starttls(context=context)
             if receiver.user:
@@ -105,6 +110,56 @@ def _mail(message: Message, receiver: Receiver) -> None:
         ) from error
     except (smtplib.SMTPException, OSError) as error:
         raise Failed(f"no answer ({type(error).__name__})", final=False) from error
+
+
+class _Smtp(smtplib.SMTP):
+    """A connection whose answers are few and come in time; the library's own reads lines for as long as the server says that there are more."""
+
+    def __init__(self, receiver: Receiver, context: ssl.SSLContext) -> None:
+        self._until = time.monotonic() + _MOST_S
+        self._tls = context if receiver.tls == "tls" else None
+        super().__init__(receiver.host, receiver.port, timeout=_PATIENCE_S)
+
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        made = socket.create_connection((host, port), timeout)
+        return self._tls.wrap_socket(made, server_hostname=host) if self._tls else made
+
+    def getreply(self) -> tuple[int, bytes]:
+        if self.file is None and self.sock is not None:
+            self.file = _Answers(self.sock, self._until)
+        return super().getreply()
+
+
+class _Answers:
+    """The lines of a mail server's answers, as smtplib reads them.
+
+    Raises:
+        OSError: they are too long, or do not come in time.
+    """
+
+    def __init__(self, connected: socket.socket, until: float) -> None:
+        self._socket, self._until = connected, until
+        self._waiting = bytearray()
+        self._read = 0
+
+    def readline(self, most: int) -> bytes:
+        while b"\n" not in self._waiting and len(self._waiting) < most:
+            left = self._until - time.monotonic()
+            if left <= 0 or self._read > _MOST_ANSWERS:
+                raise OSError("its answers do not end")
+            self._socket.settimeout(min(left, _PATIENCE_S))
+            part = self._socket.recv(4_096)
+            if not part:
+                break
+            self._read += len(part)
+            self._waiting += part
+        end = self._waiting.find(b"\n") + 1 or len(self._waiting)
+        line = bytes(self._waiting[: min(end, most)])
+        del self._waiting[: len(line)]
+        return line
+
+    def close(self) -> None:
+        """The connection is closed by whoever made it."""
 
 
 class Sent(msgspec.Struct, kw_only=True):
@@ -123,17 +178,39 @@ def deliver(
     alive_s: float,
     send: Send = send,
 ) -> Sent:
-    """Try every entry that is due, in the order of each receiver's messages: later ones wait for earlier ones."""
+    """Try every entry that is due, in the order of each receiver's messages: later ones wait for earlier ones, and for no other receiver's."""
     known = {receiver.name: receiver for receiver in receivers}
-    done, stuck = Sent(left=[]), set()
-    for entry in outbox:
-        receiver = known.get(entry.receiver)
-        if receiver is None:
-            done.dropped += 1  # it is not in the settings any more
-            continue
-        if entry.receiver in stuck or entry.due > now:
-            stuck.add(entry.receiver)
-            done.left.append(entry)
+    of_each: dict[str, list[int]] = {}
+    for at, entry in enumerate(outbox):
+        of_each.setdefault(entry.receiver, []).append(at)
+
+    def serve(name: str) -> tuple[Sent, dict[int, Entry]]:
+        entries = {at: outbox[at] for at in of_each[name]}
+        if name not in known:  # it is not in the settings any more
+            return Sent(left=[], dropped=len(entries)), {}
+        return _of_one(entries, known[name], now, alive_s, send)
+
+    waits = [name for name in of_each if name in known and outbox[of_each[name][0]].due <= now]
+    if len(waits) > 1:
+        with ThreadPoolExecutor(min(len(waits), _AT_ONCE)) as pool:
+            served = [*pool.map(serve, of_each)]
+    else:
+        served = [serve(name) for name in of_each]
+    left = {at: entry for _, entries in served for at, entry in entries.items()}
+    counts = ((sent.delivered, sent.failed, sent.dropped) for sent, _ in served)
+    delivered, failed, dropped = (sum(n) for n in zip((0, 0, 0), *counts, strict=True))
+    in_order = [left[at] for at in sorted(left)]
+    return Sent(left=in_order, delivered=delivered, failed=failed, dropped=dropped)
+
+
+def _of_one(
+    entries: Mapping[int, Entry], receiver: Receiver, now: float, alive_s: float, send: Send
+) -> tuple[Sent, dict[int, Entry]]:
+    """The counts of one receiver's round, and its entries that are left, by their places in the outbox."""
+    done, left = Sent(left=[]), dict[int, Entry]()
+    for at, entry in entries.items():
+        if left or entry.due > now:
+            left[at] = entry
             continue
         try:
             send(entry.message, receiver, now, alive_s)
@@ -151,7 +228,6 @@ def deliver(
             log.warning(
                 "%s does not take messages, again in %d s: %s", receiver.name, wait_s, error
             )
-            done.left.append(msgspec.structs.replace(entry, attempts=attempts, due=now + wait_s))
+            left[at] = msgspec.structs.replace(entry, attempts=attempts, due=now + wait_s)
             done.failed += 1
-            stuck.add(entry.receiver)
-    return done
+    return done, left

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from overrun.collector.errors import ConfigError, ImportFailed
 from overrun.collector.sources.exports import otlp
-from overrun.collector.sources.remote.documents import read
+from overrun.collector.sources.remote.documents import Notes, read
 from overrun.collector.sources.remote.fetching import Fetcher, TooMuch
 
 _TABLE: Final = re.compile(r"[A-Za-z_]\w{0,127}(\.[A-Za-z_]\w{0,127})?")
@@ -49,7 +49,7 @@ class ClickHouse:
         if match and not _TABLE.fullmatch(match):
             raise ConfigError(f"--match {match[:80]!r} is not a table such as default.otel_traces")
         self._fetch, self._query = fetch, _QUERY.replace("{table}", match or "otel_traces")
-        self.notes: list[str] = []
+        self.notes: list[str] = Notes()
 
     def begin(self, start_s: float, end_s: float) -> None:
         """Nothing has to be known before the first query."""

@@ -1,12 +1,14 @@
 """How is another tool's API asked? Read-only, a bounded answer at a time, at a bounded rate, and only at the address that the user named.
 
-What comes back is hostile input: its size is bounded before it is decoded, redirects are not followed, and no text of it decides where to ask next.
+What comes back is hostile input: its size, the values in it and the time that it takes are bounded before it is decoded, redirects are not followed, and no
+text of it decides where to ask next.
 Tokens come from the environment. They are in no message and in no log.
 """
 
 from __future__ import annotations
 
 import base64
+import io
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -16,12 +18,19 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
+from overrun.collector.access.deadline import BoundedTransport
 from overrun.collector.access.trust import trusted
+from overrun.collector.decode import items
 from overrun.collector.errors import ConfigError, ImportFailed
 
 MAX_ANSWER: Final = 32 << 20  # bytes of one answer; as Python values they take about ten times that
+# Values of one answer, by what they take as Python's objects: about 300 bytes each. Empty ones take twenty times their size in the answer, not ten.
+MAX_ITEMS: Final = 1_200_000
 MAX_TOTAL: Final = 4 << 30  # bytes of one pull
+MAX_ASKED: Final = 200_000  # questions of one pull: three hours of them
+# For the next bytes of an answer, and for one altogether: Prometheus gives up a query after two minutes.
 _PATIENCE_S: Final = 60.0
+_MOST_S: Final = 300.0
 _ATTEMPTS: Final = 5
 _LONGEST_WAIT_S: Final = 30.0
 # Busy or restarting; anything else is an answer.
@@ -113,10 +122,9 @@ class Fetcher:
         # No proxy and no .netrc from the environment: what is sent goes to the named host alone.
         self._http = httpx.Client(
             headers={"accept": "application/json", "accept-encoding": "identity", **headers},
+            transport=BoundedTransport(_MOST_S, trusted(self.url)),
             timeout=_PATIENCE_S,
-            trust_env=False,
             follow_redirects=False,
-            verify=trusted(self.url),
         )
 
     def __enter__(self) -> Fetcher:
@@ -142,9 +150,16 @@ class Fetcher:
     def lines(self, path: str, parameters: Parameters, content: str) -> list[Any]:
         """The values of an answer of one JSON document a line."""
         body = self._body("POST", path, params=parameters, content=content.encode())
-        return [self._decoded(line) for line in body.splitlines() if line.strip()]
+        self._count(body)
+        return [self._decoded(line) for line in io.BytesIO(body) if line.strip()]
+
+    def _count(self, body: bytes) -> None:
+        """Refuse an answer with more values than are read at once, before any of them is made."""
+        if items.count_json(body) > MAX_ITEMS:
+            raise TooMuch(f"an answer of {self.url} holds more than {MAX_ITEMS:,} values")
 
     def _decoded(self, body: bytes) -> Any:
+        self._count(body)
         try:
             return msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -174,6 +189,10 @@ class Fetcher:
     ) -> tuple[int, bytes, float | None]:
         """Status, body and how long to wait of one attempt."""
         self.asked += 1
+        if self.asked > MAX_ASKED:
+            raise ImportFailed(
+                f"{self.url} was asked {MAX_ASKED:,} times: choose a shorter window, or --match"
+            )
         body = bytearray()
         with self._http.stream(method, f"{self.url}{path}", **more) as answer:
             encoding = answer.headers.get("content-encoding", "identity").strip().lower()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from overrun.collector.errors import ImportFailed
-from overrun.collector.sources.remote.documents import listed, read
+from overrun.collector.sources.remote.documents import Notes, listed, read, segment
 from overrun.collector.sources.remote.fetching import Fetcher, TooMuch
 
 _AT_ONCE: Final = 200  # traces of one search; a trace of an agent has hundreds of spans
@@ -26,7 +26,7 @@ class Jaeger:
     def __init__(self, fetch: Fetcher, match: str = "") -> None:
         self._fetch, self._services = fetch, [match] if match else []
         self._seen: set[str] = set()
-        self.notes: list[str] = []
+        self.notes: list[str] = Notes()
 
     def begin(self, start_s: float, end_s: float) -> None:
         """Look which services there are.
@@ -64,7 +64,7 @@ class Jaeger:
             if len(found) >= _AT_ONCE:
                 raise TooMuch(f"{service} has more than {_AT_ONCE} traces at once")
             for trace in found:
-                trace_id = str(trace.get("traceID"))
-                if trace_id not in self._seen:
+                trace_id = segment(trace.get("traceID"))
+                if trace_id is not None and trace_id not in self._seen:
                     self._seen.add(trace_id)
                     yield from read({"data": [trace]}, self.notes)

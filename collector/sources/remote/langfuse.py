@@ -6,11 +6,12 @@ with inputs and outputs, which are not looked at. Source: Langfuse's public API 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from overrun.collector.sources.remote.documents import iso, listed, read
-from overrun.collector.sources.remote.fetching import Fetcher, Refused, basic
+from overrun.collector.sources.remote.documents import Cursors, Notes, iso, listed, read
+from overrun.collector.sources.remote.fetching import Fetcher, Refused, TooMuch, basic
 
 _FIELDS: Final = "core,basic,time,model,usage,metadata"
 _PAGE: Final = 500
@@ -31,7 +32,7 @@ class Langfuse:
 
     def __init__(self, fetch: Fetcher, match: str = "") -> None:
         self._fetch, self._environment, self._old = fetch, match, False
-        self.notes: list[str] = []
+        self.notes: list[str] = Notes()
 
     def begin(self, start_s: float, end_s: float) -> None:
         """Find out which of the two APIs answers."""
@@ -55,21 +56,22 @@ class Langfuse:
         return {**asked, "environment": self._environment} if self._environment else asked
 
     def _pages(self, asked: dict[str, str | int]) -> Iterator[list[dict[str, Any]]]:
-        cursor = ""
-        for _ in range(_MOST_PAGES):
-            more = {"cursor": cursor} if cursor else {}
+        cursors, cursor = Cursors(), None
+        while True:
+            more: dict[str, str] = {"cursor": cursor} if cursor else {}
             answer = self._fetch.get(
                 "/api/public/v2/observations", {**asked, "limit": _PAGE, "fields": _FIELDS, **more}
             )
             yield listed(answer, "data")
             meta = answer.get("meta")
-            after = meta.get("cursor") if isinstance(meta, dict) else None
-            if not isinstance(after, str) or after in ("", cursor):
+            cursor = cursors.next(meta.get("cursor") if isinstance(meta, dict) else None)
+            if cursor is None:
                 return
-            cursor = after
 
     def _old_pages(self, asked: dict[str, str | int]) -> Iterator[list[dict[str, Any]]]:
-        for page in range(1, _MOST_PAGES):
+        for page in itertools.count(1):
+            if page > _MOST_PAGES:
+                raise TooMuch(f"a list has more than {_MOST_PAGES:,} pages")
             answer = self._fetch.get(
                 "/api/public/observations", {**asked, "limit": _OLD_PAGE, "page": page}
             )

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from overrun.collector.errors import ImportFailed
 from overrun.collector.sources.exports import langsmith, otlp
-from overrun.collector.sources.remote.documents import iso, listed, read
+from overrun.collector.sources.remote.documents import Cursors, Notes, iso, listed, read
 from overrun.collector.sources.remote.fetching import Fetcher
 
 _PAGE: Final = 100  # the most that the API returns
-_MOST_PAGES: Final = 10_000
+_MOST_PROJECTS: Final = 100
 _SELECT: Final = (
     *("id", "trace_id", "parent_run_id", "name", "run_type", "start_time", "end_time"),
     *("status", "first_token_time", "prompt_tokens", "completion_tokens", "extra", "session_id"),
@@ -35,7 +35,7 @@ class LangSmith:
     def __init__(self, fetch: Fetcher, match: str = "") -> None:
         self._fetch, self._wanted = fetch, {p.strip() for p in match.split(",") if p.strip()}
         self._projects: dict[str, str] = {}
-        self.notes: list[str] = []
+        self.notes: list[str] = Notes()
 
     def begin(self, start_s: float, end_s: float) -> None:
         """Look which projects there are.
@@ -43,11 +43,11 @@ class LangSmith:
         Raises:
             ImportFailed: none that is meant.
         """
-        answer = self._fetch.get("/api/v1/sessions", {"limit": 100})
+        answer = self._fetch.get("/api/v1/sessions", {"limit": _MOST_PROJECTS})
         found = listed({"sessions": answer}, "sessions")
         self._projects = {
             str(p["id"]): str(p.get("name") or "langsmith")
-            for p in found
+            for p in found[:_MOST_PROJECTS]
             if p.get("id") and (not self._wanted or self._wanted & {str(p["id"]), p.get("name")})
         }
         if not self._projects:
@@ -62,15 +62,16 @@ class LangSmith:
             "select": list(_SELECT),
             "limit": _PAGE,
         }
-        for _ in range(_MOST_PAGES):
+        pages = Cursors()
+        while True:
             answer = self._fetch.post("/api/v1/runs/query", asked)
             runs = listed(answer, "runs")
             spans = (langsmith.span(run, self._project(run)) for run in runs)
             for request in otlp.request(spans) if runs else ():
                 yield from read(request, self.notes)
             cursors = answer.get("cursors")
-            after = cursors.get("next") if isinstance(cursors, dict) else None
-            if not isinstance(after, str) or after in ("", asked.get("cursor")):
+            after = pages.next(cursors.get("next") if isinstance(cursors, dict) else None)
+            if after is None:
                 return
             asked["cursor"] = after
 

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from overrun.collector.errors import ImportFailed
-from overrun.collector.sources.remote.documents import listed, read
+from overrun.collector.sources.remote.documents import Cursors, Notes, listed, read
 from overrun.collector.sources.remote.fetching import Fetcher, basic
 
 _PAGE: Final = 100
-_MOST_PAGES: Final = 10_000
 _MOST_EXPERIMENTS: Final = 100
 _API: Final = "/api/3.0/mlflow/traces"
 
@@ -35,7 +34,7 @@ class MLflow:
     def __init__(self, fetch: Fetcher, match: str = "") -> None:
         self._fetch = fetch
         self._experiments = {e.strip(): e.strip() for e in match.split(",") if e.strip()}
-        self.notes: list[str] = []
+        self.notes: list[str] = Notes()
 
     def begin(self, start_s: float, end_s: float) -> None:
         """Look which experiments there are.
@@ -50,7 +49,7 @@ class MLflow:
         )
         self._experiments = {
             str(e["experiment_id"]): str(e.get("name") or "mlflow")
-            for e in listed(answer, "experiments")
+            for e in listed(answer, "experiments")[:_MOST_EXPERIMENTS]
             if e.get("experiment_id") is not None
         }
         if not self._experiments:
@@ -67,14 +66,15 @@ class MLflow:
             "filter": f"attributes.timestamp_ms >= {round(start_s * 1e3)} AND attributes.timestamp_ms < {round(end_s * 1e3)}",
             "max_results": _PAGE,
         }
-        for _ in range(_MOST_PAGES):
+        pages = Cursors()
+        while True:
             answer = self._fetch.post(f"{_API}/search", asked)
             for info in listed(
                 {"traces": [], **answer} if isinstance(answer, dict) else answer, "traces"
             ):
                 yield from self._trace(info)
-            after = answer.get("next_page_token")
-            if not isinstance(after, str) or after in ("", asked.get("page_token")):
+            after = pages.next(answer.get("next_page_token"))
+            if after is None:
                 return
             asked["page_token"] = after
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from overrun.collector.errors import ImportFailed
-from overrun.collector.sources.remote.documents import iso, listed, read
+from overrun.collector.sources.remote.documents import Cursors, Notes, iso, listed, read
 from overrun.collector.sources.remote.fetching import Fetcher
 
 _PAGE: Final = 1_000
-_MOST_PAGES: Final = 10_000
+_MOST_PROJECTS: Final = 200
 
 
 def headers(environment: Mapping[str, str]) -> dict[str, str]:
@@ -30,7 +30,7 @@ class Phoenix:
 
     def __init__(self, fetch: Fetcher, match: str = "") -> None:
         self._fetch, self._projects = fetch, [match] if match else []
-        self.notes: list[str] = []
+        self.notes: list[str] = Notes()
 
     def begin(self, start_s: float, end_s: float) -> None:
         """Look which projects there are.
@@ -39,8 +39,9 @@ class Phoenix:
             ImportFailed: none.
         """
         if not self._projects:
-            answer = self._fetch.get("/v1/projects", {"limit": 200})
-            self._projects = [str(p["name"]) for p in listed(answer, "data") if p.get("name")]
+            answer = self._fetch.get("/v1/projects", {"limit": _MOST_PROJECTS})
+            found = [str(p["name"]) for p in listed(answer, "data") if p.get("name")]
+            self._projects = found[:_MOST_PROJECTS]
         if not self._projects:
             raise ImportFailed(f"{self._fetch.url} lists no project: is it Phoenix?")
 
@@ -52,8 +53,8 @@ class Phoenix:
                     yield from read(_request(project, spans), self.notes)
 
     def _pages(self, project: str, start_s: float, end_s: float) -> Iterator[list[dict[str, Any]]]:
-        cursor = ""
-        for _ in range(_MOST_PAGES):
+        cursors, cursor = Cursors(), None
+        while True:
             asked: dict[str, str | int] = {
                 "start_time": iso(start_s),
                 "end_time": iso(end_s),
@@ -64,10 +65,9 @@ class Phoenix:
                 {**asked, "cursor": cursor} if cursor else asked,
             )
             yield listed(answer, "data")
-            after = answer.get("next_cursor")
-            if not isinstance(after, str) or after in ("", cursor):
+            cursor = cursors.next(answer.get("next_cursor"))
+            if cursor is None:
                 return
-            cursor = after
 
 
 def _request(project: str, spans: list[dict[str, Any]]) -> dict[str, Any]:

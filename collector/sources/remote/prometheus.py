@@ -19,6 +19,7 @@ from prometheus_client import Metric as Family
 from overrun.collector.errors import ConfigError, ImportFailed
 from overrun.collector.normalise import metric_names
 from overrun.collector.sources import prometheus as pages
+from overrun.collector.sources.remote.documents import Notes
 from overrun.collector.sources.remote.fetching import Fetcher, Refused
 
 WIDTH_S: Final = 600
@@ -48,7 +49,7 @@ class Prometheus:
         self._names: list[str] | None = None
         self._types: dict[str, str] = {}
         self._services: dict[str, str] = {}
-        self.notes: list[str] = []
+        self.notes: list[str] = Notes()
 
     def begin(self, start_s: float, end_s: float) -> None:
         """Look which metrics of engines there are, and of which type.

@@ -36,6 +36,8 @@ from overrun.collector.sources.remote.tempo import Tempo
 MAX_WINDOW_S: Final = 31 * 86_400
 # Of a search by whole seconds less cannot be asked for.
 LEAST_WIDTH_S: Final = 2.0
+# Pieces that may be left out. A server that finds every question too large would be asked for every two seconds of a month.
+MOST_LEFT_OUT: Final = 1_000
 PROGRESS: Final = ".pull.json"
 # The ports at which these listen unless they are told otherwise: an address alone is then enough.
 _PORTS: Final = {
@@ -280,6 +282,7 @@ def _all(
 ) -> Iterator[float]:
     """Read what is left of a source, and yield the share that is read."""
     span_s = pieces.end_s - pieces.start_s
+    left_out = 0
     while pieces.left:
         start_s, end_s = pieces.left[0]
         yield (start_s - pieces.start_s) / span_s
@@ -290,6 +293,11 @@ def _all(
             pieces.left.pop(0)
         except TooMuch as error:
             if end_s - start_s < LEAST_WIDTH_S:
+                left_out += 1
+                if left_out > MOST_LEFT_OUT:
+                    raise ImportFailed(
+                        f"more than {MOST_LEFT_OUT:,} pieces of {end_s - start_s:g} s could not be read: {error}"
+                    ) from error
                 source.notes.append(f"{end_s - start_s:g} s were left out: {error}")
                 pieces.left.pop(0)
             else:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from overrun.collector.sources.remote.documents import listed, read, segment
+from overrun.collector.sources.remote.documents import Notes, listed, read, segment
 from overrun.collector.sources.remote.fetching import Fetcher, Refused, TooMuch
 
 _AT_ONCE: Final = 500  # ids of one search
@@ -22,7 +22,7 @@ class Tempo:
 
     def __init__(self, fetch: Fetcher, match: str = "") -> None:
         self._fetch, self._match = fetch, match or "{}"
-        self.notes: list[str] = []
+        self.notes: list[str] = Notes()
 
     def begin(self, start_s: float, end_s: float) -> None:
         """Nothing has to be known before the first search."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 from mcp.client.client import Client
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
@@ -101,6 +104,53 @@ def test_a_read_token_is_wanted_where_one_is_set() -> None:
     assert client.get("/mcp").status_code == 401
     assert client.get("/mcp", headers={"authorization": "Bearer no"}).status_code == 401
     assert client.get("/mcp", headers={"authorization": "Bearer t"}).text == "fine"
+
+
+def test_bodies_are_small_and_come_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def echo(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(str(len(await request.body())))
+
+    app = agent_tools.guarded(Starlette(routes=[Route("/mcp", echo, methods=["POST"])]), None)
+    client = TestClient(app)
+    assert client.post("/mcp", content=b"x" * agent_tools.MAX_BODY).text == str(
+        agent_tools.MAX_BODY
+    )
+    assert client.post("/mcp", content=b"x" * (agent_tools.MAX_BODY + 1)).status_code == 413
+    monkeypatch.setattr(agent_tools, "_BODY_S", 0.01)
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(3600)
+        return {}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "path": "/mcp", "method": "POST", "headers": []}
+    asyncio.run(app(scope, receive, send))
+    assert sent[0]["status"] == 408
+
+
+def test_few_answers_are_made_at_once(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, under_way, most = threading.Lock(), 0, 0
+
+    def slow(*_: Any, **__: Any) -> str:
+        nonlocal under_way, most
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+        time.sleep(0.01)
+        with lock:
+            under_way -= 1
+        return "{}"
+
+    monkeypatch.setattr(agent_tools.commands, "ask", slow)
+
+    async def ask(client: Client) -> list[Any]:
+        return await asyncio.gather(*(client.call_tool("doctor", {}) for _ in range(12)))
+
+    assert len(asking(source, ask)) == 12
+    assert 1 <= most <= 2
 
 
 def test_streamable_http_answers_a_question(source: Source) -> None:

@@ -514,6 +514,17 @@ def test_a_restart_is_no_second_process() -> None:
     assert (processes.flips, told.flips) == (0, 0)
 
 
+def test_of_a_page_with_many_counters_some_recognise_its_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scrape, "MOST_COUNTERS", 5)
+    counters = {("x", str(n)): float(n) for n in range(1_000)}
+    some = scrape._some(counters)
+    assert len(some) == 5
+    assert scrape._some(dict(reversed(counters.items()))).keys() == some.keys()
+    assert scrape._some(some) is some
+
+
 def test_returns_are_told_by_the_start_of_the_process_too() -> None:
     processes = scrape.Processes()
     assert [

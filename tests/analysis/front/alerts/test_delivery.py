@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
+import socket
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from overrun.analysis.front.alerts import delivery
 from overrun.analysis.front.alerts.delivery import Entry, Failed, deliver, send
 from overrun.analysis.front.alerts.incidents import Condition, Seen
 from overrun.analysis.front.alerts.messages import Message
 from overrun.analysis.front.alerts.runner import Memory, Runner, remembered
 from overrun.analysis.front.alerts.settings import AlertSettings, Receiver
 from tests.analysis.front.alerts.test_messages import FIRED
-from tests.collector.sources.remote.servers import Answer, Asked, answer, serving
+from tests.collector.sources.remote.servers import (
+    Answer,
+    Asked,
+    answer,
+    dripping,
+    raw,
+    serving,
+)
 from tests.conftest import ServerProcess, StartServer
 
 T0 = 1_795_600_000.0
@@ -69,6 +81,82 @@ def test_later_messages_wait_for_earlier_ones_of_their_receiver_alone() -> None:
     ]
     # Not before it is due.
     assert deliver(done.left, [away], T0 + 5, 60.0, unreliable).failed == 0
+
+
+def test_a_receiver_that_is_slow_holds_up_no_other() -> None:
+    fine = threading.Event()
+
+    def one_by_one(message: Message, receiver: Receiver, now: float, alive_s: float) -> None:
+        if receiver.name == "hook":
+            fine.set()
+        elif not fine.wait(10):
+            raise Failed("the other one was not served meanwhile", final=True)
+
+    slow = Receiver(kind="webhook", name="slow", url="http://x")
+    outbox = [Entry(receiver=name, message=FIRED, due=T0) for name in ("slow", "hook")]
+    assert deliver(outbox, [slow, WEBHOOK], T0, 60.0, one_by_one).delivered == 2
+
+
+HTTP = b"HTTP/1.1 200 OK\r\n"
+ENDLESS = 200  # pieces of an answer that is larger than anybody reads
+
+
+def endless(head: bytes, piece: bytes) -> Callable[[socket.socket], None]:
+    def talk(made: socket.socket) -> None:
+        made.sendall(head)
+        for _ in range(ENDLESS):
+            made.sendall(piece)
+        made.recv(65_536)
+
+    return talk
+
+
+MAIL = Receiver(kind="email", name="m", host="127.0.0.1", tls="none", sender="a@b", to=("c@d",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "talk"),
+    [
+        ("webhook", lambda made: made.recv(1) and time.sleep(2)),
+        ("webhook", dripping(HTTP + b"x-long: ", b"\r\ncontent-length: 0\r\n\r\n")),
+        ("webhook", endless(HTTP, b"x-more: " + b"x" * 16_000 + b"\r\n")),
+        ("email", lambda made: time.sleep(2)),
+        ("email", dripping(b"220 ", b"\r\n")),
+        ("email", endless(b"220-a\r\n", b"220-" + b"x" * 4_000 + b"\r\n")),
+        ("email", endless(b"220-a\r\n", b"220-\r\n" * 2_000)),
+    ],
+)
+def test_a_receiver_whose_answer_does_not_end_is_tried_again_later(
+    monkeypatch: pytest.MonkeyPatch, kind: str, talk: Callable[[socket.socket], None]
+) -> None:
+    monkeypatch.setattr(delivery, "_MOST_S", 0.2)
+    with raw(talk) as port:
+        web = Receiver(kind="webhook", name="hook", url=f"http://127.0.0.1:{port}")
+        receiver = web if kind == "webhook" else dataclasses.replace(MAIL, port=port)
+        with pytest.raises(Failed, match="no answer") as raised:
+            send(FIRED, receiver, T0, 60.0)
+    assert not raised.value.final
+
+
+def test_of_an_endless_answer_the_status_is_enough() -> None:
+    read: list[int] = []
+
+    def talk(made: socket.socket) -> None:
+        made.recv(65_536)
+        made.sendall(HTTP + b"\r\n")
+        try:
+            for at in range(1_000_000):
+                made.sendall(b"x" * 1_000)
+                read.append(at)
+        except OSError:
+            read.append(-1)
+
+    with raw(talk) as port:
+        send(FIRED, Receiver(kind="webhook", name="h", url=f"http://127.0.0.1:{port}"), T0, 60.0)
+        until = time.monotonic() + 60
+        while read[-1:] != [-1] and time.monotonic() < until:
+            time.sleep(0.01)
+    assert read[-1] == -1  # it hung up
 
 
 class World:

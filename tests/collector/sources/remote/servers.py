@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -84,3 +86,40 @@ def serving(respond: Callable[[Asked], Answer]) -> Iterator[Server]:
     finally:
         listening.shutdown()
         listening.server_close()
+
+
+@contextmanager
+def raw(talk: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A port at which `talk` has each connection, for servers that HTTP knows nothing of; it ends when the client is gone."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def one(made: socket.socket) -> None:
+        with made, suppress(OSError):
+            talk(made)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                made, _ = listening.accept()
+                threading.Thread(target=one, args=(made,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield int(listening.getsockname()[1])
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+
+
+def dripping(head: bytes, tail: bytes, count: int = 200) -> Callable[[socket.socket], None]:
+    """Sends `head`, then `count` bytes one by one, then `tail`: an answer that is whole after seconds, each byte in time."""
+
+    def talk(made: socket.socket) -> None:
+        made.recv(65_536)
+        made.sendall(head)
+        for _ in range(count):
+            made.sendall(b"x")
+            time.sleep(0.02)
+        made.sendall(tail)
+
+    return talk

@@ -8,10 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from overrun.collector.errors import ConfigError, ImportFailed
-from overrun.collector.sources.remote import fetching
+from overrun.collector.sources.remote import documents, fetching
+from overrun.collector.sources.remote.documents import Cursors, Notes
 from overrun.collector.sources.remote.fetching import Fetcher, TooMuch, checked_url, credentials
 from overrun.collector.sources.remote.pull import Address
-from tests.collector.sources.remote.servers import Answer, Asked, answer, serving
+from tests.collector.sources.remote.servers import Answer, Asked, answer, dripping, raw, serving
 
 SECRET = "s3cr3t-token"
 
@@ -52,6 +53,60 @@ def test_a_large_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "MAX_ANSWER", 100_000)
     with pytest.raises(TooMuch, match="larger than"):
         asking(lambda asked: (200, {}, b'"' + b"x" * 5_000_000 + b'"'))
+
+
+@pytest.mark.parametrize(
+    ("head", "tail"),
+    [
+        (b"HTTP/1.1 200 OK\r\nx-long: ", b"\r\ncontent-length: 2\r\n\r\n{}"),
+        (b'HTTP/1.1 200 OK\r\ncontent-length: 202\r\n\r\n"', b'"'),
+    ],
+)
+def test_an_answer_that_comes_byte_by_byte_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, head: bytes, tail: bytes
+) -> None:
+    monkeypatch.setattr(fetching, "_MOST_S", 0.1)
+    with (
+        raw(dripping(head, tail)) as port,
+        Fetcher(f"http://127.0.0.1:{port}", {}, sleep=lambda _: None) as fetch,
+        pytest.raises(ImportFailed, match="does not answer"),
+    ):
+        fetch.get("/api")
+
+
+@pytest.mark.parametrize("text", [b"[" + b"[]," * 500 + b"[]]", b'[{"":0}]' * 200])
+def test_an_answer_of_many_empty_values_is_refused_before_they_are_made(
+    monkeypatch: pytest.MonkeyPatch, text: bytes
+) -> None:
+    monkeypatch.setattr(fetching, "MAX_ITEMS", 100)
+    with pytest.raises(TooMuch, match="holds more than 100 values"):
+        asking(lambda asked: (200, {}, text))
+
+
+def test_a_server_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "MAX_ASKED", 3)
+    with serving(lambda asked: answer([])) as server, Fetcher(server.url, {}) as fetch:
+        for _ in range(3):
+            fetch.get("/api")
+        with pytest.raises(ImportFailed, match="was asked 3 times"):
+            fetch.get("/api")
+
+
+def test_pages_that_lead_in_circles_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = Cursors()
+    assert [pages.next(n) for n in ("a", "b", "a", None, "", 7)] == ["a", "b"] + [None] * 4
+    monkeypatch.setattr(documents, "_MOST_PAGES", 2)
+    with pytest.raises(TooMuch, match="more than 2 pages"):
+        pages.next("c")
+
+
+def test_notes_are_few_and_printable() -> None:
+    notes = Notes()
+    for at in range(1_000):
+        notes.append(f"left out: \x1b[31m{at % 30}{'x' * 9_000}")
+    assert len(notes) == 20
+    assert max(map(len, notes)) == 400
+    assert "\x1b" not in "".join(notes)
 
 
 def test_a_busy_server_is_asked_again_when_it_wants() -> None:
