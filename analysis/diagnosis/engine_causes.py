@@ -138,7 +138,7 @@ def _longer_prompts(samples: Samples) -> EngineCause | None:
     return EngineCause(
         "prompt_bloat",
         f"a request brings {found[1]:,.0f} prompt tokens instead of {found[0]:,.0f}",
-        "Shorten prompts to what they were, or send the long ones to an engine of their own.",
+        "Shorten prompts to their earlier length, or send the long ones to an engine of their own.",
     )
 
 
@@ -149,7 +149,7 @@ def _longer_answers(samples: Samples) -> EngineCause | None:
     return EngineCause(
         "long_outputs",
         f"an answer has {found[1]:,.0f} tokens instead of {found[0]:,.0f}",
-        "Cap the length of answers (max_tokens) near what they had before.",
+        "Cap the length of answers (max_tokens) near their earlier length.",
     )
 
 

@@ -326,8 +326,8 @@ async def _body(receive: Receive) -> bytes | None:
         message = await receive()
         body += message.get("body", b"")
         if not message.get("more_body"):
-            return bytes(body)
-    return None
+            break
+    return bytes(body) if len(body) <= MAX_BODY else None
 
 
 async def _refuse(send: Send, status: int) -> None:
