@@ -30,7 +30,8 @@ _MOST: Final = 0.5
 
 
 class Seats(NamedTuple):
-    """`flat` (95 % interval) of the `waiting` calls found `seats` running. Before, `more` of `calm` calls that did not wait ran beside more than that.
+    """`flat` (95 % interval) of the `waiting` calls found `seats` running. Before, `more` of `calm` calls that did not wait ran beside more than that; now
+    `more_now` of `calm_now` do, by the clocks' error.
 
     `by_caller`: the waits are those that callers see, of an engine without spans.
     `most_before` is the 95th percentile of how many those found (None without a baseline), `kv_usage` the highest that the engine's metrics say (None
@@ -48,11 +49,14 @@ class Seats(NamedTuple):
     token_ms_before: float | None
     wanted: int
     by_caller: bool = False
+    more_now: int = 0
+    calm_now: int = 0
 
     @property
     def shrank(self) -> bool:
         """Whether calls clearly ran beside more of each other before, and did not wait."""
-        return self.calm > 0 and wilson(self.more, self.calm)[0] > RAN_MORE
+        by_clock = wilson(self.more_now, self.calm_now)[1] if self.calm_now else 0.0
+        return self.calm > 0 and wilson(self.more, self.calm)[0] > max(RAN_MORE, by_clock)
 
 
 def seats(case: Observed) -> Seats | None:
@@ -77,7 +81,7 @@ def seats(case: Observed) -> Seats | None:
     more, calm, most = 0, 0, None
     if before is not None:
         quiet = ~before.waited
-        more, calm = int((quiet & (before.running > limit + near)).sum()), int(quiet.sum())
+        more, calm = int((quiet & (before.running > limit)).sum()), int(quiet.sum())
         most = float(np.percentile(before.running[quiet], 95.0)) if calm else None
     seconds = calls.seconds
     return Seats(
@@ -92,6 +96,8 @@ def seats(case: Observed) -> Seats | None:
         token_ms_before=None if before is None else _token_ms(before.calls),
         wanted=int(np.ceil(_ARRIVE * len(calls) / seconds * served_s / engines_at_once(calls))),
         by_caller=usual_ms is not None,
+        more_now=int((~waited & (running > limit)).sum()),
+        calm_now=int((~waited).sum()),
     )
 
 

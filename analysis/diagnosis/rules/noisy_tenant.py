@@ -37,15 +37,25 @@ from overrun.analysis.evidence.demand import MIN_GROWTH as MIN_WORK
 from overrun.analysis.evidence.load_response import SAME
 from overrun.analysis.evidence.tenant_load import Noisy, noisiest
 from overrun.analysis.evidence.token_speed import slower_at_equal_load
-from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
+from overrun.analysis.words.finding import (
+    MIN_BREACHING,
+    Diagnosis,
+    NotEnoughData,
+    RuledOut,
+    printable,
+    say_ratio,
+)
+from overrun.analysis.words.timestamps import to_us
 
 RULE: Final = "noisy_tenant"
 MIN_EXPLAINED: Final = 0.5
 MIN_RISE: Final = 1.5
 # Share of all work that a tenant must have now for others to hear it: in a baseline of a minute one may have asked nothing by chance; own default.
 MIN_WORK_SHARE: Final = 0.1
-# Share of slow requests that must be other tenants' for it to be a neighbour's noise; own default.
+# Share of slow requests that must be other tenants' for it to be a neighbour's noise; or others' requests are slow this part as often as its own, since most of
+# the slow ones are its own where most of all are. Own defaults.
 MIN_OTHERS: Final = 0.3
+AS_OFTEN: Final = 0.5
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -78,7 +88,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         )
     slow = case.slow["tenant"]
     others = float((slow.fill_null("") != found.name).to_numpy().mean())
-    if others < MIN_OTHERS:
+    if others < MIN_OTHERS and not _others_hit(case, found.name):
         return RuledOut(
             what=RULE,
             figure=f"{say_ratio(1.0 - others)} of the slow requests are {printable(found.name)}'s own",
@@ -93,6 +103,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if not enough(case, claims):
         return None
     return too_few_breaches(case) or _diagnosis(case, found, others, claims)
+
+
+def _others_hit(case: Case, name: str) -> bool:
+    """Return whether other tenants' requests are slow about as often as this one's, and as many of them as a cause needs."""
+    since = (case.rows["start_us"] >= to_us(case.period.start)).to_numpy()
+    theirs = (case.rows["tenant"].fill_null("") == name).to_numpy()
+    hit, own = (case.breaching[since & side] for side in (~theirs, theirs))
+    return bool(int(hit.sum()) >= MIN_BREACHING and hit.mean() >= AS_OFTEN * own.mean())
 
 
 def _diagnosis(case: Case, found: Noisy, others: float, claims: dict[str, float]) -> Diagnosis:

@@ -181,3 +181,24 @@ def test_what_one_tenant_adds_counts_though_the_others_ask_for_less_unless_all_w
         tenant=[NAMES[k] for k in tenant],
     )
     assert [rule for rule in causes(run(rows, slo=E2E)) if rule == "noisy_tenant"] == named
+
+
+@pytest.mark.parametrize(("others_wait", "cause"), [(True, "noisy_tenant"), (False, None)])
+def test_a_tenant_that_sends_most_of_all_is_heard_where_the_others_wait_as_often(
+    others_wait: bool, cause: str | None
+) -> None:
+    """One tenant sends four in five of the requests now, so most of the slow ones are its own: it counts whether others wait as often."""
+    tenant = np.where(LATE & (np.arange(N) % 5 != 0), 1, np.arange(N) % 4)
+    start = np.r_[np.arange(N // 2) * 1.0, N // 2 + np.arange(N - N // 2) * 0.25]
+    waits = LATE & (np.arange(N) % 3 == 0) & (others_wait | (tenant == 1))
+    rows = requests(
+        N,
+        start_s=start,
+        queue_ms=np.where(waits, 4_000.0, 5.0),
+        prefill_ms=100.0,
+        decode_ms=500.0,
+        input_tokens=500,
+        tenant=[NAMES[k] for k in tenant],
+    )
+    found = run(rows, slo=E2E)
+    assert (of(found, "noisy_tenant") is not None) == (cause is not None)

@@ -108,3 +108,11 @@ def test_somebody_elses_limit_is_no_seat_of_an_engine() -> None:
 def test_silent_when_callers_see_more_calls_at_the_same_seats() -> None:
     found = by_caller(engine(16, every_s=(0.5, 0.22), seen_by="caller"), "gpu-0")
     assert of(found, "too_few_seats") is None
+
+
+def test_one_seat_less_than_ran_before_now_and_then_is_too_few() -> None:
+    """A third ran beside two in some of the former moments, none does now: a seat more or less is no error of the clocks where it never happens now."""
+    found = run(engine(2, every_s=(1.7, 1.9)), slo=TTFT)
+    assert found.verdict.cause == "too_few_seats"
+    evidence = the(found, "too_few_seats").evidence
+    assert (evidence["seats"], evidence["more_now"]) == (2, 0)
