@@ -31,7 +31,7 @@ _MOST: Final = 0.5
 
 class Seats(NamedTuple):
     """`flat` (95 % interval) of the `waiting` calls found `seats` running. Before, `more` of `calm` calls that did not wait ran beside more than that; now
-    `more_now` of `calm_now` do, by the clocks' error.
+    `more_now` of `n_now` do, waiting or not, by the clocks' error.
 
     `by_caller`: the waits are those that callers see, of an engine without spans.
     `most_before` is the 95th percentile of how many those found (None without a baseline), `kv_usage` the highest that the engine's metrics say (None
@@ -50,12 +50,12 @@ class Seats(NamedTuple):
     wanted: int
     by_caller: bool = False
     more_now: int = 0
-    calm_now: int = 0
+    n_now: int = 0
 
     @property
     def shrank(self) -> bool:
         """Whether calls clearly ran beside more of each other before, and did not wait."""
-        by_clock = wilson(self.more_now, self.calm_now)[1] if self.calm_now else 0.0
+        by_clock = wilson(self.more_now, self.n_now)[1] if self.n_now else 0.0
         return self.calm > 0 and wilson(self.more, self.calm)[0] > max(RAN_MORE, by_clock)
 
 
@@ -96,8 +96,8 @@ def seats(case: Observed) -> Seats | None:
         token_ms_before=None if before is None else _token_ms(before.calls),
         wanted=int(np.ceil(_ARRIVE * len(calls) / seconds * served_s / engines_at_once(calls))),
         by_caller=usual_ms is not None,
-        more_now=int((~waited & (running > limit)).sum()),
-        calm_now=int((~waited).sum()),
+        more_now=int((running > limit).sum()),
+        n_now=len(calls),
     )
 
 
