@@ -33,9 +33,14 @@ new MutationObserver(later).observe(document.getElementById("root"), {childList:
 addEventListener("click", event => {
   const go = event.target.closest?.("a.ov-go"), copy = event.target.closest?.("button.ov-copy")
   if (go && !(event.ctrlKey || event.metaKey || event.shiftKey)) {
-    const at = new URL(go.href).pathname
-    const nav = [...document.querySelectorAll("a[data-testid=stTopNavLink]")].find(link => new URL(link.href).pathname === at)
-    if (nav) { event.preventDefault(); nav.click() }
+    const to = new URL(go.href)
+    const nav = [...document.querySelectorAll("a[data-testid=stTopNavLink]")].find(link => new URL(link.href).pathname === to.pathname)
+    // Streamlit goes to an address that one step back or forward leads to: so it does to one with parameters of its own, which its links cannot have.
+    if (nav) {
+      event.preventDefault()
+      if (go.dataset.ovOwn) { history.pushState({}, "", to.pathname + to.search); dispatchEvent(new PopStateEvent("popstate")) }
+      else nav.click()
+    }
   }
   const address = new URL(location.href), said = copy?.textContent
   if (copy?.dataset.from) {

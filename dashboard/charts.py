@@ -29,7 +29,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def bullets(found: Stages, theme: Theme) -> Spec:
-    """Stage budgets: one row per stage or group that took time, P50 solid, P95 lighter, P99 faint on a log axis, the budget as a tick."""
+    """Stage budgets: one row per stage or group that took time, P50, P95 and P99 as points on a log axis, the budget as a tick."""
     rows = shown_rows(found.stages)
     names = [row.stage or row.group for row in rows]
     # What has no time at a percentile starts and ends at the axis' left edge.
@@ -41,37 +41,30 @@ def bullets(found: Stages, theme: Theme) -> Spec:
             if value and value >= 0.05
         ]
     )
-    data: list[Spec] = []
-    for name, opacity, width in (
-        ("p99_ms", 0.25, 0.28),
-        ("p95_ms", 0.5, 0.36),
-        ("p50_ms", 1.0, 0.48),
-    ):
-        lengths = [max(getattr(row, name) or 0.0, floor) - floor for row in rows]
-        data.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "y": list(range(len(rows))),
-                "x": lengths,
-                "base": [floor] * len(rows),
-                "width": width,
-                "marker": {"color": [_row_colour(row, theme) for row in rows], "opacity": opacity},
-                "name": name[:-3].upper(),
-                "hovertext": [
-                    f"{names[i]} {name[:-3].upper()} {say_ms(getattr(rows[i], name))}"
-                    for i in range(len(rows))
-                ],
-                "hoverinfo": "text",
-                "showlegend": False,
-            }
+    # On a logarithmic axis a length says nothing, so percentiles are points, with a line through those of a row.
+    data: list[Spec] = [
+        _points(rows, names, field, symbol, floor, theme)
+        for field, symbol in (
+            ("p50_ms", "circle"),
+            ("p95_ms", "diamond"),
+            ("p99_ms", "circle-open"),
         )
+    ]
     shapes = [
+        line(max(start, floor), end, i, i, _row_colour(row, theme), width)
+        for i, row in enumerate(rows)
+        for start, end, width in (
+            (row.p50_ms or 0.0, row.p95_ms or 0.0, 7),
+            (row.p95_ms or 0.0, row.p99_ms or 0.0, 2),
+        )
+        if end > max(start, floor)
+    ]
+    shapes += [
         line(row.budget_ms, row.budget_ms, i - 0.3, i + 0.3, theme.ink, 3)
         for i, row in enumerate(rows)
         if row.budget_ms
     ]
-    # Name and numbers stand above the bar: beside it they left a phone no room for it.
+    # Name and numbers stand above the points: beside them they left a phone no room for it.
     notes = [
         note(x, i - 0.3, words, theme, xref="paper", xanchor=side, xshift=indent, yshift=10)
         for i, row in enumerate(rows)
@@ -96,7 +89,6 @@ def bullets(found: Stages, theme: Theme) -> Spec:
         if floor <= ms <= highest * 1.3
     ]
     shape |= {
-        "barmode": "overlay",
         "shapes": shapes,
         "annotations": notes,
         "xaxis": axis(
@@ -109,6 +101,29 @@ def bullets(found: Stages, theme: Theme) -> Spec:
         "yaxis": axis(theme, showticklabels=False, range=[len(rows) - 0.6, -0.6], showgrid=False),
     }
     return {"data": data, "layout": shape}
+
+
+def _points(
+    rows: list[StageRow], names: list[str], field: str, symbol: str, floor: float, theme: Theme
+) -> Spec:
+    """One percentile of every row that has one above the axis' left end."""
+    shown = [i for i, row in enumerate(rows) if (getattr(row, field) or 0.0) > floor]
+    name = field.removesuffix("_ms").upper()
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [getattr(rows[i], field) for i in shown],
+        "y": shown,
+        "marker": {
+            "color": [_row_colour(rows[i], theme) for i in shown],
+            "size": 11,
+            "symbol": symbol,
+        },
+        "name": name,
+        "hovertext": [f"{names[i]} {name} {say_ms(getattr(rows[i], field))}" for i in shown],
+        "hoverinfo": "text",
+        "showlegend": False,
+    }
 
 
 def shown_rows(rows: list[StageRow]) -> list[StageRow]:

@@ -8,7 +8,7 @@ from overrun.analysis.front import question_table as questions
 from overrun.analysis.numbers.comparison.cohorts import Cohorts
 from overrun.analysis.numbers.over_time.heatmap import Heatmap
 from overrun.analysis.words.times import rfc3339
-from overrun.dashboard import charts, data, shared_values, state, ui
+from overrun.dashboard import box_answer, charts, data, shared_values, state, ui
 from overrun.dashboard.heatmap_box import Box
 from overrun.dashboard.theme import Theme, say_count, say_ms, say_span, say_step
 
@@ -59,11 +59,18 @@ def sampled(found: Heatmap) -> str:
 
 
 def chosen(box: Box, metric: str, total: int | None = None) -> None:
-    """Say which box is chosen, with a way out of it."""
+    """Say which box is chosen, with ways out of it and into it."""
     with st.container(horizontal=True, vertical_alignment="center"):
         many = f": <b>{total:,}</b> requests" if total is not None else ""
         ui.put(
             f"In the box: {say_span(box.start, box.end)}, {metric.upper()} {say_ms(box.min_ms)} to {say_ms(box.max_ms)}{many}"
+        )
+        st.button(
+            "Zoom the window to the box",
+            on_click=state.zoom_to,
+            args=(box,),
+            icon=":material/zoom_in:",
+            type="tertiary",
         )
         st.button(
             "Clear the box",
@@ -74,28 +81,40 @@ def chosen(box: Box, metric: str, total: int | None = None) -> None:
         )
 
 
-def shared(asked: data.Asked, metric: str, box: Box | None) -> None:
-    """What the requests of the box share (without one: those over the limit), against all others."""
+def shared(asked: data.Asked, metric: str, box: Box | None, page: str, theme: Theme) -> None:
+    """How the requests of the box (without one: those over the limit) differ from all others."""
+    found = others(asked, metric, box, state.narrowed())
+    these = "in the box" if box else "slow"
+    links = box_answer.Links(page, _address(box, metric), found.where, found.by)
     ui.put(
-        shared_values.table(
-            others(asked, metric, box), these="Requests in the box" if box else None
+        shared_values.headed(
+            found,
+            box_answer.render(found, links, these, theme),
+            these="Requests in the box" if box else None,
         )
     )
 
 
-def others(asked: data.Asked, metric: str, box: Box | None) -> Cohorts:
-    """Ask for what the requests of the box share."""
-    if box is None:
-        return data.ask(questions.COHORTS, asked, metric=metric)
-    return data.ask(
-        questions.COHORTS,
-        asked,
-        metric=metric,
-        min_ms=box.min_ms,
-        max_ms=box.max_ms,
-        box_from=rfc3339(box.start),
-        box_to=rfc3339(box.end),
-    )
+def _address(box: Box | None, metric: str) -> dict[str, str]:
+    """What of the page's address stays when a condition changes, beside the filters."""
+    found = {"metric": metric.upper()} | ({"box": box.text()} if box else {})
+    trace = state.asked_trace()
+    return found | ({"trace": trace} if trace else {})
+
+
+def others(asked: data.Asked, metric: str, box: Box | None, narrowed: data.Asked = ()) -> Cohorts:
+    """Ask how the requests of the box differ; `narrowed` are the conditions and the attribute to group by."""
+    drawn: dict[str, questions.Value] = {} if box is None else _sides(box)
+    return data.ask(questions.COHORTS, asked, metric=metric, **drawn, **dict(narrowed))
+
+
+def _sides(box: Box) -> dict[str, questions.Value]:
+    return {
+        "min_ms": box.min_ms,
+        "max_ms": box.max_ms,
+        "box_from": rfc3339(box.start),
+        "box_to": rfc3339(box.end),
+    }
 
 
 def words(n: int, metric: str, step_s: int) -> str:

@@ -34,7 +34,7 @@ class Place:
 PLACES = (
     Place("verdict", "Verdict", ":material/gavel:", charts=False),
     Place("budget", "Budget", ":material/bar_chart:"),
-    Place("findings", "Findings", ":material/troubleshoot:", charts=False, asks=False),
+    Place("findings", "Findings", ":material/troubleshoot:", charts=False),
     Place("engine", "Engine", ":material/memory:"),
     Place("traces", "Traces", ":material/account_tree:", holds=("trace", "box")),
     Place(

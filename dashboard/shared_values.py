@@ -12,9 +12,18 @@ from overrun.dashboard.theme import say_ms, say_ratio
 LEAST_Q: Final = 1e-99
 
 
-def table(found: Cohorts, these: str | None = None) -> str:
-    """The comparison as safe HTML, led by its sentence; `these` names the requests where the page has said already which they are."""
+def headed(found: Cohorts, pictures: str, these: str | None = None) -> str:
+    """The comparison as safe HTML: its sentence, then `pictures`, then all numbers behind a fold; `these` names the requests where the page has said already
+    which they are."""
     head = f"<h2>{headline(found, these)}</h2>"
+    if not pictures:
+        return head + table(found)
+    fold = '<details class="ov-details"><summary>All numbers: lift, chance, and P99 without a value</summary>'
+    return f"{head}{pictures}{fold}{table(found)}</details>"
+
+
+def table(found: Cohorts) -> str:
+    """The values that these requests have more often than the others, as a table."""
     sampled = "; shares are weighted by the sampling rate" if found.sampling == "weighted" else ""
     looked = (
         f"<small>n {found.n_slow:,} against {found.n_rest:,} others of the window{sampled}; {ui.text(found.metric.upper())}; "
@@ -25,13 +34,12 @@ def table(found: Cohorts, these: str | None = None) -> str:
             found.reasons.get("cohorts")
             or "no attribute value is more common among them than by chance"
         )
-        return f"{head}<p>{ui.stated(why)}</p>{looked}{_skipped(found)}"
+        return f"<p>{ui.stated(why)}</p>{looked}{_skipped(found)}"
     rows = [
         [_value(cohort), _bars(cohort), _lift(cohort), _without(cohort)] for cohort in found.cohorts
     ]
     return (
-        head
-        + ui.table(["Attribute", "share of these / of the others", "lift", "P99 without it"], rows)
+        ui.table(["Attribute", "share of these / of the others", "lift", "P99 without it"], rows)
         + looked
         + _skipped(found)
     )

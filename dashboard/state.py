@@ -37,6 +37,7 @@ _EXPECTED: dict[Filters, datetime] = {}
 _MOST_EXPECTED, _EXPECTED_FOR = 64, timedelta(seconds=10)
 _BLANK_OFFSET = re.compile(r"([T ]\d{2}:[\d:.]+) (\d{2}:\d{2})$", re.IGNORECASE)
 SLOWEST, FAILED = "slowest", "failed"
+_LONGEST = 1000
 KINDS = ("service", "model", "route", "tenant")
 
 
@@ -384,6 +385,8 @@ def box() -> Box | None:
 
 def choose_box(box: Box | None) -> None:
     """Put a box into the URL, whole seconds outwards so that it holds what was drawn around; None takes it out."""
+    for name in ("where", "by"):
+        st.query_params.pop(name, None)
     if box is None:
         st.query_params.pop("box", None)
         return
@@ -394,6 +397,19 @@ def choose_box(box: Box | None) -> None:
     st.query_params["box"] = Box(
         start, max(end, start + timedelta(seconds=1)), box.min_ms, box.max_ms
     ).text()
+
+
+def narrowed(query: Mapping[str, str] | None = None) -> tuple[tuple[str, str], ...]:
+    """The conditions and the grouping that the URL names, for the question what chosen requests share."""
+    given = st.query_params if query is None else query
+    return tuple((name, text[:_LONGEST]) for name in ("where", "by") if (text := given.get(name)))
+
+
+def zoom_to(box: Box) -> None:
+    """Make a box the window and choose it no longer: a button's callback."""
+    st.session_state["from"], st.session_state["to"] = rfc3339(box.start), rfc3339(box.end)
+    for name in ("box", "where", "by"):
+        st.query_params.pop(name, None)
 
 
 def sides(before: str, after: str) -> tuple[str, str]:

@@ -337,6 +337,40 @@ _CSS: Final = """
 .ov .ov-share .ov-track,.ov .ov-share .ov-track span{height:10px}
 .ov .ov-these{background:VAR_ACCENT}
 .ov .ov-others{background:VAR_LINE}
+.ov .ov-spreads{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(330px,100%),1fr));gap:12px 34px;margin:4px 0}
+.ov .ov-spreads h3{font-size:.9rem;font-weight:600;margin:0 0 4px;padding:0;color:VAR_INK}
+.ov .ov-spreads h3 small{font-weight:400}
+.ov .ov-spreads a,.ov .ov-count a,.ov small>a{color:VAR_ACCENT}
+.ov .ov-value{display:grid;grid-template-columns:minmax(0,1.25fr) minmax(60px,1fr) 46px 18px;gap:7px;align-items:center;min-height:24px}
+.ov .ov-value>a:first-child,.ov .ov-value>span:first-child{overflow:hidden;white-space:nowrap;text-overflow:ellipsis;font-size:.84rem}
+.ov .ov-value small{text-align:right}
+.ov .ov-pair i{display:block;height:7px;min-width:1px}
+.ov a.ov-out{text-align:center;text-decoration:none;border:1px solid VAR_LINE;border-radius:4px;line-height:16px;color:VAR_MUTED}
+.ov .ov-histogram{display:flex;height:66px;gap:3px;border-bottom:1px solid VAR_LINE}
+.ov .ov-histogram>a{flex:1;display:flex;gap:1px;align-items:flex-end;text-decoration:none;min-width:0}
+.ov .ov-histogram>a:hover{background:VAR_SURFACE}
+.ov .ov-histogram i{flex:1;display:block;min-height:1px}
+.ov .ov-histogram>.ov-late:hover::after,.ov .ov-histogram>.ov-late:focus-visible::after{left:auto;right:0}
+.ov .ov-ends small{display:flex;justify-content:space-between}
+.ov .ov-condition{display:inline-block;border:1px solid VAR_LINE;border-radius:12px;padding:1px 10px;margin:0 6px 4px 0;text-decoration:none;color:VAR_INK}
+.ov .ov-count{display:block;margin:-3px 0 5px 114px}
+.ov h3{font-size:.92rem;font-weight:600;margin:10px 0 4px;padding:0;color:VAR_INK}
+.ov .ov-plot{position:relative;height:128px;margin:4px 12px 0 66px;border-bottom:1px solid VAR_LINE}
+.ov .ov-plot img{position:absolute;inset:0;width:100%;height:100%;margin:0;pointer-events:none}
+.ov .ov-plot .ov-limit b{left:auto;right:0;top:2px}
+.ov .ov-clock{display:flex;justify-content:space-between;margin:2px 12px 4px 66px;font-size:.76rem;color:VAR_MUTED}
+.ov .ov-named{grid-template-columns:minmax(0,1fr) 42% minmax(96px,max-content)}
+.ov .ov-histogram>span{flex:1;display:flex;gap:1px;align-items:flex-end;min-width:0}
+.ov .ov-histogram>span:hover{background:VAR_SURFACE}
+.ov .ov-tall{height:128px}
+.ov .ov-plain{margin:8px 0 0}
+.ov .ov-plain>div{display:flex;justify-content:space-between;gap:14px;border-bottom:1px solid VAR_LINE;padding:3px 0}
+.ov .ov-plain dt{color:VAR_MUTED}.ov .ov-plain dd{text-align:right;white-space:nowrap}
+.ov .ov-way{display:flex;flex-wrap:wrap;gap:6px 8px;align-items:center;list-style:none;margin:4px 0;padding:0}
+.ov .ov-node{border:1.5px solid VAR_INK;padding:5px 12px;border-radius:4px}
+.ov .ov-node b{display:block;font-weight:600}
+.ov .ov-state{border-radius:18px}.ov .ov-stage{background:VAR_SURFACE;border-width:1.5px 5px}.ov .ov-unseen{border-style:dashed;border-color:VAR_MUTED}
+.ov .ov-arrow{color:VAR_MUTED}
 .ov ul{margin:4px 0 12px;padding-left:20px}
 .ov .ov-prose{margin-top:14px}
 .ov .ov-prose td{text-align:left}
@@ -386,7 +420,7 @@ _CSS: Final = """
 .ov .ov-cards td:not(:first-child)::before{content:attr(data-of);display:block;color:VAR_MUTED;font-size:.78rem}.ov .ov-cards img{margin-left:0}
 .ov .ov-under .ov-facts{padding-left:14px}.ov .ov-hide{display:none}.ov .ov-facts{grid-template-columns:minmax(0,1fr)}
 .ov .ov-facts dt:not(:first-child){margin-top:6px}.ov .ov-course{margin:4px 0 0 52px;height:132px}.ov .ov-times{margin:2px 0 8px 52px}
-.ov .ov-limit b{left:auto;right:0;top:-18px}
+.ov .ov-limit b{left:auto;right:0;top:-18px}.ov .ov-count{margin-left:70px}
 /* On a phone what to do comes before the picture. */
 .st-key-story>.stElementContainer:has(.ov-hero){order:1}}
 @media (prefers-reduced-motion:reduce){.stApp *,.stApp *::before,.stApp *::after{animation-duration:1ms!important;animation-iteration-count:1!important;

@@ -59,14 +59,26 @@ def facts(
     Raises:
         BudgetError: an unknown stage or group in `budgets`. WindowError: a filter names what is stored nowhere.
     """
+    case = case_in(con, window, slo, budgets)
+    return _none(case) if isinstance(case, str) else _listed(case)
+
+
+def case_in(
+    con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, budgets: Configured | None
+) -> Case | str:
+    """Return what rules look at in a window, or why its latency cannot be judged.
+
+    Raises:
+        as `facts`.
+    """
     slo = most_missed(con, window, slo) if slo.also else slo
     requests = count(con, window)
     if not requests:
         refuse_unstored(con, window)
-        return _none(outside(con, window) or "no request is stored in this window")
+        return outside(con, window) or "no request is stored in this window"
     stored = sampled_requests(con, window, slo, requests)
     if stored.sampled.refused or stored.even.rows.is_empty():
-        return _none(f"the stored requests do not stand for all: {stored.sampled.detail}")
+        return f"the stored requests do not stand for all: {stored.sampled.detail}"
     earlier = None if stored.baseline is None else stored.baseline.frame.rows
     slo = fitted(slo, unfit(stored.even, slo, lambda: earlier))
     case = case_of(
@@ -77,7 +89,7 @@ def facts(
         budgets=budgets,
         coverage=stored.sampled.coverage_of(stored.even),
     )
-    return _none(case.sentence) if isinstance(case, Verdict) else _listed(case)
+    return case.sentence if isinstance(case, Verdict) else case
 
 
 def _listed(case: Case) -> FactList:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from overrun.analysis.front.budget_answer import BudgetView
     from overrun.analysis.front.fact_list import FactList
     from overrun.analysis.front.fix_list import FixInfo
+    from overrun.analysis.front.plan import Plan
     from overrun.analysis.front.predictor_watch import State
+    from overrun.analysis.front.proof_list import ProofList
     from overrun.analysis.front.report import Report
     from overrun.analysis.front.stage_waterfall import Stages
     from overrun.analysis.numbers.comparison.cohorts import Cohorts
@@ -292,6 +294,21 @@ FACTS: Final[Entry[FactList]] = Entry(
     "front.fact_list:facts",
     forms={"text": "front.fact_text:render"},
 )
+PROOFS: Final[Entry[ProofList]] = Entry(
+    "proofs",
+    "Which chart and which facts show each finding?",
+    "front.proof_list:proofs",
+    (
+        *WINDOW,
+        Parameter(
+            "findings",
+            "RULE:STAGE of the report's findings, separated by ';'.",
+            required=True,
+            pattern="^[a-z_]+:[a-z_]*(;[a-z_]+:[a-z_]*)*$",
+            reader="front.proof_list:read_findings",
+        ),
+    ),
+)
 DOCTOR: Final[Entry[Checkup]] = Entry(
     "doctor",
     "What does each service send, and what is missing?",
@@ -360,6 +377,11 @@ COHORTS: Final[Entry[Cohorts]] = Entry(
         *_BOX,
         Parameter("box_from", "Only requests from this time on (RFC 3339).", pattern=f"^{_TIME}$"),
         Parameter("box_to", "Only requests before this time (RFC 3339).", pattern=f"^{_TIME}$"),
+        Parameter(
+            "where",
+            "Conditions on both sides, separated by ';': engine_instance:vllm-2, -version:v1 (without it), output_tokens:100..200.",
+        ),
+        Parameter("by", "An attribute to group the selected requests by, such as engine_instance."),
     ),
 )
 _SIDE: Final = rf"^(version=.+|{_TIME}\.\.{_TIME})$"
@@ -442,6 +464,15 @@ WHATIF: Final[Entry[Prediction]] = Entry(
     timeout_s=240.0,
     more="front.api_whatif:parameters",
     forms={"text": "front.whatif_text:render"},
+)
+PLAN: Final[Entry[Plan]] = Entry(
+    "plan",
+    "Which fixes together meet the SLO at the lowest price?",
+    "front.plan:plan",
+    kept=False,
+    fresh_s=300.0,
+    timeout_s=240.0,
+    forms={"text": "front.plan_text:render"},
 )
 TRACE: Final[Entry[Trace]] = Entry(
     "traces/{trace_id}",

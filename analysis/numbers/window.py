@@ -424,13 +424,20 @@ def _columns(con: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
     return _KNOWN_COLUMNS[sql]
 
 
-def load_judged(con: duckdb.DuckDBPyConnection, window: Window, sql: str) -> pl.DataFrame:
-    """Return what judging takes of every complete request of a window: columns of the query `sql` and, where there are any, limits of their own."""
+def load_judged(
+    con: duckdb.DuckDBPyConnection,
+    window: Window,
+    sql: str,
+    *,
+    without: Collection[str] = ("trace_key",),
+) -> pl.DataFrame:
+    """Return what judging takes of every complete request of a window: columns of the query `sql` (except `without`) and, where there are any, limits of
+    their own."""
     return _with_own_limits(
         con,
         window,
         sql,
-        _read(con, window, sql, [name for name in _columns(con, sql) if name != "trace_key"]),
+        _read(con, window, sql, [name for name in _columns(con, sql) if name not in without]),
     )
 
 

@@ -46,7 +46,7 @@ def draw() -> None:
     box = heatmap.draw(asked, metric, theme)
     if box is not None:
         heatmap.chosen(box, metric)
-    heatmap.shared(asked, metric, box)
+    heatmap.shared(asked, metric, box, "budget", theme)
     page, label, more = (
         ("traces", "Requests in the box", {"box": box.text()}) if box else nav.requests_of(report)
     )
@@ -73,7 +73,9 @@ def needs(
         lambda: data.stages(asked, metric, report),
         lambda: data.ask(questions.HEATMAP, asked, metric=metric),
         lambda: data.ask(questions.SERIES, asked, metric=metric),
-        lambda: heatmap.others(asked, metric, Box.read(query.get("box", ""))),
+        lambda: heatmap.others(
+            asked, metric, Box.read(query.get("box", "")), state.narrowed(query)
+        ),
     ]
 
 
@@ -142,7 +144,7 @@ def _budgets(found: Stages, theme: Theme) -> None:
         else ""
     )
     ui.put(
-        f"<small>n {found.n:,}; P50 solid, P95 lighter, P99 faint, log scale; line = budget; right: slow mean / budget. Percentiles of "
+        f"<small>n {found.n:,}; ● P50, ◆ P95, ○ P99, log scale; upright line = budget; right: slow mean / budget. Percentiles of "
         f"stages do not add up; their means do. {'No time in ' + ', '.join(idle) + '. ' if idle else ''}Source /api/v1/stages{behind}</small>"
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import streamlit as st
 
@@ -10,9 +11,19 @@ from overrun.analysis.evidence.fact import Fact, Side, say_value
 from overrun.analysis.front import fact_text
 from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.fact_list import FactList
+from overrun.analysis.front.proof_list import MOST_ASKED, Proof
 from overrun.analysis.front.report import Report, seeking
 from overrun.analysis.words.finding import Finding, Fix, Predicted, say_over
-from overrun.dashboard import data, downloads, empty_states, evidence, nav, state, ui
+from overrun.dashboard import (
+    data,
+    downloads,
+    empty_states,
+    evidence,
+    nav,
+    proof_chart,
+    state,
+    ui,
+)
 from overrun.dashboard.theme import Theme, say_ms, say_ratio, theme_of
 
 _CONFIDENT = ((0.85, "high"), (0.6, "medium"), (0.0, "low"))
@@ -31,9 +42,13 @@ def draw() -> None:
         ("budget", "Which stage", {}),
         nav.requests_of(report),
     )
+    asked = data.asked(state.filters())
+    data.ahead(*needs(asked, report, {}))
+    ui.put(proof_chart.way(report))
+    shown = proofs_of(report, asked)
     for place, finding in enumerate(report.findings, 1):
         with st.container(border=True, key=f"finding-{place}"):
-            ui.put(card(place, finding, report, theme))
+            ui.put(card(place, finding, report, theme, shown.get(finding.rule)))
             _next(finding)
     ui.put(quiet(report))
     if st.toggle("All facts", key="facts", help="Every factor before and now, with intervals."):
@@ -41,6 +56,24 @@ def draw() -> None:
         ui.put(all_facts(found))
         downloads.as_json("All facts", "facts", found)
     ui.put(empty_states.footer(report))
+
+
+def needs(
+    asked: data.Asked, report: Report, query: Mapping[str, str]
+) -> list[Callable[[], object]]:
+    """What the page asks for beside the report."""
+    return [partial(proofs_of, report, asked)] if report.findings else []
+
+
+def proofs_of(report: Report, asked: data.Asked) -> dict[str, Proof]:
+    """The chart and the facts of each finding, by its rule."""
+    if not report.findings:
+        return {}
+    named = ";".join(
+        dict.fromkeys(f"{one.rule}:{one.stage}" for one in report.findings[:MOST_ASKED])
+    )
+    found = data.ask(questions.PROOFS, asked, findings=named)
+    return {one.rule: one for one in reversed(found.proofs)}
 
 
 def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
@@ -81,21 +114,27 @@ def way(report: Report) -> str:
     return " → ".join(one.label if one.seen else f"({one.label})" for one in steps)
 
 
-def card(place: int, finding: Finding, report: Report, theme: Theme) -> str:
-    """One finding as safe HTML."""
+def card(
+    place: int, finding: Finding, report: Report, theme: Theme, proof: Proof | None = None
+) -> str:
+    """One finding as safe HTML: its chart and plain facts, all numbers of its rule behind a fold."""
     level = next(word for least, word in _CONFIDENT if finding.confidence >= least)
     service = f" · {ui.text(finding.service)}" if finding.service else ""
     head = (
         f'<p class="ov-muted">#{place} {ui.chip(finding.stage, theme)} {ui.text(finding.rule)}{service} · {_SEVERITY[finding.severity]} · '
         f"confidence {level} ({finding.confidence:.2f})</p><h2>{ui.sentence(finding.headline)}</h2>"
     )
+    shown = proof_chart.render(proof, report.verdict.onset, theme) if proof is not None else ""
+    numbers = all_numbers(finding)
+    if shown and numbers:
+        numbers = f'<details class="ov-details"><summary>All numbers</summary>{numbers}</details>'
     return (
-        f'<div class="ov-card"><div>{head}{proof(finding)}</div>'
+        f'<div class="ov-card"><div>{head}{shown}{numbers}</div>'
         f"<div>{fix_of(finding.fix, report, theme) if finding.fix else _no_fix(finding)}</div></div>"
     )
 
 
-def proof(finding: Finding) -> str:
+def all_numbers(finding: Finding) -> str:
     """The numbers that the rule decided by."""
     pairs = "".join(
         f"<div><dt>{ui.text(what)}</dt><dd>{value}</dd></div>"

@@ -57,7 +57,7 @@ def draw() -> None:
     box = heatmap.draw(asked, metric, theme)
     _table(listed, metric, box, failed=failed)
     if box is not None:
-        heatmap.shared(asked, metric, box)
+        heatmap.shared(asked, metric, box, "traces", theme)
     ui.put(empty_states.footer(report))
 
 
@@ -86,7 +86,7 @@ def needs(
         rows,
         lambda: data.ask(questions.SERIES, asked, metric=metric),
         lambda: data.ask(questions.HEATMAP, asked, metric=metric),
-        *([lambda: heatmap.others(asked, metric, box)] if box else []),
+        *([lambda: heatmap.others(asked, metric, box, state.narrowed(query))] if box else []),
     ]
 
 

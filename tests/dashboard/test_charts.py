@@ -107,7 +107,9 @@ def test_bullets_mark_what_is_over_with_a_glyph_and_skip_idle_groups(found: Stag
     assert "▲" in notes[0]
     assert LIGHT.over in notes[0]
     assert not any(LIGHT.over in note for note in notes[1:])
-    assert len(spec["layout"]["shapes"]) == 1
+    budgets = [one for one in spec["layout"]["shapes"] if one["x0"] == one["x1"]]
+    assert len(budgets) == 1
+    assert {trace["type"] for trace in spec["data"]} == {"scatter"}  # no bars on a log axis
 
 
 def test_bullets_of_nothing_are_an_empty_chart(found: Stages) -> None:

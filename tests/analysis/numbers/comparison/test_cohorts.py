@@ -18,7 +18,7 @@ from overrun.analysis.numbers.comparison.cohorts import (
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.slo import Slo
-from tests.analysis.builders import at, insert, requests, store
+from tests.analysis.builders import at, calls_of, insert, insert_calls, requests, store
 
 SLO = Slo(e2e_ms=1_000.0)
 
@@ -108,6 +108,96 @@ def test_box_without_an_inside_is_refused_and_a_thin_one_is_said() -> None:
         "3 selected"
         in found(100, prefill_ms=np.arange(100.0), box=Box(min_ms=97.0)).reasons["cohorts"]
     )
+
+
+def test_stages_and_spreads_show_what_differs_in_a_box() -> None:
+    inside = np.arange(600) >= 500
+    answer = found(
+        600,
+        prefill_ms=np.where(inside, 400.0, 100.0),
+        retrieval_ms=50.0,
+        version=["v2" if i else "v1" for i in inside],
+        tenant=[f"t{i % 3}" for i in range(600)],
+        output_tokens=np.arange(600) * 10,
+        box=Box(at(500), at(600), 300.0, None),
+    )
+    sides = {one.stage: (one.these_ms, one.rest_ms) for one in answer.stages}
+    assert sides == {"prefill": (400.0, 100.0), "retrieval": (50.0, 50.0)}
+    spreads = {one.attribute: one for one in answer.spreads}
+    assert [one.attribute for one in answer.spreads][:2] == ["version", "output_tokens"]
+    assert spreads["version"].distance == 1.0
+    assert [(one.value, one.these, one.rest, one.where) for one in spreads["version"].bins] == [
+        ("v1", 0, 500, "version:v1"),
+        ("v2", 100, 0, "version:v2"),
+    ]
+    assert spreads["tenant"].distance < 2.0 * spreads["tenant"].by_chance
+    bins = spreads["output_tokens"].bins
+    assert 2 < len(bins) <= 10
+    assert (sum(one.these for one in bins), sum(one.rest for one in bins)) == (100, 500)
+    assert sum(one.these_ratio for one in bins) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("where", "left"),
+    [
+        ("tenant:t1", (33, 167)),
+        ("-tenant:t1", (67, 333)),
+        ("output_tokens:0..3000", (0, 300)),
+        ("tenant:t1;version:v2", (33, 0)),
+        ("session:(none)", (100, 500)),
+    ],
+)
+def test_conditions_hold_on_both_sides(where: str, left: tuple[int, int]) -> None:
+    con = store()
+    inside = np.arange(600) >= 500
+    insert(
+        con,
+        requests(
+            600,
+            prefill_ms=np.where(inside, 400.0, 100.0),
+            version=["v2" if i else "v1" for i in inside],
+            tenant=[f"t{i % 3}" for i in range(600)],
+            output_tokens=np.arange(600) * 10,
+        ),
+    )
+    answer = cohorts(con, Window(), SLO, "e2e", Box(min_ms=300.0), where=where, by="tenant")
+    assert (answer.n_slow, answer.n_rest) == left
+    assert answer.where == [part.replace("(none)", "%28none%29") for part in where.split(";")]
+    assert sum(one.these for one in answer.groups) == left[0]
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [("tenat:t1", "tenant"), ("tenant", "lacks a value"), ("output_tokens:many", "no number")],
+)
+def test_a_condition_that_cannot_be_read_is_refused(where: str, why: str) -> None:
+    with pytest.raises(AnalysisError, match=why):
+        cohorts(_one_request(), Window(), SLO, "e2e", where=where)
+
+
+def _one_request() -> Any:
+    con = store()
+    insert(con, requests(1))
+    return con
+
+
+def test_a_range_that_is_drawn_selects_its_requests() -> None:
+    con = store()
+    insert(con, requests(900, prefill_ms=np.geomspace(1, 2000, 900), output_tokens=np.arange(900)))
+    drawn = {one.attribute: one for one in cohorts(con, Window(), SLO, "e2e").spreads}
+    for one in drawn["output_tokens"].bins:
+        again = cohorts(con, Window(), SLO, "e2e", where=one.where)
+        assert (again.n_slow, again.n_rest) == (one.these, one.rest)
+
+
+def test_the_engine_and_the_longest_operation_are_attributes() -> None:
+    con = store()
+    frame = requests(200, prefill_ms=np.where(np.arange(200) % 4 == 0, 4000.0, 100.0))
+    insert(con, frame)
+    slow = [i % 4 == 0 for i in range(200)]
+    insert_calls(con, calls_of(frame, engine_instance=["gpu-2" if s else "gpu-1" for s in slow]))
+    answer = cohorts(con, Window(), SLO, "e2e")
+    assert (answer.cohorts[0].attribute, answer.cohorts[0].value) == ("engine_instance", "gpu-2")
 
 
 def test_fisher_agrees_with_counting_every_draw() -> None:
