@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from overrun.analysis.whatif.prediction import Curve
-from overrun.dashboard.plot import Spec, axis, layout, legend, line, note
+from overrun.dashboard.plot import Spec, axis, label, layout, legend, line, note
 from overrun.dashboard.theme import Theme, say_ms, say_tick
 
 _SHARES: Final = (
@@ -21,11 +22,29 @@ _SHARES: Final = (
 _TICKS: Final = tuple(base * 10.0**power for power in range(6) for base in (1.0, 2.0, 5.0))
 
 
+# How other predictions are told apart: by their dashes, not by colours that stand for stages.
+_DASHES: Final = ("dot", "dashdot", "longdash")
+
+
 def exceedance(
-    curve: Curve, limit_ms: float | None, percentile: float, theme: Theme, own_limits: int = 0
+    curve: Curve,
+    limit_ms: float | None,
+    percentile: float,
+    theme: Theme,
+    own_limits: int = 0,
+    others: Sequence[tuple[str, Curve]] = (),
 ) -> Spec:
-    """The measured curve solid, the predicted one dashed; the judged percentile and the limit as lines (with `own_limits`: the common one)."""
-    known = [ms for ms in (*curve.before_ms, *curve.after_ms) if ms > 0.0]
+    """The measured curve solid, the predicted one dashed; the judged percentile and the limit as lines (with `own_limits`: the common one). `others` are
+    the predictions of further fixes, by their titles."""
+    drawn = [
+        ("measured", curve.exceeded, curve.before_ms, theme.muted, "solid"),
+        ("predicted", curve.exceeded, curve.after_ms, theme.accent, "dash"),
+        *(
+            (label(title, 40), other.exceeded, other.after_ms, theme.ink, dash)
+            for (title, other), dash in zip(others, _DASHES, strict=False)
+        ),
+    ]
+    known = [ms for _, _, values, _, _ in drawn for ms in values if ms > 0.0]
     low, high = (min(known), max(known)) if known else (1.0, 1000.0)
     low = max(low, high / 1e4)
     high = max(high, (limit_ms or 0.0) * 1.05)
@@ -35,18 +54,15 @@ def exceedance(
             "mode": "lines",
             "name": name,
             "x": [max(ms, low) for ms in values],
-            "y": list(curve.exceeded),
+            "y": list(shares),
             "line": {"color": colour, "width": 2.6, "dash": dash},
             "hoverinfo": "text",
             "hovertext": [
                 f"{name}: {100.0 * share:.3g} % take longer than {say_ms(ms)}"
-                for ms, share in zip(values, curve.exceeded, strict=True)
+                for ms, share in zip(values, shares, strict=True)
             ],
         }
-        for name, values, colour, dash in (
-            ("measured", curve.before_ms, theme.muted, "solid"),
-            ("predicted", curve.after_ms, theme.accent, "dash"),
-        )
+        for name, shares, values, colour, dash in drawn
     ]
     least = min((share for share in curve.exceeded if share > 0.0), default=1e-3)
     judged = 1.0 - percentile / 100.0

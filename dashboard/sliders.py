@@ -137,13 +137,35 @@ def first_fix(report: Report, known: Sequence[str]) -> str:
 
 def choices(info: ParameterInfo, report: Report, fix: str) -> tuple[list[str], str, str]:
     """Return the values to choose from, the one to begin with (that of the finding with this fix, if there is one), and what the parameter means."""
-    options, own = list(_options(info)), found(report, fix)
+    options, own = _within(_options(info), info), found(report, fix)
     begin = (own and given(own).get(info.name)) or _begin(info, report)
     if begin not in options:
         options.append(begin)
         if _is_number(begin):
             options.sort(key=float)
-    return options, begin, info.help
+    return options, begin, f"{info.help}{limits(info)}"
+
+
+def limits(info: ParameterInfo) -> str:
+    """Between which values a number lies, as the end of a sentence; empty where nothing limits it."""
+    if info.kind not in ("int", "float") or (info.least is None and info.most is None):
+        return ""
+    low = (
+        ""
+        if info.least is None
+        else f"{'more than' if 'least' in info.open_ends else 'at least'} {info.least:,g}"
+    )
+    high = (
+        ""
+        if info.most is None
+        else f"{'less than' if 'most' in info.open_ends else 'at most'} {info.most:,g}"
+    )
+    return f" ({' and '.join(filter(None, (low, high)))})"
+
+
+def _within(options: Sequence[str], info: ParameterInfo) -> list[str]:
+    """The steps that the fix can take."""
+    return [option for option in options if not _is_number(option) or info.takes(float(option))]
 
 
 def _options(info: ParameterInfo) -> Sequence[str]:

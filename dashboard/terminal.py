@@ -10,7 +10,7 @@ from overrun.dashboard import data
 
 def report(asked: data.Asked) -> str:
     """The command that prints the report of the page's window and filters."""
-    return _written(["report"], dict(asked))
+    return written(["report"], dict(asked))
 
 
 def whatif(asked: data.Asked, query: Mapping[str, str]) -> str:
@@ -18,10 +18,11 @@ def whatif(asked: data.Asked, query: Mapping[str, str]) -> str:
     parameters = {
         name.removeprefix("p_"): value for name, value in query.items() if name.startswith("p_")
     }
-    return _written(["whatif", query["fix"].replace("_", "-")], {**parameters, **dict(asked)})
+    return written(["whatif", query["fix"].replace("_", "-")], {**parameters, **dict(asked)})
 
 
-def _written(words: list[str], flags: Mapping[str, str]) -> str:
+def written(words: list[str], flags: Mapping[str, str]) -> str:
+    """A command with flags and the server's address."""
     pairs = [
         part
         for name, value in {**flags, "url": data.url()}.items()

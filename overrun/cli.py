@@ -32,7 +32,7 @@ _SECTIONS = {
     "Collect": ("serve", "import", "export", "dashboard", "demo"),
     "Ask": (
         *("diagnose", "report", "top", "traces", "facts", "check", "compare"),
-        *("budget", "whatif", "applied", "ledger", "doctor", "mcp", "bug-report"),
+        *("budget", "whatif", "plan", "applied", "ledger", "doctor", "mcp", "bug-report"),
     ),
     "Predict answer lengths": ("train", "predict", "serve-predictor", "routing"),
     "Look after": ("config", "alerts", "migrate", "forget", "completion", "man"),
@@ -829,6 +829,19 @@ def facts(
 ) -> None:
     """List every factor of latency before and now, and the part of the excess that goes with it."""
     _print(table.FACTS, asked, db, url, config, output)
+
+
+@app.command(cls=_Question)
+@_flags_of(table.PLAN)
+def plan(
+    asked: table.Texts,
+    db: Db = None,
+    url: Url = None,
+    output: Output = "text",
+    config: Config = None,
+) -> None:
+    """Find the cheapest set of fixes that meets the SLO, with the gain of each step. Takes up to some minutes."""
+    _print(table.PLAN, asked, db, url, config, output)
 
 
 @app.command(cls=_Question)

@@ -42,6 +42,7 @@ from overrun.analysis.front.question_table import (
     ENTRIES,
     EXPORT,
     EXPORT_FORMATS,
+    PLAN,
     PREFIX,
     WHATIF,
     Entry,
@@ -102,7 +103,7 @@ def routes(
     exports = Answering("overrun-export", reading, at_once=_EXPORTS_AT_ONCE)
 
     def lane_of(entry: Entry[Any]) -> Answering:
-        return patient if entry is WHATIF else lane
+        return patient if entry in (WHATIF, PLAN) else lane
 
     def answering(entry: Entry[Any]) -> Callable[[Mapping[str, str], Asking[bytes]], bytes]:
         def answer(parameters: Mapping[str, str], asking: Asking[bytes]) -> bytes:

@@ -11,13 +11,21 @@ from overrun.analysis.whatif import catalogue
 
 
 class ParameterInfo(msgspec.Struct, kw_only=True):
-    """One parameter of a fix. `kind` is int, float, str or bool; `default` is null where it must be given."""
+    """One parameter of a fix. `kind` is int, float, str or bool; `default` is null where it must be given. Numbers lie between `least` and `most`, without
+    those that `open_ends` names; null where nothing limits them."""
 
     name: str
     kind: str
     help: str
     required: bool
     default: Any = None
+    least: float | None = None
+    most: float | None = None
+    open_ends: list[str] = []
+
+    def takes(self, value: float) -> bool:
+        """Whether a number lies within the limits."""
+        return catalogue.within(value, self.least, self.most, self.open_ends)
 
 
 class FixInfo(msgspec.Struct, kw_only=True):
@@ -42,6 +50,9 @@ def listed(begin: Callable[[], None] = lambda: None) -> list[FixInfo]:
                     help=p.help,
                     required=p.required,
                     default=p.default,
+                    least=p.least,
+                    most=p.most,
+                    open_ends=list(p.open_ends),
                 )
                 for p in catalogue.parameters(fix)
             ],

@@ -11,7 +11,7 @@ import importlib
 import inspect
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -26,13 +26,26 @@ from overrun.analysis.words.errors import nearest
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a fix: its name, the plain type of its values, what it means, and its default (`required` without one)."""
+    """One parameter of a fix: its name, the plain type of its values, what it means, its default (`required` without one), and between which values it lies;
+    None where nothing limits it. `open_ends` names those of `least` and `most` that it cannot take itself."""
 
     name: str
     kind: type
     help: str
     default: Any
     required: bool
+    least: float | None = None
+    most: float | None = None
+    open_ends: tuple[str, ...] = ()
+
+
+def within(
+    value: float, least: float | None, most: float | None, open_ends: Collection[str]
+) -> bool:
+    """Return whether a number lies within limits; None is no limit."""
+    low = least is None or value > least or (value == least and "least" not in open_ends)
+    high = most is None or value < most or (value == most and "most" not in open_ends)
+    return low and high
 
 
 @functools.cache
@@ -79,9 +92,31 @@ def parameters(fix: str) -> list[Parameter]:
                 meta.description or "",
                 None if required else given.default,
                 required,
+                *_limits(hints[name]),
             )
         )
     return found
+
+
+def _limits(hint: Any) -> tuple[float | None, float | None, tuple[str, ...]]:
+    """The limits of a number, wherever in its annotation they stand."""
+    least: float | None = None
+    most: float | None = None
+    open_ends: list[str] = []
+    waiting = [hint]
+    while waiting:
+        one = waiting.pop()
+        waiting += [part for part in typing.get_args(one) if not isinstance(part, msgspec.Meta)]
+        for meta in getattr(one, "__metadata__", ()):
+            if not isinstance(meta, msgspec.Meta):
+                continue
+            for end, closed, opened in (("least", meta.ge, meta.gt), ("most", meta.le, meta.lt)):
+                value = closed if closed is not None else opened
+                if value is None:
+                    continue
+                least, most = (float(value), most) if end == "least" else (least, float(value))
+                open_ends += [end] if closed is None else []
+    return least, most, tuple(open_ends)
 
 
 def _plain(hint: Any) -> type:

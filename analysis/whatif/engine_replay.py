@@ -26,6 +26,7 @@ from overrun.analysis.simulator.pool import UNLIMITED_KV
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.fewer_tokens import idle_ms
 from overrun.analysis.whatif.prediction import (
+    COLLECTED,
     METRICS,
     PERCENTILES,
     Z90,
@@ -96,6 +97,18 @@ class Change:
     cost: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class SimulatedPart:
+    """What a fix makes of the engines, instead of its prediction; the arguments of `predict_simulated`."""
+
+    fix: Fix
+    change: Callable[[Engine], Change]
+    cost: Mapping[str, float]
+    worse: Mapping[str, float]
+    shake: float
+    needs_kv: bool
+
+
 def predict_simulated(  # noqa: PLR0913
     facts: Facts,
     fix: Fix,
@@ -108,14 +121,19 @@ def predict_simulated(  # noqa: PLR0913
     needs_kv: bool = False,
     also: Sequence[Callable[[Engine], Change]] = (),
     told: Callable[[Engine], Engine] = lambda engine: engine,
+    moved: Callable[[Times], Times] = lambda times: times,
 ) -> Prediction:
     """Return the simulated answer, the exact bound where the engine cannot be simulated, or a refusal with the reason.
 
     `worse` (log units, for all metrics or by metric) widens the interval where the fix leaves what the calibration has seen, `shake` is how much more or
     less than fitted the steps may cost then; `needs_kv` refuses where no engine's KV capacity is
     known. `cost` stands beside what the changes cost. `also` are other ways in which the same fix may turn out: the interval covers them as well. `told` says
-    what the fix needs to know of an engine beyond its calibration.
+    what the fix needs to know of an engine beyond its calibration. `moved` is what else changes of the requests' times, outside of the engines.
     """
+    wider = worse if isinstance(worse, Mapping) else dict.fromkeys(METRICS, worse)
+    if facts.parts is not None:
+        facts.parts.append(SimulatedPart(fix, change, dict(cost or {}), wider, shake, needs_kv))
+        return refuse(facts, fix, "simulated", COLLECTED)
     engines, why = facts.engines
     if (
         why is None
@@ -143,25 +161,26 @@ def predict_simulated(  # noqa: PLR0913
         )
     engines = [told(engine) for engine in engines]
     before = _seen(facts, engines)
-    identity, after = _identity(facts, engines, before), _replayed(facts, engines, before, changes)
+    identity = _identity(facts, engines, before)
+    after = moved(_replayed(facts, engines, before, changes))
     draws = []
     for k in range(min(len(engine.refits) for engine in engines)):
         drawn = [replace(engine, pool=engine.pool.drawn(k)) for engine in engines]
         draws.append(
             (
                 _replayed(facts, drawn, before, None, k),
-                _replayed(facts, drawn, before, [change(engine) for engine in drawn], k),
+                moved(_replayed(facts, drawn, before, [change(engine) for engine in drawn], k)),
             )
         )
     others = [
-        _replayed(facts, engines, before, [other(engine) for engine in engines]) for other in also
+        moved(_replayed(facts, engines, before, [other(engine) for engine in engines]))
+        for other in also
     ]
     shaken = [
-        _replayed(facts, engines, before, changes, scale=scale)
+        moved(_replayed(facts, engines, before, changes, scale=scale))
         for scale in (1.0 - shake, 1.0 + shake)
     ]
     percentiles = sorted({*PERCENTILES, facts.percentile})
-    wider = worse if isinstance(worse, Mapping) else dict.fromkeys(METRICS, worse)
     effects = [
         _effect(
             engines,

@@ -64,7 +64,8 @@ class Facts:
     others, and `prompt_hash` where any call tells one. `effort` is the part of the usual evaluations that calibration may take.
     `points`: engine indicators (time_us, instance, model, indicator, value). `metric` and `percentile` (0..100) are what is judged. `slo` names what any
     request is limited by (`slo_<metric>_ms` are limits that requests came with), `budgets` are configured stage budgets.
-    `before` has the calls and samples of the minutes before the window, no requests.
+    `before` has the calls and samples of the minutes before the window, no requests. While `parts` is a list, fixes put into it what they would change
+    and predict nothing (`fixes.together`).
     """
 
     requests: pl.DataFrame
@@ -79,6 +80,7 @@ class Facts:
     before: Facts | None = field(default=None, repr=False)
     load_spans: Callable[[], pl.DataFrame] = field(default=pl.DataFrame, repr=False)
     progress: Callable[[float], None] = field(default=lambda share: None, repr=False)
+    parts: list[object] | None = field(default=None, repr=False)
 
     @property
     def percentile(self) -> float:

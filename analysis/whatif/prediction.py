@@ -27,6 +27,8 @@ _LEVELS: Final = np.unique(
 BATCHES: Final = 0.01
 # Why nothing is predicted where the filters leave nothing.
 NO_REQUEST: Final = "no successful request of this service, model, route, tenant and workload is in the window: check the spelling, or widen the window"
+# Said in place of a prediction where a fix was asked for its part alone.
+COLLECTED: Final = "asked for its part of several fixes"
 # Two-sided 90 % of a normal distribution.
 Z90: Final = 1.645
 
@@ -132,6 +134,19 @@ class Times:
 Batches = Callable[[str, float], tuple[float, float]]
 
 
+@dataclass(frozen=True)
+class TimesPart:
+    """What a fix makes of each request's times by arithmetic, instead of its prediction; `draws` are other outcomes. A `bound` leaves out what else it changes."""
+
+    fix: Fix
+    before: Times
+    after: Times
+    draws: Sequence[Times]
+    method: Method
+    cost: Mapping[str, float]
+    bound: bool
+
+
 def recorded(facts: Facts) -> Times:
     """Return the latencies as they were."""
     return Times(facts.ms("ttft_ms"), facts.ms("e2e_ms"), facts.ms("tpot_ms"))
@@ -170,6 +185,9 @@ def predict_times(  # noqa: PLR0913
     `before` replaces the recorded times where the user met others than those. `batches` is what calls that come sooner meet (see `moved.batches`).
     """
     before = before or recorded(facts)
+    if facts.parts is not None:
+        facts.parts.append(TimesPart(fix, before, after, draws, method, dict(cost or {}), bound))
+        return refuse(facts, fix, method, COLLECTED)
     effects = [
         _effect(facts, before, after, draws, metric, percentile, batches)
         for metric in METRICS

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import streamlit as st
 
 from overrun.analysis.front.fix_list import FixInfo
 from overrun.analysis.front.report import Report
-from overrun.analysis.whatif.prediction import Prediction
+from overrun.analysis.whatif.prediction import Curve, Prediction
 from overrun.analysis.words.finding import Fix, say_over
 from overrun.dashboard import (
     charts_whatif,
@@ -17,6 +17,7 @@ from overrun.dashboard import (
     downloads,
     empty_states,
     evidence,
+    fix_comparison,
     nav,
     sliders,
     state,
@@ -117,8 +118,22 @@ def _answer(report: Report) -> None:
         )
     with left:
         ui.put(price(found))
+    current = fix_comparison.written(fix, _given(parameters))
+    others = [text for text in fix_comparison.kept() if text != current]
     with right:
-        _tail(found, report, metric, theme)
+        # The page's own prediction is drawn before others are computed.
+        place = st.empty()
+        with place.container():
+            _tail(found, report, metric, theme)
+        fix_comparison.buttons(current)
+        if others:
+            with st.spinner("Computing the fixes beside it", show_time=True):
+                asked_for = fix_comparison.ask(asked, metric, others)
+            with place.container():
+                _tail(found, report, metric, theme, fix_comparison.curves(asked_for, metric))
+            own = fix_comparison.Choice(current, found)
+            ui.put(fix_comparison.table([own, *asked_for]))
+    fix_comparison.plan(asked)
     ui.put(effects(found, report) + trust(found))
     downloads.as_json("This prediction", "whatif", found)
 
@@ -277,7 +292,13 @@ def _number(value: float, limit: float | None) -> str:
     return f'<span class="ov-n{" ov-over" if over else ""}">{"▲ " if over else ""}{say_ms(value)}</span>'
 
 
-def _tail(found: Prediction, report: Report, metric: str, theme: Theme) -> None:
+def _tail(
+    found: Prediction,
+    report: Report,
+    metric: str,
+    theme: Theme,
+    others: Sequence[tuple[str, Curve]] = (),
+) -> None:
     curve = next((curve for curve in found.curves if curve.metric == metric), None)
     if curve is None:
         ui.put(f"<p>No curve of {metric.upper()}: too few requests carry it.</p>")
@@ -289,8 +310,9 @@ def _tail(found: Prediction, report: Report, metric: str, theme: Theme) -> None:
         report.slo.percentile,
         theme,
         own_limits=report.goodput.own_limits,
+        others=others,
     )
-    ui.chart(drawn, "exceedance", alt=spoken)
+    ui.chart(drawn, f"exceedance{'-beside' if others else ''}", alt=spoken)
     ui.put(
         f"<small>{metric.upper()} of n {curve.n:,}, both axes in powers of ten: further left and lower is better; dotted = P{report.slo.percentile:g}, "
         f"dashed line down = {ui.limit_words(report.goodput.own_limits)}; source /api/v1/whatif</small>"

@@ -49,7 +49,7 @@ def test_every_tool_only_reads_and_says_what_its_parameters_mean(source: Source)
         return (await client.list_tools()).tools
 
     tools = asking(source, listed)
-    names = ["report", "facts", "traces", "trace", "compare", "fixes", "whatif", "doctor"]
+    names = ["report", "facts", "traces", "trace", "compare", "fixes", "whatif", "plan", "doctor"]
     assert [tool.name for tool in tools] == names
     for tool in tools:
         assert tool.annotations.read_only_hint

@@ -1,0 +1,81 @@
+"""How is a plan read in a terminal? The answer in a sentence, a line a step with its gain and price, and what else was considered."""
+
+from __future__ import annotations
+
+import msgspec
+
+from overrun.analysis.front.plan import LOST_PRICE, Considered, Plan, PlanStep
+from overrun.analysis.front.text_layout import wrap
+from overrun.analysis.words.finding import say_costs, say_count, say_ms, say_ratio
+
+_MOST_OTHERS = 6
+
+
+def render(found: Plan, width: int = 100) -> str:
+    """Return the plan for a terminal of `width` columns."""
+    room = max(width, 60)
+    lines = wrap(headline(found), room)
+    for at, step in enumerate(found.steps, 1):
+        lines += ["", *wrap(f"{at}. {step.title}", room), *wrap(gain(found, step), room, "   ")]
+    if found.fixes is not None:
+        lines += ["", *wrap(_whole(found), room)]
+        lines += ["", f"ALL AT ONCE  overrun whatif together --fixes '{found.fixes}'"]
+    others = [one for one in found.considered if one.fixes != _fixes(found)]
+    if others:
+        lines += ["", "ALSO ASKED"]
+        ordered = sorted(others, key=lambda one: (not one.meets, one.price))
+        lines += [
+            line for one in ordered[:_MOST_OTHERS] for line in wrap(other(one), room, "  ", "    ")
+        ]
+    return "\n".join(lines)
+
+
+def _fixes(found: Plan) -> list[str]:
+    return found.fixes.split("+") if found.fixes else []
+
+
+def headline(found: Plan) -> str:
+    """Return the answer in a sentence."""
+    if not found.steps:
+        why = found.reasons.get("steps", "no fix helps")
+        return f"No plan: {why}."
+    name = f"{found.metric.upper()} P{found.percentile:g}"
+    limit = f", limit {say_ms(found.limit_ms)}" if found.limit_ms is not None else ""
+    many = say_count(len(found.steps), "step")
+    result = f"{name} {say_ms(found.before_ms or 0.0)} -> {say_ms(found.after_ms or 0.0)}{limit}"
+    if not found.meets:
+        return f"No set of fixes meets every limit. The nearest has {many}: {result}."
+    sure = "" if found.certain else ", not certain: the interval reaches over a limit"
+    return f"The cheapest set that meets the SLO has {many}: {result}{sure}."
+
+
+def gain(found: Plan, step: PlanStep) -> str:
+    """Return what a step gains and costs."""
+    one = step.predicted
+    between = f" ({say_ms(one.interval[0])} to {say_ms(one.interval[1])})" if one.interval else ""
+    cost = say_costs(msgspec.structs.replace(one, cost=step.cost))
+    return (
+        f"{found.metric.upper()} P{found.percentile:g} {say_ms(one.before)} -> {say_ms(one.after)}{between}, "
+        f"{step.method}; {f'costs {cost}' if cost else 'no cost counted'}"
+    )
+
+
+def _whole(found: Plan) -> str:
+    good = (
+        f"Requests within the SLO {say_ratio(found.goodput_before)} -> {say_ratio(found.goodput_after)}. "
+        if found.goodput_before is not None and found.goodput_after is not None
+        else ""
+    )
+    return (
+        f"{good}Price {found.price:.2g} of today's serving cost, where a lost answer counts as {LOST_PRICE:g} served ones. "
+        f"Over {say_count(found.requests, 'request')} since the onset."
+    )
+
+
+def other(one: Considered) -> str:
+    """Return a set that was asked, in a line."""
+    titles = " and ".join(one.titles)
+    if one.after_ms is None:
+        return f"{titles}: no answer ({next(iter(one.reasons.values()), 'not predicted')})"
+    met = "meets the SLO" if one.meets else "does not meet the SLO"
+    return f"{titles}: {say_ms(one.after_ms)}, price {one.price:.2g}, {met}"
