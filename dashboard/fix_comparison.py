@@ -122,7 +122,7 @@ def _row(one: Choice, *, first: bool) -> list[str]:
         f"{say_ms(gain.interval[0])} to {say_ms(gain.interval[1])}" if gain.interval else "–",
         say_ratio(gain.over_after_ratio) if gain.over_after_ratio is not None else "–",
         say_ratio(found.goodput_after) if found.goodput_after is not None else "–",
-        ui.text(say_costs(gain)) or "none counted",
+        ui.text(say_costs(gain) or "none counted"),
     ]
 
 

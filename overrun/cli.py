@@ -7,8 +7,10 @@ Standard output carries only the result; everything else goes to standard error.
 from __future__ import annotations
 
 import inspect
+import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from keyword import iskeyword
@@ -41,6 +43,7 @@ _OTLP = "an OTLP file or a folder of them"
 _ARTIFACT = "the folder that `overrun train` wrote"
 _HELP = {"help_option_names": ["-h", "--help"]}
 _LINE = 200
+_MOST_COLUMNS = 100
 _LEAST_EVERY_S = 1.0  # a report takes about as long
 
 
@@ -230,8 +233,17 @@ _COMMON: dict[str, Any] = {
 
 
 def fail(message: str, code: int = 2) -> NoReturn:
-    """Say what is wrong on standard error and end."""
-    print(f"overrun: {message}", file=sys.stderr)
+    """Say what is wrong on standard error, in lines that a terminal has room for, and end."""
+    said = f"overrun: {message}"
+    if sys.stderr.isatty():
+        room = min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
+        whole = {"break_long_words": False, "break_on_hyphens": False}
+        said = "\n".join(
+            line
+            for part in said.splitlines()
+            for line in textwrap.wrap(part, room, subsequent_indent="  ", **whole) or [""]
+        )
+    print(said, file=sys.stderr)
     raise typer.Exit(code)
 
 
@@ -540,7 +552,6 @@ def diagnose(
 
     Credentials come from OVERRUN_SOURCE_TOKEN, or OVERRUN_SOURCE_USER and OVERRUN_SOURCE_PASSWORD, or the tool's own variables.
     """
-    import shutil
     import tempfile
 
     from overrun.collector.sources.remote.pull import is_address
@@ -678,7 +689,6 @@ def report(
     config: Config = None,
 ) -> None:
     """Find the slow stage, its cause, and the gain of each fix."""
-    import shutil
 
     if trace is not None and output in ("html", "markdown"):
         fail(f"--output {output} is not known for one trace: use text or json")
@@ -866,7 +876,6 @@ def _print(
     output: str,
 ) -> None:
     """Ask a question of the table and print the answer, as wide as the terminal."""
-    import shutil
 
     source = _asking(entry, db, url, config, output, asked)
     from overrun.analysis.front import commands
@@ -1360,7 +1369,6 @@ def demo(
     ] = False,
 ) -> None:
     """Show three recorded incidents, five lines each, then the dashboard on the first. Uses a real collector on free ports."""
-    import shutil
     import signal
 
     from overrun.analysis.front.demo import PATIENCE_S, run

@@ -76,6 +76,9 @@ def test_the_server_lists_its_fixes_and_refuses_by_name(server: ServerProcess) -
             "help": "most output tokens per answer",
             "required": True,
             "default": None,
+            "least": 1.0,
+            "most": 10_000_000.0,
+            "open_ends": [],
         }
     ]
     for path, sentence in (

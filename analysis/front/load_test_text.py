@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from overrun.analysis.front import text_layout
 from overrun.analysis.front.load_test import LoadTestReport
 from overrun.analysis.numbers.latency.percentiles import Percentiles
 from overrun.analysis.numbers.load_tests.runs import RunRow
@@ -37,17 +38,8 @@ def render(report: LoadTestReport, width: int = 110) -> str:
         elif verdict.advice:
             lines += _wrap(verdict.advice, width)
         lines.append("")
-    head, rows = table(report.runs)
-    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
     lines += [
-        "  ".join(
-            f"{cell:{'<' if at == 0 else '>'}{size}}"
-            for at, (cell, size) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in [head, *rows]
-    ]
-    lines += [
-        "times are P50 / P95 / P99 of successful requests; * from the generator's summary",
+        *_runs(report.runs, report.slo.percentile, width),
         *(line for note in report.notes for line in _wrap(f"- {printable(note, 600)}", width)),
     ]
     return "\n".join(lines)
@@ -70,11 +62,14 @@ def to_markdown(report: LoadTestReport) -> str:
     return "\n".join(lines)
 
 
-def table(runs: Sequence[RunRow]) -> tuple[list[str], list[list[str]]]:
-    """Return the head and a row a run; metrics that no run has are left out."""
+def table(runs: Sequence[RunRow], only: float | None = None) -> tuple[list[str], list[list[str]]]:
+    """Return the head and a row a run; metrics that no run has are left out. `only` is the percentile (0..100) that stands for a metric's quantiles."""
     metrics = [name for name in METRICS if any(getattr(run, f"{name}_ms").n for run in runs)]
     head = ["RUNS", "requests/s", "answered/s", "n", "errors"]
-    head += [f"{name.upper()}" for name in metrics] + ["within SLO", "SLO"]
+    head += [f"{name.upper()}{'' if only is None else f' P{only:g}'}" for name in metrics] + [
+        "within SLO",
+        "SLO",
+    ]
     rows = []
     for run in runs:
         load = "-" if run.rate_rps is None else f"{run.rate_rps:.3g}"
@@ -87,7 +82,7 @@ def table(runs: Sequence[RunRow]) -> tuple[list[str], list[list[str]]]:
                 "-" if run.answered_rps is None else f"{run.answered_rps:.3g}",
                 f"{run.requests:,}",
                 f"{run.errors:,}",
-                *(_quantiles(getattr(run, f"{name}_ms")) for name in metrics),
+                *(_quantiles(getattr(run, f"{name}_ms"), only) for name in metrics),
                 "-" if run.good_ratio is None else say_ratio(run.good_ratio),
                 _HOLDS[run.holds] + (", queue grows" if run.growing else ""),
             ]
@@ -95,7 +90,34 @@ def table(runs: Sequence[RunRow]) -> tuple[list[str], list[list[str]]]:
     return head, rows
 
 
-def _quantiles(found: Percentiles) -> str:
+def _runs(runs: Sequence[RunRow], percentile: float, width: int) -> list[str]:
+    """The table of the runs with all quantiles, with one of each metric where a terminal is narrow, and with fewer columns where it is narrower still."""
+    source = (
+        "; * from the generator's summary" if any(run.basis == "summary" for run in runs) else ""
+    )
+    head, rows = table(runs)
+    whole = text_layout.table([tuple(head), *map(tuple, rows)], "<" + ">" * (len(head) - 1))
+    if max(map(len, whole)) <= width:
+        return [*whole, f"times are P50 / P95 / P99 of successful requests{source}"]
+    head, rows = table(runs, percentile)
+    # What a reader can do without first: errors where there are none, then what follows from the other columns.
+    spare = [
+        head.index(name)
+        for name in ("n", "answered/s", f"E2E P{percentile:g}", f"TPOT P{percentile:g}")
+        if name in head
+    ]
+    if not any(run.errors for run in runs):
+        spare.insert(0, head.index("errors"))
+    lines = text_layout.fitted(
+        [tuple(head), *map(tuple, rows)], "<" + ">" * (len(head) - 1), width, spare
+    )
+    return [*lines, f"times are of successful requests{source}"]
+
+
+def _quantiles(found: Percentiles, only: float | None) -> str:
+    if only is not None:
+        value = found.at(only)
+        return "-" if value is None else say_ms(value)
     values = [found.p50, found.p95, found.p99]
     if all(value is None for value in values):
         return "-"

@@ -335,6 +335,12 @@ class _Search:
         told = self._known[frozenset(some)]
         return price_of(told.cost, len(some))
 
+    def _preferred(self, some: Sequence[_Fix]) -> tuple[float, float]:
+        """The price of a set; of equal ones, what is left of the judged metric."""
+        judged = self._judged(self._known[frozenset(some)])
+        left = judged.after if judged is not None and judged.after is not None else float("inf")
+        return self._price(some), left
+
     def _sum(self, some: Sequence[_Fix]) -> float:
         return sum(self._price([one]) for one in some)
 
@@ -347,7 +353,7 @@ class _Search:
                 met.append(some)
                 if first:
                     break
-        return min(met, key=self._price, default=None)
+        return min(met, key=self._preferred, default=None)
 
     def _nearest(self) -> list[_Fix] | None:
         """The set whose judged metric comes nearest to its limit, the fewest steps of equal ones."""

@@ -19,6 +19,7 @@ from overrun.analysis.numbers.stages import headroom
 from overrun.analysis.numbers.stages.budget import OTHER
 from overrun.analysis.words.finding import (
     FINDING_CAUSES,
+    SIMULATING,
     Finding,
     printable,
     say_costs,
@@ -277,6 +278,8 @@ def gain_words(report: Report, cause: Finding) -> str:
         else ""
     )
     rough = " (a rough estimate)" if fix.method == "estimate" else ""
+    if fix.reasons.get("simulated") == SIMULATING:
+        interval += " (a bound: the simulation is running)"
     cost = f" Costs: {say_costs(gain)}." if say_costs(gain) else ""
     whose = ""
     if two_percentiles(report):

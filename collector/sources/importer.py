@@ -150,6 +150,10 @@ def read_bodies(
         ImportFailed: the content is not OTLP, nor a load test's; names the file and the reason.
     """
     try:
+        if path.is_file() and not path.stat().st_size:
+            raise ImportFailed(
+                f"{path} is empty: its sender has written nothing yet, or a copy failed"
+            )
         if path.suffix in _TABLES:
             with path.open("rb") as table:
                 digest = hashlib.file_digest(table, "sha256").digest()

@@ -104,7 +104,7 @@ def read(text: str) -> Asked:
     """Read what `written` returns.
 
     Raises:
-        WhatIfError: it cannot be read, names a fix twice, or this one, or has more than six.
+        WhatIfError: it cannot be read, says the same twice, names this fix, or has more than six.
     """
     found: Asked = []
     for part in text.split("+"):
@@ -115,9 +115,12 @@ def read(text: str) -> Asked:
         name, _, rest = part.strip().rstrip(")").partition("(")
         name = catalogue.find(name).__name__.rpartition(".")[2]
         pairs = [pair.partition("=") for pair in rest.split(",") if pair]
-        if name == "together" or any(name == one for one, _ in found):
-            raise WhatIfError(f"{name} stands in {text[:64]!r} twice, or inside of itself")
-        found.append((name, {key.strip(): unquote(value) for key, _, value in pairs}))
+        if name == "together":
+            raise WhatIfError("together stands inside of itself: name the fixes one by one")
+        one = (name, {key.strip(): unquote(value) for key, _, value in pairs})
+        if one in found:
+            raise WhatIfError(f"{part.strip()[:64]!r} stands twice in {text[:64]!r}")
+        found.append(one)
     if len(found) > MOST_FIXES:
         raise WhatIfError(f"{len(found)} fixes at once, at most {MOST_FIXES} are combined")
     return found
