@@ -232,17 +232,18 @@ _COMMON: dict[str, Any] = {
 }
 
 
+def _fitted(line: str, room: int) -> list[str]:
+    return textwrap.wrap(
+        line, room, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+
+
 def fail(message: str, code: int = 2) -> NoReturn:
     """Say what is wrong on standard error, in lines that a terminal has room for, and end."""
     said = f"overrun: {message}"
     if sys.stderr.isatty():
         room = min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
-        whole = {"break_long_words": False, "break_on_hyphens": False}
-        said = "\n".join(
-            line
-            for part in said.splitlines()
-            for line in textwrap.wrap(part, room, subsequent_indent="  ", **whole) or [""]
-        )
+        said = "\n".join(line for part in said.splitlines() for line in _fitted(part, room))
     print(said, file=sys.stderr)
     raise typer.Exit(code)
 
