@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from overrun.models.predict import Predictor
 
 MODEL = "tiny-llama"
+FIRST_WORD, WORDS = 6, 8186  # words are tokens with these numbers
 MOST_TOKENS = 2048  # of a call's answer, where no cap is set
 STOPPING_S = 60.0  # how long answers that nobody waits for may take when the service ends
 
@@ -53,6 +54,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     stamp_head: bool = False  # a time stamp before the shared system prompt
     runaway_share: float = 0.0  # part of the answers that go on to `runaway_tokens`
     runaway_tokens: int = 0
+    vocabulary: int = (
+        0  # answers use so many words alone, and so does the end of each prompt; 0: all
+    )
     cap_tokens: int = 0  # max_tokens of every call; 0: as asked
     retrieval_ms: float = 40.0
     slow_share: float = 0.0  # part of the retrievals that take `slow_ms` longer
@@ -75,10 +79,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cancel_on_disconnect: bool = True
 
 
-def words(seed: str, count: int) -> str:
-    """`count` words of the tiny model's vocabulary, the same for the same seed."""
+def words(seed: str, count: int, vocabulary: int = WORDS) -> str:
+    """`count` of the first words of the tiny model's vocabulary, the same for the same seed."""
     rng = random.Random(seed)
-    return " ".join(f"w{rng.randrange(6, 8192)}" for _ in range(count))
+    return " ".join(f"w{rng.randrange(FIRST_WORD, FIRST_WORD + vocabulary)}" for _ in range(count))
 
 
 def loaded(artifact: str) -> Predictor | None:
@@ -135,7 +139,11 @@ class Service:
         head = self.heads.setdefault(count, words("system", count))
         if self.settings.stamp_head:
             head = words(f"{time.time_ns()}", 2) + " " + head
-        own = words(f"{self.settings.salt}-{ask['number']}", ask["own_tokens"])
+        own = words(
+            f"{self.settings.salt}-{ask['number']}",
+            ask["own_tokens"],
+            self.settings.vocabulary or WORDS,
+        )
         return [{"role": "system", "content": head}, {"role": "user", "content": own}]
 
     def wanted_tokens(self, ask: dict[str, Any]) -> int:
@@ -301,6 +309,9 @@ class Service:
             "ignore_eos": True,
             "temperature": 1.0,
         }
+        if self.settings.vocabulary:
+            some = range(FIRST_WORD, FIRST_WORD + self.settings.vocabulary)
+            body["allowed_token_ids"] = list(some)
         if self.settings.order == "priority":
             body["priority"] = int(expected)
         headers: dict[str, str] = {}

@@ -406,8 +406,9 @@ def _of_changes() -> tuple[Experiment, ...]:
         give_up_s=3.0,
     )
     slow_front = engine(law="table", tokenise_us=300.0)
-    drafts = '{"method": "ngram", "num_speculative_tokens": 6, "prompt_lookup_min": 1, "prompt_lookup_max": 3}'
-    speculating = engine("--speculative-config", drafts)
+    drafts = '{"method": "ngram", "num_speculative_tokens": 24, "prompt_lookup_min": 1, "prompt_lookup_max": 2}'
+    speculating = engine("--speculative-config", drafts, law="table")
+    repeating = Setup(engines=(table,), load=Load(rate=4.0), app=Settings(vocabulary=150))
     reading = Load(rate=1.8, long_share=0.2, long_tokens=2400)
     pieces = ("--max-num-batched-tokens", "64")
     return (
@@ -480,12 +481,12 @@ def _of_changes() -> tuple[Experiment, ...]:
         ),
         Experiment(
             "speculation",
-            "the engine drafts six tokens a step by n-grams, of which few are accepted",
+            "the engine drafts 24 tokens a step by n-grams, of which few are accepted",
             *("decode", ("speculation_not_paying",), ("speculation", "speculation_off")),
             ("speculation", "--enabled", "false"),
-            HEALTHY,
-            Setup(engines=(speculating,)),
-            HEALTHY,
+            repeating,
+            replace(repeating, engines=(speculating,)),
+            repeating,
         ),
         Experiment(
             "small_pieces",
