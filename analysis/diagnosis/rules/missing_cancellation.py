@@ -1,9 +1,10 @@
 """missing_cancellation: engines continue to write answers after their clients have left.
 
 Detects
-    Engine calls that continue after their client's call has ended (or was abandoned). Tokens written afterwards
-    are above 2 % of all tokens and more than before (than at first, if it grew within the baseline), and the
-    engine is busier because of them.
+    Engine calls that continue after their client's call has ended (or was abandoned), or model calls that an
+    application continues after the user has left the request. Tokens written afterwards are above 2 % of all
+    tokens and more than before (than at first, if it grew within the baseline), and the engine is busier because of
+    them.
 
 Why it hurts
     Abandoned answers hold batch slots and KV memory to their end, and other users wait for them.
@@ -36,6 +37,7 @@ from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.prefill import spread
 from overrun.analysis.evidence.queue_growth import service_ms, wait_growth
 from overrun.analysis.evidence.repeated_calls import more_attempts
+from overrun.analysis.evidence.span_tree import Tree
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ratio
 
 RULE: Final = "missing_cancellation"
@@ -53,10 +55,10 @@ MORE_LEAVE: Final = 1.5
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the waste with its bound, None when engines stop with their clients or as before."""
-    now = wasted(case.calls)
+    now = wasted(case.calls, case.tree)
     if now is None:
         return None
-    before = _before(case.calls_before) if case.calls_before is not None else None
+    before = _before(case.calls_before, case.tree_before) if case.calls_before is not None else None
     was = before.tokens if before is not None else 0.0
     if now.tokens < MIN_WASTED or now.tokens < MORE_WASTED * was:
         return RuledOut(
@@ -120,11 +122,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     return found
 
 
-def _before(calls: Calls) -> Waste | None:
+def _before(calls: Calls, tree: Tree | None) -> Waste | None:
     """Return the waste of the baseline; where it grew within that, of its first part: it may lie in wait until the load rises, and what came before the
     harm wastes as much by then."""
-    whole, first = wasted(calls), Calls(calls.frame.head(len(calls) // FIRST))
-    early = wasted(first) if len(first) >= MIN_FIRST else None
+    whole, first = wasted(calls, tree), Calls(calls.frame.head(len(calls) // FIRST))
+    early = wasted(first, tree) if len(first) >= MIN_FIRST else None
     return (
         early
         if whole is not None and early is not None and MORE_WASTED * early.tokens <= whole.tokens

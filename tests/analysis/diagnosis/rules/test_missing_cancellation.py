@@ -6,7 +6,8 @@ import pytest
 
 from overrun.analysis.evidence.abandoned_work import wasted
 from overrun.analysis.evidence.calls import Calls
-from tests.analysis.builders import calls_of, requests
+from overrun.collector.normalise.stages import ROLE
+from tests.analysis.builders import calls_of, requests, spans_of
 from tests.analysis.diagnosis.rules.cases import E2E, of, run, the
 
 N = 800
@@ -143,3 +144,41 @@ def test_waste_is_unknown_without_engine_times() -> None:
         schema_overrides={"engine_e2e_ms": pl.Float64},
     )
     assert wasted(Calls(frame)) is None
+
+
+@pytest.mark.parametrize(("status", "named"), [(499, True), (200, False)])
+def test_an_application_that_goes_on_after_its_user_left_wastes_what_it_writes_then(
+    status: int, named: bool
+) -> None:
+    """The application's own span ends when the user leaves (499); its model call and the engine go on together. Work in the background after an answer is none."""
+    wait = np.where(LATE & ~LEFT, 3_000.0, 5.0)
+    frame, whole = (
+        requests(
+            N,
+            queue_ms=wait,
+            prefill_ms=200.0,
+            decode_ms=np.where(LEFT, written, 1_000.0),
+            output_tokens=np.where(LEFT, 400, 100),
+        )
+        for written in (800.0, 4_800.0)
+    )
+    calls = calls_of(whole, engine_e2e_ms=np.where(LEFT, 5_005.0, wait + 1_200.0))
+    roots = [
+        spans_of(
+            frame,
+            "POST /ask",
+            "other",
+            0.0,
+            took,
+            keep=side,
+            http_status=code,
+            kind=2,
+            role=ROLE["plain"],
+        )
+        for side, took, code in ((LEFT, 1_000.0, status), (~LEFT, 4_300.0, 200))
+    ]
+    found = run(frame, calls=[calls], spans=roots, slo=E2E)
+    assert (of(found, "missing_cancellation") is not None) == named
+    if named:
+        wasted_ratio = the(found, "missing_cancellation").evidence["wasted_token_ratio"]
+        assert wasted_ratio == pytest.approx(0.25 * 400 * 0.8 / (0.25 * 400 + 0.75 * 100), rel=0.05)
