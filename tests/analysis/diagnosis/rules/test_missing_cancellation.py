@@ -156,13 +156,13 @@ def test_an_application_that_goes_on_after_its_user_left_wastes_what_it_writes_t
         requests(
             N,
             queue_ms=wait,
-            prefill_ms=200.0,
+            prefill_ms=np.where(LEFT, read, 200.0),
             decode_ms=np.where(LEFT, written, 1_000.0),
-            output_tokens=np.where(LEFT, 400, 100),
+            output_tokens=100,
         )
-        for written in (800.0, 4_800.0)
+        for read, written in ((195.0, 100.0), (200.0, 1_000.0))
     )
-    calls = calls_of(whole, engine_e2e_ms=np.where(LEFT, 5_005.0, wait + 1_200.0))
+    calls = calls_of(whole, engine_e2e_ms=wait + 1_200.0)
     roots = [
         spans_of(
             frame,
@@ -175,10 +175,10 @@ def test_an_application_that_goes_on_after_its_user_left_wastes_what_it_writes_t
             kind=2,
             role=ROLE["plain"],
         )
-        for side, took, code in ((LEFT, 1_000.0, status), (~LEFT, 4_300.0, 200))
+        for side, took, code in ((LEFT, 300.0, status), (~LEFT, 4_300.0, 200))
     ]
     found = run(frame, calls=[calls], spans=roots, slo=E2E)
     assert (of(found, "missing_cancellation") is not None) == named
     if named:
         wasted_ratio = the(found, "missing_cancellation").evidence["wasted_token_ratio"]
-        assert wasted_ratio == pytest.approx(0.25 * 400 * 0.8 / (0.25 * 400 + 0.75 * 100), rel=0.05)
+        assert wasted_ratio == pytest.approx(0.25 * 905.0 / 1_205.0, rel=0.02)
