@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import numpy as np
 import pytest
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from starlette.applications import Starlette
@@ -19,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from tests.lab import application, client, gateway, load, score, summary
+from tests.lab import application, client, gateway, lengths, load, score, summary
 from tests.lab.client import Seen
 from tests.lab.experiments import EXPERIMENTS, HELD_BACK
 from tests.lab.phases import Phase
@@ -79,6 +80,35 @@ def test_the_pace_reads_a_step_of_the_scheduler(pace: ModuleType) -> None:
     assert pace.shape(step) == (501, 564 + 901, 2)
 
 
+def test_a_cold_engine_takes_longer_at_first(pace: ModuleType) -> None:
+    settings = {"law": "tiles", "noise": 0.0, "cold_s": 60.0, "cold_factor": 5.0}
+    cold, warm = (pace.Pace(settings | more) for more in ({}, {"cold_s": 0.0}))
+    assert cold.wanted_ms(64, 512, 1) == pytest.approx(5.0 * warm.wanted_ms(64, 512, 1))
+
+
+def test_reports_are_a_route_of_their_own_with_longer_answers() -> None:
+    made = load.schedule(load.Load(rate=9.0, report_share=0.2), 7)
+    of = {
+        route: [r.output_tokens for r in made if r.route == route] for route in ("/ask", "/report")
+    }
+    assert 0.1 < len(of["/report"]) / len(made) < 0.3
+    assert np.median(of["/report"]) > 2 * np.median(of["/ask"])
+
+
+def test_a_change_is_promised_and_measured_for_each_figure() -> None:
+    """Both phases as the client saw them, and rows of `overrun routing`: a fifth less was promised of all figures."""
+    fault, fixed = _phase("fault", [1000.0] * 40), _phase("fixed", [700.0] * 40)
+    before, after = (lengths.figures(phase.seen) for phase in (fault, fixed))
+    rows = [
+        {"policy": policy, "known": "predicted", "seconds": dict.fromkeys(before, seconds)}
+        for policy, seconds in (("round_robin", 2.0), ("lanes", 1.6))
+    ]
+    found = lengths.promised({"outcomes": rows}, "lanes", "round_robin", before, after)
+    assert {one.figure for one in found} == set(before)
+    for one in found:
+        assert (one.promised, one.measured) == (pytest.approx(-0.2), pytest.approx(-0.3))
+
+
 def test_a_gateway_holds_bytes_back_and_loses_none() -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for _ in range(10):
@@ -120,7 +150,12 @@ def test_application_and_client_agree_on_a_request(monkeypatch: pytest.MonkeyPat
     engine = Starlette(routes=[Route("/v1/chat/completions", _chat, methods=["POST"])])
     exported: list[str] = []
     settings = application.Settings(
-        engines=("http://127.0.0.1:1",), retrieval_ms=1.0, tool_ms=1.0, cap_tokens=5
+        engines=("http://127.0.0.1:1",),
+        retrieval_ms=1.0,
+        tool_ms=1.0,
+        cap_tokens=5,
+        rounds=2,
+        vocabulary=20,
     )
     monkeypatch.setattr(BatchSpanProcessor, "on_end", lambda _, span: exported.append(span.name))
 
@@ -146,10 +181,12 @@ def test_application_and_client_agree_on_a_request(monkeypatch: pytest.MonkeyPat
         "retrieval",
         "build_prompt",
         "chat tiny-llama",
+        "execute_tool search_orders",
         "execute_tool format",
         "postprocess",
         "POST /ask",
     } <= set(exported)
+    assert exported.count("chat tiny-llama") == 2
 
 
 def test_a_detached_answer_is_written_to_the_end_after_the_client_left() -> None:
