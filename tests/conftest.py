@@ -22,6 +22,7 @@ from httpx._transports import default as httpx_transport
 from hypothesis import settings
 
 from overrun.collector.store.database import Store, open_store
+from tests import programs
 
 ROOT = Path(__file__).parents[1]
 # An example that takes long on a busy machine is no failure: nothing here asserts a time.
@@ -123,12 +124,14 @@ class ServerProcess:
     """`overrun serve` on free ports, from its `ready` line to its end by its own process id."""
 
     def __init__(
-        self, db: Path, *arguments: str, environment: dict[str, str] | None = None
+        self,
+        db: Path,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        forked: bool = False,
     ) -> None:
+        """`forked`: from a process that has imported everything, where the environment allows it."""
         command = [
-            sys.executable,
-            "-m",
-            "overrun",
             "serve",
             "--db",
             str(db),
@@ -136,15 +139,20 @@ class ServerProcess:
         ]
         self.db = db
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("OVERRUN_")}
-        self.process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",  # gRPC logs bytes as they came
-            cwd=db.parent,
-            env=inherited | {"PYTHONPATH": str(ROOT)} | (environment or {}),
-        )
+        inherited |= {"PYTHONPATH": str(ROOT)} | (environment or {})
+        self.process: subprocess.Popen[str] | programs.Program
+        if forked and programs.may_fork(environment or {}):
+            self.process = programs.start(command, db.parent, inherited)
+        else:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "overrun", *command],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",  # gRPC logs bytes as they came
+                cwd=db.parent,
+                env=inherited,
+            )
         self.said: list[str] = []
         self.grpc = self.address = self.api = ""
         assert self.process.stderr is not None
@@ -196,7 +204,7 @@ def start_server() -> Iterator[StartServer]:
     def start(
         db: Path, *arguments: str, environment: dict[str, str] | None = None
     ) -> ServerProcess:
-        started.append(ServerProcess(db, *arguments, environment=environment))
+        started.append(ServerProcess(db, *arguments, environment=environment, forked=True))
         return started[-1]
 
     yield start

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from overrun.cli import app
 from overrun.sample_traces.replay import RECORDINGS_PATH
+from tests import programs
 from tests.conftest import ROOT, ServerProcess
 
 
@@ -28,15 +29,8 @@ def overrun(
     *arguments: str | Path, cwd: Path | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("OVERRUN_")}
-    return subprocess.run(
-        [sys.executable, "-m", "overrun", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-        cwd=cwd,
-        env=inherited | {"PYTHONPATH": str(ROOT), "COLUMNS": "110"} | environment,
-    )
+    given = inherited | {"PYTHONPATH": str(ROOT), "COLUMNS": "110"} | environment
+    return programs.run([*map(str, arguments)], cwd or ROOT, given)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +47,9 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     made = ServerProcess(
-        tmp_path_factory.mktemp("cli-server") / "t.db", environment={"OVERRUN_QUIET_S": "0.1"}
+        tmp_path_factory.mktemp("cli-server") / "t.db",
+        environment={"OVERRUN_QUIET_S": "0.1"},
+        forked=True,
     )
     assert here("import", RECORDINGS_PATH / "vllm-joined", "--url", made.http).exit_code == 0
     yield made

@@ -32,7 +32,9 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     made = ServerProcess(
-        tmp_path_factory.mktemp("whatif-server") / "t.db", environment={"OVERRUN_QUIET_S": "0.1"}
+        tmp_path_factory.mktemp("whatif-server") / "t.db",
+        environment={"OVERRUN_QUIET_S": "0.1"},
+        forked=True,
     )
     assert here("import", RECORDINGS_PATH / "vllm-joined", "--url", made.http).exit_code == 0
     yield made

@@ -118,7 +118,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Site
     """A server with its dashboard, which holds, each in a window of its own, the demo recording, an engine without metrics, a client alone, hostile
     names and one single request; and a dashboard over an API that holds nothing."""
     with ExitStack() as stack:
-        server = ServerProcess(tmp_path_factory.mktemp("demo") / "overrun.db")
+        server = ServerProcess(tmp_path_factory.mktemp("demo") / "overrun.db", forked=True)
         stack.callback(server.stop)
         apis = {"demo": server.http, "empty": stack.enter_context(fake_api(store())).url}
         ports = {name: launch.pick_port(0) for name in apis}

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from tests import programs
+from tests.conftest import ROOT
 from tests.lab import recordings, score
 from tests.lab.experiments import EXPERIMENTS
+
+
+@pytest.fixture(autouse=True)
+def _forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands need not import everything anew."""
+    monkeypatch.setattr(score, "overrun", lambda *words: programs.run(words, ROOT, os.environ))
 
 
 @pytest.mark.parametrize("name", ["prefix", "retrieval", "seats"])

@@ -1,8 +1,7 @@
 """Policies in the simulator: a queue with a known answer, laws that hold under every policy, and the directions known from public traces."""
 
 import json
-import subprocess
-import sys
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +22,7 @@ from overrun.models.routing import (
 )
 from overrun.models.sources import load_traces
 from overrun.models.train import TrainReport
+from tests import programs
 from tests.analysis.whatif.recording import arrivals, recorded
 from tests.models.conftest import DATA
 
@@ -165,9 +165,6 @@ def test_the_command_replays_a_trace_with_the_artifacts_own_predictions(
     path = tmp_path_factory.mktemp("routing") / "trace.parquet"
     synthetic.trace(600).write_parquet(path)
     command = [
-        sys.executable,
-        "-m",
-        "overrun",
         "routing",
         "--artifact",
         str(small_report.folder),
@@ -176,12 +173,12 @@ def test_the_command_replays_a_trace_with_the_artifacts_own_predictions(
         "--output",
         "json",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = programs.run(command, path.parent, os.environ)
     assert done.returncode == 0, done.stderr
     made = json.loads(done.stdout)
     assert {row["policy"] for row in made["outcomes"]} == set(POLICIES)
     assert made["sentence"]
-    bad = subprocess.run([*command, "--load", "7"], capture_output=True, text=True, timeout=120)
+    bad = programs.run([*command, "--load", "7"], path.parent, os.environ)
     assert (bad.returncode, "load is 7.0, expected 0.05 to 1.5" in bad.stderr) == (2, True)
 
 

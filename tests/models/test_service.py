@@ -6,8 +6,6 @@ import math
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +18,8 @@ from overrun.models.errors import RequestError
 from overrun.models.predict import Predictor
 from overrun.models.service import MAX_BATCH, MAX_BODY, MAX_CONNECTIONS, Service, application
 from overrun.models.train import TrainReport, TrainSettings, train_to_folder
+from tests import programs
+from tests.conftest import ROOT
 from tests.models import synthetic
 
 ROW = {"route": "chat", "input_tokens": 800}
@@ -29,24 +29,9 @@ class Running:
     """The command in a process of its own, on a free port."""
 
     def __init__(self, folder: Path, *arguments: str, token: str = "") -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "overrun",
-            "serve-predictor",
-            "--artifact",
-            str(folder),
-            "--port",
-            "0",
-            *arguments,
-        ]
-        self.process = subprocess.Popen(
-            command,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={"PATH": "/usr/bin:/bin", "OVERRUN_TOKEN": token},
-        )
-        assert self.process.stderr is not None
+        command = ["serve-predictor", "--artifact", str(folder), "--port", "0", *arguments]
+        environment = {"PATH": "/usr/bin:/bin", "OVERRUN_TOKEN": token}
+        self.process = programs.start(command, ROOT, environment)
         self.said = self.process.stderr.readline()
         self.url = "http://" + self.said.strip().rpartition("http=")[2]
 
@@ -65,7 +50,7 @@ class Running:
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(30)
-        assert self.process.stderr is not None
+        self.process.stdout.close()
         self.process.stderr.close()
         return code
 
@@ -206,18 +191,8 @@ def test_what_cannot_start_says_why_with_status_2(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         given = [str(busy.getsockname()[1]) if word == "BUSY" else word for word in arguments]
-        command = [
-            sys.executable,
-            "-m",
-            "overrun",
-            "serve-predictor",
-            "--artifact",
-            str(small_report.folder),
-            *given,
-        ]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, env={"PATH": "/usr/bin:/bin"}
-        )
+        command = ["serve-predictor", "--artifact", str(small_report.folder), *given]
+        done = programs.run(command, ROOT, {"PATH": "/usr/bin:/bin"})
     assert (done.returncode, words in done.stderr) == (2, True), done.stderr
 
 

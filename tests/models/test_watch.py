@@ -1,10 +1,9 @@
 """A predictor beside a store: predictions stand beside what was generated, count once, and tell when it is time to train again."""
 
 import math
+import os
 import random
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from overrun.collector.store.database import open_store
 from overrun.models.errors import ArtifactError
 from overrun.models.train import TrainReport, TrainSettings, train_to_folder
 from overrun.models.watch import Watch
+from tests import programs
 from tests.collector.conftest import T0_NS, body, one, rows, span
 from tests.conftest import ServerProcess
 from tests.models import synthetic
@@ -212,6 +212,7 @@ def test_a_server_beside_an_artifact_tells_how_it_does(
         "0",
         "--artifact",
         str(small_report.folder),
+        forked=True,
     )
     try:
         with httpx.Client(base_url=server.http, trust_env=False, timeout=30) as client:
@@ -242,19 +243,7 @@ def test_a_server_beside_an_artifact_tells_how_it_does(
 
 
 def test_a_server_beside_no_artifact_says_what_to_give(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "overrun",
-        "serve",
-        "--db",
-        str(tmp_path / "t.db"),
-        "--grpc-port",
-        "0",
-        "--http-port",
-        "0",
-        "--artifact",
-        "no/such",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ports = ["--grpc-port", "0", "--http-port", "0"]
+    command = ["serve", "--db", "t.db", *ports, "--artifact", "no/such"]
+    done = programs.run(command, tmp_path, os.environ)
     assert (done.returncode, "is not a folder" in done.stderr) == (2, True), done.stderr

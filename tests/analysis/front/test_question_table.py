@@ -34,7 +34,7 @@ TEXTS = st.one_of(
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    running = ServerProcess(tmp_path_factory.mktemp("api") / "t.db")
+    running = ServerProcess(tmp_path_factory.mktemp("api") / "t.db", forked=True)
     recorded = next(iter(sorted(SAMPLES.glob("*/*.traces.pb.zst"))))
     headers = {"content-type": "application/x-protobuf", "content-encoding": "zstd"}
     httpx.post(f"{running.http}/v1/traces", content=recorded.read_bytes(), headers=headers)
