@@ -60,7 +60,7 @@ class Score(msgspec.Struct, kw_only=True):
     ] = []  # what `overrun routing` promised of the policy of the fixed phase
     quiet_windows: int = 0  # stretches in which nothing is wrong
     alarms: list[str] = []  # what was said of them that it should not
-    worse_ratio: float = 0.0  # the client's P95 in the fault over that of the fixed phase, of the metric that it harms most
+    worse_ratio: float = 0.0  # the client's P95 in the fault over that of the fixed phase (of the healthy one where lengths route), of the metric that it harms most
     late_steps: float = 0.0  # share of the engines' steps that the machine held up
     late_sends_ms: float = 0.0  # P99 over all phases of how much later than due a request was sent
 
@@ -228,6 +228,8 @@ def score(folder: Path) -> Score:
     advice = advised(report["findings"])
     latency = report["latency"]
     quiet = quiet_windows(folder, experiment, slo)
+    # A policy of routing undoes nothing: what it is compared with is the healthy stretch.
+    undone = healthy if experiment.policies else fixed
     return Score(
         experiment=experiment.name,
         repetition=folder.name,
@@ -246,7 +248,7 @@ def score(folder: Path) -> Score:
         promised=routing(experiment, folder, fault, fixed),
         quiet_windows=len(quiet),
         alarms=[said for said in quiet if said],
-        worse_ratio=max(p95(fault, m) / p95(fixed, m) for m in METRICS),
+        worse_ratio=max(p95(fault, m) / p95(undone, m) for m in METRICS),
         late_steps=late_steps(folder, (healthy, fault, fixed)),
         late_sends_ms=float(
             np.percentile([o.late_ms for p in (healthy, fault, fixed) for o in p.seen], 99)
