@@ -90,6 +90,15 @@ def _part(part: str, scores: Sequence[Score], conditions: str) -> list[Figure]:
                 more["spread of repetitions"] = round(100 * floor[metric])
             what = f"{metric.upper()} P95 after the fix, median error"
             made.append(figure(what, round(100 * statistics.median(found), 1), "%", **more))
+    if promises := [kept for one in scores for kept in one.promised]:
+        apart = [abs(kept.promised - kept.measured) for kept in promises]
+        what = "changes of latency that `overrun routing` promised against measured ones, median difference"
+        worst = round(100 * max(apart), 1)
+        made.append(
+            figure(
+                what, round(100 * statistics.median(apart), 1), "points", most=worst, n=len(apart)
+            )
+        )
     if inside := held(predicted):
         what = "intervals of 90 % that hold the figure reported afterwards"
         made.append(figure(what, sum(inside), of=len(inside)))

@@ -23,6 +23,7 @@ from starlette.routing import Route
 from tests.lab import application, client, gateway, lengths, load, score, summary
 from tests.lab.client import Seen
 from tests.lab.experiments import EXPERIMENTS, HELD_BACK
+from tests.lab.lengths import Promised
 from tests.lab.phases import Phase
 from tests.lab.score import Predicted, Score
 from tests.lab.servers import Server, free_port
@@ -301,6 +302,10 @@ def test_figures_keep_the_held_back_apart_and_state_the_spread() -> None:
         _score("seats", 1250.0, 1000.0, ["over_budget"]),
         _score(HELD_BACK[0], 1000.0, None, []),
     ]
+    scores[0].promised = [
+        Promised(figure="e2e_p50", promised=-0.30, measured=-0.26),
+        Promised(figure="e2e_p95", promised=0.02, measured=0.10),
+    ]
     found = {figure.what: figure for figure in summary.figures(scores, "made up")}
     error = found["Real vLLM, developed on: E2E P95 after the fix, median error"]
     assert (error.value, error.more) == (15.0, {"answered": 2, "spread of repetitions": 22})
@@ -308,6 +313,8 @@ def test_figures_keep_the_held_back_apart_and_state_the_spread() -> None:
         "Real vLLM, developed on: intervals of 90 % that hold the figure reported afterwards"
     ]
     assert (inside.value, inside.of) == (1, 2)
+    routing = next(one for what, one in found.items() if "overrun routing" in what)
+    assert (routing.value, routing.more) == (6.0, {"most": 8.0, "n": 2})
     alarms = found["Real vLLM, developed on: alarms in healthy windows"]
     assert (alarms.value, alarms.of) == (1, 4)
     assert found["Real vLLM, held back: stage named"].value == 1
