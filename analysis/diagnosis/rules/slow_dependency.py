@@ -282,7 +282,7 @@ def _at_once(stage: str, spender: Operation | None, asked_ms: float | None) -> t
     if spender.repeats and spender.usual_calls:
         return (
             f"Call {spender.label} as seldom as before, {spender.usual_calls:.2g} a request instead of {spender.calls:.2g}: "
-            "each call is as quick as ever, so a timeout would not help.",
+            "one call takes no longer than before, so a timeout would not help.",
             "Let it be called as often again.",
         )
     if spender.repeats:
