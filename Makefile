@@ -14,7 +14,7 @@ demo: $(VENV)/.runtime
 # What needs no other part is done at once: each of these waits for the network or has one core busy.
 test: $(VENV)/.dev
 	$(MAKE) --jobs=3 --output-sync=target $(VENV)/.kernels $(VENV)/.prometheus $(VENV)/.litellm check
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/house  # which check has run
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check --quiet .
