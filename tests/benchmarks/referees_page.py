@@ -40,10 +40,15 @@ class Claim(NamedTuple):
     referee: str
 
 
+# How the figures of the experiments begin that were defined when the first held-back ones had been looked at.
+SECOND: Final = "Real vLLM, second set held back"
+
 CLAIMS: Final[dict[str, tuple[Claim, ...]]] = {
     "Does it name the right stage and cause?": (
         Claim("lab", "Real vLLM, held back: stage", "Real vLLM, first look: stage"),
         Claim("lab", "Real vLLM, held back: cause", "Real vLLM, first look: cause"),
+        Claim("lab", f"{SECOND}: stage", "Real vLLM, first look at a second set: stage"),
+        Claim("lab", f"{SECOND}: cause", "Real vLLM, first look at a second set: cause"),
         Claim("lab", "Real vLLM, developed on: stage", "Real vLLM, seen before: stage"),
         Claim("lab", "Real vLLM, developed on: cause", "Real vLLM, seen before: cause"),
         Claim("diagnosis", "Stage named first", "Our simulator: stage"),
@@ -62,6 +67,7 @@ CLAIMS: Final[dict[str, tuple[Claim, ...]]] = {
         Claim("diagnosis", "Recordings without token counts", "Our simulator without token counts"),
     ),
     "Does it keep quiet where nothing is wrong?": (
+        Claim("lab", f"{SECOND}: alarms", "Real vLLM, first look: healthy windows with an alarm"),
         Claim("lab", "Real vLLM, developed on: alarms", "Real vLLM: healthy windows with an alarm"),
         Claim(
             "diagnosis",
@@ -83,6 +89,7 @@ CLAIMS: Final[dict[str, tuple[Claim, ...]]] = {
     ),
     "Is its first advice the one that helps?": (
         Claim("lab", "Real vLLM, held back: first advice", "Real vLLM, first look"),
+        Claim("lab", f"{SECOND}: first advice", "Real vLLM, first look at a second set"),
         Claim("lab", "Real vLLM, developed on: first advice", "Real vLLM, seen before"),
         Claim(
             "diagnosis",
@@ -100,6 +107,14 @@ CLAIMS: Final[dict[str, tuple[Claim, ...]]] = {
             "lab",
             "Real vLLM, held back: TTFT P95 after",
             "Real vLLM, first look: TTFT P95, median error",
+        ),
+        Claim("lab", f"{SECOND}: E2E P95 after", "The same, second set: E2E P95, median error"),
+        Claim("lab", f"{SECOND}: TTFT P95 after", "The same, second set: TTFT P95, median error"),
+        Claim("lab", f"{SECOND}: intervals", "Real vLLM, first look: 90 % intervals that held"),
+        Claim(
+            "lab",
+            f"{SECOND}: changes of latency",
+            "Real vLLM, first look: promises of `overrun routing` against the measured changes",
         ),
         Claim(
             "lab",
