@@ -500,6 +500,47 @@ def _of_changes() -> tuple[Experiment, ...]:
     )
 
 
+def _of_kinds_seen_before() -> tuple[Experiment, ...]:
+    """Other cases of kinds that were missed and mended: pauses, users who leave, and a tenant that sends most of all."""
+    table = engine(law="table")
+    left = Setup(
+        engines=(engine(seats=6, law="table"),),
+        app=Settings(runaway_share=0.25, runaway_tokens=500),
+        load=Load(rate=2.4),
+        give_up_s=2.5,
+    )
+    five, few = engine(seats=5), Load(rate=1.0)
+    return (
+        Experiment(
+            "pauses_table",
+            "a step takes 0.9 s longer each 7 s",
+            *("decode", ("engine_pauses",), ("no_pauses",)),
+            (),
+            Setup(engines=(table,)),
+            Setup(engines=(engine(law="table", pause_every_s=7.0, pause_ms=900.0),)),
+            Setup(engines=(table,)),
+        ),
+        Experiment(
+            "leavers_table",
+            "users leave after 2.5 s, and a new version writes their answers to the end",
+            *("queue", ("missing_cancellation",), ("cancellation",)),
+            (),
+            left,
+            replace(left, app=msgspec.structs.replace(left.app, cancel_on_disconnect=False)),
+            left,
+        ),
+        Experiment(
+            "tenant_roofline",
+            "one tenant sends four times what all others send",
+            *("queue", ("noisy_tenant",), ("tenant_quota",)),
+            (),
+            Setup(engines=(five,), load=few),
+            Setup(engines=(five,), load=replace(few, noisy_factor=4.0)),
+            Setup(engines=(five,), load=few),
+        ),
+    )
+
+
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in _all()
@@ -507,5 +548,8 @@ EXPERIMENTS = {
     + _of_several_ranks_and_callers()
     + _of_lengths()
     + _of_changes()
+    + _of_kinds_seen_before()
 }
-HELD_BACK = tuple(experiment.name for experiment in _of_lengths() + _of_changes())
+HELD_BACK = tuple(
+    experiment.name for experiment in _of_lengths() + _of_changes() + _of_kinds_seen_before()
+)

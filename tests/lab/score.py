@@ -61,6 +61,9 @@ class Score(msgspec.Struct, kw_only=True):
     quiet_windows: int = 0  # stretches in which nothing is wrong
     alarms: list[str] = []  # what was said of them that it should not
     worse_ratio: float = 0.0  # the client's P95 in the fault over that of the fixed phase (of the healthy one where lengths route), of the metric that it harms most
+    again: dict[
+        str, float
+    ] = {}  # where the fixed set-up is the healthy one: how far their P95 lie apart, by the client
     late_steps: float = 0.0  # share of the engines' steps that the machine held up
     late_sends_ms: float = 0.0  # P99 over all phases of how much later than due a request was sent
 
@@ -198,6 +201,13 @@ def quiet_windows(folder: Path, experiment: Experiment, slo: str) -> list[str]:
     return found
 
 
+def repeated(experiment: Experiment, healthy: Phase, fixed: Phase) -> dict[str, float]:
+    """Per metric |fixed / healthy - 1| of the client's P95, where both are one set-up on the same arrivals and lengths: no smaller error means anything."""
+    if experiment.fixed != experiment.healthy:
+        return {}
+    return {m: abs(p95(fixed, m) / p95(healthy, m) - 1.0) for m in METRICS}
+
+
 def late_steps(folder: Path, phases: Sequence[Phase]) -> float:
     """Share of the steps within the phases that took longer than the pace gave them; 0 without records of steps.
 
@@ -249,6 +259,7 @@ def score(folder: Path) -> Score:
         quiet_windows=len(quiet),
         alarms=[said for said in quiet if said],
         worse_ratio=max(p95(fault, m) / p95(undone, m) for m in METRICS),
+        again=repeated(experiment, healthy, fixed),
         late_steps=late_steps(folder, (healthy, fault, fixed)),
         late_sends_ms=float(
             np.percentile([o.late_ms for p in (healthy, fault, fixed) for o in p.seen], 99)

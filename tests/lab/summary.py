@@ -84,6 +84,11 @@ def _part(part: str, scores: Sequence[Score], conditions: str) -> list[Figure]:
         if apart:
             what = f"{metric.upper()} P95 of the report against the client's, median difference"
             made.append(figure(what, round(statistics.median(apart)), "ms"))
+        if again := [one.again[metric] for one in scores if metric in one.again]:
+            what = f"{metric.upper()} P95 of one set-up on the same arrivals, run twice: median difference"
+            most = round(100 * max(again), 1)
+            value = round(100 * statistics.median(again), 1)
+            made.append(figure(what, value, "%", most=most, n=len(again)))
         if found := errors(predicted, metric):
             more = {"answered": len(found)}
             if metric in floor:
