@@ -2,8 +2,8 @@
 
 Detects
     The accepted share of draft tokens (or the accepted length) fell, and time per token rose with it at a batch
-    and prefill load that do not explain it. Without a baseline: fewer than 30 % of the drafts are accepted
-    while decode is slow.
+    and prefill load that do not explain it. Or nothing was drafted before, tokens are slower, and fewer than 30 %
+    of the drafts are accepted. Without a baseline: the same while decode is slow.
 
 Why it hurts
     Every refused draft was computed and verified without use. In large batches the verification itself takes
@@ -33,7 +33,14 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named, open_fix
+from overrun.analysis.diagnosis.rule_answer import (
+    Action,
+    bound_fix,
+    enough,
+    in_stage,
+    named,
+    open_fix,
+)
 from overrun.analysis.evidence.calls import known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.speculative_drafts import recorded_length
@@ -61,6 +68,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     lengths = case.gauge("spec_accept_length"), case.gauge("spec_accept_length", before=True)
     if case.baseline is None:
         return _alone(case, now, lengths[0])
+    scraped = len(case.gauge("running", before=True)) or len(
+        case.gauge("kv_cache_usage", before=True)
+    )
+    if scraped and not len(before) and not len(lengths[1]):
+        return _switched_on(case, now, lengths[0]) or _untold(case)
     relative = len(now) < 2 or len(before) < 2
     if relative:
         now, before = lengths
@@ -115,10 +127,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     )
 
 
-def _alone(
-    case: Case, rates: FloatArray, lengths: FloatArray
-) -> Diagnosis | NotEnoughData | RuledOut | None:
-    """Without a baseline: so few accepted drafts that no step can gain by them, where slow requests are slow in writing."""
+def _too_few(rates: FloatArray, lengths: FloatArray) -> tuple[float, str, bool] | None:
+    """The accepted share of drafts (or the tokens a step where only these are reported), in words, and whether it is too small whatever drafts cost."""
     relative = len(rates) < 2
     told, line = (lengths, 1.0 + TOO_FEW * FEWEST_DRAFTED) if relative else (rates, TOO_FEW)
     if len(told) < 2:
@@ -129,8 +139,60 @@ def _alone(
         if relative
         else f"{say_ratio(rate)} of the draft tokens are accepted"
     )
+    return rate, said, rate < line
+
+
+def _switched_on(
+    case: Case, rates: FloatArray, lengths: FloatArray
+) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Where engines drafted nothing before: so few accepted drafts that no step can gain by them, and slower tokens.
+
+    A longer step delays all that waits for its end: prompts, calls in the queue, and calls that the engine has not taken up.
+    """
+    few, found = _too_few(rates, lengths), slowdown(case)
+    if few is None or found is None:
+        return None
+    rate, said, useless = few
+    if not useless or found.slow_ms < MIN_SLOWER * found.usual_ms:
+        return RuledOut(what=RULE, figure=f"{said}, no drafts before")
+    claims = {stage: case.excess_ms(stage) for stage in ("decode", "prefill", "queue")}
+    claims["other"] = case.front_excess_ms
+    if not enough(case, claims):
+        return None
+    saved = sum(
+        np.clip(case.spent(stage) - case.tail.usual_ms(stage), 0.0, None)
+        for stage, more in claims.items()
+        if more > 0.0
+    )
+    what = f"{said}, and no tokens were drafted before"
+    answer = named(
+        case,
+        RULE,
+        max(claims, key=lambda stage: claims[stage]),
+        claims,
+        _action(case, 0.0, np.asarray(saved)),
+        headline=f"{what}; a token takes {say_ms(found.slow_ms)} instead of {say_ms(found.usual_ms)}",
+        because=f"speculative decoding costs more than it gains: {what}",
+        evidence={
+            "accept_now": rate,
+            "accept_before": None,
+            "token_ms_slow": found.slow_ms,
+            "token_ms_usual": found.usual_ms,
+        },
+    )
+    return too_few_breaches(case) or in_stage(answer, "decode")
+
+
+def _alone(
+    case: Case, rates: FloatArray, lengths: FloatArray
+) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Without a baseline: so few accepted drafts that no step can gain by them, where slow requests are slow in writing."""
+    few, relative = _too_few(rates, lengths), len(rates) < 2
+    if few is None:
+        return None
+    (rate, said, useless), told = few, lengths if relative else rates
     claims = {"decode": case.excess_ms("decode")}
-    if rate >= line:
+    if not useless:
         return RuledOut(what=RULE, figure=said)
     if not enough(case, claims, MIN_DECODE):
         return None

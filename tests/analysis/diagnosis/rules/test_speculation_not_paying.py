@@ -63,3 +63,21 @@ def test_without_metrics_it_says_what_to_record_where_only_tokens_are_slower() -
         "speculation_not_paying"
         not in run(engine(token_ms=8.0, retrieval_ms=np.where(LATE, 2_000.0, 5.0)), slo=slo).skipped
     )
+
+
+@pytest.mark.parametrize(("accepted", "named"), [(0.02, True), (0.6, False)])
+def test_drafts_that_began_with_the_slower_tokens_and_are_refused_cost_more_than_they_gain(
+    accepted: float, named: bool
+) -> None:
+    gauges = {
+        "running": dict.fromkeys(SECONDS, 4.0),
+        "spec_accept_rate": {t: accepted for t in SECONDS if t >= N / 2},
+    }
+    found = run(engine(token_ms=np.where(LATE, 40.0, 10.0)), slo=E2E, gauges=gauges)
+    assert (of(found, "speculation_not_paying") is not None) == named
+    if named:
+        assert (found.verdict.stage, found.verdict.cause) == ("decode", "speculation_not_paying")
+        finding = the(found, "speculation_not_paying")
+        assert finding.evidence["accept_before"] is None
+        assert finding.fix is not None
+        assert finding.fix.id == "speculation_off"
