@@ -38,6 +38,7 @@ from overrun.collector.lifecycle.migrate import migrate
 from overrun.collector.store.database import open_store, tables
 from overrun.collector.store.layout import BATCH_BITS
 from overrun.collector.store.proof import Contents, contents
+from tests.benchmarks import results
 from tests.benchmarks.crash import PATIENCE_S, Load, count
 from tests.benchmarks.crash_steps import LEAVING
 from tests.benchmarks.results import Figure, add_write_flag, measured, record
@@ -530,8 +531,9 @@ def run(
     return out
 
 
-def figures(found: list[Verdict], seed: int) -> list[Figure]:
-    """The headlines for docs/results."""
+def figures(found: list[Verdict], seed: int, *, add: bool = False) -> list[Figure]:
+    """The headlines for docs/results; with `add`, together with the rounds of the runs that are recorded there."""
+    earlier = {figure.what: figure for figure in results.read("durability")} if add else {}
     each = Counter(v.moment for v in found)
     midst = Counter(v.moment for v in found if v.midst)
     rounds = ", ".join(f"{name} {midst[name]} of {n} in the midst" for name, n in each.items())
@@ -546,12 +548,27 @@ def figures(found: list[Verdict], seed: int) -> list[Figure]:
             "rounds",
         ),
     }
-    return [
-        measured(
-            f"{what}: any moment", value, unit, script="make bench-crash", conditions=conditions
+    out = []
+    for name, (value, unit) in sums.items():
+        what = f"{name}: any moment"
+        was = earlier.get(what)
+        before = 0 if was is None or isinstance(was.value, tuple) else int(was.value)
+        rounds_before = 0 if was is None else int(was.more.get("rounds", 0))
+        more: dict[str, int | str] = {"rounds": len(found) + rounds_before}
+        if was is not None and rounds_before:
+            runs = was.more.get("runs", f"{was.build}: {was.conditions.partition(';')[0]}")
+            more["runs"] = f"{runs}; {conditions}"
+        out.append(
+            measured(
+                what,
+                value + before,
+                unit,
+                script="make bench-crash",
+                conditions=conditions,
+                more=more,
+            )
         )
-        for what, (value, unit) in sums.items()
-    ]
+    return out
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -561,6 +578,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--moment", nargs="+", choices=tuple(MOMENTS), default=list(MOMENTS))
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin none after these")
     add_write_flag(parser)
+    parser.add_argument(
+        "--add", action="store_true", help="with --write: add to the rounds that are recorded"
+    )
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="overrun-crash-") as name:
         moments = tuple(chosen.moment)
@@ -568,7 +588,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for figure in figures(found, chosen.seed):
         print(f"{figure.what}: {figure.value} ({figure.conditions})")
     if chosen.write:
-        record("durability", figures(found, chosen.seed))
+        record("durability", figures(found, chosen.seed, add=chosen.add))
     return int(not all(v.right for v in found))
 
 
