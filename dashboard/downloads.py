@@ -9,10 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from overrun.analysis.words.encoding import encode
-
-# A cell that begins like this would be run as a formula by a spreadsheet.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+from overrun.analysis.words.encoding import FORMULA_STARTS, encode
 
 
 def as_csv(what: str, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
@@ -41,10 +38,15 @@ def csv_of(columns: Mapping[str, Sequence[Any]]) -> str:
 
 def _cell(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return " ".join(f"{part:g}" if isinstance(part, float) else str(part) for part in value)
+        joined = " ".join(f"{part:g}" if isinstance(part, float) else str(part) for part in value)
+        return joined if all(isinstance(part, int | float) for part in value) else _inert(joined)
     if hasattr(value, "isoformat"):
         return value.isoformat()
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    return _inert(value) if isinstance(value, str) else value
+
+
+def _inert(text: str) -> str:
+    return f"'{text}" if text.startswith(tuple(FORMULA_STARTS)) else text
 
 
 def _button(what: str, file: str, mime: str, make: Callable[[], str] | Callable[[], bytes]) -> None:

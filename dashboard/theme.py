@@ -398,6 +398,8 @@ _CSS: Final = """
 .ov .ov-axis .ov-lane i{top:17px;font-style:normal;color:VAR_MUTED;border-left:1px solid VAR_LINE;padding-left:4px;white-space:nowrap}
 .ov .ov-axis .ov-lane b{position:absolute;top:0;white-space:nowrap;padding-left:4px;border-left:1.5px dashed VAR_INK;font-weight:600}
 .ov .ov-axis .ov-lane b.ov-left{padding:0 4px 0 0;border-left:0;border-right:1.5px dashed VAR_INK}
+/* Streamlit's own export writes names as they came, and a spreadsheet would run those that begin like a formula (downloads.py). */
+[data-testid="stElementToolbarButton"]:has([aria-label^="Download as CSV"]){display:none}
 /* Old numbers stay as they are until the new ones are there. */
 .stElementContainer[data-stale="true"],.stFullScreenFrame[data-stale="true"]{opacity:1!important;transition:none!important}
 .stMainBlockContainer{padding-top:4.2rem;padding-bottom:2rem;max-width:1700px}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import duckdb
 import polars as pl
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 
 from overrun.analysis.front.question_table import EXPORT_FORMATS, EXPORT_KINDS
 from overrun.analysis.numbers.window import Window, query
+from overrun.analysis.words.encoding import FORMULA_STARTS
 from overrun.analysis.words.errors import AnalysisError, nearest
 from overrun.collector.store.answers import fetch_batches
 
@@ -82,8 +84,8 @@ def _batches(con: duckdb.DuckDBPyConnection, window: Window, kind: str) -> Itera
         yield pa.RecordBatch.from_pylist([], schema=reader.schema)
 
 
-# A cell that begins like this would be run as a formula by a spreadsheet; names and keys come from whoever may send.
-_FORMULA = r"^[=+\-@\t\r]"
+# Names and keys come from whoever may send.
+_FORMULA: Final = f"^[{re.escape(FORMULA_STARTS)}]"
 
 
 def _inert(frame: pl.DataFrame) -> pl.DataFrame:

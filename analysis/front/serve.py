@@ -51,7 +51,7 @@ from overrun.collector.lifecycle.retention import Retention, size_bytes
 from overrun.collector.lifecycle.rollups import roll_up
 from overrun.collector.process import compiled, footprint, tracing
 from overrun.collector.receive import erase_http, otlp_grpc, otlp_http
-from overrun.collector.receive.http_protocol import limited
+from overrun.collector.receive.http_protocol import answering_to_the_end, limited
 from overrun.collector.sources import scrape
 from overrun.collector.store.database import open_store
 from overrun.collector.store.proof import Claims
@@ -315,7 +315,7 @@ def _guarded(
             "refused_requests", protocol="http", signal="none", reason="host"
         )
 
-    return hosts.guarded(app, host, settings.collector.allowed_hosts, refused)
+    return answering_to_the_end(hosts.guarded(app, host, settings.collector.allowed_hosts, refused))
 
 
 def _web_server(

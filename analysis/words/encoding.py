@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
+
+# A text in a table that begins with one of these would be run as a formula by a spreadsheet: the signs, their full-width forms, and white space before them.
+FORMULA_STARTS: Final = "=+-@\t\r\n＝＋－＠"
 
 
 def encode(answer: Any) -> bytes:

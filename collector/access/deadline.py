@@ -25,6 +25,11 @@ class Deadline:
         """The time of a new request begins now."""
         self._until = self._now() + self._most_s
 
+    @property
+    def passed(self) -> bool:
+        """Whether it has passed."""
+        return self._now() >= self._until
+
     def left(self, timeout_s: float | None) -> float:
         """How long one step may take: as long as it would, but not beyond the deadline. Above zero, which would mean "at once" to a socket."""
         left = max(self._until - self._now(), 1e-3)
@@ -82,13 +87,13 @@ class BoundedTransport(httpx.HTTPTransport):
 
     def __init__(self, most_s: float, verify: ssl.SSLContext | bool) -> None:
         super().__init__(verify=verify, trust_env=False)
-        self._deadline = Deadline(most_s)
+        self.deadline = Deadline(most_s)
         context = httpx.create_ssl_context(verify=verify, trust_env=False)
         # httpx has no argument for it.
         self._pool = httpcore.ConnectionPool(
-            ssl_context=context, network_backend=_Backend(self._deadline)
+            ssl_context=context, network_backend=_Backend(self.deadline)
         )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        self._deadline.begin()
+        self.deadline.begin()
         return super().handle_request(request)

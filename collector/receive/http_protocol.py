@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import MutableMapping
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from overrun.collector.access.hosts import App, Receive, Scope, Send
 
 MAX_HEAD_BYTES = 65_536  # request line and headers; and what comes of a body that is none of it: chunk extensions, trailers
 HEAD_TIMEOUT_S = 20.0
@@ -147,6 +150,29 @@ class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
                     STATUS_LINE[status] + b"content-length: 0\r\nconnection: close\r\n\r\n"
                 )
             self.transport.close()
+
+
+def answering_to_the_end(app: App) -> App:
+    """`app`, whose requests are answered 503 where the server ends before they do: a sender comes again. uvicorn would answer 500, after which none does."""
+
+    async def ending(scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def noted(message: MutableMapping[str, Any]) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await app(scope, receive, noted)
+        except asyncio.CancelledError:  # uvicorn's, once the time for ending is over
+            if begun or scope["type"] != "http":
+                raise
+            headers = [(b"content-length", b"0"), (b"retry-after", b"1"), (b"connection", b"close")]
+            await send({"type": "http.response.start", "status": 503, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
+
+    return ending
 
 
 def limited(max_connections: int) -> type[GuardedProtocol]:

@@ -28,11 +28,13 @@ _SERVICES = {
 }
 # Bodies that one connection may have under way.
 _STREAMS = 64
-# Bodies that are read at once, each as large as the limit, and those that wait for that with 64 KiB each (_AHEAD_BYTES).
-_READING, _WAITING = 8, 256
+# Bodies that are read at once, each as large as the limit, and those that wait for that with 64 KiB each (_AHEAD_BYTES): of connections whose last body came in
+# time, and of all others.
+_READING, _READING_NEW, _WAITING = 8, 4, 128
 _AHEAD_BYTES = 65_536
 # While others wait, a body that has been read for so long makes room: who sends a byte at a time would hold up everybody.
-_PATIENCE_S = 2.0
+_PATIENCE_S, _PATIENCE_NEW_S = 2.0, 0.5
+_REMEMBERED = 4_096  # connections whose last body came in time
 # A connection is given up when it has had no call for so long, and asked whether it is still there when nothing has come for so long.
 _IDLE_MS, _ASK_MS, _ANSWER_MS, _HANDSHAKE_MS = 300_000, 60_000, 20_000, 20_000
 # How often it is looked whether grpcio still serves, and how often its port is asked for again.
@@ -171,27 +173,23 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not isinstance(error, UnicodeDecodeError)
 
 
-class _Reader:
-    """Reads bodies, a few at once over all connections."""
+class _Lane:
+    """Places at which bodies are read, and those that wait for one."""
 
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
-        self._reading = asyncio.Semaphore(_READING)
-        self._waiting = 0
+    def __init__(self, places: int, waiting: int, patience_s: float) -> None:
+        self._places = asyncio.Semaphore(places)
+        self._most, self._waiting = waiting, 0
+        self._patience_s = patience_s
         # The bodies that are being read, the oldest first: since when, and what ends it.
         self._readers: dict[asyncio.Timeout, float] = {}
 
-    async def body(self, messages: _Messages) -> bytes:
-        """The message of a call.
-
-        Raises:
-            QueueFull: too many wait to be read. TooSlow: it did not come in time. BadPayload: the call has none.
-        """
-        if self._waiting >= _WAITING:
-            raise QueueFull(f"{_WAITING} bodies wait to be read: retry later")
+    async def body(self, messages: _Messages, timeout_s: float) -> bytes:
+        """As `_Reader.body`."""
+        if self._waiting >= self._most:
+            raise QueueFull(f"{self._most} bodies wait to be read: retry later")
         self._waiting += 1
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(timeout_s):
                 await self._turn()
                 try:
                     async with asyncio.timeout(None) as limit:
@@ -199,10 +197,10 @@ class _Reader:
                         return await anext(messages)
                 finally:
                     self._readers.pop(limit, None)
-                    self._reading.release()
+                    self._places.release()
         except TimeoutError as error:
             raise TooSlow(
-                f"the body did not arrive within {self._timeout_s:g} s, or {_PATIENCE_S:g} s while others waited"
+                f"the body did not arrive within {timeout_s:g} s, or {self._patience_s:g} s while others waited"
             ) from error
         except StopAsyncIteration as error:
             raise BadPayload("the call has no message") from error
@@ -213,30 +211,58 @@ class _Reader:
         """Wait for a place to read, which the body that has been read for longest makes if it has had its time."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._reading.acquire(), _PATIENCE_S)
+                await asyncio.wait_for(self._places.acquire(), self._patience_s)
                 return
             now_s = asyncio.get_running_loop().time()
             for limit, since_s in [*self._readers.items()][:1]:
-                if now_s - since_s >= _PATIENCE_S:
+                if now_s - since_s >= self._patience_s:
                     del self._readers[limit]
                     limit.reschedule(now_s)
+
+
+class _Reader:
+    """Reads bodies, a few at once over all connections. Those whose last body came in time have places of their own: nobody who is slow holds them up."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._known = _Lane(_READING, _WAITING, _PATIENCE_S)
+        self._new = _Lane(_READING_NEW, _WAITING, _PATIENCE_NEW_S)
+        self._in_time: dict[str, None] = {}
+
+    async def body(self, messages: _Messages, connection: str) -> bytes:
+        """The message of a call.
+
+        Raises:
+            QueueFull: too many wait to be read. TooSlow: it did not come in time. BadPayload: the call has none.
+        """
+        lane = self._known if connection in self._in_time else self._new
+        try:
+            found = await lane.body(messages, self._timeout_s)
+        except TooSlow:
+            self._in_time.pop(connection, None)
+            raise
+        self._in_time.pop(connection, None)
+        self._in_time[connection] = None
+        if len(self._in_time) > _REMEMBERED:
+            del self._in_time[next(iter(self._in_time))]
+        return found
 
 
 def _export(
     signal: str, writer: Writer, token: str | None, reader: _Reader
 ) -> Callable[[_Messages, Any], Awaitable[bytes]]:
-    async def stored(messages: _Messages) -> Stored:
+    async def stored(messages: _Messages, connection: str) -> Stored:
         with writer.admission.body() as place:
             if signal != "logs":
                 writer.check_room(TRACES if signal == "traces" else METRICS, 1)
-            body = await reader.body(aiter(messages))
+            body = await reader.body(aiter(messages), connection)
             place.take(len(body))
             return await store(signal, body, writer, place)
 
     async def export(messages: _Messages, context: grpc.aio.ServicerContext[Any, bytes]) -> bytes:
         try:
             auth.check(dict(context.invocation_metadata() or ()).get("authorization"), token)
-            done = await stored(messages)
+            done = await stored(messages, str(context.peer()))
         except CollectorError as error:
             writer.tally.count(
                 "refused_requests", protocol="grpc", signal=signal, reason=error.reason

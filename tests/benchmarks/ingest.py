@@ -58,7 +58,7 @@ READY = re.compile(r"ready grpc=(\S+) http=(\S+)")
 PENDING = re.compile(r'"pending_traces":\s*(\d+)')
 GRPC_METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 300.0
 LOAD_TIMEOUT_S = 300.0
 ASSEMBLY_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 120.0

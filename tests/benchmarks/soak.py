@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -291,8 +291,9 @@ def figures(soaked: Soaked, rate: float) -> list[Figure]:
     rest = [s for s in soaked.samples if s.at_s > soaked.rest_from_s]
     spans = len(soaked.sent.acknowledged) * BODY
     conditions = (
-        f"{soaked.seconds / 60:.0f} min at {rate:,.0f} spans/s over HTTP and gRPC, {spans:,} acknowledged, two readers of the last {SINCE}, SIGTERM, kill -9, "
-        f"{soaked.refused_while_full} bodies refused while no file could grow, clock 31 days ahead for {LASTS * soaked.seconds:.0f} s; on one core that others used"
+        f"{soaked.seconds / 60:.0f} min, {rate:,.0f} spans/s over HTTP and gRPC offered, {spans / soaked.seconds:,.0f} acknowledged ({spans:,} in all), "
+        f"two readers of the last {SINCE}, SIGTERM, kill -9, {soaked.refused_while_full} bodies refused while no file could grow, "
+        f"clock 31 days ahead for {LASTS * soaked.seconds:.0f} s; on cores that others used"
     )
     grown = (rest[-1].file_bytes - rest[0].file_bytes) / max(1, rest[-1].spans - rest[0].spans)
     rows: list[tuple[str, float, str]] = [
@@ -318,6 +319,19 @@ def figures(soaked: Soaked, rate: float) -> list[Figure]:
     ]
 
 
+def tracebacks(said: str) -> Counter[str]:
+    """The last lines of the tracebacks in a log."""
+    found: Counter[str] = Counter()
+    inside = False
+    for line in said.splitlines():
+        if line.startswith("Traceback"):
+            inside = True
+        elif inside and not line.startswith(" "):
+            found[line[:300]] += 1
+            inside = False
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--seconds", type=float, default=3_600.0)
@@ -332,6 +346,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{soaked.found}, {soaked.sent.refusals} refusals, {soaked.sent.broken} without an answer, ended with {soaked.stopped_with}, "
         f"{soaked.said.count('Traceback')} tracebacks"
     )
+    for what, n in tracebacks(soaked.said).most_common(8):
+        print(f"{n} x {what}")
     if chosen.write:
         record("soak", figures(soaked, chosen.rate))
     return int(not soaked.found.right or soaked.stopped_with != 0)

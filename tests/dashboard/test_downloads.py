@@ -2,7 +2,11 @@
 
 import csv
 import io
+from pathlib import Path
 
+import streamlit
+
+from overrun.dashboard import theme
 from overrun.dashboard.downloads import csv_of
 from tests.analysis.builders import at
 
@@ -39,3 +43,20 @@ def test_a_name_is_never_a_formula() -> None:
     )
     assert [row[0] for row in rows[1:]] == ["'=1+1", "'@x", "'-2", "'+3", "plain"]
     assert rows[1][1] == "-1.0"
+
+
+def test_names_in_a_list_are_no_formula_either() -> None:
+    rows = list(csv.reader(io.StringIO(csv_of({"n": [["=1+1", "x"], [-1.0, 2], ["\n=1"]]}))))
+    assert [row[0] for row in rows[1:]] == ["'=1+1 x", "-1 2", "'\n=1"]
+
+
+def test_the_tables_own_export_is_not_offered() -> None:
+    """Streamlit's writes names as they are; its button is hidden, and ours stands below the table."""
+    assert (
+        '[data-testid="stElementToolbarButton"]:has([aria-label^="Download as CSV"]){display:none}'
+        in theme.css()
+    )
+    scripts = (Path(streamlit.__file__).parent / "static/static/js").glob("*.js")
+    text = "".join(script.read_text(encoding="utf-8") for script in scripts)
+    assert "stElementToolbarButton" in text
+    assert "Download as CSV" in text  # the name by which it is hidden

@@ -120,9 +120,10 @@ class Fetcher:
         self.received = 0
         self._gap_s, self._sleep, self._next = 1.0 / per_second, sleep, 0.0
         # No proxy and no .netrc from the environment: what is sent goes to the named host alone.
+        self._transport = BoundedTransport(_MOST_S, trusted(self.url))
         self._http = httpx.Client(
             headers={"accept": "application/json", "accept-encoding": "identity", **headers},
-            transport=BoundedTransport(_MOST_S, trusted(self.url)),
+            transport=self._transport,
             timeout=_PATIENCE_S,
             follow_redirects=False,
         )
@@ -171,7 +172,9 @@ class Fetcher:
             try:
                 status, body, after = self._once(method, path, more)
             except httpx.HTTPError as error:
-                if attempt == _ATTEMPTS or isinstance(error, httpx.UnsupportedProtocol):
+                # An answer that does not end would not end the next time.
+                final = self._transport.deadline.passed or attempt == _ATTEMPTS
+                if final or isinstance(error, httpx.UnsupportedProtocol):
                     raise ImportFailed(
                         f"{self.url} does not answer: {str(error)[:_SHOWN] or type(error).__name__}"
                     ) from error

@@ -69,3 +69,44 @@ def test_a_client_that_takes_nothing_of_its_answer_is_given_up(
 
     with socket.create_server(("127.0.0.1", 0)) as bound:
         asyncio.run(run(bound))
+
+
+class Waits:
+    """An application that answers no request."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.begun.set()
+        await asyncio.sleep(3600)
+
+
+def test_a_server_that_ends_before_a_request_does_asks_the_sender_to_come_again() -> None:
+    async def answer() -> bytes:
+        app = Waits()
+        bound = socket.create_server(("127.0.0.1", 0))
+        config = uvicorn.Config(
+            http_protocol.answering_to_the_end(app),
+            loop="none",
+            http=http_protocol.limited(8),
+            lifespan="off",
+            log_config=None,
+            timeout_graceful_shutdown=0,
+        )
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[bound]))
+        while not server.started:
+            await asyncio.sleep(0.01)
+        reader, writer = await asyncio.open_connection(*bound.getsockname())
+        writer.write(b"POST /v1/traces HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\nx")
+        await app.begun.wait()
+        server.should_exit = True
+        found = await reader.read()
+        writer.close()
+        await serving
+        return found
+
+    found = asyncio.run(answer())
+    assert found.startswith(b"HTTP/1.1 503"), found
+    assert b"retry-after: 1" in found

@@ -21,7 +21,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from overrun.collector.errors import TooSlow
+from overrun.collector.errors import QueueFull, TooSlow
 from overrun.collector.receive import otlp_grpc
 from tests.collector.conftest import T0_NS, Collector, body, held, request, span
 
@@ -196,24 +196,62 @@ def test_the_opentelemetry_sdk_delivers_over_grpc(
     ) == [(40, 20)]
 
 
+async def never() -> AsyncIterator[bytes]:
+    await asyncio.sleep(3600)
+    yield b""
+
+
+async def at_once() -> AsyncIterator[bytes]:
+    yield b"body"
+
+
+def test_slow_connections_do_not_hold_up_one_that_has_been_in_time() -> None:
+    """However long their patience: its bodies have places of their own, until one of them does not come in time."""
+
+    async def beside() -> None:
+        reader = otlp_grpc._Reader(3600.0)
+        assert await reader.body(at_once(), "good") == b"body"
+        waiting = otlp_grpc._READING_NEW + otlp_grpc._WAITING
+        slow = [asyncio.create_task(reader.body(never(), f"slow {n}")) for n in range(waiting)]
+        await asyncio.sleep(0)
+        for _ in range(20):
+            assert await reader.body(at_once(), "good") == b"body"
+        with pytest.raises(QueueFull):  # others may wait, not without end
+            await reader.body(at_once(), "new")
+        for task in slow:
+            task.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+
+    asyncio.run(beside())
+
+
+def test_a_connection_that_was_slow_has_to_be_in_time_again() -> None:
+    async def once() -> None:
+        reader = otlp_grpc._Reader(0.05)
+        await reader.body(at_once(), "a")
+        with pytest.raises(TooSlow):
+            await reader.body(never(), "a")
+        assert "a" not in reader._in_time
+        await reader.body(at_once(), "a")
+        assert "a" in reader._in_time
+
+    asyncio.run(once())
+
+
 def test_bodies_that_do_not_come_make_room_for_one_that_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(otlp_grpc, "_PATIENCE_S", 0.05)
-
-    async def never() -> AsyncIterator[bytes]:
-        await asyncio.sleep(3600)
-        yield b""
-
-    async def at_once() -> AsyncIterator[bytes]:
-        yield b"body"
+    monkeypatch.setattr(otlp_grpc, "_PATIENCE_NEW_S", 0.05)
 
     async def both() -> bytes:
         reader = otlp_grpc._Reader(3600.0)
-        slow = [asyncio.create_task(reader.body(never())) for _ in range(otlp_grpc._READING)]
+        slow = [
+            asyncio.create_task(reader.body(never(), f"slow {n}"))
+            for n in range(otlp_grpc._READING_NEW)
+        ]
         await asyncio.sleep(0)
         async with asyncio.timeout(120):
-            found = await reader.body(at_once())
+            found = await reader.body(at_once(), "new")
         for task in slow:
             task.cancel()
         ended = await asyncio.gather(*slow, return_exceptions=True)
