@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from overrun.dashboard import data, nav
 from overrun.dashboard.assets import EVERYWHERE, FIGURES, Assets, ServeAssets
 from overrun.dashboard.first_paint import FirstAnswer
+from overrun.dashboard.launch import ARTIFACT_VARIABLE
 
 log = logging.getLogger("overrun.dashboard")
 
@@ -115,7 +117,11 @@ _ADDRESS_OF = {
 }
 _PAGES = frozenset(f"/{place.name}" for place in nav.PLACES)
 _ADDRESSES = _PAGES | {"/"}
-_FIGURES = frozenset(f"/{place.name}" for place in nav.PLACES if place.charts)
+# Without an artifact the page of lengths has nothing to draw.
+_EMPTY = () if os.environ.get(ARTIFACT_VARIABLE) else ("length",)
+_FIGURES = frozenset(
+    f"/{place.name}" for place in nav.PLACES if place.charts and place.name not in _EMPTY
+)
 _ASSETS = Assets()
 
 app = st.App(

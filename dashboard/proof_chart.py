@@ -14,7 +14,7 @@ from overrun.analysis.front import fact_text
 from overrun.analysis.front.proof_list import Proof
 from overrun.analysis.front.report import Report
 from overrun.dashboard import ui
-from overrun.dashboard.theme import Theme, say_step, ticks
+from overrun.dashboard.theme import Theme, say_step, say_tick, ticks
 
 _WIDTH, _HEIGHT = 600, 140
 # Above the highest value, so that a line at the top is seen.
@@ -48,7 +48,7 @@ def course(chart: Chart, onset: datetime | None, theme: Theme) -> str:
     cells = "".join(_cell(chart, at, n) for at in range(n))
     marks = _onset(chart, n, onset) + _limit(chart, top)
     axis = "".join(
-        f'<b style="bottom:{100.0 * mark / top:.2f}%">{say_value(mark, chart.unit)}</b>'
+        f'<b style="bottom:{100.0 * mark / top:.2f}%">{say_tick(mark) if chart.unit == "ms" else say_value(mark, chart.unit)}</b>'
         for mark in ticks(top)
     )
     middle, end = (chart.start + timedelta(seconds=chart.step_s * part) for part in (n / 2, n))

@@ -685,8 +685,16 @@ def report(
         typer.Option("--details", help="Print every table and finding, not only the answer."),
     ] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Ask again every 10 s, until q is pressed.")
+        bool,
+        typer.Option("--watch", help="Ask again and again, until q is pressed; see --every."),
     ] = False,
+    every: Annotated[
+        str | None,
+        _text(
+            "How long --watch waits before it asks again, such as 30s (default: 10s). It also begins to watch.",
+            "--every",
+        ),
+    ] = None,
     config: Config = None,
 ) -> None:
     """Find the slow stage, its cause, and the gain of each fix."""
@@ -694,10 +702,10 @@ def report(
     if trace is not None and output in ("html", "markdown"):
         fail(f"--output {output} is not known for one trace: use text or json")
     entry, given = (table.REPORT, asked) if trace is None else (table.TRACE, {"trace_id": trace})
-    if watch and (files or trace is not None or output != "text"):
-        fail(
-            "--watch repeats the report on --db or --url as text: leave FILES, --trace and --output out"
-        )
+    watch = watch or every is not None
+    if watch and (trace is not None or output != "text"):
+        fail("--watch repeats the report as text: leave --trace and --output out")
+    every_s = _seconds(every or "10s")
     if files and (db is not None or url is not None or trace is not None):
         fail("FILES was given together with --db, --url or --trace: ask one of them")
     _there(files or (), _OTLP)
@@ -709,11 +717,18 @@ def report(
     if files:
         from overrun.analysis.front import file_commands
 
+        def read(width: int) -> str:
+            return file_commands.report(files or (), source, given, form, width=width)
+
+        if watch:
+            named = ", ".join(str(file) for file in files[:2]) + (", ..." if len(files) > 2 else "")
+            _repeat("overrun report", read, lambda: named, every_s)
+            return
         with _failing():
-            print(file_commands.report(files, source, given, form, width=width))
+            print(read(width))
         return
     if watch:
-        _repeat("overrun report", source, given, form, 10.0)
+        _repeat("overrun report", _asking_again(source, given, form), source.place, every_s)
         return
     with _failing():
         print(commands.ask(source, entry, given, form, width=width, colour=_coloured()))
@@ -721,16 +736,38 @@ def report(
             print(f"\nFACTS\n{commands.ask(source, table.FACTS, given, 'text', width=width)}")
 
 
-def _repeat(title: str, source: Source, given: table.Texts, form: str, every_s: float) -> None:
-    """Show a form of the report again and again."""
-    from overrun.analysis.front import commands, live
+def _asking_again(source: Source, given: table.Texts, form: str) -> Callable[[int], str]:
+    """What asks for a form of the report at a width."""
+    from overrun.analysis.front import commands
 
     def ask(width: int) -> str:
         return commands.ask(source, table.REPORT, given, form, width=width, colour=_coloured())
 
+    return ask
+
+
+def _repeat(
+    title: str, ask: Callable[[int], str], place: Callable[[], object], every_s: float
+) -> None:
+    """Show an answer again and again."""
+    from overrun.analysis.front import live
+
     with _failing():
-        place = source.place()
-        live.show(ask, f"{title}  {place}", every_s)
+        live.show(ask, f"{title}  {place()}", every_s)
+
+
+def _seconds(every: str) -> float:
+    """How long to wait between two answers."""
+    from overrun.analysis.words.errors import AnalysisError
+    from overrun.analysis.words.times import parse_duration
+
+    try:
+        every_s = parse_duration(every).total_seconds()
+    except AnalysisError as error:
+        fail(f"--every: {error}")
+    if every_s < _LEAST_EVERY_S:
+        fail(f"--every {every} is too short: give at least {_LEAST_EVERY_S:g}s")
+    return every_s
 
 
 @app.command(cls=_Question)
@@ -745,19 +782,11 @@ def top(
     config: Config = None,
 ) -> None:
     """Watch the last 5 minutes: traffic, verdict, stages, instances."""
-    from overrun.analysis.words.errors import AnalysisError
-    from overrun.analysis.words.times import parse_duration
-
-    try:
-        every_s = parse_duration(every).total_seconds()
-    except AnalysisError as error:
-        fail(f"--every: {error}")
-    if every_s < _LEAST_EVERY_S:
-        fail(f"--every {every} is too short: give at least {_LEAST_EVERY_S:g}s")
+    every_s = _seconds(every)
     window = any(asked.get(name) for name in ("since", "from", "to"))
     given = {**asked, **({} if window else {"since": "5m"})}
     source = _asking(table.REPORT, db, url, config, "top", given)
-    _repeat("overrun top", source, given, "top", every_s)
+    _repeat("overrun top", _asking_again(source, given, "top"), source.place, every_s)
 
 
 @app.command(cls=_Question)

@@ -533,6 +533,7 @@ def test_a_list_of_traces_that_cannot_be_asked_for_is_refused(
     [
         (("report", "--watch", "--output", "json"), "--watch repeats the report"),
         (("report", "--watch", "--trace", "f" * 32), "--watch repeats the report"),
+        (("report", "--every", "500ms"), "--every 500ms is too short"),
         (("top", "--every", "soon"), "--every: 'soon' is no duration"),
         (("top", "--every", "500ms"), "--every 500ms is too short"),
     ],

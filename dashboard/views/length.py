@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import zipfile
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-
-import streamlit as st
 
 from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.predictor_watch import State
@@ -30,10 +29,11 @@ def draw() -> None:
     report = data.report(data.asked(state.filters()))
     ui.put(_box(report))
     if not _folder():
-        st.code(
-            f"overrun train --url {data.url()} --out artifact\noverrun dashboard --url {data.url()} --artifact artifact",
-            language=None,
-        )
+        for command in (
+            ["overrun", "train", "--url", data.url(), "--out", "artifact"],
+            ["overrun", "dashboard", "--url", data.url(), "--artifact", "artifact"],
+        ):
+            ui.put(ui.copied(shlex.join(command)))
         nav.links(("verdict", "Back to the verdict"), ("traces", "Longest requests"))
         return
     try:

@@ -2,11 +2,13 @@
 
 import asyncio
 import gzip
+import re
 from typing import Any
 
 import pytest
+import zstandard
 
-from overrun.dashboard.assets import EVERYWHERE, FIGURES, FOLDER, Assets, ServeAssets
+from overrun.dashboard.assets import EVERYWHERE, FIGURES, FOLDER, ICONS, Assets, ServeAssets
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +59,28 @@ def test_a_script_is_the_file_compressed(assets: Assets) -> None:
     assert assets.answer(path) is assets.answer(path)  # compressed once
 
 
+def test_a_browser_that_reads_zstd_gets_the_same_in_less(assets: Assets) -> None:
+    (path,) = assets.paths(["Html"])
+    headers, body = answered(assets, path, {"accept-encoding": "gzip, deflate, br, zstd"})
+    assert headers["content-encoding"] == "zstd"
+    plain = (FOLDER / path.removeprefix("/static/")).read_bytes()
+    assert zstandard.ZstdDecompressor().decompress(body) == plain
+
+
+def test_the_icon_font_holds_every_icon_that_is_drawn(assets: Assets) -> None:
+    font = next((FOLDER / "media").glob("MaterialSymbols-Rounded.*"))
+    _, body = answered(assets, f"/static/media/{font.name}")
+    assert body == ICONS.read_bytes()
+    assert len(body) < 20_000
+    held = set(ICONS.with_suffix(".txt").read_text().split())
+    scripts = [*(FOLDER / "js").glob("*.js"), *ICONS.parent.rglob("*.py")]
+    named = re.compile(r":material/([a-z0-9_]+):")
+    drawn = {name for path in scripts for name in named.findall(path.read_text())}
+    assert drawn <= held
+
+
 def test_a_font_is_not_compressed_again(assets: Assets) -> None:
-    font = next(f"/static/media/{path.name}" for path in (FOLDER / "media").glob("*.woff2"))
+    font = next(f"/static/media/{path.name}" for path in (FOLDER / "media").glob("Source*.woff2"))
     headers, body = answered(assets, font)
     assert "content-encoding" not in headers
     assert headers["content-type"] == "font/woff2"
