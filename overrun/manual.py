@@ -43,6 +43,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "overrun compare --before version=v1 --after version=v2 --db overrun.db",
     ),
     "budget": ("overrun budget --slo ttft:1000 --db overrun.db --output toml",),
+    "plan": (
+        "overrun plan --db overrun.db --slo 'ttft:1500 e2el:5000'",
+        "overrun plan --url http://127.0.0.1:4318 --since 15m --output json",
+    ),
     "doctor": ("overrun doctor --db overrun.db",),
     "train": ("overrun train --db overrun.db --out artifact",),
     "predict": ("overrun predict --artifact artifact < requests.jsonl",),

@@ -63,6 +63,15 @@ def test_the_budget_is_the_apis(servers: dict[str, Site], opened: Open) -> None:
     assert drawn[1][0]["y"][-1] == pytest.approx(stages["slow_ms"])
     assert drawn[2][0]["customdata"] == cells["counts"]
     assert seen.page.locator('[aria-label*="Waterfall from"], [alt*="Waterfall from"]').count() >= 1
+    # A value of an attribute narrows the question, and one step back takes that away.
+    seen.page.locator(".ov-spreads a.ov-go[aria-label^='Only']").locator(
+        "visible=true"
+    ).first.click()
+    seen.page.wait_for_url("**where=**")
+    seen.page.locator(".ov-condition").first.wait_for()
+    seen.page.go_back()
+    seen.page.locator(".ov-condition").first.wait_for(state="detached")
+    assert "where=" not in seen.page.url
     seen.silent()
 
 
