@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from overrun.analysis.numbers.latency.histograms import Increments
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import say_ratio
 
@@ -28,7 +29,11 @@ GREW: Final = 1.5
 # A KV cache this full leaves room for more calls, as in `too_few_seats`; own default.
 KV_ROOM: Final = 0.5
 # What is looked at beside the gauges that a report shows.
-CHANGES: Final = ("preemptions", "prefix_cache_hit_rate", "spec_accept_rate")
+CHANGES: Final = (
+    *("preemptions", "prefix_cache_hit_rate", "spec_accept_rate", "finished"),
+    *("kv_transfer_queue_depth", "client_input_tokens", "client_output_tokens"),
+)
+WAITING: Final = ("queue_depth", "embedding_queue_depth", "kv_transfer_queue_depth")
 # Fewer samples than these on a side are a glance, not a course.
 _LEAST: Final = 4
 
@@ -49,6 +54,7 @@ class Samples:
 
     points: pl.DataFrame
     onset_us: int | None
+    ended: Increments | None = None  # the latencies of requests, which count them
 
     def side(self, *names: str, later: bool, mean: bool = False) -> FloatArray:
         """The samples of indicators before the onset or since it (all are since it where there is none), over all instances at each moment."""
@@ -72,19 +78,31 @@ class Samples:
             return None
         return float(np.median(before)), float(np.median(after))
 
-    def each(self, counted: str) -> tuple[float, float] | None:
+    def each(self, *counted: str) -> tuple[float, float] | None:
         """How much of it came with each finished request before the onset and since it."""
         sides = []
         for later in (False, True):
-            many, finished = self.side(counted, later=later), self.side("finished", later=later)
-            if min(len(many), len(finished)) < _LEAST or float(finished.sum()) <= 0.0:
+            many, finished = self.side(*counted, later=later), self._finished(later=later)
+            if len(many) < _LEAST or not finished:
                 return None
-            sides.append(float(many.mean() / finished.mean()))
+            sides.append(float(many.mean()) / finished)
         return sides[0], sides[1]
+
+    def _finished(self, *, later: bool) -> float | None:
+        """Requests that ended a second, as a histogram of latencies counted them, else as a counter did."""
+        ended = self.ended
+        if ended is None or self.onset_us is None:
+            rates = self.side("finished", later=later)
+            return float(rates.mean()) if len(rates) >= _LEAST else None
+        kept = (ended.to_us > self.onset_us) == later
+        if not kept.any():
+            return None
+        seconds = float(ended.to_us[kept].max() - ended.from_us[kept].min()) / 1e6
+        return float(ended.counts[kept].sum()) / seconds if seconds > 0.0 else None
 
     @cached_property
     def waiting(self) -> FloatArray:
-        return self.side("queue_depth", "embedding_queue_depth", later=True)
+        return self.side(*WAITING, later=True)
 
     @cached_property
     def waits(self) -> bool:
@@ -132,7 +150,7 @@ def _cache_lost(samples: Samples) -> EngineCause | None:
 
 
 def _longer_prompts(samples: Samples) -> EngineCause | None:
-    found = samples.each("prompt_tokens")
+    found = samples.each("prompt_tokens", "client_input_tokens")
     if found is None or found[1] < GREW * found[0]:
         return None
     return EngineCause(
@@ -143,7 +161,7 @@ def _longer_prompts(samples: Samples) -> EngineCause | None:
 
 
 def _longer_answers(samples: Samples) -> EngineCause | None:
-    found = samples.each("output_tokens")
+    found = samples.each("output_tokens", "client_output_tokens")
     if found is None or found[1] < GREW * found[0]:
         return None
     return EngineCause(
@@ -206,16 +224,30 @@ def _few_seats(samples: Samples) -> EngineCause | None:
     )
 
 
+def _transfers_wait(samples: Samples) -> EngineCause | None:
+    moved = samples.side("kv_transfer_queue_depth", later=True)
+    if not samples.waits or not len(moved) or moved.mean() < MOSTLY * samples.waiting.mean():
+        return None
+    return EngineCause(
+        "slow_dependency",
+        f"{moved.mean():,.0f} of {samples.waiting.mean():,.0f} waiting requests wait for the transfer of their KV cache from another engine",
+        "Look at the connection between the engines (NIXL, Mooncake, RDMA) and at how many transfers share it; until then let one engine read and write.",
+    )
+
+
 def _plainly_waiting(samples: Samples) -> EngineCause | None:
     return EngineCause("under_capacity", samples.waited(), _ADMIT) if samples.waits else None
 
 
 _ADMIT: Final = "Add replicas or shed load until no request waits."
-_CAUSES: Final[tuple[tuple[tuple[str, ...], Callable[[Samples], EngineCause | None]], ...]] = (
+_CAUSES: Final[
+    tuple[tuple[tuple[str | None, ...], Callable[[Samples], EngineCause | None]], ...]
+] = (
     (("queue", "prefill"), _cache_lost),
-    (("queue", "prefill"), _longer_prompts),
+    (("queue",), _transfers_wait),
+    (("queue", "prefill", "decode", None), _longer_prompts),
     (("queue", "decode"), _drafts_rejected),
-    (("queue", "decode"), _longer_answers),
+    (("queue", "decode", None), _longer_answers),
     (("queue",), _more_arrives),
     (("queue",), _cache_full),
     (("queue",), _few_seats),

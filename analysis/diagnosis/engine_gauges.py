@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from overrun.analysis.diagnosis.engine_causes import Samples, cause_of
+from overrun.analysis.diagnosis.engine_causes import WAITING, Samples, cause_of
 from overrun.analysis.diagnosis.verdict import Metric, Verdict
 from overrun.analysis.numbers.statistics.change_points import find_onset
 from overrun.analysis.words.arrays import FloatArray
@@ -23,7 +23,6 @@ from overrun.analysis.words.timestamps import from_us
 MOSTLY: Final = 0.5
 # Fewer samples than these are a glance, not a course.
 _LEAST_SAMPLES: Final = 4
-_WAITING: Final = ("queue_depth", "embedding_queue_depth")
 _RUNNING: Final = ("running", "embedding_running")
 _NULLS: Final = (
     "metric",
@@ -92,14 +91,14 @@ def by_gauges(points: pl.DataFrame, names: list[str], slo: Slo) -> Verdict | Non
 
 def mostly_waiting(points: pl.DataFrame, onset_us: int | None) -> str:
     """Return how many requests wait since the onset, if some do in most samples; empty else."""
-    waiting = _total(points, _WAITING, onset_us)
+    waiting = _total(points, WAITING, onset_us)
     if len(waiting) < _LEAST_SAMPLES or float((waiting > 0.0).mean()) < MOSTLY:
         return ""
     return f"requests wait in {say_ratio(float((waiting > 0.0).mean()))} of the samples ({waiting.mean():,.0f} on average, at most {waiting.max():,.0f})"
 
 
 def _waiting(points: pl.DataFrame) -> str:
-    waiting = _total(points, _WAITING, None)
+    waiting = _total(points, WAITING, None)
     if not len(waiting):
         return ""
     return (
@@ -150,7 +149,7 @@ def _wait_ms(points: pl.DataFrame, onset_us: int | None) -> float | None:
 def _onset(points: pl.DataFrame) -> int | None:
     """Since when requests wait, None where no single moment parts the samples."""
     rows = (
-        points.filter(pl.col("indicator").is_in(list(_WAITING)))
+        points.filter(pl.col("indicator").is_in(list(WAITING)))
         .group_by("time_us")
         .agg(pl.col("value").sum())
         .sort("time_us")
@@ -169,7 +168,8 @@ def _total(points: pl.DataFrame, indicators: tuple[str, ...], onset_us: int | No
     )
     instances = rows["instance"].n_unique()
     if instances <= 1:
-        values: FloatArray = rows.sort("time_us")["value"].to_numpy()
+        summed = rows.group_by("time_us").agg(pl.col("value").sum())
+        values: FloatArray = summed.sort("time_us")["value"].to_numpy()
         return values
     # Instances are read at moments of their own: each one's mean per step of its course, summed.
     between = (

@@ -58,7 +58,7 @@ from overrun.analysis.numbers.quality.targets import (
 from overrun.analysis.numbers.statistics.change_points import find_onset
 from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.window import INDICATORS, RequestFrame, read_samples
-from overrun.analysis.words.finding import RuledOut, printable, say_count, say_ms, say_ratio
+from overrun.analysis.words.finding import Owner, RuledOut, printable, say_count, say_ms, say_ratio
 from overrun.analysis.words.slo import METRICS, Slo
 from overrun.analysis.words.timestamps import from_us, to_us
 
@@ -67,6 +67,7 @@ _RECHECK_S: Final = 300
 _MOST_PSEUDO: Final = 1_000_000
 # Whose metrics are judged where no engine that generates counts its latencies, in this order, and for which latencies theirs stand.
 _ENGINE: Final = "engine's"
+CLIENTS: Final = "clients'"
 _STAND_INS: Final[tuple[tuple[str, Mapping[str, str]], ...]] = (
     (_ENGINE, {"embedding_e2e": "e2e", "embedding_queue": "queue"}),
     (
@@ -78,7 +79,7 @@ _STAND_INS: Final[tuple[tuple[str, Mapping[str, str]], ...]] = (
             "gateway_queue": "queue",
         },
     ),
-    ("clients'", {"client_ttft": "ttft", "client_e2e": "e2e"}),
+    (CLIENTS, {"client_ttft": "ttft", "client_e2e": "e2e"}),
 )
 # From this part of the values over the limit on a sick instance is why; own default.
 _MOST_OF_IT: Final = 0.5
@@ -157,7 +158,7 @@ def _by_metrics(
     finished = max((found[name].n for name in ("e2e", "ttft") if name in found), default=0)
     points = _of(
         read_samples(
-            con, "metric_points", start, end, window.model, indicators=[*INDICATORS, "finished"]
+            con, "metric_points", start, end, window.model, indicators=[*INDICATORS, *CHANGES]
         ),
         only,
     )
@@ -422,7 +423,7 @@ def _verdict(
             sure, maybe, n = (int(part.sum()) for part in found[metric].over(limit_ms / 1000.0))
             judged.append(_Judged(metric, found[metric], limit_ms, sure, maybe, n))
     allowed = 1.0 - slo.goodput_target
-    note = f"By the {whose} metrics alone (no spans): "
+    note = _note(whose)
     if not judged or max(j.n for j in judged) < min_n(slo.percentile):
         what = (
             f"{max(j.n for j in judged)} values"
@@ -435,7 +436,7 @@ def _verdict(
         return _plain("not_enough_data", sentence, "too few values in the engine's histograms")
     over = [j for j in judged if wilson(j.sure, j.n, Z_ONE_SIDED)[0] > allowed]
     if over:
-        return _over(max(over, key=lambda j: j.sure / j.n), found, points, slo, note)
+        return _over(max(over, key=lambda j: j.sure / j.n), found, points, slo, whose)
     open_ = [j for j in judged if wilson(j.maybe, j.n, Z_ONE_SIDED)[0] > allowed]
     if open_:
         j = open_[0]
@@ -463,6 +464,10 @@ def _verdict(
     return _plain("within_budget", sentence, "the engine is within budget", j.metric)
 
 
+def _note(whose: str) -> str:
+    return f"By the {whose} metrics alone (no spans): "
+
+
 def _plain(status: Status, sentence: str, why: str, metric: str | None = None) -> Verdict:
     nulls = (
         "metric",
@@ -486,8 +491,9 @@ def _plain(status: Status, sentence: str, why: str, metric: str | None = None) -
 
 
 def _over(
-    j: _Judged, found: dict[str, Increments], points: pl.DataFrame, slo: Slo, note: str
+    j: _Judged, found: dict[str, Increments], points: pl.DataFrame, slo: Slo, whose: str
 ) -> Verdict:
+    note = _note(whose)
     phases = (
         ("queue", "prefill")
         if j.metric == "ttft"
@@ -506,7 +512,7 @@ def _over(
         else "decode"
     )
     onset_us = _onset(j, 1.0 - slo.goodput_target)
-    samples = Samples(points, onset_us)
+    samples = Samples(points, onset_us, found.get("e2e", found.get("ttft")))
     waits = (
         mostly_waiting(points, onset_us) if stage is None and j.metric in ("ttft", "e2e") else ""
     )
@@ -536,9 +542,11 @@ def _over(
         "affected": "metrics do not show which requests were slow",
         "trend": "metrics alone: see the indicators over time",
     }
+    # What clients measure of a provider, nobody here can relieve.
+    owner: Owner = "provider" if whose == CLIENTS else "platform"
     # Fewer requests help where some wait, or where nobody knows.
     idle = cause is None and len(samples.waiting) > 0 and not samples.waits
-    step, undo = (None, None) if idle else stopgap(stage or "other", "platform", [])
+    step, undo = (None, None) if idle else stopgap(stage or "other", owner, [])
     if idle:
         reasons |= dict.fromkeys(
             ("mitigation", "rollback"), "no request waits, so fewer requests would not help"
@@ -559,7 +567,7 @@ def _over(
         cause=cause.rule if cause else None,
         sentence=sentence,
         onset=None if onset_us is None else from_us(onset_us),
-        owner="platform",
+        owner=owner,
         mitigation=cause.mitigation if cause else step,
         rollback="Restore the former settings when the latency is within the limit."
         if cause

@@ -84,7 +84,10 @@ def inside_calls(tree: Tree) -> pl.DataFrame:
 def counted_attempts(calls: Calls, others: Calls) -> pl.DataFrame:
     """Return one row per call of which its sender counted several attempts without a span for each, as `inside_calls` does: lost is what it took beyond the
     median of its model's calls among `others` that were answered at once; none where these are fewer than `MIN_CALLS`."""
-    once = others.frame.filter((pl.col("attempts") == 1) & pl.col("e2e_ms").is_not_null())
+    # Who counts attempts often leaves out the one that was enough.
+    once = others.frame.filter(
+        (pl.col("attempts").fill_null(1) == 1) & pl.col("e2e_ms").is_not_null()
+    )
     several = calls.frame.filter(
         (pl.col("attempts") > 1) & (pl.col("attempts_source") != SUSPECTED)
     )

@@ -33,6 +33,7 @@ SHOWN: Final = (
     "throughput",
     "embedding_queue_depth",
     "embedding_running",
+    "kv_transfer_queue_depth",
 )
 _TIMES: Final = ("ttft", "queue", "embedding_queue", "embedding_e2e")
 # Own defaults: so many times the others' P95 is sick, so many times their queue, and of so many requests at least.

@@ -50,10 +50,13 @@ DIALECT = Dialect(
             for name in (
                 "num_grammar_queue_reqs",
                 "num_prefill_bootstrap_queue_reqs",
-                "num_prefill_inflight_queue_reqs",
                 "num_decode_prealloc_queue_reqs",
-                "num_decode_transfer_queue_reqs",
             )
+        ),
+        # Of which the KV cache is on its way from the engine that reads to the one that writes.
+        *(
+            Metric(f"sglang:{name}", "kv_transfer_queue_depth", adds=True)
+            for name in ("num_prefill_inflight_queue_reqs", "num_decode_transfer_queue_reqs")
         ),
         Metric("sglang:num_running_reqs", "running"),
         Metric("sglang:num_paused_reqs", "paused"),

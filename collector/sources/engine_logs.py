@@ -7,7 +7,9 @@ are of the year before the file was written.
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -16,6 +18,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_D
 
 from overrun.collector.sources import prometheus
 
+# Where a container's log keeps a line, and when it came.
+_LINES, _TIMES = ("log", "message", "msg", "line"), ("time", "timestamp", "ts", "@timestamp")
 _FULL = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?")
 _SHORT = re.compile(r"\b(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
 
@@ -116,9 +120,13 @@ def read(text: str, *, instance: str, written_ns: int) -> Read | None:
         return None
     found: dict[tuple[str, str], _Series] = {}
     told = others = 0
-    for line in text.splitlines():
+    for line, when in plain_lines(text):
         engine = next((one for one in _ENGINES if re.search(one.line, line)), None)
-        at = None if engine is None else _time_ns(line, written_ns)
+        at = (
+            None
+            if engine is None
+            else time_ns(line, written_ns) or (time_ns(when, written_ns) if when else None)
+        )
         if engine is None or at is None:
             others += bool(line.strip())
             continue
@@ -138,6 +146,20 @@ def read(text: str, *, instance: str, written_ns: int) -> Read | None:
         request.SerializeToString(),
         f"figures of {engines} in {told:,} lines, {others:,} others left out; times without a zone are read as UTC",
     )
+
+
+def plain_lines(text: str) -> Iterator[tuple[str, str]]:
+    """The lines of a log, and when their container says that each was written ("" where it does not): as they are, or in JSON objects of a container's log."""
+    for line in text.splitlines():
+        if not line.startswith("{"):
+            yield line, ""
+            continue
+        try:
+            told = json.loads(line)
+        except (ValueError, RecursionError):
+            told = {}
+        words = next((told[key] for key in _LINES if isinstance(told.get(key), str)), line)
+        yield words, next((str(told[key]) for key in _TIMES if key in told), "")
 
 
 def _add(series: _Series, engine: _Engine, line: str, at: int) -> None:
@@ -179,8 +201,8 @@ def _write(
             metric.sum.data_points.add(time_unix_nano=at, as_double=value)
 
 
-def _time_ns(line: str, written_ns: int) -> int | None:
-    """When a line was written; None if it does not say."""
+def time_ns(line: str, written_ns: int) -> int | None:
+    """When a line was written (ns since 1970); None if it does not say."""
     full, short = _FULL.search(line), _SHORT.search(line)
     try:
         if full is not None:

@@ -29,7 +29,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from overrun.collector.decode import otlp_json
 from overrun.collector.decode.old_otlp import modern
 from overrun.collector.errors import BadPayload, ImportFailed
-from overrun.collector.sources import engine_logs, exports, load_tests, prometheus
+from overrun.collector.sources import engine_logs, exports, load_tests, prometheus, request_logs
 from overrun.collector.sources.exports import unread
 
 _COMPRESSED = (".gz", ".zst", ".zstd")
@@ -155,9 +155,7 @@ def read_bodies(
                 f"{path} is empty: its sender has written nothing yet, or a copy failed"
             )
         if path.suffix in _TABLES:
-            with path.open("rb") as table:
-                digest = hashlib.file_digest(table, "sha256").digest()
-            yield from _of_load_test(path, _table(path), digest, notes)
+            yield from _of_table(path, notes)
             return
         with _opened(path) as stream:
             yield from _of_content(path, stream, notes, page_ns, page_engine)
@@ -165,6 +163,22 @@ def read_bodies(
         raise ImportFailed(f"{path} is not OTLP: {error}") from error
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
         raise ImportFailed(f"{path} cannot be read: {error}") from error
+
+
+def _of_table(path: Path, notes: list[str] | None) -> Iterator[tuple[str, bytes]]:
+    """The bodies of a table: a row a request, a generator's CSV, or a row a span or call."""
+    with path.open("rb") as table:
+        digest = hashlib.file_digest(table, "sha256").digest()
+    try:
+        test = _table(path)
+    except BadPayload:
+        found = _of_rows(path)
+        if not found:
+            raise
+        for document in found:
+            yield from _from_json(document)
+        return
+    yield from _of_load_test(path, test, digest, notes)
 
 
 def load_test_of(path: Path) -> load_tests.LoadTest | None:
@@ -189,7 +203,11 @@ def load_test_of(path: Path) -> load_tests.LoadTest | None:
                 return load_tests.read_text(printed, path.stat().st_mtime_ns)
     except TooLarge:
         return None  # no summary: line by line it may be OTLP
-    except (BadPayload, UnicodeDecodeError) as error:
+    except BadPayload as error:
+        if path.suffix in _TABLES and _of_rows(path):
+            return None
+        raise ImportFailed(f"{path} cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
         raise ImportFailed(f"{path} cannot be read: {error}") from error
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
         raise ImportFailed(f"{path} cannot be read: {error}") from error
@@ -247,8 +265,8 @@ def _of_text(path: Path, data: bytes, notes: list[str] | None) -> Iterator[tuple
         digest = hashlib.sha256(data).digest()
         yield from _of_load_test(path, load_tests.with_requests(test), digest, notes)
         return
-    if log := _figures(path, text, notes):
-        yield "metrics", log
+    if log := _of_log(path, text, notes):
+        yield from log
         return
     logged = _logged(path, data, notes)
     if not logged:
@@ -353,7 +371,8 @@ def _json_bodies(
     _check_values(path, begin)
     try:
         value = msgspec.json.decode(begin)
-        together = exports.belongs_together(value)
+        # A container's log may be of an engine, whose lines mean something together.
+        together = exports.belongs_together(value) or _is_logged(value)
         first = None if together else _otlp(value)
     except (msgspec.DecodeError, RecursionError):
         data = begin + _whole(stream, len(begin))  # not a document a line
@@ -375,12 +394,19 @@ def _json_bodies(
     yield from _of_documents(path, data, values, notes)
 
 
+def _is_logged(value: Any) -> bool:
+    """Whether it is a line of a container's log, as Docker keeps it."""
+    return isinstance(value, dict) and isinstance(value.get("log"), str)
+
+
 def _of_documents(
     path: Path, data: bytes, values: list[Any], notes: list[str] | None
 ) -> Iterator[tuple[str, bytes]]:
     """The bodies of a whole file: its documents, an engine's log that begins like one, lines of a log, or a load test's result."""
     if values and exports.belongs_together(values[0]):
         values = [values]
+    elif values and _is_logged(values[0]):
+        values = []
     requests = [_otlp(value) for value in values]
     if requests and None not in requests:
         for document in itertools.chain.from_iterable(found or [] for found in requests):
@@ -389,18 +415,32 @@ def _of_documents(
     try:
         test = load_tests.read(load_tests.documents_of(data), path.stat().st_mtime_ns)
     except BadPayload as error:
-        if log := _figures(path, data.decode("utf-8-sig", "replace"), notes):
-            yield "metrics", log
+        if log := _of_log(path, data.decode("utf-8-sig", "replace"), notes):
+            yield from log
             return
-        if logged := _logged(path, data, notes):
-            for document in logged:
+        if known := _logged(path, data, notes):
+            for document in known:
                 yield from _from_json(document)
             return
-        what = unread.of_bytes(data[:_HEAD]) or next(
-            (what for value in values or _values(data) if (what := unread.of_document(value))), ""
-        )
-        raise BadPayload(f"it looks like {what}") if what else error from None
+        yield from _unknown(data, values or _values(data), error)
+        return
     yield from _of_load_test(path, test, hashlib.sha256(data).digest(), notes)
+
+
+def _unknown(data: bytes, values: list[Any], error: BadPayload) -> Iterator[tuple[str, bytes]]:
+    """The bodies of rows of calls that nobody declared.
+
+    Raises:
+        BadPayload: it is of a form that is known not to be read, or of none.
+    """
+    named = (what for value in values if (what := unread.of_document(value)))
+    if what := unread.of_bytes(data[:_HEAD]) or next(named, ""):
+        raise BadPayload(f"it looks like {what}") from None
+    found = exports.of_rows([item for value in values for item in _documents(value)])
+    if not found:
+        raise error
+    for document in found:
+        yield from _from_json(document)
 
 
 def _values(data: bytes) -> list[Any]:
@@ -460,16 +500,30 @@ def _logged(path: Path, data: bytes, notes: list[str] | None) -> list[Any]:
     found = [document for line in lines for document in line or ()]
     if not any(isinstance(document, dict) and document.keys() & _ROOTS for document in found):
         return []
-    _say_others(path, lines.count(None), notes)
+    _say_others(path, sum(not line for line in lines), notes)
     return found
 
 
-def _figures(path: Path, text: str, notes: list[str] | None) -> bytes | None:
-    """The metrics that an engine's log has in its lines, None of any other text."""
-    log = engine_logs.read(text, instance=path.stem, written_ns=path.stat().st_mtime_ns)
-    if log is not None and notes is not None:
-        notes.append(f"{path.name}: {log.note}")
-    return None if log is None else log.body
+def _of_log(path: Path, text: str, notes: list[str] | None) -> list[tuple[str, bytes]]:
+    """The bodies in a server's log: figures of an engine, or a line a request; none of any other text."""
+    written_ns = path.stat().st_mtime_ns
+    log = engine_logs.read(text, instance=path.stem, written_ns=written_ns)
+    if log is not None:
+        if notes is not None:
+            notes.append(f"{path.name}: {log.note}")
+        return [("metrics", log.body)]
+    found = request_logs.documents(text, written_ns=written_ns)
+    return [body for document in found for body in _from_json(document)]
+
+
+def _of_rows(path: Path) -> list[Any] | None:
+    """The requests in a table whose rows are spans or calls, None of any other table.
+
+    Raises:
+        BadPayload: it cannot be read.
+    """
+    rows = load_tests.table_rows(path)
+    return exports.as_otlp(rows) or exports.of_rows(rows)
 
 
 def _say_others(path: Path, others: int, notes: list[str] | None) -> None:

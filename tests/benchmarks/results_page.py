@@ -56,6 +56,12 @@ AREAS: Final[dict[str, tuple[str, str]]] = {
         "Recorded bodies are broken in many ways and decoded; one in ten goes to a server, with broken HTTP, HTTP/2 frames and API questions. "
         "The decoders must agree, JSON with protobuf too.",
     ),
+    "first_look": (
+        "Other people's telemetry at first look: `tests/corpus`",
+        "Inputs rebuilt from public reports and documented forms, none seen before. What is right was written down before the first run; what was wrong "
+        "was mended afterwards, by its kind, and the inputs joined the corpus. `partly`: the numbers and the stage are right, and the cause is not named, or what "
+        "to do does not fit it; a file that is refused with a way to make it readable.",
+    ),
     "ledger": (
         "Fixes that were applied: `python -m tests.benchmarks.applied`",
         "The laboratory's recordings of a real vLLM: the gain of the fix that undid each fault, predicted from the fault alone, and observed for equal traffic.",

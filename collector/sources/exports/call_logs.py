@@ -1,8 +1,8 @@
-"""Logs with a line a model call: Kong's AI proxy, Amazon Bedrock's invocations, Helicone's requests. A row in, its call out, with the gateway's request around it.
+"""Logs with a line a model call: Kong's AI proxy, Amazon Bedrock's invocations, Helicone's requests, PostHog's events. Rows in, calls with the gateway around them out.
 
 A sender is one entry of `_SENDERS`: what a row of its holds, and how the row is read. Bodies are not looked at. Source: developer.konghq.com (AI Gateway audit
 log reference, file-log), docs.aws.amazon.com (Bedrock, model invocation logging; Converse's `metrics`; `amazon-bedrock-invocationMetrics` at the end of a
-stream), Helicone's API (HeliconeRequest).
+stream), Helicone's API (HeliconeRequest), PostHog's documentation of `$ai_generation`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ class Call:
     around: dict[str, Any] = field(default_factory=dict)
     before_ms: float = 0.0  # what the gateway did before the call
     whole_ms: float = 0.0
+    trace: str = ""  # what several calls are of
 
 
 def documents(value: Any) -> list[dict[str, Any]] | None:
     """The request of one row, a list of them or an API's answer; None if no sender is known. A row that does not say how long its call took is left out."""
-    if isinstance(value, dict) and isinstance(value.get("data"), list):
-        value = value["data"]
+    if isinstance(value, dict):
+        value = next(
+            (value[key] for key in ("data", "results") if isinstance(value.get(key), list)), value
+        )
     rows = otlp.listed(value if isinstance(value, list) else [value])
     for name, (needed, read) in _SENDERS.items():
         if rows and all(needed <= row.keys() for row in rows):
@@ -47,7 +50,10 @@ def documents(value: Any) -> list[dict[str, Any]] | None:
 
 def _spans(sender: str, call: Call) -> list[Found]:
     resource = {"service.name": call.service or sender}
-    trace, outer = otlp.hex_id(f"{sender} {call.key}", 32), otlp.hex_id(f"request {call.key}", 16)
+    trace, outer = (
+        otlp.hex_id(call.trace or f"{sender} {call.key}", 32),
+        otlp.hex_id(f"request {call.key}", 16),
+    )
     told = {"gen_ai.operation.name": "chat"} | call.told
     if call.first_ms is not None:
         told["gen_ai.response.time_to_first_chunk"] = call.first_ms / 1e3
@@ -199,6 +205,40 @@ def _helicone(row: dict[str, Any]) -> Call | None:
     )
 
 
+def _posthog(row: dict[str, Any]) -> Call | None:
+    """An event comes at the end of its call; latencies are seconds."""
+    told = row["properties"]
+    took = _number(told.get("$ai_latency")) if isinstance(told, dict) else None
+    if took is None or row["event"] != "$ai_generation":
+        return None
+    first, status = _number(told.get("$ai_time_to_first_token")), told.get("$ai_http_status")
+    return Call(
+        key=str(
+            told.get("$ai_span_id")
+            or told.get("$ai_generation_id")
+            or row.get("uuid")
+            or row.get("id")
+        ),
+        start_ns=otlp.moment_ns(row["timestamp"]) - round(took * 1e9),
+        ms=took * 1e3,
+        first_ms=None if first is None else first * 1e3,
+        failed=bool(told.get("$ai_is_error")),
+        service="posthog",
+        trace=str(told.get("$ai_trace_id") or ""),
+        told={
+            "gen_ai.provider.name": told.get("$ai_provider"),
+            "gen_ai.request.model": told.get("$ai_model"),
+            "gen_ai.usage.input_tokens": told.get("$ai_input_tokens"),
+            "gen_ai.usage.output_tokens": told.get("$ai_output_tokens"),
+            "gen_ai.usage.cache_read.input_tokens": told.get("$ai_cache_read_input_tokens"),
+            "gen_ai.usage.reasoning.output_tokens": told.get("$ai_reasoning_tokens"),
+            "http.response.status_code": status if isinstance(status, int) else None,
+            "session.id": told.get("$ai_session_id"),
+            "user.id": row.get("distinct_id"),
+        },
+    )
+
+
 def _number(told: Any) -> float | None:
     return float(told) if isinstance(told, int | float) and not isinstance(told, bool) else None
 
@@ -206,5 +246,6 @@ def _number(told: Any) -> float | None:
 _SENDERS: dict[str, tuple[set[str], Callable[[dict[str, Any]], Call | None]]] = {
     "kong": ({"started_at", "latencies", "ai"}, _kong),
     "bedrock": ({"timestamp", "modelId", "operation", "output"}, _bedrock),
+    "posthog": ({"event", "properties", "timestamp"}, _posthog),
     "helicone": ({"request_id", "request_created_at", "response_status"}, _helicone),
 }

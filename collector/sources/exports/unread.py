@@ -32,6 +32,11 @@ _TEXTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
         "output of the Collector's debug exporter, for people to read: add a file exporter, `exporters: {file: {path: traces.json}}`, and import its file",
     ),
     (
+        re.compile(rb"(?m)^(?:slot +\w+: id|srv +\w+: |prompt eval time =|llama_perf\w*: )"),
+        "the log of llama.cpp, which says how long and not when: start its server with --metrics and read its page, "
+        "`overrun serve --scrape http://HOST:8080/metrics`",
+    ),
+    (
         re.compile(rb"^\s*\{\s+(?:resource|traceId): [{']"),
         "output of JavaScript's ConsoleSpanExporter, which is no JSON: use OTLPTraceExporter, OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318",
     ),

@@ -26,6 +26,7 @@ from overrun.collector.sources.load_tests.guidellm import guidellm
 from overrun.collector.sources.load_tests.result import LoadTest, Request, Run, Summary, checked
 from overrun.collector.sources.load_tests.spans import bodies
 from overrun.collector.sources.load_tests.tables import read_table
+from overrun.collector.sources.load_tests.tables import rows as table_rows
 from overrun.collector.sources.load_tests.values import Document, dict_of
 from overrun.collector.sources.load_tests.vllm_bench import bench_serve
 from overrun.collector.sources.load_tests.vllm_engine import ENGINE_MOMENTS, vllm_engine
@@ -43,6 +44,7 @@ __all__ = [
     "read_table",
     "read_text",
     "recognised",
+    "table_rows",
     "with_requests",
 ]
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,6 +22,8 @@ from overrun.collector.sources.load_tests.values import MS, count, failure, mome
 
 # Rows that a Parquet file may have beyond one for each of its bytes: equal ones take none, so that 35 kB hold four million.
 SPARE_ROWS = 100_000
+MOST_CELL = 16 << 20  # characters of a cell in a CSV
+_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d+)?")
 MOST_TEXT = 200  # characters of a text that are used; a Parquet file holds a long one once for all of its rows
 _COLUMNS = (
     *("time", "start", "start_time", "end", "e2e_ms", "ttft_ms", "error"),
@@ -25,8 +31,46 @@ _COLUMNS = (
 )
 
 
-def _parquet(path: Path) -> pa.Table:
-    """The columns that are used of a Parquet file.
+def rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of any table, cells as what they hold: numbers, JSON, texts; empty ones are left out.
+
+    Raises:
+        BadPayload: it cannot be read.
+    """
+    if path.suffix == ".parquet":
+        try:
+            listed = _parquet(path, None).to_pylist()
+        except (pa.ArrowException, OSError) as error:
+            raise BadPayload(f"it is no Parquet that can be read: {str(error)[:200]}") from error
+    else:
+        csv.field_size_limit(MOST_CELL)
+        try:
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                listed = list(csv.DictReader(file))
+        except csv.Error as error:
+            raise BadPayload(f"it is no CSV that can be read: {error}") from error
+    return [
+        {str(key): _cell(str(key), told) for key, told in row.items() if told not in (None, "")}
+        for row in listed
+    ]
+
+
+def _cell(name: str, told: Any) -> Any:
+    """What a cell holds; an id stays as it is written."""
+    if not isinstance(told, str) or name.lower().endswith("id"):
+        return told
+    if _NUMBER.fullmatch(told):
+        return float(told) if "." in told else int(told)
+    if told[:1] in ("{", "[") and told[-1:] in ("}", "]"):
+        try:
+            return json.loads(told)
+        except (ValueError, RecursionError):
+            return told
+    return told
+
+
+def _parquet(path: Path, wanted: tuple[str, ...] | None = _COLUMNS) -> pa.Table:
+    """The columns that are used of a Parquet file, None for all that are not nested.
 
     Raises:
         BadPayload: it has more rows than its bytes can tell apart.
@@ -44,7 +88,7 @@ def _parquet(path: Path) -> pa.Table:
         used = [
             field
             for field in file.schema_arrow
-            if field.name in _COLUMNS and not pa.types.is_nested(field.type)
+            if (wanted is None or field.name in wanted) and not pa.types.is_nested(field.type)
         ]
         names = [field.name for field in used]
         if not names:

@@ -18,7 +18,7 @@ create or replace macro indicator_unit(indicator) as case
                        'kv_block_reuse_ratio', 'spec_accept_rate', 'cached_prompt_ratio', 'gpu_util', 'mem_bw_util', 'tensor_util', 'saturation', 'up',
                        'predictor_p90_coverage', 'predictor_error_reduction') then 'ratio'
     when indicator in ('queue_depth', 'running', 'swapped', 'paused', 'retracted', 'gateway_running', 'remaining_requests', 'running_limit', 'embedding_queue_depth',
-                       'embedding_running') then 'requests'
+                       'embedding_running', 'kv_transfer_queue_depth') then 'requests'
     when indicator in ('preemptions', 'rejections', 'aborts', 'finished', 'slo_violations', 'gateway_requests', 'gateway_failures', 'gateway_calls',
                        'gateway_call_failures', 'gateway_streams', 'fallbacks', 'failed_fallbacks', 'cooldowns', 'response_cache_hits', 'response_cache_misses',
                        'spec_drafts',
@@ -55,7 +55,7 @@ create or replace macro is_summed(indicator) as indicator in ('queue_depth', 'ru
     'finished', 'slo_violations', 'prompt_tokens', 'output_tokens', 'prefix_cache_hits', 'prefix_cache_queries', 'external_prefix_cache_hits',
     'external_prefix_cache_queries', 'cached_prompt_tokens', 'reused_prompt_tokens', 'spec_drafts', 'spec_draft_tokens', 'spec_accepted_tokens', 'throughput', 'processed_tokens',
     'kv_capacity', 'kv_blocks_reused', 'kv_blocks_missed', 'gpu_mem_used', 'gpu_mem_free', 'memory_traffic', 'flops', 'e2e_total', 'queue_total', 'inference_total',
-    'prefill_total', 'decode_total', 'running_limit', 'embedding_queue_depth', 'embedding_running', 'embedding_finished', 'embedding_aborts',
+    'prefill_total', 'decode_total', 'running_limit', 'kv_transfer_queue_depth', 'embedding_queue_depth', 'embedding_running', 'embedding_finished', 'embedding_aborts',
     'client_input_tokens', 'client_output_tokens', 'embedding_tokens', 'gateway_running', 'gateway_requests', 'gateway_failures', 'gateway_calls', 'gateway_call_failures', 'gateway_streams', 'gateway_call_e2e_total',
     'gateway_call_ttft_total', 'fallbacks',
     'failed_fallbacks', 'cooldowns', 'response_cache_hits', 'response_cache_misses', 'gateway_input_tokens', 'gateway_output_tokens', 'gateway_cached_tokens',
