@@ -17,6 +17,7 @@ from overrun.analysis.evidence.prefill_stalls import SPIKE
 from overrun.analysis.evidence.stream_pauses import CLEARLY
 from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.words.arrays import BoolArray, FloatArray
+from overrun.analysis.words.finding import MIN_BREACHING
 
 # Calls that wait, calls that are written beside them, and calls beside nobody who waits: fewest of each; part of the waits that written calls lose, and part of
 # the waiting neighbours (low end of the interval) that go on at one moment; own defaults.
@@ -134,7 +135,8 @@ def _released(
         both = start[then] < begins[first]
         pairs += int(both.sum())
         same += int((both & (np.abs(begins[then] - begins[first]) <= near_s)).sum())
-    return wilson(same, pairs) if pairs >= MIN_EACH else None
+    # Calls that wait beside each other are few where stops are short: as many as a cause needs, whose interval says the rest.
+    return wilson(same, pairs) if pairs >= MIN_BREACHING else None
 
 
 def _beside(
