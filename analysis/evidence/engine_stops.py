@@ -17,11 +17,11 @@ from overrun.analysis.evidence.prefill_stalls import SPIKE
 from overrun.analysis.evidence.stream_pauses import CLEARLY
 from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.words.arrays import BoolArray, FloatArray
-from overrun.analysis.words.finding import MIN_BREACHING
 
-# Calls that wait, calls that are written beside them, and calls beside nobody who waits: fewest of each; part of the waits that written calls lose, and part of
-# the waiting neighbours (low end of the interval) that go on at one moment; own defaults.
+# Calls that wait, calls that are written beside them, and calls beside nobody who waits: fewest of each, and fewest pairs that wait at once; part of the waits
+# that written calls lose, and part of the waiting neighbours (low end of the interval) that go on at one moment; own defaults.
 MIN_EACH: Final = 10
+MIN_PAIRS: Final = 5
 LOST: Final = 0.5
 AT_ONCE: Final = 0.5
 # Most of the time may be stops: an engine that is slow all the time is slow.
@@ -135,8 +135,8 @@ def _released(
         both = start[then] < begins[first]
         pairs += int(both.sum())
         same += int((both & (np.abs(begins[then] - begins[first]) <= near_s)).sum())
-    # Calls that wait beside each other are few where stops are short: as many as a cause needs, whose interval says the rest.
-    return wilson(same, pairs) if pairs >= MIN_BREACHING else None
+    # Calls that wait beside each other are few where stops are short; the interval says the rest.
+    return wilson(same, pairs) if pairs >= MIN_PAIRS else None
 
 
 def _beside(

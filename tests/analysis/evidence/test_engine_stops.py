@@ -8,23 +8,23 @@ from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import calls_of, requests
 from tests.analysis.diagnosis.rules.cases import of, run, the
 
-N, CALM, EVERY_S, PAUSE_S = 1_000, 500, 11.0, 1.6
+N, CALM, EVERY_S = 1_000, 500, 11.0
 TTFT = Slo(ttft_ms=400.0)
 START = np.cumsum(np.random.default_rng(3).exponential(0.4, N))
 TOKENS = np.random.default_rng(4).integers(20, 80, N)
 FAULT_S = float(START[CALM])
 
 
-def worked(begin_s: np.ndarray, work_s: np.ndarray, stops: bool) -> np.ndarray:
-    """When work that begins then is done, where the engine stands still for 1.6 s after each 11 s of the second half."""
+def worked(begin_s: np.ndarray, work_s: np.ndarray, pause_s: float) -> np.ndarray:
+    """When work that begins then is done, where the engine stands still for `pause_s` after each 11 s of the second half."""
     at = begin_s.copy()
     left = work_s.copy()
-    for stop in np.arange(FAULT_S, START[-1] + 60.0, EVERY_S) if stops else ():
-        inside = (at >= stop) & (at < stop + PAUSE_S)
-        at = np.where(inside, stop + PAUSE_S, at)
+    for stop in np.arange(FAULT_S, START[-1] + 60.0, EVERY_S):
+        inside = (at >= stop) & (at < stop + pause_s)
+        at = np.where(inside, stop + pause_s, at)
         crosses = (at < stop) & (at + left > stop)
         left = np.where(crosses, left - (stop - at), left)
-        at = np.where(crosses, stop + PAUSE_S, at)
+        at = np.where(crosses, stop + pause_s, at)
     done: np.ndarray = at + left
     return done
 
@@ -47,21 +47,21 @@ def rows_of(
     return rows, calls_of(rows, ttft_ms=first, output_tokens=TOKENS)
 
 
-def paused(stops: bool) -> tuple[np.ndarray, np.ndarray]:
-    first = worked(START, np.full(N, 0.05), stops)
-    return first - START, worked(first, 0.02 * (TOKENS - 1.0), stops) - first
+def paused(pause_s: float) -> tuple[np.ndarray, np.ndarray]:
+    first = worked(START, np.full(N, 0.05), pause_s)
+    return first - START, worked(first, 0.02 * (TOKENS - 1.0), pause_s) - first
 
 
-@pytest.mark.parametrize("stops", [True, False])
-def test_calls_that_wait_together_while_answers_stand_still_are_stops(stops: bool) -> None:
-    first, decode = paused(stops)
+@pytest.mark.parametrize("pause_s", [1.6, 0.9, 0.0])
+def test_calls_that_wait_together_while_answers_stand_still_are_stops(pause_s: float) -> None:
+    first, decode = paused(pause_s)
     rows, calls = rows_of(first - 0.05, np.full(N, 0.05), decode)
     found = run(rows, slo=TTFT, calls=[calls])
-    assert (found.verdict.cause == "engine_pauses") == stops
-    if stops:
+    assert (found.verdict.cause == "engine_pauses") == (pause_s > 0.0)
+    if pause_s:
         assert found.verdict.stage == "decode"
         evidence = the(found, "engine_pauses").evidence
-        assert 1_000.0 < evidence["length_ms"] < 1_600.0
+        assert 600.0 * pause_s < evidence["length_ms"] < 1_000.0 * pause_s
         assert evidence["lost_else"] < 0.1
         assert of(found, "gateway_queue") is None
 
@@ -72,14 +72,14 @@ def test_a_front_end_that_takes_one_after_the_other_is_no_stop() -> None:
         took = 0.001 if i < CALM else 0.3
         wait[i] = max(0.0, free - START[i])
         free = START[i] + wait[i] + took
-    _, decode = paused(stops=False)
+    _, decode = paused(0.0)
     rows, calls = rows_of(wait, np.full(N, 0.05), decode)
     found = run(rows, slo=TTFT, calls=[calls])
     assert of(found, "engine_pauses") is None
 
 
 def test_a_prompt_that_is_read_for_as_long_is_no_stop() -> None:
-    first, decode = paused(stops=True)
+    first, decode = paused(1.6)
     rows, calls = rows_of(np.zeros(N), first, decode)
     found = run(rows, slo=TTFT, calls=[calls])
     assert of(found, "engine_pauses") is None
