@@ -245,10 +245,11 @@ _CAUSES: Final[
 ] = (
     (("queue", "prefill"), _cache_lost),
     (("queue",), _transfers_wait),
-    (("queue", "prefill", "decode", None), _longer_prompts),
+    # Of a queue, more tokens to read than ended requests brought are those of more that arrived.
+    (("queue",), _more_arrives),
+    (("prefill", "decode", None), _longer_prompts),
     (("queue", "decode"), _drafts_rejected),
     (("queue", "decode", None), _longer_answers),
-    (("queue",), _more_arrives),
     (("queue",), _cache_full),
     (("queue",), _few_seats),
     (("queue",), _plainly_waiting),
