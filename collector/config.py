@@ -89,6 +89,14 @@ class RetentionSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerSettings:
+    """`[answers]`: how much an answer reads."""
+
+    # Of a window with more requests than this a sample is read, and counts and percentiles are counted by the database.
+    most_requests: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings. `words` are the operator's own attributes, stage rules and metrics ([attributes], [[stages]] and [metrics]). `slo`, `budgets`, `prices`,
     `dashboard`, `scrape` and `alerts` are handed on unread: their users know what they mean."""
@@ -96,6 +104,7 @@ class Settings:
     collector: CollectorSettings = field(default_factory=CollectorSettings)
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
+    answers: AnswerSettings = field(default_factory=AnswerSettings)
     slo: Mapping[str, Any] = field(default_factory=dict)
     budgets: Mapping[str, Any] = field(default_factory=dict)
     prices: Mapping[str, Any] = field(default_factory=dict)
@@ -106,13 +115,21 @@ class Settings:
     origins: Mapping[str, str] = field(default_factory=dict)
 
 
-_TABLES: dict[str, type[CollectorSettings] | type[PrivacySettings] | type[RetentionSettings]] = {
+_TABLES: dict[
+    str,
+    type[CollectorSettings]
+    | type[PrivacySettings]
+    | type[RetentionSettings]
+    | type[AnswerSettings],
+] = {
     "collector": CollectorSettings,
     "privacy": PrivacySettings,
     "retention": RetentionSettings,
+    "answers": AnswerSettings,
 }
 _FREE_TABLES = ("slo", "budgets", "prices", "dashboard", "scrape", "alerts")
 _BOUNDS: dict[str, tuple[float, float]] = {
+    "most_requests": (1_000, 1_000_000_000),
     "grpc_port": (0, 65_535),
     "http_port": (0, 65_535),
     "max_body_mib": (1, 256),
@@ -189,6 +206,7 @@ def load(
         collector=built["collector"],
         privacy=built["privacy"],
         retention=built["retention"],
+        answers=built["answers"],
         words=words,
         origins=origins,
         **free,

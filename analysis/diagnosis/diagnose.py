@@ -238,6 +238,8 @@ def _asked(
     frame = replace(frame, rows=limited)
     judged = judge(frame.rows, slo)
     good = goodput(judged, frame.seconds, weights_of(frame.rows))
+    if frame.counted is not None and frame.counted.goodput is not None:
+        good = frame.counted.goodput
     left = by_choice(frame.rows, slo, None if baseline is None else baseline.frame.rows)
     metric = judged_metric(judged, frame.rows, slo)
     stop = without_latency(frame, slo, judged, good, baseline, left, metric, lookups)

@@ -6,7 +6,6 @@ For a file the caller waits for the answer. A server answers with the causes tha
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -30,6 +29,7 @@ from overrun.analysis.numbers.stages.budget import Configured
 from overrun.analysis.numbers.stages.headroom import Room
 from overrun.analysis.numbers.stages.service_edges import Edges, edges
 from overrun.analysis.numbers.window import (
+    FIRST_TOKEN_PATH,
     MOST_CAUSE_REQUESTS,
     RequestFrame,
     Window,
@@ -101,8 +101,11 @@ class Stored(NamedTuple):
 def sampled_requests(
     con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, requests: int
 ) -> Stored:
-    """Return at most `MOST_CAUSE_REQUESTS` of the so many requests of a window, without those whose telemetry spoils the judged numbers."""
-    whole = load(con, window, every=math.ceil(requests / MOST_CAUSE_REQUESTS))
+    """Return the so many requests of a window, or a sample where they are more than `MOST_CAUSE_REQUESTS`, without those whose telemetry spoils the judged
+    numbers."""
+    few = replace(window, most=min(window.most, MOST_CAUSE_REQUESTS))
+    unread = FIRST_TOKEN_PATH if requests > few.most else ()
+    whole = load(con, few, without=unread, expected=requests)
     sampled = assess(con, whole, weigh=True)
     whole = sampled.applied(whole)
     chosen = choose(con, whole, slo)
@@ -249,7 +252,7 @@ def lookups(
         if among is not None:
             every, traces = 0, _both(among, every, traces)
         return load_evidence_spans(
-            con, period.start, period.end, origin, every, traces, frame.every
+            con, period.start, period.end, origin, every, traces, frame.one_in
         )
 
     return Lookups(
@@ -257,10 +260,10 @@ def lookups(
         calls=functools.cache(calls),
         spans=spans,
         prompts=lambda period, origin, n: load_evidence_prompts(
-            con, period.start, period.end, origin, n, frame.every
+            con, period.start, period.end, origin, n, frame.one_in
         ),
         traits=lambda period, origin, n, pattern: load_evidence_call_traits(
-            con, period.start, period.end, origin, n, pattern, frame.every
+            con, period.start, period.end, origin, n, pattern, frame.one_in
         ),
         older=functools.cache(lambda: why_none(con, frame, slo)),
         simulated=None

@@ -314,7 +314,7 @@ def _answered(frame: RequestFrame, slo: Slo) -> list[RuledOut]:
 
 def _completed(frame: RequestFrame, slo: Slo) -> list[RuledOut]:
     """Errors, where what still completes hardly shows any."""
-    errors, n = int(frame.rows["error"].sum()), frame.rows.height
+    errors, n = frame.stand_for(int(frame.rows["error"].sum())), frame.stand_for(frame.rows.height)
     few = n > 0 and wilson(errors, n)[1] < 1.0 - slo.goodput_target
     return (
         [
@@ -407,7 +407,8 @@ def within(breach: Breach) -> Verdict:
         target_said = ""
     else:
         judged = breach.goodput.good + breach.goodput.bad
-        stayed = judged - int((breach.judged.bad & breach.left).sum())
+        left = int((breach.judged.bad & breach.left).sum())
+        stayed = judged - breach.frame.stand_for(left)
         kept = breach.goodput.good / max(stayed, 1)
         by_chance = wilson(breach.goodput.good, stayed, Z_ONE_SIDED)[1] >= target
         lead = (
@@ -605,8 +606,9 @@ def _sentence(
     good = breach.goodput
     since = _since(breach)
     name, percentile = breach.metric.upper(), f"P{breach.slo.percentile:g}"
-    n, failed = breach.frame.rows.height, good.failed_by.error
-    missed = f"{int(breach.bad.sum()):,} of {good.good + good.bad or n:,} requests miss the SLO"
+    n, failed = breach.frame.stand_for(breach.frame.rows.height), good.failed_by.error
+    bad = breach.frame.stand_for(int(breach.bad.sum()))
+    missed = f"{bad:,} of {good.good + good.bad or n:,} requests miss the SLO"
     missed += f", {failed:,} of them by an error{_ran_out(breach)}" if failed else ""
     missed += since
     lead = (

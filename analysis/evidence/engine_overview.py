@@ -19,8 +19,15 @@ from overrun.analysis.evidence.load_knee import Knee, load_knee
 from overrun.analysis.incident.breach import judged_metric
 from overrun.analysis.numbers.coverage.sampling import assess
 from overrun.analysis.numbers.outcomes.goodput import judge
+from overrun.analysis.numbers.stages.budget import path_of
 from overrun.analysis.numbers.stages.headroom import Room, headroom
-from overrun.analysis.numbers.window import RequestFrame, Window, load, read_samples
+from overrun.analysis.numbers.window import (
+    FIRST_TOKEN_PATH,
+    RequestFrame,
+    Window,
+    load,
+    read_samples,
+)
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.slo import Slo
 from overrun.analysis.words.timestamps import from_us
@@ -183,7 +190,10 @@ def rooms_of(frame: RequestFrame, slo: Slo, *, partial: bool = False) -> list[Ro
         if not frame.rows.is_empty()
         else None
     )
-    return [] if metric is None else headroom(frame.rows, slo, metric, frame.every, partial=partial)
+    if metric is None:
+        return []
+    rows = frame.having(FIRST_TOKEN_PATH).rows if path_of(metric) == "ttft" else frame.rows
+    return headroom(rows, slo, metric, frame.every, partial=partial)
 
 
 def _series(rows: pl.DataFrame) -> EngineSeries:

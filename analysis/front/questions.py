@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Generic
 
@@ -62,6 +62,7 @@ class Question:
             workload=given["workload"],
             instance=given["instance"],
         )
+        window = replace(window, most=settings.answers.most_requests)
         slo = slo_of(given["slo"], settings)
         return cls(window, slo, _configured_budgets(settings), read_prices(settings.prices))
 

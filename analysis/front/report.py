@@ -6,6 +6,7 @@ decoded into the same types by the client.
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, Literal
 
@@ -34,15 +35,16 @@ from overrun.analysis.diagnosis.verdict import Verdict
 from overrun.analysis.evidence.engine_overview import indicators, rooms_of
 from overrun.analysis.evidence.instances import InstanceRow, instance_rows
 from overrun.analysis.evidence.leading_indicators import Indicator
+from overrun.analysis.front.window_numbers import Numbers, SampleFacts, numbers_of
 from overrun.analysis.incident.baseline import choose
 from overrun.analysis.incident.breach import Baseline
 from overrun.analysis.incident.limit_fit import Unfit, fitted, say_unfit, unfit
 from overrun.analysis.numbers.coverage.sampling import Sampling, assess, evened, whose_rate
 from overrun.analysis.numbers.latency.client_vs_engine import Sides, sides
 from overrun.analysis.numbers.latency.perceived_latency import Further, further
-from overrun.analysis.numbers.latency.percentiles import Latency, latency, min_n, no_latency
+from overrun.analysis.numbers.latency.percentiles import Latency, min_n, no_latency
 from overrun.analysis.numbers.outcomes.cost import Cost, Prices, cost, priced
-from overrun.analysis.numbers.outcomes.failures import Errors, Retries, errors, retries
+from overrun.analysis.numbers.outcomes.failures import Errors, Retries, retries
 from overrun.analysis.numbers.outcomes.goodput import FailedBy, Goodput, goodput, judge, own_limits
 from overrun.analysis.numbers.outcomes.percentile_limits import (
     LimitRow,
@@ -116,6 +118,7 @@ class Report(msgspec.Struct, kw_only=True):
     `limits` has a row per percentile limit of the SLO; of limits at several percentiles `slo` is the part that is missed by most, and the verdict is about it.
     `unfit` has limits that too many requests missed before anything changed: `slo` then has the ones that would fit, and the verdict is judged
     by them; `goodput` keeps the limits that were asked for.
+    Of more requests than `[answers] most_requests` a sample is read, and `sample` says of how many; parts that it does not list as exact are of the sample.
     `further` has the latencies that no limit is on, where requests carry any, `budgets` a row per budget where requests are held to those of their own route or
     model. The numbers are of now; the findings are `findings_age_s` old (0: made with the numbers; null: still being sought, or not asked for).
     """
@@ -147,6 +150,7 @@ class Report(msgspec.Struct, kw_only=True):
     limits: list[LimitRow] = []
     unfit: list[Unfit] = []
     refused: str = ""
+    sample: SampleFacts | None = None
     reasons: dict[str, str] = {}
 
 
@@ -192,6 +196,8 @@ def build(  # noqa: PLR0913
     )
     if slo.also and made.window.requests and made.limits:
         made.limits = limit_rows(judged_rows(con, window), slo)
+    if made.sample is None:
+        made.reasons = made.reasons | {"sample": "every request of the window was read"}
     return made
 
 
@@ -209,7 +215,9 @@ def _of_part(  # noqa: PLR0913
 ) -> Report:
     """The report for limits at one percentile; parameters as of `build`."""
     requests = count(con, window)
-    at_once = with_findings and requests <= MOST_AT_ONCE
+    # Of a sample that is read anyway the causes are no second question.
+    sampling = sought is seek and requests > window.most
+    at_once = with_findings and (requests <= MOST_AT_ONCE or sampling)
     began = time.monotonic()
     if at_once and recent is not None and requests >= LEAST_LATELY:
         lately = recent.lately(window, slo, budgets, requests)
@@ -220,9 +228,7 @@ def _of_part(  # noqa: PLR0913
         )
         if again is not None:
             return again
-    frame = load(
-        con, window, without=() if at_once else (*FOR_RULES, *FIRST_TOKEN_PATH), expected=requests
-    )
+    frame = load(con, window, without=_unread(sampling, at_once=at_once), expected=requests)
     if frame.rows.is_empty():
         refused = unstored(con, window)
         if refused:
@@ -280,6 +286,13 @@ def _of_part(  # noqa: PLR0913
     if made.findings_age_s is None:
         made.reasons["findings_age_s"] = FINDING_CAUSES if with_findings else "not asked for"
     return made
+
+
+def _unread(sampling: bool, *, at_once: bool) -> tuple[str, ...]:
+    """The columns that are read later, where they turn out to be needed: of very many requests each costs as much as a count."""
+    if sampling:
+        return FIRST_TOKEN_PATH
+    return () if at_once else (*FOR_RULES, *FIRST_TOKEN_PATH)
 
 
 def _earlier(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> pl.DataFrame | None:
@@ -348,7 +361,8 @@ def _of_requests(  # noqa: PLR0913
     )
     doubts += evidence_checks(whole) if with_findings or apart else []
     frame, spoiled = without_spoiled(whole, doubts)
-    even = evened(frame)
+    numbers = numbers_of(con, frame, sampled, wanted, slo, spoiled)
+    even = replace(evened(frame), counted=numbers.counted)
     among = drawn(sampled, even, chosen.frame if chosen else None)
     looked = lookups(con, frame, slo, simulate, among)
     found = diagnose(
@@ -371,31 +385,24 @@ def _of_requests(  # noqa: PLR0913
     between = (
         apart.edges
         if apart
-        else crossed(con, frame, found.verdict.onset, frame.rows.height)
+        else crossed(con, frame, found.verdict.onset, frame.requests)
         if with_findings
         else None
     )
-    times = latency(frame.rows, weights=sampled.weights)
-    for metric, why in spoiled.items():
-        setattr(times, f"{metric}_ms", no_latency(why, whole.rows.height).ttft_ms)
-    judged = (
-        found.goodput
-        if even is frame and wanted == slo
-        else goodput(judge(frame.rows, wanted), frame.seconds, sampled.weights)
-    )
+    judged = numbers.goodput
     judged.own_limits = own_limits(frame.rows)
     if sampled.kind == "part":
         judged.rps, judged.reasons = None, judged.reasons | {"rps": whose_rate(sampled)}
     arrived = sent(con, frame.start, frame.end)
     onset = found.verdict.onset
     made = Report(
-        window=_window_facts(frame),
+        window=_window_facts(frame, numbers),
         baseline=found.baseline,
         slo=slo,
-        latency=times,
+        latency=numbers.latency,
         goodput=judged,
         stages=found.stages,
-        errors=errors(frame.rows, sampled.weights),
+        errors=numbers.errors,
         retries=retries(con, frame.window),
         checklist=found.checklist,
         verdict=found.verdict,
@@ -414,7 +421,8 @@ def _of_requests(  # noqa: PLR0913
         else [],
         targets=arrived.targets,
         unknown_metrics=arrived.unknown,
-        limits=limit_rows(frame.rows, slo),
+        limits=numbers.limits,
+        sample=numbers.sample,
         cost=cost(con, frame, prices),
         sides=sides(con, frame.window),
         further=further(con, frame.window, weighted=sampled.weights is not None, spoiled=spoiled),
@@ -630,14 +638,14 @@ def from_json(data: bytes) -> Report:
         ) from error
 
 
-def _window_facts(frame: RequestFrame) -> WindowFacts:
+def _window_facts(frame: RequestFrame, numbers: Numbers | None = None) -> WindowFacts:
     rows = frame.rows
     return WindowFacts(
         start=frame.start,
         end=frame.end,
-        requests=rows.height,
-        llm_calls=int(rows["llm_calls"].sum()),
-        spans=int(rows["spans"].sum()),
+        requests=rows.height if numbers is None else numbers.requests,
+        llm_calls=int(rows["llm_calls"].sum()) if numbers is None else numbers.llm_calls,
+        spans=int(rows["spans"].sum()) if numbers is None else numbers.spans,
         incomplete=frame.incomplete,
         reasons={}
         if frame.start and frame.end

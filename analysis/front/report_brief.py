@@ -13,6 +13,7 @@ from overrun.analysis.evidence import instances
 from overrun.analysis.front.report import Report, seeking
 from overrun.analysis.front.report_text import shown_stages
 from overrun.analysis.front.text_layout import cut, table, wrap
+from overrun.analysis.front.window_numbers import said_of_sample
 from overrun.analysis.incident.limit_fit import say_unfit
 from overrun.analysis.numbers.latency.percentiles import Percentiles
 from overrun.analysis.numbers.stages import headroom
@@ -314,6 +315,8 @@ def sure_words(report: Report, cause: Finding | None) -> str:
             f"{say_count(report.window.requests, 'request')}; {passed} of {len(report.data_quality)} data checks passed."
             + (doubts if failed else "")
         )
+    if report.sample is not None:
+        parts.append(f"Causes {said_of_sample(report.sample)}.")
     return " ".join(parts)
 
 

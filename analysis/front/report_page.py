@@ -106,6 +106,7 @@ def to_html(report: Report) -> str:
         if report.checklist
         else "",
         "<h2>Data quality</h2>",
+        f"<p>{_esc(report.sample.sentence)}</p>" if report.sample is not None else "",
         _table(
             ("check", "status", "detail"),
             [(c.check, c.status, c.detail) for c in report.data_quality],
@@ -196,6 +197,7 @@ def to_markdown(report: Report) -> str:
         f"### Data quality: {len(doubts)} to look at, {len(report.data_quality) - len(doubts)} passed",
         "",
     ]
+    lines += [_md(report.sample.sentence), ""] if report.sample is not None else []
     lines += [f"- **{check.status}** {_md(check.check)}: {_md(check.detail)}" for check in doubts]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -392,9 +392,13 @@ def _quality(report: Report, width: int) -> list[str]:
     bad = [check for check in report.data_quality if check.status != "ok"]
     said = [f"{check.status.upper()} {check.check}: {check.detail}." for check in bad]
     head = f"DATA QUALITY {len(report.data_quality) - len(bad)} checks passed"
+    read = (
+        [] if report.sample is None else wrap(f"SAMPLE {report.sample.sentence}", width, "", "  ")
+    )
     if len(said) < 2:
-        return wrap("; ".join([head, *said]), width, "", "  ")
+        return [*read, *wrap("; ".join([head, *said]), width, "", "  ")]
     return [
+        *read,
         f"{head}, {len(bad)} to look at",
         *(line for text in said for line in wrap(text, width, "  ", "       ")),
     ]

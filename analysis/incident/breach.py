@@ -183,7 +183,10 @@ class Breach:
 
     @functools.cached_property
     def observed_ms(self) -> float:
-        """The SLO percentile of the successful requests."""
+        """The SLO percentile of the successful requests; of all that a sample stands for, where it was counted."""
+        counted = self.frame.counted
+        if counted is not None and (self.metric, self.slo.percentile) in counted.at:
+            return counted.at[self.metric, self.slo.percentile]
         return quantile(self.values[self.answered], self.slo.percentile / 100.0)
 
     @property
@@ -228,7 +231,7 @@ def breach_of(  # noqa: PLR0913
     """
     metric = metric or next(iter(slo.limits()))
     limit_ms = slo.limits()[metric]
-    wanted = frame.rows.columns if with_findings else sorted({*_numbers(metric), *FIGURES})
+    wanted = sorted({*_numbers(metric), *(frame.rows.columns if with_findings else FIGURES)})
     budgets = budgets_for(slo, metric, configured)
     if budgets.own:
         wanted = sorted({*wanted, "route", "model"})

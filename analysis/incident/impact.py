@@ -3,6 +3,7 @@
 Pure: every function takes rows and arrays and returns values; the verdict puts them into words.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final, Literal
 
@@ -118,17 +119,17 @@ def affected(
     )
     standing = float(frame.rows["sample_weight"].to_numpy()[inside].sum())
     return Affected(
-        requests=int(bad.sum()),
+        requests=frame.stand_for(int(bad.sum())),
         ratio=float(bad.mean()) if good_ratio is None else 1.0 - good_ratio,
         per_minute=60.0 * standing / seconds if seconds > 0.0 else None,
-        routes=_shares(rows, "route"),
-        models=_shares(rows, "model"),
-        tenants=_shares(rows, "tenant"),
+        routes=_shares(rows, "route", frame.stand_for),
+        models=_shares(rows, "model", frame.stand_for),
+        tenants=_shares(rows, "tenant", frame.stand_for),
         reasons={} if seconds > 0.0 else {"per_minute": "the window has no length"},
     )
 
 
-def _shares(rows: pl.DataFrame, column: str) -> list[Share]:
+def _shares(rows: pl.DataFrame, column: str, stand_for: Callable[[int], int]) -> list[Share]:
     hit = (
         rows[column]
         .filter(rows["bad"])
@@ -138,7 +139,11 @@ def _shares(rows: pl.DataFrame, column: str) -> list[Share]:
         .head(_MOST_LISTED)
     )
     return [
-        Share(name=printable(name), requests=hits, ratio=hits / int((rows[column] == name).sum()))
+        Share(
+            name=printable(name),
+            requests=stand_for(hits),
+            ratio=hits / int((rows[column] == name).sum()),
+        )
         for name, hits in hit.iter_rows()
     ]
 

@@ -18,7 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from overrun.analysis.numbers.statistics import request_sample
 from overrun.analysis.numbers.statistics.id_sampling import FEWEST_IDS, MOST_IDS, share_kept
+from overrun.analysis.numbers.statistics.request_sample import MOST_READ, Counted, Sample
 from overrun.analysis.words.errors import WindowError
 from overrun.analysis.words.times import parse_duration, parse_range, parse_time, rfc3339
 from overrun.collector.normalise.sampling_threshold import threshold
@@ -123,7 +125,7 @@ class Window:
     """A filter on requests: root starts in [start, end), in UTC; None on a side means unbounded.
 
     `baseline` is `auto`, `previous`, `none` or a range text's (start, end). `workload` None means all but batch and
-    eval work, `all` means everything, any other value means just that one.
+    eval work, `all` means everything, any other value means just that one. Of more than `most` requests a sample is read.
     """
 
     start: datetime | None = None
@@ -135,6 +137,7 @@ class Window:
     tenant: str | None = None
     workload: str | None = None
     instance: str | None = None
+    most: int = MOST_READ
 
     def __post_init__(self) -> None:
         if self.start is not None and self.end is not None and self.start >= self.end:
@@ -152,7 +155,9 @@ class RequestFrame:
     none, the first start and the last end (None when there is no request). `points` has the engine indicators of
     `INDICATORS` (time_us, instance, model, indicator, value; SI units) up to `SCRAPE_GRACE` behind the end.
     Where requests came with limits of their own, `slo_<metric>_ms` has them. `without` are columns that were not read;
-    `read_more` reads some of them for the same rows. `rows` are one request in `every`, chosen by trace.
+    `read_more` reads some of them for the same rows. `rows` are one request in `every`, chosen by trace. Of a window with too many requests `rows` are
+    a `sample`, with what each stands for in `sample_weight`, and the part of that which is the sample's in `drawn_weight`. `counted` is what
+    the database has counted of all.
     """
 
     window: Window
@@ -164,6 +169,22 @@ class RequestFrame:
     without: Collection[str] = ()
     read_more: Callable[[Collection[str]], pl.DataFrame] | None = None
     every: int = 1
+    sample: Sample | None = None
+    counted: Counted | None = None
+
+    @property
+    def requests(self) -> int:
+        """How many complete requests the window holds."""
+        return self.rows.height * self.every if self.sample is None else self.sample.requests
+
+    @property
+    def one_in(self) -> int:
+        """Whichever requests are looked at closely are among one trace in so many."""
+        return self.every if self.sample is None else self.sample.every
+
+    def stand_for(self, rows: int) -> int:
+        """How many requests so many of the rows stand for."""
+        return rows if self.counted is None else round(rows * self.counted.each)
 
     def having(self, columns: Collection[str]) -> "RequestFrame":
         """Return this frame with these columns of `v_requests`, read now where `load` left them out."""
@@ -239,15 +260,36 @@ def load(
     """Fetch the window's requests and engine indicators; incomplete requests are counted and left out, and so are the columns `without`.
 
     Without `points`, the indicators are left out too. With `every` above 1 only the requests of one trace in so many, the ones that
-    `load_evidence_spans` knows too. `expected` is how many requests about will be found, where the caller knows: it decides the faster way to read them.
+    `load_evidence_spans` knows too. Of more than `window.most` requests a sample is read (`numbers.statistics.request_sample`). `expected` is how many requests about will
+    be found, where the caller knows.
 
     What is left out can be read later, as long as the cursor is in the transaction it is in now: one snapshot gives the same rows in the same order.
     """
-    sql = (
-        query("requests")
-        if every == 1
-        else f"select * from ({query('requests')}) where trace_key % {every:d}::ubigint = 0"
+    expected = expected or (count(con, window) if every == 1 else 0)
+    if every == 1 and expected > window.most:
+        frame = _sampled(con, window, without, expected)
+    else:
+        frame = _whole(con, window, without, every, expected)
+    if not points:
+        return frame
+    until = frame.end + SCRAPE_GRACE if frame.end else None
+    found = read_samples(
+        con, "metric_points", frame.start, until, window.model, indicators=list(INDICATORS)
     )
+    return replace(frame, points=found)
+
+
+def _whole(
+    con: duckdb.DuckDBPyConnection,
+    window: Window,
+    without: Collection[str],
+    every: int,
+    expected: int,
+) -> RequestFrame:
+    """Every request of a window, or those of one trace in so many."""
+    sql = query("requests")
+    if every > 1:
+        sql = f"select * from ({sql}) where trace_key % {every:d}::ubigint = 0"
     wanted = [name for name in _columns(con, query("requests")) if name not in without]
     times = query("request_times")
     narrow = every == 1 and set(wanted) <= set(_columns(con, times))
@@ -265,26 +307,52 @@ def load(
     if not complete.is_empty():
         start = start or _from_us(int(complete["start_us"].to_numpy().min()))
         end = end or _from_us(int(complete["end_us"].to_numpy().max()))
-    told = pl.DataFrame(schema=_POINTS)
-    if points:
-        told = read_samples(
-            con,
-            "metric_points",
-            start,
-            end + SCRAPE_GRACE if end else None,
-            window.model,
-            indicators=list(INDICATORS),
-        )
     return RequestFrame(
         window,
         complete.drop("complete"),
-        told,
+        pl.DataFrame(schema=_POINTS),
         rows.height - complete.height,
         start,
         end,
         without,
         read_more,
         every,
+    )
+
+
+def _sampled(
+    con: duckdb.DuckDBPyConnection, window: Window, without: Collection[str], requests: int
+) -> RequestFrame:
+    """Some requests that stand for all of a window of about so many."""
+    made = request_sample.plan(
+        con, query("name_counts"), query("sample_extent"), filter_of(window), requests
+    )
+    chosen = (
+        f"select *, trace_key % $every::ubigint = 0 as is_even, {request_sample.condition()} as drawn_weight "
+        f"from ({query('requests')}) where complete"
+    )
+    sql = f"select * from ({chosen}) where trace_key % drawn_weight = 0"
+    wanted = [name for name in _columns(con, query("requests")) if name not in without]
+    rows = _read(con, window, sql, [*wanted, "is_even", "drawn_weight"], more=made.parameters)
+    rows = _with_own_limits(con, window, sql, rows, more=made.parameters)
+    rows = with_share(con, rows, window.start, window.end)
+    weights = request_sample.weights(
+        rows["drawn_weight"].to_numpy(), rows["error"].to_numpy(), made
+    )
+    rows = rows.with_columns(
+        drawn_weight=pl.Series(weights), sample_weight=pl.col("sample_weight") * pl.Series(weights)
+    )
+    sample = Sample(made.requests, rows.height, made.every, int(rows["is_even"].sum()))
+    bounds = (window.start or _from_us(made.start_us), window.end or _from_us(made.end_us))
+    return RequestFrame(
+        window,
+        rows.drop("complete"),
+        pl.DataFrame(schema=_POINTS),
+        made.incomplete,
+        *(bounds if made.requests else (window.start, window.end)),
+        without,
+        lambda columns: _read(con, window, sql, columns, more=made.parameters),
+        sample=sample,
     )
 
 
@@ -361,6 +429,7 @@ def _read(
     columns: Collection[str],
     *,
     of_kinds: bool = False,
+    more: Mapping[str, object] | None = None,
 ) -> pl.DataFrame:
     """Return columns of a query over the window; as one statement, since projecting a relation plans a view this wide twice (3 ms).
 
@@ -390,9 +459,8 @@ def _read(
             .join(kinds.join(one, on="one"), on="kind", how="left", maintain_order="left")
             .select(columns)
         )
-    found = fetch_frame(
-        con, f"select {', '.join([*columns, 'row_key'])} from ({sql})", filter_of(window)
-    )
+    asked = {**filter_of(window), **(more or {})}
+    found = fetch_frame(con, f"select {', '.join([*columns, 'row_key'])} from ({sql})", asked)
     keys = found.drop_in_place("row_key").to_numpy()
     if not bool((keys[1:] > keys[:-1]).all()):
         found = _in_order(found, np.argsort(keys, kind="stable"))
@@ -432,23 +500,38 @@ def load_judged(
     without: Collection[str] = ("trace_key",),
 ) -> pl.DataFrame:
     """Return what judging takes of every complete request of a window: columns of the query `sql` (except `without`) and, where there are any, limits of
-    their own."""
-    return _with_own_limits(
-        con,
-        window,
-        sql,
-        _read(con, window, sql, [name for name in _columns(con, sql) if name not in without]),
+    their own.
+
+    Of more than `window.most` requests those of one trace in so many: `sample_weight`, where the query has it, then says what each stands for, and
+    `drawn_weight` for how many stored ones.
+    """
+    columns = [name for name in _columns(con, sql) if name not in without]
+    requests = count(con, window)
+    if requests <= window.most:
+        return _with_own_limits(con, window, sql, _read(con, window, sql, columns))
+    every = request_sample.part(requests, request_sample.LEAST_EVEN)
+    some = f"select * from ({sql}) where trace_key % {every:d}::ubigint = 0"
+    rows = _with_own_limits(con, window, some, _read(con, window, some, columns))
+    if "sample_weight" not in columns:
+        return rows
+    return rows.with_columns(
+        sample_weight=pl.col("sample_weight") * float(every), drawn_weight=pl.lit(float(every))
     )
 
 
 def _with_own_limits(
-    con: duckdb.DuckDBPyConnection, window: Window, sql: str, rows: pl.DataFrame
+    con: duckdb.DuckDBPyConnection,
+    window: Window,
+    sql: str,
+    rows: pl.DataFrame,
+    *,
+    more: Mapping[str, object] | None = None,
 ) -> pl.DataFrame:
     """Return `rows` of the query `sql` with the limits that some came with as `slo_<metric>_ms`, as they are where none did."""
     own = header_limits(con, window)
     if own is None or rows.is_empty():
         return rows
-    keys = _read(con, window, sql, ["trace_key"])
+    keys = _read(con, window, sql, ["trace_key"], more=more)
     return rows.hstack(
         keys.join(own, on="trace_key", how="left", maintain_order="left").drop("trace_key")
     )
@@ -471,10 +554,10 @@ def load_llm_calls(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFra
 def load_evidence_calls(
     con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, origin: datetime
 ) -> pl.DataFrame:
-    """Return all model calls that start in [start, end), by any caller; `start_s` counts from `origin`."""
-    calls = fetch_frame(
-        con, query("evidence_calls"), {"start": start, "end": end, "most": MOST_CALLS}
-    )
+    """Return all model calls that start in [start, end), by any caller, of more than `MOST_CALLS` the first; `start_s` counts from `origin`."""
+    asked = {"start": start, "end": end, "most": MOST_CALLS}
+    [(last_ns,)] = con.execute(query("calls_until"), asked).fetchall()
+    calls = fetch_frame(con, query("evidence_calls"), {**asked, "last_ns": last_ns})
     return calls.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
 
 

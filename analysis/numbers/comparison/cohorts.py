@@ -38,6 +38,7 @@ from overrun.analysis.words.errors import AnalysisError, nearest
 from overrun.analysis.words.finding import printable, say_ms, say_ratio
 from overrun.analysis.words.slo import Slo
 from overrun.analysis.words.times import parse_time, rfc3339
+from overrun.collector.store.answers import fetch_frame
 
 TEXTS: Final = (
     "service",
@@ -301,14 +302,14 @@ def _with_longest(
     ends_us = rows["start_us"].to_numpy() + 1000.0 * rows["e2e_ms"].fill_null(0.0).to_numpy()
     until = datetime.fromtimestamp(float(ends_us.max()) / 1e6 + 1.0, UTC)
     span = {"start": covered.start, "end": until}
-    engines = con.sql(query("cohort_engines"), params=span).pl()
+    engines = fetch_frame(con, query("cohort_engines"), span)
     keys = pl.concat(
         [
             rows.filter(pl.Series(side))["trace_key"].sort().head(MOST_TRACED)
             for side in (slow, ~slow)
         ]
     )
-    longest = con.sql(query("cohort_spans"), params=span | {"traces": keys.to_list()}).pl()
+    longest = fetch_frame(con, query("cohort_spans"), span | {"traces": keys.to_list()})
     return rows.join(engines, on="trace_key", how="left", maintain_order="left").join(
         longest, on="trace_key", how="left", maintain_order="left"
     )

@@ -19,6 +19,7 @@ import polars as pl
 from overrun.analysis.numbers.coverage.partial_sight import Sight, sight
 from overrun.analysis.numbers.latency.histograms import Increments, load
 from overrun.analysis.numbers.latency.percentiles import worth
+from overrun.analysis.numbers.statistics.request_sample import Sample, even_part
 from overrun.analysis.numbers.window import (
     SCRAPE_GRACE,
     RequestFrame,
@@ -120,11 +121,22 @@ def whose_rate(sampled: Sampling) -> str:
 
 
 def assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame, *, weigh: bool = False) -> Sampling:
-    """Say how the requests of a window were sampled.
+    """Say how the requests of a window were sampled before they were stored.
 
     With `weigh`, a selection is weighed by what engines or clients counted, where that can be done: the caller takes the rows of `Sampling.applied`. Without,
-    such requests are refused.
+    such requests are refused. The weights are of the frame's rows, also where these are a sample of what is stored.
     """
+    drawn = frame.rows["drawn_weight"] if "drawn_weight" in frame.rows.columns else None
+    if drawn is None:
+        return _assess(con, frame, weigh=weigh)
+    stored = frame.rows.with_columns(sample_weight=pl.col("sample_weight") / drawn)
+    found = _assess(con, replace(frame, rows=stored), weigh=weigh)
+    if found.weights is None:
+        return replace(found, weights=drawn.to_numpy())
+    return replace(found, weights=found.weights * drawn.to_numpy())
+
+
+def _assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame, *, weigh: bool) -> Sampling:
     rows = frame.rows
     if rows.is_empty():
         return Sampling("all", "no request to judge", None, [])
@@ -284,6 +296,8 @@ def evened(frame: RequestFrame) -> RequestFrame:
     Where a sampler kept some requests with a higher probability than others, a verdict over the stored rows would be about its choice. Systematic
     sampling by weight over the rows in order of failure and latency: shares and quantiles of the draw are those of the weighted rows to within one row.
     """
+    if frame.sample is not None and "is_even" in frame.rows.columns:
+        frame = _even(frame, frame.sample)
     weights = weights_of(frame.rows)
     if weights is None or not (weights != weights[0]).any():
         return frame
@@ -305,6 +319,26 @@ def evened(frame: RequestFrame) -> RequestFrame:
     return replace(
         frame,
         rows=frame.rows[drawn].with_columns(sample_weight=pl.lit(each)),
+        read_more=None if more is None else read_more,
+    )
+
+
+def _even(frame: RequestFrame, sample: Sample) -> RequestFrame:
+    """The even part of a sample, as a frame of one request in so many."""
+    kept, more = frame.rows["is_even"], frame.read_more
+
+    def read_more(columns: Collection[str]) -> pl.DataFrame:
+        return (
+            more(columns).filter(kept)
+            if more is not None
+            else frame.rows.filter(kept).select(columns)
+        )
+
+    return replace(
+        frame,
+        rows=even_part(frame.rows, sample),
+        every=sample.every,
+        sample=None,
         read_more=None if more is None else read_more,
     )
 

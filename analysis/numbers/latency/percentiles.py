@@ -5,6 +5,7 @@ Takes the rows of a `RequestFrame`; the same functions serve what-ifs and back-t
 
 import functools
 import math
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -29,6 +30,11 @@ _WHY_EMPTY: Final = {
     "itl": "no successful request carries chunk events, and token gaps are not known without them",
     "tpot": "no successful request carries a first token and at least 2 output tokens",
     "e2e": "no successful request in the window",
+}
+_SOURCES: Final = {
+    "itl": "chunk events",
+    "tpot": "(e2e - ttft) / (output tokens - 1)",
+    "e2e": "request spans",
 }
 _CUT: Final = (
     "events_dropped"  # the source of a first token that was in events which the sender dropped
@@ -128,22 +134,30 @@ def percentiles(
         stats.reasons = dict.fromkeys(_NULLS, empty)
         return stats
     stats.max = float(ordered[-1])
+    stats.reasons = why_too_few(n, stats.max)
     for percentile, name in _FIELDS.items():
         if raw or n >= MIN_N[percentile]:
             setattr(stats, name, sorted_quantile(ordered, percentile / 100.0))
-        else:
-            stats.reasons[name] = (
-                f"P{percentile:g} needs at least {MIN_N[percentile]} requests, there are {n}; max is {stats.max:.1f} ms"
-            )
+            stats.reasons.pop(name, None)
     for percentile, needed in MIN_N_INTERVAL.items():
-        name = f"{_FIELDS[percentile]}_interval"
         if n >= needed:
-            setattr(stats, name, quantile_interval(ordered, percentile / 100.0))
-        else:
-            stats.reasons[name] = (
-                f"a 95 % interval of P{percentile:g} needs at least {needed} requests, there are {n}"
-            )
+            both = quantile_interval(ordered, percentile / 100.0)
+            setattr(stats, f"{_FIELDS[percentile]}_interval", both)
     return stats
+
+
+def why_too_few(n: int, most_ms: float) -> dict[str, str]:
+    """Return why `n` requests, the slowest of which took so many ms, have no value for some percentiles and intervals."""
+    reasons = {
+        name: f"P{percentile:g} needs at least {MIN_N[percentile]} requests, there are {n}; max is {most_ms:.1f} ms"
+        for percentile, name in _FIELDS.items()
+        if n < MIN_N[percentile]
+    }
+    return reasons | {
+        f"{_FIELDS[percentile]}_interval": f"a 95 % interval of P{percentile:g} needs at least {needed} requests, there are {n}"
+        for percentile, needed in MIN_N_INTERVAL.items()
+        if n < needed
+    }
 
 
 def _weighted(values: FloatArray, weights: FloatArray, source: str | None) -> Percentiles:
@@ -222,6 +236,15 @@ def sorted_quantile(ordered: FloatArray, p: float) -> float:
     a, b, t = float(ordered[low]), float(ordered[high]), position - low
     # The form that numpy uses: exact at both ends and monotone in t.
     return b - (b - a) * (1.0 - t) if t >= 0.5 else a + (b - a) * t
+
+
+def interval_places(n: int, p: float) -> tuple[float, float] | None:
+    """Return between which places of `n` ascending values (0 to n - 1) the ends of `quantile_interval` lie, None where n is too small."""
+    ranks = _interval_ranks(n, p)
+    if ranks is None:
+        return None
+    low_rank, low_weight, high_rank, high_weight = ranks
+    return low_rank - 1 + low_weight, n - high_rank - high_weight
 
 
 def quantile_interval(ordered: FloatArray, p: float) -> tuple[float, float] | None:
@@ -304,20 +327,16 @@ def _source(rows: pl.DataFrame, metric: str, n: int) -> str | None:
     """Say who measured a metric: for TTFT the shares of client attribute, client event and engine."""
     if n == 0:
         return None
+    kinds = rows.filter(pl.col("ttft_ms").is_not_null()).group_by("ttft_source").len()
+    return source_of(metric, dict(kinds.iter_rows()))
+
+
+def source_of(metric: str, counts: Mapping[str, int]) -> str:
+    """Return who measured a metric; `counts` are the requests by the source of their TTFT."""
     if metric != "ttft":
-        return {
-            "itl": "chunk events",
-            "tpot": "(e2e - ttft) / (output tokens - 1)",
-            "e2e": "request spans",
-        }[metric]
-    kinds = (
-        rows.filter(pl.col("ttft_ms").is_not_null())
-        .group_by("ttft_source")
-        .len()
-        .sort("len", "ttft_source", descending=[True, False])
-    )
-    if kinds.height == 1:
-        return str(kinds["ttft_source"][0])
-    return ", ".join(
-        f"{source} {say_ratio(round(count / n, 2))}" for source, count in kinds.iter_rows()
-    )
+        return _SOURCES[metric]
+    if len(counts) == 1:
+        return str(next(iter(counts)))
+    n = sum(counts.values())
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{source} {say_ratio(round(count / n, 2))}" for source, count in ordered)

@@ -121,6 +121,41 @@ def limit_row(
     return row
 
 
+def counted_row(
+    metric: str,
+    part: Slo,
+    limit_ms: float,
+    *,
+    value: tuple[float, tuple[float, float] | None] | None,
+    n: int,
+    missed: int,
+) -> LimitRow:
+    """Return the row of one limit that `missed` of `n` requests are beyond; `value` is its percentile in ms with the interval, None without any request."""
+    needed = min_n(part.percentile)
+    low, high = wilson(n - missed, n) if n else (0.0, 1.0)
+    target = part.percentile / 100.0
+    row = LimitRow(
+        metric=metric,
+        percentile=part.percentile,
+        limit_ms=limit_ms,
+        value_ms=value[0] if value is not None and n >= needed else None,
+        interval_ms=value[1] if value is not None and n >= needed else None,
+        n=n,
+        missed=missed,
+        met=(n - missed) / n >= target if n else None,
+        clear=bool(n) and (low >= target or high < target),
+    )
+    if not n:
+        why = f"no successful request carries {metric.upper()}"
+        row.reasons = dict.fromkeys(("value_ms", "interval_ms", "met"), why)
+    elif row.value_ms is None:
+        why = f"P{part.percentile:g} needs at least {needed} requests, there are {n}"
+        row.reasons = dict.fromkeys(("value_ms", "interval_ms"), why)
+    elif row.interval_ms is None:
+        row.reasons["interval_ms"] = f"{n} requests are too few for an interval"
+    return row
+
+
 def say_limit(row: LimitRow) -> str:
     """Return a limit with its numbers: `TTFT P99 1.2 s, limit 1 s, 12 of 480 requests missed it`."""
     head = f"{row.metric.upper()} P{row.percentile:g}"

@@ -131,10 +131,11 @@ def series(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str
         bad=pl.Series(judged.bad),
         weight="sample_weight",
     )
+    stored = float(rows["drawn_weight"][0]) if "drawn_weight" in rows.columns else 1.0
     groups = {int(at): part for (at,), part in marked.partition_by("at", as_dict=True).items()}
     empty = marked.clear()
     answer.points = [
-        _point(groups.get(i, empty), (origin + i) * answer.step_s, refused=sampled.refused)
+        _point(groups.get(i, empty), (origin + i) * answer.step_s, stored, refused=sampled.refused)
         for i in range(last - origin + 1)
     ]
     answer.n = sum(point.n for point in answer.points)
@@ -152,7 +153,8 @@ def step_of(covered: Extent, most: int = MOST_POINTS) -> int:
     return step_at_least(wanted)
 
 
-def _point(rows: pl.DataFrame, start_s: int, *, refused: bool) -> SeriesPoint:
+def _point(rows: pl.DataFrame, start_s: int, stored: float, *, refused: bool) -> SeriesPoint:
+    """One point; each row stands for so many stored requests."""
     measured = rows.filter(pl.col("value").is_not_null())
     weights: FloatArray = rows["weight"].to_numpy()
     stats = percentiles(measured["value"].to_numpy(), weights=measured["weight"].to_numpy())
@@ -166,9 +168,9 @@ def _point(rows: pl.DataFrame, start_s: int, *, refused: bool) -> SeriesPoint:
     good, bad = (float(weights[rows[name].to_numpy()].sum()) for name in ("good", "bad"))
     return SeriesPoint(
         start=datetime.fromtimestamp(start_s, UTC),
-        requests=rows.height,
-        n=stats.n,
-        errors=int(rows["error"].sum()),
+        requests=round(stored * rows.height),
+        n=round(stored * stats.n),
+        errors=round(stored * int(rows["error"].sum())),
         p50=None if refused else stats.p50,
         p95=None if refused else stats.p95,
         p99=None if refused else stats.p99,

@@ -13,11 +13,12 @@ from overrun.analysis.words.finding import say_count, say_ratio
 USUAL_FROM: Final = 50_000
 
 
-def call_checks(con: duckdb.DuckDBPyConnection, window: Window, requests: int) -> list[Check]:
-    """Return the checks of the window's model calls, of so many requests; one that does not apply (no such calls) is not listed."""
-    seen = answers(
-        con, "quality_calls", filter_of(window) | {"every": max(1, requests // USUAL_FROM)}
-    )[0]
+def call_checks(
+    con: duckdb.DuckDBPyConnection, window: Window, requests: int, of: int = 1
+) -> list[Check]:
+    """Return the checks of the model calls of one trace in `of`, in a window with so many requests; one that does not apply (no such calls) is not listed."""
+    every = of * max(1, requests // of // USUAL_FROM)
+    seen = answers(con, "quality_calls", filter_of(window) | {"every": every, "of": of})[0]
     found = [
         part(seen)
         for part in (_beyond_end, _early_chunk, _hidden_retries, _hidden_reasoning, _cached_tokens)

@@ -1,6 +1,5 @@
 """Can these numbers be trusted? One check per way in which telemetry misleads, each with what to do about it."""
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -21,7 +20,6 @@ from overrun.analysis.numbers.quality.span_checks import span_checks
 from overrun.analysis.numbers.quality.store_checks import store_checks
 from overrun.analysis.numbers.window import (
     MOST_CALLS,
-    MOST_CAUSE_REQUESTS,
     SCRAPE_GRACE,
     RequestFrame,
     Window,
@@ -68,7 +66,7 @@ def checks(
     found = [check for part in _CHECKS for check in [part(frame, slo)] if check is not None]
     loop = closed_loop(frame.rows)
     found += [*_sampling(frame, sampled), *([loop] if loop is not None else [])]
-    of_calls = call_checks(con, frame.window, frame.rows.height)
+    of_calls = call_checks(con, frame.window, frame.requests, frame.one_in)
     if any(check.check == "impossible_times" for check in of_calls):
         # What calls say outright is not said again as what it makes of their requests.
         found = [
@@ -78,7 +76,7 @@ def checks(
         ]
     found += [
         *of_calls,
-        *span_checks(con, frame.window, frame.rows.height),
+        *span_checks(con, frame.window, frame.requests),
         *metric_checks(con, frame, slo),
         *store_checks(con, frame.window),
     ]
@@ -88,16 +86,19 @@ def checks(
 
 def evidence_checks(frame: RequestFrame) -> list[Check]:
     """Say of how many requests the causes read spans and calls, where not of all: the numbers of the report are exact all the same."""
-    n = frame.rows.height
-    of = math.ceil(n / MOST_CAUSE_REQUESTS)
-    every = max(1, of) * one_in(frame.rows, max(1, of) * MOST_SPANS, max(1, of) * LEAST_REQUESTS)
+    of = frame.one_in
+    n = frame.requests if frame.sample is None else frame.sample.even
+    every = of * one_in(frame.rows, MOST_SPANS, LEAST_REQUESTS)
     if every <= 1:
         return []
-    some = f"uses one request in {of}, " if of > 1 else ""
     detail = (
-        f"numbers cover all {n:,} requests; the search for causes {some}reads the spans of one request in {every} "
-        f"(a share of them is right within {100.0 * error(n // every):.1f} points in 95 of 100 samples) and at most {MOST_CALLS:,} model calls per period"
+        f"the search for causes reads the spans of one request in {every} "
+        f"(a share of them is right within {100.0 * error(n * of // every):.1f} points in 95 of 100 samples) and at most {MOST_CALLS:,} model calls per period"
     )
+    if frame.sample is not None:
+        detail = f"stage times and causes are {frame.sample.say()}; {detail}"
+    else:
+        detail = f"numbers cover all {n:,} requests; {detail}"
     return [Check(check="sampled_evidence", status="ok", detail=detail)]
 
 

@@ -18,6 +18,7 @@ from overrun.analysis.front import report as reports
 from overrun.analysis.front.report import Report, build, seeking
 from overrun.analysis.front.report_page import to_html, to_markdown
 from overrun.analysis.front.report_text import render
+from overrun.analysis.numbers.statistics import request_sample
 from overrun.analysis.numbers.window import Window, count, load
 from overrun.analysis.words.finding import FINDING_CAUSES
 from overrun.analysis.words.slo import Slo, parse_slo
@@ -45,6 +46,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """1,499 requests are very many."""
     monkeypatch.setattr(reports, "MOST_AT_ONCE", 1000)
     monkeypatch.setattr(sampled_causes, "MOST_CAUSE_REQUESTS", 1000)
+    monkeypatch.setattr(request_sample, "LEAST_EVEN", 500)
     monkeypatch.setattr(sampled_causes, "AFTER_S", 0.0)
 
 
