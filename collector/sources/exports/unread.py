@@ -33,7 +33,7 @@ _TEXTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     ),
     (
         re.compile(rb"(?m)^(?:slot +\w+: id|srv +\w+: |prompt eval time =|llama_perf\w*: )"),
-        "the log of llama.cpp, which says how long and not when: start its server with --metrics and read its page, "
+        "the log of llama.cpp, which has durations and no times: start its server with --metrics and read its page, "
         "`overrun serve --scrape http://HOST:8080/metrics`",
     ),
     (
