@@ -159,9 +159,7 @@ def _at_break(capacity: Capacity, own: Sequence[RunRow]) -> str:
     if not said:
         return f"At {load} too few requests meet all limits at once"
     more = f"; also {', '.join(said[1:])}" if said[1:] else ""
-    return f"At {load} {said[0]}" + (
-        f", which breaks first{more}" if more else ", and breaks first"
-    )
+    return f"At {load} {said[0]}; this limit breaks first{more}"
 
 
 def _at(row: RunRow, load: float | None) -> bool:
