@@ -21,8 +21,7 @@ import polars as pl
 
 from overrun.analysis.words.arrays import FloatArray
 
-# More complete requests than this are read as a sample. Below it all are read: 100,000 take 0.3 s of CPU (docs/results/analysis.json), and their sample, with
-# what is counted of all, would take as long.
+# More complete requests than this are read as a sample. All are read below it: to read some and to count all would take as long.
 MOST_READ: Final = 100_000
 # Requests of the even part are between these and twice as many: shares of 40,000 are right within 0.5 points in 95 of 100 samples.
 LEAST_EVEN: Final = 40_000

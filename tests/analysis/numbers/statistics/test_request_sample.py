@@ -177,7 +177,7 @@ def test_the_stated_error_holds_in_95_of_100_draws() -> None:
             "error": rng.random(n) < 0.01,
             "e2e_ms": rng.lognormal(7.0, 0.8, n),
             "ttft_ms": rng.lognormal(5.0, 0.5, n),
-            **{name: [None] * n for name in NAMES if name != "tenant"},
+            **{name: pl.Series([None] * n, dtype=pl.String) for name in NAMES if name != "tenant"},
             "tenant": np.where(rng.random(n) < 0.004, "small", "large"),
             "half": rng.random(n) < 0.5,
         }
