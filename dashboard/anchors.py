@@ -25,7 +25,13 @@ const carry = link => {
   if (said !== to.pathname + to.search) link.setAttribute("href", to.pathname + to.search)
 }
 let soon = 0
-const all = () => document.querySelectorAll(links).forEach(carry)
+// Times are in UTC; where the reader's zone is another, its clock stands beside them.
+const clock = text => new Date(text).toLocaleTimeString([], {hour12: false})
+const localTime = place => {
+  const {from, to} = place.dataset
+  if (new Date(from).getTimezoneOffset()) place.textContent = ` (${clock(from)}${to ? ` to ${clock(to)}` : ""} your time)`
+}
+const all = () => { document.querySelectorAll(links).forEach(carry); document.querySelectorAll(".ov-local:empty").forEach(localTime) }
 const later = () => { clearTimeout(soon); soon = setTimeout(all, 100) }
 new MutationObserver(later).observe(document.getElementById("root"), {childList: true, subtree: true, attributeFilter: ["href"]})
 // Streamlit takes every click for itself, one for a new tab or window too.

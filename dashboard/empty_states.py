@@ -106,7 +106,7 @@ def footer(report: Report) -> str:
     aged = f" · findings {say_age(report.findings_age_s)} old" if report.findings_age_s else ""
     held = f"{say_count(window.requests, 'request')}{left_out}, {say_count(window.llm_calls, 'model call')}, {say_count(window.spans, 'span')}"
     return (
-        f"<small>Window {say_span(window.start, window.end)} · {held}{baseline} · percentiles are {how}{aged} · "
+        f"<small>Window {say_span(window.start, window.end)}{ui.local(window.start, window.end)} · {held}{baseline} · percentiles are {how}{aged} · "
         f"source {ui.text(data.url())}/api/v1{_link(report)}</small>"
     )
 

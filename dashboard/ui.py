@@ -11,6 +11,7 @@ import html
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Final
 
 import streamlit as st
@@ -99,6 +100,14 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str = 
         f'<div class="ov-scroll{wide}"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
         + (f"<small>{caption}</small>" if caption else "")
     )
+
+
+def local(start: datetime | None, end: datetime | None = None) -> str:
+    """Return a place for a time (or a stretch) in the reader's own zone, which only the browser knows: the page's script (`anchors.SCRIPT`) fills it."""
+    if start is None:
+        return ""
+    until = "" if end is None else f' data-to="{end.isoformat()}"'
+    return f'<span class="ov-local" data-from="{start.isoformat()}"{until}></span>'
 
 
 def copied(command: str) -> str:

@@ -574,6 +574,7 @@ def _since(report: Report) -> str:
         ""
         if verdict.onset is None
         else say_time(verdict.onset, date=True)
+        + ui.local(verdict.onset)
         + (f", {ui.text(verdict.trend)}" if verdict.trend else "")
     )
 

@@ -64,18 +64,11 @@ def main() -> None:
             settled(server.http)
             simulated(server.http, window)
             port = launch.pick_port(0)
-            artifact = Path(folder) / "artifact"
-            train = [
-                sys.executable,
-                "-m",
-                "overrun",
-                "train",
-                "--url",
-                server.http,
-                "--out",
-                str(artifact),
-            ]
-            subprocess.run(train, check=True, capture_output=True, cwd=ROOT)
+            artifact = Path(folder) / "artifact" if "length" in wanted else None
+            if artifact is not None:
+                train = ["train", "--url", server.http, "--out", str(artifact)]
+                command = [sys.executable, "-m", "overrun", *train]
+                subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
             shown = launch.run(server.http, port, artifact=artifact)
             base = launch.wait_ready(shown, port)
             with sync_playwright() as playwright:
