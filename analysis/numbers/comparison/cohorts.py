@@ -322,13 +322,31 @@ def _describe(answer: Cohorts, rows: pl.DataFrame, slow: BoolArray, weights: Flo
     times = stage_times(rows, path_of(answer.metric))
     answer.stages = stage_sides(times, slow, weights)
     if answer.by is not None:
-        answer.groups = groups(rows, answer.by, times, slow, weights)
-    found = [
-        one
-        for name in (*TEXTS, *NUMBERS)
-        if not _identifies(rows[name]) and (one := spread(rows, name, slow, weights)) is not None
-    ]
+        known = _read_of(rows, answer.by)
+        answer.groups = groups(
+            rows.filter(pl.Series(known)),
+            answer.by,
+            times.take(np.flatnonzero(known)),
+            slow[known],
+            weights[known],
+        )
+    found = []
+    for name in (*TEXTS, *NUMBERS):
+        known = _read_of(rows, name)
+        some = rows.filter(pl.Series(known)) if name in TRACED else rows
+        if _identifies(some[name]):
+            continue
+        one = spread(some, name, slow[known], weights[known])
+        found += [] if one is None else [one]
     answer.spreads = sorted(found, key=lambda one: one.by_chance - one.distance)
+
+
+def _read_of(rows: pl.DataFrame, name: str) -> BoolArray:
+    """Which rows an attribute was looked for in: of those that only spans show, the ones whose spans were read."""
+    if name not in TRACED:
+        return np.ones(rows.height, np.bool_)
+    known: BoolArray = rows[name].is_not_null().to_numpy()
+    return known
 
 
 def _identifies(column: pl.Series) -> bool:

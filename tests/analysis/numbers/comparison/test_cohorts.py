@@ -18,7 +18,16 @@ from overrun.analysis.numbers.comparison.cohorts import (
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.slo import Slo
-from tests.analysis.builders import at, calls_of, insert, insert_calls, requests, store
+from tests.analysis.builders import (
+    at,
+    calls_of,
+    insert,
+    insert_calls,
+    insert_spans,
+    requests,
+    spans_of,
+    store,
+)
 
 SLO = Slo(e2e_ms=1_000.0)
 
@@ -198,6 +207,27 @@ def test_the_engine_and_the_longest_operation_are_attributes() -> None:
     insert_calls(con, calls_of(frame, engine_instance=["gpu-2" if s else "gpu-1" for s in slow]))
     answer = cohorts(con, Window(), SLO, "e2e")
     assert (answer.cohorts[0].attribute, answer.cohorts[0].value) == ("engine_instance", "gpu-2")
+
+
+def test_requests_whose_spans_were_not_read_are_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overrun.analysis.numbers.comparison.cohorts.MOST_TRACED", 30)
+    con = store()
+    slow = np.arange(400) % 10 == 0
+    frame = requests(400, prefill_ms=np.where(slow, 4000.0, 100.0))
+    insert(con, frame)
+    insert_spans(
+        con,
+        spans_of(frame, "search", "retrieval", 0.0, 50.0, keep=slow),
+        spans_of(frame, "chat", "decode", 0.0, 50.0, keep=~slow),
+    )
+    [operation] = [
+        one for one in cohorts(con, Window(), SLO, "e2e").spreads if one.attribute == "operation"
+    ]
+    assert {one.value: (one.these_ratio, one.rest_ratio) for one in operation.bins} == {
+        "search": (1.0, 0.0),
+        "chat": (0.0, 1.0),
+    }
+    assert operation.known == 60
 
 
 def test_fisher_agrees_with_counting_every_draw() -> None:
