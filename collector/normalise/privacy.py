@@ -11,6 +11,7 @@ import hashlib
 import re
 
 from overrun.collector.normalise import wording
+from overrun.collector.normalise.limits import MAX_KEY
 from overrun.collector.normalise.stages import derived, dialects, fold
 from overrun.collector.normalise.wording import redacted
 from overrun.collector.process.remember import remembered
@@ -218,6 +219,10 @@ _SEGMENTS = re.compile(r"[._\-/:\[\] ]+|(?<=[a-z])(?=[A-Z])")
 @derived
 def action(key: str) -> int:
     """What happens to the text under an attribute key: KEEP (up to MAX_UNKNOWN_TEXT), STRIP_QUERY, REDACT (length and hash) or DROP."""
+    if (
+        len(key) > MAX_KEY
+    ):  # under which nothing is stored, so that none of its words need be looked at
+        return DROP
     spelled = _spelled(key)
     if spelled in _folded(_URL_KEYS):
         return STRIP_QUERY
@@ -261,6 +266,8 @@ def _words(key: str) -> list[str]:
 @derived
 def is_user(key: str) -> bool:
     """Whether an attribute names a person: a known user id, or one of a sender whose vocabulary is not known (`metadata.userId`)."""
+    if len(key) > MAX_KEY:
+        return False
     words = _words(key)
     if _spelled(key) in _user_keys() | _folded(_PERSONAL) or words[-1:] in (
         ["user"],
@@ -324,7 +331,7 @@ def is_sentence(text: str) -> bool:
 @remembered(8_192)
 def allows_long(key: str) -> bool:
     """Whether text under this key may be longer than MAX_UNKNOWN_TEXT."""
-    return key in _LONG_ALLOWED or _words(key)[-2:] == ["user", "agent"]
+    return key in _LONG_ALLOWED or (len(key) <= MAX_KEY and _words(key)[-2:] == ["user", "agent"])
 
 
 @remembered(8_192)

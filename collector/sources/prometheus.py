@@ -26,6 +26,8 @@ from overrun.collector.sources import openmetrics
 
 MAX_SAMPLES = 100_000  # of one page; a page with more is no engine's. They take 2 kB each while they are read.
 MAX_LABELS = 1_000_000  # of one page, all samples together
+# Characters of a line: the parser's time grows with the square of a sample's labels.
+MAX_LINE = 65_536
 PROCESS_START = "process_start_time_seconds"
 # First words of metric names -> what runs there.
 _SERVICES = {
@@ -57,13 +59,16 @@ def parse(text: str, content_type: str = "") -> list[Family]:
     """The metric families of a page, in either format.
 
     Raises:
-        BadPayload: it is neither. TooManySamples: it has more than MAX_SAMPLES samples, three times as many lines, or MAX_LABELS labels.
+        BadPayload: it is neither. TooManySamples: it has more than MAX_SAMPLES samples, three times as many lines, MAX_LABELS labels, or a longer line.
     """
     # Before anything is made of them; a family has two lines beside its samples.
     if text.count("\n") > 3 * MAX_SAMPLES:
         raise TooManySamples(f"{3 * MAX_SAMPLES:,} lines")
-    if text.count('="') > MAX_LABELS:
+    # Each value stands between two quotation marks; there may be spaces around its equals sign.
+    if text.count('"') > 2 * MAX_LABELS:
         raise TooManySamples(f"{MAX_LABELS:,} labels")
+    if any(len(line) > MAX_LINE for line in text.splitlines()):
+        raise TooManySamples(f"{MAX_LINE:,} characters in one line")
     if "openmetrics" in content_type or text.rstrip().endswith("# EOF"):
         text = openmetrics.plain(text)
     families: list[Family] = []

@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from overrun.collector.config import PrivacySettings
 from overrun.collector.decode.otlp_spans import decode_spans
 from overrun.collector.ingest.writer import METRICS
-from overrun.collector.normalise import log_records, privacy
+from overrun.collector.normalise import limits, log_records, privacy
 from overrun.collector.normalise.points import decode_points
 from overrun.collector.normalise.spans import Rules, _paths, normalize
 from overrun.sample_traces import replay
@@ -716,3 +716,11 @@ def test_a_sentence_stays_only_where_a_name_belongs() -> None:
 )
 def test_text_is_known_under_any_spelling_and_number_of_its_key(key: str, action: int) -> None:
     assert privacy.action(key) == action
+
+
+def test_under_a_key_that_is_too_long_nothing_is_kept_and_none_of_its_words_is_read() -> None:
+    long = "a." * limits.MAX_KEY
+    assert privacy.action(long) == privacy.DROP
+    assert not privacy.is_user(f"{long}user.id")
+    assert not privacy.allows_long(f"{long}user.agent")
+    assert privacy.allows_long("my.user.agent")

@@ -641,3 +641,20 @@ def test_a_free_port_that_nobody_answers_on_is_down(pipeline: Pipeline) -> None:
     assert rows(pipeline, "select instance, state, reason from v_targets") == [
         ("gone", "down", "connection refused")
     ]
+
+
+@pytest.mark.parametrize("equals", ['="', '= "', ' = "'])
+def test_a_page_of_labels_without_end_is_refused_before_it_is_parsed(
+    monkeypatch: pytest.MonkeyPatch, equals: str
+) -> None:
+    def parse(text: str) -> Any:
+        raise AssertionError("it was parsed")
+
+    monkeypatch.setattr(prometheus, "plain_text", parse)
+    wide = ",".join(f'l{n}{equals}x"' for n in range(20_000))
+    with pytest.raises(prometheus.TooManySamples, match="characters in one line"):
+        prometheus.parse(f"# TYPE vllm:x gauge\nvllm:x{{{wide}}} 1\n")
+    monkeypatch.setattr(prometheus, "MAX_LABELS", 1_000)
+    many = "\n".join(f'vllm:x{{a{equals}{n}"}} 1' for n in range(2_000))
+    with pytest.raises(prometheus.TooManySamples, match="1,000 labels"):
+        prometheus.parse(many)
