@@ -349,7 +349,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"memory after each tenth {' '.join(f'{m:.0f}' for m in out.rss_mib)} MiB"
     )
     for what, data in out.crashes[:5]:
-        print(what[:300], data[:200].hex())
+        print(what[:4_000], data[:200].hex())
     for data in out.disagreements[:5]:
         print("disagree", data.hex()[:2_000])
     conditions = f"seed {chosen.seed}, {out.inputs:,} inputs in {took_s:,.0f} s"

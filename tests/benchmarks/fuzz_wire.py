@@ -169,7 +169,10 @@ class Wire:
         with self._lock:
             new, self._said = self._server.said[self._said :], len(self._server.said)
         trace = next((i for i, line in enumerate(new) if "Traceback" in line), None)
-        assert trace is None, "".join(new[trace:])[-1500:]
+        if trace is not None:
+            time.sleep(1.0)  # the rest of it is still being written
+            rest = self._server.said[self._said :]
+            raise AssertionError("".join([*new[trace:], *rest])[:20_000])
         return said, data
 
     def _ask(
