@@ -18,15 +18,14 @@ Kind = Literal["cause", "state", "stage"]
 class Node(NamedTuple):
     """A cause, a state or a stage: what it is in a few words, and the fact of `evidence.fact_table` that shows it (None: only its rule does).
 
-    `last`: the cause is concluded only where nothing distinguishes slow calls from others, because it is what remains. `hidden`: it may exist before the load
-    exposes it, so that a baseline holds it as well. `reaction`: it answers to slowness, so whatever drives it comes first.
+    `last`: the cause is concluded only where nothing distinguishes slow calls from others, because it is what remains. `reaction`: it answers to slowness, so
+    whatever drives it comes first.
     """
 
     label: str
     fact: str | None = None
     kind: Kind = "cause"
     last: bool = False
-    hidden: bool = False
     reaction: bool = False
 
 
@@ -51,9 +50,7 @@ class PathStep(msgspec.Struct, kw_only=True):
 
 NODES: Final[Mapping[str, Node]] = {
     # Demand: what callers send.
-    "under_capacity": Node(
-        "more work arrives than the engines can do", "arrivals", last=True, hidden=True
-    ),
+    "under_capacity": Node("more work arrives than the engines can do", "arrivals", last=True),
     "burst_arrivals": Node("requests arrive in bursts", "bursts"),
     "noisy_tenant": Node("one tenant sends much more", "tenant_share"),
     "prompt_bloat": Node("prompts are longer", "input"),
@@ -62,19 +59,20 @@ NODES: Final[Mapping[str, Node]] = {
     "reasoning_inflation": Node("models reason longer", "reasoning"),
     "agent_loop": Node("agents take more steps", "repeats"),
     "retry_storm": Node("clients repeat slow calls", "attempts", reaction=True),
-    "missing_cancellation": Node("engines write for clients that left", "for_nobody", hidden=True),
+    "missing_cancellation": Node("engines write for clients that left", "for_nobody"),
     "one_kind_of_call": Node("calls of one kind need more time", "kind"),
     # Engines: what is done with it.
     "prefix_cache_lost": Node("less of the input is cached", "cache"),
-    "kv_pressure": Node("the KV cache is full", "kv_usage", hidden=True),
-    "too_few_seats": Node("the engine runs too few calls at a time", "waiting", hidden=True),
-    "batch_past_knee": Node("too many calls share a batch", "batch", hidden=True),
+    "kv_pressure": Node("the KV cache is full", "kv_usage"),
+    "too_few_seats": Node("the engine runs too few calls at a time", "waiting"),
+    "batch_past_knee": Node("too many calls share a batch", "batch"),
     "decode_stall": Node("answers stop while prompts are read", "read_meanwhile"),
     "mixed_lengths": Node("short and long calls share a batch", "batch"),
     "static_batching": Node("calls of a batch end together", "batch"),
-    "speculation_not_paying": Node("drafts cost more than they save", "drafts", hidden=True),
+    "speculation_not_paying": Node("drafts cost more than they save", "drafts"),
     "engine_pauses": Node("the engine pauses", None),
     "gpu_throttled": Node("the GPU is slower", "clock"),
+    "slower_engine": Node("the engine is slower at the same load", "pace_equal_load", last=True),
     "straggler_replica": Node("one replica is slower", "replica_pace"),
     "hot_replica": Node("one replica gets too many calls", "replica_share"),
     "cold_start": Node("a model or replica starts cold", "silence"),
@@ -84,19 +82,17 @@ NODES: Final[Mapping[str, Node]] = {
     "token_rate_sag": Node("the provider writes more slowly", "pace_equal_load", last=True),
     "provider_spikes": Node("single calls are slow at random", None, last=True),
     # The way there and back.
-    "client_throttled": Node("calls wait in their client", "waited_inside", hidden=True),
+    "client_throttled": Node("calls wait in their client", "waited_inside"),
     "connection_churn": Node("calls open new connections", "engine_gap"),
     "stalled_connection": Node("a name lookup or handshake times out", "constant"),
     "cross_region": Node("calls go to another region", "engine_gap"),
-    "gateway_queue": Node("a gateway or front end is busy", "engine_gap", hidden=True),
+    "gateway_queue": Node("a gateway or front end is busy", "engine_gap"),
     "not_streaming": Node("the stream is held back", "first_against_end"),
     # The application around the calls.
     "slow_dependency": Node("another service is slow", None),
     "sequential_calls": Node("calls run one after the other", None),
     "oversized_side_model": Node("a side task uses a large model", None),
-    "serial_orchestrator": Node(
-        "the application does one thing at a time", "in_flight", hidden=True
-    ),
+    "serial_orchestrator": Node("the application does one thing at a time", "in_flight"),
     "unattributed_time": Node("time has no span", None),
     # What these lead to.
     "more_work": Node("the engine has more to do", "in_flight", "state"),
@@ -116,6 +112,7 @@ NODES: Final[Mapping[str, Node]] = {
 }
 
 _AT_ENGINE: Final = ("queue_wait", "slower_tokens")
+_SLOW_ENGINE: Final = ("slower_engine", *_AT_ENGINE)
 _AT_CLIENT: Final = ("outside_engine", "late_first_token", "generation", "provider_queueing")
 _OWN: Final = ("retrieval", "prompt", "guardrail", "tool", "post", "other", "network")
 # What comes with a cause: its signature holds that of what it brings.
@@ -138,19 +135,20 @@ BRINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "missing_cancellation": ("more_work", "under_capacity"),
     "one_kind_of_call": ("queue_wait", *_AT_CLIENT),
     "prefix_cache_lost": ("more_to_read",),
-    "kv_pressure": ("queue_wait", "slower_tokens", "more_to_read"),
+    "kv_pressure": ("slower_engine", *_AT_ENGINE, "more_to_read"),
     "too_few_seats": ("under_capacity", "queue_wait"),
-    "batch_past_knee": ("slower_tokens", "under_capacity"),
-    "decode_stall": ("token_rate_sag", "queue_wait", "slower_tokens"),
-    "mixed_lengths": _AT_ENGINE,
-    "static_batching": _AT_ENGINE,
-    "speculation_not_paying": _AT_ENGINE,
-    "engine_pauses": _AT_ENGINE,
-    "gpu_throttled": _AT_ENGINE,
-    "straggler_replica": (*_AT_ENGINE, "late_first_token"),
+    "batch_past_knee": ("slower_engine", "slower_tokens", "under_capacity"),
+    "decode_stall": ("token_rate_sag", *_SLOW_ENGINE),
+    "mixed_lengths": _SLOW_ENGINE,
+    "static_batching": _SLOW_ENGINE,
+    "speculation_not_paying": _SLOW_ENGINE,
+    "engine_pauses": _SLOW_ENGINE,
+    "gpu_throttled": _SLOW_ENGINE,
+    "slower_engine": _AT_ENGINE,
+    "straggler_replica": (*_SLOW_ENGINE, "late_first_token"),
     "hot_replica": _AT_ENGINE,
     "cold_start": ("straggler_replica", "slow_dependency", "generation", "provider_queueing"),
-    "model_changed": (*_AT_ENGINE, "late_first_token"),
+    "model_changed": (*_SLOW_ENGINE, "late_first_token"),
     "provider_queueing": ("late_first_token", "generation"),
     "token_rate_sag": ("slower_tokens",),
     "provider_spikes": ("late_first_token", "generation"),
@@ -185,11 +183,6 @@ MAY_DRIVE: Final[Mapping[str, tuple[str, ...]]] = {
     "outside_engine": ("retry_storm",),
     "model_changed": ("token_rate_sag", "provider_queueing"),
 }
-
-
-def is_hidden(cause: str) -> bool:
-    """Return whether a cause may exist before the load exposes it."""
-    return cause in NODES and NODES[cause].hidden
 
 
 def is_last(cause: str) -> bool:

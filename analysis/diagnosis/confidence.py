@@ -1,20 +1,100 @@
-"""How sure is a named cause? As often as causes that explain as much of the excess were right, in windows that taught no rule.
+"""How sure is a named cause? As often as causes that explained as much, and were seen as well, were right in windows that taught no rule.
 
-`python -m tests.benchmarks.calibration` fits the curve on simulated faults of a seed that was not looked at, and on real engines and telemetry of public reports
-without token counts, engine metrics, half of their traces or a baseline. docs/results/confidence.json holds it against the worlds that it was not fitted on.
+A logistic curve over the share of the excess that a cause explains, lowered by what could not be seen. A cause that is concluded because nothing else is seen
+(`last` in the graph) rests on all that excludes others: a healthy time to compare with, token counts, and no other fact that changed as much.
+`python -m tests.benchmarks.calibration` fits the weights on windows with known causes; docs/results/confidence.json holds them against the worlds that they
+were not fitted on.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from typing import Final, NamedTuple
 
-import numpy as np
+from overrun.analysis.diagnosis.causal_graph import NODES, brings, is_last
+from overrun.analysis.evidence.calls import known
+from overrun.analysis.evidence.case import Case
 
-# Share of the excess that a cause explains, and the part of such causes that were right; it never falls (2026-11-26, 225 causes).
-CURVE: Final = ((0.35, 0.25), (0.45, 0.33), (0.68, 0.73), (0.85, 0.8), (0.99, 0.93))
+
+class Sight(NamedTuple):
+    """What a cause was concluded from, each as a part of 1."""
+
+    share: float
+    """Of the excess, what the cause explains."""
+    baseline: float
+    """Whether a time is stored to compare with."""
+    tokens: float
+    """Of the slow calls, those whose output was counted."""
+    rival: float
+    """Of the excess, the most that goes with a fact that changed clearly and that the cause does not bring."""
+    last: bool
+    """Whether the cause is what remains where nothing distinguishes slow calls."""
+    health: float = 1.0
+    """How far that time stands for a healthy one: what it misses itself is in the comparison as well."""
 
 
-def confidence(share: float) -> float:
-    """Return how sure a cause is (0..1) that explains this share (0..1) of the excess."""
-    shares, right = zip(*CURVE, strict=True)
-    return round(float(np.interp(share, shares, right)), 2)
+# A cause that explains less than this is as unlikely as one that explains so much.
+LEAST_SHARE: Final = 0.05
+
+
+class Weights(NamedTuple):
+    """Log odds of a cause that explains all, and what is taken off them: for each e-th part of the share, for a cause that remains, for one that remains and of whose
+    rivals nothing was seen, and for any other that was seen without a baseline or token counts."""
+
+    base: float
+    share: float
+    last: float
+    last_unseen: float
+    unseen: float
+
+
+# Fitted on 326 causes on 2026-11-26; see docs/results/confidence.json.
+WEIGHTS: Final = Weights(3.54, 3.14, 0.4, 2.52, 0.99)
+
+
+def terms(seen: Sight) -> tuple[float, ...]:
+    """Return what each weight is multiplied by, in their order."""
+    sight = seen.baseline * seen.tokens
+    last, other = float(seen.last), float(not seen.last)
+    return (
+        1.0,
+        math.log(max(seen.share, LEAST_SHARE)),
+        -last,
+        -last * (1.0 - sight * (1.0 - seen.rival)),
+        -other * (1.0 - sight),
+    )
+
+
+def confidence(seen: Sight) -> float:
+    """Return how sure a cause is (0..1) that was concluded from this."""
+    odds = sum(weight * term for weight, term in zip(WEIGHTS, terms(seen), strict=True))
+    return round(seen.health / (1.0 + math.exp(-odds)), 2)
+
+
+def sight(case: Case, rule: str, share: float) -> Sight:
+    """Return what a cause that explains this share (0..1) of the excess was concluded from."""
+    counted = known(case.slow_calls.of("output_tokens"))
+    return Sight(
+        share=share,
+        baseline=float(case.baseline is not None),
+        tokens=float(counted.mean()) if len(counted) else 1.0,
+        rival=_rival(case, rule),
+        last=is_last(rule),
+        health=case.health,
+    )
+
+
+def _rival(case: Case, rule: str) -> float:
+    """Return the largest part (0..1) of the excess that a clear fact of another cause accounts for."""
+    own = NODES[rule].fact if rule in NODES else None
+    others = {
+        str(node.fact)
+        for name, node in NODES.items()
+        if node.kind == "cause" and node.fact != own and not brings(rule, name)
+    }
+    whole = max(case.tail.excess_total_ms, 1e-9)
+    facts = [
+        case.facts[name] for name, row in case.table.rows.items() if name in others and row.accounts
+    ]
+    parts = (fact.excess_total_ms or 0.0 for fact in facts if fact.clear)
+    return min(1.0, max(parts, default=0.0) / whole)

@@ -13,9 +13,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from overrun.analysis.diagnosis.causal_graph import brings, is_hidden
 from overrun.analysis.diagnosis.checklist import Step, checklist
-from overrun.analysis.diagnosis.ranking import Ranked, run_rules, without
+from overrun.analysis.diagnosis.ranking import Ranked, run_rules
 from overrun.analysis.diagnosis.rules import rules
 from overrun.analysis.diagnosis.verdict import (
     Verdict,
@@ -32,33 +31,28 @@ from overrun.analysis.evidence.observed import Lookups
 from overrun.analysis.incident.abandonment import by_choice
 from overrun.analysis.incident.baseline import Chosen
 from overrun.analysis.incident.breach import (
-    BEFORE_ONSET,
-    DEPENDENT,
     MIN_COMPARED,
     Baseline,
     Breach,
     after_first_token,
     at_limit,
     breach_of,
-    during,
     healthy_part,
     judged_metric,
     missed_by_some,
     named_baseline,
     period,
     recorded,
-    tails,
     worse,
 )
 from overrun.analysis.numbers.coverage.sampling import weights_of
-from overrun.analysis.numbers.latency.percentiles import min_n, quantile
+from overrun.analysis.numbers.latency.percentiles import quantile
 from overrun.analysis.numbers.outcomes.goodput import Goodput, goodput, judge, with_own
 from overrun.analysis.numbers.stages.budget import Configured, StageRow, budgets_for, stage_rows
 from overrun.analysis.numbers.stages.budget_rows import BudgetRow, budget_rows
 from overrun.analysis.numbers.statistics import change_points
-from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.window import RequestFrame
-from overrun.analysis.words.finding import FINDING_CAUSES, MIN_BREACHING, Diagnosis, Finding
+from overrun.analysis.words.finding import FINDING_CAUSES, Finding
 from overrun.analysis.words.slo import Slo
 from overrun.analysis.words.timestamps import from_us, to_us
 
@@ -146,19 +140,9 @@ def diagnose(
             budgets=held,
         )
     ranked = about or Ranked([], [], [], {})
-    case = None
-    if with_findings:
-        breach, ranked, case = _sought(breach, lookups, coverage, over=over)
-        if over:
-            ranked = replace(
-                ranked,
-                causes=[
-                    *ranked.causes,
-                    *_beside(breach, ranked, lookups, baseline, budgets, coverage),
-                ],
-            )
-            ranked = replace(ranked, causes=_with_remaining(breach, ranked, case))
-        ranked = _less_sure(breach, ranked)
+    case = _case(breach, lookups, coverage) if with_findings else None
+    if case is not None:
+        ranked = run_rules(case, rules())
     told = Known(ranked, breach.metric, breach.onset)
     if lookups.simulated is not None and ranked.causes:
         ranked = replace(
@@ -259,39 +243,6 @@ def _asked(
     return breach, baseline
 
 
-def _sought(
-    breach: Breach, lookups: Lookups, coverage: float | None, *, over: bool
-) -> tuple[Breach, Ranked, Case]:
-    """Return the causes with the question that found them: where none is found and the budget is broken, the same breach is asked about against
-    the first part of its baseline, and then by itself about what may have lain in wait in all of it."""
-    case = _case(breach, lookups, coverage)
-    ranked = run_rules(case, rules())
-    if not over:
-        return breach, ranked, case
-    earlier = None if ranked.causes else _against_earlier(breach)
-    if earlier is not None:
-        asked = _case(earlier, lookups, coverage)
-        again = run_rules(asked, rules())
-        if again.causes:
-            return earlier, again, asked
-    alone = None if ranked.causes else _by_itself(breach)
-    if alone is not None:
-        asked = _case(alone, lookups, coverage)
-        # Who lacks what it would need even beside a baseline knows no more without.
-        again = run_rules(
-            asked,
-            {
-                name: module
-                for name, module in rules().items()
-                if is_hidden(name) and name not in ranked.lacking
-            },
-        )
-        if again.causes:
-            others = [out for out in ranked.ruled_out if not is_hidden(out.what)]
-            return alone, replace(again, ruled_out=[*again.ruled_out, *others]), asked
-    return breach, ranked, case
-
-
 def _stage_rows(breach: Breach, *, over: bool) -> list[StageRow]:
     """The stages with their budgets; where the target is met, one that is over its own is amber."""
     tail, some = breach.tail, breach.answered
@@ -334,186 +285,6 @@ def _fitting(breach: Breach, known: Known | None) -> tuple[Ranked | None, str | 
         )
         if moved
         else (known.ranked, None)
-    )
-
-
-def _against_earlier(breach: Breach) -> Breach | None:
-    """Return the same question asked against the first third of the baseline, None where that is too small or the baseline was asked for.
-
-    A cause may lie in wait (a limit raised, calls no longer cancelled) until the load rises: then the baseline before the harm holds it already.
-    """
-    if breach.base is None or breach.baseline is None or breach.frame.window.baseline != "auto":
-        return None
-    rows = breach.base.sort("start_us").head(
-        max(min_n(breach.slo.percentile), MIN_EARLIER, breach.base.height // 3)
-    )
-    if rows.height == breach.base.height:
-        return None
-    end = from_us(int(rows["start_us"][-1]) + 1)
-    baseline = msgspec.structs.replace(
-        breach.baseline,
-        choice=f"{breach.baseline.choice}, its first part",
-        end=end,
-        requests=rows.height,
-    )
-    tail, excess = tails(
-        breach.values,
-        breach.times,
-        breach.limits_ms,
-        breach.during,
-        rows,
-        breach.metric,
-        breach.slo,
-        breach.budgets,
-        breach.answered,
-    )
-    return replace(breach, base=rows, baseline=baseline, tail=tail, excess=excess)
-
-
-def _less_sure(breach: Breach, ranked: Ranked) -> Ranked:
-    """Return the causes with as much of their confidence as the baseline is healthy: what it misses beyond the target is in the comparison as well."""
-    health = healthy_part(breach)
-    if health >= 1.0:
-        return ranked
-    return replace(ranked, causes=[_with_confidence_times(one, health) for one in ranked.causes])
-
-
-def _with_confidence_times(one: Diagnosis, health: float) -> Diagnosis:
-    finding = msgspec.structs.replace(
-        one.finding,
-        confidence=one.finding.confidence * health,
-        evidence=one.finding.evidence | {"baseline_healthy_part": health},
-    )
-    return replace(one, finding=finding)
-
-
-def _by_itself(breach: Breach) -> Breach | None:
-    """Return the same question asked without a baseline, None where there is a true one.
-
-    A cause may lie in wait in all that is recorded until the load rises (calls that nobody cancels): then it is not new since the onset, and its structure
-    tells all the same.
-    """
-    if breach.base is None or breach.baseline is None:
-        return None
-    if breach.baseline.choice.split(",")[0] != BEFORE_ONSET and healthy_part(breach) >= 1.0:
-        return None
-    tail, excess = tails(
-        breach.values,
-        breach.times,
-        breach.limits_ms,
-        breach.during,
-        None,
-        breach.metric,
-        breach.slo,
-        breach.budgets,
-        breach.answered,
-    )
-    return replace(breach, base=None, baseline=None, tail=tail, excess=excess)
-
-
-def _beside(
-    breach: Breach,
-    ranked: Ranked,
-    lookups: Lookups,
-    baseline: Chosen | None,
-    budgets: Configured | None,
-    coverage: float | None,
-) -> list[Diagnosis]:
-    """Return further causes: what makes requests miss another limit that meet the judged one.
-
-    Two faults at once may each break a limit of their own; the judged metric's excess shows only one of them.
-    """
-    judged, found = breach.judged, list(ranked.causes)
-    kept = ~(judged.error | judged.misses[breach.metric])
-    since = during(breach.frame.rows["start_us"].to_numpy(), breach.onset, breach.until)
-    for metric in breach.slo.limits().keys() - {breach.metric}:
-        slow, n = (
-            int((judged.misses[metric] & kept & since).sum()),
-            int((judged.known[metric] & since).sum()),
-        )
-        if (
-            slow < MIN_BREACHING
-            or wilson(slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0]
-            <= 1.0 - breach.slo.goodput_target
-        ):
-            continue
-        frame = replace(breach.frame, rows=breach.frame.rows.filter(pl.Series(kept)))
-        rest = judge(frame.rows, breach.slo)
-        good = goodput(rest, frame.seconds, weights_of(frame.rows))
-        judged_now = judged_metric(rest, frame.rows, breach.slo)
-        other = breach_of(
-            frame,
-            breach.slo,
-            rest,
-            good,
-            judged_now,
-            baseline,
-            budgets,
-            breach.left[kept],
-            with_findings=True,
-        )
-        if other.metric == metric:
-            named = {one.finding.rule for one in found}
-            causes = run_rules(_case(other, lookups, coverage), rules()).causes
-            found += [
-                replace(one, of_another=True)
-                for one in causes
-                if one.finding.rule not in named
-                and not any(brings(rule, one.finding.rule) for rule in named)
-            ]
-    return found[len(ranked.causes) :]
-
-
-def _with_remaining(breach: Breach, ranked: Ranked, case: Case) -> list[Diagnosis]:
-    """Return the causes with a further one: what makes those requests slow that would still be over the limit without the causes found.
-
-    These lose of each stage the part of its excess that they claim; and what they still explain among the rest is theirs.
-    """
-    found = _remaining(breach, ranked, case)
-    if found is None:
-        return ranked.causes
-    return [
-        *ranked.causes[:1],
-        *(one for one in ranked.causes[1:] if not brings(found.finding.rule, one.finding.rule)),
-        found,
-    ]
-
-
-def _remaining(breach: Breach, ranked: Ranked, case: Case) -> Diagnosis | None:
-    if breach.excess.reference != "baseline" or breach.base is None or not ranked.causes:
-        return None
-    times = without(breach.times, breach.excess, ranked.causes)
-    since = breach.during
-    slow = (times.total_ms > breach.limits_ms) & since
-    n, n_slow = int(since.sum()), int(slow.sum())
-    if (
-        n_slow < MIN_BREACHING
-        or wilson(n_slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0]
-        <= 1.0 - breach.slo.goodput_target
-    ):
-        return None
-    _, excess = tails(
-        times.total_ms,
-        times,
-        breach.limits_ms,
-        since,
-        breach.base,
-        breach.metric,
-        breach.slo,
-        breach.budgets,
-        breach.answered,
-    )
-    source = breach.base if excess.reference == "baseline" else breach.ok
-    rest = case.about(
-        values=times.total_ms,
-        times=times,
-        breaching=slow,
-        tail=excess,
-        reference=source[excess.reference_index],
-    )
-    told = {one.finding.rule for one in ranked.causes} | ranked.consequences
-    return next(
-        (one for one in run_rules(rest, rules(), told).causes if one.finding.rule not in told), None
     )
 
 
@@ -602,6 +373,7 @@ def _case(breach: Breach, lookups: Lookups, coverage: float | None) -> Case:
         coverage=coverage,
         every=breach.frame.every,
         usual_ms=_usual_ms(breach),
+        health=healthy_part(breach),
         table=TABLE,
     )
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.reuse import Reuse
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, say_ms, say_s
 
@@ -34,7 +34,7 @@ def idle_start(case: Case) -> Diagnosis | NotEnoughData | None:
     after, since = _after(found), _since(found)
     counted = f"{found.after_late:,} of {found.after:,} calls {after} are late, {found.other_late:,} of {found.other:,} others"
     usual = case.tail.usual_ms(stage)
-    return too_few_breaches(case) or named(
+    return named(
         case,
         "cold_start",
         stage,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Final
@@ -57,19 +57,17 @@ class Ranked:
         return [*self.causes, *self.opportunities]
 
 
-def run_rules(case: Case, modules: Mapping[str, ModuleType], told: Collection[str] = ()) -> Ranked:
-    """Run every rule on the case and rank what they found; the rules `told` before come first whatever they explain.
+def run_rules(case: Case, modules: Mapping[str, ModuleType]) -> Ranked:
+    """Run every rule on the case and rank what they found.
 
-    Below the least number of slow requests no cause is named, and none is ruled out: the figures of so few say neither.
+    Below the least number of slow requests no rule of a cause is asked: the figures of so few name none and rule none out.
     """
     found: list[Diagnosis] = []
     ruled_out: list[RuledOut] = []
     lacking: dict[str, str] = {}
     few = too_few_breaches(case)
     for name, module in modules.items():
-        answer = module.diagnose(case)
-        if few is not None and name not in WORTH_ANYWAY and not isinstance(answer, NotEnoughData):
-            answer = few
+        answer = few if few and name not in WORTH_ANYWAY else module.diagnose(case)
         if is_last(name) and isinstance(answer, Diagnosis) and case.not_at_random:
             answer = RuledOut(what=name, figure=case.not_at_random)
         if isinstance(answer, Diagnosis | list):
@@ -78,7 +76,7 @@ def run_rules(case: Case, modules: Mapping[str, ModuleType], told: Collection[st
             ruled_out.append(answer)
         elif isinstance(answer, NotEnoughData):
             lacking[name] = answer.reason
-    causes, followed, consequences = rank(case, [one for one in found if not one.opportunity], told)
+    causes, followed, consequences = rank(case, [one for one in found if not one.opportunity])
     gains = sorted(
         (one for one in found if one.opportunity),
         key=lambda one: (-_saved_ms(one), one.finding.rule),
@@ -87,7 +85,7 @@ def run_rules(case: Case, modules: Mapping[str, ModuleType], told: Collection[st
 
 
 def rank(
-    case: Case, found: list[Diagnosis], told: Collection[str] = ()
+    case: Case, found: list[Diagnosis]
 ) -> tuple[list[Diagnosis], list[RuledOut], frozenset[str]]:
     """Return the causes in order and, as ruled out, those whose share of the excess others explain already; and which of these a cause brings.
 
@@ -98,7 +96,7 @@ def rank(
     left = {stage: max(0.0, ms) for stage, ms in case.tail.excess_ms.items()}
     total = case.tail.excess_total_ms
     behind = _behind(case, found)
-    waiting = _from_the_roots(case, found, behind, told)
+    waiting = _from_the_roots(case, found, behind)
     causes: list[Diagnosis] = []
     followed: list[RuledOut] = []
     consequences: set[str] = set()
@@ -189,18 +187,18 @@ def _is_above(cause: Diagnosis, other: Diagnosis) -> bool:
 
 
 def _from_the_roots(
-    case: Case, found: list[Diagnosis], behind: Mapping[str, str], told: Collection[str]
+    case: Case, found: list[Diagnosis], behind: Mapping[str, str]
 ) -> list[Diagnosis]:
-    """Return the causes by what they explain, themselves or by what they bring; each before what stands behind it, and those `told` before all others."""
+    """Return the causes by what they explain, themselves or by what they bring; each before what stands behind it."""
     share = {one.finding.rule: explained(case, one.claims_ms) for one in found}
     whole = dict(share)
     for rule, first in behind.items():
         whole[first] = max(whole[first], share[rule])
 
-    def place(one: Diagnosis) -> tuple[bool, float, bool, str]:
+    def place(one: Diagnosis) -> tuple[float, bool, str]:
         rule = one.finding.rule
         first = behind.get(rule, rule)
-        return rule not in told, -whole[first], rule != first, rule
+        return -whole[first], rule != first, rule
 
     return sorted(found, key=place)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from overrun.analysis.diagnosis.confidence import confidence
+from overrun.analysis.diagnosis.confidence import confidence, sight
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.whatif.quantile_gain import effect
 from overrun.analysis.whatif.time_saved import saved
@@ -97,15 +97,16 @@ def named(  # noqa: PLR0913
 ) -> Diagnosis:
     """Return the diagnosis: the rule's own evidence with sample sizes, share of the excess and exemplars added.
 
-    The confidence follows from the share explained (`confidence.py`), for every rule alike.
+    The confidence follows from the share explained and from what could be seen (`confidence.py`), for every rule alike.
     """
     share = explained(case, claims_ms)
+    seen = None if opportunity else sight(case, rule, share)
     finding = Finding(
         rule=rule,
         stage=stage,
         service=service,
         severity="info" if opportunity else case.severity(),
-        confidence=0.5 if opportunity else confidence(share),
+        confidence=0.5 if seen is None else confidence(seen),
         headline=headline
         if opportunity
         else f"{headline}; that is {say_ratio(share)} of the excess",
@@ -116,6 +117,7 @@ def named(  # noqa: PLR0913
             "n_reference": case.tail.reference_n,
             "reference": case.tail.reference,
             "share_of_excess": share,
+            "seen": None if seen is None else seen._asdict(),
             "claims_ms": {name: ms for name, ms in claims_ms.items() if ms > 0.0},
             "stage_share_of_excess": case.tail.share(stage),
             "stage_share_of_excess_interval": case.share_interval(stage),

@@ -477,7 +477,7 @@ def over_budget(
         breach.excess,
         breach.limit_ms,
     )
-    main = _main([one for one in ranked.causes if not one.of_another], stage)
+    main = _main(ranked.causes, stage)
     stage = main.finding.stage if main else stage
     cause = main.finding.rule if main else "unattributed_time" if stage == OTHER else None
     reasons = {} if cause else {"cause": why_none or _why_no_cause(ranked.lacking)}
@@ -562,11 +562,7 @@ def _candidates(ranked: Ranked, main: Diagnosis | None) -> list[Diagnosis]:
     """Return the causes that may explain the breach: the named one, then the others, the surest first."""
     if main is None:
         return []
-    others = [
-        one
-        for one in ranked.causes
-        if one is not main and not one.of_another and not one.opportunity
-    ]
+    others = [one for one in ranked.causes if one is not main and not one.opportunity]
     return [main, *sorted(others, key=lambda one: -one.finding.confidence)]
 
 
@@ -683,11 +679,13 @@ def _where(breach: Breach, stage: str, main: Diagnosis | None, whose: str = "") 
     where = f"{_work(stage, main)} takes {say_ms(spent)} of the {say_ms(total)} of {_whose(breach)}"
     if recorded != stage:
         return f"{where} (recorded as {recorded})"
-    return where + (
-        f" and delays {held} ({say_ms(breach.excess.tail_ms.get(held, 0.0))})"
-        if held != stage
-        else ""
-    )
+    if held == stage:
+        return where
+    delayed = breach.excess.tail_ms.get(held, 0.0)
+    # What takes the time comes first: a place that holds things up may take next to none itself.
+    if delayed > spent:
+        return f"{held} takes {say_ms(delayed)} of the {say_ms(total)} of {_whose(breach)}, held up in {_work(stage, main)} ({say_ms(spent)})"
+    return f"{where} and delays {held} ({say_ms(delayed)})"
 
 
 def _work(stage: str, main: Diagnosis | None) -> str:

@@ -13,13 +13,13 @@ import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls
 from overrun.analysis.evidence.network_gap import HANDSHAKE
+from overrun.analysis.evidence.refusals import refused
 from overrun.analysis.evidence.span_tree import Tree
 
 # Clocks and rounding: one that ends this long after the next one starts has made place for it; as in `span_tree`.
 TOLERANCE_S: Final = 0.0005
 # Where attempts are guessed from a first token that the engine gave much earlier.
 SUSPECTED: Final = "hidden"
-_REFUSED: Final = r"(?i)rate.?limit|\b429\b|too.?many.?requests|quota"
 _SCHEMA: Final = {
     "trace_key": pl.UInt64(),
     "call_key": pl.UInt64(),
@@ -54,13 +54,10 @@ def inside_calls(tree: Tree) -> pl.DataFrame:
     failed = (pl.col("http_status") >= 400).fill_null(value=False) | pl.col(
         "error_type"
     ).is_not_null()
-    refused = (pl.col("http_status") == 429).fill_null(value=False) | pl.col(
-        "error_type"
-    ).fill_null("").str.contains(_REFUSED)
     until_next = (pl.col("start_s").shift(-1).over(call) - pl.col("start_s")) * 1e3
     return (
         http.with_columns(
-            lost=pl.when(failed).then(until_next).otherwise(0.0), hit=refused.cast(pl.UInt32)
+            lost=pl.when(failed).then(until_next).otherwise(0.0), hit=refused().cast(pl.UInt32)
         )
         .group_by(call, maintain_order=True)
         .agg(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from dataclasses import dataclass, field
 
 from overrun.analysis.evidence.call_kind import Kind, call_kind
 from overrun.analysis.evidence.call_slots import Slots, call_slots
@@ -26,12 +25,8 @@ from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.evidence.reuse import Reuse, reuse
 from overrun.analysis.evidence.seats import Seats, seats
 from overrun.analysis.evidence.stream_pauses import StreamPauses, stream_pauses
+from overrun.analysis.evidence.token_speed import SLOWER, slower_at_equal_load
 from overrun.analysis.words.finding import MIN_BREACHING, NotEnoughData, say_count, say_ms
-
-# What a case reads of its periods, whichever of the same requests it asks about.
-_OF_PERIODS: Final = ("calls", "calls_before", "mine", "tree", "tree_before", "prompts", "own_load")
-# What it reads of them for one model's engines.
-_OF_ENGINES: Final = ("served", "demand", "clocks")
 
 
 @dataclass(frozen=True)
@@ -54,6 +49,11 @@ class Case(Observed):
     def clocks(self) -> Clocks:
         """Whether the GPUs run slower than in the baseline; see `overrun.analysis.evidence.gpu_clocks`."""
         return clocks(self, lambda: self.demand)
+
+    @functools.cached_property
+    def slower_engine(self) -> float:
+        """How many times as long a token takes as before at the same load, 1 where that is not clear; see `overrun.analysis.evidence.token_speed`."""
+        return slower_at_equal_load(self, SLOWER) or 1.0
 
     @functools.cached_property
     def own_load(self) -> OwnLoad | None:
@@ -137,21 +137,6 @@ class Case(Observed):
         if held is not None and held.interval[0] > 0.5 * self.tail.excess_total_ms:
             return f"first tokens come {say_ms(held.first_ms)} later, ends {say_ms(held.end_ms)}"
         return None
-
-    def about(self, **changes: Any) -> Case:
-        """Return the same rows and periods asked about other slow ones (fields as given): what is known of the periods is not read again."""
-        other = replace(self, **changes)
-        other.__dict__.update(
-            {name: self.__dict__[name] for name in _OF_PERIODS if name in self.__dict__}
-        )
-        if (
-            any(name in self.__dict__ for name in _OF_ENGINES)
-            and other.slowest_model == self.slowest_model
-        ):
-            other.__dict__.update(
-                {name: self.__dict__[name] for name in _OF_ENGINES if name in self.__dict__}
-            )
-        return other
 
 
 def too_few_breaches(case: Case) -> NotEnoughData | None:

@@ -42,6 +42,7 @@ from overrun.analysis.evidence.network_gap import gap_ms
 from overrun.analysis.evidence.observed import ENGINE_STAGES
 from overrun.analysis.evidence.operations import KEYS, Operation
 from overrun.analysis.evidence.prefill import Reading, knock_on, reading, slower, spread
+from overrun.analysis.evidence.refusals import refused
 from overrun.analysis.evidence.repeated_calls import attempts
 from overrun.analysis.evidence.reuse import Reuse
 from overrun.analysis.evidence.tenant_load import added_by, noisiest, work_share
@@ -65,7 +66,6 @@ MOST_OPERATIONS: Final = 12
 HELD_UP_IN: Final = ("queue", "first_token", "generation", "network", "gateway")
 WAITED_IN: Final = (*ENGINE_STAGES, "network", "gateway")
 CONNECTED_IN: Final = ("network", "first_token", "generation", "gateway")
-_REFUSED: Final = r"(?i)rate.?limit|\b429\b|too.?many.?requests|quota"
 
 
 def _per_call(of: Callable[[Calls], FloatArray], lacking: str) -> Callable[[Case], Measured | str]:
@@ -330,12 +330,7 @@ def _share_of_calls(hit: Callable[[Calls], BoolArray]) -> Callable[[Case], Measu
 
 
 def _refused(calls: Calls) -> BoolArray:
-    said = pl.col("error_type").fill_null("").str.contains(_REFUSED)
-    return (
-        calls.frame.select((pl.col("http_status") == 429).fill_null(value=False) | said)
-        .to_series()
-        .to_numpy()
-    )
+    return calls.frame.select(refused()).to_series().to_numpy()
 
 
 def _cut(calls: Calls) -> BoolArray:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.engine_lives import engines_at_once
 from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.numbers.stages.budget import OTHER
+from overrun.analysis.numbers.statistics.effect_size import rank_correlation
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import MIN_BREACHING
 
@@ -142,7 +142,7 @@ def front_end(case: Observed) -> FrontEnd | None:
     call_ms, token_ms, predicted, waiting = _fitted(calls, gap)
     if call_ms + token_ms <= 0.0:
         return None
-    correlation = _rank(predicted, gap)
+    correlation = rank_correlation(predicted, gap)
     half = _Z / np.sqrt(max(len(gap) - 3, 1))
     interval = tuple(
         float(np.tanh(np.arctanh(np.clip(correlation, -0.999, 0.999)) + x)) for x in (-half, half)
@@ -201,10 +201,3 @@ def _fitted(calls: Calls, gap: FloatArray) -> tuple[float, float, FloatArray, Fl
         waits[i] = max(at[int(engine[i])] - start[i], 0.0)
         at[int(engine[i])] = start[i] + waits[i] + a + b * tokens[i]
     return a, b, waits + a + b * tokens + float(way[best]), waits
-
-
-def _rank(a: FloatArray, b: FloatArray) -> float:
-    found = pl.DataFrame({"a": a, "b": b}).select(
-        pl.corr("a", "b", method="spearman").fill_nan(0.0)
-    )
-    return float(found.item() or 0.0)

@@ -24,7 +24,7 @@ def handed_over(case: Observed) -> bool:
 
     An application that is busy itself begins its calls when its own work is done, whatever others do.
     """
-    waited = _pauses(case.slow_tree)
+    waited = pauses(case.slow_tree)
     begun, ends = (
         np.sort(waited["start_s"].to_numpy()),
         np.sort(case.calls.end_s[known(case.calls.end_s)]),
@@ -49,8 +49,8 @@ def follow(begun: FloatArray, ends: FloatArray, slack_s: float = 0.0) -> float |
     return hits if hits >= 3.0 * chance else None
 
 
-def _pauses(tree: Tree) -> pl.DataFrame:
-    """Time before a model call in which nothing else under its parent ran, one row per call with a pause worth the name."""
+def pauses(tree: Tree) -> pl.DataFrame:
+    """Return the time before a model call in which nothing else under its parent ran, one row per call with a pause worth the name."""
     siblings = (
         tree.frame.filter(pl.col("parent_key").is_not_null())
         .sort("trace_key", "parent_key", "start_s")

@@ -10,7 +10,6 @@ import math
 from typing import Final, NamedTuple
 
 import numpy as np
-import polars as pl
 
 from overrun.analysis.evidence.call_duration import untimed, whole_calls
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
@@ -18,6 +17,7 @@ from overrun.analysis.evidence.demand import slope_within
 from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.evidence.overlap import Flow
 from overrun.analysis.evidence.token_speed import MIN_TOKENS, at_equal_load, beyond_load
+from overrun.analysis.numbers.statistics.effect_size import rank_correlation
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import NotEnoughData, say_ratio
 
@@ -197,12 +197,7 @@ def _moved(before: Calls, now: Calls) -> bool:
 
 
 def _follows(load: FloatArray, value: FloatArray) -> bool:
-    ranks = pl.DataFrame({"load": load, "value": value})
-    return (
-        float(ranks.select(pl.corr("load", "value", method="spearman").fill_nan(0.0)).item())
-        * math.sqrt(len(load) - 1)
-        > CERTAIN
-    )
+    return rank_correlation(load, value) * math.sqrt(len(load) - 1) > CERTAIN
 
 
 def _crowded(case: Observed, before: Calls) -> float:

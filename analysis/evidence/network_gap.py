@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.overlap import Flow
+from overrun.analysis.numbers.statistics.effect_size import rank_correlation
 from overrun.analysis.words.arrays import FloatArray
 
 # Names of the spans of what a new connection takes (otelhttptrace, Netty and their like).
@@ -83,10 +83,4 @@ def load_correlation(calls: Calls, values: FloatArray) -> float:
         return 0.0  # a constant follows nothing; those that differ (from before the onset, for one) would decide alone
     start, end = calls.of("start_s"), calls.end_s
     flying = Flow(start, end, end - start).between(start - 0.5, start + 0.5)[chosen]
-    # Equal values share a rank, else their order in time would seem to follow a load that rises.
-    ranks = [pl.Series(x).rank().to_numpy() for x in (values[chosen], flying)]
-    return (
-        float(np.corrcoef(ranks[0], ranks[1])[0, 1])
-        if ranks[0].std() > 0.0 and ranks[1].std() > 0.0
-        else 0.0
-    )
+    return rank_correlation(values[chosen], flying)

@@ -72,7 +72,8 @@ class Observed:
     to the window's end; `baseline` is what it is compared with, None where there is none. `points` are engine indicators (see
     `RequestFrame`) of both. `burn` is how many times faster than allowed requests go bad. `coverage` is the share (0..1) of the requests
     counted by the engines themselves whose spans are stored, None without engine counters: the calls of a batch are known only near 1.
-    `rows` are one request in `every`: what is counted per second is so many times as much. `usual_ms` is the judged percentile of the baseline.
+    `rows` are one request in `every`: what is counted per second is so many times as much. `usual_ms` is the judged percentile of the baseline, `health` how
+    far that stands for a healthy time (0..1).
     """
 
     rows: pl.DataFrame
@@ -93,6 +94,7 @@ class Observed:
     coverage: float | None = None
     every: int = 1
     usual_ms: float | None = None
+    health: float = 1.0
 
     @property
     def answered(self) -> BoolArray:

@@ -167,6 +167,23 @@ def knock_on(case: Case, factor: str) -> dict[str, float]:
     return {stage: part[stage] * ms for stage, ms in spread(case, 1.0).items() if part[stage] > 0.0}
 
 
+def by_work(case: Case) -> dict[str, float]:
+    """Return what the engines' growing work adds, in ms a stage: `spread` without what an engine adds that is slower at the same load.
+
+    Work and time per token multiply to how busy an engine is, so the waiting is split on the log scale.
+    """
+    slower_by, found = case.slower_engine / max(case.clocks.ratio, 1.0), case.demand
+    parts = spread(case, 1.0)
+    if slower_by <= 1.0 or found is None:
+        return parts
+    more = math.log(max(1.0, found.growth))
+    of_work = more / (more + math.log(slower_by))
+    if "decode" in parts:
+        kept = parts["decode"] - (1.0 - 1.0 / slower_by) * case.tail.tail_ms.get("decode", 0.0)
+        parts["decode"] = max(0.0, kept)
+    return {stage: ms if stage == "decode" else of_work * ms for stage, ms in parts.items()}
+
+
 def _read_share(found: Demand, factor: str) -> float:
     """Return a factor's part (0..1) of the growth of what there is to read: calls, longer input and lost cache, on the log scale."""
     more = {"input": found.longer_ratio, "cache": found.lost_ratio}

@@ -6,11 +6,11 @@ import math
 from typing import Final, NamedTuple
 
 import numpy as np
-import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.evidence.token_speed import MIN_TOKENS, Slowdown, slowdown
+from overrun.analysis.numbers.statistics.effect_size import rank_correlation
 from overrun.analysis.words.arrays import FloatArray
 
 # Odds ratio above 3 with a lower limit above 1.5: published default.
@@ -99,11 +99,8 @@ def pauses(slow: Calls, usual: Calls, everyone: Calls) -> Pauses | None:
         float(np.median(side.of("itl_max_ms")[chosen] / np.maximum(side.token_ms[chosen], 1e-3)))
         for side, chosen in zip((slow, usual), told[:2], strict=True)
     ]
-    ranks = pl.DataFrame(
-        {"gap": everyone.of("itl_max_ms")[asked], "prompts": everyone.asked_meanwhile[asked]}
-    )
-    follows = ranks.select(pl.corr("gap", "prompts", method="spearman").fill_nan(0.0)).item()
-    return Pauses(worst[0], worst[1], float(follows), int(asked.sum()))
+    follows = rank_correlation(everyone.of("itl_max_ms")[asked], everyone.asked_meanwhile[asked])
+    return Pauses(worst[0], worst[1], follows, int(asked.sum()))
 
 
 class Held(NamedTuple):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.evidence.prefill_stalls import SPIKE
+from overrun.analysis.numbers.statistics.effect_size import rank_correlation
 from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.words.arrays import FloatArray
 
@@ -119,10 +119,7 @@ def _follows(part: FloatArray, calls: Calls) -> float:
     some = known(read, part)
     if int(some.sum()) < MIN_CALLS:
         return 0.0
-    found = pl.DataFrame({"a": part[some], "b": read[some]}).select(
-        pl.corr("a", "b", method="spearman").fill_nan(0.0)
-    )
-    return float(found.item() or 0.0)
+    return rank_correlation(part[some], read[some])
 
 
 def _one_length(gaps: FloatArray) -> bool:

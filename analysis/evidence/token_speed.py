@@ -18,6 +18,8 @@ from overrun.analysis.evidence.demand import slope_within
 from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.words.arrays import FloatArray
 
+# Times the former time per token at the same load from which an engine is slower by itself; own default, above what a fuller batch leaves to the line.
+SLOWER: Final = 1.2
 # Calls with fewer output tokens than this measure a token's time badly; own default.
 MIN_TOKENS: Final = 8
 # Fewest calls of either side that met the same load; own default.

@@ -1,8 +1,8 @@
 """Do confidences mean what they say? Of causes that were named with so much confidence, how many were right, over windows with known causes.
 
-`python -m tests.benchmarks.referee_set --lacking "" no_tokens ... --out FILE` writes what was said of each; this script fits the curve of
-`analysis/diagnosis/confidence.py` on them, holds it against the one world that it was not fitted on (each in turn), prints the reliability table with the Brier
-score, and with `--write` records both. Outcome is that of the cause that the verdict names first; a window without a named cause has none.
+`python -m tests.benchmarks.referee_set --lacking "" no_tokens ... --out FILE` writes what was said of each; this script fits the weights of
+`analysis/diagnosis/confidence.py` on them, holds them against the one world that they were not fitted on (each in turn), prints the reliability table with the
+Brier score, and with `--write` records both. Outcome is that of the cause that the verdict names first; a window without a named cause has none.
 """
 
 from __future__ import annotations
@@ -10,33 +10,32 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from overrun.analysis.diagnosis.confidence import Sight, Weights, terms
 from overrun.analysis.numbers.statistics.proportion import wilson
 from tests.benchmarks import results
 from tests.benchmarks.results import Figure, measured
 
 # Edges of the groups of confidence: below one half nothing is advised, above it most rules say between 0.6 and 0.95.
 EDGES: Final = (0.0, 0.5, 0.7, 0.8, 0.9, 1.0)
-
-
-# Shares of the excess between which the curve is fitted.
-KNOTS: Final = (0.0, 0.3, 0.45, 0.6, 0.75, 0.9, 1.0)
-# What is assumed of every group before it is looked at: so many causes, half of them right (Laplace's rule).
-PRIOR: Final = 2.0
-
-Curve = tuple[tuple[float, float], ...]
+# Statuses of which a cause is named; within the target it is mere information.
+TOLD: Final = ("over_budget", "possibly_over_budget")
+# Penalty on the square of each weight (of the base a twentieth): so much evidence that a thing not seen matters is taken to be chance.
+RIDGE: Final = 0.1
+_STEPS: Final = 60
 
 
 class Case(NamedTuple):
-    """A named cause: whose world, the share of the excess (0..1) that it explains, and whether it was right."""
+    """A named cause: whose world, what it was concluded from, and whether it was right."""
 
     world: str
-    share: float
+    seen: Sight
     right: bool
 
 
@@ -62,44 +61,41 @@ def read(paths: Sequence[Path]) -> list[Case]:
     """Return the named causes of files that `referee_set --out` wrote."""
     rows = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
     return [
-        Case(row["world"], row["share"], row["right"])
+        Case(row["world"], Sight(**row["seen"]), row["right"])
         for row in rows
-        if row["cause"] is not None and row["share"] is not None
+        if row["cause"] is not None and row.get("seen") and row["status"] in TOLD
     ]
 
 
-def fitted(cases: Sequence[Case]) -> Curve:
-    """Return the curve of these causes: the part that was right of each group of shares, pooled until it rises (pool adjacent violators), at mean shares."""
-    pools: list[list[float]] = []
-    for low, high in itertools.pairwise(KNOTS):
-        some = [one for one in cases if low <= one.share < high or high == one.share == 1.0]
-        if not some:
-            continue
-        n = float(len(some))
-        pools.append([n, sum(one.right for one in some), sum(one.share for one in some)])
-        while len(pools) > 1 and _right(pools[-2]) >= _right(pools[-1]):
-            last = pools.pop()
-            pools[-1] = [a + b for a, b in zip(pools[-1], last, strict=True)]
-    return tuple(
-        (round(share / n, 2), round(_right([n, right, share]), 2)) for n, right, share in pools
-    )
+def fitted(cases: Sequence[Case]) -> Weights:
+    """Return the weights of these causes: logistic regression with a ridge, by Newton's steps; nothing that was not seen may make a cause surer (weights >= 0)."""
+    x = np.array([terms(one.seen) for one in cases])
+    y = np.array([one.right for one in cases], np.float64)
+    ridge = np.full(x.shape[1], RIDGE)
+    ridge[0] /= 20.0
+    found, free = np.zeros(x.shape[1]), np.ones(x.shape[1], np.bool_)
+    for _ in range(_STEPS):
+        right = 1.0 / (1.0 + np.exp(-x @ found))
+        slope = (x.T @ (y - right) - ridge * found)[free]
+        bend = (x.T * (right * (1.0 - right))) @ x + np.diag(ridge)
+        found[free] += np.linalg.solve(bend[np.ix_(free, free)], slope)
+        below = (found < 0.0) & (np.arange(len(found)) > 0)
+        found[below], free[below] = 0.0, False
+    return Weights(*np.round(found, 2).tolist())
 
 
-def _right(pool: Sequence[float]) -> float:
-    return (pool[1] + 0.5 * PRIOR) / (pool[0] + PRIOR)
-
-
-def on(curve: Curve, share: float) -> float:
-    """Return the curve at a share, straight between its points and level beyond them."""
-    return float(np.interp(share, [one for one, _ in curve], [right for _, right in curve]))
+def on(weights: Weights, seen: Sight) -> float:
+    """Return how sure these weights are of a cause."""
+    odds = sum(weight * term for weight, term in zip(weights, terms(seen), strict=True))
+    return seen.health / (1.0 + math.exp(-odds))
 
 
 def held_out(cases: Sequence[Case]) -> list[Said]:
-    """Return what a curve fitted on the other worlds says of each cause."""
+    """Return what weights fitted on the other worlds say of each cause."""
     out = []
     for world in sorted({one.world for one in cases}):
-        curve = fitted([one for one in cases if one.world != world])
-        out += [Said(on(curve, one.share), one.right) for one in cases if one.world == world]
+        weights = fitted([one for one in cases if one.world != world])
+        out += [Said(on(weights, one.seen), one.right) for one in cases if one.world == world]
     return out
 
 
@@ -174,10 +170,10 @@ def main() -> None:
     results.add_write_flag(parser)
     given = parser.parse_args()
     cases = read(given.files)
-    print("curve:", fitted(cases))
-    told = held_out(cases)
-    if not told:
+    if not cases:
         raise SystemExit("no case of these files names a cause: nothing can be compared")
+    print("weights:", fitted(cases))
+    told = held_out(cases)
     print(table(told))
     if given.write:
         script = "python -m tests.benchmarks.calibration FILES"

@@ -234,7 +234,9 @@ def main() -> None:
     results.add_write_flag(parser)
     given = parser.parse_args()
     if not given.page:
-        questions = referee_set.all_questions(given.simulated, given.laboratory, given.corpus)
+        questions = referee_set.all_questions(
+            given.simulated, given.laboratory, given.corpus, given.worlds
+        )
         every, (found, n) = constants(), effects(questions)
         for one in every:
             effect = found[one.rule, one.name]

@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import json
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -28,6 +29,8 @@ from overrun.analysis.numbers.outcomes.percentile_limits import most_missed
 from overrun.analysis.numbers.window import RequestFrame, count, make_window
 from overrun.analysis.words.slo import parse_slo
 from overrun.collector.store.database import open_store
+from tests.benchmarks import small_worlds
+from tests.benchmarks.results import Figure, add_write_flag, measured, record
 from tests.corpus.runner import FOLDER, Case
 from tests.lab import score
 from tests.lab.experiments import EXPERIMENTS
@@ -58,6 +61,8 @@ class Said(NamedTuple):
     share: float | None = None
     next_share: float = 0.0
     baseline: bool = False
+    seen: Mapping[str, float] = MappingProxyType({})
+    sentence: str = ""
 
     def right(self, asked: Question) -> bool:
         """Whether a right cause was named, or none where nothing is wrong (or where "none" is among the right ones)."""
@@ -160,6 +165,19 @@ def corpus(work: Path) -> list[Question]:
                 stages,
             )
         )
+    return out
+
+
+def worlds(folder: Path, seeds: Sequence[int] = (1,)) -> list[Question]:
+    """The windows of `small_worlds`, each as its sender might see it; stores are made in a folder where they are not there yet."""
+    out = []
+    for world in small_worlds.WORLDS:
+        for sight in small_worlds.SIGHTS:
+            for seed in seeds:
+                db, slo = small_worlds.stored(world, sight, folder, seed)
+                right = world.right.get(sight, world.right[""])
+                name = f"{world.change}-{sight}-{seed}"
+                out.append(Question(world.law, name, db, slo, None, None, right, world.stages))
     return out
 
 
@@ -287,6 +305,15 @@ def said(found: Diagnosed) -> Said:
         shares.get(verdict.cause or ""),
         max((share for rule, share in shares.items() if rule != verdict.cause), default=0.0),
         found.baseline is not None,
+        next(
+            (
+                one.evidence["seen"]
+                for one in found.findings
+                if one.rule == verdict.cause and one.evidence.get("seen")
+            ),
+            {},
+        ),
+        verdict.sentence,
     )
 
 
@@ -319,11 +346,41 @@ def _key(value: Any) -> Any:
     return (len(value), int(value.hash().sum())) if isinstance(value, pl.Series) else value
 
 
-def all_questions(kept: Path | None, lab: Path | None, work: Path | None) -> list[Question]:
+def all_questions(
+    kept: Path | None,
+    lab: Path | None,
+    work: Path | None,
+    small: Path | None = None,
+    seeds: Sequence[int] = (1,),
+) -> list[Question]:
     """Every question of the folders that are given."""
     out = simulated(kept) if kept else []
+    out += worlds(small, seeds) if small else []
     out += laboratory(lab) if lab else []
     return out + (corpus(work) if work else [])
+
+
+def figures(lines: Sequence[tuple[Question, Said]], look: str, conditions: str) -> list[Figure]:
+    """Return how many windows of the small worlds were answered rightly, how many causes were wrong above one half, and how many healthy windows alarmed."""
+    named = [
+        (asked, found)
+        for asked, found in lines
+        if found.cause and found.status in ("over_budget", "possibly_over_budget")
+    ]
+    calm = [found.right(asked) for asked, found in lines if not asked.causes]
+    wrong = [
+        one for one, found in named if not found.right(one) and (found.confidence or 1.0) >= 0.5
+    ]
+    script = "python -m tests.benchmarks.referee_set --worlds FOLDER --write"
+    counts = (
+        ("answered rightly", sum(found.right(asked) for asked, found in lines), len(lines)),
+        ("causes that were named with 50 % and more, and wrong", len(wrong), len(named)),
+        ("healthy windows with an alarm", len(calm) - sum(calm), len(calm)),
+    )
+    return [
+        measured(f"{look}: {what}", value, of=of, script=script, conditions=conditions)
+        for what, value, of in counts
+    ]
 
 
 def main() -> None:
@@ -334,8 +391,12 @@ def main() -> None:
     add_folders(parser)
     parser.add_argument("--lacking", nargs="*", choices=LACKING, help="what to leave out")
     parser.add_argument("--out", type=Path, help="JSON lines of what was said")
+    parser.add_argument("--look", default="Seen before", help="of which look figures are")
+    add_write_flag(parser)
     given = parser.parse_args()
-    questions = all_questions(given.simulated, given.laboratory, given.corpus)
+    questions = all_questions(
+        given.simulated, given.laboratory, given.corpus, given.worlds, given.seed
+    )
     lines = []
     for asked, lacking in [(one, lack) for one in questions for lack in given.lacking or ("",)]:
         try:
@@ -351,6 +412,10 @@ def main() -> None:
             f"{mark} {asked.world:10} {asked.name:45} {lacking} {found.status} {found.stage} {found.cause} {found.confidence}{stage}",
             flush=True,
         )
+    if given.write:
+        told = [(asked, found) for asked, _, found in lines]
+        seeds = f"seeds {', '.join(map(str, given.seed))}"
+        record("small_worlds", figures(told, given.look, f"{len(told)} windows, {seeds}"))
     right = sum(found.right(asked) for asked, _, found in lines)
     print(f"{right} of {len(lines)} right")
     if given.out:
@@ -376,6 +441,8 @@ def add_folders(parser: Any) -> None:
     parser.add_argument("--simulated", type=Path, help="what `faults --keep` left")
     parser.add_argument("--laboratory", type=Path, help="captures of tests.lab")
     parser.add_argument("--corpus", type=Path, help="folder for stores of tests/corpus")
+    parser.add_argument("--worlds", type=Path, help="folder for stores of small_worlds")
+    parser.add_argument("--seed", type=int, nargs="+", default=[1], help="seeds of small_worlds")
 
 
 if __name__ == "__main__":

@@ -65,10 +65,12 @@ CLAIMS: Final[dict[str, tuple[Claim, ...]]] = {
             "Simulators written by others, hard",
         ),
         Claim("diagnosis", "Recordings without token counts", "Our simulator without token counts"),
+        Claim("small_worlds", "First look: answered", "Small worlds of other laws, first look"),
     ),
     "Does it keep quiet where nothing is wrong?": (
         Claim("lab", f"{SECOND}: alarms", "Real vLLM, first look: healthy windows with an alarm"),
         Claim("lab", "Real vLLM, developed on: alarms", "Real vLLM: healthy windows with an alarm"),
+        Claim("small_worlds", "First look: healthy", "Small worlds: healthy windows with an alarm"),
         Claim(
             "diagnosis",
             "Healthy windows with an alarm",

@@ -62,6 +62,11 @@ AREAS: Final[dict[str, tuple[str, str]]] = {
         "was mended afterwards, by its kind, and the inputs joined the corpus. `partly`: the numbers and the stage are right, and the cause is not named, or what "
         "to do does not fit it; a file that is refused with a way to make it readable.",
     ),
+    "small_worlds": (
+        "Small worlds: `python -m tests.benchmarks.referee_set --worlds FOLDER`",
+        "Seven small laws of service that nobody tuned the rules on (heavy tails, processor sharing, a polling server, a token bucket, single threads), each "
+        "broken in a few ways and seen in seven: whole, from the client alone, without first tokens, token counts or a baseline, few requests, one trace in three.",
+    ),
     "ledger": (
         "Fixes that were applied: `python -m tests.benchmarks.applied`",
         "The laboratory's recordings of a real vLLM: the gain of the fix that undid each fault, predicted from the fault alone, and observed for equal traffic.",
@@ -91,7 +96,7 @@ AREAS: Final[dict[str, tuple[str, str]]] = {
         "Confidence: `python -m tests.benchmarks.calibration FILES`",
         "Windows with a known cause that taught no rule: simulated faults of a seed that nobody had looked at, and captures of the laboratory and cases of public "
         "reports without token counts, engine metrics, half of their traces or a baseline. Of the causes that a verdict named with so much confidence, how many were "
-        "right; the curve is fitted on the two other worlds each time. The Brier score is the mean squared difference of confidence and outcome; the share right "
+        "right; the weights are fitted on the other worlds each time. The Brier score is the mean squared difference of confidence and outcome; the share right "
         "alone scores what is beside it.",
     ),
     "numbers": (

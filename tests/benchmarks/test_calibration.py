@@ -1,10 +1,11 @@
-"""The curve of confidence and the reliability table: groups, Brier score, and which cases count."""
+"""The weights of confidence and the reliability table: what lowers it, groups, Brier score, and which cases count."""
 
 import json
 from pathlib import Path
 
 import pytest
 
+from overrun.analysis.diagnosis.confidence import Sight
 from tests.benchmarks.calibration import (
     Case,
     Said,
@@ -18,30 +19,36 @@ from tests.benchmarks.calibration import (
     table,
 )
 
+ALL = Sight(share=1.0, baseline=1.0, tokens=1.0, rival=0.0, last=False)
+REMAINS = ALL._replace(last=True)
+BLIND = REMAINS._replace(baseline=0.0)
 
-def test_only_named_causes_count(tmp_path: Path) -> None:
+
+def test_only_causes_named_over_budget_count(tmp_path: Path) -> None:
+    told = {"world": "a", "cause": "kv_pressure", "status": "over_budget", "right": True}
     rows = [
-        {"world": "a", "cause": "kv_pressure", "share": 0.9, "right": True},
-        {"world": "a", "cause": None, "share": None, "right": False},
+        told | {"seen": ALL._asdict()},
+        told | {"cause": None, "seen": {}},
+        told | {"status": "within_budget", "seen": ALL._asdict()},
     ]
     (tmp_path / "said").write_text("\n".join(map(json.dumps, rows)))
-    assert read([tmp_path / "said"]) == [Case("a", 0.9, True)]
+    assert read([tmp_path / "said"]) == [Case("a", ALL, True)]
 
 
-def test_the_curve_never_falls_and_pools_what_would() -> None:
-    # Of ten causes each, 5, 9 and 7 are right: the last two groups are pooled, 16 of 20. One right and one wrong are assumed of each group.
-    cases = [
-        Case("a", share, at < right)
-        for share, right in ((0.35, 5), (0.7, 9), (0.95, 7))
-        for at in range(10)
-    ]
-    assert fitted(cases) == ((0.35, 0.5), (0.82, 0.77))
-    assert on(fitted(cases), 0.2) == 0.5
+def test_what_was_not_seen_lowers_confidence_and_never_raises_it() -> None:
+    some = [Case("a", ALL, True)] * 20 + [Case("a", BLIND, at < 5) for at in range(10)]
+    weights = fitted(some)
+    assert on(weights, ALL) > 0.9
+    assert on(weights, ALL) >= on(weights, REMAINS) > on(weights, BLIND)
+    turned = fitted([one._replace(right=not one.right) for one in some])
+    assert min(turned[1:]) == 0.0
 
 
 def test_a_world_is_judged_by_the_others_alone() -> None:
-    cases = [*[Case("a", 0.5, True)] * 8, *[Case("b", 0.5, False)] * 3]
-    assert held_out(cases) == [*[Said(0.2, True)] * 8, *[Said(0.9, False)] * 3]
+    cases = [*[Case("a", ALL, True)] * 8, *[Case("b", ALL, False)] * 8]
+    told = held_out(cases)
+    assert all(one.confidence < 0.2 for one in told[:8])
+    assert all(one.confidence > 0.8 for one in told[8:])
 
 
 def test_groups_and_score_are_those_of_the_definition() -> None:

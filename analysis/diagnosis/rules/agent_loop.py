@@ -31,11 +31,16 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, made_slow, named
-from overrun.analysis.evidence.calls import MIN_CALLS
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.agent_steps import (
+    MIN_EQUAL,
+    checks_of,
+    equal_calls,
+    most_called,
+    of_its_route,
+    steps_of,
+)
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.repeated_calls import attempts
-from overrun.analysis.evidence.span_tree import Tree
-from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import (
     MIN_DOMINATED,
     Diagnosis,
@@ -44,7 +49,6 @@ from overrun.analysis.words.finding import (
     say_ms,
     say_ratio,
 )
-from overrun.analysis.words.timestamps import to_us
 
 RULE: Final = "agent_loop"
 STAGES: Final = (
@@ -61,7 +65,6 @@ STAGES: Final = (
 MIN_STEPS: Final = 2.0
 # Added steps of a loop; twice the usual is one as well: an answer that was of no use (it did not validate) is asked for again. Own default.
 MIN_MORE: Final = 2.0
-MIN_EQUAL: Final = 3
 # Share of slow requests that must be over the former P95 of steps; own default.
 MIN_LOOPING: Final = 0.3
 
@@ -69,7 +72,7 @@ MIN_LOOPING: Final = 0.3
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the loops with a cap on steps, None when requests take as many steps as before."""
     if (
-        not case.slow.height or _steps(case.slow, None).mean() < MIN_STEPS
+        not case.slow.height or steps_of(case.slow, None).mean() < MIN_STEPS
     ):  # nor with their repeats left out
         return None
     again = (
@@ -77,13 +80,13 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         .group_by("trace_key")
         .len("again")
     )
-    slow = _steps(case.slow, again) - _checks(case.slow_tree, case.slow)
-    usual = _steps(case.reference, again if case.baseline is None else None) - _checks(
+    slow = steps_of(case.slow, again) - checks_of(case.slow_tree, case.slow)
+    usual = steps_of(case.reference, again if case.baseline is None else None) - checks_of(
         case.usual_tree, case.reference
     )
     if not len(slow) or not len(usual) or slow.mean() < MIN_STEPS:
         return None
-    ordinary, caps, median = _of_its_route(case, again if case.baseline is None else None)
+    ordinary, caps, median = of_its_route(case, again if case.baseline is None else None)
     cap = float(caps.max())
     over, more = slow > caps, float((slow - ordinary).mean())
     # Of slow requests that loop, what their steps beyond the usual took; where others are slow for another reason, these are few.
@@ -104,13 +107,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     claims = {stage: float(ms.mean()) + busier.get(stage, 0.0) for stage, ms in added.items()}
     if not enough(case, claims) and alone < MIN_DOMINATED:
         return None
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
-    equal = _equal_calls(case)
-    tool = _tool(case)
+    equal = equal_calls(case)
+    tool = most_called(case)
     limit = max(2.0, cap)
-    every = _steps(case.rows, None)
+    every = steps_of(case.rows, None)
     cut = np.where(every > limit, (every - limit) / np.maximum(every, 1.0), 0.0)
     saved = cut * sum(case.spent(stage) for stage in STAGES)
     fix = bound_fix(
@@ -159,100 +159,3 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     )
     # Each step reads what the former ones said.
     return answer
-
-
-def _steps(rows: pl.DataFrame, again: pl.DataFrame | None) -> FloatArray:
-    """Model and tool calls per request, repeats of a model call not counted."""
-    steps = (rows["llm_calls"].fill_null(0) + rows["tool_calls"].fill_null(0)).cast(pl.Float64)
-    if again is not None:
-        steps = steps - rows.select("trace_key").join(
-            again, on="trace_key", how="left", maintain_order="left"
-        )["again"].fill_null(0)
-    values: FloatArray = steps.to_numpy()
-    return values
-
-
-def _checks(tree: Tree, rows: pl.DataFrame) -> FloatArray:
-    """Model calls per request that check a prompt or an answer (in a guardrail): no step that an agent takes."""
-    return tree.per_request(_checked(tree).with_columns(one=pl.lit(1)), "one", rows["trace_key"])
-
-
-def _checked(tree: Tree) -> pl.DataFrame:
-    return tree.frame.filter(
-        (pl.col("role") == "llm")
-        & ((pl.col("stage") == "guardrail") | (pl.col("parent_stage") == "guardrail"))
-    )
-
-
-def _of_its_route(
-    case: Case, again: pl.DataFrame | None
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the mean, P95 and median of the steps that other requests of each slow request's route take; of the reference where a route has few others.
-
-    The requests compared with are of another route than the slow ones more often than not: an agent takes more steps than a search at any time. With a
-    baseline the others are those before the onset, or those of the reference.
-    Where a tool is called again with equal arguments many of the route may loop, not the slow ones alone: then twice its median is beyond the usual.
-    """
-    repeats = case.baseline is None and _equal_calls(case) >= MIN_EQUAL
-    usual = _steps(case.reference, again) - _checks(case.usual_tree, case.reference)
-    ordinary, caps, median = (
-        np.full(len(case.slow), value)
-        for value in (usual.mean(), np.percentile(usual, 95.0), np.median(usual))
-    )
-    rest = case.rows[np.setdiff1d(np.arange(case.rows.height), case.tail.tail_index)]
-    if case.baseline is not None:
-        earlier = rest.filter(pl.col("start_us") < to_us(case.period.start))
-        rest = earlier if earlier.height else case.reference
-    routes, others = (
-        case.slow["route"].fill_null(""),
-        rest.with_columns(pl.col("route").fill_null("")),
-    )
-    tree = case.tree if case.baseline is None else case.tree_before
-    if (
-        tree is not None and _checked(tree).height
-    ):  # checks are distinguished from steps by spans, which are read of so many requests only
-        others = others.filter(
-            pl.col("trace_key").is_in(tree.frame["trace_key"].unique().implode())
-        )
-    steps = _steps(others, again) - (_checks(tree, others) if tree is not None else 0.0)
-    for route in routes.unique().to_list():
-        theirs = steps[(others["route"] == route).to_numpy()]
-        if len(theirs) >= MIN_CALLS:
-            mine = (routes == route).to_numpy()
-            usually, most = (
-                (np.median(theirs), 2.0 * np.median(theirs))
-                if repeats
-                else (theirs.mean(), np.percentile(theirs, 95.0))
-            )
-            ordinary[mine], caps[mine], median[mine] = (
-                usually,
-                min(most, float(np.percentile(theirs, 95.0))),
-                np.median(theirs),
-            )
-    return ordinary, caps, median
-
-
-def _equal_calls(case: Case) -> int:
-    """Largest number of tool calls with equal tool and arguments in one slow request; 0 where neither is recorded."""
-    calls = case.slow_tree.frame.filter(
-        (pl.col("stage") == "tool") & pl.col("arguments").is_not_null()
-    )
-    if calls.is_empty():
-        return 0
-    counted = (
-        calls.with_columns(what=pl.coalesce("tool", "name"))
-        .group_by("trace_key", "what", "arguments")
-        .len()["len"]
-        .to_numpy()
-    )
-    return int(counted.max())
-
-
-def _tool(case: Case) -> str | None:
-    """The tool that slow requests call most."""
-    names = (
-        case.slow_tree.frame.filter(pl.col("stage") == "tool")
-        .select(pl.coalesce("tool", "name").alias("tool"))["tool"]
-        .value_counts(sort=True)
-    )
-    return str(names["tool"][0])[:60] if names.height else None

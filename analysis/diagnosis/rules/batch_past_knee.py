@@ -32,13 +32,13 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.batch_knee import token_time_knee, waited
+from overrun.analysis.evidence.calls import Calls, known
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.demand import Demand
 from overrun.analysis.evidence.gpu_clocks import MIN_FALL
 from overrun.analysis.evidence.prefill_stalls import stall_odds
 from overrun.analysis.evidence.token_speed import Slowdown, decode_parts, slowdown, worst_batch_pace
-from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "batch_past_knee"
@@ -48,9 +48,6 @@ MIN_BATCH: Final = 1.25
 MOST_EACH: Final = 1.12
 MOST_GROWTH: Final = 1.2
 HIGHER: Final = 1.5
-# A call waited for a place where it waited longer than this many steps, and so must the slowest hundredth; own defaults.
-STEPS_WAITED: Final = 3.0
-WAITED_AT: Final = 99.0
 # Time per token at batch sizes that both periods had: above this ratio the engine itself is slower; own default.
 SAME_PACE: Final = 1.3
 
@@ -112,7 +109,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return NotEnoughData(
             f"{said}: the number of calls that ran at once is not known. Keep every trace for some minutes"
         )
-    return too_few_breaches(case) or _diagnosis(case, found, running, pace, claims)
+    return _diagnosis(case, found, running, pace, claims)
 
 
 def _at_times(case: Case, found: Slowdown) -> float | None:
@@ -154,36 +151,6 @@ def _busier(case: Case, grown: Demand) -> bool:
         or grown.repeats > 0.3
         or (grown.arrivals_ratio > MOST_GROWTH and peaks[-1] < HIGHER * peaks[0])
     )
-
-
-def waited(calls: Calls) -> bool:
-    """Return whether some calls waited for a place in the batch, not for one step to end: only then can a higher limit have let more in."""
-    wait, token = calls.of("queue_ms"), calls.token_ms
-    both = known(wait) & calls.has_engine
-    usual = float(np.nanmedian(token[both])) if known(token[both]).any() else 0.0
-    return bool(both.any()) and float(np.percentile(wait[both], WAITED_AT)) > STEPS_WAITED * usual
-
-
-def token_time_knee(batch: FloatArray, token_ms: FloatArray) -> float | None:
-    """Return the batch size where two straight lines fit time per token best, None where one line does as well (F below 10) or sizes vary little."""
-    if len(batch) < 3 * MIN_CALLS or batch.max() < 3.0 * max(batch.min(), 1.0):
-        return None
-    one = _residual(batch, token_ms, [])
-    best = min(
-        (
-            (_residual(batch, token_ms, [at]), at)
-            for at in np.quantile(batch, np.linspace(0.15, 0.85, 15))
-        ),
-        key=lambda pair: pair[0],
-    )
-    gain = (one - best[0]) / max(best[0] / (len(batch) - 4), 1e-12)
-    return float(best[1]) if gain > 10.0 else None
-
-
-def _residual(x: FloatArray, y: FloatArray, breaks: list[float]) -> float:
-    columns = np.column_stack([np.ones(len(x)), x, *(np.maximum(x - at, 0.0) for at in breaks)])
-    found, *_ = np.linalg.lstsq(columns, y, rcond=None)
-    return float(((y - columns @ found) ** 2).sum())
 
 
 def _diagnosis(

@@ -40,7 +40,7 @@ from overrun.analysis.evidence.arrival_bursts import (
     arrival_dispersion,
     crowding,
 )
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.prefill import spread
 from overrun.analysis.evidence.tenant_load import one_tenant
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut
@@ -82,9 +82,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims[stage] = case.excess_ms(stage)
     if not enough(case, claims):
         return None
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
     ratio = grown.arrivals_ratio if grown is not None else None
     limit = case.tail.reference_ms.get(stage, 0.0)
     fix = bound_fix(

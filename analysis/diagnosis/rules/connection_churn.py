@@ -25,19 +25,21 @@ Source
     Gap above 5 % of the request, and two round trips: published signature; a total network budget of 150 ms: published.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.calls import known
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.name_lookups import handshake_ms, lookup_stalls
 from overrun.analysis.evidence.network_gap import engine_gaps, load_correlation
 from overrun.analysis.evidence.span_tree import Tree
-from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
 
 RULE: Final = "connection_churn"
-STAGES: Final = ("network", "other")
+# Part of the excess outside of all stages that must be the network's; own default.
+MIN_PART: Final = 0.2
 # Correlation of the gap with the load from which it is a queue; own default.
 MOST_CORRELATION: Final = 0.5
 # Spread over the median of a gap below which it is a distance rather than handshakes; own default.
@@ -49,61 +51,12 @@ QUICK: Final = 0.1
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the handshakes with their gain, None when network time did not grow or grew for another reason."""
-    grown = sum(case.excess_ms(stage) for stage in STAGES)
-    if grown <= 0.0 or case.excess_ms("network") < 0.2 * grown:
+    network = case.excess_ms("network")
+    if network <= 0.0 or network < MIN_PART * (network + case.excess_ms("other")):
         return None
-    shakes = [
-        handshake_ms(tree, rows)
-        for tree, rows in ((case.slow_tree, case.slow), (case.usual_tree, case.reference))
-    ]
-    # Without a baseline nobody needs a handshake in every call: what typical requests spend on it counts as far as the network's budget goes.
-    if case.tail.reference != "baseline":
-        shakes[1] *= case.tail.kept_part("network")
-    told = shakes[0] > shakes[1] and shakes[0] > 0.0
-    if told and lookup_stalls(case) is not None:
-        return RuledOut(
-            what=RULE, figure="name lookups stall, and there are no more of them than usual"
-        )
-    gaps = engine_gaps(case)
-    if told:
-        claims = {
-            "network": min(case.excess_ms("network"), max(shakes[0] - shakes[1], 0.0)),
-            "other": 0.0,
-        }
-        if shakes[0] - shakes[1] > 0.5 * case.excess_ms("network"):
-            claims["network"] = case.excess_ms("network")
-    else:
-        if gaps is None:
-            return None
-        correlation = max(
-            load_correlation(case.calls, gaps.now_ms),
-            0.0 if case.front_end is None else case.front_end.correlation,
-        )
-        if gaps.spread < CONSTANT or correlation > MOST_CORRELATION or gaps.ratio < MIN_RATIO:
-            return RuledOut(
-                what=RULE,
-                figure=f"the gap in front of the engine follows the load (rank correlation {correlation:.2f}) and varies by {gaps.spread:.2f}",
-            )
-        inside = case.front_inside
-        if inside is not None and inside.grew:
-            return RuledOut(
-                what=RULE,
-                figure=f"the engine itself spends {say_ms(inside.slow_ms)} of a slow call beside its stages, {say_ms(inside.usual_ms)} {case.when}",
-            )
-        # Calls that find no queue do not wait, nor those that find the process idle; a handshake delays every call.
-        longer = gaps.before_ms * (MIN_RATIO if case.calls_before is not None else 1.0)
-        if float(np.nanquantile(gaps.now_ms, QUICK)) < longer:
-            return RuledOut(
-                what=RULE,
-                figure=f"the quickest tenth of the calls have no gap above {say_ms(longer)}, and no span shows a handshake",
-            )
-        claims = {stage: case.excess_ms(stage) for stage in STAGES}
-    if not enough(case, claims):
-        return None
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
-    reused = [_reused(tree) for tree in (case.slow_tree, case.usual_tree)]
+    found = _handshakes(case) or _longer_gap(case)
+    if not isinstance(found, _Longer) or not enough(case, found.claims):
+        return None if isinstance(found, _Longer) else found
     usual = case.tail.reference_ms.get("network", 0.0)
     fix = bound_fix(
         case,
@@ -116,39 +69,81 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         whatif="connection_pooling",
         parameters={"network_ms": round(usual, 3)},
     )
-    former = "before" if case.baseline is not None else "within the network's budget"
-    detail = (
-        f"lookup, connect and TLS take {say_ms(shakes[0])} of a slow request, {say_ms(shakes[1])} {case.when}"
-        if told
-        else (
-            f"the gap in front of the engine is {say_ms(gaps.median_ms)}, {say_ms(gaps.before_ms)} {former}, at any load"
-            if gaps
-            else ""
-        )
-    )
     return named(
         case,
         RULE,
         "network",
-        claims,
+        found.claims,
         Action(
             "app",
             "Roll back the client change, or raise keep-alive and the pool size.",
             "Restore the former client settings.",
             fix,
         ),
-        headline=detail,
-        because=f"calls open a new connection each time: {detail}",
+        headline=found.said,
+        because=f"calls open a new connection each time: {found.said}",
         evidence={
-            "handshake_ms_slow": shakes[0],
-            "handshake_ms_reference": shakes[1],
-            "reused_ratio_slow": reused[0],
-            "reused_ratio_reference": reused[1],
-            "gap_ms_now": gaps.median_ms if gaps else None,
-            "gap_ms_before": gaps.before_ms if gaps else None,
-            "network_share": say_ratio(case.tail.share("network")),
+            **found.evidence,
+            "reused_ratio_slow": _reused(case.slow_tree),
+            "reused_ratio_reference": _reused(case.usual_tree),
         },
     )
+
+
+class _Longer(NamedTuple):
+    """What takes longer in front of the endpoint: its time per stage, in words, and its figures."""
+
+    claims: dict[str, float]
+    said: str
+    evidence: dict[str, float]
+
+
+def _handshakes(case: Case) -> _Longer | RuledOut | None:
+    """Spans of lookup, connect and TLS that take more of a slow request."""
+    slow = handshake_ms(case.slow_tree, case.slow)
+    usual = handshake_ms(case.usual_tree, case.reference)
+    # Without a baseline nobody needs a handshake in every call: what typical requests spend on it counts as far as the network's budget goes.
+    if case.tail.reference != "baseline":
+        usual *= case.tail.kept_part("network")
+    if slow <= max(usual, 0.0):
+        return None
+    if lookup_stalls(case) is not None:
+        figure = "name lookups stall, and there are no more of them than usual"
+        return RuledOut(what=RULE, figure=figure)
+    network = case.excess_ms("network")
+    claims = {"network": network if slow - usual > 0.5 * network else slow - usual}
+    said = f"lookup, connect and TLS take {say_ms(slow)} of a slow request, {say_ms(usual)} {case.when}"
+    return _Longer(claims, said, {"handshake_ms_slow": slow, "handshake_ms_reference": usual})
+
+
+def _longer_gap(case: Case) -> _Longer | NotEnoughData | RuledOut | None:
+    """Without such spans: a gap in front of the engine that spares no call, and follows neither load nor what the front end does."""
+    gaps, front, inside = engine_gaps(case), case.front_end, case.front_inside
+    if gaps is None:
+        return None
+    follows = max(
+        load_correlation(case.calls, gaps.now_ms), 0.0 if front is None else front.correlation
+    )
+    # Calls that find no queue do not wait, nor those that find the process idle; a handshake delays every call.
+    longer = gaps.before_ms * (MIN_RATIO if case.calls_before is not None else 1.0)
+    figure = None
+    if gaps.spread < CONSTANT or follows > MOST_CORRELATION or gaps.ratio < MIN_RATIO:
+        figure = f"the gap in front of the engine follows the load (rank correlation {follows:.2f}) and varies by {gaps.spread:.2f}"
+    elif inside is not None and inside.grew:
+        figure = f"the engine itself spends {say_ms(inside.slow_ms)} of a slow call beside its stages, {say_ms(inside.usual_ms)} {case.when}"
+    elif float(np.nanquantile(gaps.now_ms, QUICK)) < longer:
+        figure = f"the quickest tenth of the calls have no gap above {say_ms(longer)}, and no span shows a handshake"
+    if figure is not None:
+        return RuledOut(what=RULE, figure=figure)
+    if not known(case.calls.of("input_tokens")).any():
+        return NotEnoughData(
+            f"the gap in front of the engine is {say_ms(gaps.median_ms)}, {say_ms(gaps.before_ms)} before. Without input tokens it is not known whether it "
+            "follows what the engine's front end tokenises: record gen_ai.usage.input_tokens, or spans of connect and TLS"
+        )
+    former = "before" if case.baseline is not None else "within the network's budget"
+    said = f"the gap in front of the engine is {say_ms(gaps.median_ms)}, {say_ms(gaps.before_ms)} {former}, at any load"
+    claims = {stage: case.excess_ms(stage) for stage in ("network", "other")}
+    return _Longer(claims, said, {"gap_ms_now": gaps.median_ms, "gap_ms_before": gaps.before_ms})
 
 
 def _reused(tree: Tree) -> float | None:

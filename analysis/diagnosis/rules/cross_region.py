@@ -28,13 +28,12 @@ Source
 from typing import Final
 
 import numpy as np
-import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.client_view import outside
 from overrun.analysis.evidence.network_gap import engine_gaps, load_correlation
-from overrun.analysis.evidence.span_tree import Tree
+from overrun.analysis.evidence.regions import both_recorded, crossed, moved_region
 from overrun.analysis.words.finding import (
     Diagnosis,
     Fix,
@@ -59,8 +58,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     claims = {"network": case.excess_ms("network")}
     if case.tail.share("network") < 0.25 or not enough(case, claims):
         return _from_outside(case)
-    pair = _regions(case.slow_tree)
-    before = _regions(case.tree_before) if case.tree_before is not None else None
+    pair = crossed(case.slow_tree)
+    before = crossed(case.tree_before) if case.tree_before is not None else None
     gaps = engine_gaps(case)
     constant = (
         gaps is not None
@@ -70,7 +69,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if pair is None:
         if gaps is None or not constant:
             return None
-        if _recorded(case.slow_tree):
+        if both_recorded(case.slow_tree):
             return RuledOut(
                 what=RULE,
                 figure=f"the gap is a constant {say_ms(gaps.median_ms)} ({say_ms(gaps.before_ms)} {case.when}), but both sides are in one region",
@@ -79,9 +78,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             return None
     elif before == pair or (gaps is not None and not constant):
         return None
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
     usual, now = case.tail.reference_ms.get("network", 0.0), case.tail.tail_ms.get("network", 0.0)
     here, there = (printable(name, 30) for name in pair) if pair is not None else (None, None)
     former = "before" if case.baseline is not None else "within the network's budget"
@@ -129,8 +125,8 @@ def _from_outside(case: Case) -> Diagnosis | NotEnoughData | None:
     stage = case.worst("first_token", "generation")
     if case.tree_before is None or case.tail.share(stage) < 0.25:
         return None
-    pair = _regions(case.slow_tree) or _moved(case.slow_tree, case.tree_before)
-    found = outside(case) if pair is not None and _regions(case.tree_before) != pair else None
+    pair = crossed(case.slow_tree) or moved_region(case.slow_tree, case.tree_before)
+    found = outside(case) if pair is not None and crossed(case.tree_before) != pair else None
     if pair is None or found is None:
         return None
     quick, most = (
@@ -146,7 +142,7 @@ def _from_outside(case: Case) -> Diagnosis | NotEnoughData | None:
         return None
     here, there = (printable(name, 30) for name in pair)
     said = f"calls go from {here} to {there}"
-    return too_few_breaches(case) or named(
+    return named(
         case,
         RULE,
         stage,
@@ -176,19 +172,6 @@ def _from_outside(case: Case) -> Diagnosis | NotEnoughData | None:
     )
 
 
-def _moved(now: Tree, before: Tree) -> tuple[str, str] | None:
-    """The former and today's region of most model calls where their own spans tell it and it is another; None where it is the same or untold."""
-    told = [
-        tree.frame.filter((pl.col("role") == "llm") & pl.col("region").is_not_null())["region"]
-        .mode()
-        .sort()
-        for tree in (before, now)
-    ]
-    if not all(map(len, told)) or told[0][0] == told[1][0]:
-        return None
-    return str(told[0][0]), str(told[1][0])
-
-
 def _fix(case: Case, here: str | None, usual_ms: float, way_ms: float | None) -> Fix:
     calls = np.maximum(case.reference["llm_calls"].fill_null(1).to_numpy().mean(), 1.0)
     return bound_fix(
@@ -204,38 +187,3 @@ def _fix(case: Case, here: str | None, usual_ms: float, way_ms: float | None) ->
             "network_ms": round(float(usual_ms / calls if way_ms is None else max(way_ms, 0.0)), 3)
         },
     )
-
-
-def _recorded(tree: Tree) -> bool:
-    """Return whether regions of two sides are known for most requests, so that a crossing would show."""
-    told = tree.frame.filter(pl.col("region").is_not_null() | pl.col("peer_region").is_not_null())
-    sides = told.group_by("trace_key").agg(
-        n=pl.col("region").count() + pl.col("peer_region").count()
-    )
-    return sides.filter(pl.col("n") >= 2).height > 0.5 * max(tree.requests, 1)
-
-
-def _regions(tree: Tree) -> tuple[str, str] | None:
-    """The pair of regions that most calls cross: by the peer's attribute, else by the region of parent and child; None where they do not differ."""
-    frame = tree.frame
-    if frame["region"].null_count() == frame.height == frame["peer_region"].null_count():
-        return None
-    both = frame.with_columns(parent_region=tree.of_parent(frame["region"])).with_columns(
-        here=pl.when(pl.col("peer_region").is_not_null())
-        .then(pl.col("region"))
-        .otherwise(pl.col("parent_region")),
-        there=pl.coalesce("peer_region", "region"),
-    )
-    crossing = both.filter(
-        pl.col("here").is_not_null()
-        & pl.col("there").is_not_null()
-        & (pl.col("here") != pl.col("there"))
-    )
-    if crossing.height < 0.2 * max(tree.requests, 1):
-        return None
-    top = (
-        crossing.group_by("here", "there")
-        .len()
-        .sort("len", "here", "there", descending=[True, False, False])
-    )
-    return str(top["here"][0]), str(top["there"][0])

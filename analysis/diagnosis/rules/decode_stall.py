@@ -37,7 +37,7 @@ import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named, open_fix
 from overrun.analysis.evidence.calls import known
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.demand import Demand, has_grown
 from overrun.analysis.evidence.prefill import slower
 from overrun.analysis.evidence.prefill_stalls import (
@@ -131,7 +131,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     grown = case.demand
     brought = grown is not None and _brought(grown) and not (whole and before is not None)
-    return too_few_breaches(case) or _diagnosis(case, found, odds, claims, now, driven=brought)
+    return _diagnosis(case, found, odds, claims, now, driven=brought)
 
 
 def _of_streams(
@@ -174,7 +174,7 @@ def _of_streams(
         driven=grown is not None and _brought(grown) and found.usual >= SPIKE,
         why_no_service="no engine sends telemetry",
     )
-    return too_few_breaches(case) or answer
+    return answer
 
 
 def _waits(case: Case, before: Held, now: Held) -> dict[str, float]:

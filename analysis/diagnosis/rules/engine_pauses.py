@@ -32,7 +32,7 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, in_stage, named
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.engine_stops import Stops
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, say_ms, say_ratio
@@ -63,7 +63,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         else f"at least {say_ratio(found.together[0])} of the calls share their longest gap with a concurrent one ({say_ratio(found.by_chance)} by chance)"
     )
     saved = found.part_of_writing * case.spent(STAGE)
-    return too_few_breaches(case) or named(
+    return named(
         case,
         RULE,
         STAGE,
@@ -98,7 +98,7 @@ def _by_waits(case: Case, found: Stops) -> Diagnosis | NotEnoughData | None:
         because=f"{what}: calls that wait go on at the same moment, and answers lose as much meanwhile",
         evidence={**found._asdict(), "at_once": list(found.at_once), "lost": list(found.lost)},
     )
-    return too_few_breaches(case) or in_stage(answer, STAGE)
+    return in_stage(answer, STAGE)
 
 
 def _action(case: Case, saved_ms: FloatArray) -> Action:

@@ -35,7 +35,7 @@ import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.call_slots import Slots, asked_directly
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.front_end import FrontEnd, Inside
 from overrun.analysis.evidence.network_gap import engine_gaps, load_correlation
 from overrun.analysis.evidence.prefill import LONGER_PROMPTS
@@ -100,9 +100,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             what=RULE,
             figure=f"{say_ratio(slots.handed_ratio)} of the waiting calls reach the engine as another call ends: a limit holds them back",
         )
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
     stage = max(claims, key=lambda name: claims[name])
     usual = sum(case.tail.reference_ms.get(name, 0.0) for name in stages)
     now = sum(case.tail.tail_ms.get(name, 0.0) for name in stages)

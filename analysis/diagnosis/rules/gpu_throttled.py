@@ -34,7 +34,7 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.gpu_clocks import MIN_FALL
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ratio
 
@@ -62,9 +62,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     claims = case.facts["clock"].excess_ms
     if not enough(case, claims):
         return None
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
     heat, power = (
         [
             float(np.median(side)) if len(side) else None

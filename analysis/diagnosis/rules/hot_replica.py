@@ -32,7 +32,7 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.fleet import MIN_ENGINES, Replica, gini, replicas, share_on
 from overrun.analysis.words.finding import (
     Diagnosis,
@@ -74,9 +74,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     claims = case.facts["replica_share"].excess_ms
     if not enough(case, claims):
         return None
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
     name = printable(hot.name)
     mine = np.isin(
         case.rows["trace_key"].to_numpy(),

@@ -33,10 +33,10 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.beside_huge import beside_huge, beyond_chance
+from overrun.analysis.evidence.calls import MIN_CALLS, known
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.demand import token_costs
-from overrun.analysis.evidence.overlap import Flow
 from overrun.analysis.evidence.prefill_stalls import set_whole
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
@@ -48,8 +48,6 @@ OVER_FORMER: Final = 1.5
 MOST_HUGE: Final = 0.05
 # Where only some of the calls are stored, fewest huge ones among them that stand for the others; own default.
 LEAST_OF_SAMPLE: Final = 3
-# Reading a huge prompt takes at most so many times what its tokens cost among usual ones (attention grows with the square, others are served between).
-AT_MOST: Final = 3.0
 STAGES: Final = ("queue", "prefill", "decode", "first_token")
 
 
@@ -85,7 +83,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return RuledOut(
             what=RULE, figure=f"{int(huge.sum())} prompts with more than {line:,.0f} new tokens"
         )
-    beside = _beside(calls, huge, token_costs(usual)[0])
+    beside = beside_huge(calls, huge, token_costs(usual)[0])
     keys = calls.frame["trace_key"]
     slow = calls.frame["trace_key"].is_in(case.slow["trace_key"].implode()).to_numpy() & ~huge
     own = case.slow["trace_key"].is_in(keys.filter(pl.Series(huge)).implode()).to_numpy()
@@ -94,7 +92,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     # Of a sample as few of the huge ones are known as of all.
     part = min(
         1.0,
-        _beyond_chance(calls, beside, slow, huge, keys)
+        beyond_chance(calls, beside, slow, huge, keys)
         / case.kept
         / max(sum(case.excess_ms(stage) for stage in STAGES), 1.0),
     )
@@ -110,55 +108,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             what=RULE,
             figure=f"{int(huge.sum())} huge prompts, but the engine now reads every prompt in one piece while other requests wait",
         )
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
     return _diagnosis(case, huge, beside, line, typical, part, claims, float(own.mean()))
-
-
-def _beside(calls: Calls, huge: BoolArray, token_ms: float) -> FloatArray:
-    """Milliseconds of each call, from its start to its end, in which its engine read a huge prompt of somebody else.
-
-    Without engine times, a huge call counts until its first token, from its start but no longer than reading it may take at `token_ms` a token
-    (it waits itself).
-    """
-    out = np.zeros(len(calls))
-    begin = np.where(np.isnan(calls.scheduled_s), calls.of("start_s"), calls.scheduled_s)
-    end = np.where(np.isnan(calls.first_s), calls.end_s, calls.first_s)
-    begin = np.where(
-        calls.has_engine,
-        begin,
-        np.maximum(begin, end - AT_MOST * token_ms * calls.new_tokens / 1e3),
-    )
-    for engine in np.unique(calls.engine):
-        mine = calls.engine == engine
-        culprits = mine & huge
-        if culprits.any():
-            flow = Flow(begin[culprits], end[culprits], (end - begin)[culprits])
-            met = 1e3 * flow.between(calls.of("start_s")[mine], calls.end_s[mine])
-            out[mine] = np.minimum(met, calls.of("e2e_ms")[mine])
-    return np.where(huge, 0.0, out)
-
-
-def _beyond_chance(
-    calls: Calls, beside: FloatArray, slow: BoolArray, huge: BoolArray, keys: pl.Series
-) -> float:
-    """Mean time of a slow request beside huge prompts, less what requests that last as long meet by chance: others meet them at that rate, too."""
-    others = ~slow & ~huge & known(calls.of("e2e_ms"))
-    whole = float(calls.of("e2e_ms")[others].sum())
-    rate = float(beside[others].sum()) / whole if whole > 0.0 else 0.0
-    return max(0.0, _per_request(beside - rate * np.nan_to_num(calls.of("e2e_ms")), slow, keys))
-
-
-def _per_request(beside: FloatArray, chosen: BoolArray, keys: pl.Series) -> float:
-    """Mean over requests of the time of their calls beside huge prompts."""
-    frame = (
-        pl.DataFrame({"key": keys, "ms": beside})
-        .filter(pl.Series(chosen))
-        .group_by("key")
-        .agg(pl.col("ms").sum())
-    )
-    return float(frame["ms"].to_numpy().mean()) if frame.height else 0.0
 
 
 def _diagnosis(

@@ -34,7 +34,7 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.kv_cache import KV_FULL, OWN_FIGURE, SHRUNK, Pressure, pressure
 from overrun.analysis.evidence.prefill import spread
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
@@ -84,9 +84,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     claims = {**spread(case, 1.0), "prefill": case.excess_ms("prefill")}
     if not enough(case, claims):
         return None
-    return too_few_breaches(case) or _diagnosis(
-        case, found, claims, shrunk, 0.0 if grown is None else grown.lost_ratio
-    )
+    return _diagnosis(case, found, claims, shrunk, 0.0 if grown is None else grown.lost_ratio)
 
 
 def _more_room(found: Pressure) -> float:

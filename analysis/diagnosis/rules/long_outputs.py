@@ -36,7 +36,7 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, enough, named
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.longer_answers import STAGES, Parts, split, tokens_of
 from overrun.analysis.numbers.statistics.effect_size import cliffs_delta
 from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
@@ -77,9 +77,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     lengthened = bool(of_all.clear) and enough(case, of_all.excess_ms)
     if case.tail.share(stage) < MIN_LISTED and not lengthened:
         return None
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
     parts = split(case.slow, case.reference, stage, case.times.path)
     if parts is None:
         return NotEnoughData(

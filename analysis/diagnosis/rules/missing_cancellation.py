@@ -33,7 +33,7 @@ import numpy as np
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.abandoned_work import Waste, wasted
 from overrun.analysis.evidence.calls import Calls
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.prefill import spread
 from overrun.analysis.evidence.queue_growth import service_ms, wait_growth
 from overrun.analysis.evidence.repeated_calls import more_attempts
@@ -78,9 +78,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     claims = {name: ms * share for name, ms in spread(case, 1.0).items()}
     if not enough(case, claims):
         return None
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
     held = sum(
         np.maximum(case.spent(name) - case.tail.reference_ms.get(name, 0.0), 0.0) * share
         for name in ("queue",)

@@ -31,7 +31,7 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.new_model import _median, newcomer
 from overrun.analysis.evidence.observed import ENGINE_STAGES
 from overrun.analysis.words.finding import (
@@ -63,9 +63,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     }
     if not enough(case, claims):
         return None
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
     hit = case.rows["trace_key"].is_in(its["trace_key"].implode()).to_numpy()
     spent = sum(case.spent(stage) for stage in ENGINE_STAGES)
     what, was = printable(name), printable(former)

@@ -32,7 +32,7 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.demand import MIN_GROWTH as MIN_WORK
 from overrun.analysis.evidence.load_response import SAME
 from overrun.analysis.evidence.tenant_load import Noisy, noisiest
@@ -102,7 +102,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         )
     if not enough(case, claims):
         return None
-    return too_few_breaches(case) or _diagnosis(case, found, others, claims)
+    return _diagnosis(case, found, others, claims)
 
 
 def _others_hit(case: Case, name: str) -> bool:

@@ -31,7 +31,7 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, printable, say_ms
 
 RULE: Final = "one_kind_of_call"
@@ -60,8 +60,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     told = f"{what} ({say_ms(found.late_ms)} instead of {say_ms(found.usual_ms)})"
     saved = np.where(hit, np.maximum(case.spent(stage) - case.tail.usual_ms(stage), 0.0), 0.0)
     advice = _FIX.get(found.family, _ELSE)
-    few = too_few_breaches(case)
-    return few or named(
+    return named(
         case,
         RULE,
         stage,

@@ -33,7 +33,7 @@ import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.demand import hit_ratio
 from overrun.analysis.evidence.fact import Fact
 from overrun.analysis.evidence.kv_cache import shrunk
@@ -101,8 +101,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         found = found._replace(stage="generation")
     if not enough(case, claims) or fact.clear is False:
         return None
-    few = too_few_breaches(case)
-    return few or _diagnosis(
+    return _diagnosis(
         case,
         found,
         before,

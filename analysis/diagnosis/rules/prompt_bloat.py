@@ -35,7 +35,7 @@ import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.calls import Calls, known
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.demand import MIN_GROWTH as MIN_WORK
 from overrun.analysis.evidence.demand import lost_and_longer, slope
 from overrun.analysis.evidence.prefill import LONGER_PROMPTS, Reading, reading
@@ -93,7 +93,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     least = MIN_SHIFTED if everyone is not None else MIN_LISTED
     if (everyone is None and delta < MIN_CLIFF) or not enough(case, claims, least):
         return None
-    return too_few_breaches(case) or _diagnosis(case, found, delta, claims, everyone)
+    return _diagnosis(case, found, delta, claims, everyone)
 
 
 def _tokenised_ms(case: Case, more: float) -> float:

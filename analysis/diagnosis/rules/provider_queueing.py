@@ -29,20 +29,33 @@ Source
     times the former one or late calls that gather (dispersion above 3): own defaults.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.calls import Calls, known
-from overrun.analysis.evidence.case import Case, too_few_breaches
-from overrun.analysis.evidence.client_view import clustering, outside, spikes, uncounted
+from overrun.analysis.evidence.calls import known
+from overrun.analysis.evidence.case import Case
+from overrun.analysis.evidence.client_view import Outside, clustering, outside, spikes, uncounted
 from overrun.analysis.evidence.load_response import unknown_load
+from overrun.analysis.evidence.refusals import refused_ratio
 from overrun.analysis.evidence.slower_tokens import MOST_EACH, slower_tokens
-from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.numbers.statistics.effect_size import rank_correlation
+from overrun.analysis.words.arrays import BoolArray
+from overrun.analysis.words.finding import (
+    MIN_LISTED,
+    Diagnosis,
+    NotEnoughData,
+    RuledOut,
+    say_ms,
+    say_ratio,
+)
 
 RULE: Final = "provider_queueing"
+LACKING: Final = NotEnoughData(
+    "a later first token of the provider shows only against a baseline: widen the window to before the onset"
+)
 STAGES: Final = ("first_token", "generation")
 MIN_RATIO: Final = 1.3
 MIN_CLUSTER: Final = 3.0
@@ -57,93 +70,54 @@ LATE: Final = 95.0
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the provider's queue, None when first tokens come as before or an engine reports more."""
     stage = case.worst(*STAGES)
-    if case.tail.share(stage) < 0.25 or case.own_engines > 0.5 if len(case.slow_calls) else True:
+    if not len(case.slow_calls) or case.tail.share(stage) < MIN_LISTED or case.own_engines > 0.5:
         return None
     found = outside(case)
     if found is None and case.calls_before is None:
         return _by_exclusion(case)
     if found is None:
-        return NotEnoughData(
-            "a later first token of the provider shows only against a baseline: widen the window to before the onset"
-        )
+        return LACKING
     now, before = float(np.median(found.now_ms)), float(np.median(found.before_ms))
-    late = found.now_ms > float(np.percentile(found.before_ms, LATE))
-    gathered = clustering(found.start_s, late, case.kept)
-    ratio = now / max(before, 1.0)
+    latest = float(np.percentile(found.before_ms, LATE))
+    late = found.now_ms > latest
+    gathered, ratio = clustering(found.start_s, late, case.kept), now / max(before, 1.0)
     what = "first tokens at equal prompts" if found.first_token else "whole calls of equal length"
+    said = f"{what} take {ratio:.2f} times as long"
     if ratio < MIN_RATIO and gathered < MIN_CLUSTER:
-        return RuledOut(
-            what=RULE,
-            figure=f"{what} take {ratio:.2f} times as long, late ones cluster (dispersion {gathered:.1f})",
-        )
-    spiky = spikes(found)
-    if (
-        ratio < MIN_RATIO
-        and spiky.any()
-        and clustering(found.start_s, spiky, case.kept) < MIN_CLUSTER
-        and spiky[late].mean() > 0.5
-    ):
+        return RuledOut(what=RULE, figure=f"{said}, late ones cluster (dispersion {gathered:.1f})")
+    if ratio < MIN_RATIO and _rather_spikes(case, found, late):
         return None
     # What longer prompts or a lost cache added to the first token is not the provider's: lengths are taken out of both sides.
-    slow = np.isin(found.keys.view(np.uint64), case.slow["trace_key"].to_numpy().astype(np.uint64))
-    more = (
-        float(found.now_ms[slow].mean() - np.percentile(found.before_ms, LATE))
-        if slow.any()
-        else 0.0
-    )
+    slow = _of_slow(case, found)
+    more = float(found.now_ms[slow].mean() - latest) if slow.any() else 0.0
     each = max(more, now - before) * _calls_each(case, int(slow.sum()))
-    claims = {
-        stage: min(
-            case.excess_ms(stage),
-            each if found.first_token else case.excess_ms(stage) - slower_tokens(case),
-        )
-    }
+    most = each if found.first_token else case.excess_ms(stage) - slower_tokens(case)
+    claims = {stage: min(case.excess_ms(stage), most)}
     if not enough(case, claims):
         return None
-    few = too_few_breaches(case) or unknown_load(
-        case.own_load, case.kept, f"{what} take {ratio:.2f} times as long"
-    )
-    if few is not None:
-        return few
-    limit = case.tail.reference_ms.get(stage, 0.0)
-    refused, refused_before = _refused(case.calls), _refused(case.calls_before)
+    unknown = unknown_load(case.own_load, case.kept, said)
+    if unknown is not None:
+        return unknown
+    refused, refused_before = refused_ratio(case.calls), refused_ratio(case.calls_before)
     if not found.counted and refused - refused_before < MIN_REFUSED:
-        return uncounted(
-            found,
-            f"{what} take {ratio:.2f} times as long (lengths not known), late ones cluster (dispersion {gathered:.1f})",
-        )
+        dispersion = f"late ones cluster (dispersion {gathered:.1f})"
+        return uncounted(found, f"{said} (lengths not known), {dispersion}")
     grown, load = case.demand, case.own_load
-    pace = (
-        case.mine.median("tpot_ms"),
-        case.calls_before.median("tpot_ms") if case.calls_before is not None else None,
+    takes, same = (
+        ("first token takes", "prompts") if found.first_token else ("calls take", "lengths")
     )
-    fix = bound_fix(
-        case,
-        "second_provider",
-        "Fail over to a second provider",
-        f"Time out the first token at {say_ms(2.0 * limit)} and send the call to a second provider or region; ask for reserved capacity; "
-        "respect Retry-After. Plan for a P99 of that timeout plus the second provider's.",
-        "the second provider's first token is as fast as the first one's was before",
-        np.maximum(case.spent(stage) - limit, 0.0),
-        cost={"failed_over_ratio": float((case.spent(stage) > 2.0 * limit).mean())},
-        parameters={"after_ms": round(2.0 * limit, 3)},
+    together = (
+        "and late ones cluster in the same half-minutes"
+        if gathered >= MIN_CLUSTER
+        else "at all times alike"
     )
-    return named(
+    return _answer(
         case,
-        RULE,
         stage,
         claims,
-        Action(
-            "provider",
-            "Route part of the traffic to another provider, region or model deployment.",
-            "Route back when first tokens are as fast as before.",
-            fix,
-        ),
-        headline=f"{what} take {ratio:.2f} times as long (median {say_ms(before)} before, {say_ms(now)} now), "
-        f"{'and late ones cluster in the same half-minutes' if gathered >= MIN_CLUSTER else 'at all times alike'} (dispersion {gathered:.1f}); "
+        headline=f"{said} (median {say_ms(before)} before, {say_ms(now)} now), {together} (dispersion {gathered:.1f}); "
         f"{say_ratio(refused)} of the calls were refused",
-        because=f"the provider's {'first token takes' if found.first_token else 'calls take'} {ratio:.1f} times as long at the same "
-        f"{'prompts' if found.first_token else 'lengths'}"
+        because=f"the provider's {takes} {ratio:.1f} times as long at the same {same}"
         if ratio >= MIN_RATIO
         else "the provider delays the calls of some minutes",
         evidence={
@@ -153,16 +127,49 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "late_ratio": float(late.mean()),
             "dispersion": gathered,
             "refused_ratio": refused,
-            "tpot_ms_now": pace[0],
-            "tpot_ms_before": pace[1],
             "ratio_at_equal_load": load.first_equal if load is not None else None,
         },
         # A request that asks more of the endpoint (longer calls, the same one again, beside more others) waits there as well: what made it ask comes first.
         driven=(grown is not None and grown.growth > MOST_EACH * grown.arrivals_ratio)
         or (load is not None and (load.waits if found.first_token else load.answers))
         or case.thinned,
-        why_no_service="the wait is the provider's",
     )
+
+
+def _answer(case: Case, stage: str, claims: dict[str, float], **said: Any) -> Diagnosis:
+    limit = case.tail.reference_ms.get(stage, 0.0)
+    fix = bound_fix(
+        case,
+        "second_provider",
+        "Fail over to a second provider",
+        f"Time out the first token at {say_ms(2.0 * limit)} and send the call to a second provider or region; ask for reserved capacity; "
+        "respect Retry-After. Plan for a P99 of that timeout plus the second provider's.",
+        "the second provider's first token takes the usual time",
+        np.maximum(case.spent(stage) - limit, 0.0),
+        cost={"failed_over_ratio": float((case.spent(stage) > 2.0 * limit).mean())},
+        parameters={"after_ms": round(2.0 * limit, 3)},
+    )
+    action = Action(
+        "provider",
+        "Route part of the traffic to another provider, region or model deployment.",
+        "Route back when first tokens are as fast as before.",
+        fix,
+    )
+    return named(
+        case, RULE, stage, claims, action, why_no_service="the wait is the provider's", **said
+    )
+
+
+def _rather_spikes(case: Case, found: Outside, late: BoolArray) -> bool:
+    """Return whether most late calls are single spikes at scattered times."""
+    spiky = spikes(found)
+    scattered = spiky.any() and clustering(found.start_s, spiky, case.kept) < MIN_CLUSTER
+    return bool(scattered and spiky[late].mean() > 0.5)
+
+
+def _of_slow(case: Case, found: Outside) -> BoolArray:
+    """Return which of the calls are slow requests' own."""
+    return np.isin(found.keys.view(np.uint64), case.slow["trace_key"].to_numpy().astype(np.uint64))
 
 
 def _calls_each(case: Case, slow_calls: int) -> float:
@@ -174,84 +181,38 @@ def _calls_each(case: Case, slow_calls: int) -> float:
     return max(1.0, slow_calls / max(case.slow.height, 1) * min(1.0, there / max(here, 1.0)))
 
 
-def _refused(calls: Calls | None) -> float:
-    """Return the share of calls that were refused for their rate."""
-    if calls is None or not len(calls):
-        return 0.0
-    status = calls.frame["http_status"].fill_null(0).to_numpy() == 429
-    kinds = calls.frame["error_type"].fill_null("").str.contains("(?i)rate.?limit|429").to_numpy()
-    return max(float(status.mean()), float(kinds.mean()))
-
-
 def _by_exclusion(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Without a baseline: first tokens that are late at equal prompts, not now and then alone, whatever the caller has out at that moment."""
     found = outside(case, alone=True)
-    lacking = NotEnoughData(
-        "a later first token of the provider shows only against a baseline: widen the window to before the onset"
-    )
-    if found is None or not found.first_token or case.tail.share("first_token") < 0.25:
-        return lacking
+    if found is None or not found.first_token or case.tail.share("first_token") < MIN_LISTED:
+        return LACKING
     if not found.counted:
         return uncounted(found, "first tokens of slow requests are late")
     usual, spiky = float(np.median(found.now_ms)), spikes(found)
     chosen = ~case.calls.has_engine & known(case.calls.of("ttft_ms")) & case.calls.writers
-    follows = (
-        pl.DataFrame(
-            {"load": case.calls.in_flight[chosen], "first": case.calls.of("ttft_ms")[chosen]}
-        )
-        .select(pl.corr("load", "first", method="spearman"))
-        .item()
-    )
-    if follows is not None and follows > FOLLOWS:
+    follows = rank_correlation(case.calls.in_flight[chosen], case.calls.of("ttft_ms")[chosen])
+    if follows > FOLLOWS:
         return RuledOut(
             what=RULE,
             figure=f"first tokens follow the number of your own calls in flight (rank correlation {follows:.2f})",
         )
-    slow = (
-        np.isin(found.keys.view(np.uint64), case.slow["trace_key"].to_numpy().astype(np.uint64))
-        & ~spiky
-    )
+    slow = _of_slow(case, found) & ~spiky
     late_ms = float(found.now_ms[slow].mean()) if slow.any() else 0.0
-    claims = {
-        "first_token": min(
-            case.excess_ms("first_token"),
-            max(0.0, late_ms - usual) * float(slow.sum()) / max(len(case.slow), 1),
-        )
-    }
+    more = max(0.0, late_ms - usual) * float(slow.sum()) / max(len(case.slow), 1)
+    claims = {"first_token": min(case.excess_ms("first_token"), more)}
     if not enough(case, claims):
-        return lacking
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
-    limit = case.tail.reference_ms.get("first_token", 0.0)
-    fix = bound_fix(
+        return LACKING
+    takes = f"take {say_ms(late_ms)}"
+    return _answer(
         case,
-        "second_provider",
-        "Fail over to a second provider",
-        f"Time out the first token at {say_ms(2.0 * limit)} and send the call to a second provider or region; ask for reserved capacity.",
-        "the second provider's first token takes the usual time",
-        np.maximum(case.spent("first_token") - limit, 0.0),
-        cost={"failed_over_ratio": float((case.spent("first_token") > 2.0 * limit).mean())},
-        parameters={"after_ms": round(2.0 * limit, 3)},
-    )
-    return named(
-        case,
-        RULE,
         "first_token",
         claims,
-        Action(
-            "provider",
-            "Route part of the traffic to another provider, region or model deployment.",
-            "Route back when first tokens are early again.",
-            fix,
-        ),
-        headline=f"first tokens take {say_ms(late_ms)} in slow requests and {say_ms(usual)} at the median, at equal prompts and at any load; their time before is not recorded",
-        because=f"first tokens of slow requests take {say_ms(late_ms)} instead of {say_ms(usual)}, and neither their prompts nor your own load explains that",
+        headline=f"first tokens {takes} in slow requests and {say_ms(usual)} at the median, at equal prompts and at any load; their time before is not recorded",
+        because=f"first tokens of slow requests {takes} instead of {say_ms(usual)}, and neither their prompts nor your own load explains that",
         evidence={
             "first_token_ms_late": late_ms,
             "first_token_ms_usual": usual,
             "load_correlation": follows,
             "spike_ratio": float(spiky.mean()),
         },
-        why_no_service="the wait is the provider's",
     )

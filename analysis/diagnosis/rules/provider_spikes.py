@@ -31,15 +31,13 @@ Source
     12 to 45 % for sigma 0.6 to 1.2: computed.
 """
 
-import math
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.calls import known
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.client_view import (
     SPIKE,
     Outside,
@@ -49,11 +47,10 @@ from overrun.analysis.evidence.client_view import (
     uncounted,
 )
 from overrun.analysis.evidence.hidden_reasoning import unsaid_thought
+from overrun.analysis.evidence.late_at_random import behind_prompts, pace_ratio, whose_are_late
 from overrun.analysis.evidence.load_response import huge_prompts
-from overrun.analysis.evidence.prefill_stalls import Odds, odds_ratio
 from overrun.analysis.words.arrays import BoolArray
 from overrun.analysis.words.finding import (
-    MIN_BREACHING,
     Diagnosis,
     NotEnoughData,
     RuledOut,
@@ -72,13 +69,6 @@ MOST_MEDIAN: Final = 1.3
 MOST_PACE: Final = 1.3
 
 
-# Tenants differ where the calls of one are late so many times as often as all, or as rarely, and chi-square is as rare as so many standard deviations,
-# among those of whose calls as many would be late by chance; own defaults.
-PREFERRED: Final = 2.0
-CLEAR_FACTOR: Final = 4.0
-LEAST_EXPECTED: Final = 5.0
-
-
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the spikes, None when there are none, too many, or they come together."""
     stage = case.worst(*STAGES)
@@ -95,17 +85,12 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             what=RULE,
             figure=f"{say_ratio(share)} of the calls take five times as long and cluster (dispersion {gathered:.1f})",
         )
-    pace = _pace(case, found, late)
+    pace = pace_ratio(case, found, late)
     other = _otherwise(case, found, late, pace)
     if other is not None:
         return other
-    keys = set(found.keys[late].view(np.uint64).tolist())
-    hit = np.fromiter(
-        (key in keys for key in case.rows["trace_key"].to_list()),
-        dtype=np.bool_,
-        count=case.rows.height,
-    )
-    part = float(hit[case.tail.tail_index].mean())
+    keys = pl.Series(found.keys[late].view(np.uint64)).cast(case.rows["trace_key"].dtype)
+    hit, part = case.share_of_slow(keys)
     struck = hit[case.tail.tail_index]
     claims = {
         name: float(
@@ -119,9 +104,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     }
     if not enough(case, claims):
         return None
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
     usual = float(
         np.percentile(
             found.before_ms[found.before_ms <= SPIKE * np.percentile(found.before_ms, 75.0)], 95.0
@@ -188,7 +170,7 @@ def _otherwise(
         return RuledOut(
             what=RULE, figure=f"the tokens of the late calls take {pace:.1f} times as long as well"
         )
-    odds = _follow(case, found, late)
+    odds = behind_prompts(case, found, late)
     if odds is not None and odds.clear:
         return RuledOut(
             what=RULE,
@@ -200,7 +182,7 @@ def _otherwise(
             f"{say_ratio(share)} of the calls take five times as long as usual; {huge} prompts are huge, and {say_ratio(case.kept)} of all are "
             "stored: whether late calls begin behind others of that size is not known. Keep every trace for some minutes"
         )
-    whose = _whose(case, found, late)
+    whose = whose_are_late(case, found, late)
     if whose is not None:
         return RuledOut(
             what=RULE,
@@ -210,78 +192,3 @@ def _otherwise(
             ),
         )
     return None
-
-
-def _follow(case: Case, found: Outside, late: BoolArray) -> Odds | None:
-    """Return the odds of a late call behind many tokens that the caller had just sent to be read, against behind few; None below ten late ones.
-
-    Just: within what a late call takes. Many: as rare as late calls are, so that where those alone are to blame all of them are late.
-    """
-    if int(late.sum()) < MIN_BREACHING:
-        return None
-    asked = case.calls.asked_before(float(np.median(found.now_ms[late])) / 1e3)
-    keys = pl.Series(found.keys[late].view(np.uint64)).cast(case.calls.frame["trace_key"].dtype)
-    theirs = case.calls.frame["trace_key"].is_in(keys.implode()).to_numpy() & ~case.calls.has_engine
-    much = asked > np.quantile(asked, 1.0 - late.mean())
-    return odds_ratio(theirs[much].astype(np.float64), theirs[~much].astype(np.float64))
-
-
-class Whose(NamedTuple):
-    """The tenants whose calls are late most and least often, and these shares (0..1)."""
-
-    most: str
-    most_late: float
-    least: str
-    least_late: float
-
-
-def _whose(case: Case, found: Outside, late: BoolArray) -> Whose | None:
-    """Return whom late calls strike and whom they spare, None where they strike all tenants alike within chance, or nobody says who asks."""
-    mine = dict(zip(case.rows["trace_key"].to_list(), case.rows["tenant"].to_list(), strict=True))
-    told = pl.DataFrame(
-        {"tenant": [mine.get(key) for key in found.keys.view(np.uint64).tolist()], "late": late},
-        schema_overrides={"tenant": pl.String},
-    )
-    usual = float(late.mean())
-    sides = (
-        told.drop_nulls("tenant")
-        .group_by("tenant")
-        .agg(pl.len().alias("n"), pl.col("late").mean().alias("share"))
-        .filter(pl.col("n") * usual >= LEAST_EXPECTED)
-        .sort("share", "tenant")
-    )
-    free = sides.height - 1
-    if free < 1:
-        return None
-    n, shares = sides["n"].to_numpy().astype(np.float64), sides["share"].to_numpy()
-    squares = float((n * (shares - usual) ** 2).sum()) / (usual * (1.0 - usual))
-    if deviations(squares, free) < CLEAR_FACTOR or (
-        shares[-1] < PREFERRED * usual and shares[0] * PREFERRED > usual
-    ):
-        return None
-    return Whose(
-        str(sides["tenant"][-1]), float(shares[-1]), str(sides["tenant"][0]), float(shares[0])
-    )
-
-
-def deviations(squares: float, free: int) -> float:
-    """Return how many standard deviations of a normal are as rare as a chi-square of so many degrees of freedom, which is far from normal where these are few.
-
-    Wilson and Hilferty, PNAS 17 (1931): its cube root is nearly normal.
-    """
-    spread = 2.0 / (9.0 * free)
-    return (math.cbrt(squares / free) - (1.0 - spread)) / math.sqrt(spread)
-
-
-def _pace(case: Case, found: Outside, late: BoolArray) -> float | None:
-    """Median time per token of the late calls over that of the others of the same time, whatever slows all; None where fewer than ten of either show it."""
-    keys = pl.Series(found.keys[late].view(np.uint64)).cast(case.calls.frame["trace_key"].dtype)
-    theirs = case.calls.frame["trace_key"].is_in(keys.implode()).to_numpy()
-    pace = case.calls.of("tpot_ms")
-    sides = [
-        pace[side & known(pace) & ~case.calls.has_engine & case.calls.writers]
-        for side in (theirs, ~theirs)
-    ]
-    if min(len(side) for side in sides) < MIN_BREACHING:
-        return None
-    return float(np.median(sides[0]) / max(float(np.median(sides[1])), 1e-3))

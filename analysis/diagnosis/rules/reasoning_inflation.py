@@ -32,7 +32,7 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.hidden_reasoning import unsaid_thought
 from overrun.analysis.evidence.reasoning_share import MIN_SHARE_RISE, reasoned
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, say_ms, say_ratio
@@ -54,9 +54,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     claims = case.facts.excess("reasoning", "reasoning_slow")
     if not enough(case, claims):
         return None
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
     reasoning = case.rows["reasoning_tokens"].fill_null(0).to_numpy().astype(np.float64)
     limit = max(1.0, r0)
     fix = bound_fix(
@@ -109,9 +106,6 @@ def _unsaid(case: Case) -> Diagnosis | NotEnoughData | None:
     claims = {"first_token": min(case.excess_ms("first_token"), found.added * found.token_ms)}
     if not enough(case, claims):
         return None
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
     usual = case.tail.reference_ms.get("first_token", 0.0)
     fix = bound_fix(
         case,

@@ -33,17 +33,16 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
-import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.calls import MIN_CALLS
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.demand import token_costs
+from overrun.analysis.evidence.lost_attempts import lag_correlation, lasted_s, lost_ms, work_of
 from overrun.analysis.evidence.prefill import spread
 from overrun.analysis.evidence.repeated_calls import (
     MIN_AMPLIFICATION,
     MIN_RISE,
-    Attempts,
     amplification,
     attempts,
 )
@@ -67,16 +66,13 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         )
     now = attempts(case.calls)
     refused = float(now.after_error[now.repeat].mean())
-    lost = _lost_ms(case.calls, now)
+    lost = lost_ms(case.calls, now)
     mean_lost = float(
         np.mean([lost.get(key, 0.0) for key in case.slow["trace_key"].to_list()] or [0.0])
     )
     claims = _claims(case, mean_lost, _part(case, while_slow / before))
     if not enough(case, claims) or refused > MOST_AFTER_ERROR:
         return None
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
     lag = lag_correlation(case.calls, now)
     fix = bound_fix(
         case,
@@ -131,25 +127,12 @@ def _part(case: Case, more: float) -> float:
         for side in (case.calls_before, case.calls.beside(case.slow_calls))
     )
     costs = token_costs(case.calls_before, case.calls)
-    each = [_work(side, *costs) for side in (before, slow)]
+    each = [work_of(side, *costs) for side in (before, slow)]
     if min(len(before), len(slow)) < MIN_CALLS or not each[0] or not each[1]:
         return 0.0
-    rates = len(before) / case.baseline.seconds, len(slow) / max(_lasted_s(case.slow_calls), 1e-3)
+    rates = len(before) / case.baseline.seconds, len(slow) / max(lasted_s(case.slow_calls), 1e-3)
     growth = each[1] * rates[1] / (each[0] * rates[0])
     return min(1.0, math.log(more) / math.log(growth)) if growth > 1.0 else 0.0
-
-
-def _work(calls: Calls, cost_in: float, cost_out: float) -> float | None:
-    """Return the mean work of a call, of those whose tokens are told (who gave up was told of none); None where none are."""
-    work = cost_in * calls.new_tokens + cost_out * calls.of("output_tokens")
-    return float(np.nanmean(work)) if known(work).any() else None
-
-
-def _lasted_s(calls: Calls) -> float:
-    """Return for how many seconds at least one of these calls ran."""
-    order = np.argsort(calls.of("start_s"))
-    start, end = calls.of("start_s")[order], np.maximum.accumulate(calls.end_s[order])
-    return float(np.maximum(0.0, end - np.maximum(start, np.r_[-np.inf, end[:-1]])).sum())
 
 
 def _claims(case: Case, lost_ms: float, part: float) -> dict[str, float]:
@@ -178,26 +161,3 @@ def _saved_ms(case: Case, claims: Mapping[str, float], lost: Mapping[int, float]
         )
     least: FloatArray = np.minimum(saved, spent)
     return least
-
-
-def _lost_ms(calls: Calls, found: Attempts) -> dict[int, float]:
-    """Per request (trace key), the time between its first attempt and its last one."""
-    frame = pl.DataFrame(
-        {"key": calls.frame["trace_key"], "ms": np.where(found.repeat, found.after_ms, 0.0)}
-    )
-    return dict(frame.group_by("key").agg(pl.col("ms").fill_nan(0.0).sum()).iter_rows())
-
-
-def lag_correlation(calls: Calls, found: Attempts, width_s: float = 15.0) -> float | None:
-    """Return the correlation of the share of repeats with the latency of the interval before; None below 8 intervals."""
-    start = calls.of("start_s")
-    if not len(start):
-        return None
-    slot = ((start - start.min()) / width_s).astype(np.int64)
-    n = np.bincount(slot)
-    if len(n) < 8:
-        return None
-    share = np.bincount(slot, found.repeat.astype(np.float64)) / np.maximum(n, 1)
-    wait = np.bincount(slot, np.nan_to_num(calls.of("e2e_ms"))) / np.maximum(n, 1)
-    a, b = share[1:], wait[:-1]
-    return float(np.corrcoef(a, b)[0, 1]) if a.std() > 0.0 and b.std() > 0.0 else None

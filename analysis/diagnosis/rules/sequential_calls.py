@@ -26,15 +26,14 @@ Source
     2.8 s with two tools side by side, and 3 s to 0.9 s.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.case import Case, too_few_breaches
-from overrun.analysis.evidence.span_tree import GAP_MS, MOST_TRACES, Tree, siblings
+from overrun.analysis.evidence.calls_in_a_row import groups, rows_of
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.words.finding import (
     Diagnosis,
     NotEnoughData,
@@ -46,14 +45,8 @@ from overrun.analysis.words.finding import (
 
 RULE: Final = "sequential_calls"
 STAGES: Final = ("retrieval", "tool")
-# Part of the shorter ones' time that must overlap for calls to count as side by side; own default.
-SIDE_BY_SIDE: Final = 0.2
-# Part of the slow requests that must have them in a row where the baseline had not; own default.
-MOST_SLOW: Final = 0.5
 # Operations of the stage that the evidence lists, with their calls a request now and usually.
 MOST_TOLD: Final = 5
-# Groups of several operations that are looked at: an embedding, a search and a reranker stand in a row at any time.
-MOST_MIXED: Final = 5
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -66,14 +59,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     rows = [
         one
         for mixed in (False, True)[: 1 + told]
-        for one in _rows(case.slow_tree, case.tree_before, stage, told, mixed)
+        for one in rows_of(case.slow_tree, case.tree_before, stage, told, mixed)
     ]
     if not told:
         # Where nothing older tells, requests of the same time do in which they run side by side.
         rows += [
             one
             for mixed in (False, True)
-            for one in _rows(case.slow_tree, case.usual_tree, stage, True, mixed)
+            for one in rows_of(case.slow_tree, case.usual_tree, stage, True, mixed)
             if one.changed
         ]
     if not rows:
@@ -92,10 +85,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     claims = {stage: float(gain.mean())}
     if not enough(case, claims):
         return None
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
-    every = _groups(
+    every = groups(
         case.tree, stage, inside=told or held.before is not None, mixed=held.mixed
     ).filter((pl.col("operation") == operation) & pl.col("in_row"))
     every = every.with_columns(pl.col("gain_ms") * held.part)
@@ -142,76 +132,3 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         service=printable(operation.partition("/")[0]),
     )
     return found
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Groups of one operation in the slow requests, the share of them in a row there and in the baseline (or in usual requests of the same time), and the
-    part of the gain that is to be had."""
-
-    operation: str
-    groups: pl.DataFrame
-    now: float
-    before: float | None
-    part: float
-    mixed: bool
-
-    @property
-    def changed(self) -> bool:
-        """Whether most are in a row; where others show that they need not be, half will do: not all requests need to be slow for this."""
-        if self.before is None:
-            return self.now >= MOST_TRACES and not self.mixed
-        return self.now >= MOST_SLOW and self.before <= 1.0 - MOST_TRACES
-
-
-def _rows(slow: Tree, others: Tree | None, stage: str, inside: bool, mixed: bool) -> list[_Rows]:
-    """The operation whose calls in a row cost the slow requests most, of calls of several operations the few that do. These may need one another in part (an
-    embedding before the searches): what runs side by side in the `others` (the baseline, usual requests) is what can."""
-    every = _groups(slow, stage, inside=inside, mixed=mixed)
-    costly = (
-        every.group_by("operation")
-        .agg(pl.col("gain_ms").sum())
-        .sort("gain_ms", "operation", descending=[True, False])["operation"]
-    )
-    usual, found = _groups(others, stage, inside=inside, mixed=mixed), []
-    for operation in costly[: MOST_MIXED if mixed else 1]:
-        now, before = (side.filter(pl.col("operation") == operation) for side in (every, usual))
-        overlap, shorter = (
-            float(ms.to_numpy().sum())
-            for ms in (before["overlap_ms"], before["sum_ms"] - before["longest_ms"])
-        )
-        part = overlap / max(shorter, 1e-3) if mixed and before.height else 1.0
-        rows = (
-            float(side["in_row"].to_numpy().mean()) if side.height else None
-            for side in (now, before)
-        )
-        found.append(
-            _Rows(
-                operation,
-                now.with_columns(pl.col("gain_ms") * part),
-                next(rows) or 0.0,
-                next(rows),
-                part,
-                mixed,
-            )
-        )
-    return found
-
-
-def _groups(tree: Tree | None, stage: str, *, inside: bool, mixed: bool = False) -> pl.DataFrame:
-    """Groups of siblings with `in_row` (no overlap worth the name, no pause) and what running side by side would gain.
-
-    Those `inside` of a span of the same stage (a chain of retrievers) count where a baseline tells whether they ran side by side before."""
-    if tree is None or not len(tree):
-        figures: dict[str, pl.DataType] = {
-            name: pl.Float64() for name in ("gain_ms", "overlap_ms", "sum_ms", "longest_ms")
-        }
-        return pl.DataFrame(schema={"operation": pl.String(), "in_row": pl.Boolean(), **figures})
-    groups = siblings(tree, (stage,), inside=inside, mixed=mixed).filter(~pl.col("waits"))
-    shorter = pl.col("sum_ms") - pl.col("longest_ms")
-    pause = (pl.col("whole_ms") - pl.col("sum_ms")) / (pl.col("n") - 1)
-    return groups.with_columns(
-        in_row=(pl.col("overlap_ms") < SIDE_BY_SIDE * shorter)
-        & (pause < GAP_MS + 0.2 * pl.col("longest_ms")),
-        gain_ms=pl.min_horizontal(shorter, (pl.col("whole_ms") - pl.col("longest_ms")).clip(0.0)),
-    )

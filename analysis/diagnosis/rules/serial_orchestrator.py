@@ -31,12 +31,11 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.calls import Calls
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.handed_over import handed_over
-from overrun.analysis.evidence.overlap import Flow
+from overrun.analysis.evidence.process_load import came_before, in_flight, in_process
 from overrun.analysis.evidence.span_tree import longest_hole
-from overrun.analysis.words.arrays import FloatArray
+from overrun.analysis.numbers.statistics.effect_size import rank_correlation
 from overrun.analysis.words.finding import (
     Diagnosis,
     NotEnoughData,
@@ -67,7 +66,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return NotEnoughData(
             f"{len(own)} requests since the onset, {MIN_REQUESTS} are needed to compare own time with load"
         )
-    behind = came_before(_in_process(since, case.calls), now / 2_000.0)
+    behind = came_before(in_process(since, case.calls), now / 2_000.0)
     by_load = max(rank_correlation(own, in_flight(since)), rank_correlation(own, behind))
     by_input = rank_correlation(
         own, since["input_tokens"].fill_null(0).to_numpy().astype(np.float64)
@@ -82,9 +81,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             what=RULE,
             figure="calls begin at the moment when others end: they wait for a free connection or slot, not for the application's own work",
         )
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
     if case.thinned:
         return NotEnoughData(
             f"{say_ratio(case.kept)} of the requests are stored: own time may follow the requests in flight, or calls may wait for a free slot. "
@@ -128,58 +124,3 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         },
         service=service,
     )
-
-
-def _in_process(rows: pl.DataFrame, calls: Calls) -> pl.DataFrame:
-    """Return the requests with the service and instance that made their model calls, if calls report it: a gateway before it is no process of the application."""
-    callers = (
-        calls.frame.filter(pl.col("engine_alone").fill_null(0) != 1)
-        .drop_nulls("instance")
-        .group_by("trace_key")
-        .agg(pl.col("service", "instance").sort_by("start_s").first().name.prefix("caller_"))
-    )
-    return rows.join(callers, on="trace_key", how="left", maintain_order="left").with_columns(
-        service=pl.coalesce("caller_service", "service"),
-        instance=pl.coalesce("caller_instance", "instance"),
-    )
-
-
-def came_before(rows: pl.DataFrame, seconds: float) -> FloatArray:
-    """Return how many requests of the same service and instance started within so many seconds before each, shape (n,)."""
-    start, out = rows["start_us"].to_numpy() / 1e6, np.zeros(rows.height)
-    group = (
-        (rows["service"].fill_null("") + "/" + rows["instance"].fill_null(""))
-        .rank("dense")
-        .to_numpy()
-    )
-    for one in np.unique(group):
-        theirs = start[group == one]
-        ordered = np.sort(theirs)
-        out[group == one] = np.searchsorted(ordered, theirs) - np.searchsorted(
-            ordered, theirs - seconds
-        )
-    return out
-
-
-def in_flight(rows: pl.DataFrame) -> FloatArray:
-    """Return how many requests of the same service and instance were in flight within half a second around each start, shape (n,)."""
-    start, end = rows["start_us"].to_numpy() / 1e6, rows["end_us"].to_numpy() / 1e6
-    group = (
-        (rows["service"].fill_null("") + "/" + rows["instance"].fill_null(""))
-        .rank("dense")
-        .to_numpy()
-    )
-    out = np.zeros(rows.height)
-    for one in np.unique(group):
-        mine = group == one
-        flow = Flow(start[mine], end[mine], (end - start)[mine])
-        out[mine] = flow.between(start[mine] - 0.5, start[mine] + 0.5)
-    return out
-
-
-def rank_correlation(x: FloatArray, y: FloatArray) -> float:
-    """Return Spearman's rank correlation without correction for ties, 0 where one side does not vary."""
-    if len(x) < 3 or x.std() == 0.0 or y.std() == 0.0:
-        return 0.0
-    ranks = [pl.Series(side).rank().to_numpy() for side in (x, y)]
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

@@ -35,7 +35,7 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, dominated, enough, gain, named
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.operations import LONG, MIN_CALLS, Operation
 from overrun.analysis.numbers.stages.budget import GROUP_OF, OTHER
 from overrun.analysis.words.arrays import FloatArray
@@ -125,9 +125,6 @@ def diagnose(case: Case) -> list[Diagnosis] | NotEnoughData | None:
     ]
     if not stages:
         return None
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
     told: list[Diagnosis] = []
     taken: set[str] = set()
     for stage in sorted(stages, key=lambda one: -case.excess_ms(one)):

@@ -42,7 +42,7 @@ from overrun.analysis.diagnosis.rule_answer import (
     open_fix,
 )
 from overrun.analysis.evidence.calls import known
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.speculative_drafts import recorded_length
 from overrun.analysis.evidence.token_speed import decode_parts, same_batch_pace, slowdown
 from overrun.analysis.words.arrays import FloatArray
@@ -90,9 +90,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     claims = {"decode": speed, "queue": case.excess_ms("queue")}
     if not enough(case, claims):
         return None
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
     said = (
         f"{rate:.2f} accepted tokens per step"
         if relative
@@ -180,7 +177,7 @@ def _switched_on(
             "token_ms_usual": found.usual_ms,
         },
     )
-    return too_few_breaches(case) or in_stage(answer, "decode")
+    return in_stage(answer, "decode")
 
 
 def _alone(
@@ -208,7 +205,7 @@ def _alone(
         "the acceptance rate of drafts stays as it is",
         "the time of a step without drafts is not recorded",
     )
-    return too_few_breaches(case) or named(
+    return named(
         case,
         RULE,
         "decode",

@@ -29,7 +29,7 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.constant_added import CONNECT, LOOKUP
 from overrun.analysis.evidence.name_lookups import lookup_stalls
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, say_ms, say_ratio
@@ -114,7 +114,7 @@ def _named(
         whatif="connection_pooling" if network else None,
         parameters={"network_ms": round(usual, 3)} if network else None,
     )
-    return too_few_breaches(case) or named(
+    return named(
         case,
         RULE,
         stage,

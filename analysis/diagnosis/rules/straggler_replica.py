@@ -31,8 +31,7 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.call_pace import log_pace
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.fleet import (
     MIN_ENGINES,
     Replica,
@@ -42,6 +41,7 @@ from overrun.analysis.evidence.fleet import (
     share_on,
 )
 from overrun.analysis.evidence.observed import ENGINE_STAGES
+from overrun.analysis.evidence.slow_replica import lost_on, slowest
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
 
 RULE: Final = "straggler_replica"
@@ -62,7 +62,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             replicas(case.calls_before, case.slowest_model) if case.calls_before is not None else []
         )
     }
-    worst, slower, z = _slowest(now, before)
+    worst, slower, z = slowest(now, before)
     if slower < MIN_SLOWER or z < MIN_Z:
         return RuledOut(
             what=RULE,
@@ -92,52 +92,12 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             figure=f"{printable(worst.name)} takes {equal:.2f} times its peers' time in batches like theirs, {old:.2f} times before",
         )
     on_slow, on_all = share_on(case.slow_calls, worst.name), share_on(case.calls, worst.name)
-    lost = _lost_on(case, worst.name)
+    lost = lost_on(case, worst.name)
     part = max(0.0, (max(on_slow, lost) - on_all) / (1.0 - on_all)) if on_all < 1.0 else 0.0
     claims = {stage: part * case.excess_ms(stage) for stage in ENGINE_STAGES}
     if not enough(case, claims):
         return None
-    return too_few_breaches(case) or _diagnosis(
-        case, worst, slower, z, on_slow, on_all, claims, now
-    )
-
-
-def _lost_on(case: Case, name: str) -> float:
-    """Return the share of the time of slow requests' calls beyond what their tokens usually take that went by on one replica.
-
-    An agent that makes several calls meets a slow replica in one of them: the others, quick as ever, show nothing of it.
-    """
-    slow = case.calls.frame["trace_key"].is_in(case.slow["trace_key"].implode()).to_numpy()
-    beyond = np.where(
-        slow,
-        np.nan_to_num(
-            case.calls.of("e2e_ms") * np.maximum(0.0, 1.0 - np.exp(-log_pace(case.calls)))
-        ),
-        0.0,
-    )
-    mine = (case.calls.frame["engine_instance"] == name).fill_null(value=False).to_numpy()
-    return float(beyond[mine].sum() / beyond.sum()) if beyond.sum() > 0.0 else 0.0
-
-
-def _slowest(now: list[Replica], before: dict[str, Replica]) -> tuple[Replica, float, float]:
-    """Return the replica that lags most, how many times slower than the median of its peers, and the standard score of that.
-
-    A lag that was there before is taken off: it is not what changed.
-    """
-    best: tuple[Replica, float, float] | None = None
-    for one in now:
-        peers = [other for other in now if other is not one]
-        lag = one.pace - float(np.median([peer.pace for peer in peers]))
-        error = float(np.hypot(one.error, np.median([peer.error for peer in peers])))
-        old = before.get(one.name)
-        old_peers = [before[peer.name].pace for peer in peers if peer.name in before]
-        if old is not None and old_peers:
-            lag -= max(0.0, old.pace - float(np.median(old_peers)))
-        if best is None or lag > np.log(best[1]):
-            best = (one, float(np.exp(lag)), lag / error)
-    if best is None:
-        raise AssertionError("there are replicas to compare")
-    return best
+    return _diagnosis(case, worst, slower, z, on_slow, on_all, claims, now)
 
 
 def _diagnosis(

@@ -32,19 +32,18 @@ import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.call_duration import whole_calls
-from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.calls import known
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.load_response import unknown_load
 from overrun.analysis.evidence.new_model import newcomer
 from overrun.analysis.evidence.prefill_stalls import stall_odds
+from overrun.analysis.evidence.provider_pace import overall_ratio, pooled, some_slow
 from overrun.analysis.evidence.slower_tokens import MIN_RATIO, MOST_EACH, slower_tokens
 from overrun.analysis.evidence.token_speed import decode_parts
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
 
 RULE: Final = "token_rate_sag"
-# Part of the calls, the slowest, that is left out of the mean pace: a stuck stream or two are no sag; own default.
-TRIMMED: Final = 0.01
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -58,7 +57,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if min(len(now), len(before)) < 5 or case.own_engines > 0.5:
         return None
     slow_ms, usual_ms = pooled(now), pooled(before)
-    everyone = _overall(case)
+    everyone = overall_ratio(case)
     ratio = slow_ms / max(usual_ms, 1e-3)
     if ratio < MIN_RATIO or (everyone is not None and everyone < 1.0 + (MIN_RATIO - 1.0) / 3.0):
         return RuledOut(
@@ -71,7 +70,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         if parts is not None
         else case.excess_ms("decode") * (1.0 - 1.0 / ratio)
     }
-    some = _some(case, now, usual_ms)
+    some = some_slow(case, now, usual_ms)
     claims |= {"first_token": some * case.excess_ms("first_token")} if some else {}
     if case.metric in ("tpot", "itl"):
         claims = {"decode": case.excess_ms("decode")}
@@ -94,13 +93,13 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     filled = (
         load is not None and load.paced and not some
     )  # as fast as ever with as many calls in flight; of a sample nobody knows
-    few = too_few_breaches(case) or unknown_load(
+    unknown = unknown_load(
         case.own_load,
         case.kept,
         f"a token takes {say_ms(slow_ms)} in slow calls and {say_ms(usual_ms)} in usual ones",
     )
-    if few is not None:
-        return few
+    if unknown is not None:
+        return unknown
     pace = np.nan_to_num(case.rows["tpot_ms"].fill_null(np.nan).to_numpy())
     saved = case.spent("decode") * np.maximum(0.0, 1.0 - usual_ms / np.maximum(pace, usual_ms))
     if some:
@@ -155,28 +154,24 @@ def _whole(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     )
     grown, load = case.demand, case.own_load
     each = grown.growth / max(grown.calls_ratio, 1e-9) if grown is not None else 1.0
-    return (
-        too_few_breaches(case)
-        or unknown_load(case.own_load, case.kept, said)
-        or named(
-            case,
-            RULE,
-            "generation",
-            claims,
-            _action(case, found.pace_before_ms, saved),
-            headline=said,
-            because=f"the provider takes {say_ms(found.pace_now_ms)} for a token, {say_ms(found.pace_before_ms)} {case.when}",
-            evidence={
-                **found._asdict(),
-                "ratio": found.ratio,
-                "ratio_at_equal_load": load.whole_equal if load is not None else None,
-            },
-            driven=each > MOST_EACH
-            or (load is not None and load.answers)
-            or case.thinned
-            or _replaced(case),
-            why_no_service="the pace is the provider's",
-        )
+    return unknown_load(case.own_load, case.kept, said) or named(
+        case,
+        RULE,
+        "generation",
+        claims,
+        _action(case, found.pace_before_ms, saved),
+        headline=said,
+        because=f"the provider takes {say_ms(found.pace_now_ms)} for a token, {say_ms(found.pace_before_ms)} {case.when}",
+        evidence={
+            **found._asdict(),
+            "ratio": found.ratio,
+            "ratio_at_equal_load": load.whole_equal if load is not None else None,
+        },
+        driven=each > MOST_EACH
+        or (load is not None and load.answers)
+        or case.thinned
+        or _replaced(case),
+        why_no_service="the pace is the provider's",
     )
 
 
@@ -201,43 +196,3 @@ def _action(case: Case, usual_ms: float, saved: FloatArray) -> Action:
         "Route back when the former pace is back.",
         fix,
     )
-
-
-def _some(case: Case, slow: Calls, usual_ms: float) -> float | None:
-    """Share of the slow requests' calls written slowly, where most other calls keep their pace (a slow host); None where all calls slowed."""
-    if case.calls_before is None:
-        return None
-    sides = [
-        side.where(~side.has_engine).median("tpot_ms") for side in (case.calls, case.calls_before)
-    ]
-    if sides[0] is None or sides[1] is None or sides[0] > MOST_EACH * sides[1]:
-        return None
-    return float((slow.of("tpot_ms") > MIN_RATIO * usual_ms).mean())
-
-
-def pooled(calls: Calls) -> float:
-    """Return the time per token over all tokens of these calls."""
-    tokens = np.maximum(calls.of("output_tokens") - 1.0, 0.0)
-    both = known(calls.of("tpot_ms"), tokens) & (tokens > 0.0)
-    return (
-        float((calls.of("tpot_ms")[both] * tokens[both]).sum() / tokens[both].sum())
-        if both.any()
-        else 0.0
-    )
-
-
-def _overall(case: Case) -> float | None:
-    """Mean time per token over all calls but the slowest hundredth, now over before; None without a baseline.
-
-    A mean, since a provider that sags for minutes on end leaves the median of an hour where it was.
-    """
-    if case.calls_before is None:
-        return None
-    sides = [
-        side.of("tpot_ms")[~side.has_engine & known(side.of("tpot_ms"))]
-        for side in (case.calls, case.calls_before)
-    ]
-    if min(len(side) for side in sides) < MIN_CALLS:
-        return None
-    means = [float(side[side <= np.quantile(side, 1.0 - TRIMMED)].mean()) for side in sides]
-    return means[0] / max(means[1], 1e-3)

@@ -32,7 +32,7 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, in_stage, named
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.seats import KV_FULL
 from overrun.analysis.words.finding import (
     Diagnosis,
@@ -58,7 +58,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if found is None or found.by_caller != (stage != STAGE):
         return None
     spare = found.kv_usage is not None and 2.0 * found.kv_usage < KV_FULL
-    if not (found.shrank or (case.baseline is None and spare)):
+    # A limit that was there before as well is the cause where no more requests come; where they do, they are.
+    arrivals = case.facts["arrivals"]
+    more = bool(arrivals.clear) and (arrivals.change or 0.0) > 1.0
+    if not (found.shrank or (spare and not more)):
         what = f"{found.seats} run when calls wait; {found.more:,} of {found.calm:,} calls before ran beside more"
         return RuledOut(what=RULE, figure=what)
     to = max(found.wanted, int(np.ceil(found.most_before or 0.0)), 2 * found.seats)
@@ -97,4 +100,4 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         evidence={**found._asdict(), "flat": list(found.flat), "proposed": to},
         why_no_service="a limit of the engine's own",
     )
-    return too_few_breaches(case) or in_stage(answer, STAGE)
+    return in_stage(answer, STAGE)

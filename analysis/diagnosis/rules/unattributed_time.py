@@ -26,7 +26,7 @@ Source
 from typing import Final
 
 from overrun.analysis.diagnosis.rule_answer import Action, named, open_fix
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.span_tree import longest_hole
 from overrun.analysis.numbers.stages.budget import OTHER
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, printable, say_ms, say_ratio
@@ -43,9 +43,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     share = _share(case, own_ms)
     if share <= MIN_UNATTRIBUTED:
         return None
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
     services = case.slow["service"].value_counts(sort=True)
     service = printable(services["service"][0])
     hole = longest_hole(case.slow_tree)

@@ -40,10 +40,7 @@ Source
 """
 
 import math
-from typing import Final, NamedTuple
-
-import numpy as np
-import polars as pl
+from typing import Final
 
 from overrun.analysis.diagnosis.rule_answer import (
     Action,
@@ -55,20 +52,21 @@ from overrun.analysis.diagnosis.rule_answer import (
 )
 from overrun.analysis.evidence.arrival_bursts import MIN_BURSTS, burstiness
 from overrun.analysis.evidence.calls import Calls, known
-from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.demand import MIN_GROWTH, Demand
-from overrun.analysis.evidence.engine_lives import engines_at_once, sampled_at_once
-from overrun.analysis.evidence.fleet import (
-    AS_FAST,
-    MIN_ENGINES,
-    NEAR_OVER,
-    lag_at_equal_batch,
-    replicas,
+from overrun.analysis.evidence.engine_lives import engines_at_once
+from overrun.analysis.evidence.full_engine import (
+    Gauges,
+    first_to_fill,
+    found_full,
+    one_engine_waits,
+    read_gauges,
+    shared_slowness,
+    slower_tokens_ratio,
 )
 from overrun.analysis.evidence.kv_cache import KV_FULL
 from overrun.analysis.evidence.load_response import SAME, SLOWER_AT_EQUAL_LOAD, unknown_load
 from overrun.analysis.evidence.more_requests import by_arrivals
-from overrun.analysis.evidence.overlap import Flow
 from overrun.analysis.evidence.queue_growth import (
     _LEAST_PER_BIN,
     STAGE,
@@ -79,15 +77,12 @@ from overrun.analysis.evidence.queue_growth import (
 from overrun.analysis.evidence.shared_engine import Others, others
 from overrun.analysis.evidence.tenant_load import one_tenant
 from overrun.analysis.evidence.token_speed import (
-    MIN_TOKENS,
     Slowdown,
     decode_parts,
     same_batch_pace,
     slowdown,
 )
-from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import (
-    MIN_BREACHING,
     MIN_LISTED,
     Diagnosis,
     Fix,
@@ -99,13 +94,6 @@ from overrun.analysis.words.finding import (
 )
 
 RULE: Final = "under_capacity"
-# Waits of the engines differ this much (shortest over longest median) where one of them is the problem, not the load; own default.
-UNEVEN: Final = 0.25
-# Running calls over the most that ever ran at a time (so many at least) from which an engine is full, and part of the waiting that must begin then;
-# own defaults.
-FULL: Final = 0.9
-LEAST_RUNNING: Final = 4.0
-MOSTLY_FULL: Final = 0.75
 # A tenant that brings more than this part of the added work is the cause (`noisy_tenant`); own default.
 MOST_BY_ONE: Final = 0.5
 # Requests, or all the work with them, that grew by this much are more load, not the swing of a minute or of a day; requests must come `MIN_GROWTH` times
@@ -130,20 +118,6 @@ CROWDED_SHARE: Final = 0.5
 SPARE_CAPACITY: Final = 0.25
 
 
-class Gauges(NamedTuple):
-    """The engine's own gauges: waiting requests at first, at most and at last.
-
-    KV usage and running at most.
-    """
-
-    instances: int
-    waiting_first: float | None
-    waiting_most: float | None
-    waiting_last: float | None
-    kv_p95: float | None
-    running_most: float | None
-
-
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the capacity cause with replicas to add and its bound, None if queue or growth contradict it."""
     waiting, found = case.excess_ms(STAGE), case.demand
@@ -155,9 +129,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     # A fuller engine slows tokens before it makes anybody wait long: where the growth of its work is known, the wait need not carry the excess alone.
     if case.tail.share(STAGE) < (MIN_LISTED if found is None else MIN_WAITING):
         return None if found is None else _by_batch(case, found)
-    few = too_few_breaches(case)
-    if few is not None:
-        return few
     usual_ms = service_ms(case.rows)
     load = wait_growth(case.rows, usual_ms, case.every)
     if load is None:
@@ -165,7 +136,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             f"too few requests to see the wait grow over time: at least {3 * _LEAST_PER_BIN} are needed"
         )
     lonely = one_engine_waits(case.calls.of_kind(model=case.slowest_model))
-    if lonely is not None and (found is None or not _first_to_fill(case)):
+    if lonely is not None and (found is None or not first_to_fill(case)):
         return RuledOut(
             what=RULE,
             figure=f"the wait is {say_ms(lonely[0])} on one engine and {say_ms(lonely[1])} on another",
@@ -175,7 +146,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     other = _uncounted(case)
     if other is not None:
         return other
-    gauges, slowdown = read_gauges(case.points, case.rows), _slowdown(case)
+    gauges, slowdown = read_gauges(case.points, case.rows), slower_tokens_ratio(case)
     became_slower = slowdown is not None and slowdown > MAX_SLOWDOWN
     # Bursts fill an engine as well: they have a rule of their own.
     short = (
@@ -201,7 +172,6 @@ def _by_others(case: Case, found: Others | None) -> Diagnosis | None:
         or found.growth < MIN_ARRIVALS * found.own_growth
         or case.tail.share(STAGE) < MIN_LISTED
         or not enough(case, {STAGE: waiting})
-        or too_few_breaches(case) is not None
     ):
         return None
     what = found.kind.replace("_", " ")
@@ -289,7 +259,9 @@ def _by_batch(case: Case, found: Demand) -> Diagnosis | NotEnoughData | RuledOut
             what=RULE,
             figure=f"{said}, and tokens take {pace:.2f} times as long at equal batch sizes",
         )
-    claims = {stage: _shared(case) * ms for stage, ms in case.facts["arrivals"].excess_ms.items()}
+    claims = {
+        stage: shared_slowness(case) * ms for stage, ms in case.facts["arrivals"].excess_ms.items()
+    }
     if share < found.arrivals and not enough(case, claims):
         return RuledOut(
             what=RULE,
@@ -315,7 +287,7 @@ def _by_batch(case: Case, found: Demand) -> Diagnosis | NotEnoughData | RuledOut
         parameters={"replicas": replicas},
     )
     rate = len(case.rows) * case.every / max(case.period.seconds, 1e-3) / found.arrivals_ratio
-    return too_few_breaches(case) or named(
+    return named(
         case,
         RULE,
         max(claims, key=lambda stage: min(claims[stage], case.excess_ms(stage))),
@@ -385,7 +357,7 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
         "generation": case.excess_ms("generation")
         if load.answers and (load.whole >= SLOWER_AT_EQUAL_LOAD or load.crowded >= CROWDED_SHARE)
         else 0.0,
-        "decode": _shared(case) * parts["speed"]
+        "decode": shared_slowness(case) * parts["speed"]
         if parts is not None and load.paced and load.pace >= SLOWER_AT_EQUAL_LOAD
         else 0.0,
     }
@@ -423,7 +395,7 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
         "the endpoint serves more calls at once",
         "its capacity is not recorded: trace the engine",
     )
-    return too_few_breaches(case) or named(
+    return named(
         case,
         RULE,
         max(claims, key=lambda stage: min(claims[stage], case.excess_ms(stage))),
@@ -438,145 +410,6 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
         because=f"{said} and fill the endpoint (with equally many calls in flight, {equal} its former time)",
         evidence={**load._asdict(), **found._asdict()},
         why_no_service="no engine sends telemetry",
-    )
-
-
-def _shared(case: Case) -> float:
-    """Return the part (0..1) of a slow call's slower pace that the calls beside it share: a load slows all calls of that time, a slow host only its own.
-
-    Calls that overlap with it count by their common time: the slow ones ran when it was fullest, and over all
-    of the period others did not.
-    """
-    before = case.calls_before
-    if before is None:
-        return 1.0
-    told = case.calls.where(
-        known(case.calls.token_ms) & (case.calls.of("output_tokens") >= MIN_TOKENS)
-    )
-    slow = told.frame["trace_key"].is_in(case.slow["trace_key"].implode()).to_numpy()
-    former = before.token_ms[known(before.token_ms) & (before.of("output_tokens") >= MIN_TOKENS)]
-    if min(len(former), int(slow.sum())) < MIN_BREACHING:
-        return 1.0
-    begin, end, pace = told.of("start_s"), told.end_s, told.token_ms
-    took = np.maximum(end - begin, 1e-6)
-    own = begin[slow], end[slow]
-    together = Flow(begin, begin + took, took).between(*own) - took[slow]
-    theirs = Flow(begin, begin + took, took * pace).between(*own) - (took * pace)[slow]
-    met = together > 1e-3
-    if not met.any():
-        return 1.0
-    usual, beside, held = (
-        float(np.median(ms)) for ms in (former, theirs[met] / together[met], pace[slow])
-    )
-    return min(1.0, max(0.0, beside - usual) / (held - usual)) if held > usual else 1.0
-
-
-def found_full(slow: Calls, calls: Calls) -> bool:
-    """Return whether slow calls waited because their engine was full when they came: most of their waiting is of calls that found nearly as many running as ever.
-
-    Waits that come and go with the arrivals of a minute stand in no quarter of a window, and are want of room all the same.
-    """
-    waits, met, most = [], [], []
-    for code in np.unique(calls.engine[calls.has_engine]):
-        beside, theirs = (
-            side.where(side.has_engine & (side.engine == code)) for side in (calls, slow)
-        )
-        taken, ended = np.sort(beside.scheduled_s), np.sort(beside.last_s)
-        at, all_at = theirs.of("start_s"), beside.of("start_s")
-        running = [
-            np.searchsorted(taken, t, side="right") - np.searchsorted(ended, t, side="right")
-            for t in (at, all_at)
-        ]
-        waits.append(np.nan_to_num(theirs.of("queue_ms")))
-        met.append(running[0])
-        most.append(
-            np.full(len(at), np.percentile(running[1], 99.0)) if len(all_at) else np.zeros(0)
-        )
-    if not waits:
-        return False
-    wait, full = (
-        np.concatenate(waits),
-        np.concatenate(met) >= FULL * np.maximum(np.concatenate(most), LEAST_RUNNING),
-    )
-    return bool(wait.sum() > 0.0 and wait[full].sum() > MOSTLY_FULL * wait.sum())
-
-
-def one_engine_waits(calls: Calls) -> tuple[float, float] | None:
-    """Return the longest and the shortest median wait of the engines in ms where the one is many times the other, else None."""
-    wait, engine = calls.of("queue_ms"), calls.engine
-    chosen = known(wait)
-    groups = [wait[chosen & (engine == code)] for code in np.unique(engine[chosen])]
-    medians = sorted(float(np.median(group)) for group in groups if len(group) >= _LEAST_PER_BIN)
-    if len(medians) < 2 or medians[-1] < 50.0 or medians[0] > UNEVEN * medians[-1]:
-        return None
-    return medians[-1], medians[0]
-
-
-def _first_to_fill(case: Case) -> bool:
-    """Return whether the engine whose calls wait longest has no more work than its peers and is as fast in batches like theirs.
-
-    Near capacity equal engines do not fill at the same moment: the first one keeps its queue (what waits there finds less in the cache), the others have just
-    room enough. Then it is no fault of that one that calls wait.
-    """
-    every = replicas(case.calls, case.slowest_model)
-    if len(every) < MIN_ENGINES:
-        return False
-    worst = max(every, key=lambda one: one.wait_ms)
-    lag = lag_at_equal_batch(case.calls, worst.name)
-    return worst.share * len(every) < NEAR_OVER and lag is not None and lag < AS_FAST
-
-
-def read_gauges(points: pl.DataFrame, rows: pl.DataFrame) -> Gauges:
-    """Sum the waiting requests over instances (each carries its last value on) and read KV usage and batch size."""
-    waiting = summed(points, "queue_depth")
-    kv = points.filter(pl.col("indicator") == "kv_cache_usage")["value"]
-    running = summed(points, "running")
-    seen = sampled_at_once(
-        points.filter(pl.col("indicator").is_in(["queue_depth", "running", "kv_cache_usage"]))
-    )
-    # A client's instance is no replica of the engine: only requests that the engine itself recorded count.
-    engines = rows.filter(pl.col("engine_only"))["instance"].drop_nulls().n_unique()
-    return Gauges(
-        instances=max(1, seen, engines),
-        waiting_first=float(waiting[0]) if len(waiting) else None,
-        waiting_most=float(waiting.max()) if len(waiting) else None,
-        waiting_last=float(waiting[-1]) if len(waiting) else None,
-        kv_p95=float(np.percentile(kv.to_numpy(), 95.0)) if len(kv) else None,
-        running_most=float(running.max()) if len(running) else None,
-    )
-
-
-def summed(points: pl.DataFrame, indicator: str) -> FloatArray:
-    """Return a gauge summed over its instances at every sample time, ascending; empty without samples. The last value of each holds until its next
-    sample was due: nothing waits at an instance that is gone."""
-    chosen = points.filter(pl.col("indicator") == indicator).with_columns(
-        pl.col("instance").fill_null("")
-    )
-    if chosen.is_empty():
-        return np.empty(0)
-    wide = chosen.pivot(
-        on="instance", index="time_us", values="value", aggregate_function="mean"
-    ).sort("time_us")
-    gap = pl.col("time_us").unique().sort().diff().median().cast(pl.Int64)
-    due = chosen.group_by("instance").agg(until=pl.col("time_us").max() + 2 * gap)
-    due = due.with_columns(pl.col("until").fill_null(int(wide["time_us"][-1])))
-    told = wide.select(
-        pl.when(pl.col("time_us") <= until).then(pl.col(name).fill_null(strategy="forward"))
-        for name, until in due.iter_rows()
-    )
-    return told.sum_horizontal().to_numpy()
-
-
-def _slowdown(case: Case) -> float | None:
-    """Return median TPOT of slow requests over that of the reference, None where either is unknown."""
-    slow, usual = (
-        case.rows[case.tail.tail_index]["tpot_ms"].median(),
-        case.reference["tpot_ms"].median(),
-    )
-    return (
-        float(slow) / float(usual)
-        if isinstance(slow, float) and isinstance(usual, float) and usual > 0.0
-        else None
     )
 
 

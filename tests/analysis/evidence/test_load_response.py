@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from overrun.analysis.diagnosis.rules.under_capacity import _shared
 from overrun.analysis.evidence.calls import Calls
+from overrun.analysis.evidence.full_engine import shared_slowness
 from overrun.analysis.evidence.load_response import OwnLoad, _equal, first_tokens
 from overrun.analysis.evidence.token_speed import at_equal_load, beyond_load
 from overrun.analysis.words.slo import Slo
@@ -228,7 +228,7 @@ def test_a_slow_call_shares_its_pace_with_those_that_ran_as_long_as_it_did(
         slow=now.frame.filter(pl.Series(held)),
         slow_calls=now.where(held),
     )
-    assert _shared(case) == pytest.approx(part, abs=0.05)
+    assert shared_slowness(case) == pytest.approx(part, abs=0.05)
 
 
 def test_how_many_calls_were_out_when_one_began() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from overrun.analysis.diagnosis.rules.batch_past_knee import token_time_knee
+from overrun.analysis.evidence.batch_knee import token_time_knee
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import calls_of, requests
 from tests.analysis.diagnosis.rules.cases import E2E, causes, of, run, the

@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from overrun.analysis.diagnosis.rules.provider_spikes import deviations
 from overrun.analysis.evidence.client_view import clustering
+from overrun.analysis.evidence.late_at_random import deviations
 from overrun.analysis.words.finding import say_ms
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import calls_of

@@ -4,7 +4,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from overrun.analysis.diagnosis.rules.serial_orchestrator import rank_correlation
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import requests
 from tests.analysis.diagnosis.rules.cases import E2E, causes, of, run, the
@@ -81,10 +80,3 @@ def test_one_request_in_ten_does_not_tell_who_was_in_flight() -> None:
     assert of(found, "serial_orchestrator") is None
     assert "10 % of the requests are stored" in found.skipped["serial_orchestrator"]
     assert found.verdict.cause == "unattributed_time"
-
-
-def test_rank_correlation_is_spearmans() -> None:
-    x = np.array([1.0, 2.0, 3.0, 4.0])
-    assert rank_correlation(x, x**3) == pytest.approx(1.0)
-    assert rank_correlation(x, -x) == pytest.approx(-1.0)
-    assert rank_correlation(x, np.ones(4)) == 0.0

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from overrun.analysis.diagnosis.rules.under_capacity import read_gauges, summed
+from overrun.analysis.evidence.full_engine import read_gauges, summed
 from overrun.analysis.evidence.more_requests import former_slowdown
 from overrun.analysis.evidence.queue_growth import Load, service_ms, wait_growth
 from overrun.analysis.evidence.token_speed import Line

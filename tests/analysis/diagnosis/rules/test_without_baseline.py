@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from overrun.analysis.diagnosis.rules.long_outputs import of_another_kind
-from overrun.analysis.diagnosis.rules.under_capacity import found_full
 from overrun.analysis.evidence.calls import Calls
+from overrun.analysis.evidence.full_engine import found_full
 from overrun.analysis.words.slo import Slo
 from overrun.collector.normalise.stages import ROLE
 from tests.analysis.builders import calls_of, requests, spans_of
