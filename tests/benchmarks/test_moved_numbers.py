@@ -13,9 +13,9 @@ def test_the_page_is_made_of_the_rules_and_their_results() -> None:
 
 def test_every_number_of_a_rule_is_found_with_what_it_is() -> None:
     found = {(one.rule, one.name): one for one in constants()}
-    seats = found["under_capacity", "LEAST_RUNNING"]
-    assert seats.value == 4.0
-    assert seats.why.startswith("Running calls over the most")
+    rise = found["under_capacity", "MIN_ARRIVAL_RISE"]
+    assert rise.value == 1.2
+    assert rise.why.startswith("Time per token this much slower")
 
 
 @pytest.mark.parametrize(("value", "up", "down"), [(3, 4, 2), (30, 40, 20), (0.3, 0.4, 0.2)])
