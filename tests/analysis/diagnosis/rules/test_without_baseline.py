@@ -376,21 +376,3 @@ def test_an_engine_that_is_full_now_and_then_is_told_without_a_before() -> None:
     assert (
         "their engine was at its fullest when they arrived" in the(found, "under_capacity").headline
     )
-
-
-def test_what_breaks_another_limit_is_listed_and_no_cause_of_what_is_judged() -> None:
-    """First tokens are late for no reason that is recorded; other requests write long answers and miss the limit of the whole."""
-    late, long = EACH % 4 == 0, EACH % 10 == 9
-    rows = written(
-        np.where(long, 500, 100),
-        prefill_ms=np.where(late, 2_800.0, 100.0),
-        ttft_prefill_ms=np.where(late, 2_800.0, 100.0),
-    )
-    found = run(rows, slo=Slo(ttft_ms=1_500.0, e2e_ms=5_000.0))
-    assert (found.verdict.metric, found.verdict.stage, found.verdict.cause) == (
-        "ttft",
-        "prefill",
-        None,
-    )
-    assert "No known cause explains enough of it" in found.verdict.sentence
-    assert the(found, "long_outputs").stage == "decode"
