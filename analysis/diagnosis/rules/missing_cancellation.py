@@ -122,7 +122,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 def _before(calls: Calls, tree: Tree | None) -> Waste | None:
     """Return the waste of the baseline; where it grew within that, of its first part: it may lie in wait until the load rises, and what came before the
     harm wastes as much by then."""
-    whole, first = wasted(calls, tree), Calls(calls.frame.head(len(calls) // FIRST))
+    whole, first = wasted(calls, tree), Calls(calls.frame.head(max(MIN_FIRST, len(calls) // FIRST)))
     early = wasted(first, tree) if len(first) >= MIN_FIRST else None
     return (
         early
