@@ -102,6 +102,7 @@ class Wire:
             self._server.grpc, [("grpc.enable_http_proxy", 0), ("grpc.max_send_message_length", -1)]
         )
         self._own = _Own()
+        self._made: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
         self._said = 0
         self._sent = 0
@@ -120,6 +121,8 @@ class Wire:
     def close(self) -> int:
         """Stop the server: 0 if it ends as it should."""
         self._pool.shutdown()
+        for made in self._made:
+            made.close()
         self._channel.close()
         return self._server.stop()
 
@@ -183,12 +186,14 @@ class Wire:
             if kept is None:
                 kept = http.client.HTTPConnection(self._server.address, timeout=ANSWER_S)
                 self._own.http = kept
+                self._made.append(kept)
             try:
                 kept.request(method, path, body, headers)
                 answer = kept.getresponse()
                 return answer.status, answer.read()
             except (ConnectionError, http.client.HTTPException):
                 kept.close()
+                self._made.remove(kept)
                 self._own.http = None
         raise AssertionError("no answer")
 
