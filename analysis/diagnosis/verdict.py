@@ -650,7 +650,7 @@ def _without_span(stage: str, main: Diagnosis | None) -> bool:
 
 def _explained(breach: Breach, stage: str, main: Diagnosis) -> str:
     """Return the cause first, then where the time goes: two sentences."""
-    return f"{_begun(main.because)}. {_begun(_where(breach, stage, main, 'a slow request'))}."
+    return f"{_begun(main.because)}. {_begun(_where(breach, stage, main))}."
 
 
 def _begun(text: str) -> str:
@@ -667,8 +667,8 @@ def _ran_out(breach: Breach) -> str:
     )
 
 
-def _where(breach: Breach, stage: str, main: Diagnosis | None, whose: str = "") -> str:
-    """Where a slow request's time goes, as a clause; `whose` names the request, by default as precisely as `_whose`."""
+def _where(breach: Breach, stage: str, main: Diagnosis | None) -> str:
+    """Where a slow request's time goes, as a clause."""
     if breach.metric in ("tpot", "itl"):
         return f"tokens come too slowly in {stage}"
     total = sum(breach.excess.tail_ms.values())
@@ -684,7 +684,7 @@ def _where(breach: Breach, stage: str, main: Diagnosis | None, whose: str = "") 
     delayed = breach.excess.tail_ms.get(held, 0.0)
     # What takes the time comes first: a place that holds things up may take next to none itself.
     if delayed > spent:
-        return f"{held} takes {say_ms(delayed)} of the {say_ms(total)} of {_whose(breach)}, held up in {_work(stage, main)} ({say_ms(spent)})"
+        return f"{held} takes {say_ms(delayed)} of the {say_ms(total)} of {_whose(breach)}, delayed in {_work(stage, main)} ({say_ms(spent)})"
     return f"{where} and delays {held} ({say_ms(delayed)})"
 
 
