@@ -30,6 +30,21 @@ class _Room(threading.local):
 _room = _Room()
 
 
+class _Writable:
+    """A transport that takes what is written to it once it is being closed, as asyncio's do. uvloop's raise, and uvicorn logs a traceback of each answer whose
+    client left in this moment: anybody could fill the log."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+
+    def write(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
     """Closes a connection whose request line and headers are too long (431) or take too long to come (408).
 
@@ -54,6 +69,7 @@ class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self.transport = _Writable(transport)  # type: ignore[assignment]  # as much of one as is used
         self._idle[self] = None
         if len(self.connections) > self.max_connections:
             next(iter(self._idle))._refuse(503)

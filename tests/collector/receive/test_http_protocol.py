@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+import uvloop
 
 from overrun.collector.receive import http_protocol
 
@@ -110,3 +111,31 @@ def test_a_server_that_ends_before_a_request_does_asks_the_sender_to_come_again(
     found = asyncio.run(answer())
     assert found.startswith(b"HTTP/1.1 503"), found
     assert b"retry-after: 1" in found
+
+
+def test_an_answer_to_a_connection_that_is_being_closed_is_no_news() -> None:
+    """uvloop's transports raise where asyncio's say nothing."""
+
+    async def write() -> None:
+        loop = asyncio.get_running_loop()
+        bound = socket.create_server(("127.0.0.1", 0))
+        made: list[Any] = []
+
+        class Kept(asyncio.Protocol):
+            def connection_made(self, transport: Any) -> None:
+                made.append(transport)
+
+        listening = await loop.create_server(Kept, sock=bound)
+        _, writer = await asyncio.open_connection(*bound.getsockname())
+        while not made:
+            await asyncio.sleep(0.01)
+        made[0].abort()
+        await asyncio.sleep(0.05)
+        with pytest.raises(RuntimeError, match="closed"):  # what is guarded against
+            made[0].write(b"late")
+        http_protocol._Writable(made[0]).write(b"late")
+        assert http_protocol._Writable(made[0]).is_closing()
+        writer.close()
+        listening.close()
+
+    uvloop.run(write())
