@@ -125,7 +125,7 @@ def _onset(chart: Chart, n: int, onset: datetime | None) -> str:
     if not 0.0 <= share <= 1.0:
         return ""
     side = " ov-left" if share > _RIGHT else ""
-    return f'<em class="ov-onset{side}" style="left:{100.0 * share:.2f}%"><b>onset</b></em>'
+    return f'<em class="ov-onset{side}" style="left:{100.0 * share:.2f}%"><b>onset {onset.astimezone(UTC):%H:%M:%S}</b></em>'
 
 
 def _limit(chart: Chart, top: float) -> str:

@@ -108,8 +108,10 @@ def documents(value: Any) -> list[dict[str, Any]] | None:
 
 
 def lacking(value: Any) -> str:
-    """What rows lack that have a begin and a model or tokens; "" for anything else."""
+    """What rows lack that have a begin and a model or tokens; "" for anything else, such as one document: a summary has a date and a duration, too."""
     rows = _listed(value)[:_LOOKED_AT]
+    if rows == [value]:
+        return ""
     names = [
         {field[0]: name for name, _ in _flat(row) if (field := _field(_plain(name), name))}
         for row in rows
