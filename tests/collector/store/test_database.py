@@ -209,7 +209,9 @@ def test_settling_gives_back_what_is_held_of_the_file(
             "a cursor is open"
         )
     store.settle()
-    assert store.connection.execute(held).fetchall()[0][0] < 4_000_000
+    assert (
+        store.connection.execute(held).fetchall()[0][0] < 5_000_000
+    )  # the limit, and what is allocated beside it
     store.close()
 
 
