@@ -33,7 +33,7 @@ def draw(asked: data.Asked, metric: str, theme: Theme) -> Box | None:
         alt=words(found.n, metric, course.step_s),
     )
     ui.put(
-        f"<small>{say_count(found.n, 'request')} with {metric.upper()}{sampled(found)}, {say_step(found.step_s)} × 21 % buckets, darker = "
+        f"<small>{say_count(found.n, 'request')} with {metric.upper()}{sampled(found)}, {say_step(found.step_s)} × 21 % buckets, stronger colour = "
         f"more requests; dashed = {ui.limit_words(course.own_limits)}; drag a box to compare those requests; lines need n ≥ "
         f"{course.min_n['p50']} (P50) and "
         f"{course.min_n['p95']} (P95) per {say_step(course.step_s)}; times in UTC; source /api/v1/heatmap, /api/v1/series</small>"
