@@ -75,8 +75,8 @@ MAX_HASHES = 500_000
 # At 80,000 spans a second about 20,000 wait, most of them for their quiet time.
 PENDING_BYTES = 400
 # Spans and points after which the file is reopened, or what DuckDB keeps in memory of each that it has written (10 to 20 bytes) would grow without end.
-# That takes 0.1 to 0.2 s (measured): at full speed every ten seconds or more.
-RENEW_ROWS = 1_000_000
+# That takes 0.1 to 0.2 s (measured): at full speed every eight seconds or more.
+RENEW_ROWS = 500_000
 # The tables that a commit of telemetry appends to, besides `batches`.
 COMMITTED = (
     "spans",
@@ -478,6 +478,7 @@ class Writer:
                     self._ends = ends(self._store.connection, *COMMITTED, *ASSEMBLED)
                     self._ends_move = False
                 self._renew()
+                self._store.settle()  # under load there is no other moment for it
         except Exception as error:  # the thread's edge: what was answered is in the log, and a disk that takes no more refuses the next commit
             why = str(error).splitlines()[0]
             if why != self._unmoved:  # it is tried again with every commit, and logged once

@@ -30,6 +30,9 @@ class _Without(MetaPathFinder):
 _ARENA_MAX = (
     -8
 )  # of glibc's mallopt: how many heaps its threads share; freed memory of one is no use to another
+# Of mallopt, too: what is larger is mapped apart and leaves at once. glibc raises this line to 32 MB by itself, and the buffers of bodies then leave holes.
+_MMAP_THRESHOLD = -3
+_LARGE = 1 << 20
 _DONT_NEED = 4  # of madvise
 _EVERY_S = 1.0
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4_096
@@ -48,6 +51,7 @@ def keep_small() -> None:
 
     with contextlib.suppress(AttributeError, OSError):  # another libc
         ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE)
     pa.set_memory_pool(pa.system_memory_pool())
 
 

@@ -303,6 +303,19 @@ def test_a_long_log_moves_into_the_file_after_the_answers(
     assert one(pipeline, "select count(*) from spans") == 2
 
 
+def test_memory_of_the_file_is_given_back_with_each_checkpoint_under_load(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled: list[bool] = []
+    monkeypatch.setattr(pipeline.store, "settle", lambda: settled.append(True))
+    monkeypatch.setattr(pipeline.writer, "rest", lambda: None)  # as if it never rested
+    pipeline.writer.submit(TRACES, plain_body()).result(WAIT_S)
+    monkeypatch.setattr(pipeline.store, "_long_log", 1)
+    pipeline.writer.submit(TRACES, plain_body()).result(WAIT_S)
+    assert log_bytes(pipeline) == 0
+    assert settled
+
+
 # --- jobs ---
 
 
