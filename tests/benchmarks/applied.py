@@ -22,7 +22,7 @@ from overrun.analysis.front.file_import import import_files
 from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.config import CollectorSettings, Settings
 from tests.benchmarks.results import add_write_flag, measured, record
-from tests.lab.experiments import EXPERIMENTS
+from tests.lab.drawn import named
 from tests.lab.recordings import FOLDER
 
 SLO = "ttft:1500 e2e:12000"
@@ -32,7 +32,8 @@ SCRIPT = "python -m tests.benchmarks.applied"
 def answers() -> Iterator[tuple[str, Applied]]:
     """(experiment, answer) of every recording that a what-if predicts."""
     for folder in sorted(FOLDER.iterdir()):
-        command = EXPERIMENTS[folder.name].whatif
+        experiment = named(folder.name)
+        command = experiment.whatif if experiment else ()
         if not command:
             continue
         for seed in sorted(folder.iterdir()):

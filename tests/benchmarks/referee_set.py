@@ -33,7 +33,7 @@ from tests.benchmarks import small_worlds
 from tests.benchmarks.results import Figure, add_write_flag, measured, record
 from tests.corpus.runner import FOLDER, Case
 from tests.lab import score
-from tests.lab.experiments import EXPERIMENTS
+from tests.lab.drawn import named
 
 
 class Question(NamedTuple):
@@ -106,7 +106,7 @@ def laboratory(folder: Path) -> list[Question]:
     """The captures of the laboratory in a folder; those that harm nobody are left out."""
     out = []
     for repetition in sorted(folder.glob("*/*/")):
-        experiment = EXPERIMENTS.get(repetition.parent.name)
+        experiment = named(repetition.parent.name)
         if experiment is None or not (repetition / "fault" / "truth.json.txt").exists():
             continue
         healthy, fault, fixed = (

@@ -12,6 +12,7 @@ import msgspec
 from tests.benchmarks import results
 from tests.lab import phases, recordings, score, summary
 from tests.lab.capture import Capture
+from tests.lab.drawn import named
 from tests.lab.experiments import EXPERIMENTS, HELD_BACK
 from tests.lab.servers import NotReady, free_port, start_collector
 
@@ -49,21 +50,25 @@ def chosen(arguments: argparse.Namespace) -> list[str]:
     if arguments.held_back:
         names += HELD_BACK
     names = names or ["seats"]
-    unknown = [name for name in names if name not in EXPERIMENTS]
+    unknown = [name for name in names if named(name) is None]
     if unknown:
-        sys.exit(f"no experiment is called {unknown[0]!r}: choose of {', '.join(EXPERIMENTS)}")
+        sys.exit(
+            f"no experiment is called {unknown[0]!r}: choose of {', '.join(EXPERIMENTS)}, drawn_NUMBER"
+        )
     return names
 
 
 def run(arguments: argparse.Namespace, names: list[str]) -> None:
     """Run each experiment as often as asked."""
     for name in names:
+        experiment = named(name)
+        assert experiment is not None, "checked by `chosen`"
         for repetition in range(arguments.repetitions):
             folder = arguments.out / name / f"{arguments.seed + repetition}"
             if folder.exists():
                 sys.exit(f"{folder} exists: remove it, or choose another --seed or --out")
             folder.mkdir(parents=True)
-            print(f"{name}, repetition {repetition + 1}: {EXPERIMENTS[name].what}", flush=True)
+            print(f"{name}, repetition {repetition + 1}: {experiment.what}", flush=True)
             collector = start_collector(folder, free_port())
             collector.wait("/healthz", 120.0)
             capture = Capture(free_port(), collector.url)
@@ -71,7 +76,7 @@ def run(arguments: argparse.Namespace, names: list[str]) -> None:
             model = arguments.model or arguments.environment / "model"
             bench = phases.Bench(arguments.environment, model, folder, capture)
             try:
-                phases.run(bench, EXPERIMENTS[name], arguments.seed + repetition, arguments.seconds)
+                phases.run(bench, experiment, arguments.seed + repetition, arguments.seconds)
             finally:
                 bench.close()
                 capture.stop()

@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 
 from tests.lab import lengths
-from tests.lab.experiments import EXPERIMENTS, Experiment
+from tests.lab.drawn import named
+from tests.lab.experiments import Experiment
 from tests.lab.phases import Phase
 
 METRICS = ("ttft", "e2e")
@@ -228,7 +229,9 @@ def late_steps(folder: Path, phases: Sequence[Phase]) -> float:
 
 def score(folder: Path) -> Score:
     """One repetition: `folder` holds healthy/, fault/, fixed/ below a folder with the experiment's name."""
-    experiment = EXPERIMENTS[folder.parent.name]
+    experiment = named(folder.parent.name)
+    if experiment is None:
+        raise KeyError(f"{folder.parent.name} is no experiment")
     healthy, fault, fixed = (read(folder, name) for name in ("healthy", "fault", "fixed"))
     db = store(folder, "healthy", "fault")
     slo = limits(healthy)

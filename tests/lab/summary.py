@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from tests.benchmarks.results import Figure, measured
-from tests.lab.experiments import HELD_BACK
+from tests.lab.drawn import held_back
 from tests.lab.score import Predicted, Score
 
 SCRIPT = "make bench-lab"
@@ -48,8 +48,8 @@ def figures(scores: Sequence[Score], conditions: str) -> list[Figure]:
     """The headline figures, first of the experiments that were developed on, then of those held back."""
     made = []
     for part, chosen in (
-        ("developed on", [one for one in scores if one.experiment not in HELD_BACK]),
-        ("held back", [one for one in scores if one.experiment in HELD_BACK]),
+        ("developed on", [one for one in scores if not held_back(one.experiment)]),
+        ("held back", [one for one in scores if held_back(one.experiment)]),
     ):
         if chosen:
             made += _part(part, chosen, conditions)

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from tests.lab import application, client, gateway, lengths, load, score, summary
+from tests.lab import application, client, drawn, gateway, lengths, load, score, summary
 from tests.lab.client import Seen
 from tests.lab.experiments import EXPERIMENTS, HELD_BACK
 from tests.lab.lengths import Promised
@@ -64,7 +64,7 @@ def test_bursts_keep_the_number_of_requests() -> None:
     assert all(r.at_s % 20.0 <= 2.0 for r in bursts)
 
 
-@pytest.mark.parametrize("law", ["roofline", "tiles", "table"])
+@pytest.mark.parametrize("law", ["roofline", "tiles", "table", "graphs"])
 def test_more_work_takes_longer_by_every_law(pace: ModuleType, law: str) -> None:
     of = pace.LAWS[law]
     assert of(2048, 4000, 8) > of(512, 4000, 8) > of(8, 4000, 8) > 0
@@ -130,6 +130,19 @@ def test_every_experiment_has_a_truth_and_a_fix() -> None:
         assert one.causes, one.name
         assert one.advice, one.name
         assert one.fault != one.fixed, one.name
+
+
+def test_a_drawn_experiment_is_always_the_same_and_has_a_truth_and_a_fix() -> None:
+    made = [drawn.drawn(number) for number in range(2 * len(drawn.KINDS))]
+    assert made == [drawn.drawn(number) for number in range(len(made))]
+    assert len({one.causes for one in made}) == len(drawn.KINDS)
+    for one in made:
+        assert one.causes, one.name
+        assert one.advice, one.name
+        assert one.fault not in (one.healthy, one.fixed), one.name
+        assert drawn.named(one.name) == one
+    assert drawn.named("seats") == EXPERIMENTS["seats"]
+    assert drawn.named("drawn_") is drawn.named("nothing") is None
 
 
 async def _chat(request: Request) -> StreamingResponse:

@@ -51,7 +51,14 @@ def table(tokens: int, context: int, sequences: int) -> float:
     return base + CONTEXT_MS * context + SEQUENCE_MS * sequences
 
 
-LAWS = {"roofline": roofline, "tiles": tiles, "table": table}
+def graphs(tokens: int, context: int, sequences: int) -> float:
+    """Steps without a prompt run as a recorded graph of the next power of two sequences; those with one run piece by piece, with 12 ms of starting kernels."""
+    if tokens <= sequences:
+        return 10.0 + 0.5 * 2.0 ** math.ceil(math.log2(max(sequences, 1))) + 0.0004 * context
+    return 22.0 + 0.09 * tokens + 0.0004 * context
+
+
+LAWS = {"roofline": roofline, "tiles": tiles, "table": table, "graphs": graphs}
 
 
 class Pace:
