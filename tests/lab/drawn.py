@@ -21,9 +21,15 @@ Truth = tuple[str, tuple[str, ...], tuple[str, ...]]
 
 
 def _experiment(
-    what: str, truth: Truth, *setups: Setup, whatif: tuple[str, ...] = ()
+    what: str,
+    truth: Truth,
+    healthy: Setup,
+    fault: Setup,
+    fixed: Setup,
+    *,
+    whatif: tuple[str, ...] = (),
 ) -> Experiment:
-    return Experiment("", what, *truth, whatif, *setups)
+    return Experiment("", what, *truth, whatif, healthy, fault, fixed)
 
 
 def _seats(rng: random.Random, law: str, load: Load) -> Experiment:
