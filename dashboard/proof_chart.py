@@ -238,7 +238,11 @@ def _shown(kind: str, fact: str | None, *, seen: bool) -> str:
         return "loses the time"
     if not seen:
         return "follows, not measured here"
-    return f"shown by {ui.text(fact.replace('_', ' '))}" if fact else "its rule found it"
+    return (
+        f"shown by {ui.text(fact.replace('_', ' ').replace('.', ' '))}"
+        if fact
+        else "its rule found it"
+    )
 
 
 def _others(report: Report) -> str:

@@ -18,8 +18,8 @@ Kind = Literal["cause", "state", "stage"]
 class Node(NamedTuple):
     """A cause, a state or a stage: what it is in a few words, and the fact of `evidence.fact_table` that shows it (None: only its rule does).
 
-    `last`: the cause is concluded only where nothing distinguishes slow calls from others, because it is what remains. `reaction`: it answers to slowness, so
-    whatever drives it comes first.
+    `also` are further facts that show it, where a sender records other telemetry. `last`: the cause is concluded only where nothing distinguishes slow calls
+    from others, because it is what remains. `reaction`: it answers to slowness, so whatever drives it comes first.
     """
 
     label: str
@@ -27,13 +27,19 @@ class Node(NamedTuple):
     kind: Kind = "cause"
     last: bool = False
     reaction: bool = False
+    also: tuple[str, ...] = ()
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Every fact that shows it, the one that shows it best first."""
+        return () if self.fact is None else (self.fact, *self.also)
 
 
 class PathStep(msgspec.Struct, kw_only=True):
     """One step of the way from a cause to the stage that loses the time.
 
-    `kind` is cause, state or stage. `fact` names the row of `overrun facts` that shows it, null where only a rule does. `seen` says whether this window shows
-    it: a rule found it or its fact changed clearly.
+    `kind` is cause, state or stage. `fact` names the row of `overrun facts` that shows it: of several, the first that changed clearly. It is null where only a
+    rule does. `seen` says whether this window shows it: a rule found it or its fact changed clearly.
     """
 
     node: str
@@ -48,22 +54,30 @@ class PathStep(msgspec.Struct, kw_only=True):
             self.reasons = {"fact": "no fact shows it, only its rule"}
 
 
+# The facts of stages are named so.
+OF_STAGE: Final = "stage."
 NODES: Final[Mapping[str, Node]] = {
     # Demand: what callers send.
     "under_capacity": Node("more work arrives than the engines can do", "arrivals", last=True),
     "burst_arrivals": Node("requests arrive in bursts", "bursts"),
     "noisy_tenant": Node("one tenant sends much more", "tenant_share"),
-    "prompt_bloat": Node("prompts are longer", "input"),
-    "huge_context": Node("a few prompts are huge", "input"),
-    "long_outputs": Node("answers are longer", "output"),
-    "reasoning_inflation": Node("models reason longer", "reasoning"),
+    "prompt_bloat": Node("prompts are longer", "input", also=("input_slow",)),
+    "huge_context": Node("a few prompts are huge", "input", also=("input_slow",)),
+    "long_outputs": Node("answers are longer", "output", also=("output_slow",)),
+    "reasoning_inflation": Node("models reason longer", "reasoning", also=("reasoning_slow",)),
     "agent_loop": Node("agents take more steps", "repeats"),
-    "retry_storm": Node("clients repeat slow calls", "attempts", reaction=True),
+    "retry_storm": Node(
+        "clients repeat slow calls", "attempts", reaction=True, also=("lost_inside",)
+    ),
     "missing_cancellation": Node("engines write for clients that left", "for_nobody"),
     "one_kind_of_call": Node("calls of one kind need more time", "kind"),
     # Engines: what is done with it.
-    "prefix_cache_lost": Node("less of the input is cached", "cache"),
-    "kv_pressure": Node("the KV cache is full", "kv_usage"),
+    "prefix_cache_lost": Node("less of the input is cached", "cache", also=("cache_slow",)),
+    "kv_pressure": Node(
+        "the KV cache is full",
+        "kv_usage",
+        also=("kv_capacity", "preemptions"),
+    ),
     "too_few_seats": Node("the engine runs too few calls at a time", "waiting"),
     "batch_past_knee": Node("too many calls share a batch", "batch"),
     "decode_stall": Node("answers stop while prompts are read", "read_meanwhile"),
@@ -78,11 +92,17 @@ NODES: Final[Mapping[str, Node]] = {
     "cold_start": Node("a model or replica starts cold", "silence"),
     "model_changed": Node("another model answers", "pace"),
     # Providers, seen from their clients.
-    "provider_queueing": Node("calls wait at the provider", "first_equal_load", last=True),
+    "provider_queueing": Node(
+        "calls wait at the provider", "first_equal_load", last=True, also=("refusals",)
+    ),
     "token_rate_sag": Node("the provider writes more slowly", "pace_equal_load", last=True),
     "provider_spikes": Node("single calls are slow at random", None, last=True),
     # The way there and back.
-    "client_throttled": Node("calls wait in their client", "waited_inside"),
+    "client_throttled": Node(
+        "calls wait in their client",
+        "waited_inside",
+        also=("refusals", "lost_inside"),
+    ),
     "connection_churn": Node("calls open new connections", "engine_gap"),
     "stalled_connection": Node("a name lookup or handshake times out", "constant"),
     "cross_region": Node("calls go to another region", "engine_gap"),
@@ -93,17 +113,21 @@ NODES: Final[Mapping[str, Node]] = {
     "sequential_calls": Node("calls run one after the other", None),
     "oversized_side_model": Node("a side task uses a large model", None),
     "serial_orchestrator": Node("the application does one thing at a time", "in_flight"),
-    "unattributed_time": Node("time has no span", None),
+    "unattributed_time": Node("time has no span", f"{OF_STAGE}other"),
     # What these lead to.
     "more_work": Node("the engine has more to do", "in_flight", "state"),
-    "more_to_read": Node("the engine reads more tokens", "read_meanwhile", "state"),
-    "queue_wait": Node("calls wait for the engine", "waiting", "state"),
+    "more_to_read": Node(
+        "the engine reads more tokens", "to_read", "state", also=("read_meanwhile",)
+    ),
+    "queue_wait": Node("calls wait for the engine", "waiting", "state", also=("queued",)),
     "slower_tokens": Node("each token takes longer", "pace", "state"),
-    "late_first_token": Node("the first token comes late", "first_equal_load", "state"),
+    "late_first_token": Node(
+        "the first token comes late", "first_token", "state", also=("first_equal_load",)
+    ),
     "outside_engine": Node("a call spends time outside of the engine", "engine_gap", "state"),
     # Where a request loses the time.
     **{
-        stage: Node(stage.replace("_", " "), None, "stage")
+        stage: Node(stage.replace("_", " "), f"{OF_STAGE}{stage}", "stage")
         for stage in (
             *("queue", "kv_transfer", "prefill", "decode", "first_token", "generation"),
             *("network", "gateway", "retrieval", "prompt", "guardrail", "tool", "post", "other"),
@@ -247,8 +271,14 @@ def steps(
     out = []
     for name in path_to(cause, stage, found):
         node = NODES[name]
-        seen = name in found or node.kind == "stage" or (node.fact is not None and shown(node.fact))
-        out.append(PathStep(node=name, label=node.label, kind=node.kind, fact=node.fact, seen=seen))
+        lost = node.kind == "stage"
+        clear = None if lost else next((fact for fact in node.facts if shown(fact)), None)
+        seen = lost or clear is not None or name in found
+        out.append(
+            PathStep(
+                node=name, label=node.label, kind=node.kind, fact=clear or node.fact, seen=seen
+            )
+        )
     return out
 
 

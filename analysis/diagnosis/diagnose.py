@@ -4,7 +4,7 @@ Everything here is computed from the frames that are passed in; ids and span nam
 looked up through the two callables.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from overrun.analysis.diagnosis.causal_graph import NODES
 from overrun.analysis.diagnosis.checklist import Step, checklist
 from overrun.analysis.diagnosis.ranking import Ranked, run_rules
 from overrun.analysis.diagnosis.rules import rules
@@ -28,6 +29,7 @@ from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.engine_lives import engine_changes
 from overrun.analysis.evidence.fact_table import TABLE
 from overrun.analysis.evidence.observed import Lookups
+from overrun.analysis.evidence.operations import Operation
 from overrun.analysis.incident.abandonment import by_choice
 from overrun.analysis.incident.baseline import Chosen
 from overrun.analysis.incident.breach import (
@@ -45,6 +47,7 @@ from overrun.analysis.incident.breach import (
     recorded,
     worse,
 )
+from overrun.analysis.numbers.comparison.traffic_changes import Changed
 from overrun.analysis.numbers.coverage.sampling import weights_of
 from overrun.analysis.numbers.latency.percentiles import quantile
 from overrun.analysis.numbers.outcomes.goodput import Goodput, goodput, judge, with_own
@@ -64,11 +67,17 @@ SAME_ONSET: Final = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Known:
-    """Causes that were sought apart for the same question (None: still being sought), of a breach of which metric (None: of none) since when."""
+    """Causes that were sought apart for the same question (None: still being sought), of a breach of which metric (None: of none) since when.
+
+    `changed` are the facts of the causal graph that changed clearly, of those that the way from the cause to the stage may name; `operations` what a stage without
+    a cause spends its time on; `engines` those that came or went before the onset."""
 
     ranked: Ranked | None
     metric: str | None
     onset: datetime | None
+    changed: frozenset[str] = frozenset()
+    operations: Mapping[str, Operation] = field(default_factory=dict)
+    engines: tuple[Changed, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -163,17 +172,20 @@ def diagnose(
             told,
             budgets=held,
         )
+    beside = known if case is None and known is not None else told
     verdict = over_budget(
         breach,
         ranked,
         breach.onset or _began(breach, baseline),
         why_none,
-        None if case is None else case.operations.most,
+        beside.operations.get if case is None else case.operations.most,
         lookups.older,
-        _shown(case),
+        beside.changed.__contains__ if case is None else case.facts.worse,
     )
-    if case is not None and verdict.onset is not None:
-        verdict.changed = [*engine_changes(case), *verdict.changed]
+    if case is not None:
+        told = beside = _with_facts(told, case, verdict)
+    if verdict.onset is not None:
+        verdict.changed = [*beside.engines, *verdict.changed]
     return Diagnosed(
         verdict,
         good,
@@ -388,9 +400,18 @@ def _usual_ms(breach: Breach) -> float | None:
     )
 
 
-def _shown(case: Case | None) -> Callable[[str], bool]:
-    """Return what says whether a fact changed clearly: of causes that were sought elsewhere no fact is at hand."""
-    return lambda fact: case is not None and bool(case.facts[fact].clear)
+def _with_facts(told: Known, case: Case, verdict: Verdict) -> Known:
+    """Return the causes with what else a verdict takes from a case: another answer about this breach has none, and may name another stage."""
+    way = [step.node for step in verdict.path if step.kind != "stage"]
+    nodes = {*way, *(name for name, node in NODES.items() if node.kind == "state")}
+    facts = {fact for name in nodes for fact in NODES[name].facts}
+    most = None if told.ranked and told.ranked.causes else case.operations.most(verdict.stage or "")
+    return replace(
+        told,
+        changed=frozenset(fact for fact in facts if case.facts.worse(fact)),
+        operations={} if most is None else {most.stage: most},
+        engines=() if verdict.onset is None else tuple(engine_changes(case)),
+    )
 
 
 def _checklist(breach: Breach) -> list[Step]:

@@ -169,19 +169,41 @@ class Facts:
     def __init__(self, case: Any, table: Table) -> None:
         self._case, self._table = case, table
         self._known: dict[str, Fact] = {}
+        self._further: dict[int, Mapping[str, Row]] = {}
 
     def __getitem__(self, name: str) -> Fact:
         if name not in self._known:
-            rows = self._table.rows if name in self._table.rows else self._further
-            self._known[name] = fact_of(name, rows[name], self._case)
+            row = self._row(name)
+            if row is None:
+                raise KeyError(name)
+            self._known[name] = fact_of(name, row, self._case)
         return self._known[name]
 
     def __iter__(self) -> Iterator[Fact]:
-        return (self[name] for name in (*self._further, *self._table.rows))
+        further = (name for rows in self._each_further() for name in rows)
+        return (self[name] for name in (*further, *self._table.rows))
 
-    @functools.cached_property
-    def _further(self) -> Mapping[str, Row]:
-        return {name: row for rows in self._table.further for name, row in rows(self._case).items()}
+    def worse(self, name: str) -> bool:
+        """Return whether a fact changed clearly and to the worse; False of one that this case does not have."""
+        row = self._row(name)
+        if row is None:
+            return False
+        fact = self[name]
+        if not fact.clear or fact.change is None:
+            return False
+        return (fact.change < (0.0 if fact.unit in _BY_DIFFERENCE else 1.0)) == row.falls
+
+    def _row(self, name: str) -> Row | None:
+        if name in self._table.rows:
+            return self._table.rows[name]
+        return next((rows[name] for rows in self._each_further() if name in rows), None)
+
+    def _each_further(self) -> Iterator[Mapping[str, Row]]:
+        """The further rows, of one function after the other: a stage is found without reading the spans that operations need."""
+        for at, rows in enumerate(self._table.further):
+            if at not in self._further:
+                self._further[at] = rows(self._case)
+            yield self._further[at]
 
     def excess(self, *names: str) -> dict[str, float]:
         """Return the milliseconds per stage that these facts together account for."""

@@ -113,6 +113,12 @@ def _arrivals(case: Case) -> Measured | str:
     return _sides(case, one, f"fewer than {MIN_CALLS} model calls are stored")
 
 
+def _to_read(calls: Calls) -> Draws | None:
+    """New input tokens per second."""
+    tokens = calls.new_tokens
+    return calls.sample.rate(np.nan_to_num(tokens)) if known(tokens).any() else None
+
+
 def _calls_per_request(case: Case) -> Measured | str:
     def one(calls: Calls) -> Draws | None:
         first = calls.frame.select(pl.col("trace_key").is_first_distinct()).to_series().to_numpy()
@@ -688,6 +694,23 @@ ROWS: Final[Mapping[str, Row]] = {
             lambda calls: np.where(calls.has_engine, calls.prefill_meanwhile, np.nan), _NO_TIMES
         ),
         _decode_by("prefill_ms"),
+    ),
+    "to_read": _row(
+        "input tokens that no cache held, of all calls",
+        "per_s",
+        lambda case: _sides(case, _to_read, _NO_INPUT),
+    ),
+    "queued": _row(
+        "time of a call in the engine's queue",
+        "ms",
+        _per_call(
+            lambda calls: np.where(calls.has_engine, calls.of("queue_ms"), np.nan), _NO_TIMES
+        ),
+    ),
+    "first_token": _row(
+        "time of a call to its first token",
+        "ms",
+        _per_call(lambda calls: calls.of("ttft_ms"), "no time to first token is recorded"),
     ),
     "pace": _row(
         "time per output token",

@@ -10,6 +10,7 @@ from overrun.analysis.evidence.fact_table import TABLE
 from overrun.analysis.incident.no_baseline import WORTH_ANYWAY
 
 CAUSES = [name for name, node in graph.NODES.items() if node.kind == "cause"]
+NAMED = {fact for node in graph.NODES.values() for fact in node.facts}
 STAGES = [name for name, node in graph.NODES.items() if node.kind == "stage"]
 
 
@@ -24,7 +25,27 @@ def test_edges_and_facts_name_what_exists() -> None:
         assert set(edges) <= set(graph.NODES)
         assert {other for others in edges.values() for other in others} <= set(graph.NODES)
         assert all(len(others) == len(set(others)) for others in edges.values())
-    assert {node.fact for node in graph.NODES.values() if node.fact} <= set(TABLE.rows)
+    stages = {f"{graph.OF_STAGE}{name}" for name in STAGES}
+    assert {*TABLE.rows, *stages} >= NAMED
+
+
+def test_every_fact_shows_a_cause_or_a_state_and_every_state_and_stage_has_a_fact() -> None:
+    # Failed and cut answers are no cause of latency: what fails or is cut takes no longer for it.
+    assert set(TABLE.rows) - NAMED == {"failures", "cut_answers"}
+    assert all(node.fact for node in graph.NODES.values() if node.kind != "cause")
+
+
+def test_a_step_names_that_of_its_facts_which_changed() -> None:
+    told = graph.steps(
+        "prompt_bloat", "queue", {"prompt_bloat"}, {"queued", "to_read"}.__contains__
+    )
+    assert [(one.fact, one.seen) for one in told] == [
+        ("input", True),
+        ("to_read", True),
+        ("in_flight", False),
+        ("queued", True),
+        ("stage.queue", True),
+    ]
 
 
 @pytest.mark.parametrize("cause", CAUSES)

@@ -22,7 +22,17 @@ from overrun.analysis.numbers.statistics import request_sample
 from overrun.analysis.numbers.window import Window, count, load
 from overrun.analysis.words.finding import FINDING_CAUSES
 from overrun.analysis.words.slo import Slo, parse_slo
-from tests.analysis.builders import T0, at, insert, requests, store, vllm_gauges, vllm_spans
+from tests.analysis.builders import (
+    T0,
+    at,
+    calls_of,
+    insert,
+    insert_calls,
+    requests,
+    store,
+    vllm_gauges,
+    vllm_spans,
+)
 
 SLO = parse_slo("ttft:1000 e2el:5000")
 WINDOW = Window(start=T0, end=at(150))
@@ -206,6 +216,30 @@ def test_who_asks_the_same_again_within_moments_hears_the_causes_of_then_with_th
         assert (anew, report.findings) == (True, whole.findings)
     monkeypatch.setattr(sampled_causes, "MOST_LATELY_S", 0.0)
     assert ask(WINDOW)[1]
+
+
+def test_causes_of_moments_ago_show_the_same_way_to_the_stage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reports, "LEAST_LATELY", 1)
+    late = np.arange(600) >= 300
+    rows = requests(
+        600,
+        prefill_ms=np.where(late, 900.0, 100.0),
+        decode_ms=np.where(late, 3_000.0, 1_000.0),
+        input_tokens=2_000,
+        cached_tokens=np.where(late, 0, 1_800),
+        output_tokens=100,
+    )
+    con, sought = store(), Background(lambda: con.cursor())  # type: ignore[arg-type,return-value]
+    insert(con, rows)
+    insert_calls(con, calls_of(rows))
+    first, again = (
+        build(con, Window(), parse_slo("e2el:2000"), recent=sought).verdict.path for _ in range(2)
+    )
+    shown = {step.node: step.fact for step in again if step.kind == "state" and step.seen}
+    assert again == first
+    assert (first[0].node, shown["more_to_read"]) == ("prefix_cache_lost", "to_read")
 
 
 def test_small_windows_have_causes_of_their_own_each_time(

@@ -20,6 +20,7 @@ from overrun.analysis.evidence.fact import (
     only,
     part_of,
     say_value,
+    with_error,
 )
 from overrun.analysis.numbers.statistics.bootstrap import Drawn
 from overrun.analysis.numbers.statistics.proportion import wilson
@@ -115,6 +116,24 @@ def test_a_fact_is_computed_once_and_only_if_asked_for() -> None:
     assert asked == ["a"]
     assert facts.excess("a", "b") == {"decode": 600.0}
     assert [fact.name for fact in facts] == ["c", "a", "b"]
+
+
+def test_a_fact_is_worse_only_if_it_changed_clearly_and_the_way_that_makes_requests_slower() -> (
+    None
+):
+    def row(now: float, *, falls: bool = False, unit: Unit = "ms") -> Row:
+        side = Measured(with_error(now, 0.01, 99), with_error(1.0, 0.01, 98))
+        return Row("a", unit, lambda case: side, "calls", falls=falls)
+
+    rows = {
+        "rose": row(2.0),
+        "fell": row(0.5),
+        "same": row(1.0),
+        "less": row(0.5, falls=True, unit="ratio"),
+        "more": row(2.0, falls=True),
+    }
+    facts = Facts(OneStage(), Table(rows))
+    assert [name for name in (*rows, "unknown") if facts.worse(name)] == ["rose", "less"]
 
 
 def test_a_mean_has_an_interval_over_stretches_of_time() -> None:
