@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import httpx
@@ -23,6 +24,8 @@ from overrun.collector.access.trust import trusted
 DEFAULT_URL: Final = "http://127.0.0.1:4318"
 # A report over a million requests takes about a second; a minute distinguishes a slow server from a dead one.
 TIMEOUT_S: Final = 60.0
+# An answer is read no further than so. The largest that a server of ours gives is a page of 10,000 requests: a few MB.
+_MOST_BYTES: Final = 256 << 20
 # A name in a path is pasted by people: whatever it holds must stay one segment, of at most so many characters.
 _SEGMENT: Final = 64
 Right = Literal["read", "ingest", "erase"]
@@ -46,6 +49,15 @@ class Refused(ClientError):
 
 class TooOld(ClientError):
     """The server does not know the question, or answers in another version's words."""
+
+
+@dataclass(frozen=True)
+class _Heard:
+    """What came back, whole."""
+
+    status_code: int
+    headers: httpx.Headers
+    content: bytes
 
 
 class Client:
@@ -143,21 +155,42 @@ class Client:
         whom = {"user": user} if user else {"tenant": tenant}
         return self._sent("POST", "/v1/forget", json=whom).content
 
-    def _sent(self, method: str, path: str, **more: Any) -> httpx.Response:
+    def _sent(self, method: str, path: str, **more: Any) -> _Heard:
         answer = self._request(method, path, **more)
         if answer.status_code != httpx.codes.OK:
             raise self._refusal(path, answer)
         return answer
 
-    def _request(self, method: str, path: str, **more: Any) -> httpx.Response:
+    def _request(
+        self, method: str, path: str, *, timeout: float | None = None, **more: Any
+    ) -> _Heard:
+        timeout_s = timeout or self._timeout_s or TIMEOUT_S
         try:
-            return self._http.request(method, f"{self.url}{path}", **more)
+            with self._http.stream(
+                method, f"{self.url}{path}", timeout=timeout_s, **more
+            ) as answer:
+                content = self._whole(answer, time.monotonic() + timeout_s)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unreachable(
                 f"{self.url} cannot be reached ({_why(error)}): start it with `overrun serve`, or name another with --url"
             ) from error
+        return _Heard(answer.status_code, answer.headers, content)
 
-    def _refusal(self, path: str, answer: httpx.Response) -> ClientError:
+    def _whole(self, answer: httpx.Response, until_s: float) -> bytes:
+        """The body, if it ends in time and at a size that a server of ours can give."""
+        content = bytearray()
+        for part in answer.iter_bytes(65_536):
+            content += part
+            if len(content) > _MOST_BYTES:
+                raise Refused(
+                    f"{self.url} answers with more than {_MOST_BYTES >> 20} MiB: is it an Overrun server?",
+                    answer.status_code,
+                )
+            if time.monotonic() > until_s:
+                raise httpx.ReadTimeout("the answer has no end", request=answer.request)
+        return bytes(content)
+
+    def _refusal(self, path: str, answer: _Heard) -> ClientError:
         status, sentence = answer.status_code, _sentence(answer)
         if status == httpx.codes.UNAUTHORIZED or (
             status == httpx.codes.FORBIDDEN and sentence is None
@@ -201,7 +234,7 @@ class ComeAgain(Refused):
         self.after_s = after_s
 
 
-def _sentence(answer: httpx.Response) -> str | None:
+def _sentence(answer: _Heard) -> str | None:
     try:
         said = msgspec.json.decode(answer.content, type=dict[str, object]).get("error")
     except msgspec.MsgspecError:

@@ -1,13 +1,16 @@
 """The typed client against a small server with behaviour: what comes out is what went in, and failures are sentences."""
 
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
 
+from overrun.analysis.front import client as client_module
 from overrun.analysis.front import question_table
 from overrun.analysis.front.client import Client, ClientError, Refused, TooOld, Unreachable
 from overrun.analysis.numbers.requests.request_list import Holdings, RequestList
@@ -20,6 +23,7 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
     status, body = 200, b"{}"
+    pause_s = 0.0  # before each byte of the body; 0: the body at once
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -41,7 +45,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(self.server.status)
         self.send_header("content-length", str(len(self.server.body)))
         self.end_headers()
-        self.wfile.write(self.server.body)
+        if not self.server.pause_s:
+            self.wfile.write(self.server.body)
+            return
+        with suppress(OSError):  # the client leaves
+            for byte in self.server.body:
+                time.sleep(self.server.pause_s)
+                self.wfile.write(bytes([byte]))
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -125,6 +135,25 @@ def test_nobody_there_says_how_to_start_a_server(server: Server) -> None:
     server.server_close()
     with pytest.raises(Unreachable, match="overrun serve"):
         Client(server.url).ask(question_table.REPORT)
+
+
+def test_an_answer_larger_than_any_of_ours_is_read_no_further(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "_MOST_BYTES", 1 << 20)
+    server.body = b"x" * (8 << 20)
+    with pytest.raises(Refused, match="more than 1 MiB: is it an Overrun server"):
+        client.ask(question_table.HOLDINGS)
+
+
+def test_an_answer_that_drips_is_given_up_on(server: Server) -> None:
+    server.body = b"x" * 100
+    server.pause_s = 0.05
+    with (
+        Client(server.url, timeout_s=0.3) as client,
+        pytest.raises(Unreachable, match="did not answer in time"),
+    ):
+        client.ask(question_table.HOLDINGS)
 
 
 def test_a_server_that_hangs_is_given_up_on() -> None:
