@@ -123,18 +123,28 @@ def _import_here(
     done: Imported,
     progress: Callable[[int, int], None],
 ) -> None:
-    waiting: deque[Future[Stored]] = deque()
-    for at, path in enumerate(files):
-        progress(at, len(files))
-        for signal, body in _bodies(path, named, times, done):
-            if signal == "logs":
-                waiting.append(submit(pipeline, LOGS, log_records.pack(log_records.told(body)[1])))
-            else:
-                waiting.append(submit(pipeline, TRACES if signal == "traces" else METRICS, body))
-            while len(waiting) > IN_FLIGHT:
-                _count(done, _result(waiting.popleft(), path))
+    waiting: deque[tuple[Path, Future[Stored]]] = deque()
+    try:
+        for at, path in enumerate(files):
+            progress(at, len(files))
+            for signal, body in _bodies(path, named, times, done):
+                if signal == "logs":
+                    told = log_records.pack(log_records.told(body)[1])
+                    waiting.append((path, submit(pipeline, LOGS, told)))
+                else:
+                    kind = TRACES if signal == "traces" else METRICS
+                    waiting.append((path, submit(pipeline, kind, body)))
+                while len(waiting) > IN_FLIGHT:
+                    _settle(waiting, done)
+    finally:  # what came before a file that cannot be read is stored
         while waiting:
-            _count(done, _result(waiting.popleft(), path))
+            _settle(waiting, done)
+
+
+def _settle(waiting: deque[tuple[Path, Future[Stored]]], done: Imported) -> None:
+    """Count what was longest on its way; small files share a commit, so that none is waited for at the end of each."""
+    path, future = waiting.popleft()
+    _count(done, _result(future, path))
 
 
 def submit(pipeline: Pipeline, signal: int, body: bytes) -> Future[Stored]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -69,8 +70,9 @@ class Page:
         for name, values in self.seen.items():
             full = f"{self.prefix}{name}"
             lines.append(f"# TYPE {full} histogram")
+            ordered = sorted(values)
             lines += [
-                f'{full}_bucket{{{self.labels},le="{edge}"}} {sum(v <= edge for v in values)}'
+                f'{full}_bucket{{{self.labels},le="{edge}"}} {bisect_right(ordered, edge)}'
                 for edge in EDGES
             ]
             lines += [
