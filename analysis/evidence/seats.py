@@ -67,10 +67,12 @@ def seats(case: Observed) -> Seats | None:
     now = _at_arrival(case.served[0], usual_ms)
     if now is None or int(now.waited.sum()) < MIN_CALLS:
         return None
-    calls, running, tokens, waited, served_s = now
-    limit = int(np.median(running[waited]))
+    calls, running, tokens, waited, unseen, served_s = now
+    limit = _usual(running[waited], unseen[waited])
     near = max(NEAR, round(NEAR_RATIO * limit))
-    flat = wilson(int((np.abs(running[waited] - limit) <= near).sum()), int(waited.sum()))
+    # Fewer than usual are as many, if calls that left no times were under way.
+    low, high = running[waited], running[waited] + unseen[waited]
+    flat = wilson(int(((low <= limit + near) & (high >= limit - near)).sum()), int(waited.sum()))
     kv = case.gauge("kv_cache_usage")
     usage = float(kv.max()) if len(kv) else None
     if limit < 1 or flat[0] < FLAT or (usage is not None and usage >= KV_FULL):
@@ -101,6 +103,12 @@ def seats(case: Observed) -> Seats | None:
     )
 
 
+def _usual(running: FloatArray, unseen: FloatArray) -> int:
+    """The number that usually runs: where calls that left no times are always under way, the number that nine in ten do not exceed."""
+    sure = running[unseen == 0]
+    return int(np.median(sure) if len(sure) >= MIN_CALLS else np.percentile(running, 90.0))
+
+
 def _token_ms(calls: Calls) -> float:
     pace = calls.token_ms
     return float(np.nanmedian(pace)) if known(pace).any() else 0.0
@@ -113,12 +121,14 @@ def _scatter(values: FloatArray) -> float:
 
 
 class _Arrivals(NamedTuple):
-    """Calls, how many ran in their engine when each came and how many tokens these held, which of them waited, and how long one is served (mean)."""
+    """Calls, how many ran in their engine when each came and how many tokens these held, which of them waited, how many calls that left no times of
+    their engine (given up, or failed) were under way, and how long one is served (mean)."""
 
     calls: Calls
     running: FloatArray
     tokens: FloatArray
     waited: BoolArray
+    unseen: FloatArray
     served_s: float
 
 
@@ -135,9 +145,10 @@ def _at_arrival(calls: Calls, usual_ms: float | None) -> _Arrivals | None:
     """What calls met when they came: by their engine's times, or by their caller's (`usual_ms`). A call waits if it does so for longer than a prompt is read:
     less is a step's end."""
     if usual_ms is None:
-        usable = calls.where(calls.has_engine & known(calls.of("queue_ms"), calls.scheduled_s))
+        timed = calls.has_engine & known(calls.of("queue_ms"), calls.scheduled_s)
     else:
-        usable = calls.where(known(calls.of("ttft_ms"), calls.of("e2e_ms")))
+        timed = known(calls.of("ttft_ms"), calls.of("e2e_ms"))
+    usable, others = calls.where(timed), calls.where(~timed)
     if len(usable) < MIN_CALLS:
         return None
     if usual_ms is None:
@@ -154,8 +165,10 @@ def _at_arrival(calls: Calls, usual_ms: float | None) -> _Arrivals | None:
         mine = usable.engine == engine
         for out, weight in ((running, np.ones(len(usable))), (tokens, held)):
             out[mine] = _under_way(begins[mine], ends[mine], weight[mine], came[mine])
+    others = others.where(known(others.of("start_s"), others.end_s))
+    unseen = _under_way(others.of("start_s"), others.end_s, np.ones(len(others)), came)
     waited: BoolArray = wait_ms > read_ms
-    return _Arrivals(usable, running, tokens, waited, float(np.nanmean(ends - begins)))
+    return _Arrivals(usable, running, tokens, waited, unseen, float(np.nanmean(ends - begins)))
 
 
 def _under_way(

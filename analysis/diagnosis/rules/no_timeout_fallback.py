@@ -8,7 +8,7 @@ Why it hurts
     Without a timeout the slowest dependency decides the tail. Users have left long before.
 
 Evidence
-    Share of requests over twice the limit, the longest one, whether any request shows a fallback (a failed call followed by
+    Share of requests over twice the limit, the longest one, after how long callers give up, whether any request shows a fallback (a failed call followed by
     one of another model).
 
 Fix
@@ -30,6 +30,7 @@ import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, named
 from overrun.analysis.evidence.case import Case
+from overrun.analysis.evidence.repeated_calls import impatient
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import MIN_BREACHING, Diagnosis, say_limits, say_ms, say_ratio
 
@@ -68,6 +69,12 @@ def diagnose(case: Case) -> Diagnosis | None:
     if fix.predicted is None or fix.predicted.after > WORTH * fix.predicted.before:
         return None
     stage = max(case.tail.tail_ms, key=lambda name: case.tail.tail_ms[name])
+    ended_ms = _ended_ms(case)
+    ends = (
+        "no timeout ends them"
+        if ended_ms is None
+        else f"a timeout ends calls only after {say_ms(ended_ms)}"
+    )
     return named(
         case,
         RULE,
@@ -76,9 +83,9 @@ def diagnose(case: Case) -> Diagnosis | None:
         Action("app", fix.title, "Remove the timeout.", fix),
         headline=(
             f"{say_ratio(float(far.mean()))} of the requests take more than {TIMES_LIMIT:.0f} times the limit, the longest "
-            f"{say_ms(float(case.values.max()))}, and no timeout ends them"
+            f"{say_ms(float(case.values.max()))}, and {ends}"
         ),
-        because="no timeout ends slow requests",
+        because="no timeout ends slow requests" if ended_ms is None else ends,
         evidence={
             "far_over_ratio": float(far.mean()),
             "longest_ms": float(case.values.max()),
@@ -98,6 +105,13 @@ def _parameters(metric: str, limits: FloatArray) -> dict[str, float | str]:
         "fallback_ms": FALLBACK_OF_LIMIT * float(known[0]),
         "until": "first_token" if metric == "ttft" else "end",
     }
+
+
+def _ended_ms(case: Case) -> float | None:
+    """How long the calls took that their caller gave up (median); None if there are few."""
+    given_up = case.calls.frame.filter(pl.col("error").fill_null(False) & impatient())
+    took_ms = given_up["e2e_ms"].drop_nulls()
+    return float(np.median(took_ms.to_numpy())) if len(took_ms) >= MIN_BREACHING else None
 
 
 def _fallbacks(case: Case) -> float:

@@ -9,7 +9,7 @@ import pytest
 from overrun.analysis.diagnosis.diagnose import Diagnosed
 from overrun.analysis.words.slo import Slo
 from overrun.collector.normalise.stages import ROLE
-from tests.analysis.builders import requests, spans_of
+from tests.analysis.builders import calls_of, requests, spans_of
 from tests.analysis.diagnosis.rules.cases import of, run, the
 
 N, CALM = 900, 450
@@ -64,6 +64,27 @@ def test_fires_when_a_constant_number_runs_and_more_ran_before() -> None:
     assert finding.fix.whatif == "max_sequences"
     assert finding.fix.parameters["sequences"] >= 8
     assert "429" not in (found.verdict.mitigation or "")
+
+
+def test_calls_that_were_given_up_hold_seats_though_the_engine_reports_no_times() -> None:
+    frame = engine(2, every_s=(0.5, 1.6))
+    lost = np.random.default_rng(3).random(N) < 0.4
+    lost[:CALM] = False
+    gone = pl.Series(lost)
+    of_engine = ("queue_ns", "prefill_ns", "decode_ns", "engine_instance", "engine_e2e_ns")
+    calls = calls_of(frame)
+    calls = calls.with_columns(
+        *(
+            pl.when(gone).then(None).otherwise(pl.col(c)).alias(c)
+            for c in of_engine
+            if c in calls.columns
+        )
+    )
+    late = pl.when(gone).then(pl.lit("TimeoutError"))
+    frame, calls = (f.with_columns(error=gone, error_type=late) for f in (frame, calls))
+    found = run(frame, slo=TTFT, calls=[calls])
+    assert (found.verdict.stage, found.verdict.cause) == ("queue", "too_few_seats")
+    assert the(found, "too_few_seats").evidence["seats"] == 2
 
 
 def test_silent_when_more_calls_come_to_the_same_seats() -> None:
