@@ -204,20 +204,22 @@ def _pauses(rng: random.Random, law: str, load: Load) -> Experiment:
     )
 
 
-def _retries(rng: random.Random, law: str, load: Load) -> Experiment:
+def _given_up(rng: random.Random, law: str, load: Load) -> Experiment:
+    """Callers who give up before their first token ask again; those who give up later fail. What makes them do so is the lack of seats."""
     timeout_s = rng.uniform(3.0, 6.0)
-    usual = Setup(engines=(engine(law=law),), load=load)
-    busy = Setup(engines=(engine(law=law, seats=2),), load=load)
+    usual = Setup(
+        engines=(engine(law=law),), load=load, app=Settings(timeout_s=timeout_s, retries=2)
+    )
     return _experiment(
-        f"calls that take longer than {timeout_s:.1f} s are sent again at a busy engine",
-        ("queue", ("retry_storm",), ("retries",)),
-        *(usual, replace(busy, app=Settings(timeout_s=timeout_s, retries=2)), busy),
+        f"2 sequences at a time, and calls that take longer than {timeout_s:.1f} s are given up",
+        ("queue", ("too_few_seats", "retry_storm"), ("max_sequences", "retries")),
+        *(usual, replace(usual, engines=(engine(law=law, seats=2),)), usual),
     )
 
 
 KINDS: tuple[Draw, ...] = (
     *(_seats, _load, _runaway, _prefix, _search, _prompts, _bursts, _tenant, _pool, _held),
-    *(_slow_replica, _slower, _far, _pauses, _retries),
+    *(_slow_replica, _slower, _far, _pauses, _given_up),
 )
 
 
