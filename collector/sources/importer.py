@@ -172,7 +172,7 @@ def _of_table(path: Path, notes: list[str] | None) -> Iterator[tuple[str, bytes]
     try:
         test = _table(path)
     except BadPayload:
-        found = _of_rows(path)
+        found = _of_rows(path, notes)
         if not found:
             raise
         for document in found:
@@ -422,12 +422,14 @@ def _of_documents(
             for document in known:
                 yield from _from_json(document)
             return
-        yield from _unknown(data, values or _values(data), error)
+        yield from _unknown(path, data, values or _values(data), error, notes)
         return
     yield from _of_load_test(path, test, hashlib.sha256(data).digest(), notes)
 
 
-def _unknown(data: bytes, values: list[Any], error: BadPayload) -> Iterator[tuple[str, bytes]]:
+def _unknown(
+    path: Path, data: bytes, values: list[Any], error: BadPayload, notes: list[str] | None
+) -> Iterator[tuple[str, bytes]]:
     """The bodies of rows of calls that nobody declared.
 
     Raises:
@@ -436,9 +438,12 @@ def _unknown(data: bytes, values: list[Any], error: BadPayload) -> Iterator[tupl
     named = (what for value in values if (what := unread.of_document(value)))
     if what := unread.of_bytes(data[:_HEAD]) or next(named, ""):
         raise BadPayload(f"it looks like {what}") from None
-    found = exports.of_rows([item for value in values for item in _documents(value)])
+    concluded: list[str] = []
+    found = exports.of_rows([item for value in values for item in _documents(value)], concluded)
     if not found:
         raise error
+    if notes is not None:
+        notes.extend(f"{path.name}: {note}" for note in concluded)
     for document in found:
         yield from _from_json(document)
 
@@ -516,14 +521,14 @@ def _of_log(path: Path, text: str, notes: list[str] | None) -> list[tuple[str, b
     return [body for document in found for body in _from_json(document)]
 
 
-def _of_rows(path: Path) -> list[Any] | None:
+def _of_rows(path: Path, notes: list[str] | None = None) -> list[Any] | None:
     """The requests in a table whose rows are spans or calls, None of any other table.
 
     Raises:
         BadPayload: it cannot be read.
     """
     rows = load_tests.table_rows(path)
-    return exports.as_otlp(rows) or exports.of_rows(rows)
+    return exports.as_otlp(rows) or exports.of_rows(rows, notes)
 
 
 def _say_others(path: Path, others: int, notes: list[str] | None) -> None:

@@ -72,8 +72,9 @@ def as_otlp(value: Any) -> list[dict[str, Any]] | None:
     return None
 
 
-def of_rows(value: Any) -> list[dict[str, Any]] | None:
+def of_rows(value: Any, notes: list[str] | None = None) -> list[dict[str, Any]] | None:
     """The requests in rows of spans or calls whose columns nobody declared; None of anything else. The last way: it goes by the words of their names alone.
+    What had to be concluded is added to `notes`.
 
     Raises:
         BadPayload: a value in it is of another type than its name says.
@@ -81,7 +82,7 @@ def of_rows(value: Any) -> list[dict[str, Any]] | None:
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     try:
-        found = rows.documents(value)
+        found = rows.documents(value, notes)
     except (ValueError, TypeError, OverflowError) as error:
         raise BadPayload(f"it looks like rows of calls, but {str(error)[:200]}") from error
     if found is None and (what := rows.lacking(value)):

@@ -1,8 +1,8 @@
-"""Logs with a line a model call: Kong's AI proxy, Amazon Bedrock's invocations, Helicone's requests, PostHog's events. Rows in, calls with the gateway around them out.
+"""Logs with a line a model call: Kong's AI proxy, Bedrock's invocations, Helicone's and Portkey's requests, PostHog's events. Rows in, calls with the gateway around them out.
 
 A sender is one entry of `_SENDERS`: what a row of its holds, and how the row is read. Bodies are not looked at. Source: developer.konghq.com (AI Gateway audit
 log reference, file-log), docs.aws.amazon.com (Bedrock, model invocation logging; Converse's `metrics`; `amazon-bedrock-invocationMetrics` at the end of a
-stream), Helicone's API (HeliconeRequest), PostHog's documentation of `$ai_generation`.
+stream), Helicone's API (HeliconeRequest), PostHog's documentation of `$ai_generation`, portkey.ai/docs (logs export).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Call:
     before_ms: float = 0.0  # what the gateway did before the call
     whole_ms: float = 0.0
     trace: str = ""  # what several calls are of
+    asked: str = ""  # the address, where it says what was asked
 
 
 def documents(value: Any) -> list[dict[str, Any]] | None:
@@ -54,7 +55,7 @@ def _spans(sender: str, call: Call) -> list[Found]:
         otlp.hex_id(call.trace or f"{sender} {call.key}", 32),
         otlp.hex_id(f"request {call.key}", 16),
     )
-    told = {"gen_ai.operation.name": "chat"} | call.told
+    told = {"gen_ai.operation.name": _operation(call)} | call.told
     if call.first_ms is not None:
         told["gen_ai.response.time_to_first_chunk"] = call.first_ms / 1e3
     begin = call.start_ns + round(call.before_ms * 1e6)
@@ -62,7 +63,7 @@ def _spans(sender: str, call: Call) -> list[Found]:
         "traceId": trace,
         "spanId": otlp.hex_id(f"call {call.key}", 16),
         "parentSpanId": outer if call.around else "",
-        "name": f"chat {told.get('gen_ai.request.model') or ''}".strip(),
+        "name": f"{told['gen_ai.operation.name']} {told.get('gen_ai.request.model') or ''}".strip(),
         "kind": otlp.KINDS["client"],
         "startTimeUnixNano": begin,
         "endTimeUnixNano": begin + round(call.ms * 1e6),
@@ -90,6 +91,12 @@ def _spans(sender: str, call: Call) -> list[Found]:
             },
         ),
     ]
+
+
+def _operation(call: Call) -> str:
+    """What was asked of the model, by its name and the address."""
+    asked = f"{call.told.get('gen_ai.request.model')} {call.asked or call.around.get('http.route')}"
+    return "embeddings" if "embed" in asked.lower() else "chat"
 
 
 def _kong(row: dict[str, Any]) -> Call | None:
@@ -205,6 +212,31 @@ def _helicone(row: dict[str, Any]) -> Call | None:
     )
 
 
+def _portkey(row: dict[str, Any]) -> Call | None:
+    """Times are milliseconds; what is read and written is counted in units, which are tokens."""
+    took, start = _number(row["response_time"]), otlp.moment_ns(row["created_at"])
+    if took is None or not start:
+        return None
+    status = row.get("response_status_code")
+    failed = isinstance(status, int) and status >= 400
+    return Call(
+        key=str(row.get("id") or f"{row['created_at']} {row.get('trace_id')}"),
+        start_ns=start,
+        ms=took,
+        failed=failed or row.get("is_success") in (0, False),
+        service="portkey",
+        trace=str(row.get("trace_id") or ""),
+        asked=str(row.get("request_url") or ""),
+        told={
+            "gen_ai.provider.name": row.get("ai_org"),
+            "gen_ai.request.model": row["ai_model"],
+            "gen_ai.usage.input_tokens": row.get("req_units"),
+            "gen_ai.usage.output_tokens": row.get("res_units"),
+            "http.response.status_code": status,
+        },
+    )
+
+
 def _posthog(row: dict[str, Any]) -> Call | None:
     """An event comes at the end of its call; latencies are seconds."""
     told = row["properties"]
@@ -247,5 +279,6 @@ _SENDERS: dict[str, tuple[set[str], Callable[[dict[str, Any]], Call | None]]] = 
     "kong": ({"started_at", "latencies", "ai"}, _kong),
     "bedrock": ({"timestamp", "modelId", "operation", "output"}, _bedrock),
     "posthog": ({"event", "properties", "timestamp"}, _posthog),
+    "portkey": ({"created_at", "ai_model", "response_time"}, _portkey),
     "helicone": ({"request_id", "request_created_at", "response_status"}, _helicone),
 }

@@ -15,6 +15,9 @@ ERROR = 2
 # A time's seconds with a fraction: `10:04:05.123456789`, which may have more digits than a datetime keeps.
 _LONG_FRACTION = re.compile(r"(:\d\d)\.(\d+)(.*)$")
 _LATEST_NS = 7_258_118_400 * 10**9  # the year 2200
+# .NET counts 100 ns since the year 1: these are 2000 to 2200. As nanoseconds since 1970 they would be of 1990.
+_TICKS = range(630_822_816 * 10**9, 694_000_000 * 10**9)
+_TICKS_1970 = 621_355_968 * 10**9
 
 
 def any_value(value: Any) -> dict[str, Any]:
@@ -57,12 +60,14 @@ def any_id(told: object, digits: int) -> str:
 
 
 def moment_ns(told: Any) -> int:
-    """Nanoseconds since 1970 of an ISO time (UTC by default) or a number of s, ms, us or ns, whichever is a day of our time; 0 for none."""
+    """Nanoseconds since 1970 of an ISO time (UTC by default) or a number of s, ms, us, ns or .NET's ticks, whichever is a day of our time; 0 for none."""
     if isinstance(told, str):
         whole, fraction = _LONG_FRACTION.sub(r"\1\3", told), _LONG_FRACTION.search(told)
         return iso_ns(whole) + (int(fraction[2].ljust(9, "0")[:9]) if fraction else 0)
     if isinstance(told, bool) or not isinstance(told, int | float) or not 0 < told < 2**63:
         return 0
+    if isinstance(told, int) and told in _TICKS:
+        return (told - _TICKS_1970) * 100
     unit = next((unit for unit in (10**9, 10**6, 10**3) if told * unit < _LATEST_NS), 1)
     return told * unit if isinstance(told, int) else round(told * 1e3) * unit // 1_000
 

@@ -1,13 +1,20 @@
 """Rows of spans or model calls under names of anybody's: what a column means follows from the words of its name, and its unit from its suffix or from the row.
 
 The last way, where no form and no load test is known. A row counts if it says when it began, when it ended or how long it took, and which trace, model or
-tokens it is of; every one of the first rows must. Nothing is guessed that a row does not show: a duration without a unit needs a begin and an end beside it.
+tokens it is of. Every one of the first rows must, or be of the same log: a row with the same times that names no model. A JSON object that stands in a row as
+text is read as if it stood there itself. A duration without a unit is read where a begin and an end stand beside it, or where one unit alone makes the calls
+write as many tokens a second as models do.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
-from collections.abc import Iterator, Mapping
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from overrun.collector.sources.exports import otlp
@@ -27,25 +34,22 @@ _NAMES: dict[str, re.Pattern[str]] = {
         "trace": r"(?:trace|roottrace|call)id|operationid",
         "id": r"(?:(?:span|run|observation|request|generation)?id|uuid)",
         "session": r"(?:session|conversation|thread|group)id|session",
-        "cached": r"(?:cached|cacheread)(?:input|prompt)?tokens?|(?:input|prompt)(?:cached|cachedtokens)|cachereadinputtokens",
-        "reasoning": r"(?:output|completion)?reasoningtokens?",
-        "input": r"(?:n|num|total)?(?:input|prompt)tokens?(?:count)?|tokencountprompt|usage(?:details)?(?:input|prompttokens|inputtokens)|tokensin(?:put)?",
-        "output": r"(?:n|num|total)?(?:output|completion|generated)tokens?(?:count)?|tokencountcompletion"
-        r"|usage(?:details)?(?:output|completiontokens|outputtokens)|tokensout(?:put)?",
-        "first": r"(?:ttft|timetofirst(?:token|chunk|byte)|firsttoken(?:latency|time|at)?|completionstarttime)"
+        "first": r"(?:ttft|timetofirst(?:token|chunk|byte)|firsttoken(?:latency|time|duration|delay|at)?|completionstarttime)"
         + _UNIT,
         "start": r"(?:start|started|begin|began|request)(?:time(?:stamp)?|at|edat|createdat|ts)?|starttimestamp|start(?:time)?(?P<unit>ns|us|ms)",
         "end": r"(?:end|ended|finished|completed|response|stop)(?:time(?:stamp)?|at|edat|createdat|ts)?|endtimestamp",
         "took": r"(?:total|request|response|e2e|call)?(?:duration|latency|elapsed|took|delay|time(?:taken|spent)|responsetime)"
         + _UNIT,
-        "time": r"(?:timestamp|time|createdat|datetime|date|ts)",
+        "time": r"(?:timestamp|time|timegenerated|createdat|datetime|date|ts)",
+        "asked": r"(?:request)?(?:url|uri|path)",
         "kind": r"(?:type|spankind|spantype|runtype|kind|openinferencespankind|observationtype)",
         "model": r"(?:request|response|provided|used)?model(?:name|id)?",
         "provider": r"(?:provider|system|modelprovider|providername)",
         "name": r"(?:name|spanname|operationname|runname)",
         "service": r"(?:service|servicename|application|app|projectname|project)",
         "tenant": r"(?:tenant|tenantid|team|teamid|customer|customerid)",
-        "status": r"(?:status|statuscode|httpstatus|httpstatuscode|responsestatus|responsestatuscode|level)",
+        "status": r"(?:http|response|result)?(?:status|statuscode)|(?:response|result)code|resultsignature|level",
+        "success": r"(?:is)?(?:success|successful|succeeded|ok)",
         "error": r"(?:error|errortype|errormessage|exception|failed|iserror)",
     }.items()
 }
@@ -70,6 +74,33 @@ _KINDS = (
     ("GUARDRAIL", ("guardrail", "guard", "moderation")),
     ("AGENT", ("agent",)),
 )
+# What is asked of a model, by a name, an address or the model's own name, where no count of tokens says it.
+_ASKED = (
+    ("EMBEDDING", "embed"),
+    ("RERANKER", "rerank"),
+    ("GUARDRAIL", "moderation"),
+    *(("LLM", word) for word in ("chat", "completion", "generate", "responses", "messages")),
+)
+# A count of tokens: a name with one of these words, and of the others the first that is in it.
+_COUNTED = frozenset({"token", "tokens", "usage"})
+_COUNTS = (
+    ("cached", frozenset({"cached", "cache"})),
+    ("reasoning", frozenset({"reasoning", "thoughts", "thinking"})),
+    ("output", frozenset({"output", "completion", "generated", "out"})),
+    ("input", frozenset({"input", "prompt", "in"})),
+)
+# No count of what was read or written, whatever else the name says.
+_NO_COUNT = frozenset(
+    {"max", "limit", "budget", "remaining", "cost", "price", "usd", "per", "rate", "second"}
+    | {"seconds", "creation", "write", "written", "audio", "image", "images", "video"}
+)
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+# Tokens a second of a model's answer, its wait included: from a CPU's large model to the fastest accelerators.
+_WRITTEN_A_SECOND = (0.3, 3_000.0)
+_LEAST_TIMED = 3  # rows that must agree on the unit
+_LATEST_DURATION = 10**8  # as seconds since 1970 in 1973: a number below is no moment
+_LONGEST_TEXT = 1 << 16  # of a JSON object that stands in a row as text
+_US_TIME = re.compile(r"(\d\d?/\d\d?/\d{4}), (\d\d?:\d\d:\d\d)(\.\d{1,6})? ([AP]M)")
 _FAILED = re.compile(r"(?i)err|fail|exception|timeout|cancel|abort")
 _LISTS = (
     "data",
@@ -93,18 +124,20 @@ _LOOKED_AT = 20  # rows by which a file is known
 _DEEPEST = 3
 
 
-def documents(value: Any) -> list[dict[str, Any]] | None:
-    """The request of such rows, listed or below one key of an answer; None of anything else."""
+def documents(value: Any, notes: list[str] | None = None) -> list[dict[str, Any]] | None:
+    """The request of such rows, listed or below one key of an answer; None of anything else. What is concluded about their unit is added to `notes`."""
     rows = _listed(value)
-    read = [_read(row) for row in rows[:_LOOKED_AT]]
-    if not read or None in read:
+    first = [_fields(row) for row in rows[:_LOOKED_AT]]
+    unit = _unit_of(first)
+    read = [_read(found, unit) for found in first]
+    if None in read or not any(read):
         return None
-    return otlp.request(
-        _span(number, told)
-        for number, row in enumerate(rows)
-        for told in [_read(row)]
-        if told is not None
-    )
+    if unit and notes is not None:
+        notes.append(
+            f"durations without a unit are read in {unit}: the only one in which these calls write as many tokens a second as models do"
+        )
+    later = (_read(_fields(row), unit) for row in rows[_LOOKED_AT:])
+    return otlp.request(_span(number, told) for number, told in enumerate((*read, *later)) if told)
 
 
 def lacking(value: Any) -> str:
@@ -112,22 +145,28 @@ def lacking(value: Any) -> str:
     rows = _listed(value)[:_LOOKED_AT]
     if rows == [value]:
         return ""
-    names = [
-        {field[0]: name for name, _ in _flat(row) if (field := _field(_plain(name), name))}
-        for row in rows
-    ]
-    if not names or not all(
-        ({"start", "time"} & n.keys()) and ({"model", "input"} & n.keys()) for n in names
+    found = [_fields(row) for row in rows]
+    if not found or not all(
+        ({"start", "time"} & n.keys()) and ({"model", "input"} & n.keys()) for n in found
     ):
         return ""
-    took = names[0].get("took")
-    if took is None:
+    if "took" not in found[0]:
         return "rows of calls without an end or a duration: add a column `end` (a time) or `duration_ms`"
+    took = found[0]["took"].name
     return f"rows of calls whose column {took!r} has no unit: rename it {took}_ms or {took}_s, or add a column `end` (a time)"
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A value of a row, the unit that its column's name ends with ("" for none), and that name."""
+
+    value: Any
+    unit: str
+    name: str
+
+
 def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    return re.sub(r"[^a-z0-9]", "", re.sub(r"\s*[\[(].*", "", name).lower())
 
 
 def _listed(value: Any) -> list[dict[str, Any]]:
@@ -137,37 +176,68 @@ def _listed(value: Any) -> list[dict[str, Any]]:
     return otlp.listed(value)
 
 
-def _flat(row: Mapping[str, Any], before: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+def _flat(
+    row: Mapping[str, Any], before: str = "", depth: int = 0
+) -> Iterator[tuple[int, str, Any]]:
+    """The values of a row, those of objects in it under names with dots, and how deep each stands. Access logs write a dash for none."""
     for key, told in row.items():
         name = f"{before}.{key}" if before else str(key)
-        if isinstance(told, dict) and depth < _DEEPEST:
-            yield from _flat(told, name, depth + 1)
-        elif told is not None and told != "" and not isinstance(told, list | dict):
-            yield name, told
+        inner = _object(told) if depth < _DEEPEST else None
+        if inner is not None:
+            yield from _flat(inner, name, depth + 1)
+        elif told is not None and told not in ("", "-") and not isinstance(told, list | dict):
+            yield depth, name, told
 
 
-def _read(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The fields of a row in the words of `_NAMES`, times in ns; None if it is none of a span or call."""
-    found: dict[str, tuple[Any, str]] = {}
-    for name, told in _flat(row):
+def _object(told: Any) -> dict[str, Any] | None:
+    """An object, as such or as JSON text."""
+    if isinstance(told, str) and told[:1] == "{" and len(told) <= _LONGEST_TEXT:
+        with contextlib.suppress(ValueError, RecursionError):
+            told = json.loads(told)
+    return told if isinstance(told, dict) else None
+
+
+def _fields(row: Mapping[str, Any]) -> dict[str, _Told]:
+    """What a row's columns say: of two for one field that which stands less deep, or says more."""
+    found: dict[str, _Told] = {}
+    counts: dict[frozenset[str], dict[str, _Told]] = {}
+    for _, name, told in sorted(_flat(row), key=lambda one: one[0]):
+        words = frozenset(word.lower() for word in _WORD.findall(name))
+        if count := _counted(words, told):
+            apart = words - _COUNTED - dict(_COUNTS)[count]
+            counts.setdefault(apart, {}).setdefault(count, _Told(told, "", name))
+            continue
         field = _field(_plain(name), name)
         if field is not None and (field[0] not in found or _is_better(field[0], told, found)):
-            found[field[0]] = (told, field[1])
+            found[field[0]] = _Told(told, field[1], name)
+    # Names that share their other words belong together: of two such families the fuller one.
+    for family in sorted(counts.values(), key=len):
+        found |= family
+    return found
+
+
+def _counted(words: frozenset[str], told: Any) -> str:
+    """Which tokens are counted in a column whose name has these words; "" for none."""
+    if not words & _COUNTED or words & _NO_COUNT or _number(told) is None:
+        return ""
+    return next((field for field, meant in _COUNTS if words & meant), "")
+
+
+def _read(found: Mapping[str, _Told], unit: str) -> dict[str, Any] | None:
+    """The fields of a row in the words of `_NAMES`, times in ns; None if it is none of a span or call, empty if it is another one of the same log."""
     start = otlp.moment_ns(_time(found, "start")) or otlp.moment_ns(_time(found, "time"))
     end = otlp.moment_ns(_time(found, "end"))
     if not end and "start" in found and "took" not in found:
         end = otlp.moment_ns(_time(found, "time"))  # when it was written down
-    took = _took_ns(found, end - start if start and end else None)
+    took = _took_ns(found, end - start if start and end else None, unit)
     if not start or (not end and took is None):
         return None
-    of = {"trace", "model", "input", "output"} & found.keys()
-    if not of:
-        return None
-    told_of = {field: told for field, (told, _) in found.items()}
     whole = end - start if end else (took or 0)
     if whole < 0:
         return None
-    return told_of | {
+    if not {"trace", "model", "input", "output"} & found.keys():
+        return {}
+    return {field: told.value for field, told in found.items()} | {
         "start": start,
         "whole": whole,
         "first": _first(found.get("first"), start, whole),
@@ -186,11 +256,18 @@ def _field(plain: str, name: str) -> tuple[str, str] | None:
     return None
 
 
-def _time(found: Mapping[str, tuple[Any, str]], field: str) -> Any:
-    told = found.get(field, (None, ""))[0]
-    if isinstance(told, str) and re.fullmatch(r"\d{9,20}(?:\.\d+)?", told):
-        return float(told) if "." in told else int(told)
-    return told if not isinstance(told, str) or re.match(r"\d{4}-\d\d-\d\d", told) else None
+def _time(found: Mapping[str, _Told], field: str) -> Any:
+    """A moment, as a number or in ISO's form; None for a number that is none."""
+    told = found[field].value if field in found else None
+    if isinstance(told, str) and re.fullmatch(r"\d{1,20}(?:\.\d+)?", told):
+        told = float(told) if "." in told else int(told)
+    if not isinstance(told, str):
+        return told if (_number(told) or 0.0) >= _LATEST_DURATION else None
+    if us := _US_TIME.fullmatch(told):
+        day, clock, fraction, half = us.groups()
+        at = datetime.strptime(f"{day} {clock} {half} +0000", "%m/%d/%Y %I:%M:%S %p %z")
+        return at.timestamp() + float(fraction or 0)
+    return told if re.match(r"\d{4}-\d\d-\d\d", told) else None
 
 
 def _number(told: Any) -> float | None:
@@ -200,39 +277,70 @@ def _number(told: Any) -> float | None:
         return None
 
 
-def _took_ns(found: Mapping[str, tuple[Any, str]], whole: int | None) -> int | None:
-    """A duration: by its suffix, or that of the begin beside it, else by begin and end."""
-    told, unit = found.get("took", (None, ""))
-    number, unit = _number(told), unit or found.get("start", (None, ""))[1]
-    if number is None or number < 0.0:
+def _duration(found: Mapping[str, _Told]) -> tuple[float | None, str]:
+    """How long a row's call took and the unit, "" where neither its name nor that of the begin says it; `response_time` is one if it is no moment."""
+    told = found.get("took")
+    if told is None and _time(found, "end") is None:
+        told = found.get("end")
+    if told is None:
+        return None, ""
+    start = found.get("start")
+    return _number(told.value), told.unit or (start.unit if start is not None else "")
+
+
+def _took_ns(found: Mapping[str, _Told], whole: int | None, unit: str) -> int | None:
+    """A duration: by its suffix, or that of the begin beside it, else by begin and end, else by the unit of all rows."""
+    number, own = _duration(found)
+    if number is None or not 0.0 <= number < 1e18:
         return None
-    return _scaled(number, unit) if unit else whole
+    if own or (whole is None and unit):
+        return _scaled(number, own or unit)
+    return whole
+
+
+def _unit_of(rows: Iterable[Mapping[str, _Told]]) -> str:
+    """The one unit in which durations without any let the calls write as fast as models do; "" where there is none, or more than one."""
+    written = []
+    for found in rows:
+        number, unit = _duration(found)
+        tokens = _number(found["output"].value) if "output" in found else None
+        if number and number > 0.0 and not unit and tokens and tokens > 0.0:
+            written.append(tokens / number)
+    if len(written) < _LEAST_TIMED:
+        return ""
+    typical = statistics.median(written)
+    least, most = _WRITTEN_A_SECOND
+    units = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+    fits = [unit for unit, a_second in units.items() if least <= typical * a_second <= most]
+    return fits[0] if len(fits) == 1 else ""
 
 
 def _scaled(number: float, unit: str) -> int:
     return round(number * _SCALE_NS[unit.removeprefix("milli")[:1] or "m"])
 
 
-def _is_better(field: str, told: Any, found: Mapping[str, tuple[Any, str]]) -> bool:
+def _is_better(field: str, told: Any, found: Mapping[str, _Told]) -> bool:
     """Whether a second column says of a field what the first one does not: `type` is `span`, `span_kind` is `llm`."""
     words = {word for _, known in _KINDS for word in known}
     return (
         field == "kind"
         and str(told).lower() in words
-        and str(found["kind"][0]).lower() not in words
+        and str(found["kind"].value).lower() not in words
     )
 
 
-def _first(found: tuple[Any, str] | None, start: int, whole: int) -> int | None:
+def _first(found: _Told | None, start: int, whole: int) -> int | None:
     """When the first token came after the start: a time, or a duration whose unit is said or the only one that fits."""
     if found is None:
         return None
-    number = _number(found[0])
+    number = _number(found.value)
     if number is None:
-        at = otlp.moment_ns(found[0]) - start if isinstance(found[0], str) else -1
+        at = otlp.moment_ns(found.value) - start if isinstance(found.value, str) else -1
         return at if 0 <= at <= whole else None
-    if found[1]:
-        after = _scaled(number, found[1])
+    if not 0.0 <= number < 1e18:
+        return None
+    if found.unit:
+        after = _scaled(number, found.unit)
         return after if after <= whole else None
     fits = [round(number * scale) for scale in (10**9, 10**6) if number * scale <= whole]
     return fits[0] if number > 0.0 and fits else None
@@ -243,7 +351,11 @@ def _kind(told: Mapping[str, Any]) -> str:
     for kind, words in _KINDS:
         if said in words:
             return kind
-    return "LLM" if "model" in told and ("output" in told or "input" in told) else "CHAIN"
+    if "model" not in told:
+        return "CHAIN"
+    asked = " ".join(str(told.get(field) or "") for field in ("name", "asked", "model")).lower()
+    named = next((kind for kind, word in _ASKED if word in asked), "CHAIN")
+    return "LLM" if named == "CHAIN" and dict(_COUNTS).keys() & told.keys() else named
 
 
 def _count(told: Any) -> int | None:
@@ -252,8 +364,9 @@ def _count(told: Any) -> int | None:
 
 
 def _span(number: int, told: Mapping[str, Any]) -> Found:
-    own = str(told.get("id") or number)
-    trace = str(told.get("trace") or f"row {own}")
+    own = str(told.get("id") or 0)
+    own = own if own.strip("0") else f"row {number}"  # zeros alone are no id of a span
+    trace = str(told.get("trace") or f"trace of {own}")
     kind = _kind(told)
     first = told["first"]
     attributes = {
@@ -292,6 +405,8 @@ def _span(number: int, told: Mapping[str, Any]) -> Found:
 
 def _failed(told: Mapping[str, Any]) -> bool:
     status, error = told.get("status"), told.get("error")
+    if str(told.get("success")).lower() in ("false", "0", "0.0"):
+        return True
     code = _number(status)
     if code is not None and code >= 400:
         return True

@@ -63,8 +63,11 @@ def made(n: int) -> dict[str, object]:
                 "metrics": COUNTS,
             },
         },
-        "no-unit": {"id": f"r{n}", "created_at": iso(at), "model": "gpt-4o", "duration": 2_300}
-        | COUNTS,
+        **{
+            name: {"id": f"r{n}", "created_at": iso(at), "model": "gpt-4o", "duration": took}
+            | COUNTS
+            for name, took in (("unit-by-rate", 2_300), ("no-unit", 100))
+        },
     }
 
 
@@ -73,7 +76,7 @@ def make(folder: Path) -> None:
     for name in rows[0]:
         told = [row[name] for row in rows]
         (folder / f"{name}.json").write_text(
-            json.dumps({"data": told} if name in ("datadog", "no-unit") else told)
+            json.dumps({"data": told} if name in ("datadog", "no-unit", "unit-by-rate") else told)
         )
     table = "\n".join(
         f"r{n},{iso(T0 + 5 * n)},{iso(T0 + 5 * n + 2.3)},llama,800,100,ok" for n in range(20)
