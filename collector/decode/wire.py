@@ -585,10 +585,10 @@ def one_scope(data, first, end, of_body, spans_seen, sources_seen, extents, body
                 extents[spans_seen, 0], extents[spans_seen, 1] = begin, at
                 body[spans_seen], source[spans_seen] = of_body, sources_seen
             spans_seen += 1
+        elif (url if field == 3 else scope) >= 0:
+            return -1  # set twice: the first may be broken
         elif field == 3:
             url, url_end = begin, at
-        elif scope >= 0:
-            return -1
         else:
             scope, scope_end = begin, at
     if room:
@@ -638,10 +638,10 @@ def index(data, bounds, extents, body, source, places, counts):
                     if spans_seen < 0:
                         return UNUSUAL
                     sources_seen += 1
+                elif (url if field == 3 else resource) >= 0:
+                    return UNUSUAL
                 elif field == 3:
                     url, url_end = first, inner
-                elif resource >= 0:
-                    return UNUSUAL
                 else:
                     resource, resource_end = first, inner
             if field < 0:

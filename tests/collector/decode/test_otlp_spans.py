@@ -196,6 +196,8 @@ def test_what_is_unusual_is_read_or_refused_as_protobuf_does_it(span: bytes) -> 
         (_field(3, 2, b"\xff"), b""),
         (b"", _field(3, 2, b"\xff")),
         (_field(3, 2, b"a") + _field(3, 2, b"b"), _field(3, 2, b"c")),
+        (_field(3, 2, b"\xff") + _field(3, 2, b"b"), b""),
+        (b"", _field(3, 2, b"\xff") + _field(3, 2, b"b")),
         (_field(1, 0, b"\1"), b""),
         (b"", _field(1, 5, b"\1" * 4)),
         (_field(77, 2, b"x"), _field(78, 0, b"\1")),
