@@ -163,12 +163,15 @@ LATE_IMPORTS = {
         "overrun.analysis.assembly.assemble",
         "overrun.analysis.diagnosis.simulated_gains",
         "overrun.analysis.front",
+        "overrun.analysis.front.client",
         "overrun.analysis.front.questions",
         "overrun.analysis.front.whatif_answer",
         "overrun.analysis.whatif",
         "overrun.collector.ingest.pipeline",
         "overrun.collector.lifecycle.forget",
+        "overrun.collector.normalise.stages",
         "overrun.collector.store.database",
+        "overrun.collector.store.unassembled",
     }
 }
 

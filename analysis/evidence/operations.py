@@ -20,6 +20,7 @@ from overrun.analysis.evidence.span_tree import Tree
 from overrun.analysis.words.arrays import FloatArray, IndexArray
 from overrun.analysis.words.finding import printable, say_ms, say_ratio
 from overrun.collector.normalise.stages import MODEL_PATHS, ROLE, STAGE, STAGES
+from overrun.collector.process.compiled import of_rows
 
 # What tells calls of one operation apart: where it is, not what it is of.
 KEYS: Final = ("service", "what", "host", "place", "stage", "purpose")
@@ -286,7 +287,8 @@ def own_times(tree: Tree, until: pl.DataFrame | None = None) -> pl.DataFrame:
     if frame.is_empty():
         return pl.DataFrame(schema=_SCHEMA)
     forest, keys = _forest(frame, tree.parent)
-    paths = critical_paths(forest)
+    with of_rows(len(tree.parent)):
+        paths = critical_paths(forest)
     pieces = pl.DataFrame(
         {
             "row": paths.piece_row.astype(np.uint32),

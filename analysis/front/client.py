@@ -15,40 +15,35 @@ from typing import Any, Final, Literal
 import httpx
 import msgspec
 
+from overrun.analysis.front.answer_body import (
+    DEFAULT_URL,
+    TIMEOUT_S,
+    ClientError,
+    Refused,
+    TooOld,
+    Unreachable,
+    decoded,
+)
 from overrun.analysis.front.question_table import PREFIX, Answer, Entry
-from overrun.analysis.words.encoding import decode
-from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.access.auth import Tokens
 from overrun.collector.access.trust import trusted
 
-DEFAULT_URL: Final = "http://127.0.0.1:4318"
-# A report over a million requests takes about a second; a minute distinguishes a slow server from a dead one.
-TIMEOUT_S: Final = 60.0
 # An answer is read no further than so. The largest that a server of ours gives is a page of 10,000 requests: a few MB.
 _MOST_BYTES: Final = 256 << 20
 # A name in a path is pasted by people: whatever it holds must stay one segment, of at most so many characters.
 _SEGMENT: Final = 64
 Right = Literal["read", "ingest", "erase"]
-
-
-class ClientError(AnalysisError):
-    """Base of what can go wrong between this process and the server."""
-
-
-class Unreachable(ClientError):
-    """No server answers at the address."""
-
-
-class Refused(ClientError):
-    """The server answered that it will not: a bad parameter, an unknown trace, a missing token, or a failure of its own."""
-
-    def __init__(self, sentence: str, status: int) -> None:
-        super().__init__(sentence)
-        self.status = status
-
-
-class TooOld(ClientError):
-    """The server does not know the question, or answers in another version's words."""
+__all__ = [
+    "DEFAULT_URL",
+    "TIMEOUT_S",
+    "Client",
+    "ClientError",
+    "ComeAgain",
+    "Refused",
+    "TooOld",
+    "Unreachable",
+    "decoded",
+]
 
 
 @dataclass(frozen=True)
@@ -209,21 +204,6 @@ class Client:
                 f"{self.url} does not know {path}: it is an older Overrun (update the server), or another program"
             )
         return Refused(f"{self.url} answered {status}: is it an Overrun server?", status)
-
-
-def decoded(entry: Entry[Answer], body: bytes) -> Answer:
-    """Return the answer that a body holds.
-
-    Raises:
-        TooOld: it is in the words of another version.
-    """
-    try:
-        answer: Answer = decode(body, entry.answer_type())
-    except msgspec.MsgspecError as error:
-        raise TooOld(
-            f"the answer to {PREFIX}/{entry.path} is in a form that is not known here ({error}): use the same version of Overrun on both sides"
-        ) from error
-    return answer
 
 
 class ComeAgain(Refused):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from overrun.analysis.front import question_table as table
-from overrun.analysis.front.client import DEFAULT_URL, TIMEOUT_S, Client, decoded
+from overrun.analysis.front.answer_body import DEFAULT_URL, TIMEOUT_S, decoded
 from overrun.analysis.front.question_table import Answer, Entry, Texts
 from overrun.analysis.words.encoding import decode, encode
 from overrun.analysis.words.errors import AnalysisError
@@ -24,6 +24,7 @@ from overrun.collector.errors import StoreMissing
 
 if TYPE_CHECKING:
     from overrun.analysis.front.check import CheckResult
+    from overrun.analysis.front.client import Client, Right
     from overrun.analysis.simulator.calibrate import Engine
     from overrun.analysis.whatif.facts import Facts
     from overrun.analysis.whatif.prediction import Prediction
@@ -56,7 +57,7 @@ class Source:
             return self.db
         if self.url is not None:
             return self.url
-        with Client(DEFAULT_URL) as client:
+        with _client(DEFAULT_URL) as client:
             if client.alive(_ALIVE_S):
                 return DEFAULT_URL
         if Path("overrun.db").exists():
@@ -73,7 +74,7 @@ class Source:
         """
         place = self.place()
         if isinstance(place, str):
-            with Client(place) as client:
+            with _client(place) as client:
                 return client.read(entry, _in_utc(parameters))
         return encode(self.here(place, entry, parameters, **host))
 
@@ -90,6 +91,12 @@ class Source:
             return asked.answer(store.reading, **host)
 
 
+def _client(url: str, right: Right = "read") -> Client:
+    from overrun.analysis.front.client import Client
+
+    return Client(url, right=right)
+
+
 def _in_utc(parameters: Texts) -> Texts:
     """Parameters with times of this machine's zone in UTC."""
     now = datetime.now(UTC)
@@ -102,10 +109,13 @@ def _in_utc(parameters: Texts) -> Texts:
 @contextmanager
 def _opened(db: Path, settings: Settings) -> Iterator[Store]:
     """The database with everything assembled that was stored."""
+    from overrun.collector.normalise.stages import learn
     from overrun.collector.store.database import open_store
+    from overrun.collector.store.unassembled import unassembled
 
     store = open_store(db, create=False, memory_limit=settings.collector.memory_limit)
-    if store.read_only:
+    if store.read_only or not unassembled(store).num_rows:
+        learn(settings.words)
         try:
             yield store
         finally:
@@ -174,7 +184,7 @@ def check(
 
     place = source.place()
     if isinstance(place, str):
-        with Client(place) as client:
+        with _client(place) as client:
             return gate.check(client.ask(table.REPORT, _in_utc(parameters)), min_goodput, notes)
     made = source.here(place, table.REPORT, parameters, with_findings=False)
     return gate.check(made, min_goodput, notes)
@@ -248,5 +258,5 @@ def forget(source: Source, *, user: str | None, tenant: str | None) -> Forgotten
 
     if source.db is not None:
         return forget_in_file(source.db, user=user, tenant=tenant)
-    with Client(source.url or DEFAULT_URL, right="erase") as client:
+    with _client(source.url or DEFAULT_URL, "erase") as client:
         return decode(client.forget(user=user, tenant=tenant), Forgotten)

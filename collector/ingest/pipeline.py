@@ -32,10 +32,9 @@ from overrun.collector.normalise.spans import Rules
 from overrun.collector.process import footprint
 from overrun.collector.process.steady_clock import CLOCK_LEAP, Leap, SteadyClock
 from overrun.collector.process.tracing import tracer
-from overrun.collector.store.answers import fetch_table
-from overrun.collector.store.database import Store, set_meta
-from overrun.collector.store.layout import BATCH_BITS
+from overrun.collector.store.database import BATCH_BITS, Store, set_meta
 from overrun.collector.store.proof import Claims
+from overrun.collector.store.unassembled import assembled_through, unassembled
 
 log = logging.getLogger("overrun.collector")
 T = TypeVar("T")
@@ -108,15 +107,7 @@ class Pipeline:
 
     def _recover(self) -> None:
         """Traces that were stored but not yet assembled when the process last ended. They take what is left of each round; new telemetry does not wait for them."""
-        through = int(self.store.meta("assembled_through") or 0)
-        with self.store.asking() as cursor:
-            found = fetch_table(
-                cursor,
-                "select trace_hi, trace_lo, min(start_ns) as start_ns from ("
-                "select trace_hi, trace_lo, start_ns from spans where seq >= $first union all "
-                "select trace_hi, trace_lo, time_ns from span_notes where batch > $through) group by all",
-                {"first": (through + 1) << BATCH_BITS, "through": through},
-            )
+        through, found = assembled_through(self.store), unassembled(self.store)
         if found.num_rows:
             hi, lo, start = (
                 found.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns")

@@ -54,8 +54,8 @@ from overrun.collector.process.admission import Admission
 from overrun.collector.process.steady_clock import CLOCK_LEAP, SteadyClock
 from overrun.collector.process.tally import Tally
 from overrun.collector.process.tracing import tracer
-from overrun.collector.store.database import Store, set_meta
-from overrun.collector.store.layout import BATCH_BITS, Shapes, shape_rows
+from overrun.collector.store.database import BATCH_BITS, Store, set_meta
+from overrun.collector.store.layout import Shapes, shape_rows
 from overrun.collector.store.proof import Claims, ends
 
 log = logging.getLogger("overrun.collector")

@@ -20,8 +20,14 @@ from overrun.collector.access.audit import Audit
 from overrun.collector.errors import CollectorError, NotAsWritten, StoreError
 from overrun.collector.lifecycle.retention import checkpoint
 from overrun.collector.normalise import privacy, wording
-from overrun.collector.store.database import REWRITTEN, Store, connect, open_store, tables
-from overrun.collector.store.layout import BATCH_BITS
+from overrun.collector.store.database import (
+    BATCH_BITS,
+    REWRITTEN,
+    Store,
+    connect,
+    open_store,
+    tables,
+)
 from overrun.collector.store.proof import contents
 
 _MARKED = ("spans", "quarantine", "requests", "llm_calls")

@@ -19,6 +19,7 @@ import duckdb
 
 from overrun.collector.errors import StoreError, StoreMissing
 from overrun.collector.store.database import (
+    BATCH_BITS,
     SCHEMA_VERSION,
     connect,
     is_damage,
@@ -28,7 +29,6 @@ from overrun.collector.store.database import (
     version_of,
     whole_transactions,
 )
-from overrun.collector.store.layout import BATCH_BITS
 
 # Rows that are tried at once, and the fewest at which a piece that fails is given up: a vector of DuckDB, below which nothing is read apart.
 _PIECE, _LEAST = 122_880, 2_048

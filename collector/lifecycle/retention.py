@@ -26,8 +26,7 @@ from overrun.collector.ingest.pipeline import clock_of
 from overrun.collector.ingest.writer import Writer
 from overrun.collector.process.steady_clock import CLOCK_LEAP, TOLERANCE_NS, SteadyClock
 from overrun.collector.process.tracing import tracer
-from overrun.collector.store.database import Store, set_meta
-from overrun.collector.store.layout import BATCH_BITS
+from overrun.collector.store.database import BATCH_BITS, Store, set_meta
 from overrun.collector.store.proof import Claims
 
 log = logging.getLogger("overrun.retention")

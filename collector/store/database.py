@@ -33,6 +33,7 @@ from overrun.collector.errors import (
 
 log = logging.getLogger("overrun.collector")
 SCHEMA_VERSION = 11  # of the last step in collector/store/schema/
+BATCH_BITS = 24  # seq = commit << 24 | row: a commit holds at most 16 M spans
 # asof_loop_join_threshold: an ASOF join can hang with the default, and a plain SET is not inherited by cursors.
 # Extensions: nothing is downloaded at run time.
 # max_vacuum_tasks: the rows of one checkpoint stay a row group of their own. DuckDB otherwise merges neighbours that are not full at every checkpoint: commits

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from overrun.collector.arrays import BoolArray, WordArray
 from overrun.collector.normalise.packed_texts import text_hash
 
-BATCH_BITS = 24  # seq = commit << 24 | row: a commit holds at most 16 M spans
 SPAN_COLUMNS = (
     "trace_hi",
     "trace_lo",

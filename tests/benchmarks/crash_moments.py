@@ -35,8 +35,7 @@ from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.writer import TRACES
 from overrun.collector.lifecycle.forget import found_in_bytes, names
 from overrun.collector.lifecycle.migrate import migrate
-from overrun.collector.store.database import open_store, tables
-from overrun.collector.store.layout import BATCH_BITS
+from overrun.collector.store.database import BATCH_BITS, open_store, tables
 from overrun.collector.store.proof import Contents, contents
 from tests.benchmarks import results
 from tests.benchmarks.crash import PATIENCE_S, Load, count

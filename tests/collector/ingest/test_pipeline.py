@@ -20,7 +20,7 @@ from overrun.collector.ingest.recent_rows import Recent
 from overrun.collector.ingest.writer import METRICS, TRACES
 from overrun.collector.lifecycle.rollups import roll_up
 from overrun.collector.store import database as store
-from overrun.collector.store.layout import BATCH_BITS
+from overrun.collector.store.database import BATCH_BITS
 from overrun.sample_traces.replay import load
 from tests.collector.conftest import T0_NS, body, chat, one, opened, rows, span, trace_id
 from tests.conftest import new_store

@@ -21,7 +21,7 @@ from overrun.collector.normalise import log_records
 from overrun.collector.normalise.log_records import Note
 from overrun.collector.process.steady_clock import CLOCK_LEAP, SteadyClock
 from overrun.collector.receive.health import metric_lines
-from overrun.collector.store.layout import BATCH_BITS
+from overrun.collector.store.database import BATCH_BITS
 from tests.collector.conftest import (
     MS,
     T0_NS,

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from overrun.collector.process.compiled import Kernel, cache_folder, njit
+from overrun.collector.process.compiled import FEW_ROWS, Kernel, cache_folder, njit, of_rows
 from tests.conftest import ROOT
 
 
@@ -130,3 +130,30 @@ def test_cached_code_is_loaded_without_what_compiling_needs(tmp_path: Path) -> N
         for _ in range(2)
     ]
     assert said == [["42", "True", "False"], ["42", "False", "False"]]
+
+
+def test_few_rows_are_walked_through_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    @njit(nogil=True)
+    def wrapped(value):
+        return value * np.uint64(3)
+
+    largest = np.uint64(2**64 - 1)
+    monkeypatch.delitem(sys.modules, "numba", raising=False)
+    with of_rows(FEW_ROWS):
+        assert wrapped(largest) == 2**64 - 3
+        assert wrapped._compiled is None
+    with of_rows(FEW_ROWS + 1):
+        assert wrapped(largest) == 2**64 - 3
+    assert wrapped._compiled is not None
+    monkeypatch.undo()
+
+
+def test_few_rows_use_what_is_compiled_where_the_compiler_is_loaded_anyway() -> None:
+    @njit(nogil=True)
+    def same(value):
+        return value
+
+    assert "numba" in sys.modules
+    with of_rows(1):
+        assert same(3) == 3
+    assert same._compiled is not None
