@@ -1,27 +1,19 @@
 """What did an engine write into its log? Lines with its figures (running, waiting, cache, tokens) become the metrics that its page would have had.
 
 An engine is one entry of `_ENGINES`, as data: which lines, and which figure in them is which metric. Source: vLLM's loggers (v0 metrics.py, v1 loggers.py, its
-speculation's line) and SGLang's scheduler ("Prefill batch", "Decode batch"), as pasted into issues. Times without a zone are read as UTC, those without a year
-are of the year before the file was written.
+speculation's line) and SGLang's scheduler ("Prefill batch", "Decode batch"), as pasted into issues.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA
 
 from overrun.collector.sources import prometheus
-
-# Where a container's log keeps a line, and when it came.
-_LINES, _TIMES = ("log", "message", "msg", "line"), ("time", "timestamp", "ts", "@timestamp")
-_FULL = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?")
-_SHORT = re.compile(r"\b(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
+from overrun.collector.sources.log_lines import plain_lines, time_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,20 +140,6 @@ def read(text: str, *, instance: str, written_ns: int) -> Read | None:
     )
 
 
-def plain_lines(text: str) -> Iterator[tuple[str, str]]:
-    """The lines of a log, and when their container says that each was written ("" where it does not): as they are, or in JSON objects of a container's log."""
-    for line in text.splitlines():
-        if not line.startswith("{"):
-            yield line, ""
-            continue
-        try:
-            told = json.loads(line)
-        except (ValueError, RecursionError):
-            told = {}
-        words = next((told[key] for key in _LINES if isinstance(told.get(key), str)), line)
-        yield words, next((str(told[key]) for key in _TIMES if key in told), "")
-
-
 def _add(series: _Series, engine: _Engine, line: str, at: int) -> None:
     for figure in engine.figures:
         match = re.search(figure.pattern, line)
@@ -199,24 +177,3 @@ def _write(
         metric.sum.aggregation_temporality = AGGREGATION_TEMPORALITY_DELTA
         for at, value in points.items():
             metric.sum.data_points.add(time_unix_nano=at, as_double=value)
-
-
-def time_ns(line: str, written_ns: int) -> int | None:
-    """When a line was written (ns since 1970); None if it does not say."""
-    full, short = _FULL.search(line), _SHORT.search(line)
-    try:
-        if full is not None:
-            when = datetime(*(int(part) for part in full.groups()[:6]), tzinfo=UTC)  # type: ignore[misc,arg-type]
-            fraction = full[7]
-        elif short is not None:
-            written = datetime.fromtimestamp(written_ns / 1e9, UTC)
-            parts = [int(part) for part in short.groups()[:5]]
-            when = datetime(written.year, *parts, tzinfo=UTC)  # type: ignore[misc,arg-type]
-            if when > written + timedelta(days=1):
-                when = when.replace(year=written.year - 1)
-            fraction = short[6]
-        else:
-            return None
-    except ValueError:
-        return None
-    return int(when.timestamp()) * 10**9 + (int(fraction.ljust(9, "0")) if fraction else 0)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from overrun.collector.normalise import readers
-from overrun.collector.sources.engine_logs import plain_lines, time_ns
 from overrun.collector.sources.exports import otlp
+from overrun.collector.sources.log_lines import plain_lines, time_ns
 
 
 @dataclass(frozen=True, slots=True)
