@@ -48,7 +48,7 @@ _ROOTS = {
 EXPECTED = (
     "OTLP (protobuf or JSON, also one request per line or length-prefixed, as the Collector's file exporter writes), a saved Prometheus metrics page .prom, "
     "JSON exports of Jaeger, Zipkin, Tempo, X-Ray, Application Insights, Langfuse, LangSmith, MLflow, Phoenix, Helicone, the OpenAI Agents SDK, ClickHouse, "
-    "LiteLLM, Kong or Bedrock's invocation log, logs of vLLM and SGLang, each also compressed by gzip or zstd; "
+    "LiteLLM, Kong or Bedrock's invocation log, logs of vLLM, SGLang, TGI, Ollama and llama.cpp, access logs with durations, each also compressed by gzip or zstd; "
     f"or results of a load test: {load_tests.EXPECTED}"
 )
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -517,7 +517,10 @@ def _of_log(path: Path, text: str, notes: list[str] | None) -> list[tuple[str, b
         if notes is not None:
             notes.append(f"{path.name}: {log.note}")
         return [("metrics", log.body)]
-    found = request_logs.documents(text, written_ns=written_ns)
+    concluded: list[str] = []
+    found = request_logs.documents(text, written_ns=written_ns, notes=concluded)
+    if notes is not None:
+        notes.extend(f"{path.name}: {note}" for note in concluded)
     return [body for document in found for body in _from_json(document)]
 
 

@@ -7,10 +7,24 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+from overrun.collector.sources.exports import otlp
+
 # Where a container's log keeps a line, and when it came.
 _LINES, _TIMES = ("log", "message", "msg", "line"), ("time", "timestamp", "ts", "@timestamp")
-_FULL = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?")
-_SHORT = re.compile(r"\b(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
+_CLOCK = r"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?"
+_ZONE = r"(?:\s?(Z|[+-]\d\d:?\d\d)\b)?"
+_MONTHS = {
+    name: number
+    for number, name in enumerate(
+        ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1
+    )
+}
+_MONTH = rf"({'|'.join(_MONTHS)})"
+# Each gives year, month, day, clock and fraction, and the zone; a year of None is the one of the file.
+_FULL = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)(?:[T ]| - )" + _CLOCK + _ZONE)
+_NAMED = re.compile(rf"\b(\d\d?)[/ ]{_MONTH}[/ ](\d{{4}})[: ]{_CLOCK}{_ZONE}")
+_SYSLOG = re.compile(rf"\b{_MONTH} +(\d\d?) {_CLOCK}")
+_SHORT = re.compile(rf"\b(\d\d)-(\d\d) {_CLOCK}")
 
 
 def plain_lines(text: str) -> Iterator[tuple[str, str]]:
@@ -29,20 +43,49 @@ def plain_lines(text: str) -> Iterator[tuple[str, str]]:
 
 def time_ns(line: str, written_ns: int) -> int | None:
     """When a line was written (ns since 1970); None if it does not say."""
-    full, short = _FULL.search(line), _SHORT.search(line)
+    if re.fullmatch(r"\d{10}(?:\d{3})?(?:\.\d+)?", line):
+        return otlp.moment_ns(float(line))
+    found = _moment(line)
+    if found is None:
+        return None
+    year, month, day, clock, fraction, zone = found
+    written = datetime.fromtimestamp(written_ns / 1e9, UTC)
     try:
-        if full is not None:
-            when = datetime(*(int(part) for part in full.groups()[:6]), tzinfo=UTC)  # type: ignore[misc,arg-type]
-            fraction = full[7]
-        elif short is not None:
-            written = datetime.fromtimestamp(written_ns / 1e9, UTC)
-            parts = [int(part) for part in short.groups()[:5]]
-            when = datetime(written.year, *parts, tzinfo=UTC)  # type: ignore[misc,arg-type]
-            if when > written + timedelta(days=1):
-                when = when.replace(year=written.year - 1)
-            fraction = short[6]
-        else:
-            return None
+        when = datetime(year or written.year, month, day, *clock, tzinfo=UTC)
+        if year is None and when > written + timedelta(days=1):
+            when = when.replace(year=written.year - 1)
     except ValueError:
         return None
-    return int(when.timestamp()) * 10**9 + (int(fraction.ljust(9, "0")) if fraction else 0)
+    return (int(when.timestamp()) - zone) * 10**9 + int((fraction or "0").ljust(9, "0"))
+
+
+def _moment(
+    line: str,
+) -> tuple[int | None, int, int, tuple[int, int, int], str | None, int] | None:
+    """Year, month, day, clock, the digits after the seconds and the zone's seconds, of the first date in a line."""
+    if full := _FULL.search(line):
+        year, month, day, *clock, fraction, zone = full.groups()
+        return int(year), int(month), int(day), _clock(clock), fraction, _offset(zone)
+    if named := _NAMED.search(line):
+        day, month, year, *clock, fraction, zone = named.groups()
+        return int(year), _MONTHS[month], int(day), _clock(clock), fraction, _offset(zone)
+    if syslog := _SYSLOG.search(line):
+        month, day, *clock, fraction = syslog.groups()
+        return None, _MONTHS[month], int(day), _clock(clock), fraction, 0
+    if short := _SHORT.search(line):
+        month, day, *clock, fraction = short.groups()
+        return None, int(month), int(day), _clock(clock), fraction, 0
+    return None
+
+
+def _clock(digits: list[str]) -> tuple[int, int, int]:
+    hour, minute, second = (int(part) for part in digits)
+    return hour, minute, second
+
+
+def _offset(zone: str | None) -> int:
+    """Seconds east of UTC."""
+    if zone is None or zone == "Z":
+        return 0
+    hours, minutes = int(zone[1:3]), int(zone[-2:])
+    return (1 if zone[0] == "+" else -1) * (3_600 * hours + 60 * minutes)

@@ -1,18 +1,23 @@
 """What did a server write into its log about each request? A line with its times becomes a span that ends when the line was written.
 
-A server is one entry of `_SERVERS`: which lines, and what in them is an attribute. Source: text-generation-inference's router (router/src/server.rs): times as
-Rust prints them, which its vocabulary reads (`overrun.collector.dialects.tgi`).
+Three kinds of logs are known. A server with words of its own is one entry of `_SERVERS`: which lines, and what in them is an attribute (text-generation-
+inference, router/src/server.rs: times as Rust prints them, which `overrun.collector.dialects.tgi` reads). llama.cpp prints how long reading and writing took
+after each answer; since 2026 the time since its start stands before each line. Any other server or proxy writes access lines: a date, the address of a model's
+API, a status and a duration with its unit (Gin, which Ollama is built with, Traefik, llama-swap, nginx's $request_time).
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from overrun.collector.normalise import readers
 from overrun.collector.sources.exports import otlp
 from overrun.collector.sources.log_lines import plain_lines, time_ns
+
+_Found = tuple[dict[str, Any], str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,34 +37,188 @@ _SERVERS = (
 _TOLD = re.compile(r"(\w+)=\"([^\"]*)\"")
 
 
-def documents(text: str, *, written_ns: int) -> list[dict[str, Any]]:
-    """The request of all such lines in a log; none if it has none."""
-    spans = []
-    for number, (line, when) in enumerate(plain_lines(text)):
+# Addresses of model APIs, by their ends: what is asked there.
+_ASKED = (
+    ("embeddings", re.compile(r"/(?:embed|embeddings|rerank)$")),
+    ("text_completion", re.compile(r"(?<!chat)/(?:completions?|generate|generate_stream)$")),
+    ("chat", re.compile(r"/(?:chat/completions|api/chat|messages|responses|chat_completions)$")),
+)
+_REQUEST = re.compile(r"\bPOST\b[\s|]*\"?\s*(?:https?://[^/\s\"]+)?(/[^\s\"?|]*)")
+_STATUS = re.compile(r"(?<![\d.:/-])([1-5]\d\d)(?![\d.:\w/-])")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|µs|us|ns|s)")
+_TOOK = re.compile(rf"(?<![\w.:]){_PART.pattern}(?:{_PART.pattern})*(?![\w])")
+_SECONDS = re.compile(r"\b(?:request_time|rt)[=:]\s*\"?(\d+\.\d+)\b")
+_PART_NS = {"h": 3_600 * 10**9, "m": 60 * 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "µs": 10**3}
+# llama.cpp's lines: minutes.seconds.ms.us since the start, and what it prints of an answer.
+_SINCE = re.compile(r"(?:^|\s)(\d+)\.(\d\d)\.(\d{3})\.(\d{3}) [A-Z] ")
+_TASK = re.compile(r"\bid +\d+ \| task (\d+) ")
+_PROMPT = re.compile(r"\b(?:task\.n_tokens|n_prompt_tokens) = (\d+)")
+_SPENT = re.compile(
+    r"(?P<what>prompt eval|eval|total) time\s*=\s*(?P<ms>[\d.]+) ms(?: /\s*(?P<n>\d+) (?:tokens|runs))?"
+)
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What llama.cpp printed of an answer so far: milliseconds and tokens."""
+
+    ms: dict[str, float] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+    prompt: int = 0  # all of its tokens, those of the cache as well
+
+
+def documents(
+    text: str, *, written_ns: int, notes: list[str] | None = None
+) -> list[dict[str, Any]]:
+    """The request of all such lines in a log; none if it has none. How times were found is added to `notes`."""
+    lines = list(plain_lines(text))
+    spans = [*_of_servers(lines, written_ns)] or [*_of_access(lines, written_ns)]
+    if not spans:  # what Ollama's llama.cpp prints is of the same requests as its access lines
+        spans = _of_llama(lines, written_ns, notes)
+    return otlp.request(spans) if spans else []
+
+
+def _span(service: str, key: str, name: str, at: int, took: int, **told: Any) -> _Found:
+    return (
+        {"service.name": service},
+        service,
+        {
+            "traceId": otlp.hex_id(f"trace {key}", 32),
+            "spanId": otlp.hex_id(f"span {key}", 16),
+            "name": name,
+            "kind": otlp.KINDS["server"],
+            "startTimeUnixNano": at - took,
+            "endTimeUnixNano": at,
+        }
+        | told,
+    )
+
+
+def _of_servers(lines: list[tuple[str, str]], written_ns: int) -> Iterator[_Found]:
+    for number, (line, when) in enumerate(lines):
         for server in _SERVERS:
             match = server.line.search(line)
-            at = time_ns(line, written_ns) or (time_ns(when, written_ns) if match else None)
+            at = _at(line, when, written_ns) if match else None
             if match is None or at is None:
                 continue
             told = dict(_TOLD.findall(match["told"]))
             took = readers.duration(told.get(server.whole, ""))
             if took is None:
                 continue
-            key = f"{server.service} {at} {number}"
-            spans.append(
-                (
-                    {"service.name": server.service},
-                    server.service,
-                    {
-                        "traceId": otlp.hex_id(f"trace {key}", 32),
-                        "spanId": otlp.hex_id(f"span {key}", 16),
-                        "name": match["name"],
-                        "kind": otlp.KINDS["server"],
-                        "startTimeUnixNano": at - took,
-                        "endTimeUnixNano": at,
-                        "attributes": otlp.attributes(told),
-                        "status": {"code": 0 if "Success" in line else otlp.ERROR},
-                    },
-                )
+            yield _span(
+                server.service,
+                f"{server.service} {at} {number}",
+                match["name"],
+                at,
+                took,
+                attributes=otlp.attributes(told),
+                status={"code": 0 if "Success" in line else otlp.ERROR},
             )
-    return otlp.request(spans) if spans else []
+
+
+def _at(line: str, when: str, written_ns: int) -> int | None:
+    return time_ns(line, written_ns) or (time_ns(when, written_ns) if when else None)
+
+
+def _of_access(lines: list[tuple[str, str]], written_ns: int) -> Iterator[_Found]:
+    """A call per access line of a model's API that has a date, a status and a duration."""
+    for number, (line, when) in enumerate(lines):
+        request = _REQUEST.search(line)
+        asked = request and next((what for what, ends in _ASKED if ends.search(request[1])), None)
+        if request is None or asked is None:
+            continue
+        rest = f"{line[: request.start()]} {line[request.end() :]}"
+        at, status, took = _at(line, when, written_ns), _STATUS.search(rest), _took(rest)
+        if at is None or status is None or took is None:
+            continue
+        own = request[1].startswith("/api/") and "[GIN]" in line
+        told = {
+            "gen_ai.operation.name": asked,
+            "gen_ai.provider.name": "ollama" if own else "",
+            "http.request.method": "POST",
+            "http.route": request[1],
+            "http.response.status_code": int(status[1]),
+        }
+        yield _span(
+            "ollama" if own else "server",
+            f"access {at} {number}",
+            f"POST {request[1]}",
+            at,
+            took,
+            attributes=otlp.attributes({key: one for key, one in told.items() if one}),
+            status={"code": otlp.ERROR if int(status[1]) >= 400 else 0},
+        )
+
+
+def _took(words: str) -> int | None:
+    """The longest duration in a line, in ns: a proxy writes its server's beside its own."""
+    found = [
+        round(sum(float(n) * _PART_NS.get(unit, 1) for n, unit in _PART.findall(match[0])))
+        for match in _TOOK.finditer(words)
+    ]
+    found += [round(float(told) * 1e9) for told in _SECONDS.findall(words)]
+    return max(found, default=None)
+
+
+def _of_llama(
+    lines: list[tuple[str, str]], written_ns: int, notes: list[str] | None
+) -> list[_Found]:
+    """A call per answer of llama.cpp; without a date the last line was written when the file was."""
+    answers: dict[str, _Answer] = {}
+    done: list[tuple[int | None, int, _Answer]] = []  # the date, ns since the start
+    task, since, dated = "", 0, False
+    for line, when in lines:
+        if clock := _SINCE.search(line):
+            minutes, seconds, ms, us = (int(part) for part in clock.groups())
+            since = ((60 * minutes + seconds) * 10**6 + 1_000 * ms + us) * 1_000
+        if named := _TASK.search(line):
+            task = named[1]
+        answer = answers.setdefault(task, _Answer())
+        if prompt := _PROMPT.search(line):
+            answer.prompt = int(prompt[1])
+        spent = _SPENT.search(line)
+        if spent is None:
+            continue
+        answer.ms[spent["what"]] = float(spent["ms"])
+        answer.tokens[spent["what"]] = int(spent["n"] or 0)
+        if spent["what"] == "total" and {"prompt eval", "eval"} <= answer.ms.keys():
+            at = _at(line, when, written_ns)
+            dated |= at is not None
+            done.append((at, since, answers.pop(task)))
+    if not dated and not since:
+        return []
+    if notes is not None and done:
+        notes.append("times count from a free slot: how long requests wait for one is not logged")
+        if not dated:
+            notes.append("lines say how long after the start: the last is dated by the file")
+    start = written_ns - since
+    return [
+        _answered(number, start + after if at is None else at, answer)
+        for number, (at, after, answer) in enumerate(done)
+        if at is not None or not dated
+    ]
+
+
+def _answered(number: int, at: int, answer: _Answer) -> _Found:
+    read, prompt = answer.tokens["prompt eval"], answer.prompt
+    seconds = {what: ms / 1e3 for what, ms in answer.ms.items()}
+    told = {
+        "gen_ai.usage.input_tokens": max(prompt, read),
+        "gen_ai.usage.output_tokens": answer.tokens["eval"],
+        "gen_ai.latency.time_to_first_token": seconds["prompt eval"],
+        "gen_ai.latency.time_in_queue": 0.0,  # it counts from the moment when the request got a slot
+        "gen_ai.latency.time_in_model_prefill": seconds["prompt eval"],
+        "gen_ai.latency.time_in_model_decode": seconds["eval"],
+        "gen_ai.latency.e2e": seconds["total"],
+    }
+    if prompt:
+        told["gen_ai.usage.cache_read.input_tokens"] = max(prompt - read, 0)
+    return _span(
+        "llama.cpp",
+        f"llama.cpp {at} {number}",
+        "llama.cpp",
+        at,
+        round(1e6 * answer.ms["total"]),
+        attributes=otlp.attributes(told),
+        status={"code": 0},
+    )
