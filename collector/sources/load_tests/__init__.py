@@ -18,6 +18,7 @@ from overrun.collector.sources.load_tests import (
     k6,
     llmperf,
     locust,
+    perf_analyzer,
     perf_summary,
 )
 from overrun.collector.sources.load_tests.aiperf import aiperf
@@ -102,6 +103,7 @@ _DETAILS: Final = {
     "inference-perf": "give per_request_lifecycle_metrics.json",
     "llmperf": "give NAME_individual_responses.json, which LLMPerf writes beside it",
     "k6": "run k6 with --out json=FILE",
+    "perf-analyzer": "run it with --profile-export-file",
     "locust": "`overrun report FILE` reads it as it is",
 }
 
@@ -150,7 +152,9 @@ def read_csv(text: str) -> LoadTest | None:
 
 def read_text(text: str, written_ns: int) -> LoadTest | None:
     """The runs whose figures a generator printed for people to read; None of any other text."""
-    return bench_text.bench_text(text, written_ns) if bench_text.is_text(text) else None
+    if bench_text.is_text(text):
+        return bench_text.bench_text(text, written_ns)
+    return perf_analyzer.perf_analyzer(text) if perf_analyzer.is_text(text) else None
 
 
 def with_requests(test: LoadTest) -> LoadTest:
