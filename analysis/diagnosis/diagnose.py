@@ -181,6 +181,7 @@ def diagnose(
         beside.operations.get if case is None else case.operations.most,
         lookups.older,
         beside.changed.__contains__ if case is None else case.facts.worse,
+        0.0 if case is None else case.front_excess_ms,
     )
     if case is not None:
         told = beside = _with_facts(told, case, verdict)

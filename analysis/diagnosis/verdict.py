@@ -60,6 +60,12 @@ RULED_OUT_BELOW: Final = 0.1
 RECHECK_DEFAULT_S: Final = 300
 # A cause below this confidence is rather not than it is: it is named as likely, and nothing is advised on it.
 LEAST_SURE: Final = 0.5
+# Part of the time without a name that makes it an engine's, and what is said of it then.
+ENGINES: Final = 0.5
+IN_ENGINE: Final = (
+    "The engine itself measured most of it, beside its queue, prefill and decode: calls wait before its scheduler sees them. "
+    "Look at its front end (tokenising, CPU) and at pauses of its process."
+)
 # Where more than half of the requests fail, this part of the errors must be time limits that slow requests ran into; own default.
 NEARLY_ALL: Final = 0.9
 _MOST_RULED_OUT: Final = 12
@@ -467,9 +473,10 @@ def over_budget(
     spends: Callable[[str], Operation | None] | None = None,
     older: Callable[[], str] | None = None,
     shown: Callable[[str], bool] = lambda _: False,
+    front_ms: float = 0.0,
 ) -> Verdict:
     """The verdict on a broken budget: the first cause that speaks of the stage that overran; `why_none` says why no causes were sought, `spends` which
-    operation takes most of a stage's time, `shown` whether a fact changed clearly."""
+    operation takes most of a stage's time, `shown` whether a fact changed clearly, `front_ms` how much of the excess of `other` is inside an engine's span."""
     stage = overrun_stage(
         breach.metric,
         breach.times.take(breach.excess.tail_index),
@@ -479,7 +486,9 @@ def over_budget(
     )
     main = _main(ranked.causes, stage)
     stage = main.finding.stage if main else stage
-    cause = main.finding.rule if main else "unattributed_time" if stage == OTHER else None
+    of_engine = front_ms > ENGINES * breach.excess.excess_ms.get(OTHER, 0.0)
+    without_span = _without_span(stage, main) and not of_engine
+    cause = main.finding.rule if main else "unattributed_time" if without_span else None
     reasons = {} if cause else {"cause": why_none or _why_no_cause(ranked.lacking)}
     if breach.since_ms is None and breach.onset is not None:
         reasons["since_ms"] = "too few requests were answered since the onset"
@@ -502,10 +511,11 @@ def over_budget(
         main,
         why_none,
         ranked.lacking,
-        spends(stage) if spends is not None and main is None else None,
+        spends(stage) if spends is not None and main is None and stage != OTHER else None,
         older,
+        without_span=without_span,
     )
-    if main is not None and not sure(main) and not _without_span(stage, main):
+    if main is not None and not sure(main) and not without_span:
         why, gain = f"{_begun(_where(breach, stage, main))}. {_likely(ranked, main)}", ""
     return Verdict(
         status="over_budget",
@@ -520,7 +530,7 @@ def over_budget(
         path=steps(cause, stage, {cause, *ranked.found}, shown) if cause else [],
         sentence=f"{lead}: {why} {gain}".rstrip(),
         why=_explained(breach, stage, main)
-        if main and sure(main) and not _without_span(stage, main)
+        if main and sure(main) and not without_span
         else _begun(why),
         onset=began,
         since_ms=breach.since_ms,
@@ -597,6 +607,8 @@ def _sentence(
     skipped: dict[str, str],
     spender: Operation | None,
     older: Callable[[], str] | None,
+    *,
+    without_span: bool,
 ) -> tuple[str, str, str]:
     """Return the measured breach, the sentences that explain it, and what the fix gains."""
     good = breach.goodput
@@ -619,7 +631,7 @@ def _sentence(
     where = _where(breach, stage, main)
     if spender is not None:
         where += f", most of it {spender.label} ({spender.shape})"
-    if _without_span(stage, main):
+    if without_span:
         services = breach.ok[breach.excess.tail_index]["service"].value_counts(sort=True)
         why = (
             f"{say_ratio(breach.excess.share(OTHER))} of the excess has no span. Instrument "
@@ -628,6 +640,8 @@ def _sentence(
         return lead, why, ""
     if main is None and why_none is not None:
         return lead, f"{where}.", ""
+    if main is None and stage == OTHER:
+        return lead, f"{where}. {IN_ENGINE}", ""
     if main is None:
         unknown = (
             " " + without_before(breach.ok[breach.excess.tail_index], breach.excess, stage, older())

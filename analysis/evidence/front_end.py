@@ -88,10 +88,14 @@ def front_inside(case: Observed) -> Inside | None:
 
     Where calls wait for KV blocks from another engine, that is no front end.
     """
+    # A slow request is one of few: as many as a cause needs show what they have in common.
+    return _inside(case, MIN_BREACHING)
+
+
+def _inside(case: Observed, least: int) -> Inside | None:
     sides = (case.slow_calls, case.usual_calls)
     inside = [inside_ms(calls) for calls in sides]
-    # A slow request is one of few: as many as a cause needs show what they have in common.
-    if min(int(known(values).sum()) for values in inside) < MIN_BREACHING:
+    if min(int(known(values).sum()) for values in inside) < least:
         return None
     if case.tail.excess_ms.get("kv_transfer", 0.0) > 0.0:
         return None
@@ -113,9 +117,9 @@ def front_inside(case: Observed) -> Inside | None:
 def front_excess_ms(case: Observed) -> float:
     """Return what of the excess of `other` is the front end of an engine, by its own measure, in ms; 0 where that did not grow.
 
-    A call of an engine that reports spans has that time between the begin of its span and its queue: time of no application.
+    A call of an engine that reports spans has that time between the begin of its span and its queue: time of no application, however few the calls are.
     """
-    inside = front_inside(case)
+    inside = _inside(case, 1)
     if inside is None or not inside.grew:
         return 0.0
     calls = len(case.slow_calls) / max(case.slow.height, 1)

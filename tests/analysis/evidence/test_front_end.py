@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from overrun.analysis.evidence.calls import Calls
-from overrun.analysis.evidence.front_end import front_end
+from overrun.analysis.evidence.front_end import front_end, front_excess_ms, front_inside
 
 
 def world(call_ms: float, token_ms: float, every_s: float, *, serial: bool = True) -> Calls:
@@ -63,3 +63,34 @@ def test_the_cost_of_a_call_is_found_again_and_waits_are_parted_from_it() -> Non
 
 def test_gaps_of_their_own_follow_no_queue() -> None:
     assert asked(world(300.0, 0.0, 0.4, serial=False)) is None
+
+
+def _of_engine(inside_ms: float, n: int) -> Calls:
+    """Calls whose engine takes `inside_ms` beside queue (1 ms), prefill (100 ms) and decode (400 ms)."""
+    frame = pl.DataFrame(
+        {
+            "queue_ms": [1.0] * n,
+            "prefill_ms": [100.0] * n,
+            "decode_ms": [400.0] * n,
+            "engine_e2e_ms": [501.0 + inside_ms] * n,
+            "e2e_ms": [505.0 + inside_ms] * n,
+            "engine_alone": [False] * n,
+            "engine_instance": ["gpu-0"] * n,
+        }
+    )
+    return Calls(frame)
+
+
+@pytest.mark.parametrize(("inside_ms", "excess_ms"), [(1_030.0, 1_006.0), (30.0, 0.0)])
+def test_time_inside_an_engine_is_no_applications_however_few_calls_are_slow(
+    inside_ms: float, excess_ms: float
+) -> None:
+    case: Any = SimpleNamespace(
+        slow_calls=_of_engine(inside_ms, 4),
+        usual_calls=_of_engine(24.0, 30),
+        slow=pl.DataFrame({"trace_key": range(4)}),
+        tail=SimpleNamespace(excess_ms={"other": 2_000.0}),
+        excess_ms=lambda _: 2_000.0,
+    )
+    assert front_excess_ms(case) == pytest.approx(excess_ms)
+    assert front_inside(case) is None  # too few to name a cause
