@@ -74,8 +74,7 @@ def suggested(pool: Pool, setup: Setup) -> list[Setup]:
         return []
     found = []
     seats = _weighted(running[waits], weight, 0.5)
-    # Clocks and halved ways put an odd call into its neighbour's seat: a fiftieth of the calls may see more than there are, and others one more.
-    most = float(np.quantile(running[pool.told], 0.98))
+    most = _most_running(pool)
     if (
         seats >= min(_NEAR_SEATS * most, most - 1.0)
         and float(weight[np.abs(running[waits] - seats) <= max(1.0, 0.03 * seats)].sum()) >= _PART
@@ -85,6 +84,27 @@ def suggested(pool: Pool, setup: Setup) -> list[Setup]:
     if pool.kv_tokens is None and float(weight[held[waits] >= _NEAR_KV * capacity].sum()) >= _PART:
         found.append(replace(setup, kv_tokens=int(capacity)))
     return found
+
+
+def _most_running(pool: Pool) -> float:
+    """How many run at a time on a replica at most, but for a twentieth of the time in which any do.
+
+    A span ends after its call has left its seat, and clocks differ: for moments more seem to run than there are seats. Where many calls end at once, many
+    others begin in such a moment.
+    """
+    running, lasts = [], []
+    for r in np.unique(pool.calls.replica[pool.told]):
+        mine = pool.told & (pool.calls.replica == r)
+        begin, end = (pool.arrived_s + pool.queue_s)[mine], pool.ended_s[mine]
+        at = np.sort(np.r_[begin, end])
+        one = np.ones(len(begin))
+        running.append(_inside(begin, end, one, at)[:-1])
+        lasts.append(np.diff(at))
+    many, long = np.concatenate(running), np.concatenate(lasts)
+    busy = many > 0.0
+    if not long[busy].sum() > 0.0:
+        return 0.0
+    return _weighted(many[busy], long[busy] / long[busy].sum(), 0.95)
 
 
 def _weighted(values: FloatArray, weight: FloatArray, q: float) -> float:
