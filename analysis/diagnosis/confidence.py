@@ -31,6 +31,8 @@ class Sight(NamedTuple):
     """Whether the cause is what remains where nothing distinguishes slow calls."""
     health: float = 1.0
     """How far that time stands for a healthy one: what it misses itself is in the comparison as well."""
+    fits: int = 1
+    """How many explanations the same figures fit equally well."""
 
 
 # A cause that explains less than this is as unlikely as one that explains so much.
@@ -68,11 +70,11 @@ def terms(seen: Sight) -> tuple[float, ...]:
 def confidence(seen: Sight) -> float:
     """Return how sure a cause is (0..1) that was concluded from this."""
     odds = sum(weight * term for weight, term in zip(WEIGHTS, terms(seen), strict=True))
-    return round(seen.health / (1.0 + math.exp(-odds)), 2)
+    return round(seen.health / seen.fits / (1.0 + math.exp(-odds)), 2)
 
 
-def sight(case: Case, rule: str, share: float) -> Sight:
-    """Return what a cause that explains this share (0..1) of the excess was concluded from."""
+def sight(case: Case, rule: str, share: float, fits: int = 1) -> Sight:
+    """Return what a cause that explains this share (0..1) of the excess was concluded from; `fits` as of `Sight`."""
     counted = known(case.slow_calls.of("output_tokens"))
     return Sight(
         share=share,
@@ -81,6 +83,7 @@ def sight(case: Case, rule: str, share: float) -> Sight:
         rival=_rival(case, rule),
         last=is_last(rule),
         health=case.health,
+        fits=fits,
     )
 
 

@@ -94,13 +94,15 @@ def named(  # noqa: PLR0913
     driven: bool = False,
     opportunity: bool = False,
     dominates: float = 0.0,
+    rather: str = "",
 ) -> Diagnosis:
     """Return the diagnosis: the rule's own evidence with sample sizes, share of the excess and exemplars added.
 
-    The confidence follows from the share explained and from what could be seen (`confidence.py`), for every rule alike.
+    The confidence follows from the share explained and from what could be seen (`confidence.py`), for every rule alike. `rather` is another explanation that the
+    figures fit as well: then each of the two is half as sure.
     """
     share = explained(case, claims_ms)
-    seen = None if opportunity else sight(case, rule, share)
+    seen = None if opportunity else sight(case, rule, share, fits=2 if rather else 1)
     finding = Finding(
         rule=rule,
         stage=stage,
@@ -138,6 +140,7 @@ def named(  # noqa: PLR0913
         driven,
         opportunity,
         dominates,
+        rather=rather,
     )
 
 

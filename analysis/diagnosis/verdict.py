@@ -579,20 +579,22 @@ def _candidates(ranked: Ranked, main: Diagnosis | None) -> list[Diagnosis]:
 def _likely(ranked: Ranked, main: Diagnosis) -> str:
     """Return what the causes may be where none is sure, and what would distinguish them."""
     likely = _candidates(ranked, main)[:2]
-    said = " or ".join(
+    named = [
         f"{one.because} ({one.finding.rule}, {say_ratio(one.finding.confidence)})" for one in likely
-    )
+    ]
+    named[1:1] = [main.rather] if main.rather else []
+    said = " or ".join(named)
     lacking = [why.rstrip(".") for name, why in ranked.lacking.items() if name not in WORTH_ANYWAY]
     apart = (
-        f" {_to_distinguish(likely)}: {lacking[0]}."
+        f" {_to_distinguish(named)}: {lacking[0]}."
         if lacking
-        else f" {_to_distinguish(likely)}, compare their traces, or keep recording until more requests are slow."
+        else f" {_to_distinguish(named)}, compare their traces, or keep recording until more requests are slow."
     )
     return f"The cause is not known; most likely {said}.{apart}"
 
 
-def _to_distinguish(likely: list[Diagnosis]) -> str:
-    return "To distinguish them" if len(likely) > 1 else "To be sure"
+def _to_distinguish(named: list[str]) -> str:
+    return "To distinguish them" if len(named) > 1 else "To be sure"
 
 
 def _part(one: Diagnosis) -> float:

@@ -112,7 +112,8 @@ class Diagnosis:
     more work fills), so it comes behind what may drive it. An `opportunity` is worth doing for any cause, and is never
     the cause. `dominates` is the share of slow requests that would not be slow but for it: a second cause that strikes few requests hard is
     listed for that, however small its part of the mean; `least` is the part of the excess from which any second cause is. `apart`: its claims
-    are what it makes worse than for others at the same moments, so that nothing which all of them share is among them.
+    are what it makes worse than for others at the same moments, so that nothing which all of them share is among them. `rather` is another explanation that the
+    same figures fit as well; it completes the same sentence.
     """
 
     finding: Finding
@@ -127,6 +128,7 @@ class Diagnosis:
     dominates: float = 0.0
     least: float = MIN_LISTED
     apart: bool = False
+    rather: str = ""
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def fitted(cases: Sequence[Case]) -> Weights:
 def on(weights: Weights, seen: Sight) -> float:
     """Return how sure these weights are of a cause."""
     odds = sum(weight * term for weight, term in zip(weights, terms(seen), strict=True))
-    return seen.health / (1.0 + math.exp(-odds))
+    return seen.health / seen.fits / (1.0 + math.exp(-odds))
 
 
 def held_out(cases: Sequence[Case]) -> list[Said]:

@@ -40,6 +40,7 @@ def test_what_was_not_seen_lowers_confidence_and_never_raises_it() -> None:
     weights = fitted(some)
     assert on(weights, ALL) > 0.9
     assert on(weights, ALL) >= on(weights, REMAINS) > on(weights, BLIND)
+    assert on(weights, ALL._replace(fits=2)) == on(weights, ALL) / 2.0 < 0.5
     turned = fitted([one._replace(right=not one.right) for one in some])
     assert min(turned[1:]) == 0.0
 

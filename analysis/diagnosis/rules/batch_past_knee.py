@@ -20,7 +20,8 @@ Fix
 False alarms
     An engine that is slower for another reason fills its batch as well (Little's law). So the pace at equal
     batch sizes must be unchanged on each replica; if no batch sizes are alike, the GPU clocks must be
-    unchanged. More users fill the batch too (`under_capacity`).
+    unchanged. More users fill the batch too (`under_capacity`). Where no call waited for a place before, no
+    limit can have been lifted: an engine near its capacity fits as well, and neither is sure.
 
 Source
     Two-segment regression of time per token on batch size: own choice among knee methods (USL and Kneedle find a knee in any
@@ -166,6 +167,7 @@ def _diagnosis(
         if side is not None and period is not None
     ]
     slower = np.maximum(0.0, 1.0 - found.usual_ms / max(found.slow_ms, 1e-9))
+    unlimited = before is not None and not waited(before)
     fix = bound_fix(
         case,
         "max_sequences",
@@ -206,5 +208,8 @@ def _diagnosis(
             "knee": token_time_knee(case.calls.running[chosen], case.calls.token_ms[chosen]),
         },
         # A higher limit lets in who waited for a place; where nobody did, a larger batch may follow from longer answers (Little's law).
-        driven=before is not None and not waited(before),
+        driven=unlimited,
+        rather="the engine is at the limit of its capacity, where batches grow by chance (no call waited for a place before, so that no limit can have been lifted)"
+        if unlimited
+        else "",
     )

@@ -21,8 +21,8 @@ Fix
 False alarms
     A long tail of lengths alone is no problem (every lognormal has one): only the share of the excess counts.
     Without a baseline that is not enough either, because at any slow pace the longest answers are the slow
-    ones. Then answers must be cut by max_tokens, or form a second peak of lengths; otherwise the cap is listed
-    as an opportunity. A new route with longer answers is a change of traffic: compare by route.
+    ones. Then answers must be cut by max_tokens. A second peak of lengths looks like a heavy tail, so that
+    slower tokens fit as well and neither is sure; otherwise the cap is listed as an opportunity. A new route with longer answers is a change of traffic: compare by route.
 
 Source
     x_decode = n_out x TPOT, and at least a quarter of the excess from length: own default. The cap: a published rule of
@@ -83,14 +83,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             f"{stage} explains {say_ratio(case.tail.share(stage))} of the excess, but {of_slow.reasons['excess_total_ms']}: send gen_ai.usage.output_tokens "
             "(stream_options.include_usage when streaming)"
         )
-    own = of_slow.excess_ms.get(stage, 0.0)
+    own = 0.0 if of_slow.clear is False else of_slow.excess_ms.get(stage, 0.0)
     others = of_all.excess_ms.get(stage, 0.0) if lengthened else 0.0
     claims = {**of_all.excess_ms, stage: own + others}
     if (own <= 0.0 and not lengthened) or not enough(case, claims):
         figure = f"{parts.tokens_tail:,.0f} output tokens in slow and {parts.tokens_reference:,.0f} in {case.tail.reference} requests"
         return RuledOut(what=RULE, figure=figure)
     delta = cliffs_delta(tokens_of(case.slow), tokens_of(case.reference))
-    usual = case.tail.reference != "baseline" and not of_another_kind(case.rows, case.slow)
+    unseen = case.tail.reference != "baseline" and not cut_off(case.slow)
     return _diagnosis(
         case,
         stage if own > 0.0 else max(claims, key=lambda name: claims[name]),
@@ -98,17 +98,24 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         parts,
         delta,
         claims,
-        usual,
+        unseen and not lopsided(case.rows),
+        "every token takes longer than before, which shows in the longest answers first (what a token took before is not stored)"
+        if unseen
+        else "",
     )
 
 
-def of_another_kind(rows: pl.DataFrame, slow: pl.DataFrame) -> bool:
-    """Return whether long answers (columns route, output_tokens, truncated) are more than the tail that lengths have: cut off at the limit, or a hump.
-
-    Without it, a slow pace for all shows in the longest answers as well, and nobody knows which of the two is new."""
+def cut_off(slow: pl.DataFrame) -> bool:
+    """Return whether max_tokens cut answers (column truncated) that would have run on."""
     cut = slow["truncated"].drop_nulls()
-    if len(cut) and wilson(int(cut.sum()), len(cut), Z_ONE_SIDED)[0] > MIN_CUT:
-        return True
+    return bool(len(cut)) and wilson(int(cut.sum()), len(cut), Z_ONE_SIDED)[0] > MIN_CUT
+
+
+def lopsided(rows: pl.DataFrame) -> bool:
+    """Return whether the lengths of answers (columns route, output_tokens) have a longer upper half than a lognormal: a second hump, or a heavy tail.
+
+    Without a baseline, a slow pace for all shows in the longest answers as well. Neither says which of the two is new: between a hump of one answer in ten that is
+    five times as long and a Pareto tail, no statistic of 1,000 lengths distinguishes."""
     told = [
         np.log(group["output_tokens"].to_numpy())
         for _, group in rows.filter(pl.col("output_tokens") > 0).group_by("route")
@@ -128,6 +135,7 @@ def _diagnosis(
     delta: float,
     claims: dict[str, float],
     usual_tail: bool,
+    rather: str,
 ) -> Diagnosis:
     typical = float(np.median(tokens_of(case.reference)))
     tokens = max(CAP_STEP, math.ceil(CAP_OVER_TYPICAL * typical / CAP_STEP) * CAP_STEP)
@@ -173,6 +181,7 @@ def _diagnosis(
         },
         why_no_service="no single service decides the length of an answer",
         opportunity=usual_tail,
+        rather=rather,
     )
 
 

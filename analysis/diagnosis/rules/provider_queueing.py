@@ -22,7 +22,8 @@ False alarms
     The application's own back-off and semaphores wait before the call, not in it (`client_throttled`). Rare
     single spikes are `provider_spikes`. From outside, queueing and slow prefill look alike; a lost cache shows
     in the cached tokens. Without token counts longer prompts look the same: then only refused calls (429)
-    indicate the provider.
+    indicate the provider. Where more calls are made and first tokens come as before at equal load, a limit
+    on the caller's own rate fits as well, and neither is sure.
 
 Source
     Minute effect after adjusting for input: published advice on provider queueing, no published threshold; a median 1.3
@@ -38,7 +39,7 @@ from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, na
 from overrun.analysis.evidence.calls import known
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.client_view import Outside, clustering, outside, spikes, uncounted
-from overrun.analysis.evidence.load_response import unknown_load
+from overrun.analysis.evidence.load_response import MORE, unknown_load
 from overrun.analysis.evidence.refusals import refused_ratio
 from overrun.analysis.evidence.slower_tokens import MOST_EACH, slower_tokens
 from overrun.analysis.numbers.statistics.effect_size import rank_correlation
@@ -133,6 +134,13 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         driven=(grown is not None and grown.growth > MOST_EACH * grown.arrivals_ratio)
         or (load is not None and (load.waits if found.first_token else load.answers))
         or case.thinned,
+        rather=f"your own calls, {grown.arrivals_ratio:.1f} times as many, reach a limit of the endpoint (with as many in flight as before, a first token takes as long)"
+        if grown is not None
+        and grown.arrivals_ratio >= MORE
+        and load is not None
+        and found.first_token
+        and load.waits
+        else "",
     )
 
 
