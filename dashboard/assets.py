@@ -37,7 +37,11 @@ FIGURES: Final = ("PlotlyChart", "withFullScreenWrapper")
 # Streamlit's icon font has 4,000 icons (375 kB); in its place stand those of symbols.txt, which both Streamlit's program and these pages name (10 kB).
 # Made with fonttools: pyftsubset FONT --glyphs-file=symbols.txt --text="abc...z_0-9 " --no-layout-closure --layout-features='*' --flavor=woff2.
 ICONS: Final = Path(__file__).with_name("symbols.woff2")
-_ICON_FONT: Final = "MaterialSymbols-Rounded."
+# Its text font holds the letters of 30 scripts (170 kB); in its place stand those of text.txt (43 kB), and a browser's own font draws the others.
+# Made the same way with --unicodes-file=text.txt --layout-features=kern,liga,tnum,lnum,pnum,ccmp,locl,mark --no-hinting, and named "Overrun Text" in its
+# name table: the SIL Open Font License 1.1, under which Adobe's Source Sans comes, keeps the name "Source" for the whole font.
+TEXT: Final = Path(__file__).with_name("text.woff2")
+_IN_PLACE_OF: Final = {"MaterialSymbols-Rounded.": ICONS, "SourceSansVF-Upright.": TEXT}
 _COMPRESSED: Final = frozenset({".woff2", ".woff", ".png", ".gif", ".jpg", ".webp"})
 _LEVEL: Final = 9
 # Of 4.7 MB of script, level 12 leaves 1.22 MB in 0.5 s of CPU, gzip 1.42 MB in 0.2 s, level 19 1.13 MB in 3.8 s.
@@ -54,9 +58,10 @@ class Assets:
             if path.is_file()
         }
         self._paths |= {
-            address: ICONS
+            address: smaller
             for address, path in self._paths.items()
-            if path.name.startswith(_ICON_FONT)
+            for font, smaller in _IN_PLACE_OF.items()
+            if path.name.startswith(font)
         }
         self._kept: dict[tuple[str, bool], tuple[bytes, list[tuple[bytes, bytes]]]] = {}
         self._lock = threading.Lock()

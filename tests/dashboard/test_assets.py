@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from overrun.dashboard.assets import EVERYWHERE, FIGURES, FOLDER, ICONS, Assets, ServeAssets
+from overrun.dashboard.assets import EVERYWHERE, FIGURES, FOLDER, ICONS, TEXT, Assets, ServeAssets
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +77,21 @@ def test_the_icon_font_holds_every_icon_that_is_drawn(assets: Assets) -> None:
     named = re.compile(r":material/([a-z0-9_]+):")
     drawn = {name for path in scripts for name in named.findall(path.read_text())}
     assert drawn <= held
+
+
+def test_the_text_font_holds_every_letter_of_our_words(assets: Assets) -> None:
+    font = next((FOLDER / "media").glob("SourceSansVF-Upright.*"))
+    _, body = answered(assets, f"/static/media/{font.name}")
+    assert body == TEXT.read_bytes()
+    assert len(body) < 50_000
+    held: set[int] = set()
+    for part in TEXT.with_suffix(".txt").read_text().split():
+        first, _, last = part.removeprefix("U+").partition("-")
+        held |= set(range(int(first, 16), int(last or first, 16) + 1))
+    files = [*TEXT.parent.rglob("*.py"), *(TEXT.parents[1] / "analysis").rglob("*.py")]
+    # In pictures drawn with text, and in a page that stands for a telemetry's letters, the browser's own font serves.
+    drawn = set("".join(path.read_text() for path in files)) - set("\n✕‼█▏＝＋－＠\ufffd")
+    assert {letter for letter in drawn if ord(letter) not in held} == set()
 
 
 def test_a_font_is_not_compressed_again(assets: Assets) -> None:
