@@ -18,7 +18,7 @@ from overrun.analysis.front.client import ClientError
 from overrun.analysis.front.plan import Plan, PlanStep
 from overrun.analysis.whatif.fixes import together
 from overrun.analysis.whatif.prediction import Curve, Prediction, WhatIfError
-from overrun.analysis.words.finding import say_costs
+from overrun.analysis.words.finding import say_after, say_costs
 from overrun.dashboard import data, evidence, terminal, ui
 from overrun.dashboard.theme import say_ms, say_ratio
 
@@ -118,7 +118,7 @@ def _row(one: Choice, *, first: bool) -> list[str]:
     worse = "▲ " if gain.after >= gain.before else ""
     return [
         label,
-        f'<span class="ov-n">{worse}{say_ms(gain.after)}</span>',
+        f'<span class="ov-n">{worse}{say_after(gain)}</span>',
         f"{say_ms(gain.interval[0])} to {say_ms(gain.interval[1])}" if gain.interval else "–",
         say_ratio(gain.over_after_ratio) if gain.over_after_ratio is not None else "–",
         say_ratio(found.goodput_after) if found.goodput_after is not None else "–",
@@ -174,7 +174,7 @@ def steps(found: Plan, asked: data.Asked) -> str:
     head = f"<p><b>{ui.sentence(plan_text.headline(found).replace('->', '→'))}</b></p>"
     rows = [_step(at, step) for at, step in enumerate(found.steps, 1)]
     made = (
-        ui.table(["Step", "with all steps so far", "90 % interval", "price", ""], rows)
+        ui.table(["Step", "with all steps so far", "90 % interval", "price", "alone"], rows)
         if rows
         else ""
     )
@@ -206,7 +206,7 @@ def _step(at: int, step: PlanStep) -> list[str]:
     )
     return [
         f"<b>{at}. {ui.text(step.title, 120)}</b>",
-        f'{say_ms(one.before)} → <span class="ov-predicted">{say_ms(one.after)}</span>',
+        f'{say_ms(one.before)} → <span class="ov-predicted">{say_after(one)}</span>',
         f"{say_ms(one.interval[0])} to {say_ms(one.interval[1])}" if one.interval else "–",
         cost or "none counted",
         f'<a class="ov-go" href="/whatif?{ui.text(query, 500)}">try it alone</a>',

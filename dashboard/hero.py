@@ -12,7 +12,7 @@ from typing import Final
 
 from overrun.analysis.numbers.comparison.traffic_changes import Changed
 from overrun.analysis.numbers.over_time.stage_course import StageCourse, StageSplit, StageStep
-from overrun.analysis.words.finding import Finding, Predicted
+from overrun.analysis.words.finding import Finding, Predicted, say_after
 from overrun.dashboard import ui
 from overrun.dashboard.theme import (
     in_order,
@@ -251,13 +251,13 @@ def _after(shown: Hero, gain: Predicted, now_ms: float, widest: float) -> str:
     )
     bar = (
         f'<a class="ov-go ov-fixed" href="/findings" style="width:{100.0 * gain.after / widest:.3f}%" data-tip="{tip}" '
-        f'aria-label="after the fix {say_ms(gain.after)}, {between}: the evidence"><span></span></a>'
+        f'aria-label="after the fix {say_after(gain)}, {between}: the evidence"><span></span></a>'
     )
     over = shown.course.limit_ms is not None and gain.after > shown.course.limit_ms
     return (
-        f'<div class="ov-strip"><span>after the fix<small>predicted</small></span>'
+        f'<div class="ov-strip"><span>after the fix<small>{"a bound" if gain.bound else "predicted"}</small></span>'
         f'<div class="ov-bar">{bar}{whisker}{_tick(shown.course, widest)}</div>'
-        f'<span class="ov-end"><b class="{"ov-over" if over else ""}">{say_ms(gain.after)}</b></span></div>'
+        f'<span class="ov-end"><b class="{"ov-over" if over else ""}">{say_after(gain)}</b></span></div>'
     )
 
 

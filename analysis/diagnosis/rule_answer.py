@@ -178,12 +178,14 @@ def bound_fix(  # noqa: PLR0913
 
 
 def _reaching(case: Case, fix: Fix | None) -> Fix | None:
-    """Return a fix by arithmetic with an interval down to the baseline's percentile: the work that it takes off an engine speeds up the others as well."""
-    if fix is None or fix.method != "exact" or fix.whatif is None or fix.whatif in WITHOUT_LOAD:
+    """Return a fix by arithmetic as a bound, with an interval down to the baseline's percentile where a what-if could simulate it: the work that it takes off
+    an engine speeds up the others as well."""
+    if fix is None or fix.method != "exact" or fix.whatif in WITHOUT_LOAD or fix.predicted is None:
         return fix
-    told = fix.predicted
+    told = msgspec.structs.replace(fix.predicted, bound=True)
+    fix = msgspec.structs.replace(fix, predicted=told)
     if (
-        told is None
+        fix.whatif is None
         or told.interval is None
         or case.usual_ms is None
         or case.usual_ms >= told.interval[0]

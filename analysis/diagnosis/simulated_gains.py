@@ -19,6 +19,7 @@ from overrun.analysis.incident.period import Period
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.whatif import catalogue
 from overrun.analysis.whatif.facts import Facts, load_facts
+from overrun.analysis.whatif.fewest_replicas import REPLICAS, fewest_for
 from overrun.analysis.whatif.prediction import METRICS, Prediction
 from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.finding import SIMULATING, Diagnosis, Finding
@@ -63,7 +64,7 @@ def inline(
         return causes
     facts = _facts(con, window, slo, metric, period)
     return [
-        _with(one, _asked(catalogue.ask, facts, one.finding))
+        _with(one, _asked(catalogue.ask, facts, one.finding, slo))
         if _asks(one) and at < MOST_SIMULATED
         else one
         for at, one in enumerate(causes)
@@ -128,7 +129,7 @@ class Background:
     ) -> FoundFix:
         with self._reading() as con:
             facts = _facts(con, window, slo, metric, period)
-        return _asked(self._ask, facts, finding)
+        return _asked(self._ask, facts, finding, slo)
 
 
 def _asks(one: Diagnosis) -> bool:
@@ -150,7 +151,7 @@ def _facts(
     return facts
 
 
-def _asked(ask: Ask, facts: Facts, finding: Finding) -> FoundFix:
+def _asked(ask: Ask, facts: Facts, finding: Finding, slo: Slo) -> FoundFix:
     """The finding's fix with the what-if's figures where it is simulated, else as it was with the reason."""
     fix = finding.fix
     if fix is None or fix.whatif is None:
@@ -159,6 +160,7 @@ def _asked(ask: Ask, facts: Facts, finding: Finding) -> FoundFix:
         answer = ask(
             facts, fix.whatif, {name: str(value) for name, value in fix.parameters.items()}
         )
+        fix, answer = _fewest(ask, facts, fix, answer, slo)
     except AnalysisError as error:
         return _noted(fix, str(error))
     if answer.predicted is None or not (
@@ -178,6 +180,27 @@ def _asked(ask: Ask, facts: Facts, finding: Finding) -> FoundFix:
         reasons={"window": "over the requests since the onset"}
         | {name: why for name, why in answer.reasons.items() if name == "client_only"},
     )
+
+
+def _fewest(
+    ask: Ask, facts: Facts, fix: FoundFix, answer: Prediction, slo: Slo
+) -> tuple[FoundFix, Prediction]:
+    """A fix that adds replicas with the fewest that meet every limit, as a plan has them; as it is where none do or it adds none."""
+    seen = max((pool.replicas for pool in answer.engine), default=0)
+    if fix.whatif != REPLICAS or not seen or answer.predicted is None:
+        return fix, answer
+    proposed = int(fix.parameters[REPLICAS])
+    found = fewest_for(facts, ask, slo.limits(), seen, {proposed: answer})
+    if found is None:
+        return fix, answer
+    many, told = found
+    told_fix = msgspec.structs.replace(
+        fix,
+        title=f"Run {many} replicas instead of {seen}",
+        detail=f"{many} replicas are the fewest that meet every limit in a replay of the recorded load. {fix.detail}",
+        parameters={**fix.parameters, REPLICAS: many},
+    )
+    return told_fix, told
 
 
 def _noted(fix: FoundFix, why: str) -> FoundFix:

@@ -36,6 +36,7 @@ from overrun.analysis.words.finding import (
     Owner,
     RuledOut,
     printable,
+    say_after,
     say_count,
     say_limits,
     say_ms,
@@ -771,7 +772,7 @@ def _gain(finding: Finding, percentile: str, slo: Slo) -> str:
         if left is not None and left > may
         else ""
     )
-    return f"{fix.title}: {predicted.metric.upper()} {percentile}{whose} {say_ms(predicted.after)}{interval} if {fix.assumption}.{missed}"
+    return f"{fix.title}: {predicted.metric.upper()} {percentile}{whose} {say_after(predicted)}{interval} if {fix.assumption}.{missed}"
 
 
 def _why_no_cause(skipped: dict[str, str]) -> str:

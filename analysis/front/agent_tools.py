@@ -249,6 +249,7 @@ def _cause(finding: Finding) -> dict[str, Any]:
                 "before_ms": _rounded(predicted.before),
                 "after_ms": _rounded(predicted.after),
                 "interval_ms": [_rounded(end) for end in predicted.interval or ()] or None,
+                "is_bound": predicted.bound,
             },
         },
     }

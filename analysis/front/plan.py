@@ -26,6 +26,7 @@ from overrun.analysis.numbers.stages.budget import Configured
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.whatif import catalogue
 from overrun.analysis.whatif.facts import Facts, load_facts
+from overrun.analysis.whatif.fewest_replicas import REPLICAS, effect_of, fewest_for, meets
 from overrun.analysis.whatif.fixes import together
 from overrun.analysis.whatif.prediction import METRICS, Effect, Prediction
 from overrun.analysis.words.errors import AnalysisError
@@ -148,7 +149,8 @@ def plan(
         )
     facts.effort = EFFORT
     answer.start, answer.requests = since, len(facts)
-    _Search(facts, ask, answer, _limits(slo)).fill(_candidates(report.findings, facts, ask))
+    limits = _limits(slo)
+    _Search(facts, ask, answer, limits).fill(_candidates(report.findings, facts, ask, limits))
     return answer
 
 
@@ -183,7 +185,9 @@ def _no_plan(verdict: Verdict) -> str:
     return f"no latency can be planned for: {verdict.sentence}"
 
 
-def _candidates(findings: Sequence[Finding], facts: Facts, ask: Ask) -> list[_Fix]:
+def _candidates(
+    findings: Sequence[Finding], facts: Facts, ask: Ask, limits: Mapping[str, float]
+) -> list[_Fix]:
     """Fixes that may be steps: what the findings propose first, then what helps any engine."""
     known = catalogue.fixes()
     found = []
@@ -200,7 +204,8 @@ def _candidates(findings: Sequence[Finding], facts: Facts, ask: Ask) -> list[_Fi
                 (key, value if isinstance(value, str) else f"{value:.10g}")
                 for key, value in fix.parameters.items()
             )
-            found.append(_Fix(name, texts))
+            if name != REPLICAS:  # how many is sought below, as for the finding itself
+                found.append(_Fix(name, texts))
     tokens = facts.call("output_tokens")
     written = tokens[~np.isnan(tokens) & (facts.request_of >= 0)]
     if len(written):
@@ -210,10 +215,23 @@ def _candidates(findings: Sequence[Finding], facts: Facts, ask: Ask) -> list[_Fi
                 found.append(_Fix("cap", (("max_tokens", str(most)),)))
     seen = _replicas(facts, ask)
     if seen:
-        more = dict.fromkeys(max(seen + 1, round(seen * times)) for times in _MORE)
-        found += [_Fix("replicas", (("replicas", str(many)),)) for many in more]
+        found += [
+            _Fix(REPLICAS, ((REPLICAS, str(many)),)) for many in _more(seen, facts, ask, limits)
+        ]
         found += [_Fix("admission", (("spare_ratio", spare),)) for spare in _SPARE]
     return list(dict.fromkeys(found))[:MOST_CANDIDATES]
+
+
+def _more(seen: int, facts: Facts, ask: Ask, limits: Mapping[str, float]) -> list[int]:
+    """Numbers of replicas to try: the fewest that meet every limit, as a report proposes, and fewer beside other fixes; without such a number a few."""
+    try:
+        fewest = fewest_for(facts, ask, limits, seen, {})
+    except AnalysisError:
+        fewest = None
+    tried = dict.fromkeys(max(seen + 1, round(seen * times)) for times in _MORE)
+    if fewest is None:
+        return list(tried)
+    return [fewest[0], *(many for many in tried if many < fewest[0])]
 
 
 def _replicas(facts: Facts, ask: Ask) -> int:
@@ -294,20 +312,7 @@ class _Search:
         return alone.title if alone is not None else one.name
 
     def _judged(self, told: Prediction) -> Effect | None:
-        return self._effect(told, self._plan.metric)
-
-    def _effect(self, told: Prediction, metric: str) -> Effect | None:
-        wanted = self._plan.percentile / 100.0
-        return next(
-            (
-                one
-                for one in told.effects
-                if one.metric == metric
-                and abs(one.quantile - wanted) < 1e-9
-                and one.after is not None
-            ),
-            None,
-        )
+        return effect_of(told, self._plan.metric, self._plan.percentile)
 
     def _gains(self, told: Prediction) -> bool:
         judged = self._judged(told)
@@ -319,17 +324,8 @@ class _Search:
         )
 
     def _meets(self, told: Prediction, *, surely: bool = False) -> bool:
-        """Whether each limited metric that is predicted is within its limit, and the judged one is predicted; `surely`: with its interval."""
-        if self._judged(told) is None:
-            return False
-        for metric, limit in self._limits.items():
-            one = self._effect(told, metric)
-            if one is None:
-                continue
-            value = one.interval[1] if surely and one.interval is not None else one.after
-            if value is not None and value > limit:
-                return False
-        return True
+        plan = self._plan
+        return meets(told, plan.metric, plan.percentile, self._limits, surely=surely)
 
     def _price(self, some: Sequence[_Fix]) -> float:
         told = self._known[frozenset(some)]

@@ -6,7 +6,7 @@ import msgspec
 
 from overrun.analysis.front.plan import LOST_PRICE, Considered, Plan, PlanStep
 from overrun.analysis.front.text_layout import wrap
-from overrun.analysis.words.finding import say_costs, say_count, say_ms, say_ratio
+from overrun.analysis.words.finding import say_after, say_costs, say_count, say_ms, say_ratio
 
 _MOST_OTHERS = 6
 
@@ -55,7 +55,7 @@ def gain(found: Plan, step: PlanStep) -> str:
     between = f" ({say_ms(one.interval[0])} to {say_ms(one.interval[1])})" if one.interval else ""
     cost = say_costs(msgspec.structs.replace(one, cost=step.cost))
     return (
-        f"{found.metric.upper()} P{found.percentile:g} {say_ms(one.before)} -> {say_ms(one.after)}{between}, "
+        f"{found.metric.upper()} P{found.percentile:g} {say_ms(one.before)} -> {say_after(one)}{between}, "
         f"{step.method}; {f'costs {cost}' if cost else 'no cost counted'}"
     )
 

@@ -17,12 +17,13 @@ from overrun.analysis.front.window_numbers import said_of_sample
 from overrun.analysis.incident.limit_fit import say_unfit
 from overrun.analysis.numbers.latency.percentiles import Percentiles
 from overrun.analysis.numbers.stages import headroom
-from overrun.analysis.numbers.stages.budget import OTHER
+from overrun.analysis.numbers.stages.budget import OTHER, StageRow
 from overrun.analysis.words.finding import (
     FINDING_CAUSES,
-    SIMULATING,
     Finding,
     printable,
+    say_after,
+    say_bound,
     say_costs,
     say_count,
     say_ms,
@@ -68,7 +69,9 @@ def render(report: Report, *, width: int = 80, colour: bool = False) -> str:
         labelled("HIT", hit_words(report), width, 2),
         [*_ruled_out(report, width), *_more(report, width)],
     )
-    tables = _tables(report, MOST_LINES - len([*head, *answer, *hit, *end]) - 3, width)
+    left = MOST_LINES - len([*head, *answer, *hit, *end])
+    # Three empty lines stand between the blocks, unless the stages need their place.
+    tables = _tables(report, max(left - 3, min(left, _LEAST_ROWS + 1)), width)
     blocks = [head, [*answer, *hit], tables, end]
     lines = [line for block in blocks if block for line in ("", *block)][1:]
     while len(lines) > MOST_LINES and "" in lines:
@@ -279,14 +282,13 @@ def gain_words(report: Report, cause: Finding) -> str:
         else ""
     )
     rough = " (a rough estimate)" if fix.method == "estimate" else ""
-    if fix.reasons.get("simulated") == SIMULATING:
-        interval += " (a bound: the simulation is running)"
+    bound = f"{say_bound(fix)}: " if say_bound(fix) else ""
     cost = f" Costs: {say_costs(gain)}." if say_costs(gain) else ""
     whose = ""
     if two_percentiles(report):
         whose = " since the onset" if "window" in fix.reasons else " in all"
     return (
-        f"{gain.metric.upper()} P{100.0 * gain.quantile:g}{whose} {say_ms(gain.before)} -> {say_ms(gain.after)}{interval}{late}{rough},"
+        f"{bound}{gain.metric.upper()} P{100.0 * gain.quantile:g}{whose} {say_ms(gain.before)} -> {say_after(gain)}{interval}{late}{rough},"
         f" if {fix.assumption}.{cost}"
     )
 
@@ -361,11 +363,11 @@ def _tables(report: Report, free: int, width: int) -> list[str]:
 
 
 def stages_table(report: Report, most: int) -> list[str]:
-    """The stages that take time, at most so many: usual, near the percentile, and allowed."""
+    """The stages that take time, at most so many, those that differ most: usual, near the percentile, and allowed."""
     slowest = max((row.tail_ms or 0.0 for row in report.stages), default=0.0)
-    shown = shown_stages(report.stages, slowest)
+    shown = [pair for pair in shown_stages(report.stages, slowest) if pair[0].tail_ms is not None]
     while len(shown) > max(0, most):
-        shown.remove(min(shown, key=lambda pair: (pair[0].over, pair[0].tail_ms or 0.0)))
+        shown.remove(min(shown, key=lambda pair: (pair[0].over, _excess_ms(pair[0]))))
     if not shown:
         return []
     rows = [
@@ -379,6 +381,11 @@ def stages_table(report: Report, most: int) -> list[str]:
     metric = (report.verdict.metric or "e2e").upper()
     head = ("STAGE", "usual", f"near {metric} P{report.slo.percentile:g}", "budget", "")
     return table([head, *rows], "<>>><")
+
+
+def _excess_ms(row: StageRow) -> float:
+    """How much longer a stage takes in slow requests than in usual ones: what a short table is for."""
+    return abs((row.tail_ms or 0.0) - (row.typical_ms or 0.0))
 
 
 def instances_table(report: Report, most: int, width: int) -> list[str]:

@@ -23,6 +23,7 @@ from overrun.analysis.words.finding import (
     FINDING_CAUSES,
     Finding,
     printable,
+    say_after,
     say_count,
     say_ms,
     say_over,
@@ -423,8 +424,8 @@ def _advice(finding: Finding) -> list[str]:
                 else ""
             )
             lines.append(
-                f"Gain: {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} -> {say_ms(gain.after)}{interval}, "
-                f"if {finding.fix.assumption}; {finding.fix.method}"
+                f"Gain: {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} -> {say_after(gain)}{interval}, "
+                f"if {finding.fix.assumption}; {'a bound' if gain.bound else finding.fix.method}"
                 + (f"; {over}" if (over := say_over(gain)) else "")
                 + f"; {say_trust(gain)}."
             )

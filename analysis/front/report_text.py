@@ -25,6 +25,7 @@ from overrun.analysis.words.finding import (
     Fix,
     Predicted,
     printable,
+    say_after,
     say_count,
     say_ms,
     say_over,
@@ -381,10 +382,10 @@ def _gain(fix: Fix, predicted: Predicted, *, told: bool, brief: bool) -> str:
     sure = [say_ms(edge) for edge in predicted.interval or ()]
     over = f", {say_over(predicted)}" if say_over(predicted) and not brief else ""
     return (
-        f"GAIN {predicted.metric.upper()} P{100.0 * predicted.quantile:g} {say_ms(predicted.before)} -> {say_ms(predicted.after)}"
+        f"GAIN {predicted.metric.upper()} P{100.0 * predicted.quantile:g} {say_ms(predicted.before)} -> {say_after(predicted)}"
         + (f" (90 % interval {sure[0]} to {sure[1]})" if len(set(sure)) == 2 else "")
         + ("" if told else f" if {fix.assumption}")
-        + f"; {fix.method}{over}; {say_trust(predicted)}."
+        + f"; {'a bound' if predicted.bound else fix.method}{over}; {say_trust(predicted)}."
     )
 
 

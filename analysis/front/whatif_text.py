@@ -7,6 +7,7 @@ from typing import Final
 from overrun.analysis.whatif.prediction import Effect, Fitted, Prediction
 from overrun.analysis.words.finding import (
     printable,
+    say_after,
     say_costs,
     say_count,
     say_ms,
@@ -37,7 +38,7 @@ def render(answer: Prediction) -> str:
         else ""
     )
     lines.append(
-        f"{_NAMES.get(gain.metric, gain.metric)} P{100 * gain.quantile:g}: {say_ms(gain.before)} -> {say_ms(gain.after)}{band}, "
+        f"{_NAMES.get(gain.metric, gain.metric)} P{100 * gain.quantile:g}: {say_ms(gain.before)} -> {say_after(gain)}{band}, "
         f"{say_ratio(gain.touched_ratio)} of {answer.requests:,} requests change{f', {over}' if (over := say_over(gain)) else ''}."
     )
     if answer.goodput_before is not None and answer.goodput_after is not None:

@@ -258,6 +258,8 @@ def _bounded(
     answer = bound()
     answer.cost |= dict(cost or {})
     answer.bound = True
+    if answer.predicted is not None:
+        answer.predicted.bound = True
     answer.reasons["simulated"] = f"not simulated, so this is a bound at unchanged load: {why}"
     _opened(facts, answer)
     return _with_engines(answer, engines)

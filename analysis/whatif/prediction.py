@@ -274,6 +274,7 @@ def set_headline(
         backtest_error_ratio=backtest,
         over_before_ratio=over[0],
         over_after_ratio=over[1],
+        bound=answer.bound,
         reasons=reasons,
     )
 

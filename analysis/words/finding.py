@@ -33,7 +33,7 @@ class Predicted(msgspec.Struct, kw_only=True):
 
     `touched_ratio` is the share of requests that the fix changes, `cost` what it takes away (ratios 0..1; money in `currency`). `over_before_ratio` and
     `over_after_ratio` are the shares of requests over the limit of the metric, each over its own where requests have limits of their own; null where nothing
-    limits it.
+    limits it. `bound`: arithmetic that leaves out what the fix does to the load of others, so `after` is reached at most if the assumption holds.
     """
 
     metric: str
@@ -47,6 +47,7 @@ class Predicted(msgspec.Struct, kw_only=True):
     backtest_error_ratio: float | None = None
     over_before_ratio: float | None = None
     over_after_ratio: float | None = None
+    bound: bool = False
     reasons: dict[str, str] = {}
 
 
@@ -181,6 +182,20 @@ def say_over(predicted: Predicted) -> str:
     if predicted.over_before_ratio is None or predicted.over_after_ratio is None:
         return ""
     return f"{say_ratio(predicted.over_before_ratio)} -> {say_ratio(predicted.over_after_ratio)} over the limit"
+
+
+def say_after(predicted: Predicted) -> str:
+    """Return the value after a fix: `2.06 s`, of a bound `at most 2.06 s`."""
+    return f"{'at most ' if predicted.bound else ''}{say_ms(predicted.after)}"
+
+
+def say_bound(fix: Fix) -> str:
+    """Return why the gain of a fix is a bound, in a few words that a figure follows; empty where it is none."""
+    if fix.predicted is None or not fix.predicted.bound:
+        return ""
+    if fix.reasons.get("simulated") == SIMULATING:
+        return "A bound by arithmetic, the simulation is running"
+    return "A bound by arithmetic, not simulated"
 
 
 def say_costs(predicted: Predicted) -> str:

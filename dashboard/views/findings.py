@@ -13,7 +13,7 @@ from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.fact_list import FactList
 from overrun.analysis.front.proof_list import MOST_ASKED, Proof
 from overrun.analysis.front.report import Report, seeking
-from overrun.analysis.words.finding import Finding, Fix, Predicted, say_over
+from overrun.analysis.words.finding import Finding, Fix, Predicted, say_after, say_bound, say_over
 from overrun.dashboard import (
     data,
     downloads,
@@ -170,7 +170,7 @@ def fix_of(fix: Fix, report: Report, theme: Theme) -> str:
         + before_after(
             gain, limit, theme, of, "common limit" if report.goodput.own_limits else "limit"
         )
-        + f"<small>{ui.text(fix.method)}{tested}; changes {say_ratio(gain.touched_ratio)} of requests{over}; price: {cost}{counted}. "
+        + f"<small>{say_bound(fix) or ui.text(fix.method)}{tested}; changes {say_ratio(gain.touched_ratio)} of requests{over}; price: {cost}{counted}. "
         f"Holds if {ui.sentence(fix.assumption)}.</small>"
     )
 
@@ -184,11 +184,17 @@ def period(fix: Fix) -> str:
 def prediction(fix: Fix, gain: Predicted) -> str:
     """A prediction in a line, marked as one."""
     said = ", ".join(
-        part for part in (interval_of(gain), f"of {period(fix)}" if period(fix) else "") if part
+        part
+        for part in (
+            "a bound, not simulated" if gain.bound else "",
+            interval_of(gain),
+            f"of {period(fix)}" if period(fix) else "",
+        )
+        if part
     )
     return (
         f'<span class="ov-predicted">predicted {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → '
-        f"<b>{say_ms(gain.after)}</b></span>" + (f" <small>({said})</small>" if said else "")
+        f"<b>{say_after(gain)}</b></span>" + (f" <small>({said})</small>" if said else "")
     )
 
 
@@ -215,7 +221,8 @@ def before_after(
 
     def bar(what: str, value: float, style: str) -> str:
         over = limit is not None and value > limit
-        number = f"<b{' class=ov-over' if over else ''}>{'▲ ' if over else ''}{say_ms(value)}</b>"
+        said = say_after(gain) if style == "ov-then" else say_ms(value)
+        number = f"<b{' class=ov-over' if over else ''}>{'▲ ' if over else ''}{said}</b>"
         return (
             f'<div class="ov-strip"><span>{what}</span><div class="ov-track">{tick}<span class="{style}" style="width:{100.0 * value / widest:.2f}%">'
             f'</span></div><span class="ov-end">{number}</span></div>'
@@ -224,9 +231,9 @@ def before_after(
     interval = f", {interval_of(gain)}" if interval_of(gain) else ""
     against = f", {limit_name} {say_ms(limit)}" if limit else ""
     return (
-        f'<div role="img" aria-label="{name} now {say_ms(gain.before)}, predicted {say_ms(gain.after)}{interval}{against}">'
+        f'<div role="img" aria-label="{name} now {say_ms(gain.before)}, predicted {say_after(gain)}{interval}{against}">'
         + bar("now", gain.before, "ov-now")
-        + bar("predicted", gain.after, "ov-then")
+        + bar("bound" if gain.bound else "predicted", gain.after, "ov-then")
         + f"</div><small>{name}{' of ' if of else ''}{of}{interval}{against}</small><br>"
     )
 

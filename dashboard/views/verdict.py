@@ -17,7 +17,7 @@ from overrun.analysis.numbers.latency.percentiles import Percentiles
 from overrun.analysis.numbers.outcomes.burn_rate import Burn
 from overrun.analysis.numbers.over_time.series import Series, SeriesPoint
 from overrun.analysis.numbers.quality.row import Check
-from overrun.analysis.words.finding import Finding, say_rate
+from overrun.analysis.words.finding import Finding, say_after, say_rate
 from overrun.dashboard import data, empty_states, hero, live, nav, sliders, state, terminal, ui
 from overrun.dashboard.theme import (
     LIGHT,
@@ -601,7 +601,7 @@ def _fix(report: Report) -> str:
     of = f"{ui.text(fix.reasons['window'])}, " if "window" in fix.reasons else ""
     predicted = (
         f'<span class="ov-predicted">predicted {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → '
-        f"<b>{say_ms(gain.after)}</b></span> "
-        f"<small>({interval}{of}{ui.text(fix.method)}, changes {say_ratio(gain.touched_ratio)} of requests)</small>"
+        f"<b>{say_after(gain)}</b></span> "
+        f"<small>({interval}{of}{'a bound, not simulated' if gain.bound else ui.text(fix.method)}, changes {say_ratio(gain.touched_ratio)} of requests)</small>"
     )
     return f"<b>{ui.text(fix.title, 200)}</b>: {predicted}"

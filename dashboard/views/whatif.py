@@ -10,7 +10,7 @@ import streamlit as st
 from overrun.analysis.front.fix_list import FixInfo
 from overrun.analysis.front.report import Report
 from overrun.analysis.whatif.prediction import Curve, Prediction
-from overrun.analysis.words.finding import Fix, say_over
+from overrun.analysis.words.finding import Fix, say_after, say_over
 from overrun.dashboard import (
     charts_whatif,
     data,
@@ -164,7 +164,7 @@ def _box(found: Prediction, report: Report, info: FixInfo, parameters: data.Aske
     first, below = headline(found, info)
     own = (
         f"{ui.text(fix.title, 200)}: {gain.metric.upper()} P{100.0 * gain.quantile:g} {period(fix).removeprefix('the requests ')} "
-        f'{say_ms(gain.before)} → <span class="ov-predicted">{say_ms(gain.after)}</span>'
+        f'{say_ms(gain.before)} → <span class="ov-predicted">{say_after(gain)}</span>'
     )
     return ui.box(own, [f"Over all requests of the window: {first}.", *below])
 
@@ -186,11 +186,11 @@ def headline(found: Prediction, info: FixInfo) -> tuple[str, list[str]]:
             f"{ui.sentence(why)}. {ui.sentence(info.question)}"
         ]
     interval = f"{interval_of(gain)}; " if interval_of(gain) else ""
-    bound = "an upper bound; " if found.bound else ""
+    bound = "a bound; " if found.bound else ""
     over = f", {ui.text(say_over(gain).replace('->', '→'))}" if say_over(gain) else ""
     first = (
         f"{ui.text(found.title, 200)}: {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → "
-        f'<span class="ov-predicted">{say_ms(gain.after)}</span>'
+        f'<span class="ov-predicted">{say_after(gain)}</span>'
     )
     return first, [
         f"{interval}{bound}{ui.text(found.method)} over {found.requests:,} recorded requests, {say_ratio(gain.touched_ratio)} of them change{over}. "
@@ -251,7 +251,7 @@ def effects(found: Prediction, report: Report) -> str:
             ]
         )
     return ui.table(
-        ["", "measured", "predicted", "90 % interval"],
+        ["Percentile", "measured", "predicted", "90 % interval"],
         rows,
         caption="▲ and red = over the limit; dashed underline = predicted.",
     )

@@ -26,7 +26,7 @@ ARITHMETIC = "sim-slow-vector-store"
 BEGAN = re.compile(
     r"(?<!No request )(?:since|onset|Since|began at|crossed [\d.]+ m?s at|went over [\d.]+ m?s at)\s(?:\d{4}-\d\d-\d\d )?(\d\d:\d\d:\d\d)"
 )
-PAIR = re.compile(r"P(\d+) (?:since the onset )?([\d.]+ m?s) (?:→|->) ([\d.]+ m?s)")
+PAIR = re.compile(r"P(\d+) (?:since the onset )?([\d.]+ m?s) (?:→|->) (?:at most )?([\d.]+ m?s)")
 JUDGED = re.compile(r"\b(TTFT|ITL|TPOT|E2E) P(\d+)")
 
 

@@ -86,7 +86,7 @@ def _details(report: Report, finding: Finding | None) -> dict[str, str]:
     predicted = finding.fix.predicted if finding and finding.fix else None
     fix = finding.fix.title if finding and finding.fix else None
     gain = (
-        f"{predicted.metric} P{predicted.quantile * 100:g} {predicted.before:,.0f} to {predicted.after:,.0f} ms"
+        f"{predicted.metric} P{predicted.quantile * 100:g} {predicted.before:,.0f} to {'at most ' if predicted.bound else ''}{predicted.after:,.0f} ms"
         if predicted is not None and predicted.before is not None and predicted.after is not None
         else None
     )
