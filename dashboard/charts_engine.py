@@ -14,13 +14,6 @@ from overrun.dashboard.theme import Theme, say_age, say_ms, say_number, say_tick
 ROW_PX: Final = 112
 # A gap in an indicator is so many times as long as what usually lies between two samples.
 _MISSED: Final = 2.5
-_COLOUR: Final = {
-    "queue_depth": "queue",
-    "running": "decode",
-    "prefix_cache_hit_rate": "guardrail",
-    "preemptions": "prefill",
-    "output_tokens": "tool",
-}
 _NAMES: Final = {
     "kv_cache_usage": "KV cache used",
     "queue_depth": "Requests waiting",
@@ -104,7 +97,7 @@ def rows(found: EngineCourse, theme: Theme) -> Spec:
         else:
             values, colour, name, limit = (
                 row.values,
-                _colour(row, theme),
+                theme.engine,
                 name_of(row.indicator),
                 row.threshold,
             )
@@ -235,8 +228,3 @@ def _vertical(at: datetime, colour: str, dash: str) -> Spec:
         "yref": "paper",
         "line": drawn,
     }
-
-
-def _colour(row: IndicatorCourse, theme: Theme) -> str:
-    stage = _COLOUR.get(row.indicator)
-    return theme.stage(stage) if stage else theme.accent

@@ -1,7 +1,7 @@
 """How does everything look? Stage colours and order, number formats, axis ticks and the style sheet; plain values, no Streamlit.
 
 The palette was scored with simulated colour blindness (Machado 2009): the least CIE76 difference of two stage colours over normal, protan,
-deutan and tritan sight is 20.7 (light and dark share them: lighter variants for dark fell to 4.4), that of the status red from any of them 18.
+deutan and tritan sight is 20.7 (light and dark share them: lighter variants for dark fell to 4.4), that of the status red from any of them 18, that of the engine's colour 20.
 Colours stand for families of stages, so colour is never alone: order is fixed and bars are labelled.
 """
 
@@ -68,7 +68,7 @@ _WHITE_INK: Final = frozenset({"retrieval", "prefill"})
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """The colours of one mode; `over` is the status red, used for nothing but "over budget"."""
+    """The colours of one mode; `over` is the status red, used for nothing but "over budget", `engine` draws an engine's indicators and no stage."""
 
     mode: Mode
     ink: str
@@ -77,6 +77,7 @@ class Theme:
     surface: str
     background: str
     accent: str
+    engine: str
     over: str
     over_surface: str
     heat: tuple[tuple[float, str], ...]
@@ -98,6 +99,7 @@ LIGHT: Final = Theme(
     surface="#F5F7FA",
     background="#FFFFFF",
     accent="#1D5FB4",
+    engine="#4B1E00",
     over=STATUS_RED["light"],
     over_surface="#FDF1F0",
     heat=(
@@ -117,6 +119,7 @@ DARK: Final = Theme(
     surface="#171C25",
     background="#0E1117",
     accent="#62A8F5",
+    engine="#F4E285",
     over=STATUS_RED["dark"],
     over_surface="#2A1617",
     heat=(
@@ -321,7 +324,7 @@ _CSS: Final = """
 .ov .ov-copy{border:1px solid VAR_LINE;border-radius:4px;background:VAR_BACK;color:VAR_INK;font:inherit;font-size:.78rem;padding:1px 10px;cursor:pointer;flex:none}
 .ov pre{background:VAR_SURFACE;border:1px solid VAR_LINE;border-radius:6px;padding:10px 12px;font-size:.82rem;overflow-x:auto;white-space:pre;color:VAR_INK}
 .ov .ov-cols{display:grid;grid-template-columns:repeat(auto-fit,minmax(260px,1fr));gap:4px 28px}
-.stApp a:focus-visible,.ov summary:focus-visible,.ov [tabindex]:focus-visible{outline:2px solid VAR_ACCENT;outline-offset:2px;border-radius:4px}
+.stApp a:focus-visible,.ov summary:focus-visible,.ov button:focus-visible,.ov [tabindex]:focus-visible{outline:2px solid VAR_ACCENT;outline-offset:2px;border-radius:4px}
 .ov img{vertical-align:middle;margin-left:6px}
 .ov .ov-live{text-align:right;font-size:.78rem;color:VAR_MUTED;margin:0}
 .ov .ov-wide{display:grid;grid-template-columns:minmax(0,2.4fr) minmax(240px,1fr);gap:4px 28px}

@@ -113,7 +113,7 @@ def local(start: datetime | None, end: datetime | None = None) -> str:
 def copied(command: str) -> str:
     """Return a command with a button that copies it; the page's script (`anchors.SCRIPT`) does that."""
     return (
-        f'<span class="ov-command"><code>{text(command, 1000)}</code>'
+        f'<span class="ov-command"><code tabindex="0" role="region" aria-label="The command">{text(command, 1000)}</code>'
         f'<button type="button" class="ov-copy" aria-label="Copy the command">Copy</button></span>'
     )
 

@@ -126,7 +126,7 @@ def headline(found: Comparison, onset: datetime | None = None) -> tuple[str, lis
 
 def sides(found: Comparison) -> str:
     """Both windows in numbers."""
-    head = ["", "window", "requests", "rate", "goodput", "errors"]
+    head = ["Side", "window", "requests", "rate", "goodput", "errors"]
     rows = [
         [
             f"<b>{name}</b>",
@@ -171,7 +171,7 @@ def quantiles(found: Comparison) -> str:
             )
     return (
         ui.table(
-            ["", "A", "B", "B − A", "with the same traffic"],
+            ["Percentile", "A", "B", "B − A", "with the same traffic"],
             rows,
             caption="Beyond chance: at least 5 %, and outside an interval that is widened for the number of comparisons; it is wider than the 95 % interval of the chart.",
         )

@@ -74,11 +74,12 @@ def test_stage_colours_and_the_status_red_stay_apart_for_every_sight(
     colours = sorted({look.stage(stage) for stage in STAGES})
     assert min(apart(a, b) for a, b in combinations(colours, 2)) >= 20.0
     assert min(apart(look.over, colour) for colour in colours) >= 15.0
+    assert min(apart(look.engine, colour) for colour in (*colours, look.over)) >= 20.0
 
 
 @pytest.mark.parametrize("look", [LIGHT, DARK], ids=["light", "dark"])
 def test_text_is_readable(look: Theme) -> None:
-    for ink in (look.ink, look.muted):
+    for ink in (look.ink, look.muted, look.engine):
         assert contrast(ink, look.background) >= 4.5
         assert contrast(ink, look.surface) >= 4.5
     assert contrast(look.over, look.background) >= 4.5
