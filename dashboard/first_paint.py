@@ -1,7 +1,8 @@
 """What does a visitor see while the browser loads the program? The page's first box, made here of the answer that is being fetched for the page anyway.
 
 The program takes over a second to start even with nothing to show (docs/results/dashboard.json, "An empty Streamlit page").
-Until the page itself stands, its sentence lies where it will appear.
+Until the page itself stands, its sentence lies where it will appear. Where the server keeps the page waiting, grey places stand there at first, and after
+five seconds a sentence with what to do.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _MORE: Final = ("metric", "show", "box", "before", "after", "fix")
 _PARAMETER: Final = "p_"
 # In the page's head: a script behind a style sheet would wait for it.
 _ASK: Final = """<script>window.ovFirst = fetch("%s", {priority: "high"}).then(answer => answer.status === 200 ? answer.text() : "").catch(() => "")</script>"""
-_PLACE: Final = """<div id="ov-first" role="status" hidden></div><script>(() => {
+_PLACE: Final = """<div id="ov-first" role="status" hidden></div><template id="ov-wait">%s</template><script>(() => {
 const first = document.getElementById("ov-first"), root = document.getElementById("root")
 const stands = () => root.querySelector(".ov-box, [data-testid=stAlert]")
 const watch = new MutationObserver(() => {
@@ -35,12 +36,18 @@ const watch = new MutationObserver(() => {
   if (stands()) { first.remove(); watch.disconnect() }
 })
 watch.observe(root, {childList: true, subtree: true})
+setTimeout(() => { if (first.hidden && !stands()) {
+  first.append(document.getElementById("ov-wait").content.cloneNode(true)); first.hidden = false } }, 700)
+setTimeout(() => { const late = first.querySelector(".ov-unanswered"); if (late) late.hidden = false }, 5000)
 ovFirst.then(body => { if (body && !stands()) { first.innerHTML = body; first.hidden = false } })
 })()</script>"""
+_WAIT: Final = """<div class="ov"><div class="ov-lead"><h1>Waiting for the server</h1><p class="ov-unanswered" hidden>%s has not answered for 5 s. It may be
+busy with a long window, or it may hang: look at the log of <code>overrun serve</code>, or ask for a shorter window. This page goes on by itself.</p></div><i></i><i></i></div>"""
 _BOX, _LEAD = "ov-box", "ov-lead"
 _STYLE: Final = f"""<style>{theme.css().replace(_BOX, _LEAD)}
 #ov-first{{position:absolute;z-index:1;top:126px;left:0;right:0;bottom:0;box-sizing:border-box;max-width:1700px;margin:0 auto;padding:16px 80px 0;
 color-scheme:light dark;background:light-dark({theme.LIGHT.background},{theme.DARK.background});font-family:"Source Sans",sans-serif}}
+#ov-first i{{display:block;height:160px;margin:16px 0;border-radius:6px;background:light-dark({theme.LIGHT.surface},{theme.DARK.surface})}}
 @media (max-width:768px){{#ov-first{{padding:16px 16px 0}}}}
 @media (prefers-color-scheme:dark){{html{{background:{theme.DARK.background}}}}}</style>"""
 
@@ -177,7 +184,7 @@ def _with_place(page: str, ask: str | None) -> str:
         return page
     # `ask` is a name of ours and what urlencode made: nothing in it ends a string or a tag.
     return page.replace("<head>", f"<head>{_ASK % ask}{_STYLE}", 1).replace(
-        "</body>", f"{_PLACE}</body>", 1
+        "</body>", f"{_PLACE % (_WAIT % ui.text(data.url(), 200))}</body>", 1
     )
 
 

@@ -107,6 +107,8 @@ def test_an_address_leads_to_the_box_that_the_page_will_draw(
     ask = re.search(r'fetch\("([^"]+)"', page)
     assert ask
     assert f"<{ask[1]}>; rel=preload" in headers["link"]
+    # What stands there while the server keeps the page waiting.
+    assert f"{demo.url} has not answered for 5 s." in page
     assert dict(parse_qsl(urlsplit(ask[1]).query)) == WINDOW
     status, headers, body = asked(urlsplit(ask[1]).path, urlsplit(ask[1]).query)
     report = reports.build(demo.con.cursor(), Window(start=at(0), end=at(150)), parse_slo(SLO))
