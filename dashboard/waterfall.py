@@ -238,7 +238,7 @@ def _ghost(parts: Sequence[tuple[str, float]], upto: str, total: float, theme: T
         )
         begun += ms
     return (
-        f'<div class="ov-row"><span class="ov-name ov-muted">typical request{ui.text(upto)}</span>'
+        f'<div class="ov-row"><span class="ov-name ov-muted">typical request{ui.text(upto) if upto else ""}</span>'
         f'<div class="ov-lane">{"".join(bars)}{_label(0.0, begun, total, say_ms(begun))}</div></div>'
     )
 

@@ -442,7 +442,8 @@ def about(trace: Trace, theme: Theme) -> str:
         if trace.wait_user_ms > 0.0
         else ""
     )
+    route = f" · {ui.text(trace.route)}" if trace.route else ""
     return (
-        f"<h2>Request {ui.text(trace.trace_id)}</h2><p>{_when(trace.start)} · {ui.text(trace.service)} · {ui.text(trace.route or '')} · "
+        f"<h2>Request {ui.text(trace.trace_id)}</h2><p>{_when(trace.start)} · {ui.text(trace.service)}{route} · "
         f"{len(trace.spans):,} span{'' if len(trace.spans) == 1 else 's'}<br>{first}, E2E <b>{say_ms(trace.e2e_ms)}</b>{waited}{longest}</p>"
     )

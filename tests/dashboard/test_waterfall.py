@@ -169,6 +169,8 @@ def test_a_typical_request_stands_above_in_the_same_scale() -> None:
     places = re.findall(r'class="ov-ghost" style="left:([\d.]+)%;width:([\d.]+)%', html)
     assert [tuple(map(float, place)) for place in places] == [(0.0, 10.0), (10.0, 30.0)]
     assert "typical request!" in html
+    whole = waterfall.render(trace, [], LIGHT, [("prefill", 100.0)])
+    assert "typical request</span>" in whole
     assert "ov-ghost" not in drawn(trace)
 
 
