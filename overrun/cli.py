@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from keyword import iskeyword
@@ -1026,16 +1027,46 @@ def _whatif(fix: str, own: Mapping[str, str | None], common: Mapping[str, Any]) 
 @app.command(cls=_Question)
 @_flags_of(table.EXPORT, "kind")
 def export(
-    kind: Annotated[str, typer.Argument(help="requests, llm-calls, spans or metrics.")],
     asked: table.Texts,
+    kind: Annotated[
+        str | None, typer.Argument(help="requests, llm-calls, spans, metrics or prompts.")
+    ] = None,
     db: Db = None,
     url: Url = None,
     out: Annotated[
         Path | None, _text("The file to write (default: standard output).", "--out")
     ] = None,
+    folder: Annotated[
+        Path | None,
+        _text(
+            "Write a Parquet file per closed hour into this folder, again when the hour has changed. Without a kind: all but prompts.",
+            "--folder",
+        ),
+    ] = None,
+    continuous: Annotated[
+        bool,
+        typer.Option("--continuous", help="With --folder: look for changes every five minutes."),
+    ] = False,
+    shard: Annotated[
+        str | None,
+        _text("With --folder: the name of this store (default: one made with it).", "--shard"),
+    ] = None,
     config: Config = None,
 ) -> None:
-    """Rows of the stored requests, model calls, spans or engine metrics as a file."""
+    """Rows of the stored requests, model calls, spans or engine metrics as a file, or as files by the hour."""
+    given = {name: text for name, text in asked.items() if text}
+    if folder is not None:
+        if out is not None or given.get("format", "parquet") != "parquet":
+            fail("--folder takes Parquet files: leave out --out and --format")
+        source = _asking(table.EXPORT, db, url, config, asked={"kind": kind or "requests", **given})
+        _export_hours(source, folder, shard, kind, given, continuous)
+        return
+    if kind is None or continuous or shard is not None:
+        fail(
+            "name what is exported, such as `overrun export requests`"
+            if kind is None
+            else "--continuous and --shard are for files by the hour: give --folder"
+        )
     source = _asking(table.EXPORT, db, url, config, asked={**asked, "kind": kind})
     from overrun.analysis.front import commands
 
@@ -1047,6 +1078,43 @@ def export(
             commands.export(source, {**asked, "kind": kind}, stream)
     except OSError as error:
         fail(f"--out {out} cannot be written: {error.strerror}")
+
+
+def _export_hours(
+    source: Source,
+    folder: Path,
+    shard: str | None,
+    kind: str | None,
+    asked: table.Texts,
+    continuous: bool,
+) -> None:
+    """One round over the closed hours, or one every five minutes until the process is ended; a round that fails is then tried again."""
+    from overrun.analysis.front import commands
+    from overrun.analysis.front.hourly_files import EVERY_S, KINDS, HourlyFiles
+    from overrun.analysis.words.errors import AnalysisError
+    from overrun.collector.errors import CollectorError
+
+    with _failing():
+        files = HourlyFiles(folder, shard)
+    while True:
+        try:
+            done = commands.export_hours(source, files, (kind,) if kind else KINDS, asked)
+        except (AnalysisError, CollectorError, OSError) as error:
+            told = str(error)
+            if isinstance(error, OSError):
+                told = f"{error.filename or folder} cannot be written: {error.strerror}"
+            if not continuous:
+                fail(told)
+            print(f"overrun: {told}; trying again in {EVERY_S:g} s", file=sys.stderr, flush=True)
+        else:
+            if done.written or not continuous:
+                print(done, flush=True)
+        if not continuous:
+            return
+        try:
+            time.sleep(EVERY_S)
+        except KeyboardInterrupt:
+            return
 
 
 @app.command(cls=_Question)
@@ -1480,6 +1548,10 @@ def forget(
     if done.found_rows:
         print(
             "other traces still contain the name, as an attribute or inside a longer text: `overrun export spans` shows which"
+        )
+    if done.traces or done.points:
+        print(
+            "files of `overrun export --folder` are replaced by its next round, except for hours of which retention has deleted a part: erase there yourself"
         )
 
 

@@ -19,7 +19,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "overrun import traces/ --db overrun.db",
         "overrun import traces/ --url http://127.0.0.1:4318",
     ),
-    "export": ("overrun export requests --db overrun.db --format parquet --out requests.parquet",),
+    "export": (
+        "overrun export requests --db overrun.db --format parquet --out requests.parquet",
+        "overrun export --url http://127.0.0.1:4318 --folder lake --continuous",
+    ),
     "dashboard": ("overrun dashboard --url http://127.0.0.1:4318",),
     "demo": ("overrun demo", "overrun demo --once --all"),
     "report": (

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import IO, Any, Final, Literal
 
 import httpx
 import msgspec
@@ -30,6 +31,8 @@ from overrun.collector.access.trust import trusted
 
 # An answer is read no further than so. The largest that a server of ours gives is a page of 10,000 requests: a few MB.
 _MOST_BYTES: Final = 256 << 20
+# A file: the rows of an hour at a billion requests a day, 300 M spans, are some 20 GB. A server writes it for an hour at most.
+_MOST_FILE_BYTES, _MOST_FILE_S = 64 << 30, 3_600.0
 # A name in a path is pasted by people: whatever it holds must stay one segment, of at most so many characters.
 _SEGMENT: Final = 64
 Right = Literal["read", "ingest", "erase"]
@@ -104,13 +107,20 @@ class Client:
 
     def read(self, entry: Entry[Any], parameters: Mapping[str, str | None]) -> bytes:
         """Ask a question and return the body of the answer."""
-        given = {name: value for name, value in parameters.items() if value}
-        path = entry.path
-        for parameter in filter(entry.in_path, entry.parameters):
-            segment = "".join(c for c in given.pop(parameter.name, "") if c.isalnum() or c in "_-")
-            path = path.replace(f"{{{parameter.name}}}", segment[:_SEGMENT] or "-")
+        path, given = _address(entry, parameters)
         timeout_s = self._timeout_s or entry.timeout_s
-        return self._sent("GET", f"{PREFIX}/{path}", params=given, timeout=timeout_s).content
+        return self._sent("GET", path, params=given, timeout=timeout_s).content
+
+    def save(self, entry: Entry[Any], parameters: Mapping[str, str | None], out: IO[bytes]) -> None:
+        """Ask a question whose answer is a file and write it to `out` as it comes, for an hour at most."""
+        path, given = _address(entry, parameters)
+        until_s = time.monotonic() + _MOST_FILE_S
+        with self._answer("GET", path, params=given, timeout=_MOST_FILE_S) as answer:
+            if answer.status_code != httpx.codes.OK:
+                content = self._whole(answer, time.monotonic() + TIMEOUT_S)
+                raise self._refusal(path, _Heard(answer.status_code, answer.headers, content))
+            for part in self._parts(answer, until_s, _MOST_FILE_BYTES):
+                out.write(part)
 
     def alive(self, timeout_s: float) -> bool:
         """Whether a server answers."""
@@ -160,30 +170,36 @@ class Client:
         self, method: str, path: str, *, timeout: float | None = None, **more: Any
     ) -> _Heard:
         timeout_s = timeout or self._timeout_s or TIMEOUT_S
+        with self._answer(method, path, timeout=timeout_s, **more) as answer:
+            content = self._whole(answer, time.monotonic() + timeout_s)
+        return _Heard(answer.status_code, answer.headers, content)
+
+    @contextmanager
+    def _answer(self, method: str, path: str, **more: Any) -> Iterator[httpx.Response]:
         try:
-            with self._http.stream(
-                method, f"{self.url}{path}", timeout=timeout_s, **more
-            ) as answer:
-                content = self._whole(answer, time.monotonic() + timeout_s)
+            with self._http.stream(method, f"{self.url}{path}", **more) as answer:
+                yield answer
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unreachable(
                 f"{self.url} cannot be reached ({_why(error)}): start it with `overrun serve`, or name another with --url"
             ) from error
-        return _Heard(answer.status_code, answer.headers, content)
 
     def _whole(self, answer: httpx.Response, until_s: float) -> bytes:
+        return b"".join(self._parts(answer, until_s, _MOST_BYTES))
+
+    def _parts(self, answer: httpx.Response, until_s: float, most: int) -> Iterator[bytes]:
         """The body, if it ends in time and at a size that a server of ours can give."""
-        content = bytearray()
+        size = 0
         for part in answer.iter_bytes(65_536):
-            content += part
-            if len(content) > _MOST_BYTES:
+            size += len(part)
+            if size > most:
                 raise Refused(
-                    f"{self.url} answers with more than {_MOST_BYTES >> 20} MiB: is it an Overrun server?",
+                    f"{self.url} answers with more than {most >> 20} MiB: is it an Overrun server?",
                     answer.status_code,
                 )
             if time.monotonic() > until_s:
                 raise httpx.ReadTimeout("the answer has no end", request=answer.request)
-        return bytes(content)
+            yield part
 
     def _refusal(self, path: str, answer: _Heard) -> ClientError:
         status, sentence = answer.status_code, _sentence(answer)
@@ -204,6 +220,16 @@ class Client:
                 f"{self.url} does not know {path}: it is an older Overrun (update the server), or another program"
             )
         return Refused(f"{self.url} answered {status}: is it an Overrun server?", status)
+
+
+def _address(entry: Entry[Any], parameters: Mapping[str, str | None]) -> tuple[str, dict[str, str]]:
+    """The path of a question, and the parameters that are not in it."""
+    given = {name: value for name, value in parameters.items() if value}
+    path = entry.path
+    for parameter in filter(entry.in_path, entry.parameters):
+        segment = "".join(c for c in given.pop(parameter.name, "") if c.isalnum() or c in "_-")
+        path = path.replace(f"{{{parameter.name}}}", segment[:_SEGMENT] or "-")
+    return f"{PREFIX}/{path}", given
 
 
 class ComeAgain(Refused):

@@ -25,6 +25,8 @@ from overrun.collector.errors import StoreMissing
 if TYPE_CHECKING:
     from overrun.analysis.front.check import CheckResult
     from overrun.analysis.front.client import Client, Right
+    from overrun.analysis.front.held_hours import HeldHours
+    from overrun.analysis.front.hourly_files import HourlyFiles, Hours, Round
     from overrun.analysis.simulator.calibrate import Engine
     from overrun.analysis.whatif.facts import Facts
     from overrun.analysis.whatif.prediction import Prediction
@@ -243,9 +245,67 @@ def export(source: Source, parameters: Texts, out: IO[bytes]) -> None:
     table.EXPORT.read(parameters)
     place = source.place()
     if isinstance(place, str):
-        out.write(source.ask(table.EXPORT, parameters))
+        with Client(place) as client:
+            client.save(table.EXPORT, _in_utc(parameters), out)
     else:
         source.here(place, table.EXPORT, parameters, out=out)
+
+
+def export_hours(source: Source, files: HourlyFiles, kinds: Sequence[str], asked: Texts) -> Round:
+    """Write the closed hours of a window (`since`, `from`, `to`) that the folder does not have as they are now.
+
+    Raises:
+        AnalysisError, CollectorError: bad input, no source to ask, or a folder that is not for this store.
+        OSError: the folder cannot be written.
+    """
+    from overrun.analysis.numbers.window import make_window
+
+    now = datetime.now(UTC)
+    window = make_window(
+        now=now, since=asked.get("since"), from_=asked.get("from"), to=asked.get("to")
+    )
+    with _hours_of(source) as store:
+        return files.write(store, kinds, window.start, window.end, now)
+
+
+@contextmanager
+def _hours_of(source: Source) -> Iterator[Hours]:
+    place = source.place()
+    if isinstance(place, str):
+        with Client(place) as client:
+            yield HoursOfServer(client)
+    else:
+        with _opened(place, source.settings) as store:
+            yield HoursOfFile(store, source.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class HoursOfServer:
+    client: Client
+
+    def hours(self, kind: str, start: str | None, end: str) -> HeldHours:
+        return self.client.ask(table.HOURS, {"kind": kind, "from": start, "to": end})
+
+    def save(self, kind: str, start: str, end: str, out: IO[bytes]) -> None:
+        self.client.save(table.EXPORT, {"kind": kind, "from": start, "to": end}, out)
+
+
+@dataclass(frozen=True, slots=True)
+class HoursOfFile:
+    store: Store
+    settings: Settings
+
+    def hours(self, kind: str, start: str | None, end: str) -> HeldHours:
+        return self._answer(table.HOURS, {"kind": kind, "from": start, "to": end})
+
+    def save(self, kind: str, start: str, end: str, out: IO[bytes]) -> None:
+        self._answer(table.EXPORT, {"kind": kind, "from": start, "to": end}, out=out)
+
+    def _answer(self, entry: Entry[Answer], texts: Texts, **host: object) -> Answer:
+        from overrun.analysis.front.questions import Asked
+
+        asked = Asked.read(entry, texts, self.settings, now=datetime.now(UTC))
+        return asked.answer(self.store.reading, **host)
 
 
 def forget(source: Source, *, user: str | None, tenant: str | None) -> Forgotten:

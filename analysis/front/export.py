@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, Any, Final
 
 import duckdb
+import msgspec
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from overrun.analysis.front.held_hours import Note, note_of
 from overrun.analysis.front.question_table import EXPORT_FORMATS, EXPORT_KINDS
 from overrun.analysis.numbers.window import Window, query
 from overrun.analysis.words.encoding import FORMULA_STARTS
@@ -26,6 +29,8 @@ _FILES = (
 )
 KINDS = dict(zip(EXPORT_KINDS, _FILES, strict=True))
 FORMATS = EXPORT_FORMATS
+# A Parquet file of one hour has its note under this key of its metadata.
+NOTE: Final = b"overrun"
 _BATCH_ROWS = 20_000
 
 
@@ -48,7 +53,7 @@ def check(kind: str, form: str) -> None:
 def write(
     con: duckdb.DuckDBPyConnection, window: Window, kind: str, format: str, out: IO[bytes]
 ) -> int:
-    """Write the rows of one view whose start (or time) lies in the window; returns how many.
+    """Write the rows of one view whose start (or time) lies in the window; returns how many. A Parquet file of one whole hour carries its note.
 
     Raises:
         BadExport: unknown kind or format.
@@ -69,8 +74,25 @@ def write(
             )
         rows += batch.num_rows
     if writer is not None:
+        note = note_of(con, window, kind)
+        if note is not None:
+            writer.add_key_value_metadata({NOTE: msgspec.json.encode(note)})
         writer.close()
     return rows
+
+
+def read_note(path: Path) -> Note | None:
+    """Return what a Parquet file of one hour says of itself, None where it says nothing.
+
+    Raises:
+        OSError: it cannot be read.
+        BadExport: no Parquet file, or one with a note of another form.
+    """
+    try:
+        said = (pq.read_metadata(path).metadata or {}).get(NOTE)
+        return said and msgspec.json.decode(said, type=Note)
+    except (pa.ArrowException, msgspec.MsgspecError) as error:
+        raise BadExport(f"{path} is no file of an hour: {str(error).splitlines()[0]}") from error
 
 
 def _batches(con: duckdb.DuckDBPyConnection, window: Window, kind: str) -> Iterator[pa.RecordBatch]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from overrun.analysis.front.budget_answer import BudgetView
     from overrun.analysis.front.fact_list import FactList
     from overrun.analysis.front.fix_list import FixInfo
+    from overrun.analysis.front.held_hours import HeldHours
     from overrun.analysis.front.plan import Plan
     from overrun.analysis.front.predictor_watch import State
     from overrun.analysis.front.proof_list import ProofList
@@ -497,12 +498,21 @@ PREDICTOR: Final[Entry[State | None]] = Entry(
     (),
     kept=False,
 )
+_KIND: Final = Parameter(
+    "kind", "requests, llm-calls, spans, metrics or prompts.", choices=EXPORT_KINDS
+)
+HOURS: Final[Entry[HeldHours]] = Entry(
+    "hours/{kind}",
+    "Which hours hold rows of a view, and did they change?",
+    "front.held_hours:held_hours",
+    (_KIND, SINCE, FROM, TO),
+)
 EXPORT: Final[Entry[int]] = Entry(
     "export/{kind}",
     "The rows of a view as a file",
     "front.export:write",
     (
-        Parameter("kind", "requests, llm-calls, spans, metrics or prompts.", choices=EXPORT_KINDS),
+        _KIND,
         SINCE,
         FROM,
         TO,
