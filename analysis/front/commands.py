@@ -245,7 +245,7 @@ def export(source: Source, parameters: Texts, out: IO[bytes]) -> None:
     table.EXPORT.read(parameters)
     place = source.place()
     if isinstance(place, str):
-        with Client(place) as client:
+        with _client(place) as client:
             client.save(table.EXPORT, _in_utc(parameters), out)
     else:
         source.here(place, table.EXPORT, parameters, out=out)
@@ -258,21 +258,15 @@ def export_hours(source: Source, files: HourlyFiles, kinds: Sequence[str], asked
         AnalysisError, CollectorError: bad input, no source to ask, or a folder that is not for this store.
         OSError: the folder cannot be written.
     """
-    from overrun.analysis.numbers.window import make_window
-
-    now = datetime.now(UTC)
-    window = make_window(
-        now=now, since=asked.get("since"), from_=asked.get("from"), to=asked.get("to")
-    )
     with _hours_of(source) as store:
-        return files.write(store, kinds, window.start, window.end, now)
+        return files.write(store, kinds, asked, datetime.now(UTC))
 
 
 @contextmanager
 def _hours_of(source: Source) -> Iterator[Hours]:
     place = source.place()
     if isinstance(place, str):
-        with Client(place) as client:
+        with _client(place) as client:
             yield HoursOfServer(client)
     else:
         with _opened(place, source.settings) as store:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -19,6 +19,7 @@ from typing import IO, Final, Protocol
 from overrun.analysis.front import export
 from overrun.analysis.front.export import BadExport
 from overrun.analysis.front.held_hours import HOUR, HOUR_FORM, MOST_HOURS, HeldHours, Note
+from overrun.analysis.numbers.window import make_window
 from overrun.analysis.words.finding import say_count
 from overrun.analysis.words.times import rfc3339
 
@@ -83,17 +84,20 @@ class HourlyFiles:
         self,
         store: Hours,
         kinds: Sequence[str],
-        start: datetime | None,
-        end: datetime | None,
+        asked: Mapping[str, str | None],
         now: datetime,
     ) -> Round:
-        """Write the closed hours of [start, end) that are not there as the store holds them.
+        """Write the closed hours of a window (`since`, `from`, `to`) that are not there as the store holds them.
 
         Raises:
+            WindowError: a time that cannot be read.
             BadExport: the folder has files of another store under this name, another process writes there, or the store answers with something else.
             OSError: the folder cannot be written.
         """
-        closed = min(now - GRACE, end or now)
+        window = make_window(
+            now=now, since=asked.get("since"), from_=asked.get("from"), to=asked.get("to")
+        )
+        start, closed = window.start, min(now - GRACE, window.end or now)
         done = Round()
         if start is not None and start >= closed:
             return done

@@ -12,12 +12,15 @@ import pandas as pd
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from overrun import cli
 from overrun.analysis.front import hourly_files
-from overrun.analysis.front.commands import HoursOfFile
+from overrun.analysis.front.commands import HoursOfFile, Source
 from overrun.analysis.front.export import BadExport
 from overrun.analysis.front.held_hours import HeldHours, Hour
 from overrun.analysis.front.hourly_files import HourlyFiles, Round
+from overrun.analysis.words.times import rfc3339
 from overrun.collector.config import RetentionSettings, Settings
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.writer import METRICS, TRACES
@@ -25,7 +28,7 @@ from overrun.collector.lifecycle.forget import forget
 from overrun.collector.lifecycle.retention import DAY_NS, Retention
 from tests.collector.conftest import T0_NS, body, chat, opened, span
 from tests.collector.normalise.test_points import counter, gauge, request
-from tests.conftest import ROOT
+from tests.conftest import ROOT, StartServer
 
 HOUR_MS = 3_600_000.0
 T0 = datetime.fromtimestamp(T0_NS / 1e9, UTC)  # 2026-09-21, 14:13:20
@@ -62,11 +65,10 @@ def write(
     files: HourlyFiles,
     *kinds: str,
     now: datetime = LATER,
-    start: datetime | None = None,
-    end: datetime | None = None,
+    **window: str,
 ) -> Round:
     store = HoursOfFile(pipeline.store, Settings())
-    return files.write(store, kinds or ("requests",), start, end, now)
+    return files.write(store, kinds or ("requests",), window, now)
 
 
 def parts(folder: Path) -> dict[str, bytes]:
@@ -143,10 +145,10 @@ def test_a_window_takes_whole_hours_alone(pipeline: Pipeline, tmp_path: Path) ->
     for hour in range(3):
         send(pipeline, hour + 1, hour=hour)
     files = HourlyFiles(tmp_path / "out")
-    inside = {"start": T0, "end": T0 + timedelta(hours=2)}
+    inside = {"from": rfc3339(T0), "to": rfc3339(T0 + timedelta(hours=2))}
     assert write(pipeline, files, **inside) == Round(new=1)
     assert names_of(files.folder) == [f"hour={SECOND}"]
-    assert write(pipeline, files, start=LATER, end=LATER) == Round()
+    assert write(pipeline, files, since="15m") == Round()
 
 
 def test_a_late_sample_changes_the_next_hour_only_from_the_last_quarter_of_its_own(
@@ -215,7 +217,7 @@ def test_what_retention_lets_go_of_during_a_round_stays_as_it_was_exported(
             super().save(kind, start, end, out)
 
     store = Expiring(pipeline.store, Settings())
-    assert files.write(store, ("requests",), None, None, LATER) == Round(kept=1)
+    assert files.write(store, ("requests",), {}, LATER) == Round(kept=1)
     assert parts(files.folder) == before
 
 
@@ -348,7 +350,7 @@ def test_what_a_server_says_never_leaves_the_folder(
 ) -> None:
     lying = type("Said", (Lying,), {"said": said, "__slots__": ()})(pipeline.store, Settings())
     with pytest.raises(BadExport):
-        HourlyFiles(tmp_path / "out").write(lying, ("requests",), None, None, LATER)
+        HourlyFiles(tmp_path / "out").write(lying, ("requests",), {}, LATER)
     assert not list(tmp_path.rglob("*.parquet"))
 
 
@@ -363,7 +365,7 @@ def test_an_answer_that_is_no_file_of_the_hour_takes_no_place(
     send(pipeline, 1)
     files = HourlyFiles(tmp_path / "out")
     with pytest.raises(BadExport):
-        files.write(Odd(pipeline.store, Settings()), ("requests",), None, None, LATER)
+        files.write(Odd(pipeline.store, Settings()), ("requests",), {}, LATER)
     assert parts(files.folder) == {}
 
 
@@ -382,6 +384,56 @@ def test_more_hours_than_are_listed_leave_out_the_oldest(
     write(pipeline, files)
     monkeypatch.setattr("overrun.analysis.front.held_hours.MOST_HOURS", 2)
     assert write(pipeline, files) == Round(unchanged=2, left_out=1)
+
+
+def test_the_command_writes_the_same_files_through_a_server_and_from_its_file(
+    tmp_path: Path, start_server: StartServer
+) -> None:
+    path, folder = tmp_path / "t.db", tmp_path / "lake"
+    with opened(path) as pipeline:
+        send(pipeline, 1)
+        send(pipeline, 2, hour=1)
+    server = start_server(path)
+    runner = CliRunner()
+
+    def export(*arguments: object) -> tuple[int, str]:
+        done = runner.invoke(cli.app, ["export", *map(str, arguments), "--folder", str(folder)])
+        return done.exit_code, done.output.splitlines()[0]
+
+    new = "wrote 6 files of new hours and 0 files of hours that had changed; 0 are unchanged"
+    assert export("--url", server.http) == (0, new)
+    before = parts(folder)
+    server.stop()
+    same = "wrote 0 files of new hours and 0 files of hours that had changed; 6 are unchanged"
+    assert export("--db", path) == (0, same)
+    assert parts(folder) == before
+    for refused in (["--format", "csv"], ["--out", "x"], ["--shard", ".."]):
+        assert export("--db", path, *refused)[0] == 2
+    for refused in ([], ["requests", "--continuous"], ["requests", "--shard", "a"]):
+        assert runner.invoke(cli.app, ["export", *refused, "--db", str(path)]).exit_code == 2
+
+
+def test_a_continuous_export_outlives_rounds_that_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.db"
+    with opened(path) as pipeline:
+        send(pipeline, 1)
+    (tmp_path / "lake").write_text("in the way")
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        (tmp_path / "lake").unlink(missing_ok=True)
+        if len(waited) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", wait)
+    source = Source(Settings(), path, None)
+    cli._export_hours(source, tmp_path / "lake", "a", "requests", {}, continuous=True)
+    said = capsys.readouterr()
+    assert (len(waited), said.err.count("trying again"), said.out.count("\n")) == (3, 1, 1)
+    assert said.out.startswith("wrote 1 file of new hours")
 
 
 def test_duckdb_polars_and_pandas_read_it_in_three_lines(
