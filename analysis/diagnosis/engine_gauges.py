@@ -12,10 +12,12 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.engine_causes import WAITING, Samples, cause_of
+from overrun.analysis.diagnosis.engine_means import Mean, mean_of
+from overrun.analysis.diagnosis.mitigation import stopgap
 from overrun.analysis.diagnosis.verdict import Metric, Verdict
 from overrun.analysis.numbers.statistics.change_points import find_onset
 from overrun.analysis.words.arrays import FloatArray
-from overrun.analysis.words.finding import say_ms, say_ratio
+from overrun.analysis.words.finding import Owner, say_ms, say_ratio
 from overrun.analysis.words.slo import Slo
 from overrun.analysis.words.timestamps import from_us
 
@@ -52,9 +54,13 @@ def by_gauges(points: pl.DataFrame, names: list[str], slo: Slo) -> Verdict | Non
             sentence=sentence,
             reasons=dict.fromkeys(_NULLS, "no gauge of waiting or running requests"),
         )
+    mean = mean_of(points, slo)
+    if mean is not None and mean.limit_ms is not None:
+        return _over_by_mean(points, mean)
     onset = _onset(points)
     waits = mostly_waiting(points, onset)
-    seen = ", ".join(part for part in (waits or _waiting(points), *_levels(points, onset)) if part)
+    levels = [waits or _waiting(points), *_levels(points, onset), mean.said() if mean else ""]
+    seen = ", ".join(part for part in levels if part) or f"only {', '.join(names[:6])}"
     wait_ms = _wait_ms(points, onset) if waits else None
     limits = slo.limits()
     metric: Metric | None = "ttft" if "ttft" in limits else "e2e" if "e2e" in limits else None
@@ -86,6 +92,29 @@ def by_gauges(points: pl.DataFrame, names: list[str], slo: Slo) -> Verdict | Non
         rollback="Restore the former settings when no request waits." if waits else None,
         recheck_after_s=_RECHECK_S if waits else None,
         reasons=dict.fromkeys(_NULLS, why),
+    )
+
+
+def _over_by_mean(points: pl.DataFrame, mean: Mean) -> Verdict:
+    """The verdict of a mean that is over its limit by itself."""
+    cause = cause_of("queue", Samples(points, mean.onset_us)) if mean.waits else None
+    because = f" It is the queue{f': {cause.because}' if cause else ''}." if mean.waits else ""
+    owner: Owner = "platform" if mean.whose == "engine's" else "provider"
+    step, undo = stopgap("queue" if mean.waits else "other", owner, [])
+    return Verdict(
+        status="over_budget",
+        scope="engine_only",
+        metric=mean.metric,
+        stage="queue" if mean.waits else None,
+        cause=cause.rule if cause else None,
+        sentence=f"By the {mean.whose} counters alone (no spans, no latency histogram): {mean.said()}, which alone is over the "
+        f"{mean.metric.upper()} limit of {say_ms(mean.limit_ms or 0.0)}.{because}",
+        onset=None if mean.onset_us is None else from_us(mean.onset_us),
+        owner=owner,
+        mitigation=cause.mitigation if cause else step,
+        rollback="Restore the former settings when no request waits." if cause else undo,
+        recheck_after_s=_RECHECK_S,
+        reasons=dict.fromkeys(_NULLS, "sums and counts do not show it"),
     )
 
 

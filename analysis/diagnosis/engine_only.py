@@ -20,6 +20,7 @@ import polars as pl
 
 from overrun.analysis.diagnosis.engine_causes import CHANGES, GREW, Samples, cause_of
 from overrun.analysis.diagnosis.engine_gauges import by_gauges, mostly_waiting
+from overrun.analysis.diagnosis.engine_means import MEANS
 from overrun.analysis.diagnosis.mitigation import stopgap
 from overrun.analysis.diagnosis.verdict import RULED_OUT_BELOW, Metric, Status, Verdict
 from overrun.analysis.evidence.instances import (
@@ -36,6 +37,7 @@ from overrun.analysis.numbers.latency.histograms import (
     load_by_instance,
     merged,
     since,
+    until,
     unusable,
 )
 from overrun.analysis.numbers.latency.percentiles import (
@@ -63,6 +65,12 @@ from overrun.analysis.words.slo import METRICS, Slo
 from overrun.analysis.words.timestamps import from_us, to_us
 
 PHASES: Final = ("queue", "prefill", "decode")
+# What a gateway's request is made of beside its own queue: its own work, its checks, and the model behind it.
+_GATEWAY: Final = {
+    "gateway_overhead": "gateway",
+    "guardrail": "guardrail",
+    "gateway_call_e2e": "generation",
+}
 _RECHECK_S: Final = 300
 _MOST_PSEUDO: Final = 1_000_000
 # Whose metrics are judged where no engine that generates counts its latencies, in this order, and for which latencies theirs stand.
@@ -174,7 +182,7 @@ def _histograms(
 ) -> tuple[str, dict[str, Increments]]:
     """What the latency histograms counted, and whose they are: those of gateways or clients stand in where no engine counts any."""
     window = frame.window
-    wanted = (*METRICS, *PHASES, *(name for _, names in _STAND_INS for name in names))
+    wanted = (*METRICS, *PHASES, *_GATEWAY, *(name for _, names in _STAND_INS for name in names))
     if only is None:
         found = load(con, window.start, window.end, wanted, window.model, since_start=True)
     else:
@@ -193,7 +201,8 @@ def _histograms(
     for whose, names in _STAND_INS:
         others = {names[name]: found[name] for name in names if name in found}
         if any(name in others for name in METRICS):
-            return whose, own | others
+            inside = {_GATEWAY[name]: found[name] for name in _GATEWAY if name in found}
+            return whose, own | others | (inside if "gateway_e2e" in names else {})
     return _ENGINE, own
 
 
@@ -213,7 +222,7 @@ def _without_histograms(
     start, end = frame.start or window.start, frame.end or window.end
     points = _of(
         read_samples(
-            con, "engine_samples", start, end, window.model, indicators=[*SHOWN, *CHANGES]
+            con, "engine_samples", start, end, window.model, indicators=[*SHOWN, *CHANGES, *MEANS]
         ),
         only,
     )
@@ -494,24 +503,8 @@ def _over(
     j: _Judged, found: dict[str, Increments], points: pl.DataFrame, slo: Slo, whose: str
 ) -> Verdict:
     note = _note(whose)
-    phases = (
-        ("queue", "prefill")
-        if j.metric == "ttft"
-        else ("decode",)
-        if j.metric in ("tpot", "itl")
-        else PHASES
-    )
-    means = {
-        name: mean * 1000.0
-        for name in phases
-        if name in found and (mean := found[name].mean) is not None
-    }
-    stage = (
-        max(means, key=lambda name: means[name], default=None)
-        if j.metric not in ("tpot", "itl")
-        else "decode"
-    )
     onset_us = _onset(j, 1.0 - slo.goodput_target)
+    means, stage = _spent(j.metric, found, onset_us)
     samples = Samples(points, onset_us, found.get("e2e", found.get("ttft")))
     waits = (
         mostly_waiting(points, onset_us) if stage is None and j.metric in ("ttft", "e2e") else ""
@@ -552,7 +545,7 @@ def _over(
             ("mitigation", "rollback"), "no request waits, so fewer requests would not help"
         )
     if stage is None:
-        reasons["stage"] = "the engine sends no queue, prefill or decode histogram"
+        reasons["stage"] = f"the {whose} metrics have no histogram of a part of it"
     if cause is None:
         reasons["cause"] = (
             "the engine's cache, drafts, lengths and queue are as before: switch tracing on for other causes"
@@ -580,6 +573,37 @@ def _over(
         ],
         reasons=reasons,
     )
+
+
+def _spent(
+    metric: str, found: dict[str, Increments], onset_us: int | None
+) -> tuple[dict[str, float], str | None]:
+    """What each phase of a metric takes on average, in ms since the onset, and which one is why: the one that grew most, else the longest."""
+    phases: tuple[str, ...] = (*PHASES, *_GATEWAY.values())
+    if metric in ("tpot", "itl"):
+        phases = ("decode",)
+    elif metric == "ttft":
+        phases = ("queue", "prefill")
+    parted = {name: _sides(found[name], onset_us) for name in phases if name in found}
+    means = {name: 1000.0 * after for name, (_, after) in parted.items() if after is not None}
+    if metric in ("tpot", "itl"):
+        return means, "decode"
+    grew = {
+        name: means[name] - 1000.0 * before
+        for name, (before, _) in parted.items()
+        if before is not None and name in means
+    }
+    most = max(grew, key=lambda name: grew[name], default=None)
+    if most is not None and grew[most] > 0.0:
+        return means, most
+    return means, max(means, key=lambda name: means[name], default=None)
+
+
+def _sides(made: Increments, onset_us: int | None) -> tuple[float | None, float | None]:
+    """The mean before the onset and since it, in s; all is since it where there is none."""
+    if onset_us is None:
+        return None, made.mean
+    return until(made, onset_us).mean, since(made, onset_us).mean
 
 
 def _between(quantile: tuple[float, float, float]) -> str:

@@ -69,6 +69,7 @@ DIALECT = Dialect(
         Metric("nv_inference_request_duration_us", "e2e_total", scale=1e-6),
         Metric("nv_inference_queue_duration_us", "queue_total", scale=1e-6),
         Metric("nv_inference_compute_infer_duration_us", "inference_total", scale=1e-6),
+        Metric("nv_inference_pending_request_count", "queue_depth"),
         Metric("nv_inference_request_success", "finished"),
         Metric("nv_inference_request_failure", "rejections", where=(("reason", "REJECTED"),)),
         Metric("nv_inference_request_failure", "aborts"),

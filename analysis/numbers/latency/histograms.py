@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.numbers.window import read_samples
-from overrun.analysis.words.arrays import FloatArray, IntArray
+from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 
 # A sample this long before the window's start still tells where its counts began: 5 min is twenty usual scrape intervals.
 GRACE_S: Final = 300.0
@@ -28,7 +28,7 @@ class Increments:
     """What one indicator counted between consecutive samples, over all series with the same edges.
 
     `edges` has m upper bucket edges (SI units, ascending), `counts` shape (k, m + 1) the values that each interval added per bucket, the last one beyond all
-    edges. `from_us`/`to_us` bound each interval, `total` is the sum of the values added over all intervals (NaN if not recorded). `names` are the raw metrics.
+    edges. `from_us`/`to_us` bound each interval, `sums` is the sum of the values that each added (NaN if not recorded). `names` are the raw metrics.
     """
 
     indicator: str
@@ -36,7 +36,7 @@ class Increments:
     counts: FloatArray
     from_us: IntArray
     to_us: IntArray
-    total: float
+    sums: FloatArray
     names: tuple[str, ...]
     instances: tuple[str, ...]
 
@@ -49,7 +49,8 @@ class Increments:
     def mean(self) -> float | None:
         """The exact mean, None without sums or values."""
         n = float(self.counts.sum())
-        return self.total / n if n > 0.0 and np.isfinite(self.total) else None
+        total = float(self.sums.sum())
+        return total / n if n > 0.0 and np.isfinite(total) else None
 
     def quantile(self, p: float) -> tuple[float, float, float] | None:
         """Return (value, low, high) of the p-quantile (0..1): the interpolated value and the edges of its bucket.
@@ -151,7 +152,7 @@ def merged(parts: Sequence[Increments]) -> Increments:
         np.vstack([_coarsened(part.edges, part.counts, shared) for part in parts]),
         np.concatenate([part.from_us for part in parts]),
         np.concatenate([part.to_us for part in parts]),
-        float(np.sum([part.total for part in parts])),
+        np.concatenate([part.sums for part in parts]),
         *(
             tuple(sorted({name for part in parts for name in getattr(part, key)}))
             for key in ("names", "instances")
@@ -161,16 +162,21 @@ def merged(parts: Sequence[Increments]) -> Increments:
 
 def since(made: Increments, from_us: int) -> Increments:
     """Return what was counted after a moment."""
-    kept = made.to_us > from_us
-    return Increments(
-        made.indicator,
-        made.edges,
-        made.counts[kept],
-        made.from_us[kept],
-        made.to_us[kept],
-        np.nan,
-        made.names,
-        made.instances,
+    return _kept(made, made.to_us > from_us)
+
+
+def until(made: Increments, to_us: int) -> Increments:
+    """Return what was counted up to a moment."""
+    return _kept(made, made.to_us <= to_us)
+
+
+def _kept(made: Increments, kept: BoolArray) -> Increments:
+    return replace(
+        made,
+        counts=made.counts[kept],
+        from_us=made.from_us[kept],
+        to_us=made.to_us[kept],
+        sums=made.sums[kept],
     )
 
 
@@ -206,7 +212,7 @@ def _increments(
         counts,
         from_us,
         to_us,
-        float(np.sum([piece.total for piece in pieces])),
+        np.concatenate([piece.sums for piece in pieces]),
         names,
         instances,
     )
@@ -238,7 +244,7 @@ class _Added(NamedTuple):
     counts: FloatArray
     from_us: IntArray
     to_us: IntArray
-    total: float
+    sums: FloatArray
 
 
 def _added(rows: pl.DataFrame, start_us: int | None, *, since_start: bool) -> _Added:
@@ -277,7 +283,7 @@ def _added(rows: pl.DataFrame, start_us: int | None, *, since_start: bool) -> _A
         )
     if start_us is not None:
         kept &= from_us >= start_us
-    return _Added(edges, made[kept], from_us[kept], to_us[kept], float(total[kept].sum()))
+    return _Added(edges, made[kept], from_us[kept], to_us[kept], total[kept])
 
 
 def _coarsened(edges: FloatArray, counts: FloatArray, shared: FloatArray) -> FloatArray:
