@@ -63,7 +63,7 @@ def engine_stops(case: Observed) -> Stops | None:
     )
     if len(calls) < MIN_CALLS or pace <= 0.0:
         return None
-    wait = calls.of("ttft_ms") - usual
+    wait = calls.of("ttft_ms") - usual - _own_reading(calls, before)
     late = wait > max(SPIKE * pace, usual)
     begins, ends = calls.of("start_s") + calls.of("ttft_ms") / 1e3, calls.end_s
     lost = 1e3 * (ends - begins) - pace * (calls.of("output_tokens") - 1.0)
@@ -96,6 +96,18 @@ def engine_stops(case: Observed) -> Stops | None:
         stopped_ratio=stopped,
         read=read,
     )
+
+
+def _own_reading(calls: Calls, before: Calls) -> FloatArray:
+    """By how much longer each call's own prompt was read than usual, as far as it has more new tokens, in ms: no wait."""
+    usual = before.of("prefill_ms")
+    if not known(usual).any():
+        return np.zeros(len(calls))
+    per_token = float(np.nanmedian(usual / np.maximum(before.new_tokens, 1.0)))
+    longer = per_token * (calls.new_tokens - float(np.nanmedian(before.new_tokens)))
+    own = np.minimum(calls.of("prefill_ms") - float(np.nanmedian(usual)), longer)
+    out: FloatArray = np.maximum(np.nan_to_num(own), 0.0)
+    return out
 
 
 def _read_meanwhile(calls: Calls, late: BoolArray, begins: FloatArray) -> float:

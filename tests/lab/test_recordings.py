@@ -12,7 +12,6 @@ from tests import programs
 from tests.conftest import ROOT
 from tests.lab import recordings, score
 from tests.lab.drawn import named
-from tests.lab.experiments import EXPERIMENTS
 
 
 @pytest.fixture(autouse=True)
@@ -21,13 +20,14 @@ def _forked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(score, "overrun", lambda *words: programs.run(words, ROOT, os.environ))
 
 
-@pytest.mark.parametrize("name", ["prefix", "retrieval", "seats"])
+@pytest.mark.parametrize("name", ["prefix", "drawn_110", "seats"])
 def test_the_verdict_on_a_recorded_fault_is_right(name: str, tmp_path: Path) -> None:
     capture, *_ = recordings.unpack([name], tmp_path)  # one repetition will do
     healthy, fault = (score.read(capture, phase) for phase in ("healthy", "fault"))
     db = score.store(capture, "healthy", "fault")
     report = score.report_of(db, fault, score.limits(healthy))
-    right = EXPERIMENTS[name]
+    right = named(name)
+    assert right is not None
     assert report["verdict"]["stage"] == right.stage
     assert report["verdict"]["cause"] in right.causes
     assert score.advised(report["findings"])[0] in right.advice

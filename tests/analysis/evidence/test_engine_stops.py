@@ -15,11 +15,17 @@ TOKENS = np.random.default_rng(4).integers(20, 80, N)
 FAULT_S = float(START[CALM])
 
 
-def worked(begin_s: np.ndarray, work_s: np.ndarray, pause_s: float) -> np.ndarray:
-    """When work that begins then is done, where the engine stands still for `pause_s` after each 11 s of the second half."""
+def worked(
+    begin_s: np.ndarray,
+    work_s: np.ndarray,
+    pause_s: float,
+    stops_s: np.ndarray | None = None,
+) -> np.ndarray:
+    """When work that begins then is done, where the engine stands still for `pause_s` at these moments, or after each 11 s of the second half."""
     at = begin_s.copy()
     left = work_s.copy()
-    for stop in np.arange(FAULT_S, START[-1] + 60.0, EVERY_S):
+    every = np.arange(FAULT_S, START[-1] + 60.0, EVERY_S)
+    for stop in every if stops_s is None else stops_s:
         inside = (at >= stop) & (at < stop + pause_s)
         at = np.where(inside, stop + pause_s, at)
         crosses = (at < stop) & (at + left > stop)
@@ -30,7 +36,10 @@ def worked(begin_s: np.ndarray, work_s: np.ndarray, pause_s: float) -> np.ndarra
 
 
 def rows_of(
-    wait_s: np.ndarray, prefill_s: np.ndarray, decode_s: np.ndarray
+    wait_s: np.ndarray,
+    prefill_s: np.ndarray,
+    decode_s: np.ndarray,
+    input_tokens: np.ndarray | int = 800,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     first = 1e3 * (wait_s + prefill_s)
     rows = requests(
@@ -42,7 +51,7 @@ def rows_of(
         ttft_network_ms=1e3 * wait_s,
         ttft_prefill_ms=1e3 * prefill_s,
         output_tokens=TOKENS,
-        input_tokens=800,
+        input_tokens=input_tokens,
     )
     return rows, calls_of(rows, ttft_ms=first, output_tokens=TOKENS)
 
@@ -83,3 +92,19 @@ def test_a_prompt_that_is_read_for_as_long_is_no_stop() -> None:
     rows, calls = rows_of(np.zeros(N), first, decode)
     found = run(rows, slo=TTFT, calls=[calls])
     assert of(found, "engine_pauses") is None
+
+
+def test_prompts_that_became_long_stop_the_others_and_are_no_stops_of_the_engine() -> None:
+    """One prompt in nine has 2,300 tokens more, which are read in one step: beside it calls wait, and answers lose as much."""
+    long = (np.random.default_rng(5).random(N) < 0.11) & (np.arange(N) >= CALM)
+    step_s = 0.24
+    alone = np.full(N, 0.05)
+    first = np.where(long, START + 0.05 + step_s, worked(START, alone, step_s, START[long] + 1e-6))
+    decode = worked(first, 0.02 * (TOKENS - 1.0), step_s, START[long]) - first
+    prefill = np.where(long, 0.05 + step_s, 0.05)
+    rows, calls = rows_of(
+        np.maximum(first - START - prefill, 0.0), prefill, decode, np.where(long, 3_100, 800)
+    )
+    found = run(rows, slo=Slo(ttft_ms=200.0), calls=[calls])
+    assert of(found, "engine_pauses") is None
+    assert found.verdict.stage == "prefill"
