@@ -190,7 +190,7 @@ def _of_llama(
     if notes is not None and done:
         notes.append("times count from a free slot: how long requests wait for one is not logged")
         if not dated:
-            notes.append("lines say how long after the start: the last is dated by the file")
+            notes.append("lines count from the start: the last is dated by the file")
     start = written_ns - since
     return [
         _answered(number, start + after if at is None else at, answer)
