@@ -101,7 +101,7 @@ def engine_stops(case: Observed) -> Stops | None:
 def _own_reading(calls: Calls, before: Calls) -> FloatArray:
     """By how much longer each call's own prompt was read than usual, as far as it has more new tokens, in ms: no wait."""
     usual = before.of("prefill_ms")
-    if not known(usual).any():
+    if not known(usual, before.new_tokens).any():
         return np.zeros(len(calls))
     per_token = float(np.nanmedian(usual / np.maximum(before.new_tokens, 1.0)))
     longer = per_token * (calls.new_tokens - float(np.nanmedian(before.new_tokens)))

@@ -35,7 +35,7 @@ cli.main()
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
     )
     assert not done.stderr
-    assert done.stdout.endswith("\nhttpx numba pyarrow\n")
+    assert done.stdout.endswith("\nnumba pyarrow\n")
 
 
 def test_pages_of_libraries_leave_the_process_and_come_back_when_used() -> None:
