@@ -107,7 +107,7 @@ def test_all_pages_tell_one_story(
 
 def _of_fix(text: str, title: str) -> str:
     """What stands shortly behind a fix's title."""
-    return " ".join(part[:160] for part in text.split(f"{title}")[1:])
+    return " ".join(part[:260] for part in text.split(f"{title}")[1:])
 
 
 def _text(time: datetime | None, later_s: int = 0) -> str:
