@@ -61,7 +61,7 @@ RULED_OUT_BELOW: Final = 0.1
 RECHECK_DEFAULT_S: Final = 300
 # A cause below this confidence is rather not than it is: it is named as likely, and nothing is advised on it.
 LEAST_SURE: Final = 0.5
-# Part of the time without a name that makes it an engine's, and what is said of it then.
+# Part of the excess of `other` that makes it an engine's (own default), and the sentence for it.
 ENGINES: Final = 0.5
 IN_ENGINE: Final = (
     "The engine itself measured most of it, beside its queue, prefill and decode: calls wait before its scheduler sees them. "

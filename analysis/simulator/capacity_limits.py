@@ -15,7 +15,7 @@ import numpy as np
 from overrun.analysis.simulator.engine import Setup
 from overrun.analysis.simulator.pool import Pool
 from overrun.analysis.simulator.step_cost_regression import ramp
-from overrun.analysis.words.arrays import FloatArray
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 
 # A wait counts from this many usual steps on: shorter ones are a turn in the token budget.
 _STEPS: Final = 5.0
@@ -50,9 +50,7 @@ def suggested(pool: Pool, setup: Setup) -> list[Setup]:
     for r in np.unique(pool.calls.replica[pool.told]):
         mine = pool.told & (pool.calls.replica == r)
         at = (pool.arrived_s + 0.5 * pool.queue_s)[mine]
-        # Calls whose engine's span was lost ran on any of the replicas.
-        counted = mine | ~pool.told
-        share = np.where(mine, 1.0, 1.0 / pool.replicas)[counted]
+        counted, share = _counted(pool, mine)
         begin, end = (pool.arrived_s + pool.queue_s)[counted], pool.ended_s[counted]
         output = share * pool.calls.output_tokens[counted]
         running[mine] = _inside(begin, end, share, at)
@@ -86,6 +84,12 @@ def suggested(pool: Pool, setup: Setup) -> list[Setup]:
     return found
 
 
+def _counted(pool: Pool, mine: BoolArray) -> tuple[BoolArray, FloatArray]:
+    """Which calls count on a replica that served `mine`, and for how much: those whose engine's span was lost ran on any of the replicas."""
+    counted: BoolArray = mine | ~pool.told
+    return counted, np.where(mine, 1.0, 1.0 / pool.replicas)[counted]
+
+
 def _most_running(pool: Pool) -> float:
     """How many run at a time on a replica at most, but for a twentieth of the time in which any do.
 
@@ -95,10 +99,10 @@ def _most_running(pool: Pool) -> float:
     running, lasts = [], []
     for r in np.unique(pool.calls.replica[pool.told]):
         mine = pool.told & (pool.calls.replica == r)
-        begin, end = (pool.arrived_s + pool.queue_s)[mine], pool.ended_s[mine]
+        counted, share = _counted(pool, mine)
+        begin, end = (pool.arrived_s + pool.queue_s)[counted], pool.ended_s[counted]
         at = np.sort(np.r_[begin, end])
-        one = np.ones(len(begin))
-        running.append(_inside(begin, end, one, at)[:-1])
+        running.append(_inside(begin, end, share, at)[:-1])
         lasts.append(np.diff(at))
     many, long = np.concatenate(running), np.concatenate(lasts)
     busy = many > 0.0
