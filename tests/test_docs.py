@@ -44,6 +44,7 @@ def test_the_site_is_built_and_no_link_of_it_is_broken(tmp_path: Path) -> None:
     pages = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.glob("*.html")}
     assert "max_body_items" in pages["SETTINGS.html"]
     assert "/api/v1/report" in pages["API.html"]
+    assert "first token" in pages["COLUMNS.html"]
     loaded = re.findall(r'(?:src|<link[^>]*href)="(https?:[^"]+)"', "".join(pages.values()))
     assert loaded == []  # no font, script or picture of another host
 

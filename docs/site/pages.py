@@ -12,8 +12,10 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from overrun.analysis.front import export_columns, hourly_files
 from overrun.analysis.front.openapi import openapi
 from overrun.collector import config as settings
+from overrun.collector.store.database import open_store
 
 ROOT = Path(__file__).parents[2]
 # Documents that stand elsewhere in the checkout, and their names on the site.
@@ -40,6 +42,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     made["rules/index.md"] = (ROOT / "docs/rules/README.md").read_text(encoding="utf-8")
     made["SETTINGS.md"] = settings_page()
     made["API.md"] = api_page()
+    made["COLUMNS.md"] = columns_page()
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
     return files
@@ -151,4 +154,34 @@ def api_page() -> str:
         f"| `{name}` | {text.replace('|', chr(92) + '|')} |"
         for name, text in sorted(described.items())
     ]
+    return "\n".join([*lines, ""])
+
+
+def columns_page() -> str:
+    """Every column of the exported files: its type, and its meaning from where the export is made."""
+    lines = [
+        "# Columns of exported files",
+        "",
+        "Generated from the export itself. The files by the hour, and how they are read, are in [SCALE](SCALE.md#open-data-an-hour-a-file); the words are in",
+        "[GLOSSARY](GLOSSARY.md). A null means that nobody reported a value; it never means 0. `overrun export KIND` gives the same columns as JSON lines or CSV.",
+        "The folders add two columns: `hour`, the hour of UTC in which the row starts, and `shard`, the store that it is from.",
+    ]
+    store = open_store(Path(":memory:"), create=True)
+    with store.reading() as con:
+        for kind, row in export_columns.ROW.items():
+            apart = "" if kind in hourly_files.KINDS else " Written only when it is named."
+            lines += [
+                "",
+                f"## {kind}",
+                "",
+                row + apart,
+                "",
+                "| column | type | meaning |",
+                "|---|---|---|",
+            ]
+            lines += [
+                f"| `{c.name}` | {c.type} | {c.meaning} |"
+                for c in export_columns.columns(con, kind)
+            ]
+    store.close()
     return "\n".join([*lines, ""])
