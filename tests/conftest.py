@@ -21,7 +21,8 @@ import typer.testing
 from httpx._transports import default as httpx_transport
 from hypothesis import settings
 
-from overrun.collector.store.database import Store, open_store
+from overrun.collector.store.database import open_store
+from overrun.collector.store.store import Store
 from tests import programs
 
 ROOT = Path(__file__).parents[1]

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from overrun.analysis.whatif.prediction import Prediction
     from overrun.collector.arrays import IntArray
     from overrun.collector.lifecycle.forget import Forgotten
-    from overrun.collector.store.database import Store
+    from overrun.collector.store.store import Store
+
 
 _ASK_AGAIN_S = 1.0
 # Parameters that hold a moment or a range of time.

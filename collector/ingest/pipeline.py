@@ -32,8 +32,9 @@ from overrun.collector.normalise.spans import Rules
 from overrun.collector.process import footprint
 from overrun.collector.process.steady_clock import CLOCK_LEAP, Leap, SteadyClock
 from overrun.collector.process.tracing import tracer
-from overrun.collector.store.database import BATCH_BITS, Store, set_meta
+from overrun.collector.store.database import BATCH_BITS, set_meta
 from overrun.collector.store.proof import Claims
+from overrun.collector.store.store import Store
 from overrun.collector.store.unassembled import assembled_through, unassembled
 
 log = logging.getLogger("overrun.collector")

@@ -54,9 +54,10 @@ from overrun.collector.process.admission import Admission
 from overrun.collector.process.steady_clock import CLOCK_LEAP, SteadyClock
 from overrun.collector.process.tally import Tally
 from overrun.collector.process.tracing import tracer
-from overrun.collector.store.database import BATCH_BITS, Store, set_meta
+from overrun.collector.store.database import BATCH_BITS, set_meta
 from overrun.collector.store.layout import Shapes, shape_rows
 from overrun.collector.store.proof import Claims, ends
+from overrun.collector.store.store import Store
 
 log = logging.getLogger("overrun.collector")
 T = TypeVar("T")

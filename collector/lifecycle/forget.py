@@ -23,12 +23,12 @@ from overrun.collector.normalise import privacy, wording
 from overrun.collector.store.database import (
     BATCH_BITS,
     REWRITTEN,
-    Store,
     connect,
     open_store,
     tables,
 )
 from overrun.collector.store.proof import contents
+from overrun.collector.store.store import Store
 
 _MARKED = ("spans", "quarantine", "requests", "llm_calls")
 _BY_TRACE = (

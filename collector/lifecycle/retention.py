@@ -26,8 +26,9 @@ from overrun.collector.ingest.pipeline import clock_of
 from overrun.collector.ingest.writer import Writer
 from overrun.collector.process.steady_clock import CLOCK_LEAP, TOLERANCE_NS, SteadyClock
 from overrun.collector.process.tracing import tracer
-from overrun.collector.store.database import BATCH_BITS, Store, set_meta
+from overrun.collector.store.database import BATCH_BITS, set_meta
 from overrun.collector.store.proof import Claims
+from overrun.collector.store.store import Store
 
 log = logging.getLogger("overrun.retention")
 DAY_NS = 86_400 * 10**9

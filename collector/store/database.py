@@ -14,10 +14,8 @@ import logging
 import os
 import re
 import secrets
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 
@@ -27,9 +25,9 @@ from overrun.collector.errors import (
     StoreError,
     StoreLocked,
     StoreMissing,
-    StoreUnavailable,
     StoreVersion,
 )
+from overrun.collector.store.store import Store
 
 log = logging.getLogger("overrun.collector")
 SCHEMA_VERSION = 11  # of the last step in collector/store/schema/
@@ -61,14 +59,10 @@ REWRITTEN, EXPORT = ".rewritten", ".export-"
 _FIRST_BLOCK = 12_288
 _MOST_LOG_HEAD = 128
 _ENTRY, _ENDINGS = b"d\0", (99, 100)  # of a checkpoint, of a transaction
-# A server that ends lets those who read finish for so long.
-_PATIENCE_S = 3.0
-# How long a closing store waits for the cursors that it has interrupted: between two questions they do not notice.
-_READERS_S = 10.0
 
 
-class Store:
-    """An open database. `connection` belongs to the writer thread; all others read through a `cursor()` of its own."""
+class FileStore(Store):
+    """An open database file. `connection` belongs to the writer thread; all others read through a `cursor()` of its own."""
 
     def __init__(
         self,
@@ -79,9 +73,7 @@ class Store:
         memory_limit: str | None = None,
         reopened: Callable[[], Store] | None = None,
     ) -> None:
-        self.connection = connection
-        self.path = path
-        self.read_only = read_only
+        super().__init__(connection, path, read_only=read_only)
         self._memory_limit = memory_limit
         self._reopened = reopened
         [(block_size,)] = connection.execute(
@@ -92,68 +84,7 @@ class Store:
             connection.execute(
                 "set checkpoint_threshold = $size", {"size": f"{_LATEST * self._long_log}B"}
             )
-        self._readers: set[duckdb.DuckDBPyConnection] = set()
-        self._askers: set[duckdb.DuckDBPyConnection] = set()
-        self._left = threading.Condition()
-        self._closing = self._reopening = False
         self._alone = False
-        self.suspect = False  # whether a commit has failed since the file was opened: what DuckDB holds in memory may be wrong, only its log counts
-
-    def cursor(self) -> duckdb.DuckDBPyConnection:
-        """A connection of its own to the same database: snapshot reads beside the writer. Close it after use; while it is open, so is the file."""
-        with self._left:
-            return self.connection.cursor()
-
-    @contextmanager
-    def asking(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A cursor for a few short questions of the server's own: unlike those of `reading`, they are neither waited for nor interrupted at its end."""
-        with self._left:
-            self._left.wait_for(lambda: not self._reopening)
-            cursor = self.cursor()
-            self._askers.add(cursor)
-        try:
-            yield cursor
-        finally:
-            cursor.close()
-            with self._left:
-                self._askers.discard(cursor)
-                self._left.notify_all()
-
-    @contextmanager
-    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A cursor that sees one snapshot for as long as the block lasts; when the store closes meanwhile, its questions fail.
-
-        Raises:
-            StoreUnavailable: the store is closing.
-        """
-        with self._left:
-            self._left.wait_for(lambda: not self._reopening)
-            if self._closing:
-                raise StoreUnavailable("the server is shutting down")
-            cursor = self.cursor()
-            self._readers.add(cursor)
-            self._spread(cursor)
-        try:
-            cursor.begin()
-            yield cursor
-            cursor.rollback()
-        except duckdb.InterruptException as error:
-            if self._closing:
-                raise StoreUnavailable("the server is shutting down") from error
-            if self.suspect:
-                raise StoreUnavailable(
-                    "the database was reopened after a failed commit: ask again"
-                ) from error
-            raise
-        except duckdb.Error as error:
-            if is_damage(error):
-                raise _explain(self.path, error) from error
-            raise
-        finally:
-            cursor.close()
-            with self._left:
-                self._readers.discard(cursor)
-                self._left.notify_all()
 
     def settle(self) -> None:
         """Let DuckDB work in the thread that asks it, and give back what it holds of the file beyond SETTLED_MEMORY. Between commits, by the writer alone.
@@ -184,11 +115,15 @@ class Store:
         finally:
             self.connection.execute("set memory_limit = $limit", {"limit": usual})
 
-    def _spread(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def _prepare(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """The usual number of threads, for a cursor that reads."""
         if self._alone:
             cursor.execute("reset threads")
         self._alone = False
+
+    def explained(self, error: duckdb.Error) -> StoreError | None:
+        """As of a damaged file, the remedy."""
+        return _explain(self.path, error) if is_damage(error) else None
 
     def log_is_long(self) -> bool:
         """Whether it is time for a checkpoint."""
@@ -196,44 +131,12 @@ class Store:
             return os.stat(f"{self.path}.wal").st_size >= self._long_log
         return False
 
-    def salt(self) -> bytes:
-        """The random key of this store's user hashes; made with the store."""
-        return bytes.fromhex(self.meta("salt") or "")
-
-    def meta(self, key: str) -> str | None:
-        """One value of the store's own notes."""
-        with self.asking() as cursor:
-            row = cursor.execute("select value from meta where key = $key", {"key": key}).fetchone()
-        return None if row is None else str(row[0])
-
     def close(self) -> None:
         """Close the database (DuckDB checkpoints its log) and take the address note away; remaining readers are interrupted."""
         self.end_reading(patience_s=0.0)
         self._close_connection()
         with suppress(OSError):
             _address_file(self.path).unlink()
-
-    def end_reading(self, patience_s: float = _PATIENCE_S) -> None:
-        """Admit no new reader, wait `patience_s` for the present ones, then interrupt them.
-
-        DuckDB refuses to close a database that is being read, and a thread inside of it would end the process with an abort.
-        """
-        with self._left:
-            self._closing = True
-            self._left.wait_for(lambda: not self._readers, patience_s)
-            self._interrupt(self._readers)
-
-    def _interrupt(self, *cursors: set[duckdb.DuckDBPyConnection]) -> bool:
-        """End the questions of these cursors; whether all of them were closed in time."""
-        until_s = time.monotonic() + _READERS_S
-        while (
-            open_ones := [cursor for some in cursors for cursor in some]
-        ) and time.monotonic() < until_s:
-            for cursor in open_ones:
-                with suppress(duckdb.Error):
-                    cursor.interrupt()
-            self._left.wait(0.05)
-        return not open_ones
 
     def renew(self) -> bool:
         """Reopen the file if there is no reader: DuckDB keeps notes on what it has written, 10 to 20 bytes a span, until it is closed (2.0.0).
@@ -288,7 +191,7 @@ class Store:
             )
 
 
-def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> Store:
+def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> FileStore:
     """Open the database at `path` (`:memory:` is one that no file holds); with `create`, make it (and its folder) if there is none.
 
     Raises:
@@ -337,7 +240,9 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> 
         connection.close()
         raise
     again = functools.partial(open_store, path, create=False, memory_limit=memory_limit)
-    return Store(connection, path, read_only=read_only, memory_limit=memory_limit, reopened=again)
+    return FileStore(
+        connection, path, read_only=read_only, memory_limit=memory_limit, reopened=again
+    )
 
 
 def _remove_leftovers(path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from overrun.collector.store.answers import fetch_table
-from overrun.collector.store.database import BATCH_BITS, Store
+from overrun.collector.store.database import BATCH_BITS
+from overrun.collector.store.store import Store
 
 
 def assembled_through(store: Store) -> int:

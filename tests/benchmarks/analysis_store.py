@@ -12,7 +12,8 @@ from pathlib import Path
 
 import duckdb
 
-from overrun.collector.store.database import Store, open_store
+from overrun.collector.store.database import open_store
+from overrun.collector.store.store import Store
 
 END = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 SPANS_A_REQUEST = 10

@@ -21,7 +21,8 @@ import httpx
 from typer.testing import CliRunner
 
 from overrun.cli import app
-from overrun.collector.store.database import Store, open_store
+from overrun.collector.store.database import open_store
+from overrun.collector.store.store import Store
 from tests.conftest import StartServer, empty_store
 
 FOLDER = Path(__file__).parent

@@ -19,7 +19,8 @@ from overrun.collector.ingest.quiet_traces import QuietTraces
 from overrun.collector.ingest.writer import METRICS, TRACES, Stored, Writer
 from overrun.collector.normalise.spans import Rules
 from overrun.collector.receive import health
-from overrun.collector.store.database import Store
+from overrun.collector.store.database import FileStore
+from overrun.collector.store.store import Store
 from tests.collector.conftest import T0_NS, body, chat, held, one, opened, plain_body, rows, span
 from tests.conftest import new_store
 
@@ -504,7 +505,7 @@ def test_a_file_that_can_only_be_read_takes_no_telemetry_and_says_so(tmp_path: P
         pipeline.drain()
     connection = duckdb.connect(str(tmp_path / "t.db"), read_only=True)
     reading = Pipeline(
-        Store(connection, tmp_path / "t.db", read_only=True),
+        FileStore(connection, tmp_path / "t.db", read_only=True),
         CollectorSettings(quiet_s=3600.0),
         PrivacySettings(),
         assemble,
