@@ -126,8 +126,12 @@ class Recent:
             return None
         spans = pa.concat_tables([c.spans for c in commits]).combine_chunks()
         spans = arranged(spans, trace_hi, trace_lo)
+        # By number: several writers' commits come in another order than their numbers.
+        values = sorted(
+            (c.values for c in commits if c.values.num_rows), key=lambda v: v["seq"][0].as_py()
+        )
         columns = {name: spans.column(name) for name in (*SPAN_COLUMNS, "seq")} | _values_of(
-            spans, [c.values for c in commits if c.values.num_rows]
+            spans, values
         )
         try:
             return pa.table(columns | _meanings(spans.column("shape").to_numpy(), shapes, sources))

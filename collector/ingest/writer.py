@@ -55,7 +55,7 @@ from overrun.collector.process.steady_clock import CLOCK_LEAP, SteadyClock
 from overrun.collector.process.tally import Tally
 from overrun.collector.process.tracing import tracer
 from overrun.collector.store.database import BATCH_BITS, set_meta
-from overrun.collector.store.layout import Shapes, shape_rows
+from overrun.collector.store.layout import Rows, Shapes, shape_rows
 from overrun.collector.store.proof import Claims, ends
 from overrun.collector.store.store import Store
 
@@ -202,6 +202,16 @@ class _Group:
     spans: list[Normalized] = field(default_factory=list)
     points: list[Points] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _LaidOut:
+    """Rows of one commit: number of spans, points, new sources by id, and spans as they are laid out, a part at a time."""
+
+    count: int
+    points: list[dict[str, Any]]
+    sources: dict[int, dict[str, Any]]
+    spans: list[Rows]
 
 
 class Writer:
@@ -525,9 +535,7 @@ class Writer:
         size = sum(len(b.data) for b in bodies)
         try:
             self._reopen_if_suspect()
-            group, repeats = self._decode(bodies)
-            if group.bodies:
-                self._store_group(group)
+            group, repeats = self._take_in(bodies)
         except (
             Exception
         ) as error:  # the thread's edge: every sender is answered, the thread lives on
@@ -553,6 +561,17 @@ class Writer:
                 self.counters.duplicates += 1
                 body.future.set_result(Stored(0, 0, duplicate=True))
 
+    def _take_in(self, bodies: list[_Body]) -> tuple[_Group, list[_Body]]:
+        """Store the bodies that are new. Returns them, decoded, and those that were stored before."""
+        group, repeats = self._decode(bodies)
+        if group.bodies:
+            self._store_group(group)
+        return group, repeats
+
+    def _stored(self, digests: list[bytes]) -> set[bytes]:
+        """Which of these bodies have been stored in the last day."""
+        return {digest for digest in digests if digest in self._hashes}
+
     def _release(self, size: int) -> None:
         """These bytes wait no longer. Before the answer: its sender may send the next body at once."""
         with self._wake:
@@ -565,7 +584,9 @@ class Writer:
         here: set[bytes] = set()
         for body in bodies:
             body.digest = hashlib.blake2b(bytes([body.signal]) + body.data, digest_size=16).digest()
-            known = body.digest in self._hashes or body.digest in here
+        stored = self._stored([body.digest for body in bodies])
+        for body in bodies:
+            known = body.digest in stored or body.digest in here
             (repeats if known else new).append(body)
             here.add(body.digest)
         group = _Group()
@@ -639,7 +660,38 @@ class Writer:
         connection = self._store.connection
         batch = self._last_batch + 1
         now_ns = time.time_ns()
-        spans = sum(n.spans.num_rows for n in group.spans)
+        laid_out = self._lay_out(group, batch)
+        claims = Claims()
+        claims.starts |= {table: self._ends[table] for table in COMMITTED}
+        connection.begin()
+        self._append_group(group, laid_out, batch, claims)
+        # A handful of values: as parameters they cost half of what an Arrow scan does.
+        hashes = {
+            "hash": [b.digest for b in group.bodies],
+            "signal": [b.signal for b in group.bodies],
+            "now": now_ns,
+        }
+        connection.execute("insert into bodies select unnest($hash), unnest($signal), $now", hashes)
+        self._append_batch(batch, now_ns, laid_out)
+        claims.wrote(
+            "bodies",
+            pa.table({"received_ns": pa.repeat(pa.scalar(now_ns, pa.int64()), len(group.bodies))}),
+            f"received_ns = {now_ns}",
+        )
+        claims.undo.append(f"delete from batches where batch = {batch}")
+        leap = self._note_leap(connection, now_ns)
+        self._finish(batch)
+        self._prove_or_take_back(claims)
+        self.refusal, self._noted = None, leap
+        self._remember(laid_out)
+        for laid, part in zip(laid_out.spans, group.spans, strict=True):
+            self._recent.learn(laid.new, part.sources)
+            self._recent.add(batch, laid.spans, laid.span_values)
+        self._committed(group, batch, laid_out.count, len(laid_out.points))
+
+    def _lay_out(self, group: _Group, batch: int) -> _LaidOut:
+        """The rows of a group, as the tables have them."""
+        count = sum(n.spans.num_rows for n in group.spans)
         points = [row for p in group.points for row in p.rows]
         group.spans = self._sources.fold(group.spans, group.points, self._count_cut)
         listed = [pair for part in group.spans for pair in part.sources]
@@ -648,16 +700,18 @@ class Writer:
         seqs = itertools.accumulate(
             (part.spans.num_rows for part in group.spans), initial=batch << BATCH_BITS
         )
-        laid_out = [
+        spans = [
             self._shapes.lay_out(part.spans, part.shapes, first)
             for part, first in zip(group.spans, seqs, strict=False)
         ]
-        claims = Claims()
-        claims.starts |= {table: self._ends[table] for table in COMMITTED}
+        return _LaidOut(count, points, sources, spans)
+
+    def _append_group(self, group: _Group, laid_out: _LaidOut, batch: int, claims: Claims) -> None:
+        """Append the rows of a group, in the transaction that has begun."""
+        connection = self._store.connection
         low, of_batch = batch << BATCH_BITS, f"batch = {batch}"
         of_seq = f"seq >= {low} and seq < {low + (1 << BATCH_BITS)}"
-        connection.begin()
-        for laid, part in zip(laid_out, group.spans, strict=True):
+        for laid, part in zip(laid_out.spans, group.spans, strict=True):
             if laid.new:
                 numbers = [row["shape"] for row in laid.new.values()]
                 claims.wrote(
@@ -679,50 +733,33 @@ class Writer:
             claims.wrote(
                 "span_links", append(connection, "span_links", part.links, batch), of_batch
             )
-        if points:
-            claims.wrote(
-                "points",
-                append(
-                    connection, "points", pa.Table.from_pylist(points, schema=_POINT_SCHEMA), batch
-                ),
-                of_batch,
-            )
+        if laid_out.points:
+            rows = pa.Table.from_pylist(laid_out.points, schema=_POINT_SCHEMA)
+            claims.wrote("points", append(connection, "points", rows, batch), of_batch)
         if group.notes:
             claims.wrote(
                 "span_notes", append(connection, "span_notes", _noted(group.notes), batch), of_batch
             )
-        if sources:
-            rows = [{"source_id": i, **row} for i, row in sources.items()]
+        if laid_out.sources:
+            listed = [{"source_id": i, **row} for i, row in laid_out.sources.items()]
             appended = append(
-                connection, "sources", pa.Table.from_pylist(rows, schema=_SOURCE_SCHEMA), None
+                connection, "sources", pa.Table.from_pylist(listed, schema=_SOURCE_SCHEMA), None
             )
-            claims.wrote("sources", appended, f"source_id in ({', '.join(map(str, sources))})")
-        # A handful of values: as parameters they cost half of what an Arrow scan does.
-        hashes = {
-            "hash": [b.digest for b in group.bodies],
-            "signal": [b.signal for b in group.bodies],
-            "now": now_ns,
-        }
-        connection.execute("insert into bodies select unnest($hash), unnest($signal), $now", hashes)
-        connection.execute(
-            "insert into batches values (?, ?, ?, ?)", [batch, now_ns, spans, len(points)]
+            claims.wrote(
+                "sources", appended, f"source_id in ({', '.join(map(str, laid_out.sources))})"
+            )
+
+    def _append_batch(self, batch: int, now_ns: int, laid_out: _LaidOut) -> None:
+        self._store.connection.execute(
+            "insert into batches values (?, ?, ?, ?)",
+            [batch, now_ns, laid_out.count, len(laid_out.points)],
         )
-        claims.wrote(
-            "bodies",
-            pa.table({"received_ns": pa.repeat(pa.scalar(now_ns, pa.int64()), len(group.bodies))}),
-            f"received_ns = {now_ns}",
-        )
-        claims.undo.append(f"delete from batches where batch = {batch}")
-        leap = self._note_leap(connection, now_ns)
-        self._finish(batch)
-        self._prove_or_take_back(claims)
-        self.refusal, self._noted = None, leap
-        self._sources.remember(sources)
-        for laid, part in zip(laid_out, group.spans, strict=True):
+
+    def _remember(self, laid_out: _LaidOut) -> None:
+        """These sources and shapes are stored."""
+        self._sources.remember(laid_out.sources)
+        for laid in laid_out.spans:
             self._shapes.remember(laid.new)
-            self._recent.learn(laid.new, part.sources)
-            self._recent.add(batch, laid.spans, laid.span_values)
-        self._committed(group, batch, spans, len(points))
 
     def _note_leap(self, connection: duckdb.DuckDBPyConnection, now_ns: int) -> str:
         """Note a leap of the clock with the commit that carries its time: by the newest commit alone, the next start would find nothing odd."""

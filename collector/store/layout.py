@@ -98,9 +98,11 @@ class Shapes:
         last: int,
         allowed: Callable[[int], int] = lambda wanted: wanted,
         folded: Callable[[int], None] = lambda spans: None,
+        reserve: Callable[[int], int] | None = None,
     ) -> None:
         """`allowed` says how many of some new shapes may come. The spans of all others lose their attributes, and names that no shape has yet; `folded` is called
-        with their number."""
+        with their number. `reserve` gives the first of so many numbers to use next, where several writers number the shapes of one store."""
+        self._reserve = reserve
         self._numbers: dict[int, int] = {}
         self._last = self.stored = last
         self._allowed, self._folded = allowed, folded
@@ -166,6 +168,8 @@ class Shapes:
         numbers = [self._numbers.get(shape, 0) for shape in distinct.tolist()]
         out = np.array(numbers, dtype=np.int32)
         unknown = np.flatnonzero(out == 0)  # numbers begin at 1
+        if self._reserve and len(unknown):
+            self._last = self._reserve(len(unknown)) - 1
         out[unknown] = np.arange(self._last + 1, self._last + 1 + len(unknown))
         self._last += len(unknown)
         # All new ones at once: senders whose attributes come and go have hundreds in a commit.
