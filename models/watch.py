@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from overrun.analysis.front.predictor_watch import State
-from overrun.collector.ingest.pipeline import Assembled
+from overrun.collector.ingest.rounds import Assembled
 from overrun.models.artifact import MANIFEST
 from overrun.models.errors import ModelsError, RequestError
 from overrun.models.predict import Predictor

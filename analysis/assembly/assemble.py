@@ -39,7 +39,7 @@ from overrun.analysis.assembly.steps.part_shared_ids import part_shared_ids
 from overrun.analysis.assembly.steps.start_parsers_late import start_parsers_late
 from overrun.analysis.assembly.steps.wait_for_jobs import wait_for_jobs
 from overrun.analysis.assembly.walk import walk
-from overrun.collector.ingest.pipeline import Assembled
+from overrun.collector.ingest.rounds import Assembled
 
 # What brings together the spans of one call or one request, in this order: each step sees what those before it joined.
 STEPS: Final[tuple[Callable[[Batch], None], ...]] = (

@@ -57,7 +57,7 @@ from overrun.collector.access.audit import Audit
 from overrun.collector.access.auth import Tokens
 from overrun.collector.config import Settings
 from overrun.collector.errors import CollectorError, StoreUnavailable
-from overrun.collector.ingest.pipeline import Pipeline
+from overrun.collector.ingest.rounds import Assembling
 from overrun.collector.receive import health
 from overrun.collector.store.database import EXPORT as EXPORT_FILE
 
@@ -69,7 +69,7 @@ _MOST_EXPORT_S = 3_600.0
 
 
 def routes(
-    pipeline: Pipeline,
+    pipeline: Assembling,
     settings: Settings,
     worker: Worker,
     tokens: Tokens | None = None,
@@ -144,7 +144,7 @@ def routes(
     ]
 
 
-def health_routes(pipeline: Pipeline) -> list[Route]:
+def health_routes(pipeline: Assembling) -> list[Route]:
     """For monitoring of the process: alive, and ready for telemetry."""
     return [Route("/healthz", _healthz), Route("/readyz", _readyz(pipeline))]
 
@@ -161,7 +161,7 @@ def _with_token(handler: Handler, token: str | None) -> Handler:
 
 
 def _export(
-    pipeline: Pipeline,
+    pipeline: Assembling,
     settings: Settings,
     tokens: Tokens,
     audit: Audit | None,
@@ -240,7 +240,7 @@ async def _healthz(request: Request) -> Response:
     return Response(b'{"status":"ok"}', media_type=JSON)
 
 
-def _readyz(pipeline: Pipeline) -> Handler:
+def _readyz(pipeline: Assembling) -> Handler:
     asking = ThreadPoolExecutor(1, thread_name_prefix="overrun-ready")  # never behind a report
 
     async def ready(request: Request) -> Response:
@@ -252,7 +252,7 @@ def _readyz(pipeline: Pipeline) -> Handler:
 
 
 def _metrics(
-    pipeline: Pipeline, settings: Settings, watched: Lengths | None, sought: Seeking
+    pipeline: Assembling, settings: Settings, watched: Lengths | None, sought: Seeking
 ) -> Handler:
     def ask() -> Snapshot:
         now = datetime.now(UTC)

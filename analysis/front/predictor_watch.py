@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypedDict
 
 import pyarrow as pa
 
-from overrun.collector.ingest.pipeline import Assembled
+from overrun.collector.ingest.rounds import Assembled
 from overrun.collector.process import gauges
 
 EVERY_S: Final = 60.0

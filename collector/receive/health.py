@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from overrun.collector.ingest.pipeline import Pipeline
+from overrun.collector.ingest.rounds import Assembling
 from overrun.collector.lifecycle.retention import used_bytes
 
 _STARTED_S = time.time()
@@ -27,7 +27,7 @@ _HELP = {
 }
 
 
-def metric_lines(pipeline: Pipeline) -> list[str]:
+def metric_lines(pipeline: Assembling) -> list[str]:
     """Prometheus text of the collector's counters and gauges."""
     writer = pipeline.writer
     out: list[str] = []
@@ -57,7 +57,7 @@ def metric_lines(pipeline: Pipeline) -> list[str]:
         ),
         "pending_traces": (
             "Traces that wait to be assembled.",
-            len(pipeline.quiet) + pipeline.quiet.backlog,
+            pipeline.pending(),
         ),
         "store_writable": ("Whether the last commit succeeded.", float(writer.refusal is None)),
         "clock_leap_seconds": (
@@ -77,7 +77,7 @@ def metric_lines(pipeline: Pipeline) -> list[str]:
     return out + writer.tally.lines()
 
 
-def readiness(pipeline: Pipeline) -> tuple[bool, dict[str, Any]]:
+def readiness(pipeline: Assembling) -> tuple[bool, dict[str, Any]]:
     """Whether telemetry would be taken now, and what stands in the way."""
     writer = pipeline.writer
     status, refusal = "ready", ""
@@ -93,13 +93,10 @@ def readiness(pipeline: Pipeline) -> tuple[bool, dict[str, Any]]:
                 cursor.execute("select 1").fetchall()
         except duckdb.Error as error:
             status = f"store closed: {str(error).splitlines()[0]}"
-    oldest = pipeline.quiet.oldest_s()
-    # Requests whose last span came before this moment (Unix s) are in every answer.
-    until = time.time() - (0.0 if oldest is None else time.monotonic() - oldest)
     return status == "ready", {
         "status": status,
         "reason": refusal,
         "waiting_bytes": writer.waiting_bytes,
-        "pending_traces": len(pipeline.quiet) + pipeline.quiet.backlog,
-        "assembled_until": until,
+        "pending_traces": pipeline.pending(),
+        "assembled_until": pipeline.assembled_until(),
     }

@@ -14,9 +14,10 @@ from overrun.analysis.assembly.assemble import assemble
 from overrun.collector.config import CollectorSettings, PrivacySettings
 from overrun.collector.errors import QueueFull, StoreUnavailable
 from overrun.collector.ingest import reading
-from overrun.collector.ingest.pipeline import Assembled, Pipeline
+from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.reading import LAST_SEQ, quiet_spans
 from overrun.collector.ingest.recent_rows import Recent
+from overrun.collector.ingest.rounds import Assembled
 from overrun.collector.ingest.writer import METRICS, TRACES
 from overrun.collector.lifecycle.rollups import roll_up
 from overrun.collector.store import database as store

@@ -6,10 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from overrun.collector.ingest.pipeline import Pipeline, _as_table
+from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.quiet_traces import LOOK_BACK_NS, Key, Seen
 from overrun.collector.ingest.reading import Known, doubled_sources, quiet_spans
 from overrun.collector.ingest.recent_rows import Recent, arranged
+from overrun.collector.ingest.rounds import _as_table
 from overrun.collector.ingest.writer import TRACES
 from tests.collector import oracle_otlp as otlp
 from tests.collector.conftest import body, chat, one, opened, rows, span
