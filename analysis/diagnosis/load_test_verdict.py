@@ -13,7 +13,7 @@ from overrun.analysis.numbers.outcomes.percentile_limits import LimitRow
 from overrun.analysis.words.finding import printable, say_ms, say_rate, say_ratio
 from overrun.analysis.words.slo import Slo
 
-Status = Literal["holds", "breaks", "missed", "not_enough_data"]
+Status = Literal["holds", "breaks", "missed", "mixed", "not_enough_data"]
 _CAUSE: Final = "under_capacity"
 _ERRORS: Final = "errors"
 _LOWER: Final = "Test lower loads to find the one up to which the SLO holds."
@@ -22,7 +22,8 @@ _STAGES: Final = {"ttft": "queue", "itl": "decode", "tpot": "decode", "e2e": "qu
 
 
 class LoadVerdict(msgspec.Struct, kw_only=True):
-    """The answer of one series: `holds` at every load, `breaks` at a load that is named, `missed` at the lowest load already, or not enough data.
+    """The answer of one series: `holds` at every load, `breaks` at a load that is named, `missed` at the lowest load already,
+    `mixed` where runs missed it at a load that others held or that is not recorded, or not enough data.
 
     `cause` is under_capacity where lower loads hold the SLO, else null with its reason. `fitting_ms` has for each limit that is missed at the lowest load the
     limit that it would meet.
@@ -49,6 +50,8 @@ def load_verdict(capacity: Capacity, rows: Sequence[RunRow], slo: Slo) -> LoadVe
         return _made(
             "not_enough_data", capacity, f"Not enough data to judge {limits}: {why}.", "", why
         )
+    if capacity.breaks_at_rps is None and (against := [row for row in own if row.holds == "no"]):
+        return _mixed(capacity, against, limits)
     if capacity.breaks_at_rps is None:
         more = "Test higher loads to find the limit."
         sentence = f"Holds {limits} at every load, up to {_load(capacity, held)}."
@@ -69,6 +72,22 @@ def load_verdict(capacity: Capacity, rows: Sequence[RunRow], slo: Slo) -> LoadVe
     if made.stage is None:
         made.reasons["stage"] = "errors have no stage"
     return made
+
+
+def _mixed(capacity: Capacity, against: Sequence[RunRow], limits: str) -> LoadVerdict:
+    """Of runs that missed the limits where no load did: their load is not recorded, or most runs at it held them."""
+    names = [printable(row.name, 40) for row in against]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    sentence = f"{limits} is missed by {', '.join(names[:3])}{more}."
+    if any(level_of(row) is None for row in against):
+        why = "a run without a recorded load missed the SLO"
+        sentence += " Its load is not recorded, so no limit of the load follows."
+        advice = "Record the rate or the number of requests in flight of every run."
+    else:
+        why = "runs at one load disagree"
+        sentence += " Most runs at the same load hold it."
+        advice = "Repeat that load, longer, and compare what else differed between the runs."
+    return _made("mixed", capacity, sentence, advice, why)
 
 
 def _missed(capacity: Capacity, own: Sequence[RunRow], limits: str) -> LoadVerdict:

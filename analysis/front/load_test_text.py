@@ -17,6 +17,7 @@ _STATUS = {
     "holds": "WITHIN BUDGET",
     "breaks": "BREAKS UNDER LOAD",
     "missed": "OVER BUDGET AT EVERY LOAD TESTED",
+    "mixed": "MISSED BY SOME RUNS",
     "not_enough_data": "NOT ENOUGH DATA",
 }
 

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from overrun.analysis.diagnosis.load_test_verdict import load_verdict
 from overrun.analysis.front.load_test import LoadTestReport, load_test_report
+from overrun.analysis.numbers.load_tests.capacity import capacities
 from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.slo import parse_slo
 from overrun.cli import app
@@ -364,3 +367,25 @@ def test_broken_results_are_refused_by_name(tmp_path: Path) -> None:
     assert run("report", empty).exit_code == 2
     with pytest.raises(AnalysisError, match="no file holds a run"):
         load_test_report(find_load_tests([write(tmp_path / "n", "x.json", b"{}")]), parse_slo(SLO))
+
+
+def test_a_run_that_missed_is_named_where_no_load_did(tmp_path: Path) -> None:
+    quick, slow = served(2.0), served(2.0, seed=3)
+    slow.ttft, slow.e2e = slow.ttft + 4.0, slow.e2e + 4.0
+    for name, world in (("a", quick), ("b", served(2.0, seed=2)), ("slow", slow)):
+        write(tmp_path, f"{name}.json", worlds.vllm(world))
+    made = reported(tmp_path)
+    [verdict] = made.verdicts
+    assert verdict.status == "mixed"
+    assert "(slow)" in verdict.sentence
+    assert "every load" not in verdict.sentence
+    assert "MISSED BY SOME RUNS" in run("report", tmp_path, "--slo", SLO).output
+
+    placeless = [
+        msgspec.structs.replace(row, rate_rps=None) if "slow" in row.name else row
+        for row in made.runs
+    ]
+    [alone] = capacities(placeless)
+    verdict = load_verdict(alone, placeless, parse_slo(SLO))
+    assert verdict.status == "mixed"
+    assert "Its load is not recorded" in verdict.sentence
