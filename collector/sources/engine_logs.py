@@ -1,7 +1,8 @@
 """What did an engine write into its log? Lines with its figures (running, waiting, cache, tokens) become the metrics that its page would have had.
 
 An engine is one entry of `_ENGINES`, as data: which lines, and which figure in them is which metric. Source: vLLM's loggers (v0 metrics.py, v1 loggers.py, its
-speculation's line) and SGLang's scheduler ("Prefill batch", "Decode batch"), as pasted into issues.
+speculation's line), SGLang's scheduler ("Prefill batch", "Decode batch") and TensorRT-LLM's executor (a line an iteration, py_executor.py), as pasted into
+issues.
 """
 
 from __future__ import annotations
@@ -85,6 +86,19 @@ _ENGINES = (
             _Figure("sglang:cached_tokens_total", r"#cached-token: (\d+)", counts=True),
         ),
         rank=r"\bDP(\d+)\b",
+    ),
+    _Engine(
+        "trtllm",
+        r"num_scheduled_requests\b.*'num_generation_tokens'",
+        (
+            _Figure("trtllm_num_requests_running", r"num_scheduled_requests\s?[:=] (\d+)"),
+            _Figure("trtllm_kv_cache_utilization", r"kv_cache_util = ([\d.]+)"),
+            _Figure("trtllm_prompt_tokens_total", r"'num_ctx_tokens': (\d+)", counts=True),
+            _Figure(
+                "trtllm_generation_tokens_total", r"'num_generation_tokens': (\d+)", counts=True
+            ),
+        ),
+        rank=r"\bglobal_rank = (\d+)",
     ),
 )
 

@@ -6,6 +6,7 @@ A file is read, recognised and handed over body by body; the sender behind `send
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gzip
 import hashlib
@@ -48,7 +49,8 @@ _ROOTS = {
 EXPECTED = (
     "OTLP (protobuf or JSON, also one request per line or length-prefixed, as the Collector's file exporter writes), a saved Prometheus metrics page .prom, "
     "JSON exports of Jaeger, Zipkin, Tempo, X-Ray, Application Insights, Langfuse, LangSmith, MLflow, Phoenix, Helicone, the OpenAI Agents SDK, ClickHouse, "
-    "LiteLLM, Kong or Bedrock's invocation log, logs of vLLM, SGLang, TGI, Ollama and llama.cpp, access logs with durations, each also compressed by gzip or zstd; "
+    "LiteLLM, Kong or Bedrock's invocation log, logs of vLLM, SGLang, TensorRT-LLM, TGI, Ollama and llama.cpp, access logs with durations, "
+    "rows of calls with a begin and a duration, each also compressed by gzip or zstd; "
     f"or results of a load test: {load_tests.EXPECTED}"
 )
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -269,6 +271,9 @@ def _of_text(path: Path, data: bytes, notes: list[str] | None) -> Iterator[tuple
         yield from log
         return
     logged = _logged(path, data, notes)
+    if not logged and (rows := _objects_of_lines(data)):
+        _check_values(path, data)
+        logged = _of_unknown_rows(path, rows, notes) or []
     if not logged:
         yield _signal_of(path, data), data
     for document in logged:
@@ -438,14 +443,37 @@ def _unknown(
     named = (what for value in values if (what := unread.of_document(value)))
     if what := unread.of_bytes(data[:_HEAD]) or next(named, ""):
         raise BadPayload(f"it looks like {what}") from None
-    concluded: list[str] = []
-    found = exports.of_rows([item for value in values for item in _documents(value)], concluded)
+    found = _of_unknown_rows(path, values or _objects_of_lines(data), notes)
     if not found:
         raise error
-    if notes is not None:
-        notes.extend(f"{path.name}: {note}" for note in concluded)
     for document in found:
         yield from _from_json(document)
+
+
+def _of_unknown_rows(path: Path, values: list[Any], notes: list[str] | None) -> list[Any] | None:
+    """The requests in rows of calls whose columns nobody declared.
+
+    Raises:
+        BadPayload: they lack something, which is named.
+    """
+    concluded: list[str] = []
+    found = exports.of_rows([item for value in values for item in _documents(value)], concluded)
+    if notes is not None:
+        notes.extend(f"{path.name}: {note}" for note in concluded)
+    return found
+
+
+def _objects_of_lines(data: bytes) -> list[Any]:
+    """The JSON objects that end the lines of a log, before which a container or a shipper may have put words; none unless most lines hold one. A last line
+    that was cut off is left out."""
+    lines = [line for line in data.splitlines() if line.strip()]
+    found = []
+    for line in lines:
+        at = line.find(b"{")
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):
+            if at >= 0:
+                found.append(msgspec.json.decode(line[at:]))
+    return found if 2 * len(found) > len(lines) else []
 
 
 def _values(data: bytes) -> list[Any]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overrun.collector.normalise import readers
-from overrun.collector.sources.exports import otlp
+from overrun.collector.sources import access_formats, model_apis
+from overrun.collector.sources.exports import call_logs, otlp
 from overrun.collector.sources.log_lines import plain_lines, time_ns
 
 _Found = tuple[dict[str, Any], str, dict[str, Any]]
@@ -37,12 +38,6 @@ _SERVERS = (
 _TOLD = re.compile(r"(\w+)=\"([^\"]*)\"")
 
 
-# Addresses of model APIs, by their ends: what is asked there.
-_ASKED = (
-    ("embeddings", re.compile(r"/(?:embed|embeddings|rerank)$")),
-    ("text_completion", re.compile(r"(?<!chat)/(?:completions?|generate|generate_stream)$")),
-    ("chat", re.compile(r"/(?:chat/completions|api/chat|messages|responses|chat_completions)$")),
-)
 _REQUEST = re.compile(r"\bPOST\b[\s|]*\"?\s*(?:https?://[^/\s\"]+)?(/[^\s\"?|]*)")
 _STATUS = re.compile(r"(?<![\d.:/-])([1-5]\d\d)(?![\d.:\w/-])")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|µs|us|ns|s)")
@@ -121,11 +116,14 @@ def _at(line: str, when: str, written_ns: int) -> int | None:
 
 
 def _of_access(lines: list[tuple[str, str]], written_ns: int) -> Iterator[_Found]:
-    """A call per access line of a model's API that has a date, a status and a duration."""
+    """A call per access line of a model's API that has a date, a status and a duration, in a known format or with a unit."""
     for number, (line, when) in enumerate(lines):
+        if (known := access_formats.read(line, when, written_ns)) is not None:
+            yield from _of_format(number, known)
+            continue
         request = _REQUEST.search(line)
-        asked = request and next((what for what, ends in _ASKED if ends.search(request[1])), None)
-        if request is None or asked is None:
+        asked = model_apis.asked_of(request[1]) if request else ""
+        if request is None or not asked:
             continue
         rest = f"{line[: request.start()]} {line[request.end() :]}"
         at, status, took = _at(line, when, written_ns), _STATUS.search(rest), _took(rest)
@@ -148,6 +146,30 @@ def _of_access(lines: list[tuple[str, str]], written_ns: int) -> Iterator[_Found
             attributes=otlp.attributes({key: one for key, one in told.items() if one}),
             status={"code": otlp.ERROR if int(status[1]) >= 400 else 0},
         )
+
+
+def _of_format(number: int, line: access_formats.Line) -> list[_Found]:
+    """The call of a line, and where its proxy let it wait, the request around it."""
+    failed = line.status >= 400 or line.status < 100
+    asked = {"http.request.method": "POST", "http.route": line.path}
+    waits = line.queue is not None
+    call = call_logs.Call(
+        key=f"{line.proxy} {line.start} {number}",
+        start_ns=line.start,
+        ms=(line.whole - (line.queue or 0)) / 1e6,
+        told={"http.response.status_code": line.status, "error.type": "no answer"}
+        if line.status < 100
+        else {"http.response.status_code": line.status},
+        failed=failed,
+        service=line.proxy,
+        asked=line.path,
+        around=asked if waits else {},
+        queue_ms=(line.queue or 0) / 1e6,
+        whole_ms=line.whole / 1e6,
+    )
+    call.told.update({} if waits else asked)
+    call.told["gen_ai.operation.name"] = model_apis.asked_of(line.path)
+    return call_logs.spans(line.proxy, call)
 
 
 def _took(words: str) -> int | None:

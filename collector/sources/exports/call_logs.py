@@ -29,6 +29,7 @@ class Call:
     service: str = ""
     around: dict[str, Any] = field(default_factory=dict)
     before_ms: float = 0.0  # what the gateway did before the call
+    queue_ms: float = 0.0  # and how long it let the call wait after that
     whole_ms: float = 0.0
     trace: str = ""  # what several calls are of
     asked: str = ""  # the address, where it says what was asked
@@ -44,12 +45,13 @@ def documents(value: Any) -> list[dict[str, Any]] | None:
     for name, (needed, read) in _SENDERS.items():
         if rows and all(needed <= row.keys() for row in rows):
             calls = [call for row in rows for call in [read(row)] if call is not None]
-            spans = [span for call in calls for span in _spans(name, call)]
-            return otlp.request(spans) if spans else []
+            found = [span for call in calls for span in spans(name, call)]
+            return otlp.request(found) if found else []
     return None
 
 
-def _spans(sender: str, call: Call) -> list[Found]:
+def spans(sender: str, call: Call) -> list[Found]:
+    """The call, and the request around it where there is one, with what its gateway did and let it wait before the call."""
     resource = {"service.name": call.service or sender}
     trace, outer = (
         otlp.hex_id(call.trace or f"{sender} {call.key}", 32),
@@ -58,7 +60,7 @@ def _spans(sender: str, call: Call) -> list[Found]:
     told = {"gen_ai.operation.name": _operation(call)} | call.told
     if call.first_ms is not None:
         told["gen_ai.response.time_to_first_chunk"] = call.first_ms / 1e3
-    begin = call.start_ns + round(call.before_ms * 1e6)
+    begin = call.start_ns + round((call.before_ms + call.queue_ms) * 1e6)
     inner = {
         "traceId": trace,
         "spanId": otlp.hex_id(f"call {call.key}", 16),
@@ -70,27 +72,37 @@ def _spans(sender: str, call: Call) -> list[Found]:
         "attributes": otlp.attributes({k: v for k, v in told.items() if v not in (None, "")}),
         "status": {"code": otlp.ERROR if call.failed else 0},
     }
+    found: list[Found] = [(resource, sender, inner)]
     if not call.around:
-        return [(resource, sender, inner)]
-    return [
-        (resource, sender, inner),
-        (
-            resource,
-            sender,
-            inner
-            | {
-                "spanId": outer,
-                "parentSpanId": "",
-                "name": str(call.around.get("http.route") or "request"),
-                "kind": otlp.KINDS["server"],
-                "startTimeUnixNano": call.start_ns,
-                "endTimeUnixNano": call.start_ns + round(call.whole_ms * 1e6),
-                "attributes": otlp.attributes(
-                    {k: v for k, v in call.around.items() if v not in (None, "")}
-                ),
-            },
+        return found
+    around = {
+        "spanId": outer,
+        "parentSpanId": "",
+        "name": str(call.around.get("http.route") or "request"),
+        "kind": otlp.KINDS["server"],
+        "startTimeUnixNano": call.start_ns,
+        "endTimeUnixNano": call.start_ns + round(call.whole_ms * 1e6),
+        "attributes": otlp.attributes(
+            {k: v for k, v in call.around.items() if v not in (None, "")}
         ),
-    ]
+    }
+    found.append((resource, sender, inner | around))
+    at = call.start_ns
+    for stage, ms in (("gateway", call.before_ms), ("queue", call.queue_ms)):
+        if ms > 0.0:
+            end = at + round(ms * 1e6)
+            own = {
+                "spanId": otlp.hex_id(f"{stage} {call.key}", 16),
+                "name": stage,
+                "kind": otlp.KINDS["internal"],
+                "startTimeUnixNano": at,
+                "endTimeUnixNano": end,
+                "attributes": otlp.attributes({"overrun.stage": stage}),
+                "status": {"code": 0},
+            }
+            found.append((resource, sender, inner | own))
+            at = end
+    return found
 
 
 def _operation(call: Call) -> str:

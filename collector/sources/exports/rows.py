@@ -1,79 +1,22 @@
-"""Rows of spans or model calls under names of anybody's: what a column means follows from the words of its name, and its unit from its suffix or from the row.
+"""Rows of spans or model calls under names of anybody's, as the last way, where no form and no load test is known.
 
-The last way, where no form and no load test is known. A row counts if it says when it began, when it ended or how long it took, and which trace, model or
-tokens it is of. Every one of the first rows must, or be of the same log: a row with the same times that names no model. A JSON object that stands in a row as
-text is read as if it stood there itself. A duration without a unit is read where a begin and an end stand beside it, or where one unit alone makes the calls
-write as many tokens a second as models do.
+A row counts if it says when it began, when it ended or how long it took, and which trace, model or tokens it is of, or which model's API was asked. Every one
+of the first rows must, or be of the same log: a row with the same times that names no model. What a column is follows from the words of its name
+(`row_columns`), a missing unit from what else the rows say (`row_units`), a begin or an end from how they lie (`row_times`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
-import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from overrun.collector.sources.exports import otlp
+from overrun.collector.sources import model_apis
+from overrun.collector.sources.exports import call_logs, otlp, row_times, row_units
+from overrun.collector.sources.exports.row_columns import COUNTS, KINDS, PARTS, Told, fields, number
 
 Found = tuple[dict[str, Any], str, dict[str, Any]]
-# What begins a name and tells nothing; of a document within a row the last words count.
-_TOLD_BY_ALL = re.compile(
-    r"^(?:properties|attributes|metadata|context|trace|span|ai|llm|genai|x)+(?=.)"
-)
-_UNIT = r"(?:in)?(?P<unit>ms|millis|milliseconds|msec|s|sec|secs|seconds|us|micros|microseconds|ns|nanos|nanoseconds)?"
-_SCALE_NS = {"m": 10**6, "s": 10**9, "u": 10**3, "n": 1}
-# Field -> what its name is, letters and digits alone, in the order in which they are looked for.
-_NAMES: dict[str, re.Pattern[str]] = {
-    field: re.compile(pattern)
-    for field, pattern in {
-        "parent": r"parent(?:span|run|observation|call)?(?:id)?",
-        "trace": r"(?:trace|roottrace|call)id|operationid",
-        "id": r"(?:(?:span|run|observation|request|generation)?id|uuid)",
-        "session": r"(?:session|conversation|thread|group)id|session",
-        "first": r"(?:ttft|timetofirst(?:token|chunk|byte)|firsttoken(?:latency|time|duration|delay|at)?|completionstarttime)"
-        + _UNIT,
-        "start": r"(?:start|started|begin|began|request)(?:time(?:stamp)?|at|edat|createdat|ts)?|starttimestamp|start(?:time)?(?P<unit>ns|us|ms)",
-        "end": r"(?:end|ended|finished|completed|response|stop)(?:time(?:stamp)?|at|edat|createdat|ts)?|endtimestamp",
-        "took": r"(?:total|request|response|e2e|call)?(?:duration|latency|elapsed|took|delay|time(?:taken|spent)|responsetime)"
-        + _UNIT,
-        "time": r"(?:timestamp|time|timegenerated|createdat|datetime|date|ts)",
-        "asked": r"(?:request)?(?:url|uri|path)",
-        "kind": r"(?:type|spankind|spantype|runtype|kind|openinferencespankind|observationtype)",
-        "model": r"(?:request|response|provided|used)?model(?:name|id)?",
-        "provider": r"(?:provider|system|modelprovider|providername)",
-        "name": r"(?:name|spanname|operationname|runname)",
-        "service": r"(?:service|servicename|application|app|projectname|project)",
-        "tenant": r"(?:tenant|tenantid|team|teamid|customer|customerid)",
-        "status": r"(?:http|response|result)?(?:status|statuscode)|(?:response|result)code|resultsignature|level",
-        "success": r"(?:is)?(?:success|successful|succeeded|ok)",
-        "error": r"(?:error|errortype|errormessage|exception|failed|iserror)",
-    }.items()
-}
-_KINDS = (
-    (
-        "LLM",
-        (
-            "llm",
-            "generation",
-            "chat",
-            "completion",
-            "chat_model",
-            "chatmodel",
-            "response",
-            "text_completion",
-        ),
-    ),
-    ("TOOL", ("tool", "function", "tool_call", "execute_tool")),
-    ("RETRIEVER", ("retriever", "retrieval", "search", "vector_search")),
-    ("EMBEDDING", ("embedding", "embeddings")),
-    ("RERANKER", ("reranker", "rerank")),
-    ("GUARDRAIL", ("guardrail", "guard", "moderation")),
-    ("AGENT", ("agent",)),
-)
 # What is asked of a model, by a name, an address or the model's own name, where no count of tokens says it.
 _ASKED = (
     ("EMBEDDING", "embed"),
@@ -81,296 +24,299 @@ _ASKED = (
     ("GUARDRAIL", "moderation"),
     *(("LLM", word) for word in ("chat", "completion", "generate", "responses", "messages")),
 )
-# A count of tokens: a name with one of these words, and of the others the first that is in it.
-_COUNTED = frozenset({"token", "tokens", "usage"})
-_COUNTS = (
-    ("cached", frozenset({"cached", "cache"})),
-    ("reasoning", frozenset({"reasoning", "thoughts", "thinking"})),
-    ("output", frozenset({"output", "completion", "generated", "out"})),
-    ("input", frozenset({"input", "prompt", "in"})),
-)
-# No count of what was read or written, whatever else the name says.
-_NO_COUNT = frozenset(
-    {"max", "limit", "budget", "remaining", "cost", "price", "usd", "per", "rate", "second"}
-    | {"seconds", "creation", "write", "written", "audio", "image", "images", "video"}
-)
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-# Tokens a second of a model's answer, its wait included: from a CPU's large model to the fastest accelerators.
-_WRITTEN_A_SECOND = (0.3, 3_000.0)
-_LEAST_TIMED = 3  # rows that must agree on the unit
-_LATEST_DURATION = 10**8  # as seconds since 1970 in 1973: a number below is no moment
-_LONGEST_TEXT = 1 << 16  # of a JSON object that stands in a row as text
-_US_TIME = re.compile(r"(\d\d?/\d\d?/\d{4}), (\d\d?:\d\d:\d\d)(\.\d{1,6})? ([AP]M)")
 _FAILED = re.compile(r"(?i)err|fail|exception|timeout|cancel|abort")
 _LISTS = (
-    "data",
-    "result",
-    "results",
-    "content",
-    "items",
-    "records",
-    "rows",
-    "spans",
-    "traces",
-    "runs",
-    "requests",
-    "calls",
-    "logs",
-    "events",
-    "observations",
-    "generations",
+    *("data", "result", "results", "content", "items", "records", "rows", "spans", "traces"),
+    *("runs", "requests", "calls", "logs", "events", "observations", "generations", "hits"),
 )
 _LOOKED_AT = 20  # rows by which a file is known
-_DEEPEST = 3
+_CONCLUDED_FROM = 500  # rows by which units and ends are
+_DEEPEST_LIST = 6  # objects around the rows in an API's answer
+_EQUAL = 0.02  # of a whole and the sum of its parts
 
 
 def documents(value: Any, notes: list[str] | None = None) -> list[dict[str, Any]] | None:
-    """The request of such rows, listed or below one key of an answer; None of anything else. What is concluded about their unit is added to `notes`."""
-    rows = _listed(value)
-    first = [_fields(row) for row in rows[:_LOOKED_AT]]
-    unit = _unit_of(first)
-    read = [_read(found, unit) for found in first]
-    if None in read or not any(read):
+    """The request of such rows, listed or inside of an answer; None of anything else. What is concluded about them is added to `notes`."""
+    rows = listed(value)
+    first = [fields(row) for row in rows[:_CONCLUDED_FROM]]
+    concluded = _concluded(first)
+    read = [_read(found, concluded) for found in first]
+    if None in read[:_LOOKED_AT] or not any(read):
         return None
-    if unit and notes is not None:
-        notes.append(
-            f"durations without a unit are read in {unit}: the only one in which these calls write as many tokens a second as models do"
-        )
-    later = (_read(_fields(row), unit) for row in rows[_LOOKED_AT:])
-    return otlp.request(_span(number, told) for number, told in enumerate((*read, *later)) if told)
+    if notes is not None:
+        notes.extend(concluded.notes)
+    later = (_read(fields(row), concluded) for row in rows[_CONCLUDED_FROM:])
+    return otlp.request(
+        span for at, told in enumerate((*read, *later)) if told for span in _spans(at, told)
+    )
 
 
 def lacking(value: Any) -> str:
     """What rows lack that have a begin and a model or tokens; "" for anything else, such as one document: a summary has a date and a duration, too."""
-    rows = _listed(value)[:_LOOKED_AT]
-    if rows == [value]:
+    rows = listed(value)[:_LOOKED_AT]
+    found = [fields(row) for row in rows]
+    if rows == [value] and not {"start", "trace"} <= found[0].keys():
         return ""
-    found = [_fields(row) for row in rows]
-    if not found or not all(
-        ({"start", "time"} & n.keys()) and ({"model", "input"} & n.keys()) for n in found
-    ):
+    calls = [one for one in found if {"model", "input", "trace"} & one.keys() or _asked(one)]
+    if not calls or not all({"start", "time"} & one.keys() for one in found):
         return ""
-    if "took" not in found[0]:
+    took, _ = _whole(calls[0])
+    if took is None:
         return "rows of calls without an end or a duration: add a column `end` (a time) or `duration_ms`"
-    took = found[0]["took"].name
-    return f"rows of calls whose column {took!r} has no unit: rename it {took}_ms or {took}_s, or add a column `end` (a time)"
+    name = _took_name(calls[0])
+    return f"rows of calls whose column {name!r} has no unit: rename it {name}_ms or {name}_s, or add a column `end` (a time)"
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """A value of a row, the unit that its column's name ends with ("" for none), and that name."""
+class _Concluded:
+    """What the first rows say of all: the unit of durations without one, whether their time is an end, whether a row that names a model is a call of it,
+    and what a reader has to know of it."""
 
-    value: Any
-    unit: str
-    name: str
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", re.sub(r"\s*[\[(].*", "", name).lower())
+    unit: str = ""
+    ends: bool = False
+    calls: bool = False
+    notes: tuple[str, ...] = ()
 
 
-def _listed(value: Any) -> list[dict[str, Any]]:
+def listed(value: Any) -> list[dict[str, Any]]:
+    """The rows of a value: its own objects, or those of the list that an answer keeps them in; what Elasticsearch keeps a row in is taken off."""
+    rows = otlp.listed(value)
     if isinstance(value, dict):
-        held = [value[key] for key in _LISTS if isinstance(value.get(key), list)]
-        return otlp.listed(held[0]) if len(held) == 1 else [value]
-    return otlp.listed(value)
+        rows = _held(value, 0) or [value]
+    return [row["_source"] if isinstance(row.get("_source"), dict) else row for row in rows]
 
 
-def _flat(
-    row: Mapping[str, Any], before: str = "", depth: int = 0
-) -> Iterator[tuple[int, str, Any]]:
-    """The values of a row, those of objects in it under names with dots, and how deep each stands. Access logs write a dash for none."""
-    for key, told in row.items():
-        name = f"{before}.{key}" if before else str(key)
-        inner = _object(told) if depth < _DEEPEST else None
-        if inner is not None:
-            yield from _flat(inner, name, depth + 1)
-        elif told is not None and told not in ("", "-") and not isinstance(told, list | dict):
-            yield depth, name, told
+def _held(value: dict[str, Any], depth: int) -> list[dict[str, Any]]:
+    """The one list of rows in an answer, below a name that says so or below the only object in it; none where there are several."""
+    lists = [value[key] for key in _LISTS if otlp.listed(value.get(key))]
+    if lists:
+        return otlp.listed(lists[0]) if len(lists) == 1 else []
+    inner = [one for key in _LISTS if isinstance(one := value.get(key), dict)] or [
+        one for one in value.values() if isinstance(one, dict)
+    ]
+    return _held(inner[0], depth + 1) if len(inner) == 1 and depth < _DEEPEST_LIST else []
 
 
-def _object(told: Any) -> dict[str, Any] | None:
-    """An object, as such or as JSON text."""
-    if isinstance(told, str) and told[:1] == "{" and len(told) <= _LONGEST_TEXT:
-        with contextlib.suppress(ValueError, RecursionError):
-            told = json.loads(told)
-    return told if isinstance(told, dict) else None
+def _concluded(rows: list[dict[str, Told]]) -> _Concluded:
+    """What must be concluded from the first rows, as far as these need it."""
+    notes = []
+    timed = [one for found in rows for one in [_timed(found)] if one is not None]
+    unit, why = row_units.unit_of(timed)
+    if unit:
+        name = next(_took_name(found) for found in rows if _timed(found) is not None)
+        notes.append(f"durations without a unit ({name}) are read in {unit}: {why}")
+    single = [
+        (moment, took)
+        for found in rows
+        if not any(row_times.moment_ns(found.get(field)) for field in ("start", "end"))
+        and (moment := row_times.moment_ns(found.get("time")))
+        and (took := _took_ns(found, unit)) is not None
+    ]
+    logged = any(row_times.is_logged(found) for found in rows)
+    ends = bool(single) and (logged or row_times.ends(single))
+    if ends:
+        notes.append("the time of a row is read as its end")
+    kinds = [_kind(found) for found in rows if "model" in found]
+    return _Concluded(unit, ends, 2 * kinds.count("LLM") > len(kinds), tuple(notes))
 
 
-def _fields(row: Mapping[str, Any]) -> dict[str, _Told]:
-    """What a row's columns say: of two for one field that which stands less deep, or says more."""
-    found: dict[str, _Told] = {}
-    counts: dict[frozenset[str], dict[str, _Told]] = {}
-    for _, name, told in sorted(_flat(row), key=lambda one: one[0]):
-        words = frozenset(word.lower() for word in _WORD.findall(name))
-        if count := _counted(words, told):
-            apart = words - _COUNTED - dict(_COUNTS)[count]
-            counts.setdefault(apart, {}).setdefault(count, _Told(told, "", name))
-            continue
-        field = _field(_plain(name), name)
-        if field is not None and (field[0] not in found or _is_better(field[0], told, found)):
-            found[field[0]] = _Told(told, field[1], name)
-    # Names that share their other words belong together: of two such families the fuller one.
-    for family in sorted(counts.values(), key=len):
-        found |= family
-    return found
-
-
-def _counted(words: frozenset[str], told: Any) -> str:
-    """Which tokens are counted in a column whose name has these words; "" for none."""
-    if not words & _COUNTED or words & _NO_COUNT or _number(told) is None:
-        return ""
-    return next((field for field, meant in _COUNTS if words & meant), "")
-
-
-def _read(found: Mapping[str, _Told], unit: str) -> dict[str, Any] | None:
-    """The fields of a row in the words of `_NAMES`, times in ns; None if it is none of a span or call, empty if it is another one of the same log."""
-    start = otlp.moment_ns(_time(found, "start")) or otlp.moment_ns(_time(found, "time"))
-    end = otlp.moment_ns(_time(found, "end"))
-    if not end and "start" in found and "took" not in found:
-        end = otlp.moment_ns(_time(found, "time"))  # when it was written down
-    took = _took_ns(found, end - start if start and end else None, unit)
-    if not start or (not end and took is None):
+def _timed(found: Mapping[str, Told]) -> row_units.Timed | None:
+    """A row whose whole has no unit."""
+    whole, unit = _whole(found)
+    if whole is None or unit:
         return None
-    whole = end - start if end else (took or 0)
+    begin, written = (row_times.moment_ns(found.get(field)) for field in ("start", "time"))
+    return row_units.Timed(
+        whole,
+        number(found["output"].value) if "output" in found else None,
+        (written - begin) / 1e9 if begin and written > begin else None,
+        not _is_failed(found) and (bool(_asked(found)) or _kind(found) == "LLM"),
+    )
+
+
+def _asked(found: Mapping[str, Told]) -> str:
+    """What was asked of a model's API, by the address that was posted to; "" for none."""
+    method = found.get("method")
+    if "asked" not in found or (method is not None and str(method.value).upper() != "POST"):
+        return ""
+    return model_apis.asked_of(str(found["asked"].value))
+
+
+def _whole(found: Mapping[str, Told]) -> tuple[float | None, str]:
+    """How long a row's call took and the unit, "" where neither its name nor that of the begin says it. `response_time` and `request_time` are durations
+    if they are no moments; without any whole its parts are summed."""
+    told = found.get("took")
+    for moment in ("end", "start"):
+        if told is None and moment in found and not row_times.moment_ns(found[moment]):
+            told = found[moment]
+    if told is not None:
+        start = found.get("start")
+        return number(told.value), told.unit or (start.unit if start is not None else "")
+    parts = [found[part] for part in PARTS if part in found]
+    if len(parts) < 2 or len({part.unit for part in parts}) > 1:
+        return None, ""
+    return sum(number(part.value) or 0.0 for part in parts), parts[0].unit
+
+
+def _took_name(found: Mapping[str, Told]) -> str:
+    """The column that says how long a call took."""
+    named = (found[field].name for field in ("took", "end", "start", *PARTS) if field in found)
+    return next(named, "")
+
+
+def _took_ns(found: Mapping[str, Told], unit: str) -> int | None:
+    """How long a row's call took: by its own unit, else by that of all rows. The whole holds its parts; a queue may stand beside it."""
+    whole, own = _whole(found)
+    if whole is None or not 0.0 <= whole < 1e18 or not (own or unit):
+        return None
+    took = row_units.scaled(whole, own or unit)
+    parts = _parts(found, own or unit)
+    inside = sum(ns for part, ns in parts.items() if part != "queue")
+    if parts.get("queue") and inside and abs(took - inside) <= _EQUAL * took:
+        return took + parts["queue"]
+    return max(took, sum(parts.values()))
+
+
+def _parts(found: Mapping[str, Told], unit: str) -> dict[str, int]:
+    """What the parts of a call took, in ns; without a unit of its own a part has that of the whole."""
+    out = {}
+    for part in PARTS:
+        told = found.get(part)
+        took = number(told.value) if told is not None else None
+        if told is not None and took is not None and 0.0 <= took < 1e18 and (told.unit or unit):
+            out[part] = row_units.scaled(took, told.unit or unit)
+    return out
+
+
+def _read(found: Mapping[str, Told], concluded: _Concluded) -> dict[str, Any] | None:
+    """The fields of a row, times in ns; None if it is none of a span or call, empty if it is another one of the same log."""
+    begin = row_times.moment_ns(found.get("start"))
+    time = row_times.moment_ns(found.get("time"))
+    end = row_times.moment_ns(found.get("end"))
+    if not end and begin and "took" not in found and time > begin:
+        end = time  # when it was written down
+    took = _took_ns(found, concluded.unit)
+    if took is None and begin and end:
+        took = end - begin
+    start = begin or (time - (took or 0) if concluded.ends and time else time)
+    if not start and end and took is not None:
+        start = end - took
+    if start <= 0 or (not end and took is None):
+        return {} if row_times.is_logged(found) else None  # a logger writes of other things, too
+    whole = end - start if end and begin else (took or 0)
     if whole < 0:
         return None
-    if not {"trace", "model", "input", "output"} & found.keys():
+    asked = _asked(found)
+    if not {"trace", "model", "input", "output"} & found.keys() and not asked:
         return {}
+    _, own = _whole(found)
+    unit, kind = own or concluded.unit, _kind(found)
+    parts = _parts(found, unit)
     return {field: told.value for field, told in found.items()} | {
         "start": start,
         "whole": whole,
         "first": _first(found.get("first"), start, whole),
+        "api": asked,
+        "kinds": "LLM" if kind == "CHAIN" and concluded.calls and "model" in found else kind,
+        "parts": parts if sum(parts.values()) <= whole * (1 + _EQUAL) else {},
+        "behind": _behind(found.get("behind"), unit, whole),
+        "is_failed": _is_failed(found),
     }
 
 
-def _field(plain: str, name: str) -> tuple[str, str] | None:
-    """Which field a name is, and the unit that it ends with."""
-    last = _plain(name.rpartition(".")[2])
-    for spelled in dict.fromkeys(
-        (plain, _TOLD_BY_ALL.sub("", plain), last, _TOLD_BY_ALL.sub("", last))
-    ):
-        for field, pattern in _NAMES.items():
-            if match := pattern.fullmatch(spelled):
-                return field, match.groupdict().get("unit") or ""
-    return None
-
-
-def _time(found: Mapping[str, _Told], field: str) -> Any:
-    """A moment, as a number or in ISO's form; None for a number that is none."""
-    told = found[field].value if field in found else None
-    if isinstance(told, str) and re.fullmatch(r"\d{1,20}(?:\.\d+)?", told):
-        told = float(told) if "." in told else int(told)
-    if not isinstance(told, str):
-        return told if (_number(told) or 0.0) >= _LATEST_DURATION else None
-    if us := _US_TIME.fullmatch(told):
-        day, clock, fraction, half = us.groups()
-        at = datetime.strptime(f"{day} {clock} {half} +0000", "%m/%d/%Y %I:%M:%S %p %z")
-        return at.timestamp() + float(fraction or 0)
-    return told if re.match(r"\d{4}-\d\d-\d\d", told) else None
-
-
-def _number(told: Any) -> float | None:
-    try:
-        return None if isinstance(told, bool) else float(told)
-    except (TypeError, ValueError):
+def _behind(told: Told | None, unit: str, whole: int) -> int | None:
+    """What the server behind a gateway took of the whole."""
+    took = number(told.value) if told is not None else None
+    if told is None or took is None or not 0.0 < took < 1e18 or not (told.unit or unit):
         return None
+    behind = row_units.scaled(took, told.unit or unit)
+    return behind if behind < whole else None
 
 
-def _duration(found: Mapping[str, _Told]) -> tuple[float | None, str]:
-    """How long a row's call took and the unit, "" where neither its name nor that of the begin says it; `response_time` is one if it is no moment."""
-    told = found.get("took")
-    if told is None and _time(found, "end") is None:
-        told = found.get("end")
-    if told is None:
-        return None, ""
-    start = found.get("start")
-    return _number(told.value), told.unit or (start.unit if start is not None else "")
-
-
-def _took_ns(found: Mapping[str, _Told], whole: int | None, unit: str) -> int | None:
-    """A duration: by its suffix, or that of the begin beside it, else by begin and end, else by the unit of all rows."""
-    number, own = _duration(found)
-    if number is None or not 0.0 <= number < 1e18:
-        return None
-    if own or (whole is None and unit):
-        return _scaled(number, own or unit)
-    return whole
-
-
-def _unit_of(rows: Iterable[Mapping[str, _Told]]) -> str:
-    """The one unit in which durations without any let the calls write as fast as models do; "" where there is none, or more than one."""
-    written = []
-    for found in rows:
-        number, unit = _duration(found)
-        tokens = _number(found["output"].value) if "output" in found else None
-        if number and number > 0.0 and not unit and tokens and tokens > 0.0:
-            written.append(tokens / number)
-    if len(written) < _LEAST_TIMED:
-        return ""
-    typical = statistics.median(written)
-    least, most = _WRITTEN_A_SECOND
-    units = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
-    fits = [unit for unit, a_second in units.items() if least <= typical * a_second <= most]
-    return fits[0] if len(fits) == 1 else ""
-
-
-def _scaled(number: float, unit: str) -> int:
-    return round(number * _SCALE_NS[unit.removeprefix("milli")[:1] or "m"])
-
-
-def _is_better(field: str, told: Any, found: Mapping[str, _Told]) -> bool:
-    """Whether a second column says of a field what the first one does not: `type` is `span`, `span_kind` is `llm`."""
-    words = {word for _, known in _KINDS for word in known}
-    return (
-        field == "kind"
-        and str(told).lower() in words
-        and str(found["kind"].value).lower() not in words
-    )
-
-
-def _first(found: _Told | None, start: int, whole: int) -> int | None:
+def _first(found: Told | None, start: int, whole: int) -> int | None:
     """When the first token came after the start: a time, or a duration whose unit is said or the only one that fits."""
     if found is None:
         return None
-    number = _number(found.value)
-    if number is None:
+    told = number(found.value)
+    if told is None:
         at = otlp.moment_ns(found.value) - start if isinstance(found.value, str) else -1
         return at if 0 <= at <= whole else None
-    if not 0.0 <= number < 1e18:
+    if not 0.0 <= told < 1e18:
         return None
     if found.unit:
-        after = _scaled(number, found.unit)
+        after = row_units.scaled(told, found.unit)
         return after if after <= whole else None
-    fits = [round(number * scale) for scale in (10**9, 10**6) if number * scale <= whole]
-    return fits[0] if number > 0.0 and fits else None
+    fits = [round(told * scale) for scale in (10**9, 10**6) if told * scale <= whole]
+    return fits[0] if told > 0.0 and fits else None
 
 
-def _kind(told: Mapping[str, Any]) -> str:
-    said = str(told.get("kind") or "").lower()
-    for kind, words in _KINDS:
+def _kind(found: Mapping[str, Told]) -> str:
+    """What a row is, in OpenInference's words; CHAIN where nothing says it."""
+    said = str(found["kind"].value).lower() if "kind" in found else ""
+    for kind, words in KINDS:
         if said in words:
             return kind
-    if "model" not in told:
+    api = _asked(found)
+    if "model" not in found and not api:
         return "CHAIN"
-    asked = " ".join(str(told.get(field) or "") for field in ("name", "asked", "model")).lower()
-    named = next((kind for kind, word in _ASKED if word in asked), "CHAIN")
-    return "LLM" if named == "CHAIN" and dict(_COUNTS).keys() & told.keys() else named
+    named = (str(found[field].value) for field in ("name", "asked", "model") if field in found)
+    asked = " ".join(named).lower()
+    kind = next((kind for kind, word in _ASKED if word in asked), "LLM" if api else "CHAIN")
+    return "LLM" if kind == "CHAIN" and dict(COUNTS).keys() & found.keys() else kind
 
 
 def _count(told: Any) -> int | None:
-    number = _number(told)
-    return round(number) if number is not None and number >= 0.0 else None
+    counted = number(told)
+    return round(counted) if counted is not None and 0.0 <= counted < 2**63 else None
 
 
-def _span(number: int, told: Mapping[str, Any]) -> Found:
-    own = str(told.get("id") or 0)
-    own = own if own.strip("0") else f"row {number}"  # zeros alone are no id of a span
-    trace = str(told.get("trace") or f"trace of {own}")
-    kind = _kind(told)
-    first = told["first"]
+def _spans(at: int, told: Mapping[str, Any]) -> Iterable[Found]:
+    """The spans of a row: its own, and where a gateway says what the server behind it took, the server's call inside of it."""
+    found = _span(at, told)
+    if told["behind"] is None:
+        return [found]
+    resource, scope, own = found
+    call = call_logs.Call(
+        key=own["spanId"] + own["traceId"],
+        start_ns=told["start"],
+        ms=told["behind"] / 1e6,
+        told={one: value for one, value in _attributes(told).items() if one != _KIND},
+        first_ms=None if told["first"] is None else told["first"] / 1e6,
+        failed=told["is_failed"],
+        service=resource["service.name"],
+        trace=own["traceId"],
+        asked=str(told.get("asked") or ""),
+        around={
+            "http.route": model_apis.path_of(str(told["asked"]))
+            if told.get("asked")
+            else _name(told)
+        }
+        | _http(told),
+        before_ms=(told["whole"] - told["behind"]) / 1e6,
+        whole_ms=told["whole"] / 1e6,
+    )
+    return call_logs.spans(scope, call)
+
+
+_KIND = "openinference.span.kind"
+
+
+def _http(told: Mapping[str, Any]) -> dict[str, Any]:
+    """The method and status of what was asked over HTTP."""
+    code = number(told.get("status"))
+    return {
+        "http.request.method": "POST" if told["api"] else None,
+        "http.response.status_code": int(code) if code and 100 <= code < 600 else None,
+    }
+
+
+def _attributes(told: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row says, under the names of the conventions."""
+    kind, first, parts = told["kinds"], told["first"], told["parts"]
+    if kind == "CHAIN":
+        return {_KIND: kind, "session.id": told.get("session")}
     attributes = {
-        "openinference.span.kind": kind,
+        _KIND: kind,
         "gen_ai.response.model": told.get("model"),
         "gen_ai.provider.name": str(told.get("provider") or "").lower(),
         "gen_ai.usage.input_tokens": _count(told.get("input")),
@@ -381,8 +327,30 @@ def _span(number: int, told: Mapping[str, Any]) -> Found:
         "session.id": told.get("session"),
         "tenant.id": told.get("tenant"),
     }
-    if kind == "CHAIN":
-        attributes = {"openinference.span.kind": kind, "session.id": told.get("session")}
+    if told["api"]:
+        path = model_apis.path_of(str(told["asked"]))
+        attributes |= {"gen_ai.operation.name": told["api"], "http.route": path} | _http(told)
+    if kind == "LLM" and parts:
+        waited = parts.get("queue", 0) + parts.get("load", 0)
+        del attributes[_KIND]  # an engine's own account, as its spans have it
+        attributes |= {
+            "gen_ai.latency.time_in_queue": waited / 1e9,
+            "gen_ai.latency.e2e": told["whole"] / 1e9,
+        }
+        if "prefill" in parts:
+            attributes |= {
+                "gen_ai.latency.time_in_model_prefill": parts["prefill"] / 1e9,
+                "gen_ai.latency.time_to_first_token": (waited + parts["prefill"]) / 1e9,
+            }
+        if "decode" in parts:
+            attributes["gen_ai.latency.time_in_model_decode"] = parts["decode"] / 1e9
+    return attributes
+
+
+def _span(at: int, told: Mapping[str, Any]) -> Found:
+    own = str(told.get("id") or 0)
+    own = own if own.strip("0") else f"row {at}"  # zeros alone are no id of a span
+    trace = str(told.get("trace") or f"trace of {own}")
     parent = told.get("parent")
     return (
         {"service.name": told.get("service") or "rows"},
@@ -391,26 +359,39 @@ def _span(number: int, told: Mapping[str, Any]) -> Found:
             "traceId": otlp.hex_id(trace, 32),
             "spanId": otlp.hex_id(own, 16),
             "parentSpanId": otlp.hex_id(parent, 16) if parent and str(parent) != own else "",
-            "name": str(told.get("name") or kind.lower()),
+            "name": _name(told),
             "kind": otlp.KINDS["internal"],
             "startTimeUnixNano": told["start"],
             "endTimeUnixNano": told["start"] + told["whole"],
             "attributes": otlp.attributes(
-                {key: one for key, one in attributes.items() if one not in (None, "")}
+                {key: one for key, one in _attributes(told).items() if one not in (None, "")}
             ),
-            "status": {"code": otlp.ERROR if _failed(told) else 0},
+            "status": {"code": otlp.ERROR if told["is_failed"] else 0},
         },
     )
 
 
-def _failed(told: Mapping[str, Any]) -> bool:
+def _name(told: Mapping[str, Any]) -> str:
+    """A row's name; of an address as its name (Weave's) the last part, without its version."""
+    name = str(told.get("name") or told["kinds"].lower())
+    return name.rpartition("/")[2].partition(":")[0] if "://" in name else name
+
+
+def _is_failed(found: Mapping[str, Told]) -> bool:
+    told = {
+        field: found[field].value
+        for field in ("status", "level", "error", "success")
+        if field in found
+    }
     status, error = told.get("status"), told.get("error")
     if str(told.get("success")).lower() in ("false", "0", "0.0"):
         return True
-    code = _number(status)
+    code = number(status)
     if code is not None and code >= 400:
         return True
-    if isinstance(status, str) and code is None and _FAILED.search(status):
+    if isinstance(status, str) and code is None and _FAILED.search(status[:200]):
+        return True
+    if code is None and _FAILED.search(str(told.get("level") or "")[:40]):
         return True
     return error is True or (
         isinstance(error, str) and error.lower() not in ("", "false", "none", "null", "0")

@@ -37,6 +37,13 @@ _TEXTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
         "`overrun serve --scrape http://HOST:8080/metrics`",
     ),
     (
+        re.compile(
+            rb'"POST [^ "]{1,200}/(?:completions|messages|responses|chat|generate)[^ "]{0,80} HTTP/'
+        ),
+        "an access log without durations, or without their unit: log both (nginx: rt=$request_time, Apache: %{ms}Tms), or "
+        "as JSON with duration_ms",
+    ),
+    (
         re.compile(rb"^\s*\{\s+(?:resource|traceId): [{']"),
         "output of JavaScript's ConsoleSpanExporter, which is no JSON: use OTLPTraceExporter, OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318",
     ),
@@ -54,18 +61,10 @@ _DOCUMENTS: tuple[tuple[frozenset[str], str], ...] = (
     ),
     (frozenset({"log"}), "a HAR file of a browser: it has no spans"),
     (
-        frozenset({"op_name", "started_at"}),
-        "calls of W&B Weave: send them here as well, by its OpenTelemetry export or an OTLP exporter in the application",
-    ),
-    (
         frozenset({"projectId", "traceId", "spans"}),
         "a trace of Google Cloud Trace: send through the Collector to `overrun serve` as well, before googlecloudexporter",
     ),
     (frozenset({"transaction"}), _APM),
-    (
-        frozenset({"hits"}),
-        "an answer of Elasticsearch: export through the Collector's file exporter instead",
-    ),
     (
         frozenset({"SpanContext", "StartTime"}),
         "output of Go's stdouttrace exporter: use its otlptrace exporter, OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318",

@@ -162,9 +162,52 @@ def test_what_ollama_prints_of_the_same_request_is_not_counted_twice() -> None:
     assert len(spans_of(f"{dated}\n{GIN}")) == 1
 
 
+ENVOY = '[2026-09-21T14:13:17.700Z] "POST /v1/messages HTTP/2" 200 - 1830 2210 2300 2290 "-" "x" "id" "h" "10.0.0.1:80"'
+ISTIO = ENVOY.replace("200 -", '200 - via_upstream - "-"')
+HAPROXY = (
+    "Sep 21 14:13:20 lb haproxy[1]: 10.0.1.2:33 [21/Sep/2026:14:13:17.700] in gpu/a 0/{queue}/1/1200/2300 {status} 2750 - - ---- 12/12/8/4/0 5/0 {{x|y}} "
+    '"POST /v1/chat/completions HTTP/1.1"'
+)
+BALANCER = (
+    'https 2026-09-21T14:13:20.000000Z app/lb/5 10.0.0.1:2 10.0.0.2:80 {times} 34 366 "POST https://h:443/v1/chat/completions HTTP/1.1" "x" - - arn:a "Root=1" '
+    '"h" "arn" 0 2026-09-21T14:13:17.700000Z "forward" "-" "-" "10.0.0.2:80" "200" "-" "-" TID_1'
+)
+INGRESS = '10.0.0.1 - - [21/Sep/2026:16:13:20 +0200] "POST /v1/chat/completions HTTP/1.1" 200 22 "-" "openai/python 9.109" 1830 2.300 [llm-80] [] 10.0.0.3:80 22 2.298 200 id'
+
+
+@pytest.mark.parametrize(
+    ("line", "failed"),
+    [
+        (ENVOY, False),
+        (ENVOY.replace("200 -", "0 DC"), True),
+        (ISTIO, False),
+        (HAPROXY.format(queue=0, status=200), False),
+        (BALANCER.format(times="0.001 2.297 0.002 200 200"), False),
+        (BALANCER.format(times="-1 -1 -1 504 -"), True),
+        (INGRESS, False),
+    ],
+)
+def test_numbers_of_a_proxys_own_format_are_known_by_their_place(line: str, failed: bool) -> None:
+    span = next(span for span in spans_of(line) if span["kind"] == 3)
+    assert (span["startTimeUnixNano"], span["endTimeUnixNano"]) == (AT_NS - 23 * 10**8, AT_NS)
+    assert (span["status"]["code"] == 2) is failed
+
+
+def test_what_waits_in_a_proxys_queue_is_apart_from_the_call() -> None:
+    call, around, queue = spans_of(HAPROXY.format(queue=800, status=503))
+    assert queue["endTimeUnixNano"] - queue["startTimeUnixNano"] == 800 * 10**6
+    assert (around["startTimeUnixNano"], around["endTimeUnixNano"]) == (
+        queue["startTimeUnixNano"],
+        call["endTimeUnixNano"],
+    )
+    assert {one["status"]["code"] for one in (call, around)} == {2}
+
+
 @given(line=st.text(max_size=60), at=st.integers(0, 90), cut=st.integers(0, 90))
 def test_any_line_is_a_call_or_none(line: str, at: int, cut: int) -> None:
     for known in (
+        *(ENVOY, ISTIO, INGRESS, HAPROXY.format(queue=1, status=-1)),
+        BALANCER.format(times="-1 -1 -1 504 -"),
         GIN,
         f"0.10.000.000 I {ANSWER}",
         'x{total_time="1s"} Success 2026-09-21T14:13:20Z',

@@ -30,8 +30,8 @@ def spans_of(rows: list[dict[str, Any]], notes: list[str] | None = None) -> list
 
 
 def told_of(row: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of the first of two such rows."""
-    values = spans_of([row, row])[0]["attributes"]
+    """The attributes of the first of three such rows."""
+    values = spans_of([row, row, row])[0]["attributes"]
     return {one["key"]: next(iter(one["value"].values())) for one in values}
 
 
@@ -103,7 +103,7 @@ def test_a_unit_follows_from_how_fast_models_write(took: float, output: int, ns:
     [
         {"latency": 100, "output_tokens": 100},  # 1 token/s or 1,000 of them
         {"latency": 2_300},  # nothing written
-        {"latency": 2_300, "input_tokens": 100},
+        {"latency": 100, "input_tokens": 100},  # 100 ms or 100 s
     ],
 )
 def test_a_unit_that_does_not_follow_is_asked_for(row: dict[str, Any]) -> None:
@@ -112,9 +112,172 @@ def test_a_unit_that_does_not_follow_is_asked_for(row: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("duration_micros", 2_300_000),
+        ("latency_microseconds", 2_300_000),
+        ("latency_millis", 2_300),
+        ("duration_milliseconds", 2_300),
+        ("elapsed_time_seconds", 2.3),
+        ("span.duration.us", 2_300_000),
+        ("total_duration_ns", 2_300_000_000),
+        ("latency", "2.3s"),
+        ("httpRequest.latency", "2300ms"),
+    ],
+)
+def test_a_duration_has_the_unit_of_its_name_or_of_its_text(column: str, value: Any) -> None:
+    row: dict[str, Any] = {"timestamp": T0, "model": "m"}
+    inner = row
+    *above, last = column.split(".")
+    for name in above:
+        inner = inner.setdefault(name, {})
+    inner[last] = value
+    span = spans_of([row])[0]
+    assert span["endTimeUnixNano"] - span["startTimeUnixNano"] == 2_300 * 10**6
+
+
+CHAT = {"timestamp": "2026-09-21T14:13:20.5Z", "url": "http://h/v1/chat/completions?x=1"}
+
+
+@pytest.mark.parametrize(
+    ("took", "unit"),
+    [(2.3, "s"), (2_300, "ms"), ("2300", "ms"), (2_300_000, "us"), (2_300_000_000, "ns")],
+)
+def test_a_unit_follows_from_how_long_models_take(took: float, unit: str) -> None:
+    notes: list[str] = []
+    span = spans_of([CHAT | {"duration": took}] * 3, notes)[0]
+    assert span["endTimeUnixNano"] - span["startTimeUnixNano"] == 2_300 * 10**6
+    assert [f"read in {unit}" in note for note in notes] == [True]
+
+
+def test_a_refusal_says_nothing_of_how_long_models_take() -> None:
+    refused = CHAT | {"duration": 3, "status": 503}
+    rows = [refused] * 5 + [CHAT | {"duration": 2_300}] * 3
+    assert spans_of(rows)[-1]["endTimeUnixNano"] - T0 * 10**9 == 2_800 * 10**6
+
+
+def test_a_unit_follows_from_when_a_row_was_written() -> None:
+    row = {"StartUTC": "2026-09-21T14:13:20Z", "time": "2026-09-21T14:15:40Z", "model": "m"}
+    span = spans_of([row | {"Duration": 140_000}] * 3)[0]
+    assert span["endTimeUnixNano"] - span["startTimeUnixNano"] == 140 * 10**9
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"url": "/healthz", "duration": 0.001},
+        {"url": "/v1/chat/completions", "method": "OPTIONS", "duration": 0.001},
+        {"level": "info", "msg": "listening"},
+    ],
+)
+def test_of_a_log_of_http_the_posts_to_a_model_are_calls(other: dict[str, Any]) -> None:
+    at = {"ts": T0 + 0.5, "level": "info", "msg": "handled"}
+    call = {"request": {"method": "POST", "uri": "/v1/messages"}, "duration": 2.3, "status": 504}
+    well = at | call | {"status": 200}
+    span, *more = spans_of([at | call, at | other, well, well, well])
+    assert len(more) == 3
+    assert span["endTimeUnixNano"] == (T0 * 10 + 5) * 10**8  # a logger writes at the end
+    assert span["status"]["code"] == otlp.ERROR
+
+
+def test_parts_of_a_call_are_read_with_their_counts() -> None:
+    part = {"queue_time": 1.0, "prompt_time": 0.25, "completion_time": 0.75, "total_time": 1.0}
+    usage = {"prompt_tokens": 500, "completion_tokens": 200, "prompt_tokens_details": None}
+    row = {"created": T0, "model": "m", "usage": part | usage}
+    told, span = told_of(row), spans_of([row] * 3)[0]
+    assert told["gen_ai.latency.time_in_queue"] == 1.0
+    assert told["gen_ai.latency.time_to_first_token"] == 1.25
+    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == ("500", "200")
+    # What it waited stands beside the total.
+    assert span["endTimeUnixNano"] - span["startTimeUnixNano"] == 2 * 10**9
+
+
+@pytest.mark.parametrize(
+    "timings",
+    [
+        {
+            "cache_n": 400,
+            "prompt_n": 100,
+            "prompt_ms": 250.0,
+            "predicted_n": 50,
+            "predicted_ms": 2e3,
+        },
+        {
+            "total_duration": 2.25e9,
+            "load_duration": 0,
+            "prompt_eval_count": 500,
+            "prompt_eval_duration": 0.25e9,
+            "eval_count": 50,
+            "eval_duration": 2e9,
+        },
+    ],
+)
+def test_counts_stand_beside_the_times_of_the_parts(timings: dict[str, Any]) -> None:
+    row = {"created_at": "2026-09-21T14:13:20Z", "model": "m", "timings": timings}
+    told = told_of(row)
+    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == ("500", "50")
+    assert told["gen_ai.latency.time_in_model_prefill"] == 0.25
+    assert told["gen_ai.latency.e2e"] == 2.25
+
+
+def test_counts_of_prompts_and_completions_are_no_times() -> None:
+    told = told_of(CALL | {"prompts": 3, "completions": 5, "queue": 7})
+    assert not any(key.startswith("gen_ai.latency") for key in told)
+
+
+def test_of_two_durations_the_longer_one_is_the_whole() -> None:
+    row = {"created_at": "2026-09-21T14:13:20Z", "model": "m", "latency": 900}
+    span = spans_of([row | {"generation_time": 2_300, "output_tokens": 100}] * 3)[0]
+    assert span["endTimeUnixNano"] - span["startTimeUnixNano"] == 2_300 * 10**6
+
+
+@pytest.mark.parametrize("is_end", [False, True])
+def test_calls_that_follow_one_another_tell_a_begin_from_an_end(is_end: bool) -> None:
+    rows, at = [], float(T0)
+    for n in range(20):
+        took = 1.0 + 8 * (n % 3)
+        rows.append(CALL | {"created_at": at + is_end * took, "duration_ms": took * 1e3})
+        at += took + 0.5
+    assert spans_of(rows)[0]["startTimeUnixNano"] == T0 * 10**9
+
+
+def test_what_a_gateway_did_itself_is_apart_from_the_server_behind_it() -> None:
+    row = CHAT | {"TotalTime_ms": 5_000, "BackendTime_ms": 2_000, "ModelName": "gpt-4o"}
+    found = {span["name"]: span for span in spans_of([row])}
+    own = found["gateway"]
+    assert own["endTimeUnixNano"] - own["startTimeUnixNano"] == 3 * 10**9
+    call = next(span for span in found.values() if span["kind"] == otlp.KINDS["client"])
+    assert call["startTimeUnixNano"] == own["endTimeUnixNano"]
+    assert {span["traceId"] for span in found.values()} == {own["traceId"]}
+
+
+def test_rows_are_found_inside_of_an_answer() -> None:
+    deep: dict[str, Any] = {"data": {"actor": {"account": {"nrql": {"results": [CALL, CALL]}}}}}
+    hits = {"took": 3, "_shards": {"total": 1}, "hits": {"total": {"value": 1}, "hits": []}}
+    hits["hits"]["hits"] = [{"_index": "i", "_source": CALL}]  # type: ignore[index]
+    assert (len(spans_of(deep)), len(spans_of(hits))) == (2, 1)  # type: ignore[arg-type]
+
+
+def test_a_word_is_no_id_and_a_level_no_status() -> None:
+    rows = [CALL | {"OperationId": "Chat_Create", "level": "info", "status": 500}] * 2
+    spans = spans_of([row | {"id": n} for n, row in enumerate(rows, 1)])
+    assert len({span["traceId"] for span in spans}) == 2
+    assert {span["status"]["code"] for span in spans} == {otlp.ERROR}
+
+
+def test_a_row_that_only_names_its_model_is_of_the_kind_of_the_others() -> None:
+    refused = {"created_at": "2026-09-21T14:13:20Z", "request.model": "m", "duration_ms": 3}
+    kinds = [span["attributes"] for span in spans_of([CALL | {"input_tokens": 5}] * 2 + [refused])]
+    assert {"key": "openinference.span.kind", "value": {"stringValue": "LLM"}} in kinds[2]
+
+
+@pytest.mark.parametrize(
     ("told", "failed"),
     [
         ({"status": 429}, True),
+        ({"outcome": "failure"}, True),
+        ({"DownstreamStatus": 502}, True),
+        ({"IsRequestSuccess": "False"}, True),
         ({"response_code": "503"}, True),
         ({"is_success": 0}, True),
         ({"success": "false"}, True),
@@ -187,7 +350,8 @@ _VALUES = st.recursive(
 )
 _WORDS = """timestamp start_time end created_at duration latency duration_ms response_time ttft model name input_tokens output_tokens
 cached_tokens trace_id id parent_id status error success kind url properties ai ai_model latencies started_at request response event modelId operation
-output request_id request_created_at response_status delay_ms $ai_latency"""
+output request_id request_created_at response_status delay_ms $ai_latency level msg method queue_time prompt_ms predicted_ms eval_count prompt_n
+load_duration upstream_time total_time generation_time _source hits results time_local"""
 _NAMES = st.sampled_from(_WORDS.split())
 _ROWS = st.lists(st.dictionaries(_NAMES, _VALUES, max_size=9), max_size=4)
 
