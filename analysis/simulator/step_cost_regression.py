@@ -6,6 +6,8 @@ a call's own span shows when it was in a batch but not how the batches were cut.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -243,18 +245,29 @@ def _area(
 
 
 def _least_squares(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Non-negative least squares by cyclic coordinate descent (four columns: a few hundred rounds settle it)."""
+    """Non-negative least squares of few columns: of the sets of columns whose own least squares have no coefficient below 0, the one that explains most."""
     scale = np.sqrt((x**2).sum(axis=0))
     scale[scale == 0.0] = 1.0
     a = x / scale
     gram, wanted = a.T @ a, a.T @ y
-    beta = np.zeros(x.shape[1])
-    for _ in range(2000):
-        last = beta.copy()
-        for j in range(len(beta)):
-            if gram[j, j] > 0.0:
-                beta[j] = max(0.0, beta[j] + (wanted[j] - gram[j] @ beta) / gram[j, j])
-        if (beta == last).all():
-            break
-    found: FloatArray = beta / scale
-    return found
+    best, found = 0.0, np.zeros(x.shape[1])
+    for some in _sets(x.shape[1]):
+        try:
+            part = np.linalg.solve(gram[np.ix_(some, some)], wanted[some])
+        except np.linalg.LinAlgError:
+            continue  # one of these columns is made of the others, and a smaller set does as well
+        explained = float(wanted[some] @ part)
+        if explained > best and part.min() >= 0.0:
+            best, found = explained, np.zeros(x.shape[1])
+            found[some] = part
+    return found / scale
+
+
+@functools.cache
+def _sets(columns: int) -> list[IntArray]:
+    """Every set of columns but the empty one."""
+    return [
+        np.array(some)
+        for size in range(1, columns + 1)
+        for some in itertools.combinations(range(columns), size)
+    ]
