@@ -283,7 +283,7 @@ def test_what_ran_before_the_window_tells_what_smaller_batches_cost() -> None:
         )
         for setup, costs in ((law, COSTS), (alone.setup, alone.costs), (told.setup, told.costs))
     )
-    assert without > 5.0 * truth
+    assert not 0.6 < without / truth < 1.6  # alone, nothing settles it
     assert with_them == pytest.approx(truth, rel=0.2)
     assert told.knee is not None
     assert told.knee.least <= 24 <= told.knee.most
