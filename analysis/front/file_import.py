@@ -17,6 +17,7 @@ from overrun.collector.errors import CollectorError, ImportFailed, QueueFull
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.writer import LOGS, METRICS, TRACES, Stored
 from overrun.collector.normalise import log_records
+from overrun.collector.sources import log_events
 from overrun.collector.sources.importer import (
     Imported,
     find_files,
@@ -102,10 +103,13 @@ def _bodies(
     try:
         for signal, body in read_bodies(path, done.notes, times.get(path), done.engines.get(path)):
             read += 1
-            if signal == "logs" and not log_records.told(body)[1]:
-                done.logs += 1
-            else:
+            calls = log_events.calls(body)[1] if signal == "logs" else b""
+            if calls:
+                yield "traces", calls
+            if signal != "logs" or log_records.told(body)[1]:
                 yield signal, body
+            else:
+                done.logs += not calls
     except ImportFailed as error:
         if path in named or read:
             raise

@@ -8,6 +8,7 @@ from overrun.collector.dialects import Dialect, Field, Mark, Metric
 
 ORDER = 45
 _TYPE, _CALL, _SCOPE = "span.type", "llm_request.context", "com.anthropic.claude_code.tracing"
+_EVENTS = "com.anthropic.claude_code.events"  # log records, read by sources/log_events.py
 _TOKENS = "claude_code.token.usage"
 DIALECT = Dialect(
     name="claude_code",
@@ -42,7 +43,7 @@ DIALECT = Dialect(
         ),
     ),
     attempt_events=("gen_ai.request.attempt",),
-    cached_apart=(_SCOPE,),
+    cached_apart=(_SCOPE, _EVENTS),
     text_keys=("new_context", "hook_definitions", "full_command"),
     hints=(("ttft", "CLAUDE_CODE_ENHANCED_TELEMETRY_BETA=1 and OTEL_TRACES_EXPORTER=otlp"),),
     metrics=(

@@ -30,6 +30,7 @@ from overrun.collector.ingest.writer import LOGS, METRICS, TRACES, Stored, Write
 from overrun.collector.normalise import log_records
 from overrun.collector.process.admission import Place
 from overrun.collector.receive import converting, responses
+from overrun.collector.sources import log_events
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 # The items of a body up to this size are counted in the event loop: 0.5 ms at most, and handing it to a thread costs a tenth of that.
@@ -188,16 +189,21 @@ def _counted(signal: str, body: bytes, place: Place) -> bytes:
 
 
 async def _store_notes(body: bytes, writer: Writer, place: Place) -> Stored:
-    def told() -> tuple[int, list[log_records.Note]]:
-        return log_records.told(_counted("logs", body, place))
+    def told() -> tuple[int, list[log_records.Note], int, bytes]:
+        counted = _counted("logs", body, place)
+        return *log_records.told(counted), *log_events.calls(counted)
 
-    records, notes = await converting.run(told)
+    records, notes, calls, spans = await converting.run(told)
+    waiting = []
     if notes:
-        stored = writer.submit(LOGS, log_records.pack(notes), len(notes))
+        waiting.append(writer.submit(LOGS, log_records.pack(notes), len(notes)))
+    if calls:
+        waiting.append(writer.submit(TRACES, spans, calls))
+    for stored in waiting:
         place.queued()
         await asyncio.wrap_future(stored)
-    left_out = records - len(notes)
-    return Stored(len(notes), left_out, log_records.NOT_STORED if left_out else "")
+    left_out = records - len(notes) - calls
+    return Stored(len(notes) + calls, left_out, log_records.NOT_STORED if left_out else "")
 
 
 async def _read(

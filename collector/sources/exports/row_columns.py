@@ -6,6 +6,7 @@ Names are anybody's. What a name means follows from its words: letters and digit
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -66,15 +67,18 @@ _TIMED = re.compile(_LASTS)
 # A count of tokens: a name with one of these words, and of the others the first that is in it.
 _COUNTED = frozenset({"token", "tokens", "usage"})
 COUNTS = (
+    ("written", frozenset({"creation", "write", "written", "cache", "cached"})),
     ("cached", frozenset({"cached", "cache"})),
     ("reasoning", frozenset({"reasoning", "thoughts", "thinking"})),
     ("output", frozenset({"output", "completion", "generated", "out"})),
     ("input", frozenset({"input", "prompt", "in"})),
+    ("total", frozenset({"total"})),
 )
+_WRITTEN = frozenset({"creation", "write", "written"})  # into a cache
 # No count of what was read or written, whatever else the name says.
 _NO_COUNT = frozenset(
     {"max", "limit", "budget", "remaining", "cost", "price", "usd", "per", "rate", "second"}
-    | {"seconds", "creation", "write", "written", "audio", "image", "images", "video"}
+    | {"seconds", "audio", "image", "images", "video"}
     | {"time", "duration", "latency", "ms", "queue"}
 )
 # How many tokens a part of the call was about, beside the time that it took: `eval_count`, `predicted_n`.
@@ -195,9 +199,12 @@ def _counted(words: frozenset[str], told: Any) -> str:
     """Which tokens are counted in a column whose name has these words; "" for none."""
     if not words & _COUNTED or words & _NO_COUNT or number(told) is None:
         return ""
-    return next((field for field, meant in COUNTS if words & meant), "")
+    if words & _WRITTEN:
+        return "written" if words & {"cache", "cached", "creation"} else ""
+    return next((field for field, meant in COUNTS[1:] if words & meant), "")
 
 
+@functools.lru_cache(maxsize=4_096)
 def _field(name: str) -> tuple[str, str, int]:
     """Which field a name is ("" for none), the unit that it ends with, and how loosely it fits: as a whole (0) to its last part alone."""
     parts = name.split(".")

@@ -51,6 +51,47 @@ def documents(value: Any, notes: list[str] | None = None) -> list[dict[str, Any]
     )
 
 
+def event(found: Mapping[str, Told], at: int, service: str, scope: str) -> Found | None:
+    """The span of an event that was written at a time (ns since 1970) when its call was over; None where it says no duration with its unit, nor a tool or
+    a call of a model with its tokens or failure. One that names its prompt has that prompt's span (`prompt_of`) as parent."""
+    written = {**found, "time": Told(at, "", "time")}
+    told = _read(written, _Concluded(ends=True, calls=True, events=True))
+    if not told or told["whole"] <= 0 or not {"took", "end"} & found.keys():
+        return None
+    is_tool = told["kinds"] == "TOOL" and "name" in found
+    is_call = told["kinds"] == "LLM" and (told["is_failed"] or {"input", "output"} & found.keys())
+    if not is_tool and not is_call:
+        return None
+    prompt = prompt_of(found, service)
+    unique = f"{scope} {told.get('session')} {at} {told.get('name')} {told['whole']}"
+    ids = {"id": unique, "trace": prompt or unique, "parent": prompt and f"of {prompt}"}
+    _, _, span = _span(0, told | ids)
+    return {"service.name": service or "events"}, scope or "events", span
+
+
+def prompt_of(found: Mapping[str, Told], service: str) -> str:
+    """The prompt that an event is of, "" where it names none."""
+    told = found.get("trace")
+    return f"{service} {told.value}" if told is not None and "prompt" in told.name.lower() else ""
+
+
+def prompt_span(like: Found, prompt: str, begin: int, end: int, session: Any) -> Found:
+    """The span of a prompt, around the spans of its events."""
+    resource, scope, span = like
+    own = {
+        "spanId": otlp.hex_id(f"of {prompt}", 16),
+        "parentSpanId": "",
+        "name": PROMPT,
+        "startTimeUnixNano": begin,
+        "endTimeUnixNano": end,
+        "attributes": otlp.attributes(
+            {_KIND: "AGENT"} | ({"session.id": session} if session else {})
+        ),
+        "status": {"code": 0},
+    }
+    return resource, scope, span | own
+
+
 def lacking(value: Any) -> str:
     """What rows lack that have a begin and a model or tokens; "" for anything else, such as one document: a summary has a date and a duration, too."""
     rows = listed(value)[:_LOOKED_AT]
@@ -75,6 +116,7 @@ class _Concluded:
     unit: str = ""
     ends: bool = False
     calls: bool = False
+    events: bool = False  # each stands for itself: none is only another row of the same log
     notes: tuple[str, ...] = ()
 
 
@@ -110,14 +152,14 @@ def _concluded(rows: list[dict[str, Told]]) -> _Concluded:
         for found in rows
         if not any(row_times.moment_ns(found.get(field)) for field in ("start", "end"))
         and (moment := row_times.moment_ns(found.get("time")))
-        and (took := _took_ns(found, unit)) is not None
+        and (took := took_ns(found, unit)) is not None
     ]
     logged = any(row_times.is_logged(found) for found in rows)
     ends = bool(single) and (logged or row_times.ends(single))
     if ends:
         notes.append("the time of a row is read as its end")
     kinds = [_kind(found) for found in rows if "model" in found]
-    return _Concluded(unit, ends, 2 * kinds.count("LLM") > len(kinds), tuple(notes))
+    return _Concluded(unit, ends, 2 * kinds.count("LLM") > len(kinds), notes=tuple(notes))
 
 
 def _timed(found: Mapping[str, Told]) -> row_units.Timed | None:
@@ -130,7 +172,7 @@ def _timed(found: Mapping[str, Told]) -> row_units.Timed | None:
         whole,
         number(found["output"].value) if "output" in found else None,
         (written - begin) / 1e9 if begin and written > begin else None,
-        not _is_failed(found) and (bool(_asked(found)) or _kind(found) == "LLM"),
+        not is_failed(found) and (bool(_asked(found)) or _kind(found) == "LLM"),
     )
 
 
@@ -164,7 +206,7 @@ def _took_name(found: Mapping[str, Told]) -> str:
     return next(named, "")
 
 
-def _took_ns(found: Mapping[str, Told], unit: str) -> int | None:
+def took_ns(found: Mapping[str, Told], unit: str) -> int | None:
     """How long a row's call took: by its own unit, else by that of all rows. The whole holds its parts; a queue may stand beside it."""
     whole, own = _whole(found)
     if whole is None or not 0.0 <= whole < 1e18 or not (own or unit):
@@ -195,7 +237,7 @@ def _read(found: Mapping[str, Told], concluded: _Concluded) -> dict[str, Any] | 
     end = row_times.moment_ns(found.get("end"))
     if not end and begin and "took" not in found and time > begin:
         end = time  # when it was written down
-    took = _took_ns(found, concluded.unit)
+    took = took_ns(found, concluded.unit)
     if took is None and begin and end:
         took = end - begin
     start = begin or (time - (took or 0) if concluded.ends and time else time)
@@ -207,7 +249,11 @@ def _read(found: Mapping[str, Told], concluded: _Concluded) -> dict[str, Any] | 
     if whole < 0:
         return None
     asked = _asked(found)
-    if not {"trace", "model", "input", "output"} & found.keys() and not asked:
+    if (
+        not {"trace", "model", "input", "output"} & found.keys()
+        and not asked
+        and not concluded.calls
+    ):
         return {}
     _, own = _whole(found)
     unit, kind = own or concluded.unit, _kind(found)
@@ -220,7 +266,7 @@ def _read(found: Mapping[str, Told], concluded: _Concluded) -> dict[str, Any] | 
         "kinds": "LLM" if kind == "CHAIN" and concluded.calls and "model" in found else kind,
         "parts": parts if sum(parts.values()) <= whole * (1 + _EQUAL) else {},
         "behind": _behind(found.get("behind"), unit, whole),
-        "is_failed": _is_failed(found),
+        "is_failed": is_failed(found),
     }
 
 
@@ -299,6 +345,7 @@ def _spans(at: int, told: Mapping[str, Any]) -> Iterable[Found]:
 
 
 _KIND = "openinference.span.kind"
+PROMPT = "prompt"  # the name of a prompt's span
 
 
 def _http(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -323,6 +370,8 @@ def _attributes(told: Mapping[str, Any]) -> dict[str, Any]:
         "gen_ai.usage.output_tokens": _count(told.get("output")),
         "gen_ai.usage.cache_read.input_tokens": _count(told.get("cached")),
         "gen_ai.usage.reasoning.output_tokens": _count(told.get("reasoning")),
+        "gen_ai.usage.cache_creation.input_tokens": _count(told.get("written")),
+        "gen_ai.usage.total_tokens": _count(told.get("total")),
         "gen_ai.response.time_to_first_chunk": first / 1e9 if first is not None else None,
         "session.id": told.get("session"),
         "tenant.id": told.get("tenant"),
@@ -377,7 +426,8 @@ def _name(told: Mapping[str, Any]) -> str:
     return name.rpartition("/")[2].partition(":")[0] if "://" in name else name
 
 
-def _is_failed(found: Mapping[str, Told]) -> bool:
+def is_failed(found: Mapping[str, Told]) -> bool:
+    """Whether a row's call failed, by its status, success, level or error."""
     told = {
         field: found[field].value
         for field in ("status", "level", "error", "success")

@@ -309,6 +309,21 @@ def test_metric_points_without_a_value_are_refused_and_counted(collector: Collec
     ) == [(1,)]
 
 
+def test_log_records_that_are_calls_become_spans(collector: Collector) -> None:
+    logs = ExportLogsServiceRequest()
+    records = logs.resource_logs.add().scope_logs.add().log_records
+    records.add().body.string_value = "first"
+    call = records.add(time_unix_nano=T0_NS + 5 * 10**9)
+    for key, value in (("model", "event-model"), ("duration_ms", "5000"), ("output_tokens", "7")):
+        call.attributes.add(key=key).value.string_value = value
+    answer = collector.post("logs", logs.SerializeToString())
+    partial = ExportLogsServiceResponse.FromString(answer.content).partial_success
+    assert partial.rejected_log_records == 1
+    assert collector.rows(
+        "select epoch_ns(start), output_tokens from v_spans where model = 'event-model'"
+    ) == [(T0_NS, 7)]
+
+
 @pytest.mark.parametrize("form", ["protobuf", "json"])
 def test_logs_are_answered_counted_and_never_stored(collector: Collector, form: str) -> None:
     if form == "protobuf":

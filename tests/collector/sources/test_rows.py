@@ -50,6 +50,8 @@ def told_of(row: dict[str, Any]) -> dict[str, Any]:
         ("thoughts_token_count", "reasoning.output_tokens"),
         ("cached_content_token_count", "cache_read.input_tokens"),
         ("prompt_tokens_details.cached_tokens", "cache_read.input_tokens"),
+        ("cache_creation_input_tokens", "cache_creation.input_tokens"),
+        ("totalTokenCount", "total_tokens"),
     ],
 )
 def test_a_count_of_tokens_is_known_by_the_words_of_its_name(name: str, column: str) -> None:
@@ -62,8 +64,7 @@ def test_a_count_of_tokens_is_known_by_the_words_of_its_name(name: str, column: 
         "max_output_tokens",
         "input_token_cost",
         "output_tokens_per_second",
-        "cache_creation_input_tokens",
-        "total_tokens",
+        "total_token_limit",
     ],
 )
 def test_limits_prices_and_rates_of_tokens_are_no_counts(name: str) -> None:
