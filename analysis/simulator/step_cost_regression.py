@@ -246,7 +246,7 @@ def _area(
 
 def _least_squares(x: FloatArray, y: FloatArray) -> FloatArray:
     """Non-negative least squares of few columns: of the sets of columns whose own least squares have no coefficient below 0, the one that explains most."""
-    scale = np.sqrt((x**2).sum(axis=0))
+    scale: FloatArray = np.sqrt((x**2).sum(axis=0))
     scale[scale == 0.0] = 1.0
     a = x / scale
     gram, wanted = a.T @ a, a.T @ y
