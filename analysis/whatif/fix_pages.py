@@ -20,8 +20,9 @@ def pages() -> dict[str, str]:
         for file in resources.files("overrun.analysis.whatif.fixes").iterdir()
         if file.name.endswith(".py")
     )
+    # Nothing but the docstring is parsed: each page is a file of code.
     return {
-        name: (ast.get_docstring(ast.parse(text)) or "").strip()
+        name: (ast.get_docstring(ast.parse(text[: text.index('"""', 3) + 3])) or "").strip()
         for name, text in files
         if _PREDICTS.search(text)
     }
