@@ -1020,6 +1020,7 @@ def _whatif(fix: str, own: Mapping[str, str | None], common: Mapping[str, Any]) 
             {**filters, **own},
             output=output,
             progress=lambda share: bar.update(task, completed=share),
+            width=shutil.get_terminal_size((110, 40)).columns,
         )
     print(answer)
 

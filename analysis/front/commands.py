@@ -5,6 +5,7 @@ What only some commands need (compilers, readers of files, Parquet) is imported 
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 from overrun.analysis.front import question_table as table
 from overrun.analysis.front.answer_body import DEFAULT_URL, TIMEOUT_S, decoded
 from overrun.analysis.front.question_table import Answer, Entry, Texts
+from overrun.analysis.front.text_layout import within
 from overrun.analysis.words.encoding import decode, encode
 from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.times import absolute
@@ -38,6 +40,24 @@ if TYPE_CHECKING:
 _ASK_AGAIN_S = 1.0
 # Parameters that hold a moment or a range of time.
 _TIMES = ("from", "to", "baseline", "before", "after", "box_from", "box_to")
+# Parameters that choose requests and limits: a command that is offered for the same ones repeats them.
+SAME_REQUESTS = frozenset(
+    [
+        "since",
+        "from",
+        "to",
+        "baseline",
+        "service",
+        "instance",
+        "model",
+        "route",
+        "tenant",
+        "workload",
+        "slo",
+    ]
+)
+# Forms that are read in a terminal.
+_FOR_TERMINALS = ("text", "details")
 # A server at its usual place answers in milliseconds.
 _ALIVE_S = 2.0
 
@@ -49,6 +69,12 @@ class Source:
     settings: Settings
     db: Path | None
     url: str | None
+
+    def flags(self) -> str:
+        """What names this source on a command line, with a space before it; nothing where every command finds it."""
+        if self.db is not None:
+            return f" --db {shlex.quote(str(self.db))}"
+        return f" --url {shlex.quote(self.url)}" if self.url is not None else ""
 
     def place(self) -> Path | str:
         """The file, or the address of the server, to ask.
@@ -166,7 +192,18 @@ def ask(
         raise AnalysisError(refused)
     if form == "json":
         return body.decode()
-    return entry.written(form, made, {**parameters, "width": width, "colour": colour})
+    known = {"width": width, "colour": colour, "source": source.flags()}
+    said = entry.written(form, made, {**parameters, **known, "again": _again(parameters)})
+    return within(said, width) if form in _FOR_TERMINALS else said
+
+
+def _again(parameters: Texts) -> str:
+    """What another command needs to ask about the same requests and limits, with a space before each flag."""
+    return "".join(
+        f" --{name} {shlex.quote(str(value))}"
+        for name, value in parameters.items()
+        if name in SAME_REQUESTS and value
+    )
 
 
 def _inline(*asked: Any) -> Any:
@@ -194,7 +231,13 @@ def check(
 
 
 def whatif(
-    source: Source, fix: str, texts: Texts, *, output: str, progress: Callable[[float], None]
+    source: Source,
+    fix: str,
+    texts: Texts,
+    *,
+    output: str,
+    progress: Callable[[float], None],
+    width: int = 100,
 ) -> str:
     """What one fix would buy, as text or JSON; `texts` are its own flags and those that select requests. `progress` gets the part of a calibration that is done.
 
@@ -210,7 +253,7 @@ def whatif(
         facts.progress = progress
         return catalogue.ask(facts, fix, given)
 
-    return ask(source, table.WHATIF, {**texts, "fix": fix}, output, ask=computed)
+    return ask(source, table.WHATIF, {**texts, "fix": fix}, output, width=width, ask=computed)
 
 
 def calibrated(

@@ -11,15 +11,18 @@ from overrun.analysis.words.finding import say_after, say_costs, say_count, say_
 _MOST_OTHERS = 6
 
 
-def render(found: Plan, width: int = 100) -> str:
-    """Return the plan for a terminal of `width` columns."""
+def render(found: Plan, width: int = 100, source: str = "", again: str = "") -> str:
+    """Return the plan for a terminal of `width` columns. `source` and `again` are the flags that name the source and the requests to another command."""
     room = max(width, 60)
     lines = wrap(headline(found), room)
     for at, step in enumerate(found.steps, 1):
         lines += ["", *wrap(f"{at}. {step.title}", room), *wrap(gain(found, step), room, "   ")]
     if found.fixes is not None:
         lines += ["", *wrap(_whole(found), room)]
-        lines += ["", f"ALL AT ONCE  overrun whatif together --fixes '{found.fixes}'"]
+        lines += [
+            "",
+            f"ALL AT ONCE  overrun whatif together --fixes '{found.fixes}'{source}{again}",
+        ]
     others = [one for one in found.considered if one.fixes != _fixes(found)]
     if others:
         lines += ["", "ALSO ASKED"]

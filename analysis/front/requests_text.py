@@ -15,8 +15,8 @@ _SPARE: Final = (7, 6, 2)
 _CELL: Final = 24
 
 
-def render(found: RequestList, width: int = 100) -> str:
-    """The list as a table of at most `width` columns, and the command that draws one of its requests."""
+def render(found: RequestList, width: int = 100, source: str = "") -> str:
+    """The list as a table of at most `width` columns, and the command that draws one of its requests; `source` names where they are (`--db FILE`)."""
     if not found.rows:
         return "No such request is stored in this window: widen --since, or leave a filter out."
     by_stage = found.sort if found.sort in found.rows[0].stages else None
@@ -36,7 +36,7 @@ def render(found: RequestList, width: int = 100) -> str:
             "",
             *(cut(line, width) for line in fitted(rows, align, width, spare)),
             "",
-            f"SEE  overrun report --trace {found.rows[0].trace_id}",
+            f"SEE  overrun report --trace {found.rows[0].trace_id}{source}",
         ]
     )
 

@@ -49,6 +49,24 @@ def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
+def within(text: str, width: int) -> str:
+    """Return a text with its longer lines wrapped to `width` columns. What would not be the same then is kept: coloured lines, and commands to be copied."""
+    lines = []
+    for line in text.split("\n"):
+        if len(line) <= width or "\x1b" in line or re.search(r"(^|  )overrun [a-z]", line):
+            lines.append(line)
+            continue
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        lines += textwrap.wrap(
+            line,
+            max(width, 40),
+            subsequent_indent=indent,
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+    return "\n".join(lines)
+
+
 def cut(line: str, width: int) -> str:
     """Return a line of at most `width` columns; what was cut is shown by dots."""
     return line if len(line) <= width else line[: width - 3] + "..."
