@@ -23,8 +23,9 @@ _WHAT: Final = {
 
 def idle_start(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return that calls wait until what they need is loaded again, with the gain of keeping it loaded; None where no silence or swap is clear."""
-    found = case.reuse
-    if found is None:
+    found, constant = case.reuse, case.constant_added
+    # A load takes another time each time; what takes a client's time-out is a connection that was closed while nobody called.
+    if found is None or (constant is not None and constant.is_timeout):
         return None
     hit, part = case.share_of_slow(found.traces)
     claims = case.facts["silence"].excess_ms

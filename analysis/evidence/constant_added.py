@@ -1,4 +1,7 @@
-"""Do late calls take a known constant longer? A resolver's time-out of 5 s, or the pauses after which TCP asks for a connection again (1, 3, 7 s)."""
+"""Do late calls take a constant longer? A resolver's time-out of 5 s, the pauses after which TCP asks for a connection again (1, 3, 7 s), or any other one.
+
+What works or queues takes another time each time. A wait that scatters no more than usual calls do is a pause or a time-out on the way to the endpoint.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,31 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, known
-from overrun.analysis.evidence.late_calls import late_calls, wait_ms
+from overrun.analysis.evidence.late_calls import LONGER, late_calls, wait_ms
 from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.numbers.statistics.proportion import wilson
-from overrun.analysis.words.arrays import FloatArray
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import MIN_BREACHING
 
 # What clients wait in s: for a resolver (glibc and Go: 5 s a question, resolv.conf(5)), and for an answer to SYN (RFC 6298: 1 s, then twice as long each time).
 LOOKUP: Final = "name lookup"
 CONNECT: Final = "connection attempt"
+FIXED: Final = "fixed wait"
 CONSTANTS: Final = {LOOKUP: (5.0, 10.0, 15.0), CONNECT: (1.0, 3.0, 7.0, 15.0)}
 # A constant is met within this part of it, or within what usual calls scatter; where that is more than the second, it cannot be told from its neighbours.
 NEAR: Final = 0.04
 TOO_WIDE: Final = 0.15
 LEAST_MS: Final = 40.0
+# Any other constant: from this length on, with quartiles of the late waits at most so far apart beside those of usual calls and beside what is added. Loads of
+# models differ by 5 to 10 % from one to the next (home-assistant/core#135952: 48 to 52 s), sign-ins and time-outs by less than 1 %
+# (langchain-ai/langchain-google#1485: 11.225 to 11.244 s).
+LEAST_FIXED_MS: Final = 1_000.0
+NO_WIDER: Final = 1.5
+NARROW: Final = 0.04
+# Of all calls, those between usual and late waits are at most this part of the late ones: else the limit cut a tail.
+BETWEEN: Final = 0.1
+# Time-outs in s that clients, proxies and balancers have by default: a wait of one of these after a silence is a connection that was closed meanwhile.
+TIMEOUTS_S: Final = (10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 100.0, 120.0, 180.0, 300.0, 600.0)
 # Part of the late calls that meet one, at the low end of its interval; and in how many steps, as one alone may be an application's own time-out.
 MOSTLY: Final = 0.8
 _FROM_S: Final = 0.5
@@ -44,6 +58,15 @@ class Constant(NamedTuple):
     by_chance: float
     usual_ms: float
     traces: pl.Series
+
+    @property
+    def is_timeout(self) -> bool:
+        """Whether it is one wait as long as a common time-out."""
+        return self.what == FIXED and any(
+            abs(step - known_s) <= self.usual_ms / 1e3 and abs(step - known_s) <= NARROW * known_s
+            for step in self.steps
+            for known_s in TIMEOUTS_S
+        )
 
     @property
     def label(self) -> str:
@@ -68,7 +91,58 @@ def constant_added(case: Observed) -> Constant | None:
     scatter_s = max(LEAST_MS, middle - low, high - middle) / 1e3
     keys = case.calls.frame["trace_key"].filter(pl.Series(late))
     found = [_met(what, extra_s, scatter_s, keys, middle, len(case.calls)) for what in CONSTANTS]
-    return max((one for one in found if one is not None), key=lambda one: one.hits, default=None)
+    met = max((one for one in found if one is not None), key=lambda one: one.hits, default=None)
+    return met or _fixed(case, wait, late, usual)
+
+
+def _fixed(case: Observed, wait: FloatArray, late: BoolArray, usual: FloatArray) -> Constant | None:
+    """Any other wait that is the same each time, of calls without an engine's own times and without more to read or to write."""
+    low, middle, high = (float(q) for q in np.percentile(usual, [25.0, 50.0, 75.0]))
+    quarter, waits, three = (float(q) for q in np.percentile(wait[late], [25.0, 50.0, 75.0]))
+    added, width = waits - middle, max(high - low, LEAST_MS)
+    if added < LEAST_FIXED_MS or three - quarter > min(NO_WIDER * width, NARROW * added):
+        return None
+    # A usual call that has the constant as well: within what usual calls scatter on either side.
+    reach = 4.0 * width
+    hits = late & (np.abs(wait - waits) <= reach)
+    between = known(wait) & (wait > middle + reach) & (wait < waits - reach)
+    interval = wilson(int(hits.sum()), int(late.sum()))
+    keys = case.calls.frame["trace_key"].filter(pl.Series(hits))
+    if (
+        added <= 2.0 * reach
+        or interval[0] < MOSTLY
+        or int(between.sum()) > BETWEEN * int(hits.sum())
+        or case.calls.has_engine[hits].any()
+        or _does_more(case, late, hits)
+    ):
+        return None
+    return Constant(
+        what=FIXED,
+        steps={round(added / 1e3, 1): int(hits.sum())},
+        hits=int(hits.sum()),
+        late=int(late.sum()),
+        calls=len(case.calls),
+        interval=interval,
+        by_chance=2.0 * reach / max(added, 1.0),
+        usual_ms=middle,
+        traces=keys,
+    )
+
+
+def _does_more(case: Observed, late: BoolArray, hits: BoolArray) -> bool:
+    """Whether these calls read or write more than three of four usual ones, those of the baseline where there is one."""
+    usual, among = (case.calls, ~late) if case.calls_before is None else (case.calls_before, None)
+    for theirs, others in (
+        (case.calls.new_tokens, usual.new_tokens),
+        (case.calls.of("output_tokens"), usual.of("output_tokens")),
+    ):
+        mine = theirs[hits & known(theirs)]
+        rest = others[known(others) if among is None else among & known(others)]
+        if min(len(mine), len(rest)) >= MIN_BREACHING and float(np.median(mine)) > float(
+            np.percentile(rest, LONGER)
+        ):
+            return True
+    return False
 
 
 def _met(

@@ -465,7 +465,7 @@ def _constant(case: Case) -> Measured | str:
     """The part of the late calls that take a known constant longer, beside the part that would by chance."""
     found = case.constant_added
     if found is None:
-        return "late calls take no known constant (1, 3, 5, 7, 10, 15 s) longer"
+        return "late calls take no known constant (1, 3, 5, 7, 10, 15 s) longer, and not the same time each"
     now = part_of(found.hits, found.late)
     return "no call" if now is None else Measured(now, only(found.by_chance, found.late))
 
@@ -807,7 +807,7 @@ ROWS: Final[Mapping[str, Row]] = {
         _of_traces(lambda case: case.call_kind, HELD_UP_IN),
     ),
     "constant": _row(
-        "late calls that take a known constant longer",
+        "late calls that take a constant longer",
         "ratio",
         _constant,
         _of_traces(lambda case: case.constant_added, CONNECTED_IN),

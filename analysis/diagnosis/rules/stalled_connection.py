@@ -2,7 +2,8 @@
 
 Detects
     Name lookups by their spans: some take a resolver's time-out (5 s), the others a few milliseconds, and there are no more of them than before. Without such
-    spans, late calls that take one of the known constants longer than usual: 5, 10 or 15 s of a resolver, or 1, 3, 7 s after which TCP asks again.
+    spans, late calls that take one of the known constants longer than usual: 5, 10 or 15 s of a resolver, or 1, 3, 7 s after which TCP asks again. Then any
+    other wait that is the same each time (it scatters no more than usual calls do), of calls that read and write no more than usual.
 
 Why it hurts
     A lost packet costs a call whole seconds, however fast the endpoint is; it looks like spikes of the provider at random.
@@ -12,7 +13,8 @@ Evidence
 
 Fix
     Names: one question at a time (resolv.conf single-request-reopen, use-vc), a cache on the node, fewer search domains. Connections: keep them open, look for
-    dropped SYN packets (full accept queues, connection tracking, a firewall). The gain gives these calls the usual time.
+    dropped SYN packets (full accept queues, connection tracking, a firewall). Another fixed wait: a sign-in that is tried elsewhere first, a proxy or a
+    metadata server that does not answer; after silences, connections that were closed while no call used them. The gain gives these calls the usual time.
 
 False alarms
     More lookups and handshakes than before are `connection_churn`. A time-out of the application's own with a second attempt takes a constant as
@@ -20,7 +22,7 @@ False alarms
 
 Source
     resolv.conf(5): 5 s; RFC 6298: 1 s, doubled each time. Four of five late calls at a constant, at the low end of the interval, and twice what chance gives.
-    kubernetes/kubernetes#56903, projectcalico/calico#4680.
+    kubernetes/kubernetes#56903, projectcalico/calico#4680; langchain-ai/langchain-google#1485 (10.6 s), defilantech/LLMKube#459 (30 s after pauses).
 """
 
 from collections.abc import Mapping
@@ -30,11 +32,13 @@ import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.case import Case
-from overrun.analysis.evidence.constant_added import CONNECT, LOOKUP
+from overrun.analysis.evidence.constant_added import CONNECT, FIXED, LOOKUP
 from overrun.analysis.evidence.name_lookups import lookup_stalls
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, say_ms, say_ratio
 
 RULE: Final = "stalled_connection"
+# A fixed wait of a common time-out that follows silences.
+STALE: Final = "stale connection"
 _FIX: Final = {
     LOOKUP: (
         "Mend name resolution",
@@ -48,6 +52,25 @@ _FIX: Final = {
         "firewalls, and keep connections open so that few are asked for.",
         "Keep connections open longer than the pauses between calls, so that few are asked for.",
     ),
+    FIXED: (
+        "Find what the client waits for",
+        "What works or queues takes another time each time; this is a pause or a time-out before the endpoint has the call. Compare one call's log of the HTTP "
+        "client at debug level with its start: sign-in (a metadata server or token endpoint that is tried first), a proxy or an IPv6 address that does not answer, "
+        "a sleep, a retry after a read time-out.",
+        "Call the endpoint with the former client settings (sign-in, proxy, version of the SDK).",
+    ),
+    STALE: (
+        "Do not use connections that were idle for long",
+        "A balancer, NAT or server drops a connection that no call uses for some minutes, and the next call on it waits for the client's time-out. Let the client's pool "
+        "close idle connections earlier than that (keepalive_expiry, idle time-out), switch TCP keep-alive on, and set a shorter time-out until the answer begins.",
+        "Set the pool's idle time-out below that of the balancer in between, or close idle connections before each call after a pause.",
+    ),
+}
+_SAID: Final = {
+    LOOKUP: "name lookups stall",
+    CONNECT: "connection attempts are repeated",
+    FIXED: "calls stand still for the same time each",
+    STALE: "calls after a silence wait for a connection that was closed meanwhile",
 }
 
 
@@ -85,10 +108,12 @@ def _by_constant(case: Case) -> Diagnosis | NotEnoughData | None:
     claims = case.facts["constant"].excess_ms
     if not enough(case, claims):
         return None
-    stalls = "name lookups stall" if found.what == LOOKUP else "connection attempts are repeated"
-    said = f"{stalls}, by the time that they add: {found.hits:,} of {found.late:,} late calls take {found.label} longer than the usual {say_ms(found.usual_ms)}"
+    what = STALE if found.is_timeout and case.reuse is not None else found.what
+    said = f"{_SAID[what]}, by the time that they add: {found.hits:,} of {found.late:,} late calls take {found.label} longer than the usual {say_ms(found.usual_ms)}"
+    if what == STALE and case.reuse is not None:
+        said += f"; {case.reuse.after_late:,} of {case.reuse.after:,} calls after {case.reuse.from_s:,.0f} s of silence do"
     told = {name: value for name, value in found._asdict().items() if name != "traces"}
-    return _named(case, found.what, claims, said, told | {"share_of_slow": part}, hit)
+    return _named(case, what, claims, said, told | {"share_of_slow": part}, hit)
 
 
 def _named(
@@ -109,7 +134,7 @@ def _named(
         "connect_at_once",
         title,
         detail,
-        "no call waits for a lost packet",
+        "these calls take the usual time",
         saved,
         whatif="connection_pooling" if network else None,
         parameters={"network_ms": round(usual, 3)} if network else None,

@@ -65,3 +65,29 @@ def test_a_known_constant_is_told_from_times_at_random(
     assert set(evidence["steps"]) == set(added_s)
     assert evidence["hits"] == evidence["late"] == int(late.sum())
     assert of(found, "provider_spikes") is None
+
+
+@pytest.mark.parametrize(
+    ("scatter", "reads", "fires"), [(0.0, 1, True), (0.2, 1, False), (0.0, 40, False)]
+)
+def test_a_wait_that_is_the_same_each_time_is_no_queue(
+    scatter: float, reads: int, fires: bool
+) -> None:
+    draw = np.random.default_rng(6)
+    first = draw.lognormal(np.log(500.0), 0.2, HOSTED)
+    first += np.where(LATER, 8_400.0 * np.exp(scatter * draw.standard_normal(HOSTED)), 0.0)
+    frame = requests(
+        HOSTED,
+        start_s=np.arange(HOSTED) * 0.5,
+        first_token_ms=first,
+        ttft_first_token_ms=first,
+        decode_ms=990.0,
+        tpot_ms=10.0,
+        input_tokens=np.where(LATER, 500 * reads, 500),
+        provider="openai",
+    )
+    found = of(run(frame, slo=TTFT), "stalled_connection")
+    assert (found is not None) is fires
+    if found is not None:
+        assert found.evidence["what"] == "fixed wait"
+        assert found.evidence["steps"] == {8.4: int(LATER.sum())}
