@@ -21,12 +21,16 @@ from overrun.analysis.words.finding import MIN_BREACHING
 
 # What a key speaks of, by its words: semconv (gen_ai.output.type, gen_ai.openai.request.response_format), OpenLLMetry (structured_output_schema), Vercel's
 # ai.schema, and the names of OpenAI's, vLLM's and SGLang's parameters.
+DEPLOYMENT: Final = "deployment"
 FAMILIES: Final = {
     "response format": r"output[._]type|response[._]?format|structured[._]?output|json[._]?schema|(?:^|\.)ai\.schema|guided|grammar|ebnf",
     "adapter": r"lora|adapter",
     "tool choice": r"tool[._]?choice",
     "tools": r"(?:^|[._])tools?(?:[._]definitions)?$|functions$",
     "reasoning effort": r"reasoning[._]?effort|thinking[._]?(?:budget|type)",
+    "served tier": r"response[._]service[._]?tier",
+    "backend": r"system[._]?fingerprint",
+    DEPLOYMENT: r"(?:^|[._])deployment(?:[._](?:id|name))?$|is[._-]?spillover|^server\.address$",
     "service tier": r"service[._]?tier",
     "prompt": r"prompt[._](?:name|template[._]?(?:name|version)|version)",
     "modality": r"modalit|image|audio|vision",
@@ -35,6 +39,8 @@ FAMILIES: Final = {
 # Attributes that hold all parameters as JSON (OpenInference, MLflow, Langfuse).
 _ALL: Final = r"invocation[._]parameters|model[._]?parameters|request[._]parameters"
 _NOT_ASKED: Final = r"response\.|usage|token|count|latency"
+# What an answer says of who served it, which callers cannot choose: another tier than was asked for, another backend of the same model.
+SERVED: Final = ("served tier", "backend", DEPLOYMENT)
 PATTERN: Final = "(?i)" + "|".join([*FAMILIES.values(), _ALL])
 # A text that was not stored stands as its length and hash (see collector.normalise.privacy): equal texts have equal ones.
 _UNSTORED: Final = re.compile(r"^\[text: (?P<length>\d+) characters, (?P<hash>[0-9a-f]+)\]$")
@@ -85,6 +91,7 @@ def call_kind(case: Observed) -> Kind | None:
     kinds = traits(case.lookups.traits(case.period, case.origin, case.rows.height, PATTERN))
     told = _of_calls(case.calls, kinds)
     told |= _models_of_one_engine(case.calls)
+    told |= _places_of_one_model(case.calls, told)
     start = case.calls.of("start_s")
     beside = (start >= start[late].min()) & (start <= start[late].max()) & known(wait)
     found = []
@@ -127,13 +134,11 @@ def family_of(key: str) -> str | None:
     """Return what a key speaks of, None for none of `FAMILIES`."""
     if key == PARAMETERS:
         return key
-    if re.search(_NOT_ASKED, key, re.IGNORECASE) and not re.search(
-        "response[._]?format", key, re.IGNORECASE
-    ):
-        return None
-    return next(
+    family = next(
         (name for name, words in FAMILIES.items() if re.search(words, key, re.IGNORECASE)), None
     )
+    asked = family in SERVED or re.search("response[._]?format", key, re.IGNORECASE)
+    return family if asked or not re.search(_NOT_ASKED, key, re.IGNORECASE) else None
 
 
 def _opened(key: str, value: str) -> list[tuple[str, str | None]]:
@@ -200,6 +205,21 @@ def _models_of_one_engine(calls: Calls) -> dict[str, pl.Series]:
     shared = pl.col("engine_instance").is_in(several.implode())
     return {
         "model": calls.frame.select(pl.when(shared).then(pl.col("model")).alias("model"))["model"]
+    }
+
+
+def _places_of_one_model(calls: Calls, told: dict[str, pl.Series]) -> dict[str, pl.Series]:
+    """The deployment of each call to a model that several of them serve; engines with telemetry of their own are compared as replicas."""
+    if DEPLOYMENT not in told:
+        return {}
+    frame = calls.frame.select("model", place=told[DEPLOYMENT], engine=pl.Series(calls.has_engine))
+    several = pl.col("place").n_unique().over("model") > 1
+    return {
+        DEPLOYMENT: frame.select(
+            place=pl.when(several & ~pl.col("engine") & (pl.col("place") != NONE)).then(
+                pl.col("place")
+            )
+        )["place"]
     }
 
 

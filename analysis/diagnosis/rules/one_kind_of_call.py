@@ -2,7 +2,7 @@
 
 Detects
     Late calls that share a property of the request (a response format or schema, an adapter, tools or a tool
-    choice, a model of the same engine), while calls of the same time without it are not late. The calls' own
+    choice, a model of the same engine) or what served it (a tier, a backend's fingerprint, a deployment), while calls of the same time without it are not late. The calls' own
     attributes show the property.
 
 Why it hurts
@@ -31,6 +31,7 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.evidence.call_kind import SERVED
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, printable, say_ms
 
@@ -41,6 +42,10 @@ _FIX: Final = {
     "response format": "Compile schemas early and keep them (one call of each at start, a larger grammar cache), use few different schemas, "
     "or another grammar backend (vLLM: xgrammar, llguidance).",
     "adapter": "Load the adapters at start and allow all of them in memory (vLLM --max-loras, --max-cpu-loras), or give them separate replicas.",
+    "served tier": "Ask the provider why calls were served by another tier than they asked for: priority tiers have a limit of the rate at which traffic may rise, "
+    "and a fallback beyond the reserved throughput. Raise traffic in steps, or reserve more.",
+    "backend": "The provider serves these calls from another backend of the same model: send it the fingerprint, the region and the time.",
+    "deployment": "Take this deployment out of rotation, or compare its region, quota and version with those of the others.",
     "model": "Allow all adapters of the engine in memory (vLLM --max-loras, --max-cpu-loras), or give this one a separate replica.",
 }
 _ELSE: Final = "Give this kind of call a separate replica or deployment, and compare its parameters with those of fast calls."
@@ -67,7 +72,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         claims,
         Action(
             "platform",
-            f"Send calls with {kind} to a separate replica, which costs a machine, or send them without it if an answer is possible without.",
+            f"Send these calls to another deployment or provider: {kind} serves them late, and others do not."
+            if found.family in SERVED
+            else f"Send calls with {kind} to a separate replica, which costs a machine, or send them without it if an answer is possible without.",
             "Send them back.",
             bound_fix(
                 case,

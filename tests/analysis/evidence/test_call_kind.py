@@ -22,7 +22,10 @@ from overrun.analysis.evidence.call_kind import GIVEN, PARAMETERS, family_of, tr
         ("gen_ai.openai.request.service_tier", "service tier"),
         ("gen_ai.response.finish_reasons", None),
         ("gen_ai.usage.reasoning_effort_tokens", None),
-        ("server.address", None),
+        ("openai.response.service_tier", "served tier"),
+        ("gen_ai.openai.response.system_fingerprint", "backend"),
+        ("server.address", "deployment"),
+        ("gen_ai.response.model", None),
     ],
 )
 def test_keys_are_put_together_by_what_they_speak_of(key: str, family: str | None) -> None:

@@ -41,3 +41,22 @@ def test_silent_when_the_format_has_more_to_read() -> None:
     found = judged(LATE & JSON, input_tokens=np.where(LATE & JSON, 40_000, 500))
     assert of(found, "one_kind_of_call") is None
     assert found.verdict.cause == "prompt_bloat"
+
+
+def placed(late: np.ndarray, **columns: object):  # type: ignore[no-untyped-def]
+    frame = hosted(np.where(late, 5_000.0, 400.0), **columns)
+    at = {"server.address": ["west" if one else "east" for one in JSON]}
+    calls = spans_of(frame, "chat m", "first_token", 0.0, 1_000.0, role=ROLE["llm"], attributes=at)
+    return run(frame, slo=TTFT, spans=[calls])
+
+
+def test_fires_on_the_deployment_of_a_model_that_alone_is_late() -> None:
+    found = placed(LATE & JSON)
+    evidence = the(found, "one_kind_of_call").evidence
+    assert (evidence["family"], evidence["value"]) == ("deployment", "west")
+    assert "another deployment" in (found.verdict.mitigation or "")
+
+
+def test_another_address_of_another_model_is_no_deployment_of_one() -> None:
+    found = placed(LATE & JSON, model=np.where(JSON, "large", "small"))
+    assert of(found, "one_kind_of_call") is None
