@@ -43,6 +43,26 @@ class LoadVerdict(msgspec.Struct, kw_only=True):
 def load_verdict(capacity: Capacity, rows: Sequence[RunRow], slo: Slo) -> LoadVerdict:
     """Return the verdict of one series; `rows` are all rows of the test, of which the capacity names its own."""
     own = [row for row in rows if row.name in capacity.runs]
+    made = _of_loads(capacity, own, slo)
+    made.sentence += _warm_up(own)
+    return made
+
+
+def _warm_up(own: Sequence[RunRow]) -> str:
+    """What the first requests of runs took that are left out of all figures, as a sentence; empty without any."""
+    left = [row for row in own if row.warm_up]
+    worst = max(left, key=lambda row: row.warm_up_ms or 0.0, default=None)
+    if worst is None or worst.warm_up_ms is None or worst.after_ms is None:
+        return ""
+    count = sum(row.warm_up for row in left)
+    which = f"The first {'request' if count == 1 else f'requests ({count:,} of {len(left)} runs)'}"
+    return (
+        f" {which} started cold: up to {say_ms(worst.warm_up_ms)} instead of {say_ms(worst.after_ms)}, and no later one is late. All figures leave them out; "
+        "send a few before a run, and before a new replica gets calls."
+    )
+
+
+def _of_loads(capacity: Capacity, own: Sequence[RunRow], slo: Slo) -> LoadVerdict:
     limits = say_slo(slo)
     held = capacity.holds_up_to_rps
     if held is None:

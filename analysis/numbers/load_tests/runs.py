@@ -6,7 +6,7 @@ Takes the runs that `overrun.collector.sources.load_tests` reads. A request is g
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.numbers.latency.percentiles import Percentiles, min_n, percentiles
+from overrun.analysis.numbers.load_tests.warm_up import warm_up
 from overrun.analysis.numbers.outcomes.goodput import design_effect
 from overrun.analysis.numbers.outcomes.percentile_limits import LimitRow, limit_row
 from overrun.analysis.numbers.quality.load_checks import closed_loop
@@ -47,6 +48,8 @@ class RunRow(msgspec.Struct, kw_only=True):
     `basis` says whether percentiles are of requests or from the generator's summary. `good_ratio` is the share of requests that met every limit, null of
     a summary; `holds` is about the whole SLO, `held` the same by the point
     estimate where chance could decide, `limits` about each limit. `growing`: the queue grew for as long as the run lasted.
+    `warm_up` first requests were late while no later one was; they are left out of all figures, and took `warm_up_ms` to the first token (or as a whole) where
+    the others took `after_ms`, both at the median.
     `closed`: no more was sent than was answered, because requests in flight were bounded, or as fast as possible.
     """
 
@@ -76,6 +79,9 @@ class RunRow(msgspec.Struct, kw_only=True):
     input_tokens: float | None
     output_tokens: float | None
     within: Within | None = None
+    warm_up: int = 0
+    warm_up_ms: float | None = None
+    after_ms: float | None = None
     reasons: dict[str, str] = {}
 
 
@@ -136,6 +142,39 @@ def _within(times: _Times, good: BoolArray, part: Slo) -> Within | None:
 
 
 def _of_requests(tool: str, path: Path, run: Run, slo: Slo) -> RunRow:
+    first = _first(run, slo)
+    if not first:
+        return _of_all_requests(tool, path, run, slo)
+    ordered = sorted(run.requests, key=lambda one: one.start_ns)
+    row = _of_all_requests(tool, path, replace(run, requests=ordered[first:]), slo)
+    row.warm_up = first
+    row.warm_up_ms, row.after_ms = (
+        _typical_wait(part) for part in (ordered[:first], ordered[first:])
+    )
+    return row
+
+
+def _first(run: Run, slo: Slo) -> int:
+    """How many first requests of a run are its warm-up, 0 where the file does not record when requests were sent."""
+    if not run.timed or run.apart:
+        return 0
+    times = _times(run.requests)
+    late = np.zeros(len(times.failed), np.bool_)
+    for part in slo.each():
+        for metric, limit in part.limits().items():
+            late |= ~times.failed & (times.ms[metric] > limit)
+    return warm_up(times.start_s, late, run.in_flight)
+
+
+def _typical_wait(requests: Sequence[Request]) -> float | None:
+    """The median time to the first token, or of whole answers where none is recorded."""
+    times = _times(requests)
+    waits = times.ms["ttft"] if (~np.isnan(times.ms["ttft"])).any() else times.ms["e2e"]
+    waits = waits[~np.isnan(waits)]
+    return float(np.median(waits)) if len(waits) else None
+
+
+def _of_all_requests(tool: str, path: Path, run: Run, slo: Slo) -> RunRow:
     times = _times(run.requests)
     n, failed = len(run.requests), int(times.failed.sum())
     measured: dict[str, FloatArray] = {}
