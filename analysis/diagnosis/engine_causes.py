@@ -28,6 +28,10 @@ PREEMPTED: Final = 0.01
 GREW: Final = 1.5
 # A KV cache this full leaves room for more calls, as in `too_few_seats`; own default.
 KV_ROOM: Final = 0.5
+# As many run as before, within this factor; own default.
+ALIKE: Final = 1.25
+# What happened so long before an onset or after it came with it: a few scrapes.
+BESIDE_S: Final = 60.0
 # What is looked at beside the gauges that a report shows.
 CHANGES: Final = (
     *("preemptions", "prefix_cache_hit_rate", "spec_accept_rate", "finished"),
@@ -123,6 +127,19 @@ class Samples:
         if len(before) < 3 or len(after) < 1 or float(np.median(before)) <= 0.0:
             return None
         return float(np.percentile(after, 90.0) / np.median(before))
+
+    def thrown_out(self) -> str:
+        """That requests were thrown out of a full KV cache when it began, and at no other time, as a clause; empty if not."""
+        rows = self.points.filter((pl.col("indicator") == "preemptions") & (pl.col("value") > 0.0))
+        usage = self.points.filter(pl.col("indicator") == "kv_cache_usage")
+        onset = self.onset_us
+        if onset is None or rows.is_empty() or usage.is_empty():
+            return ""
+        beside = (pl.col("time_us") - onset).abs() <= 1e6 * BESIDE_S
+        full = usage.filter(beside)["value"].to_numpy()
+        if rows.filter(~beside).height or not len(full) or full.max() < KV_FULL:
+            return ""
+        return "; it began when the KV cache was full and requests were thrown out of it"
 
     def waited(self) -> str:
         """What is seen of the queue, as a clause."""
@@ -235,6 +252,28 @@ def _transfers_wait(samples: Samples) -> EngineCause | None:
     )
 
 
+def _slower_at_equal_load(samples: Samples) -> EngineCause | None:
+    """As many requests run as before, and all together they get far fewer tokens."""
+    running = [samples.side("running", later=later) for later in (False, True)]
+    written = [samples.side("output_tokens", later=later) for later in (False, True)]
+    if min(map(len, (*running, *written))) < _LEAST or float(np.median(running[1])) <= 0.0:
+        return None
+    before, now = (
+        float(np.mean(tokens) / max(np.mean(seats), 1e-9))
+        for tokens, seats in zip(written, running, strict=True)
+    )
+    if float(np.mean(running[1])) * ALIKE < float(np.mean(running[0])) or now * GREW > before:
+        return None
+    if float(np.mean(running[1])) > ALIKE * float(np.mean(running[0])):
+        return None  # larger batches are slower for each
+    return EngineCause(
+        "slower_engine",
+        f"{np.mean(running[1]):.3g} requests run as before, and each gets {now:.3g} tokens/s instead of {before:.3g}"
+        f"{samples.thrown_out()}",
+        "Take the engine out of rotation and restart it; then compare its version, GPU clocks and neighbours with those of before the onset.",
+    )
+
+
 def _plainly_waiting(samples: Samples) -> EngineCause | None:
     return EngineCause("under_capacity", samples.waited(), _ADMIT) if samples.waits else None
 
@@ -250,6 +289,7 @@ _CAUSES: Final[
     (("prefill", "decode", None), _longer_prompts),
     (("queue", "decode"), _drafts_rejected),
     (("queue", "decode", None), _longer_answers),
+    (("decode",), _slower_at_equal_load),
     (("queue",), _cache_full),
     (("queue",), _few_seats),
     (("queue",), _plainly_waiting),

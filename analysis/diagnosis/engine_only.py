@@ -443,7 +443,7 @@ def _verdict(
             f"{note}not enough data, {what}; P{slo.percentile:g} needs {min_n(slo.percentile)}."
         )
         return _plain("not_enough_data", sentence, "too few values in the engine's histograms")
-    over = [j for j in judged if wilson(j.sure, j.n, Z_ONE_SIDED)[0] > allowed]
+    over = [j for j in judged if _surely_over(j, allowed)]
     if over:
         return _over(max(over, key=lambda j: j.sure / j.n), found, points, slo, whose)
     open_ = [j for j in judged if wilson(j.maybe, j.n, Z_ONE_SIDED)[0] > allowed]
@@ -471,6 +471,17 @@ def _verdict(
         return _plain("possibly_over_budget", sentence, why, j.metric)
     sentence = f"{note}within budget, {seen} of {say_ms(j.limit_ms)} allowed; at most {say_ratio(j.maybe / j.n)} of {j.n:,} are over."
     return _plain("within_budget", sentence, "the engine is within budget", j.metric)
+
+
+def _surely_over(j: _Judged, allowed: float) -> bool:
+    """Whether more values are over the limit than may be, of all or of those since a dated onset."""
+    if wilson(j.sure, j.n, Z_ONE_SIDED)[0] > allowed:
+        return True
+    onset_us = _onset(j, allowed) if j.sure > allowed * j.n else None
+    if onset_us is None:
+        return False
+    sure, _, n = (int(part.sum()) for part in since(j.made, onset_us).over(j.limit_ms / 1000.0))
+    return wilson(sure, n, Z_ONE_SIDED)[0] > allowed
 
 
 def _note(whose: str) -> str:
@@ -585,6 +596,8 @@ def _spent(
     elif metric == "ttft":
         phases = ("queue", "prefill")
     parted = {name: _sides(found[name], onset_us) for name in phases if name in found}
+    if metric in ("ttft", "e2e"):
+        parted |= _rest(metric, found, onset_us, parted)
     means = {name: 1000.0 * after for name, (_, after) in parted.items() if after is not None}
     if metric in ("tpot", "itl"):
         return means, "decode"
@@ -597,6 +610,30 @@ def _spent(
     if most is not None and grew[most] > 0.0:
         return means, most
     return means, max(means, key=lambda name: means[name], default=None)
+
+
+def _rest(
+    metric: str,
+    found: dict[str, Increments],
+    onset_us: int | None,
+    parted: Mapping[str, tuple[float | None, float | None]],
+) -> dict[str, tuple[float | None, float | None]]:
+    """Phases that an engine does not count, from what it counts around them: prefill is the first token less the queue, decode what comes after it."""
+    sides = {name: _sides(found[name], onset_us) for name in ("ttft", "e2e") if name in found}
+    sides |= {name: parted[name] for name in PHASES if name in parted}
+    wanted = {"prefill": ("ttft", "queue"), "decode": ("e2e", "ttft")}
+    return {
+        phase: (_less(sides[whole][0], sides[part][0]), _less(sides[whole][1], sides[part][1]))
+        for phase, (whole, part) in wanted.items()
+        if phase not in parted
+        and whole in sides
+        and part in sides
+        and not (phase == "decode" and metric == "ttft")
+    }
+
+
+def _less(whole: float | None, part: float | None) -> float | None:
+    return None if whole is None or part is None else max(whole - part, 0.0)
 
 
 def _sides(made: Increments, onset_us: int | None) -> tuple[float | None, float | None]:
