@@ -259,7 +259,7 @@ def _slower_at_equal_load(samples: Samples) -> EngineCause | None:
     if min(map(len, (*running, *written))) < _LEAST or float(np.median(running[1])) <= 0.0:
         return None
     before, now = (
-        float(np.mean(tokens) / max(np.mean(seats), 1e-9))
+        float(np.mean(tokens)) / max(float(np.mean(seats)), 1e-9)
         for tokens, seats in zip(written, running, strict=True)
     )
     if float(np.mean(running[1])) * ALIKE < float(np.mean(running[0])) or now * GREW > before:

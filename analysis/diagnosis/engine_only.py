@@ -619,8 +619,8 @@ def _rest(
     parted: Mapping[str, tuple[float | None, float | None]],
 ) -> dict[str, tuple[float | None, float | None]]:
     """Phases that an engine does not count, from what it counts around them: prefill is the first token less the queue, decode what comes after it."""
-    sides = {name: _sides(found[name], onset_us) for name in ("ttft", "e2e") if name in found}
-    sides |= {name: parted[name] for name in PHASES if name in parted}
+    sides = {name: parted[name] for name in PHASES if name in parted}
+    sides |= {name: _sides(found[name], onset_us) for name in ("ttft", "e2e") if name in found}
     wanted = {"prefill": ("ttft", "queue"), "decode": ("e2e", "ttft")}
     return {
         phase: (_less(sides[whole][0], sides[part][0]), _less(sides[whole][1], sides[part][1]))

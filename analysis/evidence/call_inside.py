@@ -12,10 +12,13 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls
-from overrun.analysis.evidence.network_gap import HANDSHAKE
 from overrun.analysis.evidence.refusals import refused
 from overrun.analysis.evidence.span_tree import Tree
 
+# Names of the spans of what a new connection takes (otelhttptrace, Netty and their like).
+HANDSHAKE: Final = (
+    r"(?i)(?:^|[^a-z])(?:dns|resolve|connect|tls|ssl|handshake|getconn|tcp)(?:$|[^a-z])"
+)
 # Clocks and rounding: one that ends this long after the next one starts has made place for it; as in `span_tree`.
 TOLERANCE_S: Final = 0.0005
 # Where attempts are guessed from a first token that the engine gave much earlier.

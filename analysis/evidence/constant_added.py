@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from overrun.analysis.evidence.call_inside import inside_calls
 from overrun.analysis.evidence.calls import MIN_CALLS, known
 from overrun.analysis.evidence.late_calls import LONGER, late_calls, wait_ms
 from overrun.analysis.evidence.observed import Observed
@@ -32,9 +33,11 @@ LEAST_MS: Final = 40.0
 # (langchain-ai/langchain-google#1485: 11.225 to 11.244 s).
 LEAST_FIXED_MS: Final = 1_000.0
 NO_WIDER: Final = 1.5
+VARIES: Final = 0.1
 NARROW: Final = 0.04
 # Of all calls, those between usual and late waits are at most this part of the late ones: else the limit cut a tail.
 BETWEEN: Final = 0.1
+OF_IT: Final = 0.5  # of what is added: what has this part of it, has a cause of its own
 # Time-outs in s that clients, proxies and balancers have by default: a wait of one of these after a silence is a connection that was closed meanwhile.
 TIMEOUTS_S: Final = (10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 100.0, 120.0, 180.0, 300.0, 600.0)
 # Part of the late calls that meet one, at the low end of its interval; and in how many steps, as one alone may be an application's own time-out.
@@ -100,6 +103,9 @@ def _fixed(case: Observed, wait: FloatArray, late: BoolArray, usual: FloatArray)
     low, middle, high = (float(q) for q in np.percentile(usual, [25.0, 50.0, 75.0]))
     quarter, waits, three = (float(q) for q in np.percentile(wait[late], [25.0, 50.0, 75.0]))
     added, width = waits - middle, max(high - low, LEAST_MS)
+    # Calls that do not vary show nothing by a wait that does not either.
+    if high - low < VARIES * middle:
+        return None
     if added < LEAST_FIXED_MS or three - quarter > min(NO_WIDER * width, NARROW * added):
         return None
     # A usual call that has the constant as well: within what usual calls scatter on either side.
@@ -114,6 +120,7 @@ def _fixed(case: Observed, wait: FloatArray, late: BoolArray, usual: FloatArray)
         or int(between.sum()) > BETWEEN * int(hits.sum())
         or case.calls.has_engine[hits].any()
         or _does_more(case, late, hits)
+        or _tries_again(case, keys, added)
     ):
         return None
     return Constant(
@@ -127,6 +134,17 @@ def _fixed(case: Observed, wait: FloatArray, late: BoolArray, usual: FloatArray)
         usual_ms=middle,
         traces=keys,
     )
+
+
+def _tries_again(case: Observed, keys: pl.Series, added_ms: float) -> bool:
+    """Whether failed calls of these requests, or what their HTTP requests show before the one that was answered, have that time."""
+    mine = case.calls.frame["trace_key"].is_in(keys.implode()).to_numpy()
+    if (case.calls.of("error")[mine] == 1.0).any():
+        return True
+    inside = inside_calls(case.slow_tree)
+    before = inside.select(pl.col("waited_ms") + pl.col("lost_ms")).to_series()
+    median = before.median()
+    return isinstance(median, float) and median > OF_IT * added_ms
 
 
 def _does_more(case: Observed, late: BoolArray, hits: BoolArray) -> bool:

@@ -10,7 +10,12 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-from overrun.analysis.evidence.call_inside import counted_attempts, inside_calls, most_at_once
+from overrun.analysis.evidence.call_inside import (
+    TOLERANCE_S,
+    counted_attempts,
+    inside_calls,
+    most_at_once,
+)
 from overrun.analysis.evidence.call_slots import Slots, asked_directly, held_ms
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.handed_over import handed_over, pauses
@@ -25,6 +30,7 @@ INSIDE: Final = ("first_token", "generation", "network")
 NO_PLACE: Final = "no free connection for their HTTP requests"
 REFUSED: Final = "refusals with 429 and back-off within the SDK"
 FAILED: Final = "failed attempts and back-off within the SDK"
+TRIED: Final = "failed attempts and the pauses after them"
 _WAITING: Final = r"(?i)(?:^|[^a-z])(?:semaphore|throttl\w*|rate.?limit\w*|back.?off|acquire|pool.?wait|connection.?pool|retry.?sleep|limiter|token.?bucket)(?:$|[^a-z])"
 
 
@@ -57,8 +63,10 @@ def in_front(case: Case) -> Held:
         .agg(pl.col("held_ms").sum())
         .sort("held_ms", "name", descending=[True, False])
     )
+    # An attempt that failed is a call as well: its own time is counted where calls' is.
+    tried = top.height > 0 and top["name"][0] == TRIED
     return Held(
-        case.worst(*IN_FRONT),
+        case.worst(*IN_FRONT, *INSIDE) if tried else case.worst(*IN_FRONT),
         _mean(slow, case.slow_tree),
         _mean(usual, case.usual_tree),
         case.tree.per_request(every, "held_ms", case.rows["trace_key"], case.values),
@@ -157,7 +165,25 @@ def _waits(tree: Tree, handed: bool) -> pl.DataFrame:
         .filter(pl.col("after").fill_null(False) & (pl.col("held_ms") > 0.0))
         .select("trace_key", "held_ms", name=pl.lit("back-off after a refusal"))
     )
-    return pl.concat([waits, after])
+    return pl.concat([waits, after, _failed_attempts(calls)])
+
+
+def _failed_attempts(calls: pl.DataFrame) -> pl.DataFrame:
+    """One row per failed call that another one follows in its request: from its beginning to that of the next. `calls` are in order.
+
+    A call that was given up since it took too long is no quick failure: what made it slow is the cause, unless another model or endpoint was asked next.
+    """
+    failed = pl.col("error_type").is_not_null() | (pl.col("http_status") >= 400).fill_null(False)
+    usual = calls.filter(~failed)["duration_ms"].median()
+    following = pl.col("start_s").shift(-1).over("trace_key")
+    quick = pl.col("duration_ms") < (usual if isinstance(usual, float) else 0.0)
+    other = pl.col("name").shift(-1).over("trace_key") != pl.col("name")
+    after = following >= pl.col("end_s") - TOLERANCE_S
+    found = calls.with_columns(
+        held_ms=(following - pl.col("start_s")) * 1e3,
+        counts=(failed & ~refused() & after & (quick | other)).fill_null(value=False),
+    )
+    return found.filter("counts").select("trace_key", "held_ms", name=pl.lit(TRIED))
 
 
 def _mean(rows: pl.DataFrame, tree: Tree, column: str = "held_ms") -> float:

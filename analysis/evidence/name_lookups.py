@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from overrun.analysis.evidence.network_gap import HANDSHAKE
+from overrun.analysis.evidence.call_inside import HANDSHAKE
 from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.evidence.span_tree import Tree
 

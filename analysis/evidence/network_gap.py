@@ -12,10 +12,6 @@ from overrun.analysis.evidence.overlap import Flow
 from overrun.analysis.numbers.statistics.effect_size import rank_correlation
 from overrun.analysis.words.arrays import FloatArray
 
-# Names of the spans of what a new connection takes (otelhttptrace, Netty and their like).
-HANDSHAKE: Final = (
-    r"(?i)(?:^|[^a-z])(?:dns|resolve|connect|tls|ssl|handshake|getconn|tcp)(?:$|[^a-z])"
-)
 # Values most of which lie within this part of their median are one value; own default.
 SAME: Final = 0.1
 # Part of the network's time that must be the way to the engine where only its budget says that it is too long; own default.

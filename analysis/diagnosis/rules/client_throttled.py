@@ -3,7 +3,8 @@
 Detects
     Waiting inside the application before model calls that grew and explains the excess. It shows as spans named
     after a semaphore, pool, rate limit or back-off; as pauses between refused calls (429) and the next attempt;
-    or as pauses that end when another call ends (a free slot). Inside a call, if its HTTP requests have spans:
+    or as pauses that end when another call ends (a free slot); or as attempts that failed, quickly or for another
+    model to be asked, with the pauses after them. Inside a call, if its HTTP requests have spans:
     the time before the first of them (a full connection pool), failed attempts, and the pauses after them
     (back-off within the SDK). Without such spans: calls of which the SDK counted several attempts, and waits in front of the engine that end as other calls end,
     where calls are addressed to the engines themselves.
@@ -39,6 +40,7 @@ from overrun.analysis.evidence.held_back import (
     FAILED,
     NO_PLACE,
     REFUSED,
+    TRIED,
     Held,
     in_front,
     inside,
@@ -58,6 +60,11 @@ _ADVICE: Final = {
     REFUSED: (
         "ask for a higher quota, spread the load over deployments, or send less at a time; ",
         "Send part of the calls to another deployment, or fewer at a time.",
+    ),
+    FAILED: (
+        "leave an endpoint that fails out for a while (a circuit breaker; LiteLLM: allowed_fails and cooldown_time, which a single deployment of a group needs), and "
+        "try it fewer times before the fallback; ",
+        "Send calls to the fallback first until the endpoint that fails answers again.",
     ),
 }
 _LIMIT: Final = (
@@ -80,7 +87,7 @@ def diagnose(case: Case) -> Diagnosis | None:
     )
     refused, calls = refused_calls(case.tree)
     for_good, at_once = _advice(main)
-    attempts = main.what in (REFUSED, FAILED)
+    attempts = main.what in (REFUSED, FAILED, TRIED)
     fix = bound_fix(
         case,
         "client_limits",
@@ -133,7 +140,9 @@ def _advice(held: Held) -> tuple[str, str]:
     what = held.what or ""
     if what.startswith(NO_PLACE):
         return _ADVICE[NO_PLACE]
-    return _ADVICE[REFUSED] if what in (REFUSED, FAILED) else _LIMIT
+    if what in (FAILED, TRIED):
+        return _ADVICE[FAILED]
+    return _ADVICE[REFUSED] if what == REFUSED else _LIMIT
 
 
 def _saved_ms(case: Case, held: Held) -> FloatArray:

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from msgspec import Meta
 
-from overrun.analysis.evidence.network_gap import HANDSHAKE
+from overrun.analysis.evidence.call_inside import HANDSHAKE
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import (
     Fix,

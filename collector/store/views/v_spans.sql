@@ -26,7 +26,7 @@ select * exclude (span_key, parent_key, shape, attribute_values) from sampled_sp
 -- What takes few values in spans? One row per shape, a combination of these, and the attribute keys; a span's packed attribute_values are in the order of its keys.
 create or replace view v_shapes as
 select shape, keys, service, instance, version, scope_name, span_kind_name(kind) as kind, stage_name(stage) as stage, role_name(role) as role, dialect, operation, model,
-    provider, route, workload, http_status, error_type, resource_attributes
+    provider, route, workload, http_status, coalesce(error_type, case when status = 2 then 'error' end) as error_type, resource_attributes
 from shapes left join sources using (source_id);
 -- Which spans start in [since, until), of every every-th trace (0: of none) and of the traces whose keys are given (null: of no others), all of them among every of-th?
 -- One row per stored copy, each with `seq`, the order of arrival, and no column that v_shapes has: to look texts up once per shape and to leave copies to the reader

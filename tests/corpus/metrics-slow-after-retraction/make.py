@@ -5,14 +5,53 @@ from bisect import bisect_right
 from pathlib import Path
 
 START, EVERY_S = 1_790_000_000, 15
-EDGES = (0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 100, 200, 400)
+EDGES = (
+    0.005,
+    0.01,
+    0.02,
+    0.03,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.2,
+    0.4,
+    0.6,
+    0.8,
+    1,
+    2,
+    4,
+    6,
+    8,
+    10,
+    20,
+    40,
+    60,
+    100,
+    200,
+    400,
+)
 LABELS = 'model_name="ds",engine_type="unified",tp_rank="0",pp_rank="0"'
 
 
 class Page:
     def __init__(self) -> None:
-        self.seen: dict[str, list[float]] = {name: [] for name in ("time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds", "queue_time_seconds")}
-        self.count = {"prompt_tokens_total": 0.0, "generation_tokens_total": 0.0, "num_requests_total": 0.0, "cached_tokens_total": 0.0, "num_retracted_requests_total": 0.0}
+        self.seen: dict[str, list[float]] = {
+            name: []
+            for name in (
+                "time_to_first_token_seconds",
+                "inter_token_latency_seconds",
+                "e2e_request_latency_seconds",
+                "queue_time_seconds",
+            )
+        }
+        self.count = {
+            "prompt_tokens_total": 0.0,
+            "generation_tokens_total": 0.0,
+            "num_requests_total": 0.0,
+            "cached_tokens_total": 0.0,
+            "num_retracted_requests_total": 0.0,
+        }
         self.level: dict[str, float] = {}
 
     def text(self) -> str:
@@ -24,8 +63,15 @@ class Page:
         for name, values in self.seen.items():
             ordered = sorted(values)
             lines += [f"# TYPE sglang:{name} histogram"]
-            lines += [f'sglang:{name}_bucket{{{LABELS},le="{edge}"}} {bisect_right(ordered, edge)}' for edge in EDGES]
-            lines += [f'sglang:{name}_bucket{{{LABELS},le="+Inf"}} {len(values)}', f"sglang:{name}_sum{{{LABELS}}} {sum(values)}", f"sglang:{name}_count{{{LABELS}}} {len(values)}"]
+            lines += [
+                f'sglang:{name}_bucket{{{LABELS},le="{edge}"}} {bisect_right(ordered, edge)}'
+                for edge in EDGES
+            ]
+            lines += [
+                f'sglang:{name}_bucket{{{LABELS},le="+Inf"}} {len(values)}',
+                f"sglang:{name}_sum{{{LABELS}}} {sum(values)}",
+                f"sglang:{name}_count{{{LABELS}}} {len(values)}",
+            ]
         return "\n".join([*lines, ""])
 
 
@@ -42,7 +88,9 @@ def make(folder: Path) -> None:
             ttft = draw.lognormvariate(0, 0.3) * (0.9 if not later else 1.6)
             page.seen["time_to_first_token_seconds"].append(ttft)
             page.seen["queue_time_seconds"].append(draw.uniform(0.0, 0.1))
-            page.seen["inter_token_latency_seconds"] += [pace * draw.lognormvariate(0, 0.1) for _ in range(40)]
+            page.seen["inter_token_latency_seconds"] += [
+                pace * draw.lognormvariate(0, 0.1) for _ in range(40)
+            ]
             page.seen["e2e_request_latency_seconds"].append(ttft + output * pace)
             page.count["prompt_tokens_total"] += draw.randint(18_000, 30_000)
             page.count["cached_tokens_total"] += 14_000
@@ -51,7 +99,11 @@ def make(folder: Path) -> None:
         page.count["generation_tokens_total"] += running / pace * EVERY_S * draw.uniform(0.95, 1.05)
         if step == 89:
             page.count["num_retracted_requests_total"] += 2
-        usage = 0.62 + 0.004 * step if step < 89 else (1.0 if step in (89, 90) else 0.58 + 0.03 * draw.random())
+        usage = (
+            0.62 + 0.004 * step
+            if step < 89
+            else (1.0 if step in (89, 90) else 0.58 + 0.03 * draw.random())
+        )
         page.level = {
             "num_running_reqs": running,
             "num_queue_reqs": 3 if step in (88, 89, 90) else 0,

@@ -145,3 +145,24 @@ def test_the_wait_inside_a_call_shows_by_its_http_request_alone(http: bool) -> N
         assert finding.evidence["held_inside_calls_ms_slow"] == pytest.approx(3_000.0)
         assert "under way at once" in finding.headline
         assert found.verdict.owner == "app"
+
+
+@pytest.mark.parametrize(
+    ("ms", "name", "fires"),
+    [(60.0, "chat m", True), (2_000.0, "chat other", True), (2_000.0, "chat m", False)],
+)
+def test_attempts_that_fail_are_lost_unless_the_same_call_was_given_up_slowly(
+    ms: float, name: str, fires: bool
+) -> None:
+    """An attempt fails, quickly or for another model to be asked, and the answer comes after a pause; what takes too long and is asked again is another cause."""
+    frame = requests(N, other_ms=np.where(LATE, 3_000.0, 5.0), generation_ms=500.0)
+    tried = spans_of(
+        frame, name, "generation", 0.0, ms, span_id=2, role=ROLE["llm"], status=2, keep=LATE
+    )
+    begin = np.where(LATE, 3_000.0, 0.0)
+    answer = spans_of(frame, "chat m", "generation", begin, 500.0, span_id=3, role=ROLE["llm"])
+    found = of(run(frame, spans=[tried, answer], slo=E2E), "client_throttled")
+    assert (found is not None) is fires
+    if found is not None:
+        assert found.evidence["operation"] == "failed attempts and the pauses after them"
+        assert found.evidence["held_ms_slow"] == pytest.approx(3_000.0)
