@@ -13,7 +13,7 @@ demo: $(VENV)/.runtime
 
 # What needs no other part is done at once: each of these waits for the network or has one core busy.
 test: $(VENV)/.dev
-	$(MAKE) --jobs=3 --output-sync=target $(VENV)/.kernels $(VENV)/.prometheus $(VENV)/.litellm check
+	$(MAKE) --jobs=3 --output-sync=target $(VENV)/.kernels $(VENV)/.prometheus $(VENV)/.litellm $(VENV)/.lake check
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/house  # which check has run
 
 check: $(VENV)/.dev
@@ -127,6 +127,22 @@ $(VENV)/.litellm: requirements-litellm.lock $(VENV)/.dev
 	$(PYTHON) -m venv $(VENV)/litellm
 	$(BIN)/uv pip install --quiet --python $(VENV)/litellm/bin/python --require-hashes -r requirements-litellm.lock \
 		|| $(VENV)/litellm/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-litellm.lock
+	@touch $@
+
+# A lake needs DuckDB 1.5.5, for which its extensions are packaged. Everything else is taken from our own environment, by a line that Python runs at its start.
+$(VENV)/.lake: requirements-lake.lock $(VENV)/.dev | $(VENV)/.postgresql
+	$(PYTHON) -m venv --without-pip $(VENV)/lake
+	$(BIN)/uv pip install --quiet --python $(VENV)/lake/bin/python --require-hashes -r requirements-lake.lock \
+		|| $(BIN)/pip --python $(VENV)/lake/bin/python install --quiet --disable-pip-version-check --require-hashes -r requirements-lake.lock
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+		> "$$($(VENV)/lake/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
+	@touch $@
+
+# A real PostgreSQL for the tests of the lake, each run in a folder of its own. After Prometheus: apt does one thing at a time.
+$(VENV)/.postgresql: | $(VENV)/.prometheus
+	@command -v initdb >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 \
+		&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql >/dev/null; } \
+		|| echo "postgresql is not installed and cannot be: the tests of the lake will say so"
 	@touch $@
 
 # What senders in other languages really send, from locked packages in a folder of their own.

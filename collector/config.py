@@ -29,6 +29,10 @@ class CollectorSettings:
     grpc_port: int = 4317
     http_port: int = 4318
     db: str = "overrun.db"
+    store: str = (
+        ""  # a lake in place of the file: ducklake:postgresql://USER@HOST:PORT/DATABASE?data=FOLDER
+    )
+    role: str = "all"  # what this process does with a lake
     max_body_mib: int = 16  # of one request, as sent
     max_decompressed_mib: int = 16  # of one request, decompressed
     body_timeout_s: float = 30.0  # a body that has not come by then is given up
@@ -156,6 +160,7 @@ _CHOICES = {
     "log_format": ("text", "json"),
     "decoder": ("fast", "upb"),
     "attributes": ("all", "known"),
+    "role": ("all", "collector", "assembler", "reader"),
 }
 
 

@@ -336,6 +336,20 @@ def _asking(
 @app.command()
 def serve(
     db: Db = None,
+    store: Annotated[
+        str | None,
+        _text(
+            "A lake in place of the file: ducklake:postgresql://USER@HOST:PORT/DATABASE?data=FOLDER.",
+            "--store",
+        ),
+    ] = None,
+    role: Annotated[
+        str | None,
+        _text(
+            "What this process does with a lake: collector, assembler, reader or all (default).",
+            "--role",
+        ),
+    ] = None,
     host: Annotated[
         str | None, _text("Address to listen on (default 127.0.0.1: this machine only).", "--host")
     ] = None,
@@ -408,6 +422,8 @@ def serve(
         config,
         {
             "collector.db": str(db) if db else None,
+            "collector.store": store,
+            "collector.role": role,
             "collector.host": host,
             "collector.grpc_port": grpc_port,
             "collector.http_port": http_port,

@@ -1,6 +1,6 @@
 """How does the server run? Composes the process: receivers, writer and assembly of the collector, and the query API, in one event loop.
 
-The only process that has the database open. Everything is bound before it says `ready`; a port that is taken is named and the rest runs on.
+The only process that has a database file open; a lake may have several (`role`). Everything is bound before it says `ready`; a port that is taken is named and the rest runs on.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ from overrun.collector.access.auth import Tokens
 from overrun.collector.access.tls import Certificates
 from overrun.collector.config import Settings
 from overrun.collector.errors import CollectorError, ConfigError
+from overrun.collector.ingest.lake_pipeline import open_pipeline as open_lake_pipeline
 from overrun.collector.ingest.pipeline import Pipeline
+from overrun.collector.ingest.rounds import Assembling
 from overrun.collector.ingest.writer import METRICS
 from overrun.collector.lifecycle.retention import Retention, size_bytes
 from overrun.collector.lifecycle.rollups import roll_up
@@ -116,26 +118,42 @@ async def serve(
         raise ConfigError(str(error)) from error
     scraped = scrape.targets(settings.scrape, scrape_urls)
     alert_settings.read(settings.alerts)
-    store = open_store(Path(collector.db), create=True, memory_limit=collector.memory_limit)
     compiled.interpret(True)  # until `_warm` has ended
-    pipeline = Pipeline(
-        store,
-        collector,
-        settings.privacy,
-        watched.assemble if watched else assemble,
-        settings.words,
-        serving=True,
-    )
+    pipeline = _open(settings, watched)
     threading.Thread(target=_warm, args=(settings,), name="overrun-warm", daemon=True).start()
     try:
-        with _signals(stop), _retention(pipeline, settings).running():
+        with _signals(stop), _retention(pipeline, settings):
             await _run(pipeline, settings, tokens, certificates, on_ready, stop, scraped, watched)
     finally:
         await asyncio.to_thread(pipeline.close)
 
 
-def _retention(pipeline: Pipeline, settings: Settings) -> Retention:
-    return Retention(pipeline.store, pipeline.writer, settings.retention, pipeline.clock)
+def _open(settings: Settings, watched: Lengths | None) -> Assembling:
+    """The file, or the lake where one is named."""
+    collector, role = settings.collector, settings.collector.role
+    made = watched.assemble if watched else assemble
+    if collector.store:
+        return open_lake_pipeline(
+            collector.store,
+            collector,
+            settings.privacy,
+            made,
+            settings.words,
+            assembles=role in ("all", "assembler"),
+        )
+    if role != "all":
+        raise ConfigError(
+            f"role {role!r} is a part of a server over a lake: give --store, or leave --role out for a file"
+        )
+    store = open_store(Path(collector.db), create=True, memory_limit=collector.memory_limit)
+    return Pipeline(store, collector, settings.privacy, made, settings.words, serving=True)
+
+
+def _retention(pipeline: Assembling, settings: Settings) -> contextlib.AbstractContextManager[None]:
+    if not isinstance(pipeline, Pipeline):
+        return contextlib.nullcontext()
+    kept = Retention(pipeline.store, pipeline.writer, settings.retention, pipeline.clock)
+    return kept.running()
 
 
 def _warm(settings: Settings) -> None:
@@ -208,7 +226,7 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
 
 
 async def _run(
-    pipeline: Pipeline,
+    pipeline: Assembling,
     settings: Settings,
     tokens: Tokens,
     certificates: Certificates | None,
@@ -225,25 +243,25 @@ async def _run(
         max_connections=collector.max_connections,
         body_timeout_s=collector.body_timeout_s,
     )
-    grpc_port = _bind_grpc(grpc_server, collector.host, collector.grpc_port, certificates)
+    collects, reads = _does(settings, "collector"), _does(settings, "reader")
+    grpc_port = (
+        _bind_grpc(grpc_server, collector.host, collector.grpc_port, certificates)
+        if collects
+        else None
+    )
     http_socket = _bind_http(collector.host, collector.http_port, "HTTP", "--http-port")
     if grpc_port is None and http_socket is None:
         raise CollectorError(
             f"neither port is free on {collector.host}: choose others with --grpc-port and --http-port (0 picks a free one)"
         )
-    apart = collector.api_port >= 0
+    apart = reads and collector.api_port >= 0
     api_socket = (
         _bind_http(collector.api_host or collector.host, collector.api_port, "API", "--api-port")
         if apart
         else None
     )
-    audit = Audit.beside(Path(collector.db), collector.audit_log)
-    send = [
-        erase_http.route(pipeline, tokens, audit),
-        *otlp_http.Receiver(pipeline.writer, collector, tokens.ingest).routes(),
-    ]
     worker = Worker()
-    read = api.routes(pipeline, settings, worker, tokens, watched, audit)
+    send, read = _routes(pipeline, settings, tokens, worker, watched)
     apps = [
         (http_socket, [*send, *(api.health_routes(pipeline) if apart else read)], collector.host),
         (api_socket, read, collector.api_host or collector.host),
@@ -274,18 +292,13 @@ async def _run(
         pipeline.store.announce(f"{addresses.scheme}://{asked_at}")
     end_tracing = tracing.start([a for a in (addresses.grpc, addresses.http, addresses.api) if a])
     empty = pipeline.writer.last_batch == 0
-    on_ready(addresses, empty)
-    if not empty:
+    on_ready(addresses, empty and collects)
+    if reads and not empty:
         threading.Thread(
             target=rehearse, args=(pipeline,), name="overrun-rehearse", daemon=True
         ).start()
-    scraper = scrape.Scraper(scraped, pipeline.writer)
-    beside = [
-        asyncio.create_task(_fold(pipeline)),
-        asyncio.create_task(alerting.run(pipeline, settings, watched)),
-    ]
-    if watched is not None:
-        beside.append(asyncio.create_task(_tell(pipeline, watched)))
+    scraper = scrape.Scraper(scraped if collects else (), pipeline.writer)
+    beside = [asyncio.create_task(one) for one in _beside(pipeline, settings, watched)]
     await _until(stop, serving)
     for task in beside:
         task.cancel()
@@ -303,8 +316,46 @@ async def _run(
     await asyncio.to_thread(end_tracing)
 
 
+def _does(settings: Settings, role: str) -> bool:
+    return settings.collector.role in ("all", role)
+
+
+def _routes(
+    pipeline: Assembling,
+    settings: Settings,
+    tokens: Tokens,
+    worker: Worker,
+    watched: Lengths | None,
+) -> tuple[list[BaseRoute], list[BaseRoute]]:
+    """What senders and readers may ask of this process."""
+    collector = settings.collector
+    audit = Audit.beside(Path(collector.db), collector.audit_log)
+    send: list[BaseRoute] = []
+    read: list[BaseRoute] = []
+    if _does(settings, "collector"):
+        send += otlp_http.Receiver(pipeline.writer, collector, tokens.ingest).routes()
+    if isinstance(pipeline, Pipeline):
+        send.append(erase_http.route(pipeline, tokens, audit))
+    if _does(settings, "reader"):
+        read += api.routes(pipeline, settings, worker, tokens, watched, audit)
+    else:
+        read += api.health_routes(pipeline)
+    return send, read
+
+
+def _beside(
+    pipeline: Assembling, settings: Settings, watched: Lengths | None
+) -> Iterator[Coroutine[Any, Any, None]]:
+    """What runs beside the answers for as long as the server does. What changes rows that are stored, and alerts, are a file's alone."""
+    if isinstance(pipeline, Pipeline):
+        yield _fold(pipeline)
+        yield alerting.run(pipeline, settings, watched)
+    if watched is not None and _does(settings, "collector"):
+        yield _tell(pipeline, watched)
+
+
 def _guarded(
-    routes: Sequence[BaseRoute], host: str, pipeline: Pipeline, settings: Settings
+    routes: Sequence[BaseRoute], host: str, pipeline: Assembling, settings: Settings
 ) -> hosts.App:
     """The application of a port that listens at `host`."""
     app = Starlette(routes=routes, exception_handlers={404: otlp_http.not_found})
@@ -340,7 +391,7 @@ def _web_server(
     return server, asyncio.create_task(server.serve(sockets=[bound]))
 
 
-def rehearse(pipeline: Pipeline) -> bool:
+def rehearse(pipeline: Assembling) -> bool:
     """Report on the last minute that holds a request before anybody asks: what a first answer has to load (two seconds of CPU) is then loaded.
 
     Returns whether there was a request to report on.
@@ -386,7 +437,7 @@ async def _fold_once(pipeline: Pipeline, claims: Claims) -> bool:
     )
 
 
-async def _tell(pipeline: Pipeline, watched: Lengths) -> None:
+async def _tell(pipeline: Assembling, watched: Lengths) -> None:
     """Store how the length predictor does as indicators, once a minute."""
     while True:
         await asyncio.sleep(predictor_watch.EVERY_S)

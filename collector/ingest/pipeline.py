@@ -60,7 +60,7 @@ class Pipeline(Assembling):
         super().__init__(assemble, settings.quiet_s)
         stages.learn(words)
         self.store = store
-        latest_ns = _latest_start(store)
+        latest_ns = latest_start(store)
         self.clock = clock_of(store)
         self.quiet = QuietTraces(latest_ns, max_age_s=settings.max_trace_age_s)
         self._recent = Recent()
@@ -187,7 +187,8 @@ def clock_of(store: Store) -> SteadyClock:
     return SteadyClock(int(newest_ns), Leap.read(store.meta(CLOCK_LEAP)))
 
 
-def _latest_start(store: Store) -> int:
+def latest_start(store: Store) -> int:
+    """The latest start of a span that the store holds, 0 without one."""
     with store.asking() as cursor:
         found = cursor.execute("select max(start_ns) from spans").fetchall()[0][0]
     return 0 if found is None else int(found)

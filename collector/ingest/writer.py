@@ -159,7 +159,7 @@ class Stored:
 
 
 @dataclass(slots=True)
-class _Body:
+class Waiting:
     signal: int
     data: bytes
     future: Future[Stored]
@@ -169,7 +169,7 @@ class _Body:
 
 
 @dataclass(slots=True)
-class _Job:
+class Job:
     run: Callable[[duckdb.DuckDBPyConnection], Any]
     claims: Claims
     tables: tuple[str, ...]
@@ -194,10 +194,10 @@ class Counters:
 
 
 @dataclass(slots=True)
-class _Group:
+class Group:
     """Bodies of one commit, decoded."""
 
-    bodies: list[_Body] = field(default_factory=list)
+    bodies: list[Waiting] = field(default_factory=list)
     results: list[Stored] = field(default_factory=list)
     spans: list[Normalized] = field(default_factory=list)
     points: list[Points] = field(default_factory=list)
@@ -205,7 +205,7 @@ class _Group:
 
 
 @dataclass(frozen=True, slots=True)
-class _LaidOut:
+class LaidOut:
     """Rows of one commit: number of spans, points, new sources by id, and spans as they are laid out, a part at a time."""
 
     count: int
@@ -248,8 +248,8 @@ class Writer:
         self._decode_spans = (
             otlp_spans.decode_spans if settings.decoder == "fast" else otlp_spans_upb.decode_spans
         )
-        self._bodies: deque[_Body] = deque()
-        self._jobs: deque[_Job] = deque()
+        self._bodies: deque[Waiting] = deque()
+        self._jobs: deque[Job] = deque()
         self._waiting_bytes = 0
         self._wake = threading.Condition()
         self._closing = False
@@ -346,7 +346,7 @@ class Writer:
             QueueFull: the queue has no room; nothing was queued.
             StoreUnavailable: the writer is closing.
         """
-        body = _Body(signal, data, _pending(), time.monotonic(), items)
+        body = Waiting(signal, data, _pending(), time.monotonic(), items)
         with self._wake:
             if self._closing:
                 raise StoreUnavailable("the collector is shutting down")
@@ -386,7 +386,7 @@ class Writer:
         `appends` names the tables of COMMITTED and ASSEMBLED to which `run` appends. The future fails with NotAsWritten, and what was appended is taken
         back, if the store does not hold what `run` claims to have written.
         """
-        job = _Job(run, Claims() if claims is None else claims, appends, _pending())
+        job = Job(run, Claims() if claims is None else claims, appends, _pending())
         with self._wake:
             if self._closing:
                 raise StoreUnavailable("the collector is shutting down")
@@ -463,8 +463,8 @@ class Writer:
             self._wake.wait(left)
         return True
 
-    def _take(self) -> list[_Body]:
-        taken: list[_Body] = []
+    def _take(self) -> list[Waiting]:
+        taken: list[Waiting] = []
         size = items = 0
         while self._bodies and (
             not taken
@@ -514,7 +514,7 @@ class Writer:
                 str(failure).splitlines()[0],
             )
 
-    def _run_job(self, job: _Job) -> None:
+    def _run_job(self, job: Job) -> None:
         try:
             self._reopen_if_suspect()
             connection = self._store.connection
@@ -524,14 +524,14 @@ class Writer:
             self._commit_transaction()
             self._prove_or_take_back(job.claims)
         except Exception as error:  # the thread's edge: the caller gets it, the thread lives on
-            _rollback(self._store.connection)
+            rollback(self._store.connection)
             self._reopen_after(error)
             job.future.set_exception(error)
         else:
             self._changes += 1
             job.future.set_result(result)
 
-    def _commit(self, bodies: list[_Body]) -> None:
+    def _commit(self, bodies: list[Waiting]) -> None:
         size = sum(len(b.data) for b in bodies)
         try:
             self._reopen_if_suspect()
@@ -539,7 +539,7 @@ class Writer:
         except (
             Exception
         ) as error:  # the thread's edge: every sender is answered, the thread lives on
-            _rollback(self._store.connection)
+            rollback(self._store.connection)
             self.counters.failed_commits += 1
             self._reopen_after(error)
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -561,7 +561,7 @@ class Writer:
                 self.counters.duplicates += 1
                 body.future.set_result(Stored(0, 0, duplicate=True))
 
-    def _take_in(self, bodies: list[_Body]) -> tuple[_Group, list[_Body]]:
+    def _take_in(self, bodies: list[Waiting]) -> tuple[Group, list[Waiting]]:
         """Store the bodies that are new. Returns them, decoded, and those that were stored before."""
         group, repeats = self._decode(bodies)
         if group.bodies:
@@ -577,10 +577,10 @@ class Writer:
         with self._wake:
             self._waiting_bytes -= size
 
-    def _decode(self, bodies: list[_Body]) -> tuple[_Group, list[_Body]]:
+    def _decode(self, bodies: list[Waiting]) -> tuple[Group, list[Waiting]]:
         """The bodies that are new, decoded; and those that were stored before. A bad one fails alone."""
-        new: list[_Body] = []
-        repeats: list[_Body] = []
+        new: list[Waiting] = []
+        repeats: list[Waiting] = []
         here: set[bytes] = set()
         for body in bodies:
             body.digest = hashlib.blake2b(bytes([body.signal]) + body.data, digest_size=16).digest()
@@ -589,7 +589,7 @@ class Writer:
             known = body.digest in stored or body.digest in here
             (repeats if known else new).append(body)
             here.add(body.digest)
-        group = _Group()
+        group = Group()
         self._decode_traces([b for b in new if b.signal == TRACES], group)
         for body in (b for b in new if b.signal == METRICS):
             try:
@@ -618,7 +618,7 @@ class Writer:
             self._refuse(body, BadPayload("the body is not an OTLP export request in protobuf"))
         return group, repeats
 
-    def _decode_traces(self, bodies: list[_Body], group: _Group) -> None:
+    def _decode_traces(self, bodies: list[Waiting], group: Group) -> None:
         if not bodies:
             return
         try:
@@ -652,11 +652,11 @@ class Writer:
                 )
             )
 
-    def _refuse(self, body: _Body, error: BadPayload) -> None:
+    def _refuse(self, body: Waiting, error: BadPayload) -> None:
         self.counters.bad_bodies += 1
         body.future.set_exception(error)
 
-    def _store_group(self, group: _Group) -> None:
+    def _store_group(self, group: Group) -> None:
         connection = self._store.connection
         batch = self._last_batch + 1
         now_ns = time.time_ns()
@@ -689,7 +689,7 @@ class Writer:
             self._recent.add(batch, laid.spans, laid.span_values)
         self._committed(group, batch, laid_out.count, len(laid_out.points))
 
-    def _lay_out(self, group: _Group, batch: int) -> _LaidOut:
+    def _lay_out(self, group: Group, batch: int) -> LaidOut:
         """The rows of a group, as the tables have them."""
         count = sum(n.spans.num_rows for n in group.spans)
         points = [row for p in group.points for row in p.rows]
@@ -704,9 +704,9 @@ class Writer:
             self._shapes.lay_out(part.spans, part.shapes, first)
             for part, first in zip(group.spans, seqs, strict=False)
         ]
-        return _LaidOut(count, points, sources, spans)
+        return LaidOut(count, points, sources, spans)
 
-    def _append_group(self, group: _Group, laid_out: _LaidOut, batch: int, claims: Claims) -> None:
+    def _append_group(self, group: Group, laid_out: LaidOut, batch: int, claims: Claims) -> None:
         """Append the rows of a group, in the transaction that has begun."""
         connection = self._store.connection
         low, of_batch = batch << BATCH_BITS, f"batch = {batch}"
@@ -749,13 +749,13 @@ class Writer:
                 "sources", appended, f"source_id in ({', '.join(map(str, laid_out.sources))})"
             )
 
-    def _append_batch(self, batch: int, now_ns: int, laid_out: _LaidOut) -> None:
+    def _append_batch(self, batch: int, now_ns: int, laid_out: LaidOut) -> None:
         self._store.connection.execute(
             "insert into batches values (?, ?, ?, ?)",
             [batch, now_ns, laid_out.count, len(laid_out.points)],
         )
 
-    def _remember(self, laid_out: _LaidOut) -> None:
+    def _remember(self, laid_out: LaidOut) -> None:
         """These sources and shapes are stored."""
         self._sources.remember(laid_out.sources)
         for laid in laid_out.spans:
@@ -844,7 +844,7 @@ class Writer:
         self._store.reopen()
         self._load_state()
 
-    def _committed(self, group: _Group, batch: int, spans: int, points: int) -> None:
+    def _committed(self, group: Group, batch: int, spans: int, points: int) -> None:
         now_s = time.monotonic()
         for body in group.bodies:
             self._hashes[body.digest] = now_s
@@ -852,6 +852,21 @@ class Writer:
             len(self._hashes) > MAX_HASHES or next(iter(self._hashes.values())) < now_s - HASH_AGE_S
         ):
             self._hashes.popitem(last=False)
+        self._note_traces(group, batch, now_s)
+        # After the notes: a reader of this number must find all traces up to it among the waiting ones.
+        self._last_batch = batch
+        self._changes += 1
+        self.counters.commits += 1
+        self.counters.bodies += len(group.bodies)
+        self.counters.spans += spans
+        self.counters.points += points
+        self.counters.rejected_items += sum(r.rejected for r in group.results)
+        self.counters.quarantined_spans += sum(
+            p.aside.num_rows for p in group.spans if p.aside is not None
+        )
+
+    def _note_traces(self, group: Group, batch: int, now_s: float) -> None:
+        """Remember the traces of a group, to be assembled."""
         for part in group.spans:
             t = part.spans
             hi, lo, start = (t.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns"))
@@ -869,17 +884,6 @@ class Writer:
                 for c in ("trace_hi", "trace_lo", "time_ns")
             )
             self._quiet.note(hi, lo, at, batch, now_s)
-        # After the notes: a reader of this number must find all traces up to it among the waiting ones.
-        self._last_batch = batch
-        self._changes += 1
-        self.counters.commits += 1
-        self.counters.bodies += len(group.bodies)
-        self.counters.spans += spans
-        self.counters.points += points
-        self.counters.rejected_items += sum(r.rejected for r in group.results)
-        self.counters.quarantined_spans += sum(
-            p.aside.num_rows for p in group.spans if p.aside is not None
-        )
 
 
 def _why_rejected(points: Points) -> str:
@@ -930,6 +934,6 @@ def _with_keys(spans: pa.Table, shapes: dict[int, list[str]]) -> pa.Table:
     )
 
 
-def _rollback(connection: duckdb.DuckDBPyConnection) -> None:
+def rollback(connection: duckdb.DuckDBPyConnection) -> None:
     with contextlib.suppress(duckdb.Error):  # there may be no transaction left to undo
         connection.rollback()

@@ -228,11 +228,11 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> 
         if not exists:
             if path.exists():  # not `:memory:`
                 path.chmod(0o600)
-            _create(connection)
+            make_tables(connection)
         _check_version(connection, path)
         connection.execute("set global TimeZone = 'UTC'")
         if not read_only:
-            _make_views(connection)
+            _make_own_views(connection)
     except duckdb.Error as error:
         connection.close()
         raise _explain(path, error) from error
@@ -255,17 +255,22 @@ def _remove_leftovers(path: Path) -> None:
                 log.info("removed %s, which an earlier process left behind", left)
 
 
-def _make_views(connection: duckdb.DuckDBPyConnection) -> None:
-    """Macros and views of this build. Only if the file has others: a disk that is full must not keep a file from being opened."""
+def _make_own_views(connection: duckdb.DuckDBPyConnection) -> None:
+    """The macros and views of this build. Only if the file has others: a disk that is full must not keep a file from being opened."""
     texts = [text for _, text in _sql_files("views")]
     digest = hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
     if connection.execute("select value from meta where key = 'views'").fetchall() == [(digest,)]:
         return
     connection.begin()
-    for text in texts:
-        connection.execute(text)
+    make_views(connection)
     set_meta(connection, "views", digest)
     connection.commit()
+
+
+def make_views(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the macros and views of this build."""
+    for _, text in _sql_files("views"):
+        connection.execute(text)
 
 
 def set_meta(connection: duckdb.DuckDBPyConnection, key: str, value: str) -> None:
@@ -296,7 +301,8 @@ def steps() -> dict[int, str]:
     return {int(name[:3]): text for name, text in _sql_files("schema")}
 
 
-def _create(connection: duckdb.DuckDBPyConnection) -> None:
+def make_tables(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the tables of a new store."""
     connection.begin()
     for sql in steps().values():
         connection.execute(sql)

@@ -1,0 +1,237 @@
+"""A lake over a real PostgreSQL: what is acknowledged is stored once, assembled once, and answers as a file does."""
+
+import json
+import math
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from overrun.analysis.assembly.assemble import assemble
+from overrun.analysis.front.question_table import ENTRIES
+from overrun.analysis.front.questions import Asked
+from overrun.analysis.words.encoding import encode
+from overrun.collector.config import CollectorSettings, PrivacySettings, Settings
+from overrun.collector.ingest.lake_pipeline import LakePipeline, open_pipeline
+from overrun.collector.ingest.pipeline import Pipeline
+from overrun.collector.ingest.rounds import Assembling
+from overrun.collector.ingest.writer import TRACES
+from overrun.collector.store.database import open_store
+from tests.benchmarks import payload
+from tests.lake.postgres import Postgres
+from tests.lake.processes import Lake, post, send
+
+# What a report counts; its findings hold resampled intervals.
+_COUNTED = ("window", "latency", "goodput", "stages", "errors", "retries", "checklist")
+QUIET = CollectorSettings(quiet_s=0.3)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    made = Postgres()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def sent() -> payload.Payload:
+    """Some 200 requests."""
+    return payload.make(2_000, end_ns=time.time_ns(), spans_per_body=64)
+
+
+@pytest.fixture(scope="module")
+def lake(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    made = Lake(postgres, "shared", tmp_path_factory.mktemp("lake"))
+    yield made
+    made.stop()
+
+
+def opened(lake: Lake, *, assembles: bool = False) -> LakePipeline:
+    return open_pipeline(lake.address, QUIET, PrivacySettings(), assemble, None, assembles=assembles)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def reader(lake: Lake) -> Iterator[LakePipeline]:
+    made = opened(lake)
+    yield made
+    made.close()
+
+
+def rows(of: Assembling, query: str) -> list[tuple[Any, ...]]:
+    with of.store.reading() as con:
+        return con.execute(query).fetchall()
+
+
+def expire_lease(lake: Lake) -> None:
+    """As ten seconds later."""
+    with psycopg.connect(lake.address.removeprefix("ducklake:").partition("?")[0]) as other:
+        other.execute("update overrun_leases set until = '-infinity'")
+
+
+def alike(one: object, other: object) -> bool:
+    """Whether two answers are equal but for the last digits of numbers."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9)
+    return one == other
+
+
+def until(holds: Callable[[], bool], within_s: float = 60.0) -> None:
+    end_s = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.1)
+
+
+def test_kill_9_of_any_process_loses_and_doubles_nothing(
+    lake: Lake, reader: LakePipeline, sent: payload.Payload, tmp_path: Path
+) -> None:
+    collectors = [lake.start("collector"), lake.start("collector")]
+    assembler = lake.start("assembler")
+    chance = random.Random(1)
+
+    def one(at: int) -> None:
+        send(collectors, sent.bodies[at].data, at)
+
+    with ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(one, at) for at in range(len(sent.bodies))]
+        time.sleep(chance.uniform(0.2, 0.8))
+        collectors[0].kill()
+        collectors[0] = lake.start("collector")
+        assembler.kill()
+        for future in done:
+            future.result()
+    spans = sum(body.spans for body in sent.bodies)
+    stored = "select count(*), count(distinct (trace_hi, trace_lo, span_id)) from spans"
+    assert rows(reader, stored) == [(spans, spans)]
+    # The same body at two collectors at once: both answer that it is stored.
+    again = payload.make(10, end_ns=time.time_ns(), seed=5).bodies[0]
+    ready = threading.Barrier(2)
+
+    def twice(at: int) -> int:
+        ready.wait()
+        return post(collectors[at].http, again.data)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(twice, range(2))) == [200, 200]
+    assert rows(reader, stored) == [(spans + again.spans,) * 2]
+    lake.stop()
+    expire_lease(lake)
+    _same_as_a_file(reader, [*(body.data for body in sent.bodies), again.data], tmp_path)
+
+
+def _same_as_a_file(of: LakePipeline, bodies: list[bytes], folder: Path) -> None:
+    """A lake's requests and calls are those of a file that got the same bodies, and so are its answers."""
+    store = open_store(folder / "file.db", create=True)
+    salt = {"salt": of.store.salt().hex()}
+    store.connection.execute("update meta set value = $salt where key = 'salt'", salt)
+    file = Pipeline(store, QUIET, PrivacySettings(), assemble)
+    for future in [file.writer.submit(TRACES, body) for body in bodies]:
+        future.result()
+    file.drain()
+
+    # This process goes on at the mark of the killed assembler.
+    def assembled() -> bool:
+        of._round()
+        return len({tuple(rows(one, "select count(*) from v_llm_calls")) for one in (of, file)}) < 2
+
+    until(assembled)
+    for view in ("v_requests", "v_llm_calls", "v_spans"):
+        columns = "* exclude (row_key)" if view == "v_requests" else "*"
+        query = f"select {columns} from {view} order by all"
+        assert rows(of, query) == rows(file, query), view
+    now, settings = datetime.now(UTC), Settings()
+    # Rows come in another order: sums differ by their last digits, and what is resampled by more.
+    for path in ("report", "series", "heatmap", "requests", "stages"):
+        asked = Asked.read(ENTRIES[path], {"since": "1h"}, settings, now=now)
+        lake, alone = (json.loads(encode(asked.answer(one.store.reading))) for one in (of, file))
+        for part in _COUNTED if path == "report" else lake.keys() | alone.keys():
+            assert alike(lake[part], alone[part]), (path, part)
+    file.close()
+
+
+def test_a_process_that_has_lost_its_lease_changes_nothing(
+    lake: Lake, reader: LakePipeline
+) -> None:
+    first, second = opened(lake), opened(lake)
+    try:
+        body = payload.make(20, end_ns=time.time_ns(), seed=7).bodies[0].data
+        before = rows(reader, "select count(*) from v_requests")
+        until(first._holds)
+        assert first.writer.submit(TRACES, body).result().items
+        first._read_on()
+        assert not second._holds()
+        expire_lease(lake)
+        assert second._holds()
+        assert not first._assemble_due(0.0)  # it does not know yet, and PostgreSQL refuses it
+        assert rows(reader, "select count(*) from v_requests") == before
+        second._read_on()
+        assert second._assemble_due(0.0)
+        found = rows(reader, "select count(*), count(distinct trace_id) from v_requests")
+        assert found[0][0] == found[0][1] > before[0][0]
+        assert not first._holds()
+    finally:
+        first.close()
+        second.close()
+
+
+def test_late_spans_put_a_newer_row_in_the_place_of_a_request(
+    lake: Lake, reader: LakePipeline, tmp_path: Path
+) -> None:
+    one = opened(lake)
+    bodies = [
+        part.data
+        for part in payload.make(60, end_ns=time.time_ns(), seed=11, spans_per_body=25).bodies
+    ]
+    try:
+        for body in bodies:
+            one.writer.submit(TRACES, body).result()
+            until(one._holds)
+            one._read_on()
+            one._assemble_due(0.0)
+        [(kept, traces)] = rows(reader, "select count(*), count(distinct trace_id) from v_requests")
+        assert kept == traces
+        [(hidden,)] = rows(reader, "select count(*) from superseded")
+        assert hidden > 0
+    finally:
+        one.close()
+
+
+def test_postgresql_that_crashes_keeps_senders_waiting_and_loses_nothing(
+    lake: Lake, reader: LakePipeline, postgres: Postgres
+) -> None:
+    one = opened(lake)
+    try:
+        body = payload.make(10, end_ns=time.time_ns(), seed=13).bodies[0]
+        [(before,)] = rows(reader, "select count(*) from spans")
+        postgres.stop_hard()
+        waiting = one.writer.submit(TRACES, body.data)
+        time.sleep(1.0)
+        assert not waiting.done()
+        postgres.start()
+        assert waiting.result(30).items == body.spans
+        assert one.writer.submit(TRACES, body.data).result(30).duplicate
+        with opened_again(lake) as other:
+            assert rows(other, "select count(*) from spans") == [(before + body.spans,)]
+    finally:
+        one.close()
+
+
+@contextmanager
+def opened_again(lake: Lake) -> Iterator[LakePipeline]:
+    made = opened(lake)
+    try:
+        yield made
+    finally:
+        made.close()
