@@ -6,6 +6,10 @@ ARGS ?=
 # Python keeps what it compiled even where the machine says otherwise: a run of the tests starts some hundred processes, each of 130 files of ours.
 export PYTHONDONTWRITEBYTECODE :=
 
+# Files of tests lie in memory where 4 GB of it are free for that and programs may be run from there: disks of shared machines are slow.
+MEMORY := $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 4000000 ] 2>/dev/null && \
+	! grep -q ' /dev/shm .*noexec' /proc/mounts && echo TMPDIR=/dev/shm)
+
 .PHONY: demo test check lock bench-ingest bench-analysis bench-predictor check-litellm bench-faults bench-whatif clean
 
 demo: $(VENV)/.runtime
@@ -14,7 +18,7 @@ demo: $(VENV)/.runtime
 # What needs no other part is done at once: each of these waits for the network or has one core busy.
 test: $(VENV)/.dev
 	$(MAKE) --jobs=3 --output-sync=target $(VENV)/.kernels $(VENV)/.prometheus $(VENV)/.litellm $(VENV)/.lake check
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/house  # which check has run
+	$(MEMORY) $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/house  # which check has run
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check --quiet .
