@@ -104,6 +104,12 @@ def exposition(snapshot: Snapshot) -> list[str]:
         if (value := getattr(getattr(report.latency, f"{metric}_ms"), field)) is not None
     }
     lines += _gauge("overrun_latency_seconds", latency, "Latency of successful requests")
+    limits: Samples = {
+        (("metric", metric), ("quantile", f"{part.percentile / 100.0:g}")): limit / 1000.0
+        for part in report.slo.each()
+        for metric, limit in part.limits().items()
+    }
+    lines += _gauge("overrun_limit_seconds", limits, "Limit of the SLO for a latency")
     stages: Samples = {
         (("stage", row.stage),): row.p95_ms / 1000.0
         for row in report.stages

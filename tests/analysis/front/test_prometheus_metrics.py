@@ -1,8 +1,10 @@
 """The Prometheus text: read back by Prometheus' own parser, fresh in the background, and silent about what is not known."""
 
+import json
 import re
 import subprocess
 import threading
+from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -11,7 +13,9 @@ from overrun.analysis.front.report import build
 from overrun.analysis.numbers.outcomes.burn_rate import burn
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.slo import parse_slo
+from overrun.collector.receive.health import metric_lines
 from tests.analysis.builders import at, insert, requests, store, vllm_gauges, vllm_spans
+from tests.collector.conftest import opened
 from tests.collector.sources.remote.real_prometheus import PROMTOOL
 from tests.conftest import ROOT
 
@@ -102,6 +106,37 @@ def test_the_published_rules_ask_for_names_that_are_there() -> None:
             check=True,
             capture_output=True,
             timeout=60,
+        )
+
+
+def test_the_grafana_board_asks_for_names_that_are_there(tmp_path: Path) -> None:
+    board = json.loads((ROOT / "deploy" / "grafana-board.json").read_text(encoding="utf-8"))
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    with opened(tmp_path / "t.db") as pipeline:
+        lines = [*exposition(snapshot()), *_age_lines(), *metric_lines(pipeline)]
+    shown = {name for name, _ in samples(lines)}
+    assert set(re.findall(r"overrun_\w+", " ".join(asked))) <= shown
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"]) >= 10
+    # Panels do not overlap on Grafana's grid of 24 columns.
+    places = [
+        (x, y)
+        for panel in board["panels"]
+        for grid in [panel["gridPos"]]
+        for x in range(grid["x"], grid["x"] + grid["w"])
+        for y in range(grid["y"], grid["y"] + grid["h"])
+    ]
+    assert len(places) == len(set(places))
+    assert max(x for x, _ in places) < 24
+    if PROMTOOL is not None:
+        # Grafana's variable stands for any job; as rules, promtool reads every expression.
+        rules = [
+            {"record": f"board:{n}", "expr": expr.replace("$job", ".*")}
+            for n, expr in enumerate(asked)
+        ]
+        file = tmp_path / "board.yml"
+        file.write_text(json.dumps({"groups": [{"name": "board", "rules": rules}]}))
+        subprocess.run(
+            [PROMTOOL, "check", "rules", str(file)], check=True, capture_output=True, timeout=60
         )
 
 
