@@ -1,17 +1,19 @@
-"""Which spans does the table `otel_traces` of ClickHouse hold of a window? The schema of the Collector's ClickHouse exporter, which ClickStack uses too.
+"""Which spans does a table of ClickHouse hold of a window? `otel_traces`, the schema of the Collector's exporter, which ClickStack uses too, or SigNoz's.
 
-`match` names another table (`database.table`). The query is read-only (`readonly=1`) and takes its times as parameters. CLICKHOUSE_USER and
-CLICKHOUSE_PASSWORD sign the requests. Source: clickhouseexporter's table definition, ClickHouse's HTTP interface.
+`match` names another table (`database.table`); without it, SigNoz's is read where there is no `otel_traces`. The query is
+read-only (`readonly=1`) and takes its times as parameters. CLICKHOUSE_USER and CLICKHOUSE_PASSWORD sign the requests.
+Source: the table definitions of clickhouseexporter and of SigNoz, ClickHouse's HTTP interface.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from overrun.collector.errors import ConfigError, ImportFailed
-from overrun.collector.sources.exports import otlp
+from overrun.collector.sources.exports import otlp, signoz
 from overrun.collector.sources.remote.documents import Notes, read
 from overrun.collector.sources.remote.fetching import Fetcher, TooMuch
 
@@ -24,6 +26,18 @@ select TraceId, SpanId, ParentSpanId, TraceState, SpanName, SpanKind, ServiceNam
     arrayMap(t -> toUnixTimestamp64Nano(t), `Events.Timestamp`) as EventNs, `Events.Name` as EventNames, `Events.Attributes` as EventAttributes
 from {table} where Timestamp >= fromUnixTimestamp64Milli({from_ms:Int64}) and Timestamp < fromUnixTimestamp64Milli({to_ms:Int64})
 order by Timestamp, SpanId limit {most:UInt32} format JSONEachRow
+"""
+# Rows of SigNoz also carry the beginning of their half an hour (s), by which the table is ordered.
+_SIGNOZ_QUERY: Final = """
+select trace_id, span_id, parent_span_id, trace_state, name, kind_string, duration_nano, status_code_string, status_message, attributes_string,
+    attributes_number, attributes_bool, resources_string, events, links, toUnixTimestamp64Nano(timestamp) as start_ns
+from {table} where timestamp >= fromUnixTimestamp64Milli({from_ms:Int64}) and timestamp < fromUnixTimestamp64Milli({to_ms:Int64})
+    and ts_bucket_start >= intDiv({from_ms:Int64}, 1000) - 1800 and ts_bucket_start <= intDiv({to_ms:Int64}, 1000)
+order by timestamp, span_id limit {most:UInt32} format JSONEachRow
+"""
+_USUAL: Final = "otel_traces"
+_TABLES_QUERY: Final = f"""
+select database, name from system.tables where name in ('{_USUAL}', 'distributed_signoz_index_v3') order by name desc, database limit 10 format JSONEachRow
 """
 _KINDS: Final = {"unset": 0, "unspecified": 0, **otlp.KINDS}
 _STATUS: Final = {"ok": 1, "error": otlp.ERROR}
@@ -48,11 +62,27 @@ class ClickHouse:
     def __init__(self, fetch: Fetcher, match: str = "") -> None:
         if match and not _TABLE.fullmatch(match):
             raise ConfigError(f"--match {match[:80]!r} is not a table such as default.otel_traces")
-        self._fetch, self._query = fetch, _QUERY.replace("{table}", match or "otel_traces")
+        self._fetch, self._table = fetch, match
         self.notes: list[str] = Notes()
 
     def begin(self, start_s: float, end_s: float) -> None:
-        """Nothing has to be known before the first query."""
+        """Look for the table where none was named. A user who may not list tables gets the usual one."""
+        if self._table:
+            return
+        self._table, rows = _USUAL, []
+        with contextlib.suppress(ImportFailed):
+            rows = self._fetch.lines("/", {"readonly": 1}, _TABLES_QUERY)
+        found = [
+            f"{row.get('database')}.{row.get('name')}" for row in rows if isinstance(row, dict)
+        ]
+        if f"default.{_USUAL}" not in found:
+            self._table = next((name for name in found if _TABLE.fullmatch(name)), _USUAL)
+
+    def _reads(self) -> tuple[str, Callable[[dict[str, Any]], Any], str]:
+        """The query of the table, what makes a span of a row, and a column that every row has."""
+        of_signoz = "signoz" in self._table
+        query = (_SIGNOZ_QUERY if of_signoz else _QUERY).replace("{table}", self._table)
+        return (query, signoz.span, "trace_id") if of_signoz else (query, _span, "TraceId")
 
     def pull(self, start_s: float, end_s: float) -> Iterator[tuple[str, bytes]]:
         """Trace requests of the spans that began in the time.
@@ -67,13 +97,14 @@ class ClickHouse:
             "param_most": _AT_ONCE,
             "output_format_json_quote_64bit_integers": 1,
         }
-        rows = self._fetch.lines("/", asked, self._query)
-        if not all(isinstance(row, dict) and "TraceId" in row for row in rows):
-            raise ImportFailed(f"{self._fetch.url} answered with other columns than otel_traces")
+        query, span, column = self._reads()
+        rows = self._fetch.lines("/", asked, query)
+        if not all(isinstance(row, dict) and column in row for row in rows):
+            raise ImportFailed(f"{self._fetch.url} answered with other columns than {self._table}")
         if len(rows) >= _AT_ONCE:
             raise TooMuch(f"there are more than {_AT_ONCE:,} spans at once")
         for at in range(0, len(rows), _ROWS_A_BODY):
-            for request in otlp.request(map(_span, rows[at : at + _ROWS_A_BODY])):
+            for request in otlp.request(map(span, rows[at : at + _ROWS_A_BODY])):
                 yield from read(request, self.notes)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -222,8 +223,6 @@ def mlflow(asked: Asked) -> Answer:
 
 
 def clickhouse(asked: Asked) -> Answer:
-    import json
-
     assert asked.parameters["readonly"] == "1"
     assert "from db.spans where" in asked.body.decode()
     found = within(asked, "param_from_ms", "param_to_ms", 1e3)
@@ -252,7 +251,41 @@ def clickhouse(asked: Asked) -> Answer:
         for n in found
         if n < 5
     ]
-    return 200, {}, "\n".join(json.dumps(line) for line in lines).encode()
+    return lined(lines)
+
+
+def signoz(asked: Asked) -> Answer:
+    """A ClickHouse that has SigNoz's tables alone: which there are is asked first."""
+    assert asked.parameters["readonly"] == "1"
+    query = asked.body.decode()
+    if "system.tables" in query:
+        return lined([{"database": "signoz_traces", "name": "distributed_signoz_index_v3"}])
+    assert "from signoz_traces.distributed_signoz_index_v3 where" in query
+    chunk = {"name": "gen_ai.content.chunk", "attributeMap": {}, "isError": False}
+    return lined(
+        {
+            "trace_id": hex_of(n),
+            "span_id": f"{n:016x}",
+            "parent_span_id": "",
+            "name": "chat m",
+            "kind_string": "Client",
+            "duration_nano": str(2 * NS),
+            "status_code_string": "Unset",
+            "attributes_string": {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"},
+            "attributes_number": {"gen_ai.usage.output_tokens": 10.0 * n},
+            "attributes_bool": {},
+            "resources_string": {"service.name": "shop"},
+            "events": [json.dumps({**chunk, "timeUnixNano": moment(n) * NS + NS})],
+            "links": json.dumps([{"traceId": hex_of(n), "spanId": "1", "refType": "CHILD_OF"}]),
+            "start_ns": str(moment(n) * NS),
+        }
+        for n in within(asked, "param_from_ms", "param_to_ms", 1e3)
+        if n < 5
+    )
+
+
+def lined(values: Iterable[dict[str, Any]]) -> Answer:
+    return 200, {}, "\n".join(json.dumps(value) for value in values).encode()
 
 
 @pytest.mark.parametrize(
@@ -266,6 +299,7 @@ def clickhouse(asked: Asked) -> Answer:
         ("phoenix", phoenix, "", "shop"),
         ("mlflow", mlflow, "", "shop"),
         ("clickhouse", clickhouse, "db.spans", "shop"),
+        ("clickhouse", signoz, "", "shop"),
     ],
 )
 def test_the_requests_of_a_window_are_read(
