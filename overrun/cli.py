@@ -586,7 +586,7 @@ def diagnose(
 
         source = _asking(table.REPORT, None, None, config, output, asked)
         with _failing():
-            print(file_commands.report(paths, source, asked, form, width=width))
+            print(file_commands.report(paths, source, asked, form, width=width, note=_note))
         return
     from overrun.analysis.front import commands
 
@@ -742,7 +742,7 @@ def report(
             _repeat("overrun report", read, lambda: named, every_s)
             return
         with _failing():
-            print(read(width))
+            print(file_commands.report(files or (), source, given, form, width=width, note=_note))
         return
     if watch:
         _repeat("overrun report", _asking_again(source, given, form), source.place, every_s)
@@ -844,6 +844,11 @@ def traces(
         "limit": limit,
     }
     _print(table.REQUESTS, given, db, url, config, output)
+
+
+def _note(line: str) -> None:
+    """Print what a reader of an answer has to know of how it came about, beside the answer."""
+    print(line, file=sys.stderr)
 
 
 def _coloured() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -37,15 +37,26 @@ class WholeAnswer(msgspec.Struct, kw_only=True):
     report: Report | None
 
 
-def report(files: Sequence[Path], source: Source, texts: Texts, form: str, *, width: int) -> str:
-    """The report on files: of a load test run by run with its capacity, of anything else as of a database.
+def report(
+    files: Sequence[Path],
+    source: Source,
+    texts: Texts,
+    form: str,
+    *,
+    width: int,
+    note: Callable[[str], None] = lambda _: None,
+) -> str:
+    """The report on files: of a load test run by run with its capacity, of anything else as of a database. What had to be concluded in reading them, such as a
+    unit, is given to `note`.
 
     Raises:
         AnalysisError, CollectorError: bad input, or files that nobody can read.
     """
     found = find_load_tests(files)
     if not found.runs:
-        with stored(files, source) as (own, _):
+        with stored(files, source) as (own, done):
+            for line in done.notes:
+                note(line)
             text = commands.ask(own, table.REPORT, texts, form, width=width)
             if form != "details":
                 return text

@@ -30,7 +30,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from overrun.collector.decode import otlp_json
 from overrun.collector.decode.old_otlp import modern
 from overrun.collector.errors import BadPayload, ImportFailed
-from overrun.collector.sources import engine_logs, exports, load_tests, prometheus, request_logs
+from overrun.collector.sources import (
+    engine_logs,
+    exports,
+    load_tests,
+    prometheus,
+    request_logs,
+    text_rows,
+)
 from overrun.collector.sources.exports import unread
 
 _COMPRESSED = (".gz", ".zst", ".zstd")
@@ -57,8 +64,8 @@ _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 # Any longer first message would begin as a bare request does, with the tag of its first field.
 _MOST_FRAMED = 0x0A << 24
 _HEAD = 4_000  # bytes that tell what a file is
-# The first line of a table: names between commas.
-_TABLE_HEAD = re.compile(rb'"?[A-Za-z][\w /%.()-]*"?,')
+# A name of the first line of a table.
+_TABLE_NAME = re.compile(rb'\s*"?[\w@%][\w /%.()+@-]{0,200}"?\s*')
 # The beginning of a text: protobuf has control characters there.
 _PRINTED = re.compile(rb"[^\x00-\x08\x0b\x0c\x0e-\x1f]+")
 # What is read at once, unpacked: a document, a line, a metrics page. A file of a few kB unpacks to gigabytes, and a line without an end is none.
@@ -174,9 +181,12 @@ def _of_table(path: Path, notes: list[str] | None) -> Iterator[tuple[str, bytes]
     try:
         test = _table(path)
     except BadPayload:
-        found = _of_rows(path, notes)
+        concluded: list[str] = []
+        found = _of_rows(path, concluded)
         if not found:
             raise
+        if notes is not None:
+            notes.extend(f"{path.name}: {note}" for note in concluded)
         for document in found:
             yield from _from_json(document)
         return
@@ -198,17 +208,23 @@ def load_test_of(path: Path) -> load_tests.LoadTest | None:
                 data = _whole(stream)
                 _check_values(path, data)
                 return _runs_of_json(data, path.stat().st_mtime_ns)
-            if _TABLE_HEAD.match(text):
-                return load_tests.read_csv(_whole(stream).decode("utf-8-sig")) or _table(path)
+            if _begins_table(text):
+                return load_tests.read_csv(
+                    _whole(stream).decode("utf-8-sig"), path.stat().st_mtime_ns
+                ) or _table(path)
             if _PRINTED.fullmatch(text) and not _begins_page(path, text):
                 printed = _whole(stream).decode("utf-8", "replace")
                 return load_tests.read_text(printed, path.stat().st_mtime_ns)
     except TooLarge:
         return None  # no summary: line by line it may be OTLP
     except BadPayload as error:
-        if path.suffix in _TABLES and _of_rows(path):
-            return None
-        raise ImportFailed(f"{path} cannot be read: {error}") from error
+        why = error
+        try:
+            if path.suffix in _TABLES and _of_rows(path):
+                return None
+        except BadPayload as of_rows:
+            why = of_rows
+        raise ImportFailed(f"{path} cannot be read: {why}") from why
     except UnicodeDecodeError as error:
         raise ImportFailed(f"{path} cannot be read: {error}") from error
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
@@ -227,7 +243,7 @@ def _runs_of_json(data: bytes, written_ns: int) -> load_tests.LoadTest | None:
 def _table(path: Path) -> load_tests.LoadTest:
     """The requests in a table of one request a row, or in a generator's CSV."""
     if path.suffix == ".csv":
-        found = load_tests.read_csv(path.read_bytes().decode("utf-8-sig"))
+        found = load_tests.read_csv(path.read_bytes().decode("utf-8-sig"), path.stat().st_mtime_ns)
         if found is not None:
             return load_tests.with_requests(found)
     return load_tests.read_table(path)
@@ -262,7 +278,8 @@ def _of_content(
 def _of_text(path: Path, data: bytes, notes: list[str] | None) -> Iterator[tuple[str, bytes]]:
     """The bodies of a text that is no JSON: a generator's table or printed figures, or a log in which lines hold OTLP."""
     text = data.decode("utf-8-sig", "replace")
-    test = load_tests.read_csv(text) or load_tests.read_text(text, path.stat().st_mtime_ns)
+    written_ns = path.stat().st_mtime_ns
+    test = load_tests.read_csv(text, written_ns) or load_tests.read_text(text, written_ns)
     if test is not None:
         digest = hashlib.sha256(data).digest()
         yield from _of_load_test(path, load_tests.with_requests(test), digest, notes)
@@ -271,9 +288,10 @@ def _of_text(path: Path, data: bytes, notes: list[str] | None) -> Iterator[tuple
         yield from log
         return
     logged = _logged(path, data, notes)
-    if not logged and (rows := _objects_of_lines(data)):
+    if not logged:
         _check_values(path, data)
-        logged = _of_unknown_rows(path, rows, notes) or []
+        rows = _objects_of_lines(data) or text_rows.rows(text, written_ns)
+        logged = (_of_unknown_rows(path, rows, notes) or []) if rows else []
     if not logged:
         yield _signal_of(path, data), data
     for document in logged:
@@ -335,6 +353,12 @@ def _beginning(stream: IO[bytes]) -> tuple[bytes, bytes]:
 
 def _begins_page(path: Path, text: bytes) -> bool:
     return _kind(path) == ".prom" or text.startswith((b"# HELP ", b"# TYPE "))
+
+
+def _begins_table(text: bytes) -> bool:
+    """Whether the first line holds names between commas and nothing else."""
+    names = text.partition(b"\n")[0].split(b",")
+    return len(names) > 1 and all(map(_TABLE_NAME.fullmatch, names))
 
 
 def _framed(start: bytes) -> bool:

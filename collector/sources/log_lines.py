@@ -23,6 +23,7 @@ _MONTH = rf"({'|'.join(_MONTHS)})"
 # Each gives year, month, day, clock and fraction, and the zone; a year of None is the one of the file.
 _FULL = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)(?:[T ]| - )" + _CLOCK + _ZONE)
 _NAMED = re.compile(rf"\b(\d\d?)[/ ]{_MONTH}[/ ](\d{{4}})[: ]{_CLOCK}{_ZONE}")
+_PRINTED = re.compile(rf"\b{_MONTH} (\d\d?), (\d{{4}})(?: @|,)? {_CLOCK}")  # Kibana's tables
 _SYSLOG = re.compile(rf"\b{_MONTH} +(\d\d?) {_CLOCK}")
 _SHORT = re.compile(rf"\b(\d\d)-(\d\d) {_CLOCK}")
 
@@ -69,6 +70,9 @@ def _moment(
     if named := _NAMED.search(line):
         day, month, year, *clock, fraction, zone = named.groups()
         return int(year), _MONTHS[month], int(day), _clock(clock), fraction, _offset(zone)
+    if printed := _PRINTED.search(line):
+        month, day, year, *clock, fraction = printed.groups()
+        return int(year), _MONTHS[month], int(day), _clock(clock), fraction, 0
     if syslog := _SYSLOG.search(line):
         month, day, *clock, fraction = syslog.groups()
         return None, _MONTHS[month], int(day), _clock(clock), fraction, 0

@@ -21,6 +21,8 @@ _SAID_BY_ALL = re.compile(
 )
 _UNIT = r"(?:in)?(?P<unit>ms|millis|milliseconds|msec|s|sec|secs|seconds|us|micros|microseconds|ns|nanos|nanoseconds)?"
 _LASTS = r"(?:time|duration|latency|delay)"
+# Whose duration the whole's is called.
+_WHOSE = "total|request|response|e2e|call|generation|provider|model|api|inference|execution|processing|completion"
 # Field -> what its name is, letters and digits alone, in the order in which they are looked for.
 _NAMES: dict[str, re.Pattern[str]] = {
     field: re.compile(pattern)
@@ -40,18 +42,18 @@ _NAMES: dict[str, re.Pattern[str]] = {
         "load": rf"(?:model)?load(?:ing)?{_LASTS}?{_UNIT}",
         # What the server behind a gateway took; Envoy's x-envoy-upstream-service-time ends at its first byte.
         "behind": rf"(?:upstream|backend|origin)(?:response|request)?{_LASTS}{_UNIT}",
-        "took": r"(?:total|request|response|e2e|call|generation)*(?:duration|latency|elapsed(?:time)?|took|delay|time(?:taken|spent)|responsetime|totaltime|generationtime)"
+        "took": rf"(?:{_WHOSE})*(?:duration|latency|elapsed(?:time)?|took|delay|time(?:taken|spent)|responsetime|totaltime|generationtime)"
         + _UNIT,
         "time": r"(?:timestamp|time|timegenerated|created(?:at)?|datetime|date|ts|timelocal|timeiso8601)(?:utc)?",
-        "asked": r"(?:http|request|original|full)*(?:url|uri|path)(?:full|path)?",
-        "method": r"(?:http|request)*method",
+        "asked": r"(?:http|request|original|full|cs)*(?:url|uri|path)(?:full|path|stem)?",
+        "method": r"(?:http|request|cs)*method",
         "kind": r"(?:type|spankind|spantype|runtype|kind|openinferencespankind|observationtype)",
         "model": r"(?:request|response|provided|used)?model(?:name|id|(?:perma)?slug)?",
         "provider": r"(?:provider|system|vendor|modelprovider|providername)",
         "name": r"(?:name|spanname|operationname|runname|opname|toolname|functionname)",
         "service": r"(?:service|servicename|application|app|appname|projectname|project)",
         "tenant": r"(?:tenant|tenantid|team|teamid|customer|customerid)",
-        "status": r"(?:http|response|result|downstream)*(?:status(?:code)?|code)|outcome|resultsignature",
+        "status": r"(?:http|response|result|downstream|sc)*(?:status(?:code)?|code)|outcome|resultsignature",
         "level": r"level|severity|loglevel|levelname",
         "message": r"msg|message|event",
         "success": r"(?:is)?(?:request)?(?:success|successful|succeeded|ok)",
@@ -73,7 +75,14 @@ COUNTS = (
     ("output", frozenset({"output", "completion", "generated", "out"})),
     ("input", frozenset({"input", "prompt", "in"})),
     ("total", frozenset({"total"})),
+    # Of a chat, where nothing above says it.
+    ("output", frozenset({"answer", "reply"})),
+    ("input", frozenset({"question", "query", "message"})),
 )
+_COUNTING = {
+    field: frozenset().union(*(meant for one, meant in COUNTS if one == field))
+    for field, _ in COUNTS
+}
 _WRITTEN = frozenset({"creation", "write", "written"})  # into a cache
 # No count of what was read or written, whatever else the name says.
 _NO_COUNT = frozenset(
@@ -104,6 +113,7 @@ KINDS = (
     ("AGENT", ("agent",)),
 )
 _KIND_WORDS = frozenset(word for _, words in KINDS for word in words)
+_THOUSANDS = re.compile(r"-?\d{1,3}(?:,\d{3}){1,6}(?:\.\d{1,9})?")
 _LONGEST_TEXT = 1 << 16  # of a JSON object that stands in a row as text
 _LONGEST_NAME = 400  # characters; a longer one is no column's
 _DEEPEST = 3
@@ -127,7 +137,7 @@ def fields(row: Mapping[str, Any]) -> dict[str, Told]:
     for depth, name, value in sorted(_flat(row), key=lambda one: one[0]):
         words = frozenset(word.lower() for word in _WORD.findall(name))
         if count := _counted(words, value):
-            apart = words - _COUNTED - dict(COUNTS)[count]
+            apart = words - _COUNTED - _COUNTING[count]
             counts.setdefault(apart, {}).setdefault(count, Told(value, "", name))
             continue
         last = plain(name.rpartition(".")[2])
@@ -162,7 +172,9 @@ def plain(name: str) -> str:
 
 
 def number(told: Any) -> float | None:
-    """A number, also one in quotes."""
+    """A number, also one in quotes or with commas between its thousands."""
+    if isinstance(told, str) and _THOUSANDS.fullmatch(told):
+        told = told.replace(",", "")
     try:
         return None if isinstance(told, bool) else float(told)
     except (TypeError, ValueError, OverflowError):

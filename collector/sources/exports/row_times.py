@@ -25,7 +25,7 @@ _LEAST_ROWS = 10
 def moment_ns(told: Told | None) -> int:
     """A moment as a number, in ISO's form or a log's; 0 for none, and for a number that is none."""
     value = told.value if told is not None else None
-    if isinstance(value, str) and re.fullmatch(r"\d{1,20}(?:\.\d+)?", value):
+    if isinstance(value, str) and re.fullmatch(r"\d{1,20}(?:\.\d{1,20})?", value):
         value = float(value) if "." in value else int(value)
     if not isinstance(value, str):
         return otlp.moment_ns(value) if (number(value) or 0.0) >= _LATEST_DURATION else 0

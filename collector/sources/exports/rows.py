@@ -14,7 +14,15 @@ from typing import Any
 
 from overrun.collector.sources import model_apis
 from overrun.collector.sources.exports import call_logs, otlp, row_times, row_units
-from overrun.collector.sources.exports.row_columns import COUNTS, KINDS, PARTS, Told, fields, number
+from overrun.collector.sources.exports.row_columns import (
+    COUNTS,
+    KINDS,
+    PARTS,
+    Told,
+    fields,
+    number,
+    plain,
+)
 
 Found = tuple[dict[str, Any], str, dict[str, Any]]
 # What is asked of a model, by a name, an address or the model's own name, where no count of tokens says it.
@@ -32,6 +40,8 @@ _LISTS = (
 _LOOKED_AT = 20  # rows by which a file is known
 _CONCLUDED_FROM = 500  # rows by which units and ends are
 _DEEPEST_LIST = 6  # objects around the rows in an API's answer
+_LONGEST_FIGURE = 40  # characters
+_FIGURE = re.compile(r"-?\d[\d.,]*(?:[eE][-+]?\d{1,3})?\s?[%A-Za-zµ/]{0,12}")
 _EQUAL = 0.02  # of a whole and the sum of its parts
 
 
@@ -99,6 +109,11 @@ def lacking(value: Any) -> str:
     if rows == [value] and not {"start", "trace"} <= found[0].keys():
         return ""
     calls = [one for one in found if {"model", "input", "trace"} & one.keys() or _asked(one)]
+    if not calls and len(found) > 1 and all(_is_point(row) for row in rows):
+        return (
+            "figures over time, as a dashboard exports a panel: percentiles of several minutes are none of all; ask where it has them from, "
+            "`overrun diagnose http://HOST:9090`"
+        )
     if not calls or not all({"start", "time"} & one.keys() for one in found):
         return ""
     took, _ = _whole(calls[0])
@@ -106,6 +121,13 @@ def lacking(value: Any) -> str:
         return "rows of calls without an end or a duration: add a column `end` (a time) or `duration_ms`"
     name = _took_name(calls[0])
     return f"rows of calls whose column {name!r} has no unit: rename it {name}_ms or {name}_s, or add a column `end` (a time)"
+
+
+def _is_point(row: Mapping[str, Any]) -> bool:
+    """Whether a row is a time and figures, with a unit behind them or without."""
+    first, *others = row.items() if row else [("", "")]
+    figures = (str(told)[:_LONGEST_FIGURE] for _, told in others)
+    return plain(first[0]) == "time" and bool(others) and all(map(_FIGURE.fullmatch, figures))
 
 
 @dataclass(frozen=True, slots=True)

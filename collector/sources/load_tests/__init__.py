@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from overrun.collector.errors import BadPayload
 from overrun.collector.sources.load_tests import (
     bench_text,
     guidellm_old,
+    hey,
     inference_perf,
     jmeter,
     k6,
@@ -52,7 +54,7 @@ __all__ = [
 EXPECTED: Final = (
     "vLLM `bench serve --save-result --save-detailed`, SGLang `bench_serving --output-file --output-details`, AIPerf's profile_export.jsonl, "
     "GenAI-Perf's profile_export.json, GuideLLM's benchmarks.json, inference-perf's per_request_lifecycle_metrics.json, k6's --out json or csv, "
-    "LLMPerf's individual_responses.json, JMeter's CSV, vLLM's RequestStateStats with one request per line, or .csv or .parquet with one request a row "
+    "LLMPerf's individual_responses.json, JMeter's, hey's and oha's CSV, vLLM's RequestStateStats with one request per line, or .csv or .parquet with one request a row "
     "(time, e2e_ms or end; ttft_ms, input_tokens, output_tokens, error, model, route, tenant)"
 )
 
@@ -92,8 +94,12 @@ _CSV: Final[tuple[tuple[Callable[[str], bool], Callable[[str], LoadTest]], ...]]
     (k6.is_csv, k6.k6_csv),
     (locust.is_csv, locust.locust_csv),
     (jmeter.is_csv, jmeter.jmeter_csv),
+    (hey.is_csv, hey.hey_csv),
     (perf_summary.is_csv, perf_summary.perf_csv),
 )
+_UNDATED: Final = (
+    10**8 * 10**9
+)  # ns since 1970, in 1973: below stand times since the start of a run
 # How to have the requests of a run of which there is a summary alone.
 _DETAILS: Final = {
     "vllm-bench": "run `vllm bench serve` with --save-result --save-detailed",
@@ -140,14 +146,30 @@ def recognised(documents: Sequence[Any], written_ns: int) -> LoadTest | None:
     return None
 
 
-def read_csv(text: str) -> LoadTest | None:
-    """The runs in a CSV file of a generator; None where it is no generator's.
+def read_csv(text: str, written_ns: int) -> LoadTest | None:
+    """The runs in a CSV file of a generator; None where it is no generator's. Times that count from the start of a run end when the file was written (ns since
+    1970).
 
     Raises:
         BadPayload: a known format that cannot be read.
     """
     head = text[: text.find("\n")] if "\n" in text else text
-    return next((reader(text) for known, reader in _CSV if known(head.lstrip("\ufeff"))), None)
+    found = next((reader(text) for known, reader in _CSV if known(head.lstrip("\ufeff"))), None)
+    return None if found is None else _dated(found, written_ns)
+
+
+def _dated(test: LoadTest, written_ns: int) -> LoadTest:
+    """The test, whose requests have a date."""
+    end = max((one.start_ns + one.e2e_ns for one in test.requests), default=_UNDATED)
+    if end >= _UNDATED:
+        return test
+    since = written_ns - end
+
+    def moved(requests: list[Request]) -> list[Request]:
+        return [replace(one, start_ns=one.start_ns + since) for one in requests]
+
+    runs = [replace(run, requests=moved(run.requests)) for run in test.runs]
+    return replace(test, requests=moved(test.requests), runs=runs)
 
 
 def read_text(text: str, written_ns: int) -> LoadTest | None:

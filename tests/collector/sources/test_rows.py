@@ -52,6 +52,8 @@ def told_of(row: dict[str, Any]) -> dict[str, Any]:
         ("prompt_tokens_details.cached_tokens", "cache_read.input_tokens"),
         ("cache_creation_input_tokens", "cache_creation.input_tokens"),
         ("totalTokenCount", "total_tokens"),
+        ("answer_tokens", "output_tokens"),
+        ("message_tokens", "input_tokens"),
     ],
 )
 def test_a_count_of_tokens_is_known_by_the_words_of_its_name(name: str, column: str) -> None:
@@ -319,10 +321,31 @@ def test_what_was_asked_follows_from_name_address_or_model(
     assert told_of(CALL | asked)["openinference.span.kind"] == kind
 
 
+def test_thousands_have_commas_between_them() -> None:
+    row = CALL | {"duration_ms": "2,300", "output_tokens": "1,120"}
+    span = spans_of([row])[0]
+    assert span["endTimeUnixNano"] - span["startTimeUnixNano"] == 2_300 * 10**6
+    assert told_of(row)["gen_ai.usage.output_tokens"] == "1120"
+
+
+def test_figures_over_time_are_no_rows_of_calls() -> None:
+    points = [{"Time": "2026-09-21 14:13:20", "P95": "0.4 s", "P50": 0.2}] * 3
+    with pytest.raises(BadPayload, match="figures over time"):
+        of_rows(points)
+
+
 def test_times_are_read_in_the_forms_of_tables_and_of_net() -> None:
     at = datetime.fromtimestamp(T0, UTC)
     ticks = (T0 + 62_135_596_800) * 10**7
-    for told in (T0, T0 * 1_000, str(T0), at.isoformat(), f"{at:%m/%d/%Y, %I:%M:%S.000 %p}", ticks):
+    for told in (
+        T0,
+        T0 * 1_000,
+        str(T0),
+        at.isoformat(),
+        f"{at:%m/%d/%Y, %I:%M:%S.000 %p}",
+        f"{at:%b %d, %Y @ %H:%M:%S.000}",
+        ticks,
+    ):
         span = spans_of([{"TimeGenerated [UTC]": told, "model": "m", "DurationMs": 5}])[0]
         assert span["startTimeUnixNano"] == T0 * 10**9, told
 
