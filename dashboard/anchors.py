@@ -6,10 +6,13 @@ Streamlit keeps the filters when a link is clicked, but not in the link's addres
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Final
 
 from overrun.dashboard import state
 
+# What the pages' own pictures do by pointer and keys.
+PICTURES: Final = f"<script>{Path(__file__).with_name('page.js').read_text()}</script>"
 # What a page hands to the next one. A link that chooses one of them itself keeps its own.
 _KEPT: Final = ("since", "from", "to", *state.KINDS, "slo")
 _KEPT_UNLESS_CHOSEN: Final = ("metric",)

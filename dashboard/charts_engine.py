@@ -73,6 +73,8 @@ def rows(found: EngineCourse, theme: Theme) -> Spec:
     shape |= {
         "shapes": [],
         "annotations": [],
+        "dragmode": "select",
+        "selectdirection": "h",
         "xaxis": axis(
             theme,
             type="date",

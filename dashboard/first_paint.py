@@ -178,7 +178,7 @@ def _with(ask: str | None, send: Send) -> Send:
 
 def _with_place(page: str, ask: str | None) -> str:
     page = page.replace("<title>Streamlit</title>", "<title>Overrun</title>").replace(
-        "</body>", f"{anchors.SCRIPT}</body>", 1
+        "</body>", f"{anchors.SCRIPT}{anchors.PICTURES}</body>", 1
     )
     if ask is None:
         return page

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from overrun.analysis.numbers.comparison.traffic_changes import Changed
 from overrun.analysis.numbers.over_time.stage_course import StageCourse, StageSplit, StageStep
 from overrun.analysis.words.finding import Finding, Predicted, say_after
+from overrun.analysis.words.times import rfc3339
 from overrun.dashboard import ui
+from overrun.dashboard.heatmap_box import Box
 from overrun.dashboard.theme import (
     in_order,
     say_added,
@@ -32,19 +34,28 @@ _LETTER: Final = 0.0125
 _AROUND: Final = 0.02
 # Above the tallest column or the limit, so that a line at the top is seen.
 _HEAD: Final = 1.08
+# Metrics by which requests are listed, and bounds (ms) that leave none out.
+_LISTED: Final = ("ttft", "e2e")
+_ANY_MS: Final = (0.01, 999_999.0)
+# Where fewer steps than this share hold requests, most of the picture is empty.
+_SPARSE: Final = 0.5
 # A word beside a line that stands further right than this is put on its left side.
 _RIGHT: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class Hero:
-    """What the picture shows. `fix` is the gain of the cause's fix; its `before` is the total of `course.slow`."""
+    """What the picture shows. `fix` is the gain of the cause's fix; its `before` is the total of `course.slow`.
+
+    `onset` is marked over time, also where the strips are of the whole window (`course.onset` is null), as a fix's gain may be.
+    """
 
     course: StageCourse
     fix: Predicted | None
     fix_title: str
     findings: Sequence[Finding]
     changes: Sequence[Changed]
+    onset: datetime | None = None
 
 
 def draw(shown: Hero) -> str:
@@ -69,12 +80,28 @@ def over_time(shown: Hero) -> str:
     )
     begin, width = course.steps[0].start, len(course.steps) * course.step_s
     return (
-        f"<h2>{_measured(course)} of each {say_step(course.step_s)}, stage by stage</h2>"
-        f'<div class="ov-course" role="img" aria-label="{_spoken(course)}">{_axis(top)}'
+        f"<h2>{_measured(course)} of each {say_step(course.step_s)}, stage by stage <small>drag to zoom the window{_zoom(course)}</small></h2>"
+        f'<div class="ov-course ov-drag" role="img" aria-label="{_spoken(course, shown.onset)}" {_extent(course, begin, width)}>{_axis(top)}'
         f'<div class="ov-columns">{columns}{_limit(course, top)}{_marks(shown, begin, width)}</div></div>'
         f'<div class="ov-times">{_clock(begin)}{_clock(datetime.fromtimestamp(begin.timestamp() + width / 2, UTC))}'
         f"{_clock(datetime.fromtimestamp(begin.timestamp() + width, UTC), zone=True)}</div>"
     )
+
+
+def _zoom(course: StageCourse) -> str:
+    """A button that makes the steps that hold requests the window, where the others are most of it."""
+    held = [step.start for step in course.steps if step.n]
+    if not held or len(held) > _SPARSE * len(course.steps):
+        return ""
+    end = held[-1] + timedelta(seconds=course.step_s)
+    return f' · <button type="button" class="ov-zoom" data-from="{rfc3339(held[0])}" data-to="{rfc3339(end)}">Zoom to the data</button>'
+
+
+def _extent(course: StageCourse, begin: datetime, width: float) -> str:
+    """What the page's script needs to make a stretch that was dragged over the window."""
+    end = datetime.fromtimestamp(begin.timestamp() + width, UTC)
+    metric = course.metric if course.metric in _LISTED else "e2e"
+    return f'data-from="{begin.isoformat()}" data-to="{end.isoformat()}" data-metric="{metric.upper()}"'
 
 
 def _measured(course: StageCourse) -> str:
@@ -91,14 +118,15 @@ def _column(step: StageStep, course: StageCourse, top: float, *, late: bool) -> 
         return f'<span{side} data-tip="{why}"></span>'
     parts = _parts(course, split)
     tip = (
-        f"{clock}, {step.n:,} requests&#10;{_measured(course)} {say_ms(split.total_ms)}"
+        f"{clock}, {step.n:,} requests; click to see the slowest&#10;{_measured(course)} {say_ms(split.total_ms)}"
         + "".join(f"&#10;{ui.text(stage)} {say_ms(value)}" for stage, value in reversed(parts))
     )
     inside = "".join(
         f'<i class="ov-s-{_family(stage)}" style="height:{100.0 * value / top:.2f}%"></i>'
         for stage, value in reversed(parts)
     )
-    return f'<span{side} data-tip="{tip}">{inside}</span>'
+    end = step.start + timedelta(seconds=course.step_s)
+    return f'<span{side} data-tip="{tip}" data-box="{Box(step.start, end, *_ANY_MS).text()}">{inside}</span>'
 
 
 def _parts(course: StageCourse, split: StageSplit) -> list[tuple[str, float]]:
@@ -132,10 +160,10 @@ def _marks(shown: Hero, begin: datetime, width: float) -> str:
     lines = [
         (one.at, f"{one.what} {one.after}", "ov-change")
         for one in shown.changes
-        if one.at != shown.course.onset
+        if one.at != shown.onset
     ]
-    if shown.course.onset is not None:
-        lines.append((shown.course.onset, f"onset {shown.course.onset:%H:%M:%S}", "ov-onset"))
+    if shown.onset is not None:
+        lines.append((shown.onset, f"onset {shown.onset:%H:%M:%S}", "ov-onset"))
     drawn = []
     for at, words, kind in lines:
         share = (at - begin).total_seconds() / width
@@ -151,10 +179,10 @@ def _clock(time: datetime, *, zone: bool = False) -> str:
     return f"<span>{time:%H:%M:%S}{' UTC' if zone else ''}</span>"
 
 
-def _spoken(course: StageCourse) -> str:
+def _spoken(course: StageCourse, since: datetime | None) -> str:
     known = [step.split.total_ms for step in course.steps if step.split is not None]
     limit = f", limit {say_ms(course.limit_ms)}" if course.limit_ms is not None else ""
-    onset = f", onset {say_time(course.onset)}" if course.onset is not None else ""
+    onset = f", onset {say_time(since)}" if since is not None else ""
     return (
         f"{_measured(course)} per {say_step(course.step_s)}, {say_span(course.start, course.end)}: first {say_ms(known[0])}, "
         f"last {say_ms(known[-1])}, highest {say_ms(max(known))}{limit}{onset}"

@@ -68,7 +68,7 @@ def words(newest: datetime | None, *, moved: bool, held: str | None, charts: boo
         return "◔ waiting for the first request"
     age = state.now() - newest
     old = age > STALE_AFTER
-    first = f"{'◔' if old else '●'} newest request <b>{say_age(age.total_seconds())}</b> old{'(stale)' if old else ''}"
+    first = f"{'◔' if old else '●'} newest request <b>{say_age(age.total_seconds())}</b> old{' (stale)' if old else ''}"
     shown = f"as of {say_time(state.present())}"
     if held is not None:
         return f"{first} · paused {shown} while a {held} is chosen" + (

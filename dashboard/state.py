@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import streamlit as st
 
 from overrun.analysis.front.client import ClientError
 from overrun.analysis.words.errors import WindowError
 from overrun.analysis.words.times import parse_duration, rfc3339
+from overrun.dashboard import window_picker
 from overrun.dashboard.heatmap_box import Box
 
 PRESETS = ("15m", "1h", "6h", "24h", "7d")
@@ -175,8 +175,6 @@ def filter_bar(menus: Callable[[Filters], Mapping[str, list[str]]]) -> Filters:
                 help="Leave the fixed window and follow the current time",
             )
             since = None
-            # In sight: what a closed popover holds is lost from the URL with the next page.
-            from_, to = _bounds(label_visibility="collapsed", width=164)
         else:
             since = st.segmented_control(
                 "Time range",
@@ -187,9 +185,10 @@ def filter_bar(menus: Callable[[Filters], Mapping[str, list[str]]]) -> Filters:
                 required=True,
                 label_visibility="collapsed",
             )
-            with st.popover("From / to", help="An absolute window; it replaces the presets"):
-                from_, to = _bounds()
-                st.caption("RFC 3339 with its zone, or relative to now.")
+        # Not seen (theme.css): they bind the window to the URL, and the picker writes it there.
+        from_, to = _bounds()
+        picker = window_picker.render(_time(from_), _time(to), since or DEFAULT_PRESET, now())
+        st.html(f'<div class="ov">{picker}</div>', width="content")
         chosen = Filters(
             since or DEFAULT_PRESET,
             _time(from_),
@@ -222,16 +221,10 @@ def filter_bar(menus: Callable[[Filters], Mapping[str, list[str]]]) -> Filters:
     return filters()
 
 
-def _bounds(**look: Any) -> tuple[str, str]:
+def _bounds() -> tuple[str, str]:
     return (
-        st.text_input(
-            "From",
-            key="from",
-            bind="query-params",
-            placeholder="2026-11-20T10:00:00Z or -2h",
-            **look,
-        ),
-        st.text_input("To", key="to", bind="query-params", placeholder="now", **look),
+        st.text_input("From", key="from", bind="query-params"),
+        st.text_input("To", key="to", bind="query-params"),
     )
 
 
@@ -333,6 +326,11 @@ def failed_first(*, failing: bool) -> bool:
     )
 
 
+def asked_show() -> bool:
+    """Whether the address chooses which requests come first."""
+    return "show" in st.query_params
+
+
 def chosen_trace() -> str | None:
     """The trace that the URL names, drawn as a text field to paste an id into."""
     return _text(
@@ -340,7 +338,7 @@ def chosen_trace() -> str | None:
             "Trace id",
             key="trace",
             bind="query-params",
-            placeholder="32 hex digits, or choose a row below (by keyboard: Shift+Space)",
+            placeholder="32 hex digits, or choose a row below",
         )
     )
 
@@ -371,13 +369,6 @@ def span_page(spans: int, size: int) -> int | None:
     return None if page in (None, "main") else int(page.partition("-")[0]) - 1
 
 
-def choose_trace(trace_ids: list[str], key: str) -> None:
-    """Put the row selected in table `key` into the URL: the table's callback."""
-    rows = st.session_state[key]["selection"]["rows"]
-    if rows and rows[0] < len(trace_ids):
-        st.session_state["trace"] = trace_ids[rows[0]]
-
-
 def box() -> Box | None:
     """The box on the heat map that the URL names."""
     return Box.read(st.query_params.get("box", ""))
@@ -403,6 +394,14 @@ def narrowed(query: Mapping[str, str] | None = None) -> tuple[tuple[str, str], .
     """The conditions and the grouping that the URL names, for the question what chosen requests share."""
     given = st.query_params if query is None else query
     return tuple((name, text[:_LONGEST]) for name in ("where", "by") if (text := given.get(name)))
+
+
+def zoom_window(start: datetime, end: datetime) -> None:
+    """Make a stretch of time, in whole seconds, the window: a chart's callback."""
+    end = max(end, start + timedelta(seconds=1))
+    st.session_state["from"], st.session_state["to"] = (
+        rfc3339(edge.replace(microsecond=0)) for edge in (start, end)
+    )
 
 
 def zoom_to(box: Box) -> None:

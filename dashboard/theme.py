@@ -291,6 +291,7 @@ _CSS: Final = """
 .ov .ov-hero .ov-bar{position:relative;background:VAR_SURFACE}
 .ov .ov-hero .ov-bar a{display:block;height:26px;box-sizing:border-box;border-right:1px solid VAR_BACK;min-width:2px;text-decoration:none}
 .ov .ov-hero .ov-bar a>span{display:block;border:0;color:inherit}
+.ov .ov-hero .ov-end{white-space:normal}
 .ov .ov-hero .ov-strip small{display:block;line-height:1.2}
 .ov .ov-hero .ov-fixed{border:1.5px dashed VAR_ACCENT;background:repeating-linear-gradient(135deg,transparent 0 4px,VAR_ACCENT 4px 6px)}
 .ov .ov-whisker{position:absolute;top:11px;height:4px;box-sizing:border-box;border:solid VAR_INK;border-width:0 2px;
@@ -321,7 +322,7 @@ _CSS: Final = """
 .ov .ov-command{display:flex;gap:8px;align-items:center;margin:4px 0 0}
 .ov .ov-command code{background:VAR_SURFACE;border:1px solid VAR_LINE;border-radius:4px;padding:1px 7px;font-size:.78rem;color:VAR_INK;
   overflow-x:auto;white-space:nowrap;min-width:0}
-.ov .ov-copy{border:1px solid VAR_LINE;border-radius:4px;background:VAR_BACK;color:VAR_INK;font:inherit;font-size:.78rem;padding:1px 10px;cursor:pointer;flex:none}
+.ov .ov-copy,.ov .ov-zoom{border:1px solid VAR_LINE;border-radius:4px;background:VAR_BACK;color:VAR_INK;font:inherit;font-size:.78rem;padding:1px 10px;cursor:pointer;flex:none}
 .ov pre{background:VAR_SURFACE;border:1px solid VAR_LINE;border-radius:6px;padding:10px 12px;font-size:.82rem;overflow-x:auto;white-space:pre;color:VAR_INK}
 .ov .ov-cols{display:grid;grid-template-columns:repeat(auto-fit,minmax(260px,1fr));gap:4px 28px}
 .stApp a:focus-visible,.ov summary:focus-visible,.ov button:focus-visible,.ov [tabindex]:focus-visible{outline:2px solid VAR_ACCENT;outline-offset:2px;border-radius:4px}
@@ -382,11 +383,28 @@ _CSS: Final = """
 .ov .ov-details{margin:10px 0}
 .ov .ov-details summary{cursor:pointer;color:VAR_MUTED}
 .ov .ov-trace{margin:4px 0;border-top:1px solid VAR_LINE}
-.ov .ov-rows{max-height:640px;overflow-y:auto;border-bottom:1px solid VAR_LINE}
+.ov .ov-rows:focus-visible{outline-offset:-2px}.ov .ov-rows{max-height:640px;overflow-y:auto;border-bottom:1px solid VAR_LINE}
 .ov .ov-row{display:grid;grid-template-columns:minmax(112px,24%) 1fr;align-items:center;height:25px}
 .ov .ov-name{overflow:hidden;white-space:nowrap;text-overflow:ellipsis;padding-right:8px;font-size:.84rem}
-.ov .ov-lane{position:relative;height:25px}
-.ov .ov-lane i{position:absolute;display:block;box-sizing:border-box;min-width:2px}
+.ov .ov-lane{position:relative;height:25px;overflow:hidden}
+/* --l and --w are per cent of the request, --at where what is looked at begins, --zoom how much larger it is (page.js). */
+.ov .ov-lane i,.ov .ov-lane b,.ov .ov-lane em{left:calc((var(--l) - var(--at,0))*var(--zoom,1)*1%)}
+.ov .ov-lane i{position:absolute;display:block;box-sizing:border-box;min-width:2px;width:calc(var(--w)*var(--zoom,1)*1%)}
+.ov .ov-lane .ov-token,.ov .ov-axis .ov-lane i{width:auto}
+.ov .ov-lane em{margin-left:5px}
+.ov .ov-lane em.ov-before{margin:0;transform:translateX(calc(-100% - 5px))}
+.ov .ov-lane em.ov-inside{left:auto;right:4px;margin:0}
+.ov .ov-axis .ov-lane b.ov-left{transform:translateX(-100%)}
+.ov .ov-line{position:relative}
+.ov .ov-line[hidden]{display:none}
+.ov .ov-dim{opacity:.3}.ov .ov-hit .ov-name{background:VAR_INK;color:VAR_BACK}
+.ov .ov-fold{position:absolute;z-index:1;top:0;width:24px;height:25px;border:0;padding:0;background:none;color:VAR_MUTED;font-size:.9rem;cursor:pointer}
+.ov .ov-rows .ov-name{text-indent:18px}
+.ov .ov-tools{display:flex;flex-wrap:wrap;gap:6px;align-items:center;padding:6px 0}
+.ov .ov-tools input,.ov .ov-tools button,.ov .ov-when input,.ov .ov-when button{border:1px solid VAR_LINE;border-radius:4px;background:VAR_BACK;color:VAR_INK;
+  font:inherit;font-size:.84rem;padding:2px 10px;min-height:28px;color-scheme:inherit}
+.ov .ov-tools button,.ov .ov-when button{cursor:pointer}.ov .ov-tools button[aria-pressed=true]{background:VAR_INK;color:VAR_BACK}
+.ov .ov-tools input:focus-visible,.ov .ov-when input:focus-visible,.ov .ov-when summary:focus-visible{outline:2px solid VAR_ACCENT;outline-offset:1px}
 .ov .ov-lane .ov-off{top:6px;height:13px;opacity:.35}
 .ov .ov-lane .ov-ink{top:6px;height:15px;border-bottom:3px solid VAR_INK}
 .ov .ov-lane .ov-gap{top:8px;height:9px;border:1px dashed VAR_MUTED;background:repeating-linear-gradient(135deg,transparent 0 3px,VAR_MUTED 3px 4px)}
@@ -396,6 +414,16 @@ _CSS: Final = """
 .ov summary.ov-row{cursor:pointer;list-style:none}
 .ov .ov-span[open]{background:VAR_SURFACE}
 .ov .ov-span p{margin:0;padding:2px 12px 10px;color:VAR_MUTED;font-size:.84rem}.ov .ov-span p strong{color:VAR_INK;font-weight:500}
+.ov .ov-list{max-height:330px;overflow:auto;position:relative;border-bottom:1px solid VAR_LINE}
+.ov .ov-list thead th{position:sticky;top:0;z-index:2;background:VAR_BACK;padding:0}
+.ov .ov-list th button{border:0;background:none;color:inherit;font:inherit;padding:5px 10px;cursor:pointer;white-space:nowrap}
+.ov .ov-list th[aria-sort=descending] button::after{content:" ↓"}.ov .ov-list th[aria-sort=ascending] button::after{content:" ↑"}
+.ov .ov-list tbody tr{cursor:pointer}.ov .ov-list tbody tr:hover{background:VAR_SURFACE}
+.ov .ov-list tbody tr[aria-current]{background:VAR_SURFACE;box-shadow:inset 4px 0 VAR_ACCENT}
+.ov .ov-list table td{padding:4px 10px;white-space:nowrap}
+.ov .ov-list a{color:VAR_ACCENT;text-decoration:none}
+.ov .ov-list td.ov-level{background:linear-gradient(VAR_ACCENT,VAR_ACCENT) 0 100%/var(--w,0) 4px no-repeat}
+.ov .ov-list td.ov-mini{min-width:120px}.ov .ov-list .ov-bar{height:14px}.ov .ov-list .ov-bar i{display:block;height:14px}
 .ov .ov-axis{height:34px}
 .ov .ov-axis .ov-lane{height:34px;font-size:.76rem}
 .ov .ov-axis .ov-lane i{top:17px;font-style:normal;color:VAR_MUTED;border-left:1px solid VAR_LINE;padding-left:4px;white-space:nowrap}
@@ -403,13 +431,33 @@ _CSS: Final = """
 .ov .ov-axis .ov-lane b.ov-left{padding:0 4px 0 0;border-left:0;border-right:1.5px dashed VAR_INK}
 /* Streamlit's own export writes names as they came, and a spreadsheet would run those that begin like a formula (downloads.py). */
 [data-testid="stElementToolbarButton"]:has([aria-label^="Download as CSV"]){display:none}
+.ov .ov-drag{cursor:crosshair;touch-action:pan-y}.ov .ov-drag .ov-columns>span[data-box]{cursor:pointer}
+.ov .ov-brush{position:absolute;top:0;bottom:0;background:VAR_ACCENT;opacity:.25;pointer-events:none}
+#ov-late{position:fixed;z-index:999;left:0;right:0;box-sizing:border-box;font:1rem/1.5 "Source Sans",sans-serif;color:VAR_INK}
+#ov-late.ov-line{bottom:16px;width:max-content;max-width:min(92vw,900px);margin:0 auto;padding:6px 18px;border:1px solid VAR_LINE;border-radius:16px;background:VAR_SURFACE}
+#ov-late.ov-empty{bottom:0;font-weight:700;font-size:1.15rem;max-width:1700px;margin:0 auto;padding:16px 5rem;background:VAR_BACK}
+#ov-late.ov-empty::after{content:"";display:block;height:60vh;margin-top:16px;border-radius:6px;
+  background:repeating-linear-gradient(VAR_SURFACE 0 160px,VAR_BACK 160px 176px)}
 /* Old numbers stay as they are until the new ones are there. */
 .stElementContainer[data-stale="true"],.stFullScreenFrame[data-stale="true"]{opacity:1!important;transition:none!important}
+/* The bar begins with the name, where the page's text begins; Streamlit has it at the window's edge. */
+.stAppToolbar{max-width:1700px;margin:0 auto;padding-inline:5rem;gap:14px}
+.stAppToolbar::before{content:"Overrun";flex:none;font:700 1.05rem "Source Sans",sans-serif;color:VAR_INK}
+@media (max-width:768px){.stAppToolbar{padding-inline:1rem}}
 .stMainBlockContainer{padding-top:4.2rem;padding-bottom:2rem;max-width:1700px}
 /* One row where there is room, pairs on a phone. */
 .st-key-show_filters{display:none}
 @media (min-width:1240px){.st-key-filters{flex-wrap:nowrap}.st-key-filters>*{max-width:272px}}
-.st-key-filters .st-key-from input,.st-key-filters .st-key-to input{font-size:.76rem;padding-inline:9px;font-variant-numeric:tabular-nums}
+.st-key-filters .st-key-from,.st-key-filters .st-key-to{display:none}
+.ov .ov-when{position:relative}
+.ov .ov-when summary{list-style:none;cursor:pointer;border:1px solid VAR_LINE;border-radius:8px;background:VAR_SURFACE;height:40px;box-sizing:border-box;
+  padding:8px 12px;white-space:nowrap;font-variant-numeric:tabular-nums;overflow:hidden;text-overflow:ellipsis}
+.ov .ov-when summary::after{content:" ▾";color:VAR_MUTED}
+.ov .ov-panel{position:absolute;z-index:1000;top:44px;left:0;display:grid;gap:8px;width:max-content;max-width:88vw;padding:14px 16px;border:1px solid VAR_LINE;
+  border-radius:8px;background:VAR_BACK;box-shadow:0 6px 24px #0003}
+.ov .ov-panel>label{display:grid;gap:2px;font-size:.8rem;color:VAR_MUTED}
+.ov .ov-zones{display:flex;gap:16px}.ov .ov-zones[hidden]{display:none}.ov .ov-zones input{min-height:0;margin-right:6px}
+.ov .ov-other{min-height:1.4em;max-width:300px}.ov .ov-show:disabled{opacity:.5;cursor:default}
 @media (max-width:900px){.ov .ov-wide,.ov .ov-card{grid-template-columns:minmax(0,1fr)}}
 @media (max-width:640px){.st-key-filters{display:grid;grid-template-columns:repeat(2,minmax(0,1fr))}.st-key-filters>*{width:auto}
 .st-key-filters>.st-key-since,.st-key-filters>.st-key-show_filters{grid-column:1/-1}.st-key-show_filters{display:block}
@@ -423,6 +471,8 @@ _CSS: Final = """
 .ov .ov-cards td:first-child,.ov .ov-cards td:has(img,.ov-share,.ov-long){grid-column:1/-1}.ov .ov-cards td:empty{display:none}
 .ov .ov-cards td .ov-n{white-space:normal}
 .ov .ov-cards td:not(:first-child)::before{content:attr(data-of);display:block;color:VAR_MUTED;font-size:.78rem}.ov .ov-cards img{margin-left:0}
+.ov .ov-keys{display:none}
+.ov .ov-list table td,.ov .ov-list th button{padding:5px 4px;white-space:normal}.ov .ov-list td:first-child{white-space:nowrap}
 .ov .ov-under .ov-facts{padding-left:14px}.ov .ov-hide{display:none}.ov .ov-facts{grid-template-columns:minmax(0,1fr)}
 .ov .ov-facts dt:not(:first-child){margin-top:6px}.ov .ov-course{margin:4px 0 0 52px;height:132px}.ov .ov-times{margin:2px 0 8px 52px}
 .ov .ov-limit b{left:auto;right:0;top:-18px}.ov .ov-count{margin-left:70px}

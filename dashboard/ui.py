@@ -46,8 +46,8 @@ def isolated(words: str) -> str:
 
 
 def begun(words: str) -> str:
-    """Return words of the API as the beginning of a sentence."""
-    return words[:1].upper() + words[1:]
+    """Return words of the API as the beginning of a sentence; an address stays as it is."""
+    return words if words.startswith(("http://", "https://")) else words[:1].upper() + words[1:]
 
 
 def sentence(value: str) -> str:
@@ -113,7 +113,7 @@ def local(start: datetime | None, end: datetime | None = None) -> str:
 def copied(command: str) -> str:
     """Return a command with a button that copies it; the page's script (`anchors.SCRIPT`) does that."""
     return (
-        f'<span class="ov-command"><code tabindex="0" role="region" aria-label="The command">{text(command, 1000)}</code>'
+        f'<span class="ov-command"><code tabindex="0" role="group" aria-label="The command">{text(command, 1000)}</code>'
         f'<button type="button" class="ov-copy" aria-label="Copy the command">Copy</button></span>'
     )
 

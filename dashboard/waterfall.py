@@ -25,6 +25,16 @@ _NAME_LENGTH: Final = 60
 _LEAST_GAP: Final = 0.001
 # A smaller part of the request is not nothing.
 _LEAST_SHARE: Final = 0.005
+_INDENT_PX: Final = 11
+# What page.js does with a waterfall, as buttons and keys.
+_TOOLS: Final = (
+    '<div class="ov-tools"><input type="search" class="ov-find" placeholder="Find a span" aria-label="Find a span by any of its words; Enter goes to the next">'
+    '<small class="ov-found" role="status"></small><button type="button" data-do="fold" aria-pressed="false">Critical path only</button>'
+    '<button type="button" data-do="in" aria-label="Zoom in">+</button><button type="button" data-do="out" aria-label="Zoom out">−</button>'
+    '<button type="button" data-do="left" aria-label="Earlier">‹</button><button type="button" data-do="right" aria-label="Later">›</button>'
+    '<button type="button" data-do="all">Whole request</button><small class="ov-shown" role="status"></small>'
+    '<small class="ov-keys">keys: + − zoom, ← → move, 0 whole, / find, f critical path, n p next and previous request</small></div>'
+)
 # Pieces of the path that are a pixel of a wide screen apart, or less, are drawn as one.
 _LEAST_APART: Final = 0.0007
 
@@ -113,25 +123,42 @@ def render(
     token = (
         ""
         if trace.ttft_ms is None
-        else f'<i class="ov-token" style="left:{_at(trace.ttft_ms, total)}"></i>'
+        else f'<i class="ov-token" style="--l:{_at(trace.ttft_ms, total)}"></i>'
     )
     body = [_ghost(typical, upto, total, theme)] if typical else []
+    parents = {row.span.parent_span_id for row in rows if not row.hidden}
     for row in rows:
         if row.hidden:
             body.append(_folded(row, token))
             continue
-        body.append(_row(row.span, pieces.get(row.span.span_id, []), trace, total, theme, token))
+        below = row.span.span_id in parents
+        drawn = _row(row.span, pieces.get(row.span.span_id, []), trace, total, theme, token)
+        body.append(_line(row.span.depth, _fold(row.span) + drawn if below else drawn))
         if row.span.role == "llm" and (engine := engines.get(row.span.span_id)) is not None:
             body.append(_gap(row.span, engine, total, token))
     marks = "".join(
-        f'<i style="left:{_at(mark, total)}">{say_tick(mark)}</i>'
+        f'<i style="--l:{_at(mark, total)}">{say_tick(mark)}</i>'
         for mark in ticks(total)
         if mark <= 0.97 * total
     )
     first = "" if trace.ttft_ms is None else _first_token(trace.ttft_ms, total)
     return (
-        f'<figure class="ov-trace" aria-label="{words(trace)}"><div class="ov-row ov-axis"><span></span><div class="ov-lane">{marks}{first}</div></div>'
-        f'<div class="ov-rows" tabindex="0">{"".join(body)}</div></figure>'
+        f'<figure class="ov-trace" data-total="{total:.6g}" aria-label="{words(trace)}">{_TOOLS}'
+        f'<div class="ov-row ov-axis"><span></span><div class="ov-lane">{marks}{first}</div></div>'
+        f'<div class="ov-rows" tabindex="0" role="group" aria-label="Spans">{"".join(body)}</div></figure>'
+    )
+
+
+def _line(depth: int, body: str) -> str:
+    """A row with its depth, by which the page's script folds what is below it."""
+    return f'<div class="ov-line" data-depth="{depth}">{body}</div>' if body else ""
+
+
+def _fold(span: TraceSpan) -> str:
+    name = ui.text(span.name, _NAME_LENGTH)
+    return (
+        f'<button type="button" class="ov-fold" aria-expanded="true" style="left:{min(span.depth, _DEEPEST) * _INDENT_PX}px" '
+        f'aria-label="Spans below {name}">▾</button>'
     )
 
 
@@ -223,7 +250,7 @@ def _row(
     name = ui.text(span.name, _NAME_LENGTH)
     shown = f"<b>{name}</b>" if span.path_ms > 0.0 else name
     return (
-        f'<details class="ov-span"><summary class="ov-row"><span class="ov-name" style="padding-left:{min(span.depth, _DEEPEST) * 11}px" title="{name}">'
+        f'<details class="ov-span"><summary class="ov-row"><span class="ov-name" style="padding-left:{min(span.depth, _DEEPEST) * _INDENT_PX}px" title="{name}">'
         f'{"✗ " if span.error else ""}{shown}</span><div class="ov-lane">{"".join(bars)}{token}'
         f"{_label(span.start_ms, span.duration_ms, total, say_ms(span.duration_ms) + share)}</div></summary>{_panel(span)}</details>"
     )
@@ -238,8 +265,8 @@ def _ghost(parts: Sequence[tuple[str, float]], upto: str, total: float, theme: T
         )
         begun += ms
     return (
-        f'<div class="ov-row"><span class="ov-name ov-muted">typical request{ui.text(upto) if upto else ""}</span>'
-        f'<div class="ov-lane">{"".join(bars)}{_label(0.0, begun, total, say_ms(begun))}</div></div>'
+        f'<div class="ov-line" data-depth="0"><div class="ov-row"><span class="ov-name ov-muted">typical request{ui.text(upto) if upto else ""}</span>'
+        f'<div class="ov-lane">{"".join(bars)}{_label(0.0, begun, total, say_ms(begun))}</div></div></div>'
     )
 
 
@@ -250,8 +277,8 @@ def _share(ratio: float) -> str:
 def _first_token(ttft_ms: float, total: float) -> str:
     words = f"first token {say_ms(ttft_ms)}"
     if ttft_ms < 0.7 * total:
-        return f'<b style="left:{_at(ttft_ms, total)}">{words}</b>'
-    return f'<b class="ov-left" style="right:{_at(total - ttft_ms, total)}">{words}</b>'
+        return f'<b style="--l:{_at(ttft_ms, total)}">{words}</b>'
+    return f'<b class="ov-left" style="--l:{_at(ttft_ms, total)}">{words}</b>'
 
 
 def _gap(client: TraceSpan, engine: TraceSpan, total: float, token: str) -> str:
@@ -268,38 +295,38 @@ def _gap(client: TraceSpan, engine: TraceSpan, total: float, token: str) -> str:
         if length > 0.0
     )
     end = client.start_ms + client.duration_ms
-    return (
-        f'<div class="ov-row"><span class="ov-name ov-muted" style="padding-left:{min(client.depth + 1, _DEEPEST) * 11}px" title="{said}">'
-        f'gap client ↔ engine</span><div class="ov-lane">{bars}{token}{_label(end, 0.0, total, say_ms(before + after))}</div></div>'
+    return _line(
+        client.depth + 1,
+        f'<div class="ov-row"><span class="ov-name ov-muted" style="padding-left:{min(client.depth + 1, _DEEPEST) * _INDENT_PX}px" title="{said}">'
+        f'gap client ↔ engine</span><div class="ov-lane">{bars}{token}{_label(end, 0.0, total, say_ms(before + after))}</div></div>',
     )
 
 
 def _folded(row: Row, token: str) -> str:
-    return (
-        f'<div class="ov-row"><span class="ov-name ov-muted" style="padding-left:{min(row.span.depth + 1, _DEEPEST) * 11}px">'
-        f'+ {row.hidden:,} more</span><div class="ov-lane">{token}<em>folded, the longest {say_ms(row.longest_ms)}</em></div></div>'
+    return _line(
+        row.span.depth + 1,
+        f'<div class="ov-row"><span class="ov-name ov-muted" style="padding-left:{min(row.span.depth + 1, _DEEPEST) * _INDENT_PX}px">'
+        f'+ {row.hidden:,} more</span><div class="ov-lane">{token}<em>folded, the longest {say_ms(row.longest_ms)}</em></div></div>',
     )
 
 
 def _label(start: float, length: float, total: float, said: str) -> str:
     # Behind the bar where there is room, else in front of it.
     end = 100.0 * (start + length) / total
-    place = (
-        f"left:calc({end:.2f}% + 5px)"
-        if end < 80.0
-        else f"right:calc({max(100.0 - 100.0 * start / total, 0.0):.2f}% + 5px)"
-    )
-    if end >= 80.0 and start < 0.25 * total:
-        place = "right:4px"
-    return f'<em style="{place}">{said}</em>'
+    if end < 80.0:
+        return f'<em style="--l:{end:.2f}">{said}</em>'
+    if start < 0.25 * total:
+        return f'<em class="ov-inside">{said}</em>'
+    return f'<em class="ov-before" style="--l:{100.0 * start / total:.2f}">{said}</em>'
 
 
 def _span(start: float, length: float, total: float) -> str:
-    return f"left:{_at(start, total)};width:{max(100.0 * length / total, 0.0):.3f}%"
+    return f"--l:{_at(start, total)};--w:{max(100.0 * length / total, 0.0):.3f}"
 
 
 def _at(ms: float, total: float) -> str:
-    return f"{100.0 * min(max(ms / total, 0.0), 1.0):.3f}%"
+    """Where a time lies in the lane, in per cent without the sign: the style sheet moves it by the part that is looked at."""
+    return f"{100.0 * min(max(ms / total, 0.0), 1.0):.3f}"
 
 
 def _panel(span: TraceSpan) -> str:
@@ -308,6 +335,8 @@ def _panel(span: TraceSpan) -> str:
         "span": span.name,
         "service": span.service,
         "instance": span.instance,
+        "host": span.host,
+        "error": span.error_type,
         "stage": span.stage,
         "starts at": say_ms(span.start_ms),
         "takes": say_ms(span.duration_ms),
@@ -326,12 +355,13 @@ def _panel(span: TraceSpan) -> str:
         )
         or None,
     }
-    return (
-        "<p>"
-        + " · ".join(
-            f"{name} <strong>{ui.text(value, 200)}</strong>"
-            for name, value in facts.items()
-            if value is not None
-        )
-        + "</p>"
+    own = " · ".join(
+        f"{name} <strong>{ui.text(value, 200)}</strong>"
+        for name, value in facts.items()
+        if value is not None
     )
+    others = " · ".join(
+        f"{ui.text(name)} <strong>{ui.text(value, 300)}</strong>"
+        for name, value in sorted(span.attributes.items())
+    )
+    return f"<p>{own}{'<br>' if others else ''}{others}</p>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 
 import streamlit as st
 
@@ -18,7 +19,7 @@ from overrun.analysis.evidence.leading_indicators import Indicator
 from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.stages.headroom import say_own
-from overrun.dashboard import charts_engine, data, downloads, empty_states, nav, state, ui
+from overrun.dashboard import charts_engine, data, downloads, empty_states, nav, plot, state, ui
 from overrun.dashboard.charts_engine import name_of, say_threshold
 from overrun.dashboard.evidence import plain
 from overrun.dashboard.theme import (
@@ -61,17 +62,28 @@ def draw() -> None:
     if found.indicators:
         left, right = st.columns([2.6, 1], gap="large")
         with left:
-            ui.chart(charts_engine.rows(found, theme), "engine", alt=words(found))
+            ui.chart(
+                charts_engine.rows(found, theme),
+                "engine",
+                alt=words(found),
+                selection_mode=["box"],
+                on_select=lambda: _zoom(plot.stretch_of(st.session_state["engine"]["selection"])),
+            )
             ui.put(
                 f"<small>Steps of {say_step(found.step_s)}; {effect(found)}; each server's "
                 "mean per step, servers combined as named on the right; "
-                f"dashed = {ui.limit_words(found.own_limits)} or default threshold; times in UTC; source /api/v1/engine</small>"
+                f"dashed = {ui.limit_words(found.own_limits)} or default threshold; times in UTC; drag to zoom the window; source /api/v1/engine</small>"
             )
             downloads.as_json("These series", "engine", found)
             ui.put(learned(report))
         with right:
             ui.put(alerts(found) + now(found))
     ui.put((room(view) if found.effect_n else "") + missing(found) + empty_states.footer(report))
+
+
+def _zoom(stretch: tuple[datetime, datetime] | None) -> None:
+    if stretch is not None:
+        state.zoom_window(*stretch)
 
 
 def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:

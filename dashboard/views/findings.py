@@ -102,7 +102,7 @@ def headline(report: Report) -> tuple[str, list[str]]:
             [ui.sentence(report.verdict.why or report.verdict.sentence)],
         )
     gain = first.fix.predicted if first.fix else None
-    body = [ui.sentence(way(report))] if report.verdict.path else []
+    body = [ui.begun(ui.sentence(way(report)))] if report.verdict.path else []
     if first.fix and gain:
         body.append(f"{ui.text(first.fix.title, 200)}: {prediction(first.fix, gain)}.")
     return words, body
@@ -122,7 +122,7 @@ def card(
     service = f" · {ui.text(finding.service)}" if finding.service else ""
     head = (
         f'<p class="ov-muted">#{place} {ui.chip(finding.stage, theme)} {ui.text(finding.rule)}{service} · {_SEVERITY[finding.severity]} · '
-        f"confidence {level} ({finding.confidence:.2f})</p><h2>{ui.sentence(finding.headline)}</h2>"
+        f"confidence {level} ({finding.confidence:.2f})</p><h2>{ui.begun(ui.sentence(finding.headline))}</h2>"
     )
     shown = proof_chart.render(proof, report.verdict.onset, theme) if proof is not None else ""
     numbers = all_numbers(finding)

@@ -14,18 +14,25 @@ from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.requests.request_list import RequestList, RequestRow
 from overrun.analysis.numbers.requests.request_trace import Trace
 from overrun.analysis.words.finding import printable
-from overrun.dashboard import data, downloads, empty_states, heatmap, nav, state, ui, waterfall
+from overrun.dashboard import (
+    data,
+    downloads,
+    empty_states,
+    heatmap,
+    nav,
+    request_table,
+    state,
+    ui,
+    waterfall,
+)
 from overrun.dashboard.heatmap_box import Box
 from overrun.dashboard.theme import Theme, in_order, say_ms, say_ratio, say_time, theme_of
 from overrun.dashboard.views.findings import prediction
 
-# A table with selection is sent whole: more rows than this are found by filters, not by scrolling.
+# More rows than this are found by filters, not by scrolling.
 MOST_ROWS = 200
-_TABLE = "request-table"
 _METRICS = ["ttft", "e2e"]
 _MOST_KINDS = 4
-# A column of names as long as this is bounded: the longest would push those behind it out of sight, and what is written from right to left with them.
-_NAME, _NAME_PX = 28, 200
 
 
 def draw() -> None:
@@ -45,17 +52,18 @@ def draw() -> None:
         lambda: data.ask(questions.HEATMAP, asked, metric=metric),
     )
     listed = _listed(asked, metric, chosen, failed=failed)
-    trace = _wanted_trace(listed, state.asked_trace())
-    ui.put(_box(listed, report, metric, trace, failed=failed))
+    head = st.container()
     nav.links(
         ("budget", "Which stage makes them slow"),
         ("verdict", "Back to the verdict"),
         ("findings", "Why"),
     )
-    _steps(listed)
+    trace = _wanted_trace(listed, _steps(listed))
+    with head:
+        ui.put(_box(listed, report, metric, trace, failed=failed))
     _one(trace, report, asked, theme)
     box = heatmap.draw(asked, metric, theme)
-    _table(listed, metric, box, failed=failed)
+    _table(listed, metric, box, trace, failed=failed)
     if box is not None:
         heatmap.shared(asked, metric, box, "traces", theme)
     ui.put(empty_states.footer(report))
@@ -149,22 +157,27 @@ def _place(listed: RequestList, trace_id: str | None) -> int | None:
     return next((i for i, row in enumerate(listed.rows) if row.trace_id == trace_id), None)
 
 
-def _steps(listed: RequestList) -> None:
-    """The request before and after in the list, and the field that names one."""
+def _steps(listed: RequestList) -> str | None:
+    """The request before and after in the list, and the field that names one; returns what it names.
+
+    The field comes first: what a link or a step back has put into the address is known once it is drawn.
+    """
     rows = listed.rows
-    at = _place(listed, state.asked_trace()) if state.asked_trace() else 0
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        for label, to in (("Previous", -1), ("Next", 1)):
-            place = None if at is None else at + to
-            known = place is not None and 0 <= place < len(rows)
-            st.button(
+        places = [st.container(width="content") for _ in range(2)]
+        named = state.chosen_trace()
+        at = _place(listed, named) if named else 0
+        for place, label, step in zip(places, ("Previous", "Next"), (-1, 1), strict=True):
+            to = None if at is None else at + step
+            known = to is not None and 0 <= to < len(rows)
+            place.button(
                 f"{label} in the list",
-                icon=":material/arrow_back:" if to < 0 else ":material/arrow_forward:",
+                icon=":material/arrow_back:" if step < 0 else ":material/arrow_forward:",
                 on_click=state.show_trace,
-                args=(rows[place].trace_id if known and place is not None else "",),
+                args=(rows[to].trace_id if known and to is not None else "",),
                 disabled=not known,
             )
-        state.chosen_trace()
+    return named
 
 
 def _typical_of(report: Report) -> dict[str, str]:
@@ -242,44 +255,27 @@ def _listed(
     return data.ask(questions.REQUESTS, asked, **shown)
 
 
-def _table(listed: RequestList, metric: str, box: Box | None, *, failed: bool) -> None:
+def _table(
+    listed: RequestList,
+    metric: str,
+    box: Box | None,
+    trace: Trace | Refused | None,
+    *,
+    failed: bool,
+) -> None:
     if box is not None:
         heatmap.chosen(box, metric, listed.total)
-    ids, cells = [row.trace_id for row in listed.rows], columns(listed, metric)
-    slowest = max((row.e2e_ms for row in listed.rows), default=1.0) / 1000.0
-    long = [
-        name
-        for name in ("service", "route", "model")
-        if any(len(cell) > _NAME for cell in cells.get(name, []))
-    ]
-    st.dataframe(
-        cells,
-        key=_TABLE,
-        height=300,
-        hide_index=True,
-        on_select=lambda: state.choose_trace(ids, _TABLE),
-        selection_mode="single-row",
-        placeholder="–",
-        alt=f"{len(ids)} requests, {'failed' if failed else 'slowest'} first; choose a row (by keyboard Shift+Space) to see its spans",
-        column_config={
-            **{
-                name: st.column_config.ProgressColumn(
-                    name, format="%.2f s", min_value=0.0, max_value=slowest
-                )
-                for name in ("E2E", "TTFT")
-            },
-            "start": st.column_config.DatetimeColumn(
-                "start (UTC)", format=_moments(listed), timezone="UTC"
-            ),
-            "stages": st.column_config.BarChartColumn(
-                "stages to the first token" if metric == "ttft" else "stages",
-                help=f"ms in {', '.join(taken(listed, metric))}",
-                y_min=0.0,
-            ),
-            **{name: st.column_config.TextColumn(width=_NAME_PX) for name in long},
-            "in that stage": st.column_config.NumberColumn(format="%.2f s"),
-            "tokens out": st.column_config.NumberColumn("tokens out"),
-        },
+    kept = {"metric": metric.upper()} | ({"box": box.text()} if box else {})
+    if state.asked_show():
+        kept["show"] = state.FAILED if failed else state.SLOWEST
+    ui.put(
+        request_table.render(
+            listed,
+            lambda row: stages_of(row, metric),
+            kept=kept,
+            chosen=trace.trace_id if isinstance(trace, Trace) else None,
+            label=f"{len(listed.rows)} requests, {'failed' if failed else 'slowest'} first",
+        )
     )
     units = {
         **dict.fromkeys(("E2E", "TTFT", "in that stage"), "s"),
@@ -290,22 +286,13 @@ def _table(listed: RequestList, metric: str, box: Box | None, *, failed: bool) -
         "requests",
         {
             f"{name} ({units[name]})" if name in units else name: column
-            for name, column in cells.items()
+            for name, column in columns(listed, metric).items()
         },
     )
 
 
-def _moments(listed: RequestList) -> str:
-    """How starts are written: with their day where the listed requests are of several."""
-    return (
-        "HH:mm:ss.SSS"
-        if len({row.start.astimezone(UTC).date() for row in listed.rows}) < 2
-        else "MM-DD HH:mm:ss.SSS"
-    )
-
-
 def columns(listed: RequestList, metric: str) -> dict[str, list[Any]]:
-    """The list as columns of a table, without those that nobody filled; a cell is plain text and never markup. Stages are those of the metric."""
+    """The list as columns of a file, without those that nobody filled; a cell is plain text and never markup. Stages are those of the metric."""
     rows, stages = listed.rows, taken(listed, metric)
     times = [stages_of(row, metric) for row in rows]
     slowest = [max(time, key=time.__getitem__, default=None) for time in times]
@@ -400,7 +387,7 @@ def _shows(report: Report, trace: Trace) -> None:
         else ""
     )
     ui.put(
-        f"<p>An exemplar of <b>{ui.text(finding.rule.replace('_', ' '))}</b>: {ui.sentence(finding.headline)}.{gain}</p>"
+        f"<p>An exemplar of <b>{ui.text(finding.rule.replace('_', ' '))}</b>. {ui.stated(finding.headline)}{gain}</p>"
     )
     nav.links_with(("findings", "Back to the evidence", {}), *nav.fix_of(finding, "Try the fix"))
 

@@ -179,7 +179,12 @@ def anatomy_of(report: Report, asked: data.Asked) -> hero.Hero | None:
     course = data.ask(questions.ANATOMY, asked, **_course_of(report))
     shown = gain if gain is not None and gain.metric == verdict.metric else None
     return hero.Hero(
-        course, shown, fix.title if fix is not None else "", report.findings, verdict.changed
+        course,
+        shown,
+        fix.title if fix is not None else "",
+        report.findings,
+        verdict.changed,
+        verdict.onset,
     )
 
 

@@ -9,6 +9,7 @@ from overrun.analysis.numbers.comparison.traffic_changes import Changed
 from overrun.analysis.numbers.over_time.stage_course import StageCourse, StageSplit, StageStep
 from overrun.analysis.words.finding import Finding, Predicted
 from overrun.dashboard import hero
+from overrun.dashboard.heatmap_box import Box
 
 T0 = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 HOSTILE = '"><img src=x onerror=window.pwned=1>'
@@ -67,6 +68,7 @@ def drawn(**more: object) -> str:
         "fix_title": "Restore the cache",
         "findings": (),
         "changes": (),
+        "onset": course().onset,
     }
     return hero.draw(hero.Hero(**{**given, **more}))
 
@@ -96,8 +98,25 @@ def test_columns_are_as_tall_as_their_stages_and_the_onset_stands_at_its_time() 
     assert "first 200 ms, last 1.00 s, highest 1.00 s, limit 800 ms, onset 10:00:30 UTC" in body
 
 
+def test_a_step_leads_to_its_requests_and_an_empty_window_to_its_data() -> None:
+    body = drawn()
+    boxes = [Box.read(text) for text in re.findall(r'data-box="([^"]+)"', body)]
+    assert [box.start for box in boxes if box] == [
+        step.start for step in course().steps if step.split
+    ]
+    assert "Zoom to the data" not in body
+    steps = [
+        *course().steps,
+        *(StageStep(start=T0 + timedelta(seconds=15 * i), n=0, split=None) for i in range(4, 12)),
+    ]
+    body = drawn(course=course(steps=steps))
+    assert (
+        'data-from="2026-11-20T10:00:00Z" data-to="2026-11-20T10:01:00Z">Zoom to the data' in body
+    )
+
+
 def test_without_a_fix_or_a_limit_there_are_two_strips_and_no_line() -> None:
-    body = drawn(fix=None, course=course(limit_ms=None, onset=None, before_onset=False))
+    body = drawn(fix=None, onset=None, course=course(limit_ms=None, onset=None, before_onset=False))
     assert "after the fix" not in body
     assert "ov-limit" not in body
     assert "ov-tick" not in body

@@ -21,7 +21,7 @@ def drawn(trace: Trace, look: Theme = LIGHT) -> str:
 def widths(html: str, kind: str) -> list[float]:
     return [
         float(width)
-        for width in re.findall(rf'class="{kind}" style="left:[\d.]+%;width:([\d.]+)%', html)
+        for width in re.findall(rf'class="{kind}" style="--l:[\d.]+;--w:([\d.]+)', html)
     ]
 
 
@@ -36,7 +36,7 @@ def test_the_critical_path_is_inked_and_adds_up_to_the_whole(look: Theme) -> Non
         "search",
         "chat",
     ]  # "cache lookup" is off the path
-    assert html.count('class="ov-token" style="left:60.000%"') == 4
+    assert html.count('class="ov-token" style="--l:60.000"') == 4
     assert "first token 600 ms" in html
 
 
@@ -166,7 +166,7 @@ def test_a_typical_request_stands_above_in_the_same_scale() -> None:
     html = waterfall.render(
         trace, waterfall.main_rows(trace.spans), LIGHT, [("prefill", 100.0), ("decode", 300.0)], "!"
     )
-    places = re.findall(r'class="ov-ghost" style="left:([\d.]+)%;width:([\d.]+)%', html)
+    places = re.findall(r'class="ov-ghost" style="--l:([\d.]+);--w:([\d.]+)', html)
     assert [tuple(map(float, place)) for place in places] == [(0.0, 10.0), (10.0, 30.0)]
     assert "typical request!" in html
     whole = waterfall.render(trace, [], LIGHT, [("prefill", 100.0)])
@@ -181,3 +181,13 @@ def test_a_row_opens_on_what_its_span_carries() -> None:
     assert html.count("<details") == len(spans)
     assert "tokens in <strong>1234</strong>" in html
     assert "<img" not in html
+
+
+def test_a_span_opens_on_its_host_its_error_and_its_attributes() -> None:
+    trace = a_trace("d" * 32)
+    trace.spans[1].host, trace.spans[1].error_type = "node-7", "timeout"
+    trace.spans[1].attributes = {"server.address": "<b>qdrant</b>", "top_k": "8"}
+    body = waterfall.render(trace, waterfall.main_rows(trace.spans), LIGHT)
+    assert "host <strong>node-7</strong> · error <strong>timeout</strong>" in body
+    assert "top_k <strong>8</strong>" in body
+    assert "<b>qdrant" not in body
