@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import duckdb
@@ -22,6 +23,9 @@ from overrun.collector.normalise.stages import STAGES as STAGE_NAMES
 
 # An id that differs in more digits is another one; own default.
 _MOST_DIGITS_OFF: Final = 6
+# A panel of attributes is read by a person; more of them, or longer ones, are in an export.
+_MOST_DETAILED, _MOST_ATTRIBUTES, _LONGEST_VALUE = 300, 40, 300
+_SECOND_NS: Final = 1_000_000_000
 
 
 class UnknownTrace(AnalysisError):
@@ -38,7 +42,11 @@ class PathPiece(msgspec.Struct, kw_only=True):
 
 
 class TraceSpan(msgspec.Struct, kw_only=True):
-    """One span, in the order of a waterfall. Times in ms since the request's start, after clock repair; `path_ms` is its share of the path."""
+    """One span, in the order of a waterfall. Times in ms since the request's start, after clock repair; `path_ms` is its share of the path.
+
+    `attributes` are what it carries beside the other fields, at most 40 of at most 300 characters. In a trace of more than 300 spans only those that hold
+    most of the path, failed or took longest have them.
+    """
 
     span_id: str
     parent_span_id: str | None
@@ -58,6 +66,9 @@ class TraceSpan(msgspec.Struct, kw_only=True):
     ttft_ms: float | None
     inferred_parent: bool
     clock_shifted: bool
+    host: str | None = None
+    error_type: str | None = None
+    attributes: dict[str, str] = {}
 
 
 class Trace(msgspec.Struct, kw_only=True):
@@ -86,7 +97,40 @@ def load_trace(con: duckdb.DuckDBPyConnection, trace_id: str) -> Trace:
     if spans is None or not spans.num_rows:
         wanted = _stored(con, wanted)
         spans = trace_spans(con, wanted)
-    return _view(wanted, spans)
+    found, at = _view(wanted, spans)
+    _add_details(con, found, at)
+    return found
+
+
+def _add_details(
+    con: duckdb.DuckDBPyConnection, trace: Trace, at: Mapping[str, tuple[int, int, int]]
+) -> None:
+    """Fill in host, error and attributes. `at` has the halves of the trace id and the start in ns of each span, by its id."""
+    wanted = sorted(
+        trace.spans, key=lambda span: (-span.path_ms, not span.error, -span.duration_ms)
+    )[:_MOST_DETAILED]
+    places = [at[span.span_id] for span in wanted]
+    ids = {(high, low) for high, low, _ in places}
+    keys = answers(con, "trace_keys", {"high": [h for h, _ in ids], "low": [lo for _, lo in ids]})
+    starts = [start for _, _, start in places]
+    window = {
+        "start": datetime.fromtimestamp(min(starts) // _SECOND_NS, UTC),
+        "end": datetime.fromtimestamp(max(starts) // _SECOND_NS + 1, UTC),
+        "traces": [row["trace_key"] for row in keys],
+    }
+    known = {
+        (row["trace_id"], row["span_id"], row["service"] or "unknown_service"): row
+        for row in answers(con, "span_details", window)
+    }
+    for span, (high, low, _) in zip(wanted, places, strict=True):
+        row = known.get((f"{high:016x}{low:016x}", span.span_id, span.service))
+        if row is None:
+            continue
+        status = row["http_status"]
+        span.host = row["host"]
+        span.error_type = row["error_type"] or (f"HTTP {status}" if span.error and status else None)
+        said = list(dict(row["attributes"] or {}).items())[:_MOST_ATTRIBUTES]
+        span.attributes = {name: str(value)[:_LONGEST_VALUE] for name, value in said}
 
 
 def _stored(con: duckdb.DuckDBPyConnection, digits: str) -> str:
@@ -105,7 +149,8 @@ def _stored(con: duckdb.DuckDBPyConnection, digits: str) -> str:
     raise UnknownTrace(f"no span of trace {digits} is stored: {nearest}; {say_extent(con)}")
 
 
-def _view(trace_id: str, spans: pa.Table) -> Trace:
+def _view(trace_id: str, spans: pa.Table) -> tuple[Trace, dict[str, tuple[int, int, int]]]:
+    """The request, and of each span the halves of its trace's id and its stored start in ns."""
     rows, paths = walk_trace(spans)
     k = _request_of(trace_id, rows, paths)
     made = assemble(spans).requests
@@ -141,7 +186,7 @@ def _view(trace_id: str, spans: pa.Table) -> Trace:
         stages[piece.stage] = stages.get(piece.stage, 0.0) + piece.to_ms - piece.from_ms
     wait = stages.pop("wait_user", 0.0)
     root = texts[int(paths.root[k]) - first]
-    return Trace(
+    found = Trace(
         trace_id=trace_id,
         service=root["service"] or "unknown_service",
         route=row.get("route") or root["name"],
@@ -153,6 +198,11 @@ def _view(trace_id: str, spans: pa.Table) -> Trace:
         spans=_tree(texts, paths, first, last, origin, on_path),
         path=sorted(pieces, key=lambda p: p.from_ms),
     )
+    at = {
+        _hex(text["span_id"]): (text["trace_hi"], text["trace_lo"], text["start_ns"])
+        for text in texts
+    }
+    return found, at
 
 
 def _request_of(trace_id: str, rows: pa.Table, paths: Paths) -> int:

@@ -130,6 +130,7 @@ def test_a_span_says_what_is_odd_about_it() -> None:
     assert [n for n, s in spans.items() if s.clock_shifted] == ["other clock"]
     assert (spans["other clock"].start_ms, spans["other clock"].duration_ms) == (80, 20)
     assert (spans["GET http://x"].role, spans["GET http://x"].path_ms) == ("folded", 0)
+    assert spans["GET http://x"].attributes["http.method"] == "GET"
     assert (spans["chat m"].stage, spans["chat m"].ttft_ms, spans["chat m"].output_tokens) == (
         "model",
         20,
