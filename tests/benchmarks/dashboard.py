@@ -333,7 +333,7 @@ def measured(browser: Any, base: str, name: str, pid: int) -> str:
 
 def choose(page: Any, route: str, pid: int) -> tuple[float, float, float]:
     """Choose a route; returns milliseconds until the script has ended and until the page has been drawn, and the dashboard's CPU milliseconds."""
-    page.get_by_label("Route").click()
+    page.get_by_role("combobox", name="Route").click()
     option = page.get_by_role("option", name=route, exact=True)
     option.wait_for(timeout=30_000)
     cpu = cpu_s(pid)

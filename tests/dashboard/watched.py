@@ -7,9 +7,12 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import httpx
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import TimeoutError
 
 from overrun.dashboard.theme import DARK, LIGHT
+
+_AXE = Axe()
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,16 @@ class Watched:
     @property
     def text(self) -> str:
         return str(self.page.inner_text('[data-testid="stMain"]')).replace("\u00a0", " ")
+
+    def accessible(self, **options: Any) -> None:
+        """axe finds nothing against WCAG or its own good practice; `options` are those of `axe.run`."""
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(_AXE.axe_script)
+        found = self.page.evaluate(
+            "options => axe.run(document, options)", {"resultTypes": ["violations"], **options}
+        )
+        broken = [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]]
+        assert not broken, broken
 
     def silent(self) -> None:
         """Nothing but this machine was asked, and nothing was complained of."""
