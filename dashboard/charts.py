@@ -364,9 +364,10 @@ def _percentile_line(
         "y": [None if value is None else _place(value, edges) for value in values],
         "line": {"color": colour, "dash": dash, "width": width},
         "marker": {"size": 5},
+        "customdata": [Box.of_step(point.start, course.step_s).text() for point in course.points],
         "hoverinfo": "text",
         "hovertext": [
-            f"{name} {say_ms(value)}, n {point.n:,}"
+            f"{name} {say_ms(value)}, n {point.n:,}; click to see the slowest"
             for value, point in zip(values, course.points, strict=True)
         ],
     }

@@ -7,6 +7,7 @@ from typing import Final
 
 from overrun.analysis.numbers.comparison.compare import MetricChange, StageChange
 from overrun.analysis.numbers.over_time.series import Series
+from overrun.dashboard.heatmap_box import Box
 from overrun.dashboard.plot import Spec, axis, layout, legend, limit_line, line, note
 from overrun.dashboard.theme import Theme, in_order, say_added, say_ms, say_step, say_tick, ticks
 
@@ -40,9 +41,12 @@ def picker(course: Series, before: Span | None, after: Span | None, theme: Theme
             "y": [getattr(point, name.lower()) for point in course.points],
             "line": {"color": colour, "dash": dash, "width": width},
             "marker": {"size": 4},
+            "customdata": [
+                Box.of_step(point.start, course.step_s).text() for point in course.points
+            ],
             "hoverinfo": "text",
             "hovertext": [
-                f"{name} {say_ms(getattr(point, name.lower()))}, n {point.n:,}"
+                f"{name} {say_ms(getattr(point, name.lower()))}, n {point.n:,}; click to see the slowest"
                 for point in course.points
             ],
         }

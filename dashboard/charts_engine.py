@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from overrun.analysis.evidence.engine_timeline import EngineCourse, IndicatorCourse
+from overrun.dashboard.heatmap_box import Box
 from overrun.dashboard.plot import Spec, axis, layout, line, note
 from overrun.dashboard.theme import Theme, say_age, say_ms, say_number, say_tick, ticks
 
@@ -128,13 +129,16 @@ def rows(found: EngineCourse, theme: Theme) -> Spec:
                 "line": {"color": colour, "width": 1.9},
                 "marker": {"size": 4},
                 "name": name,
+                "customdata": _steps(found) if row is None else None,
                 "hoverinfo": "text",
                 "fill": "tozeroy" if row is not None and None not in values else "none",
                 "fillcolor": f"{colour}22",
                 "hovertext": [
                     ""
                     if value is None
-                    else f"{name} {say_ms(value) if row is None else say_number(value, row.unit)}"
+                    else f"{name} {say_ms(value)}; click to see the slowest"
+                    if row is None
+                    else f"{name} {say_number(value, row.unit)}"
                     for value in values
                 ],
             }
@@ -158,6 +162,15 @@ def rows(found: EngineCourse, theme: Theme) -> Spec:
             )
     _alerts(found, shape, theme)
     return {"data": data, "layout": shape}
+
+
+def _steps(found: EngineCourse) -> list[str]:
+    """The requests of each step of the metric's line."""
+    return [
+        Box.of_step(found.start + timedelta(seconds=found.step_s * i), found.step_s).text()
+        for i in range(len(found.effect_p95_ms) if found.start else 0)
+        if found.start
+    ]
 
 
 def bridged(

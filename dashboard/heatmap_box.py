@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 _STAMP = "%Y%m%dT%H%M%S"
 _BOX = re.compile(r"(\d{8}T\d{6})-(\d{8}T\d{6})_([\d.e+]{1,12})-([\d.e+]{1,12})")
+
+# Bounds that leave no request out.
+_ANY_MS = (0.01, 999_999.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,11 @@ class Box:
     end: datetime
     min_ms: float
     max_ms: float
+
+    @classmethod
+    def of_step(cls, start: datetime, step_s: float) -> Box:
+        """All requests of a step of time: what a click on a chart over time opens (page.js)."""
+        return cls(start, start + timedelta(seconds=max(step_s, 1.0)), *_ANY_MS)
 
     def text(self) -> str:
         """As it stands in the URL: `20261121T101500-20261121T101530_250-2000`."""

@@ -34,9 +34,8 @@ _LETTER: Final = 0.0125
 _AROUND: Final = 0.02
 # Above the tallest column or the limit, so that a line at the top is seen.
 _HEAD: Final = 1.08
-# Metrics by which requests are listed, and bounds (ms) that leave none out.
+# Metrics by which requests are listed.
 _LISTED: Final = ("ttft", "e2e")
-_ANY_MS: Final = (0.01, 999_999.0)
 # Where fewer steps than this share hold requests, most of the picture is empty.
 _SPARSE: Final = 0.5
 # A word beside a line that stands further right than this is put on its left side.
@@ -125,8 +124,8 @@ def _column(step: StageStep, course: StageCourse, top: float, *, late: bool) -> 
         f'<i class="ov-s-{_family(stage)}" style="height:{100.0 * value / top:.2f}%"></i>'
         for stage, value in reversed(parts)
     )
-    end = step.start + timedelta(seconds=course.step_s)
-    return f'<span{side} data-tip="{tip}" data-box="{Box(step.start, end, *_ANY_MS).text()}">{inside}</span>'
+    box = Box.of_step(step.start, course.step_s).text()
+    return f'<span{side} data-tip="{tip}" data-box="{box}">{inside}</span>'
 
 
 def _parts(course: StageCourse, split: StageSplit) -> list[tuple[str, float]]:

@@ -124,11 +124,27 @@ addEventListener("pointerup", event => {
     const [from, to] = [+new Date(course.dataset.from), +new Date(course.dataset.to)]
     const start = Math.floor((from + low * (to - from)) / 1000), end = Math.ceil((from + high * (to - from)) / 1000)
     go({since: null, from: stamp(1000 * start), to: stamp(1000 * Math.max(end, start + 1))})
-  } else if (event.target.closest?.("[data-box]")) {
-    const filters = Object.fromEntries(["since", "from", "to", "service", "model", "route", "tenant", "slo"].map(name => [name, new URLSearchParams(location.search).get(name)]))
-    go({...filters, metric: course.dataset.metric, box: event.target.closest("[data-box]").dataset.box}, "/traces")
-  }
+  } else if (event.target.closest?.("[data-box]")) openStep(event.target.closest("[data-box]").dataset.box, course.dataset.metric)
 })
+const openStep = (box, metric) => {
+  const here = new URLSearchParams(location.search), kept = ["since", "from", "to", "service", "model", "route", "tenant", "slo"]
+  go({...Object.fromEntries(kept.map(name => [name, here.get(name)])), metric: metric ?? here.get("metric"), box}, "/traces")
+}
+// The same on a chart of Plotly, whose points carry their step: it keeps what the pointer is over.
+let pressed = null
+addEventListener("pointerdown", event => {
+  const plot = event.target.closest?.(".js-plotly-plot")
+  const step = plot?._hoverdata?.map(point => point.customdata).find(text => typeof text === "string" && /^\d{8}T\d{6}-\d{8}T\d{6}_/.test(text))
+  pressed = step && event.button === 0 ? {step, x: event.clientX, y: event.clientY} : null
+}, true)
+addEventListener("pointerup", event => {
+  if (pressed && Math.hypot(event.clientX - pressed.x, event.clientY - pressed.y) < 4) {
+    // After Streamlit has heard from the chart that nothing was selected: it would ask for the former page.
+    const {step} = pressed
+    setTimeout(() => openStep(step), 300)
+  }
+  pressed = null
+}, true)
 addEventListener("click", event => {
   const zoom = event.target.closest?.("button.ov-zoom")
   if (zoom) go({since: null, from: zoom.dataset.from, to: zoom.dataset.to})
