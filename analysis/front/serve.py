@@ -332,10 +332,10 @@ def _routes(
     audit = Audit.beside(Path(collector.db), collector.audit_log)
     send: list[BaseRoute] = []
     read: list[BaseRoute] = []
+    if isinstance(pipeline, Pipeline):  # before the receiver's, which answer for the rest of /v1
+        send.append(erase_http.route(pipeline, tokens, audit))
     if _does(settings, "collector"):
         send += otlp_http.Receiver(pipeline.writer, collector, tokens.ingest).routes()
-    if isinstance(pipeline, Pipeline):
-        send.append(erase_http.route(pipeline, tokens, audit))
     if _does(settings, "reader"):
         read += api.routes(pipeline, settings, worker, tokens, watched, audit)
     else:

@@ -55,7 +55,7 @@ class Store:
         try:
             yield cursor
         finally:
-            cursor.close()
+            self._leave(cursor)
             with self._left:
                 self._askers.discard(cursor)
                 self._left.notify_all()
@@ -91,7 +91,7 @@ class Store:
                 raise explained from error
             raise
         finally:
-            cursor.close()
+            self._leave(cursor)
             with self._left:
                 self._readers.discard(cursor)
                 self._left.notify_all()
@@ -162,3 +162,7 @@ class Store:
 
     def _prepare(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Make a cursor ready for a question."""
+
+    def _leave(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Close a cursor after its question."""
+        cursor.close()

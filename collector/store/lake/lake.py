@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -54,6 +55,12 @@ class LakeStore(Store):
         cursor = super().cursor()
         cursor.execute("use lake")
         return cursor
+
+    def _leave(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        # A transaction that is still open when its cursor closes ends the process if PostgreSQL has gone (DuckDB 1.5.5).
+        with suppress(duckdb.Error):
+            cursor.rollback()
+        super()._leave(cursor)
 
     def close(self) -> None:
         """Close the lake; remaining readers are interrupted."""

@@ -14,6 +14,7 @@ from overrun.collector.ingest.writer import TRACES
 from overrun.collector.lifecycle import migrate as migration
 from overrun.collector.lifecycle.migrate import Migrated, migrate
 from overrun.collector.store import database
+from overrun.collector.store.answers import BY_EXECUTE
 from overrun.collector.store.database import SCHEMA_VERSION, open_store, steps
 from tests.collector.conftest import body, chat, one, opened, rows, trace_id
 from tests.conftest import StartServer
@@ -24,6 +25,8 @@ EARLIER = sorted((Path(__file__).parents[1] / "data").glob("schema_*.db.zst"))
 
 @pytest.fixture(params=EARLIER, ids=lambda p: p.name)
 def earlier(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    if BY_EXECUTE:
+        pytest.skip("DuckDB 1.5 reads no file that DuckDB 2 has written, as these are")
     path = tmp_path / "t.db"
     path.write_bytes(
         zstandard.ZstdDecompressor().decompress(request.param.read_bytes(), max_output_size=1 << 26)

@@ -1,0 +1,368 @@
+"""Does a lake hold what it acknowledges, whatever is killed, and what does it cost? Real PostgreSQL, real servers, real OTLP over loopback.
+
+`--rounds N`: four collectors, two assemblers and two readers; in each round one of them is killed with -9 and started again, twice PostgreSQL is stopped hard.
+`--twice N`: each of N bodies goes to two collectors at once. `--speed`: spans per CPU-second with one, two and four collectors. Runs with the lake's Python:
+`.venv/lake/bin/python -m tests.benchmarks.lake`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import random
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from overrun.analysis.assembly.assemble import assemble
+from overrun.collector.config import CollectorSettings, PrivacySettings
+from overrun.collector.ingest.lake_pipeline import LakePipeline, open_pipeline
+from overrun.collector.ingest.pipeline import Pipeline
+from overrun.collector.ingest.rounds import Assembling
+from overrun.collector.ingest.writer import TRACES
+from overrun.collector.store.database import open_store
+from tests.benchmarks import payload, results
+from tests.benchmarks.dashboard import cpu_s
+from tests.conftest import ServerProcess
+from tests.lake.postgres import Postgres
+from tests.lake.processes import Lake, post, send
+
+SCRIPT = "make bench-lake"
+COLLECTORS, ASSEMBLERS, READERS = 4, 2, 2
+_SENDERS = 4
+_BODY_SPANS = 64
+_SPANS = "select count(*), count(distinct (trace_hi, trace_lo, span_id)) from spans"
+
+
+class Watch(threading.Thread):
+    """Reads the lake all the time: each answer must hold whole commits, and never less than the one before."""
+
+    def __init__(self, reader: LakePipeline) -> None:
+        super().__init__(daemon=True)
+        self._reader, self._ended = reader, threading.Event()
+        self.reads = self.torn = self.failed = 0
+
+    def run(self) -> None:
+        """Until `stop`."""
+        last = (0, 0)
+        while not self._ended.wait(0.2):
+            try:
+                [(spans, told, requests)] = asked(
+                    self._reader,
+                    "select (select count(*) from spans), (select coalesce(sum(spans), 0) from batches), (select count(*) from v_requests)",
+                )
+            except Exception:  # PostgreSQL was stopped
+                self.failed += 1
+                continue
+            self.reads += 1
+            if spans != told or (spans, requests) < last:
+                self.torn += 1
+                print("torn:", last, spans, told, requests, flush=True)
+            last = (spans, requests)
+
+    def stop(self) -> None:
+        """End."""
+        self._ended.set()
+        self.join()
+
+
+def asked(of: Assembling, query: str) -> list[tuple[Any, ...]]:
+    """The rows of a query."""
+    with of.store.reading() as con:
+        return con.execute(query).fetchall()
+
+
+@contextmanager
+def reading(lake: Lake) -> Iterator[LakePipeline]:
+    """The lake, read by this process."""
+    made = open_pipeline(
+        lake.address,
+        CollectorSettings(quiet_s=0.5),
+        PrivacySettings(),
+        assemble,
+        None,
+        assembles=False,
+    )
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def bodies() -> Iterator[payload.Body]:
+    """Bodies without end, none like another."""
+    for seed in itertools.count(1):
+        yield from payload.make(
+            6_400, end_ns=time.time_ns(), seed=seed, spans_per_body=_BODY_SPANS
+        ).bodies
+
+
+class Sending:
+    """Senders that go on until `stop`, each body until a collector says that it is stored; `acked` has them."""
+
+    def __init__(self, servers: Sequence[ServerProcess], pause_s: float) -> None:
+        self.acked: list[bytes] = []
+        self.spans = self.tries = 0
+        self._servers, self._pause_s = servers, pause_s
+        self._bodies, self._lock, self._stop = bodies(), threading.Lock(), threading.Event()
+        self._pool = ThreadPoolExecutor(_SENDERS)
+        self._running = [self._pool.submit(self._send, i) for i in range(_SENDERS)]
+
+    def _send(self, first: int) -> None:
+        for at in itertools.count(first):
+            if self._stop.wait(self._pause_s):
+                return
+            with self._lock:
+                body = next(self._bodies)
+            tries = send(self._servers, body.data, at, within_s=180)
+            with self._lock:
+                self.acked.append(body.data)
+                self.spans += body.spans
+                self.tries += tries
+
+    def stop(self) -> None:
+        """Once every body that was begun is stored."""
+        self._stop.set()
+        for one in self._running:
+            one.result()
+        self._pool.shutdown()
+
+
+def rounds(lake: Lake, postgres: Postgres, n: int) -> dict[str, float]:
+    """Kill one process after the other while senders send; what became of the telemetry."""
+    chance = random.Random(n)
+    roles = ["collector"] * COLLECTORS + ["assembler"] * ASSEMBLERS + ["reader"] * READERS
+    with ThreadPoolExecutor(4) as pool:
+        servers = [lake.start(roles[0]), *pool.map(lake.start, roles[1:])]
+    collectors = servers[:COLLECTORS]
+    with reading(lake) as reader, tempfile.TemporaryDirectory() as folder:
+        watch = Watch(reader)
+        watch.start()
+        sending = Sending(collectors, 0.1)
+        for at in range(n):
+            time.sleep(chance.uniform(0.2, 2.0))
+            which = chance.randrange(len(servers))
+            servers[which].kill()
+            if at in (n // 3, 2 * n // 3):
+                postgres.stop_hard()
+                time.sleep(chance.uniform(0.2, 2.0))
+                postgres.start()
+            servers[which] = lake.start(roles[which])
+            if which < COLLECTORS:
+                collectors[which] = servers[which]
+            print(f"round {at + 1}: {roles[which]}, {len(sending.acked)} bodies", flush=True)
+        sending.stop()
+        watch.stop()
+        [(stored, distinct)] = asked(reader, _SPANS)
+        found = {"rounds": n, "bodies": len(sending.acked), "tries": sending.tries, "spans": sending.spans}  # fmt: skip
+        found |= {"lost": sending.spans - distinct, "doubled": stored - distinct}
+        found |= {"reads": watch.reads, "torn": watch.torn, "reads that failed": watch.failed}
+        return found | compared(reader, sending.acked, Path(folder) / "file.db")
+
+
+def compared(reader: LakePipeline, acked: Sequence[bytes], path: Path) -> dict[str, float]:
+    """Rows of requests and calls that only the lake, or only a file with the same bodies, has."""
+    store = open_store(path, create=True)
+    salt = {"salt": reader.store.salt().hex()}
+    store.connection.execute("update meta set value = $salt where key = 'salt'", salt)
+    file = Pipeline(store, CollectorSettings(quiet_s=3600.0), PrivacySettings(), assemble)
+    for waiting in [file.writer.submit(TRACES, body) for body in _paced(file, acked)]:
+        waiting.result()
+    file.drain()
+    found: dict[str, float] = {}
+    wanted = asked(file, "select count(*) from v_requests")
+    until_s = time.monotonic() + 120
+    while time.monotonic() < until_s and (
+        asked(reader, "select count(*) from v_requests") != wanted
+        or reader.assembled_until() < time.time() - 5
+    ):
+        time.sleep(0.5)
+    time.sleep(2.0)
+    for view in ("v_requests", "v_llm_calls"):
+        columns = "* exclude (row_key)" if view == "v_requests" else "*"
+        query = f"select {columns} from {view} order by all"
+        one, other = (set(map(str, asked(of, query))) for of in (reader, file))
+        found[f"{view} in lake"] = len(one)
+        found[f"{view} that differ"] = len(one ^ other)
+    file.close()
+    return found
+
+
+def _paced(file: Pipeline, sent: Sequence[bytes]) -> Iterator[bytes]:
+    """As fast as the queue takes them."""
+    for body in sent:
+        while file.writer.no_room(TRACES, len(body)):
+            time.sleep(0.01)
+        yield body
+
+
+def twice(lake: Lake, n: int) -> dict[str, float]:
+    """Each body to two collectors at the same moment."""
+    pair = [lake.start("collector"), lake.start("collector")]
+    with reading(lake) as reader:
+        [(before, _)] = asked(reader, _SPANS)
+        sent = payload.make(n * 10, end_ns=time.time_ns(), seed=99, spans_per_body=10).bodies[:n]
+
+        def both(body: payload.Body) -> bool:
+            with ThreadPoolExecutor(2) as pool:
+                return [*pool.map(lambda s: post(s.http, body.data), pair)] == [200, 200]
+
+        with ThreadPoolExecutor(16) as pool:
+            answered = sum(pool.map(both, sent))
+        [(after, _)] = asked(reader, _SPANS)
+    for server in pair:
+        server.stop()
+    return {
+        "bodies": n,
+        "both answered": answered,
+        "spans too many": after - before - sum(body.spans for body in sent),
+    }
+
+
+def speed(lake: Lake, n: int, spans: int = 81_920) -> dict[str, float]:
+    """Spans per CPU-second of `n` collectors, 16 bodies of 512 spans in flight at each; acknowledgements in ms."""
+    servers = [lake.start("collector") for _ in range(n)]
+    sent = payload.make(spans, end_ns=time.time_ns(), seed=1_000 + n).bodies
+    for server in servers:
+        warm = payload.make(5_000, end_ns=time.time_ns(), seed=random.randrange(1 << 30)).bodies
+        for body in warm:
+            send([server], body.data)
+    began = [cpu_s(server.process.pid) for server in servers]
+    took_ms: list[float] = []
+
+    def one(at: int) -> None:
+        start = time.monotonic()
+        send(servers, sent[at].data, at)
+        took_ms.append(1e3 * (time.monotonic() - start))
+
+    with ThreadPoolExecutor(16 * n) as pool:
+        list(pool.map(one, range(len(sent))))
+    used = sum(cpu_s(s.process.pid) - b for s, b in zip(servers, began, strict=True))
+    commits = sum(_counter(server, "overrun_commits_total") for server in servers)
+    for server in servers:
+        server.stop()
+    took_ms.sort()
+    return {
+        "spans per CPU-second": round(sum(body.spans for body in sent) / used),
+        "commits": commits,
+        "P50, ms": round(took_ms[len(took_ms) // 2]),
+        "P99, ms": round(took_ms[int(0.99 * len(took_ms))]),
+    }
+
+
+def _counter(server: ServerProcess, name: str) -> int:
+    with urllib.request.urlopen(f"{server.http}/metrics", timeout=10) as answer:
+        for line in answer.read().decode().splitlines():
+            if line.startswith(f"{name} "):
+                return int(line.split()[1])
+    return 0
+
+
+def main() -> None:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--twice", type=int, default=1_000)
+    parser.add_argument("--speed", action="store_true")
+    results.add_write_flag(parser)
+    asked_for = parser.parse_args()
+    postgres = Postgres(sync=True)
+    figures = []
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            if asked_for.rounds:
+                lake = Lake(postgres, "rounds", _made(Path(folder) / "rounds"))
+                found = rounds(lake, postgres, asked_for.rounds)
+                lake.stop()
+                print(json.dumps(found), flush=True)
+                figures += _of_rounds(found)
+            if asked_for.twice:
+                lake = Lake(postgres, "twice", _made(Path(folder) / "twice"))
+                found = twice(lake, asked_for.twice)
+                print(json.dumps(found), flush=True)
+                figures += _of_twice(found)
+            for n in (1, 2, 4) if asked_for.speed else ():
+                lake = Lake(postgres, f"speed{n}", _made(Path(folder) / f"speed{n}"))
+                found = speed(lake, n)
+                print(n, json.dumps(found), flush=True)
+                figures += _of_speed(n, found)
+        finally:
+            postgres.close()
+    if asked_for.write:
+        results.record("lake", figures)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _of_rounds(found: dict[str, float]) -> list[results.Figure]:
+    conditions = (
+        f"{found['rounds']:.0f} rounds of kill -9 at a random one of {COLLECTORS} collectors, {ASSEMBLERS} assemblers and {READERS} readers, PostgreSQL stopped "
+        f"hard twice; {found['bodies']:.0f} bodies of {_BODY_SPANS} spans over HTTP, sent {found['tries']:.0f} times"
+    )
+    wrong = found["lost"] + found["doubled"]
+    differ = found["v_requests that differ"] + found["v_llm_calls that differ"]
+    return [
+        results.measured(
+            "Acknowledged spans lost, or stored twice",
+            wrong,
+            "spans",
+            conditions=conditions,
+            more={"acknowledged": found["spans"]},
+            script=SCRIPT,
+        ),
+        results.measured(
+            "Requests and calls that are not those of a file with the same bodies",
+            differ,
+            "rows",
+            conditions=conditions,
+            more={"requests": found["v_requests in lake"], "calls": found["v_llm_calls in lake"]},
+            script=SCRIPT,
+        ),
+        results.measured(
+            "Answers that held a part of a commit, or less than the one before",
+            found["torn"],
+            "answers",
+            conditions=conditions,
+            more={"read": found["reads"]},
+            script=SCRIPT,
+        ),
+    ]
+
+
+def _of_twice(found: dict[str, float]) -> list[results.Figure]:
+    return [
+        results.measured(
+            "Bodies that two collectors got at once, stored twice",
+            found["spans too many"] / 10,
+            "bodies",
+            conditions=f"{found['bodies']:.0f} bodies of 10 spans, {found['both answered']:.0f} answered by both",
+            script=SCRIPT,
+        )
+    ]
+
+
+def _of_speed(n: int, found: dict[str, float]) -> list[results.Figure]:
+    return [
+        results.measured(
+            f"Acknowledged spans per CPU-second of the collectors: {n}",
+            found["spans per CPU-second"],
+            "spans",
+            conditions="81,920 spans of 407 B in bodies of 512, 16 in flight at each collector, HTTP, local folder; assembling is apart",
+            more={name: found[name] for name in ("commits", "P50, ms", "P99, ms")},
+            script=SCRIPT,
+        )
+    ]
+
+
+if __name__ == "__main__":
+    main()
