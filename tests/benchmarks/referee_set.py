@@ -168,13 +168,13 @@ def corpus(work: Path) -> list[Question]:
     return out
 
 
-def worlds(folder: Path, seeds: Sequence[int] = (1,)) -> list[Question]:
-    """The windows of `small_worlds`, each as its sender might see it; stores are made in a folder where they are not there yet."""
+def worlds(folder: Path, seeds: Sequence[int] = (1,), *, hard: bool = False) -> list[Question]:
+    """The windows of `small_worlds`, each as its sender might see it, `hard` with few requests hit; stores are made in a folder where they are not there yet."""
     out = []
     for world in small_worlds.WORLDS:
         for sight in small_worlds.SIGHTS:
             for seed in seeds:
-                db, slo = small_worlds.stored(world, sight, folder, seed)
+                db, slo = small_worlds.stored(world, sight, folder, seed, hard=hard)
                 right = world.right.get(sight, world.right[""])
                 name = f"{world.change}-{sight}-{seed}"
                 out.append(Question(world.law, name, db, slo, None, None, right, world.stages))
@@ -352,10 +352,12 @@ def all_questions(
     work: Path | None,
     small: Path | None = None,
     seeds: Sequence[int] = (1,),
+    *,
+    hard: bool = False,
 ) -> list[Question]:
     """Every question of the folders that are given."""
     out = simulated(kept) if kept else []
-    out += worlds(small, seeds) if small else []
+    out += worlds(small, seeds, hard=hard) if small else []
     out += laboratory(lab) if lab else []
     return out + (corpus(work) if work else [])
 
@@ -395,7 +397,9 @@ def main() -> None:
     add_write_flag(parser)
     given = parser.parse_args()
     questions = all_questions(
-        given.simulated, given.laboratory, given.corpus, given.worlds, given.seed
+        *(given.simulated, given.laboratory, given.corpus, given.worlds),
+        given.seed,
+        hard=given.hard,
     )
     lines = []
     for asked, lacking in [(one, lack) for one in questions for lack in given.lacking or ("",)]:
@@ -414,7 +418,7 @@ def main() -> None:
         )
     if given.write:
         told = [(asked, found) for asked, _, found in lines]
-        seeds = f"seeds {', '.join(map(str, given.seed))}"
+        seeds = f"{'hard, ' if given.hard else ''}seeds {', '.join(map(str, given.seed))}"
         record("small_worlds", figures(told, given.look, f"{len(told)} windows, {seeds}"))
     right = sum(found.right(asked) for asked, _, found in lines)
     print(f"{right} of {len(lines)} right")
@@ -443,6 +447,7 @@ def add_folders(parser: Any) -> None:
     parser.add_argument("--corpus", type=Path, help="folder for stores of tests/corpus")
     parser.add_argument("--worlds", type=Path, help="folder for stores of small_worlds")
     parser.add_argument("--seed", type=int, nargs="+", default=[1], help="seeds of small_worlds")
+    parser.add_argument("--hard", action="store_true", help="small_worlds with few requests hit")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,9 @@ from overrun.collector.config import load
 from tests.corpus.otlp import CLIENT, SERVER, chat, resource, span, write
 
 HALF_MS: Final = 600_000.0
+# A hard window: so many of all its requests miss the limit, twice as many of those since the change. That is the middle of the 2 to 5 % of our simulator's.
+HARD: Final = 0.045
+_HALVINGS: Final = 9
 # What a sender leaves out: nothing, engine spans, also first tokens, token counts, all that was before the change, most requests, two traces in three.
 SIGHTS: Final = ("whole", "client", "no_first", "no_tokens", "no_baseline", "few", "one_in_three")
 
@@ -63,11 +66,12 @@ class Call:
 
 
 class World(NamedTuple):
-    """A law of service, what was changed in it, and which causes explain that, by what is left out (`""` for the rest; empty: nothing is wrong)."""
+    """A law of service, what was changed in it (`make` takes the part of the change, 0..1, that happens), and which causes explain that, by what is left out
+    (`""` for the rest; empty: nothing is wrong)."""
 
     law: str
     change: str
-    make: Callable[[random.Random], list[Call]]
+    make: Callable[[float], Callable[[random.Random], list[Call]]]
     right: dict[str, frozenset[str]]
     stages: frozenset[str]
 
@@ -283,8 +287,13 @@ def around(
     return make
 
 
-def _then(before: float, after: float) -> Callable[[float], float]:
-    return lambda at: after if _later(at) else before
+def _then(before: float, after: float, strength: float) -> Callable[[float], float]:
+    """Return what changes at `HALF_MS`, by the part `strength` (0..1) of the whole change."""
+    return lambda at: before + strength * (after - before) if _later(at) else before
+
+
+def _whole(before: int, after: int, strength: float) -> Callable[[float], int]:
+    return lambda at: round(_then(before, after, strength)(at))
 
 
 def _of(*causes: str, **by_sight: tuple[str, ...]) -> dict[str, frozenset[str]]:
@@ -298,18 +307,18 @@ _SLOW: Final = ("none", "gpu_throttled", "slower_engine", "token_rate_sag")
 _SLOW_FAR: Final = (*_SLOW, "provider_queueing")
 _SWAPS_FAR: Final = ("cold_start", "one_kind_of_call", "none", "provider_queueing")
 WORLDS: Final = (
-    World("mgk", "calm", mgk(), _of(), frozenset()),
+    World("mgk", "calm", lambda _: mgk(), _of(), frozenset()),
     World(
         "mgk",
         "load",
-        mgk(every=_then(900, 470)),
+        lambda s: mgk(every=_then(900, 470, s)),
         _of("under_capacity", no_baseline=("under_capacity", "too_few_seats", "provider_queueing")),
         _ENGINE,
     ),
     World(
         "mgk",
         "servers",
-        mgk(servers=lambda at: 4 if _later(at) else 8),
+        lambda s: mgk(servers=_whole(8, 4, s)),
         _of(
             "too_few_seats",
             "none",
@@ -322,29 +331,29 @@ WORLDS: Final = (
     World(
         "mgk",
         "longer",
-        mgk(longer=_then(1.0, 2.0)),
+        lambda s: mgk(longer=_then(1.0, 2.0, s)),
         _of("long_outputs", no_tokens=("none", "under_capacity")),
         _ENGINE,
     ),
     World(
         "mgk",
         "slower",
-        mgk(pace=_then(30.0, 55.0)),
+        lambda s: mgk(pace=_then(30.0, 55.0, s)),
         _of(*_SLOW, client=_SLOW_FAR, no_first=_SLOW_FAR),
         _ENGINE,
     ),
     World(
         "mgk",
         "bursts",
-        mgk(every=_then(900, 9_000), at_once=lambda at: 10 if _later(at) else 1),
+        lambda s: mgk(every=_then(900, 9_000, s), at_once=_whole(1, 10, s)),
         _of("burst_arrivals"),
         _ENGINE,
     ),
-    World("sharing", "calm", sharing(), _of(), frozenset()),
+    World("sharing", "calm", lambda _: sharing(), _of(), frozenset()),
     World(
         "sharing",
         "load",
-        sharing(every=_then(700, 230)),
+        lambda s: sharing(every=_then(700, 230, s)),
         _of(
             "under_capacity",
             "batch_past_knee",
@@ -355,14 +364,14 @@ WORLDS: Final = (
     World(
         "sharing",
         "capacity",
-        sharing(capacity=_then(600, 190)),
+        lambda s: sharing(capacity=_then(600, 190, s)),
         _of(*_SLOW, "provider_queueing", "batch_past_knee"),
         _ENGINE,
     ),
     World(
         "sharing",
         "prompts",
-        sharing(every=_then(420, 420), prompts=_then(1.0, 12.0)),
+        lambda s: sharing(every=_then(420, 420, s), prompts=_then(1.0, 12.0, s)),
         _of(
             "prompt_bloat",
             "decode_stall",
@@ -373,50 +382,56 @@ WORLDS: Final = (
     World(
         "sharing",
         "tenant",
-        sharing(
-            every=_then(700, 230),
-            tenant=lambda draw, at: "g" if _later(at) and draw.random() < 0.67 else None,
+        lambda s: sharing(
+            every=_then(700, 230, s),
+            tenant=lambda draw, at: "g" if draw.random() < _then(0.0, 0.67, s)(at) else None,
         ),
         _of("noisy_tenant"),
         _ENGINE,
     ),
-    World("polling", "calm", polling(), _of(), frozenset()),
+    World("polling", "calm", lambda _: polling(), _of(), frozenset()),
     World(
         "polling",
         "class",
-        polling(every=_then(1_500, 900), part_b=_then(0.3, 0.62)),
+        lambda s: polling(every=_then(1_500, 900, s), part_b=_then(0.3, 0.62, s)),
         _of("noisy_tenant", "under_capacity"),
         _ENGINE,
     ),
     World(
         "polling",
         "switch",
-        polling(switch=_then(400, 5_000)),
+        lambda s: polling(switch=_then(400, 5_000, s)),
         _of("cold_start", "one_kind_of_call", "none", client=_SWAPS_FAR, no_first=_SWAPS_FAR),
         _ENGINE,
     ),
-    World("bucket", "calm", bucket(), _of(), frozenset()),
+    World("bucket", "calm", lambda _: bucket(), _of(), frozenset()),
     World(
         "bucket",
         "quota",
-        bucket(refill=_then(1_800, 500)),
+        lambda s: bucket(refill=_then(1_800, 500, s)),
         _of("client_throttled", "provider_queueing"),
         _ENGINE,
     ),
     World(
         "bucket",
         "load",
-        bucket(every=_then(1_200, 380)),
+        lambda s: bucket(every=_then(1_200, 380, s)),
         _of("client_throttled", "under_capacity"),
         _ENGINE,
     ),
-    World("bucket", "freezes", bucket(freezes=_then(0.0, 0.08)), _of("provider_spikes"), _ENGINE),
+    World(
+        "bucket",
+        "freezes",
+        lambda s: bucket(freezes=_then(0.0, 0.08, s)),
+        _of("provider_spikes"),
+        _ENGINE,
+    ),
     World(
         "bucket",
         "first",
-        bucket(
+        lambda s: bucket(
             first_ms=lambda draw, at: (
-                draw.gammavariate(9, 40) + (draw.gammavariate(2, 2_500) if _later(at) else 0.0)
+                draw.gammavariate(9, 40) + (s * draw.gammavariate(2, 2_500) if _later(at) else 0.0)
             )
         ),
         _of("provider_queueing", no_baseline=("provider_queueing", "provider_spikes", "none")),
@@ -425,15 +440,15 @@ WORLDS: Final = (
     World(
         "bucket",
         "pace",
-        bucket(pace=lambda draw, at: draw.uniform(14, 18) * (2.2 if _later(at) else 1.0)),
+        lambda s: bucket(pace=lambda draw, at: draw.uniform(14, 18) * _then(1.0, 2.2, s)(at)),
         _of("token_rate_sag"),
         _ENGINE,
     ),
-    World("front", "calm", single(where="front"), _of(), frozenset()),
+    World("front", "calm", lambda _: single(where="front"), _of(), frozenset()),
     World(
         "front",
         "load",
-        single(every=_then(800, 125), where="front"),
+        lambda s: single(every=_then(800, 125, s), where="front"),
         _of(
             "gateway_queue",
             client=("provider_queueing", "under_capacity", "gateway_queue"),
@@ -444,8 +459,8 @@ WORLDS: Final = (
     World(
         "front",
         "work",
-        single(
-            work=lambda draw, call: draw.gammavariate(4, 30) * (6 if _later(call.at) else 1),
+        lambda s: single(
+            work=lambda draw, call: draw.gammavariate(4, 30) * _then(1.0, 6.0, s)(call.at),
             where="front",
         ),
         _of(
@@ -455,28 +470,31 @@ WORLDS: Final = (
         ),
         frozenset({"network", "gateway", *_ENGINE}),
     ),
-    World("thread", "calm", single(), _of(), frozenset()),
+    World("thread", "calm", lambda _: single(), _of(), frozenset()),
     World(
         "thread",
         "work",
-        single(work=lambda draw, call: draw.gammavariate(4, 30) * (6 if _later(call.at) else 1)),
+        lambda s: single(
+            work=lambda draw, call: draw.gammavariate(4, 30) * _then(1.0, 6.0, s)(call.at)
+        ),
         _of("serial_orchestrator", "unattributed_time"),
         frozenset({"other"}),
     ),
     World(
         "thread",
         "load",
-        single(every=_then(800, 124)),
+        lambda s: single(every=_then(800, 124, s)),
         _of("serial_orchestrator", "unattributed_time", "under_capacity"),
         frozenset({"other"}),
     ),
-    World("around", "calm", around(), _of(), frozenset()),
+    World("around", "calm", lambda _: around(), _of(), frozenset()),
     World(
         "around",
         "search",
-        around(
+        lambda s: around(
             search=lambda draw, at: (
-                draw.lognormvariate(4, 0.8) + (draw.paretovariate(1.6) * 700 if _later(at) else 0)
+                draw.lognormvariate(4, 0.8)
+                + (s * draw.paretovariate(1.6) * 700 if _later(at) else 0)
             )
         ),
         _of("slow_dependency"),
@@ -485,9 +503,10 @@ WORLDS: Final = (
     World(
         "around",
         "rare",
-        around(
+        lambda s: around(
             search=lambda draw, at: (
-                draw.lognormvariate(4, 0.8) + (6_000 if _later(at) and draw.random() < 0.12 else 0)
+                draw.lognormvariate(4, 0.8)
+                + (6_000 if draw.random() < _then(0.0, 0.12, s)(at) else 0)
             )
         ),
         _of("slow_dependency"),
@@ -599,14 +618,32 @@ def _engine(call: Call, sight: str) -> dict[str, Any]:
     )
 
 
-def stored(world: World, sight: str, folder: Path, seed: int = 1) -> tuple[Path, str]:
-    """Return the store of a window, made where it is not there yet, and its limit."""
-    calls = sorted(
-        world.make(random.Random(f"{world.law} {world.change} {seed}")), key=lambda one: one.at
-    )
+def calls_of(world: World, seed: int, strength: float) -> tuple[list[Call], float]:
+    """Return the calls of a window by their start, and its limit (ms): what the healthy half kept at P95, and a third more."""
+    draw = random.Random(f"{world.law} {world.change} {seed}")
+    calls = sorted(world.make(strength)(draw), key=lambda one: one.at)
     healthy = sorted(call.e2e for call in calls if not _later(call.at))
-    limit = 4.0 / 3.0 * healthy[int(0.95 * len(healthy))]
-    place = folder / f"{world.law}-{world.change}-{sight}-{seed}"
+    return calls, 4.0 / 3.0 * healthy[int(0.95 * len(healthy))]
+
+
+def hard_strength(world: World, seed: int) -> float:
+    """Return the part of the change by which `HARD` of all requests miss the limit; 1 where the whole change does not bring so many."""
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2.0
+        calls, limit = calls_of(world, seed, middle)
+        missed = sum(call.e2e > limit for call in calls) / len(calls)
+        low, high = (middle, high) if missed < HARD else (low, middle)
+    return high
+
+
+def stored(
+    world: World, sight: str, folder: Path, seed: int = 1, *, hard: bool = False
+) -> tuple[Path, str]:
+    """Return the store of a window, made where it is not there yet, and its limit."""
+    strength = hard_strength(world, seed) if hard and world.right[""] else 1.0
+    calls, limit = calls_of(world, seed, strength)
+    place = folder / f"{world.law}-{world.change}-{sight}-{seed}{'-hard' if hard else ''}"
     db = place / "case.db"
     if not db.exists():
         place.mkdir(parents=True, exist_ok=True)

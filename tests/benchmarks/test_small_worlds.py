@@ -51,7 +51,7 @@ def test_a_bucket_lets_no_more_tokens_pass_than_flow_in() -> None:
 
 @pytest.mark.parametrize("sight", SIGHTS)
 def test_what_is_left_out_is_not_written(sight: str, tmp_path: Path) -> None:
-    calls = WORLDS[0].make(random.Random(1))
+    calls = WORLDS[0].make(1.0)(random.Random(1))
     write_calls(tmp_path / "traces.json", seen(calls, sight)[:50], sight)
     told = (tmp_path / "traces.json").read_text()
     services = {
