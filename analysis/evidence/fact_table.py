@@ -54,6 +54,7 @@ from overrun.analysis.evidence.token_speed import (
     equal_load_error,
     slowdown,
 )
+from overrun.analysis.numbers.statistics.proportion import Z_95
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import MIN_BREACHING, printable
 
@@ -500,7 +501,7 @@ def _held(case: Case) -> Measured | str:
     if found is None:
         return "first tokens come no later than the ends of answers clearly, or another metric than TTFT is judged"
     low, high = found.interval
-    error = math.log(max(high, 1e-3) / max(low, 1e-3)) / (2.0 * 1.96)
+    error = math.log(max(high, 1e-3) / max(low, 1e-3)) / (2.0 * Z_95)
     return Measured(with_error(found.held_ms, error, found.n), only(found.before_ms, found.n))
 
 

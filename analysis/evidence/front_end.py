@@ -16,6 +16,7 @@ from overrun.analysis.evidence.engine_lives import engines_at_once
 from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.numbers.stages.budget import OTHER
 from overrun.analysis.numbers.statistics.effect_size import rank_correlation
+from overrun.analysis.numbers.statistics.proportion import Z_95
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import MIN_BREACHING
 
@@ -25,7 +26,6 @@ _PER_CALL: Final = np.r_[0.0, np.geomspace(0.5, 4_000.0, 24)]
 _PER_TOKEN: Final = np.r_[0.0, np.geomspace(0.0005, 2.0, 36)]
 # Rank correlation from which gaps follow the work (low end of its 95 % interval), as for any load.
 FOLLOWS: Final = 0.5
-_Z: Final = 1.96
 # Times its usual time that a front end takes which is short of something, as for any gap, and the part of the longer way that it must be then; own defaults.
 GREW: Final = 2.0
 # Times of a span are rounded: less is nobody's work.
@@ -147,7 +147,7 @@ def front_end(case: Observed) -> FrontEnd | None:
     if call_ms + token_ms <= 0.0:
         return None
     correlation = rank_correlation(predicted, gap)
-    half = _Z / np.sqrt(max(len(gap) - 3, 1))
+    half = Z_95 / np.sqrt(max(len(gap) - 3, 1))
     interval = tuple(
         float(np.tanh(np.arctanh(np.clip(correlation, -0.999, 0.999)) + x)) for x in (-half, half)
     )

@@ -13,6 +13,7 @@ import numpy as np
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.hidden_reasoning import unsaid_thought
 from overrun.analysis.evidence.observed import Observed
+from overrun.analysis.numbers.statistics.proportion import Z_95
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 
 # The end may move by this part of what the first token does, at the unfavourable end of its interval; a queue moves it by all of it.
@@ -21,7 +22,6 @@ ENDS: Final = 0.25
 SAME_PACE: Final = 0.9
 # The longest gap in the stream within this part of the time that it is held: it comes in pieces of a buffer's size.
 EVEN_GAPS: Final = 0.15
-_Z: Final = 1.96
 
 
 class HeldStream(NamedTuple):
@@ -151,7 +151,7 @@ def _answer(
 def median_interval(values: FloatArray) -> tuple[float, float]:
     """Return the 95 % interval of a median by its order statistics (Hettmansperger and Sheather's binomial bounds, normal approximation)."""
     n = len(values)
-    half = _Z * np.sqrt(n) / 2.0
+    half = Z_95 * np.sqrt(n) / 2.0
     low, high = max(0, int(np.floor(n / 2.0 - half))), min(n - 1, int(np.ceil(n / 2.0 + half)))
     ordered = np.sort(values)
     return float(ordered[low]), float(ordered[high])

@@ -11,6 +11,7 @@ from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.evidence.token_speed import MIN_TOKENS, Slowdown, slowdown
 from overrun.analysis.numbers.statistics.effect_size import rank_correlation
+from overrun.analysis.numbers.statistics.proportion import Z_95
 from overrun.analysis.words.arrays import FloatArray
 
 # Odds ratio above 3 with a lower limit above 1.5: published default.
@@ -154,7 +155,7 @@ def odds_ratio(much: FloatArray, little: FloatArray) -> Odds:
         len(little) - little.sum() + 0.5,
     )
     log, error = math.log(a * d / (b * c)), math.sqrt(1 / a + 1 / b + 1 / c + 1 / d)
-    return Odds(math.exp(log), math.exp(log - 1.96 * error), math.exp(log + 1.96 * error))
+    return Odds(math.exp(log), math.exp(log - Z_95 * error), math.exp(log + Z_95 * error))
 
 
 def waiting(case: Observed, found: Slowdown) -> tuple[Held, Held | None]:

@@ -14,7 +14,7 @@ from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.evidence.prefill_stalls import SPIKE
 from overrun.analysis.numbers.statistics.effect_size import rank_correlation
-from overrun.analysis.numbers.statistics.proportion import wilson
+from overrun.analysis.numbers.statistics.proportion import Z_95, wilson
 from overrun.analysis.words.arrays import FloatArray
 
 # Lengths whose middle 80 % lie within this part of their median are one length; counts within this much of a whole number are whole.
@@ -75,7 +75,7 @@ def stream_pauses(case: Observed) -> StreamPauses | None:
     writing = calls.of("e2e_ms") - calls.of("ttft_ms")
     lost = np.maximum(writing - usual * (calls.of("output_tokens") - 1.0), 0.0)
     prompts = _follows(lost / np.maximum(writing, 1.0), calls)
-    if prompts + 1.96 / np.sqrt(len(calls)) > PROMPTS:
+    if prompts + Z_95 / np.sqrt(len(calls)) > PROMPTS:
         return None
     length = float(np.median(gap[paused]))
     found: _Together | None = (

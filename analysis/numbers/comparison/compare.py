@@ -26,6 +26,7 @@ from overrun.analysis.numbers.stages.budget import path_of, stage_times
 from overrun.analysis.numbers.stages.tail import TAIL_POINTS, band
 from overrun.analysis.numbers.statistics.bootstrap import block_of, blocks, shares
 from overrun.analysis.numbers.statistics.change_points import find_onset
+from overrun.analysis.numbers.statistics.proportion import Z_95
 from overrun.analysis.numbers.window import RequestFrame, Window, load
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.errors import WindowError
@@ -480,7 +481,7 @@ def _decide(metrics: list[MetricChange], freedom: int) -> None:
     # Cornish-Fisher: t = z + (z^3 + z) / 4v + ...; Abramowitz and Stegun 26.7.5.
     wider = (
         z + (z**3 + z) / (4.0 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96.0 * freedom**2)
-    ) / 1.96
+    ) / Z_95
     for q in asked:
         q.significant = _clear(q.difference_ms, q.interval, q.before_ms, wider)
         if q.adjusted_interval is not None and q.mix_ms is not None and q.before_ms is not None:

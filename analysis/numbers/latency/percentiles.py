@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from overrun.analysis.numbers.statistics.proportion import Z_95
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import say_count, say_ratio
 
@@ -21,7 +22,6 @@ CONFIDENCE: Final = 0.95
 MIN_N: Final = {50.0: 6, 75.0: 11, 90.0: 29, 95.0: 59, 99.0: 299, 99.9: 2995}
 # Fewest samples for a two-sided 95 % interval: no order statistic lies far enough above the percentile below these.
 MIN_N_INTERVAL: Final = {50.0: 6, 95.0: 72, 99.0: 368}
-Z_95: Final = 1.96
 _FIELDS: Final = {50.0: "p50", 75.0: "p75", 90.0: "p90", 95.0: "p95", 99.0: "p99", 99.9: "p99_9"}
 _NULLS: Final = (*_FIELDS.values(), "p50_interval", "p95_interval", "p99_interval", "max", "source")
 

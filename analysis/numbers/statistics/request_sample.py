@@ -19,6 +19,7 @@ import duckdb
 import numpy as np
 import polars as pl
 
+from overrun.analysis.numbers.statistics.proportion import Z_95
 from overrun.analysis.words.arrays import FloatArray
 
 # More complete requests than this are read as a sample. All are read below it: to read some and to count all would take as long.
@@ -34,7 +35,6 @@ SLOW: Final = 0.99
 # Names that are looked up while requests are read; own default.
 MOST_RARE_NAMES: Final = 10_000
 NAMES: Final = ("tenant", "instance", "route", "model", "version")
-Z_95: Final = 1.96
 
 
 @dataclass(frozen=True)
