@@ -25,7 +25,7 @@ from overrun.analysis.evidence.observed import Observed
 from overrun.analysis.evidence.reuse import Reuse, reuse
 from overrun.analysis.evidence.seats import Seats, seats
 from overrun.analysis.evidence.stream_pauses import StreamPauses, stream_pauses
-from overrun.analysis.evidence.token_speed import SLOWER, slower_at_equal_load
+from overrun.analysis.evidence.token_speed import slower_engine
 from overrun.analysis.words.finding import MIN_BREACHING, NotEnoughData, say_count, say_ms
 
 
@@ -53,7 +53,7 @@ class Case(Observed):
     @functools.cached_property
     def slower_engine(self) -> float:
         """How many times as long a token takes as before at the same load, 1 where that is not clear; see `overrun.analysis.evidence.token_speed`."""
-        return slower_at_equal_load(self, SLOWER) or 1.0
+        return slower_engine(self)
 
     @functools.cached_property
     def own_load(self) -> OwnLoad | None:

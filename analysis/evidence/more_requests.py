@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.demand import Demand, has_grown
-from overrun.analysis.evidence.prefill import spread
+from overrun.analysis.evidence.prefill import by_work
 from overrun.analysis.evidence.prefill_stalls import set_whole
 from overrun.analysis.evidence.token_speed import Line, slowdown
 
@@ -14,7 +14,8 @@ def added(case: Case) -> dict[str, float]:
     found = case.demand
     if found is None or not has_grown(found):
         return {}
-    return spread(case, by_arrivals(case, found))
+    part = by_arrivals(case, found)
+    return {stage: part * ms for stage, ms in by_work(case).items() if part > 0.0}
 
 
 def by_arrivals(case: Case, found: Demand) -> float:

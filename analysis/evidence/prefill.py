@@ -164,7 +164,7 @@ def knock_on(case: Case, factor: str) -> dict[str, float]:
     part = {"queue": share, "decode": stalled * read + (1.0 - stalled) * share} | dict.fromkeys(
         (*STAGES, "generation"), share if grown else read
     )
-    return {stage: part[stage] * ms for stage, ms in spread(case, 1.0).items() if part[stage] > 0.0}
+    return {stage: part[stage] * ms for stage, ms in by_work(case).items() if part[stage] > 0.0}
 
 
 def by_work(case: Case) -> dict[str, float]:

@@ -12,7 +12,7 @@ from overrun.analysis.evidence.calls import MIN_CALLS, Calls
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.demand import cost_of, token_costs
 from overrun.analysis.evidence.fact import Draws
-from overrun.analysis.evidence.prefill import spread
+from overrun.analysis.evidence.prefill import by_work
 
 # Standard errors by which a tenant's work must have grown: 1 in 700 by chance, and it is the largest of several tenants; own default.
 CLEAR_GROWTH_SE: Final = 3.0
@@ -115,7 +115,7 @@ def added_by(case: Case, found: Noisy) -> dict[str, float]:
         if work is None
         else work.arrivals + work.repeats + work.input + work.cache + work.output
     )
-    slower = spread(case, 1.0)
+    slower = by_work(case)
     if not case.calls.has_engine.any():
         slower["first_token"] = case.excess_ms("first_token")
     out = {stage: ms * found.part * growth for stage, ms in slower.items()}

@@ -7,6 +7,7 @@ baseline and of the judged period at once, each with its own coefficients; terms
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -16,6 +17,7 @@ import polars as pl
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.demand import slope_within
 from overrun.analysis.evidence.observed import Observed
+from overrun.analysis.numbers.statistics.proportion import Z_95
 from overrun.analysis.words.arrays import FloatArray
 
 # Times the former time per token at the same load from which an engine is slower by itself; own default, above what a fuller batch leaves to the line.
@@ -228,6 +230,17 @@ def slower_at_equal_load(case: Observed, least: float) -> float | None:
     )
     pace = same_batch_pace(case.calls_before, case.calls) or over
     return pace if min(pace, over) >= least else None
+
+
+def slower_engine(case: Observed) -> float:
+    """Return the time per token now over before at the same load, 1 unless it is `SLOWER` and clear (95 %) among calls that met batch sizes of both periods."""
+    found, before = slower_at_equal_load(case, SLOWER), case.calls_before
+    if found is None or before is None:
+        return 1.0
+    sides = batches(before, case.calls_inside)
+    pace, error = at_equal_load(sides), equal_load_error(sides)
+    clear = pace is not None and error is not None and math.log(pace) > Z_95 * error
+    return found if clear else 1.0
 
 
 def worst_batch_pace(before: Calls, now: Calls) -> float | None:

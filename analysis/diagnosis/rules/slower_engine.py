@@ -42,7 +42,7 @@ def diagnose(case: Case) -> Diagnosis | RuledOut | None:
     fact, by = case.facts["pace_equal_load"], case.slower_engine
     if fact.now is None or not case.calls.has_engine.any():
         return None
-    if by <= 1.0 or not fact.clear:
+    if by <= 1.0:
         figure = f"a token takes {fact.now.value:.2f} times as long as before at equal load"
         return RuledOut(what=RULE, figure=figure)
     grown, work = spread(case, 1.0), by_work(case)
