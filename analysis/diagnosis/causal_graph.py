@@ -19,7 +19,9 @@ class Node(NamedTuple):
     """A cause, a state or a stage: what it is in a few words, and the fact of `evidence.fact_table` that shows it (None: only its rule does).
 
     `also` are further facts that show it, where a sender records other telemetry. `last`: the cause is concluded only where nothing distinguishes slow calls
-    from others, because it is what remains. `reaction`: it answers to slowness, so whatever drives it comes first.
+    from others, because it is what remains. `reaction`: it answers to slowness, so whatever drives it comes first. `change`: only a time
+    before shows it, because a window
+    by itself looks alike where it has always been so.
     """
 
     label: str
@@ -27,6 +29,7 @@ class Node(NamedTuple):
     kind: Kind = "cause"
     last: bool = False
     reaction: bool = False
+    change: bool = False
     also: tuple[str, ...] = ()
 
     @property
@@ -58,13 +61,17 @@ class PathStep(msgspec.Struct, kw_only=True):
 OF_STAGE: Final = "stage."
 NODES: Final[Mapping[str, Node]] = {
     # Demand: what callers send.
-    "under_capacity": Node("more work arrives than the engines can do", "arrivals", last=True),
+    "under_capacity": Node(
+        "more work arrives than the engines can do", "arrivals", last=True, change=True
+    ),
     "burst_arrivals": Node("requests arrive in bursts", "bursts"),
-    "noisy_tenant": Node("one tenant sends much more", "tenant_share"),
-    "prompt_bloat": Node("prompts are longer", "input", also=("input_slow",)),
+    "noisy_tenant": Node("one tenant sends much more", "tenant_share", change=True),
+    "prompt_bloat": Node("prompts are longer", "input", also=("input_slow",), change=True),
     "huge_context": Node("a few prompts are huge", "input", also=("input_slow",)),
     "long_outputs": Node("answers are longer", "output", also=("output_slow",)),
-    "reasoning_inflation": Node("models reason longer", "reasoning", also=("reasoning_slow",)),
+    "reasoning_inflation": Node(
+        "models reason longer", "reasoning", also=("reasoning_slow",), change=True
+    ),
     "agent_loop": Node("agents take more steps", "repeats"),
     "retry_storm": Node(
         "clients repeat slow calls", "attempts", reaction=True, also=("lost_inside",)
@@ -72,30 +79,36 @@ NODES: Final[Mapping[str, Node]] = {
     "missing_cancellation": Node("engines write for clients that left", "for_nobody"),
     "one_kind_of_call": Node("calls of one kind need more time", "kind"),
     # Engines: what is done with it.
-    "prefix_cache_lost": Node("less of the input is cached", "cache", also=("cache_slow",)),
+    "prefix_cache_lost": Node(
+        "less of the input is cached", "cache", also=("cache_slow",), change=True
+    ),
     "kv_pressure": Node(
         "the KV cache is full",
         "kv_usage",
         also=("kv_capacity", "preemptions"),
     ),
     "too_few_seats": Node("the engine runs too few calls at a time", "waiting"),
-    "batch_past_knee": Node("too many calls share a batch", "batch"),
+    "batch_past_knee": Node("too many calls share a batch", "batch", change=True),
     "decode_stall": Node("answers stop while prompts are read", "read_meanwhile"),
     "mixed_lengths": Node("short and long calls share a batch", "batch"),
     "static_batching": Node("calls of a batch end together", "batch"),
     "speculation_not_paying": Node("drafts cost more than they save", "drafts"),
     "engine_pauses": Node("the engine pauses", None),
-    "gpu_throttled": Node("the GPU is slower", "clock"),
-    "slower_engine": Node("the engine is slower at the same load", "pace_equal_load", last=True),
+    "gpu_throttled": Node("the GPU is slower", "clock", change=True),
+    "slower_engine": Node(
+        "the engine is slower at the same load", "pace_equal_load", last=True, change=True
+    ),
     "straggler_replica": Node("one replica is slower", "replica_pace"),
     "hot_replica": Node("one replica gets too many calls", "replica_share"),
     "cold_start": Node("a model or replica starts cold", "silence"),
-    "model_changed": Node("another model answers", "pace"),
+    "model_changed": Node("another model answers", "pace", change=True),
     # Providers, seen from their clients.
     "provider_queueing": Node(
-        "calls wait at the provider", "first_equal_load", last=True, also=("refusals",)
+        "calls wait at the provider", "first_equal_load", last=True, also=("refusals",), change=True
     ),
-    "token_rate_sag": Node("the provider writes more slowly", "pace_equal_load", last=True),
+    "token_rate_sag": Node(
+        "the provider writes more slowly", "pace_equal_load", last=True, change=True
+    ),
     "provider_spikes": Node("single calls are slow at random", None, last=True),
     # The way there and back.
     "client_throttled": Node(
@@ -212,6 +225,11 @@ MAY_DRIVE: Final[Mapping[str, tuple[str, ...]]] = {
 def is_last(cause: str) -> bool:
     """Return whether a cause is what remains where nothing distinguishes slow calls from others."""
     return cause in NODES and NODES[cause].last
+
+
+def is_change(cause: str) -> bool:
+    """Return whether only a time before shows a cause."""
+    return cause in NODES and NODES[cause].change
 
 
 def is_reaction(cause: str) -> bool:

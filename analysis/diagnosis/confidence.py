@@ -9,11 +9,13 @@ were not fitted on.
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import Final, NamedTuple
 
 from overrun.analysis.diagnosis.causal_graph import NODES, brings, is_last
 from overrun.analysis.evidence.calls import known
 from overrun.analysis.evidence.case import Case
+from overrun.analysis.evidence.fact import standard_errors
 
 
 class Sight(NamedTuple):
@@ -22,7 +24,7 @@ class Sight(NamedTuple):
     share: float
     """Of the excess, what the cause explains."""
     baseline: float
-    """Whether a time is stored to compare with."""
+    """Whether a time is stored to compare with, from which the cause's facts differ by more than chance."""
     tokens: float
     """Of the slow calls, those whose output was counted."""
     rival: float
@@ -78,13 +80,43 @@ def sight(case: Case, rule: str, share: float, fits: int = 1) -> Sight:
     counted = known(case.slow_calls.of("output_tokens"))
     return Sight(
         share=share,
-        baseline=float(case.baseline is not None),
+        baseline=float(not unlike_before(case, rule)),
         tokens=float(counted.mean()) if len(counted) else 1.0,
         rival=_rival(case, rule),
         last=is_last(rule),
         health=case.health,
         fits=fits,
     )
+
+
+def unlike_before(case: Case, rule: str) -> str:
+    """Return what a cause may be instead where no time before is known from which its facts differ by more than chance, as the end of "or ..."; else ""."""
+    if case.baseline is None:
+        return "it has always been so (no healthy time is stored)"
+    if _by_chance(case, rule):
+        return "chance (other stretches of the window differ as much)"
+    return ""
+
+
+def _by_chance(case: Case, rule: str) -> bool:
+    """Return whether what a cause rests on may have changed by chance: the baseline is a stretch of the window itself, and another stretch as long shows as much.
+
+    Both stretches were chosen where the window looks best and worst. So a fact of the cause that accounts for the excess must be clear at the level of one of as
+    many stretches as the window holds (Bonferroni). A cause whose facts have no interval is not judged by this.
+    """
+    if case.baseline is None or rule not in NODES or not case.onset_inside:
+        return False
+    shortest = max(min(case.baseline.seconds, case.period.seconds), 1e-3)
+    stretches = max(1.0, (case.baseline.seconds + case.period.seconds) / shortest)
+    least = NormalDist().inv_cdf(1.0 - 0.025 / stretches)
+    rows = case.table.rows
+    errors = [
+        standard_errors(case.facts[name])
+        for name in NODES[rule].facts
+        if name in rows and rows[name].accounts
+    ]
+    known = [one for one in errors if one is not None]
+    return bool(known) and max(known) < least
 
 
 def _rival(case: Case, rule: str) -> float:

@@ -9,7 +9,8 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from overrun.analysis.diagnosis.confidence import confidence, sight
+from overrun.analysis.diagnosis.causal_graph import is_change
+from overrun.analysis.diagnosis.confidence import confidence, sight, unlike_before
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.whatif.quantile_gain import effect
 from overrun.analysis.whatif.time_saved import saved
@@ -99,9 +100,10 @@ def named(  # noqa: PLR0913
     """Return the diagnosis: the rule's own evidence with sample sizes, share of the excess and exemplars added.
 
     The confidence follows from the share explained and from what could be seen (`confidence.py`), for every rule alike. `rather` is another explanation that the
-    figures fit as well: then each of the two is half as sure.
+    figures fit as well: then each of the two is half as sure. That a thing has always been so fits what only a time before shows.
     """
     share = explained(case, claims_ms)
+    rather = rather or (unlike_before(case, rule) if is_change(rule) else "")
     seen = None if opportunity else sight(case, rule, share, fits=2 if rather else 1)
     finding = Finding(
         rule=rule,

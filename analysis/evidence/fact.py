@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from overrun.analysis.numbers.statistics.bootstrap import Drawn
-from overrun.analysis.numbers.statistics.proportion import wilson
+from overrun.analysis.numbers.statistics.proportion import Z_95, wilson
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.finding import SEED, say_ms, say_ratio
 
@@ -123,7 +123,7 @@ def part_of(hits: int, n: int) -> Draws | None:
     low, high = wilson(hits, n)
     rng = np.random.default_rng([SEED, hits, n])
     logit = [math.log(edge / (1.0 - edge)) for edge in (max(low, 1e-9), min(high, 1.0 - 1e-9))]
-    spread = rng.normal(0.5 * sum(logit), (logit[1] - logit[0]) / (2.0 * 1.96), RESAMPLES)
+    spread = rng.normal(0.5 * sum(logit), (logit[1] - logit[0]) / (2.0 * Z_95), RESAMPLES)
     return Draws(hits / n, 1.0 / (1.0 + np.exp(-spread)), n)
 
 
@@ -297,6 +297,17 @@ def _follows(fact: Fact, whole: float, row: Row) -> tuple[float, float] | None:
         return (0.0, 0.0) if whole == 0.0 else None
     low, high = (max(0.0, whole * end / middle) for end in ends)
     return low, high
+
+
+def standard_errors(fact: Fact) -> float | None:
+    """Return by how many of its standard errors a fact changed (of a ratio on the log scale), a quarter of its interval's width each; None without an interval."""
+    if fact.change is None or fact.change_interval is None:
+        return None
+    change, *ends = (
+        (value if fact.unit in _BY_DIFFERENCE else math.log(max(value, 1e-9)))
+        for value in (fact.change, *fact.change_interval)
+    )
+    return abs(change) / max((ends[1] - ends[0]) / (2.0 * Z_95), 1e-9)
 
 
 def _side(draws: Draws) -> Side:

@@ -23,6 +23,7 @@ from overrun.analysis.numbers.stages.tail import Tail, share_interval
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IndexArray
 from overrun.analysis.words.finding import MOST_EXEMPLARS, SEED, Diagnosis, Severity
 from overrun.analysis.words.slo import Slo
+from overrun.analysis.words.timestamps import to_us
 
 # Error budget spent 14.4 times too fast uses 2 % of a 30-day budget in an hour and pages someone (Google SRE
 # Workbook, ch. 5).
@@ -100,6 +101,12 @@ class Observed:
     def answered(self) -> BoolArray:
         """Which of `rows` are successful: percentiles are theirs."""
         return ~self.rows["error"].to_numpy().astype(np.bool_)
+
+    @property
+    def onset_inside(self) -> bool:
+        """Whether the baseline is the part of the window before an onset in it, so that both were chosen by what they show."""
+        first = int(self.rows["start_us"].to_numpy().min()) if self.rows.height else 0
+        return self.baseline is not None and first < to_us(self.baseline.end)
 
     @property
     def kept(self) -> float:
