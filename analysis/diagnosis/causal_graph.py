@@ -19,9 +19,8 @@ class Node(NamedTuple):
     """A cause, a state or a stage: what it is in a few words, and the fact of `evidence.fact_table` that shows it (None: only its rule does).
 
     `also` are further facts that show it, where a sender records other telemetry. `last`: the cause is concluded only where nothing distinguishes slow calls
-    from others, because it is what remains. `reaction`: it answers to slowness, so whatever drives it comes first. `change`: only a time
-    before shows it, because a window
-    by itself looks alike where it has always been so.
+    from others, because it is what remains. `reaction`: it answers to slowness, so whatever drives it comes first. `change`: only a time before shows it,
+    because a window by itself looks alike where it has always been so.
     """
 
     label: str
