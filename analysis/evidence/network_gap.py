@@ -18,6 +18,12 @@ SAME: Final = 0.1
 MOSTLY: Final = 0.5
 
 
+# Times the former gap from which one is longer; own default.
+LONGER_GAP: Final = 2.0
+# Spread over the median below which a gap is a constant; own default.
+CONSTANT: Final = 0.25
+
+
 class Gaps(NamedTuple):
     """Client time minus engine time per call now (ms, NaN unknown), its median now and before, their ratio, and its spread (IQR over median).
 

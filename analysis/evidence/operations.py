@@ -60,6 +60,8 @@ _SEARCHES: Final = (
 LONG: Final = 2.0
 # So many times as many calls of an operation as usual are more calls; own default.
 MORE_CALLS: Final = 1.5
+# Operations of a stage that a finding's evidence lists.
+MOST_TOLD: Final = 5
 # What a span takes that waits for another service, beside what spans of that service take.
 _WAY: Final = "the way "
 # Calls of an operation from which a percentile is told; own default, as for stages.

@@ -170,9 +170,11 @@ def knock_on(case: Case, factor: str) -> dict[str, float]:
 def by_work(case: Case) -> dict[str, float]:
     """Return what the engines' growing work adds, in ms a stage: `spread` without what an engine adds that is slower at the same load.
 
-    Work and time per token multiply to how busy an engine is, so the waiting is split on the log scale.
+    Work and time per token multiply to how busy an engine is, so the waiting is split on the log scale. What goes with prompts that are read meanwhile is work,
+    though nothing may tell what reading cost before.
     """
     slower_by, found = case.slower_engine / max(case.clocks.ratio, 1.0), case.demand
+    slower_by = 1.0 + (slower_by - 1.0) * (1.0 - _stalled(case)) if slower_by > 1.0 else 1.0
     parts = spread(case, 1.0)
     if slower_by <= 1.0 or found is None:
         return parts

@@ -8,7 +8,8 @@ import numpy as np
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case
-from overrun.analysis.evidence.slower_tokens import MIN_RATIO, MOST_EACH
+from overrun.analysis.evidence.demand import MIN_GROWTH
+from overrun.analysis.evidence.thresholds import LONGER
 
 # Part of the calls, the slowest, that is left out of the mean pace: a stuck stream or two are no sag; own default.
 TRIMMED: Final = 0.01
@@ -21,9 +22,9 @@ def some_slow(case: Case, slow: Calls, usual_ms: float) -> float | None:
     sides = [
         side.where(~side.has_engine).median("tpot_ms") for side in (case.calls, case.calls_before)
     ]
-    if sides[0] is None or sides[1] is None or sides[0] > MOST_EACH * sides[1]:
+    if sides[0] is None or sides[1] is None or sides[0] > MIN_GROWTH * sides[1]:
         return None
-    return float((slow.of("tpot_ms") > MIN_RATIO * usual_ms).mean())
+    return float((slow.of("tpot_ms") > LONGER * usual_ms).mean())
 
 
 def pooled(calls: Calls) -> float:

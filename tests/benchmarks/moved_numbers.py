@@ -12,7 +12,10 @@ from __future__ import annotations
 import argparse
 import ast
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
@@ -20,23 +23,25 @@ from overrun.analysis.diagnosis import diagnose as diagnosing
 from overrun.analysis.diagnosis.ranking import run_rules
 from overrun.analysis.diagnosis.rules import rules
 from overrun.analysis.evidence.case import Case
-from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut
+from overrun.analysis.words.finding import SEED, Diagnosis, NotEnoughData, RuledOut
 from tests.benchmarks import referee_set, results
 from tests.benchmarks.results import ROOT, Figure, measured, read, record
 
 PAGE: Final = ROOT / "docs" / "NUMBERS.md"
 THIRD: Final = 1.0 / 3.0
+SHARED: Final = ("overrun.analysis.evidence.", "overrun.analysis.words.finding")
 
 Answer = Diagnosis | list[Diagnosis] | NotEnoughData | RuledOut | None
 
 
 class Constant(NamedTuple):
-    """A named number of a rule, and the comment in front of it."""
+    """A named number of a rule, or one that several rules share (`rule` is then the file that has it), and the comment in front of it; `rules` use it."""
 
     rule: str
     name: str
     value: float
     why: str
+    rules: tuple[str, ...]
 
 
 class Effect:
@@ -47,26 +52,42 @@ class Effect:
 
 
 def constants() -> list[Constant]:
-    """Return every `NAME: Final = number` of the rules."""
-    out: list[Constant] = []
+    """Return every `NAME: Final = number` of the rules, after those of the evidence that any of them imports by name (`rule` is then the file of these)."""
+    own = [one for rule, module in rules().items() for one in _named(rule, module)]
+    users: dict[tuple[str, str], list[str]] = {}
     for rule, module in rules().items():
-        source = Path(str(module.__file__)).read_text(encoding="utf-8")
-        lines = source.splitlines()
-        for node in ast.parse(source).body:
-            if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
-                continue
-            value = getattr(module, node.target.id)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                continue
-            above = node.lineno - 2
-            comment: list[str] = []
-            while above >= 0 and lines[above].startswith("#"):
-                comment.insert(0, lines[above].lstrip("# "))
-                above -= 1
-            # Numbers that follow one another share the comment in front of the first.
-            if not comment and out and out[-1].rule == rule and ": Final" in lines[node.lineno - 2]:
-                comment = [out[-1].why]
-            out.append(Constant(rule, node.target.id, value, " ".join(comment)))
+        for node in ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith(SHARED):
+                for name in node.names:
+                    users.setdefault((str(node.module), name.name), []).append(rule)
+    shared = [
+        one._replace(rules=tuple(users[path, one.name]))
+        for path in sorted({path for path, _ in users})
+        for one in _named(path.rpartition(".")[2], import_module(path))
+        if (path, one.name) in users
+    ]
+    return shared + own
+
+
+def _named(rule: str, module: ModuleType) -> list[Constant]:
+    out: list[Constant] = []
+    source = Path(str(module.__file__)).read_text(encoding="utf-8")
+    lines = source.splitlines()
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
+            continue
+        value = getattr(module, node.target.id)
+        if isinstance(value, bool) or not isinstance(value, int | float) or value == SEED:
+            continue
+        above = node.lineno - 2
+        comment: list[str] = []
+        while above >= 0 and lines[above].startswith("#"):
+            comment.insert(0, lines[above].lstrip("# "))
+            above -= 1
+        # Numbers that follow one another share the comment in front of the first.
+        if not comment and out and out[-1].rule == rule and ": Final" in lines[node.lineno - 2]:
+            comment = [out[-1].why]
+        out.append(Constant(rule, node.target.id, value, " ".join(comment), (rule,)))
     return out
 
 
@@ -144,20 +165,17 @@ def _move_all(
     first = first_named(case, usual)
     right = first in question.causes or (first is None and not question.causes)
     for one in every:
-        before = told(usual[one.rule])
         effect = out[one.rule, one.name]
         hits = set()
         for by in (THIRD, -THIRD):
-            with patch.object(modules[one.rule], one.name, moved(one.value, by)):
-                try:
-                    answer = modules[one.rule].diagnose(case)
-                except (ValueError, IndexError, ZeroDivisionError):
-                    hits.add("answers")
-                    continue
-            if told(answer) == before:
+            answers = _asked(case, usual, one, moved(one.value, by))
+            if answers is None:
+                hits.add("answers")
+                continue
+            if all(told(answers[rule]) == told(usual[rule]) for rule in one.rules):
                 continue
             hits.add("answers")
-            named = first_named(case, usual | {one.rule: answer})
+            named = first_named(case, answers)
             if named != first:
                 hits.add("verdicts")
                 now = named in question.causes or (named is None and not question.causes)
@@ -166,6 +184,20 @@ def _move_all(
                 )
         for what in hits:
             setattr(effect, what, getattr(effect, what) + 1)
+
+
+def _asked(
+    case: Case, usual: Mapping[str, Answer], one: Constant, value: float
+) -> dict[str, Answer] | None:
+    """Return the answers with a number moved in every rule that uses it; None where one of them cannot do with that value."""
+    modules = rules()
+    try:
+        with ExitStack() as moved_there:
+            for rule in one.rules:
+                moved_there.enter_context(patch.object(modules[rule], one.name, value))
+            return {**usual, **{rule: modules[rule].diagnose(case) for rule in one.rules}}
+    except (ValueError, IndexError, ZeroDivisionError):
+        return None
 
 
 def figures(
@@ -194,12 +226,12 @@ def figures(
 HEAD: Final = """\
 # The numbers of the rules
 
-Each named number of a rule was moved by a third, up and down, and the rule was asked again on {n} windows with known causes: simulated faults, captures of the
-laboratory and cases of public reports. *Answers*: windows in which the rule answers otherwise. *Verdicts*: windows in which another cause ranks first. *Lost* and
-*gained*: right verdicts. Of {whole} numbers {some} move an answer on these windows and {most} a verdict. Made from [docs/results](results) by
-`python -m tests.benchmarks.moved_numbers --page`.
+Each named number of a rule was moved by a third, up and down, and every rule that uses it was asked again on {n} windows with known causes: simulated faults,
+captures of the laboratory and cases of public reports. First come the numbers that several rules share, under the file that has them. *Answers*: windows in
+which a rule answers otherwise. *Verdicts*: windows in which another cause ranks first. *Lost* and *gained*: right verdicts. Of {whole} numbers {some} move an
+answer on these windows and {most} a verdict. Made from [docs/results](results) by `python -m tests.benchmarks.moved_numbers --page`.
 
-| rule | number | value | answers | verdicts | lost | gained | what it is |
+| file | number | value | answers | verdicts | lost | gained | what it is |
 |---|---|---|---|---|---|---|---|
 """
 

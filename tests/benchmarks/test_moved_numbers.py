@@ -13,9 +13,14 @@ def test_the_page_is_made_of_the_rules_and_their_results() -> None:
 
 def test_every_number_of_a_rule_is_found_with_what_it_is() -> None:
     found = {(one.rule, one.name): one for one in constants()}
-    rise = found["under_capacity", "MIN_ARRIVAL_RISE"]
-    assert rise.value == 1.2
-    assert rise.why.startswith("Time per token this much slower")
+    least = found["under_capacity", "MIN_ARRIVALS"]
+    assert (least.value, least.rules) == (1.15, ("under_capacity",))
+    assert least.why.startswith("Requests, or all the work with them")
+
+
+def test_a_number_that_rules_share_is_moved_in_all_of_them() -> None:
+    found = {(one.rule, one.name): one for one in constants()}
+    assert {"batch_past_knee", "provider_queueing"} < {*found["thresholds", "LONGER"].rules}
 
 
 @pytest.mark.parametrize(("value", "up", "down"), [(3, 4, 2), (30, 40, 20), (0.3, 0.4, 0.2)])

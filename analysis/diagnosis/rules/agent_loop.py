@@ -61,10 +61,8 @@ STAGES: Final = (
     "network",
     "retrieval",
 )
-# Steps that a slow request must take on the average to be a loop at all.
+# Steps that a slow request must take on the average, and more than usual, to be a loop; own default.
 MIN_STEPS: Final = 2.0
-# Added steps of a loop; twice the usual is one as well: an answer that was of no use (it did not validate) is asked for again. Own default.
-MIN_MORE: Final = 2.0
 # Share of slow requests that must be over the former P95 of steps; own default.
 MIN_LOOPING: Final = 0.3
 
@@ -100,7 +98,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         and over.any()
         and slow[over].mean() >= 2.0 * max(1.0, float(median[over].mean()))
     )
-    if (looping < MIN_MORE and not twice) or (over.mean() < MIN_LOOPING and alone < MIN_DOMINATED):
+    if (looping < MIN_STEPS and not twice) or (over.mean() < MIN_LOOPING and alone < MIN_DOMINATED):
         said = f"{slow.mean():.1f} steps in slow and {ordinary.mean():.1f} in {case.tail.reference} requests"
         return RuledOut(what=RULE, figure=said) if more > 0.0 else None
     busier = case.facts["repeats"].excess_ms

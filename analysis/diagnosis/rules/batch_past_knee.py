@@ -36,21 +36,14 @@ from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, na
 from overrun.analysis.evidence.batch_knee import token_time_knee, waited
 from overrun.analysis.evidence.calls import Calls, known
 from overrun.analysis.evidence.case import Case
-from overrun.analysis.evidence.demand import Demand
+from overrun.analysis.evidence.demand import MIN_GROWTH, Demand
 from overrun.analysis.evidence.gpu_clocks import MIN_FALL
 from overrun.analysis.evidence.prefill_stalls import stall_odds
+from overrun.analysis.evidence.thresholds import FULLER, LONGER, MUCH_MORE, STEADY
 from overrun.analysis.evidence.token_speed import Slowdown, decode_parts, slowdown, worst_batch_pace
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "batch_past_knee"
-MIN_BATCH: Final = 1.25
-# Growth of the work of a call, and of the requests, that fill a batch by themselves; and how far over its former peak the batch must then be;
-# own defaults.
-MOST_EACH: Final = 1.12
-MOST_GROWTH: Final = 1.2
-HIGHER: Final = 1.5
-# Time per token at batch sizes that both periods had: above this ratio the engine itself is slower; own default.
-SAME_PACE: Final = 1.3
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -66,27 +59,23 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if found is None:
         return None
     running = found.now.running
-    if running < MIN_BATCH * found.before.running:
+    if running < FULLER * found.before.running:
         running = _at_times(case, found) or running
     ratio = running / max(found.before.running, 1.0)
     grown = case.demand
     stalls_ms = found.prefill_ms if _stalls(case, found) else 0.0
-    if (
-        ratio < MIN_BATCH
-        or found.batch_ms < stalls_ms
-        or (grown is not None and _busier(case, grown))
-    ):
+    if ratio < FULLER or found.batch_ms < stalls_ms or (grown is not None and _busier(case, grown)):
         return RuledOut(
             what=RULE,
             figure=f"{running:.1f} calls run at once, {found.before.running:.1f} before",
         )
     pace = worst_batch_pace(case.calls_before, case.calls_inside)
-    if pace is not None and pace > SAME_PACE:
+    if pace is not None and pace > LONGER:
         return RuledOut(
             what=RULE, figure=f"tokens take {pace:.2f} times as long at equal batch sizes"
         )
     # Where no batch of now is like one of before, the GPUs' recorded clocks say how much slower the engine itself can be.
-    if pace is None and case.clocks.known and case.clocks.ratio > SAME_PACE:
+    if pace is None and case.clocks.known and case.clocks.ratio > LONGER:
         fell = (
             f"GPU clocks fell by {say_ratio(case.clocks.fell)}"
             if case.clocks.fell >= MIN_FALL
@@ -119,9 +108,9 @@ def _at_times(case: Case, found: Slowdown) -> float | None:
     More must run at once than ever did before, when calls waited for a place: what kept them out is gone.
     """
     before = case.calls_before
-    if before is None or not waited(before) or _peak(case.calls) < MIN_BATCH * _peak(before):
+    if before is None or not waited(before) or _peak(case.calls) < FULLER * _peak(before):
         return None
-    return found.slow_running if found.slow_running >= MIN_BATCH * found.before.running else None
+    return found.slow_running if found.slow_running >= FULLER * found.before.running else None
 
 
 def _peak(calls: Calls) -> float:
@@ -148,9 +137,9 @@ def _busier(case: Case, grown: Demand) -> bool:
     peaks = [_peak(side) for side in (case.calls_before, case.calls) if side is not None]
     each = grown.growth / max(grown.calls_ratio, 1e-9)
     return (
-        each > MOST_EACH
+        each > MIN_GROWTH
         or grown.repeats > 0.3
-        or (grown.arrivals_ratio > MOST_GROWTH and peaks[-1] < HIGHER * peaks[0])
+        or (grown.arrivals_ratio > STEADY and peaks[-1] < MUCH_MORE * peaks[0])
     )
 
 

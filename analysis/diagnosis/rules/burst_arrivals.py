@@ -43,13 +43,11 @@ from overrun.analysis.evidence.arrival_bursts import (
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.prefill import spread
 from overrun.analysis.evidence.tenant_load import one_tenant
+from overrun.analysis.evidence.thresholds import MOST, STEADY
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut
 
 RULE: Final = "burst_arrivals"
 STAGES: Final = ("queue", "first_token", "generation")
-# Mean rate that may differ this much and still be "the same": published 20 %.
-STEADY: Final = 1.2
-MOST_BY_ONE: Final = 0.6
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -75,7 +73,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if grown is not None and (grown.arrivals_ratio > STEADY or grown.repeats > 0.5):
         return None
     tenant = one_tenant(case)
-    if tenant is not None and tenant > MOST_BY_ONE and grown is not None and grown.growth > STEADY:
+    if tenant is not None and tenant > MOST and grown is not None and grown.growth > STEADY:
         return None
     claims = spread(case, 1.0)
     if stage != "generation":  # an answer without a recorded first token is no wait throughout

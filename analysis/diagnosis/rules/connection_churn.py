@@ -33,26 +33,23 @@ from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, na
 from overrun.analysis.evidence.calls import known
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.name_lookups import handshake_ms, lookup_stalls
-from overrun.analysis.evidence.network_gap import engine_gaps, load_correlation
+from overrun.analysis.evidence.network_gap import (
+    CONSTANT,
+    LONGER_GAP,
+    engine_gaps,
+    load_correlation,
+)
 from overrun.analysis.evidence.span_tree import Tree
+from overrun.analysis.evidence.thresholds import FOLLOWS, LEAST_PART
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
 
 RULE: Final = "connection_churn"
-# Part of the excess outside of all stages that must be the network's; own default.
-MIN_PART: Final = 0.2
-# Correlation of the gap with the load from which it is a queue; own default.
-MOST_CORRELATION: Final = 0.5
-# Spread over the median of a gap below which it is a distance rather than handshakes; own default.
-CONSTANT: Final = 0.25
-# Times the former gap from which one is longer, and the part of the calls that are its quickest; own defaults.
-MIN_RATIO: Final = 2.0
-QUICK: Final = 0.1
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the handshakes with their gain, None when network time did not grow or grew for another reason."""
     network = case.excess_ms("network")
-    if network <= 0.0 or network < MIN_PART * (network + case.excess_ms("other")):
+    if network <= 0.0 or network < LEAST_PART * (network + case.excess_ms("other")):
         return None
     found = _handshakes(case) or _longer_gap(case)
     if not isinstance(found, _Longer) or not enough(case, found.claims):
@@ -125,13 +122,13 @@ def _longer_gap(case: Case) -> _Longer | NotEnoughData | RuledOut | None:
         load_correlation(case.calls, gaps.now_ms), 0.0 if front is None else front.correlation
     )
     # Calls that find no queue do not wait, nor those that find the process idle; a handshake delays every call.
-    longer = gaps.before_ms * (MIN_RATIO if case.calls_before is not None else 1.0)
+    longer = gaps.before_ms * (LONGER_GAP if case.calls_before is not None else 1.0)
     figure = None
-    if gaps.spread < CONSTANT or follows > MOST_CORRELATION or gaps.ratio < MIN_RATIO:
+    if gaps.spread < CONSTANT or follows > FOLLOWS or gaps.ratio < LONGER_GAP:
         figure = f"the gap in front of the engine follows the load (rank correlation {follows:.2f}) and varies by {gaps.spread:.2f}"
     elif inside is not None and inside.grew:
         figure = f"the engine itself spends {say_ms(inside.slow_ms)} of a slow call beside its stages, {say_ms(inside.usual_ms)} {case.when}"
-    elif float(np.nanquantile(gaps.now_ms, QUICK)) < longer:
+    elif float(np.nanquantile(gaps.now_ms, LEAST_PART)) < longer:
         figure = f"the quickest tenth of the calls have no gap above {say_ms(longer)}, and no span shows a handshake"
     if figure is not None:
         return RuledOut(what=RULE, figure=figure)

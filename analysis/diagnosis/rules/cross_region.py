@@ -32,8 +32,9 @@ import numpy as np
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.client_view import outside
-from overrun.analysis.evidence.network_gap import engine_gaps, load_correlation
+from overrun.analysis.evidence.network_gap import CONSTANT, engine_gaps, load_correlation
 from overrun.analysis.evidence.regions import both_recorded, crossed, moved_region
+from overrun.analysis.evidence.thresholds import FOLLOWS, LEAST_PART, MOST
 from overrun.analysis.words.finding import (
     Diagnosis,
     Fix,
@@ -45,12 +46,6 @@ from overrun.analysis.words.finding import (
 
 RULE: Final = "cross_region"
 MIN_GAP_MS: Final = 20.0
-# From a client alone: percentile of the calls that nothing else holds up, and the part of what most calls take longer that these must; own defaults.
-QUICK: Final = 10.0
-ALIKE_PART: Final = 0.5
-CONSTANT: Final = 0.25
-# Rank correlation with the calls in flight from which a gap is a queue's; as in `gateway_queue`.
-MOST_CORRELATION: Final = 0.3
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -74,7 +69,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
                 what=RULE,
                 figure=f"the gap is a constant {say_ms(gaps.median_ms)} ({say_ms(gaps.before_ms)} {case.when}), but both sides are in one region",
             )
-        if load_correlation(case.calls, gaps.now_ms) >= MOST_CORRELATION:
+        if load_correlation(case.calls, gaps.now_ms) >= FOLLOWS:
             return None
     elif before == pair or (gaps is not None and not constant):
         return None
@@ -130,15 +125,15 @@ def _from_outside(case: Case) -> Diagnosis | NotEnoughData | None:
     if pair is None or found is None:
         return None
     quick, most = (
-        float(np.percentile(found.now_ms, q) - np.percentile(found.before_ms, q))
-        for q in (QUICK, 50.0)
+        float(np.quantile(found.now_ms, q) - np.quantile(found.before_ms, q))
+        for q in (LEAST_PART, MOST)
     )
     claims = {
         stage: min(
             case.excess_ms(stage), quick * case.slow["llm_calls"].fill_null(1).to_numpy().mean()
         )
     }
-    if quick < max(MIN_GAP_MS, ALIKE_PART * most) or not enough(case, claims):
+    if quick < max(MIN_GAP_MS, MOST * most) or not enough(case, claims):
         return None
     here, there = (printable(name, 30) for name in pair)
     said = f"calls go from {here} to {there}"

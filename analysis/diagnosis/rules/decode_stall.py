@@ -49,6 +49,7 @@ from overrun.analysis.evidence.prefill_stalls import (
     unchunked,
     waiting,
 )
+from overrun.analysis.evidence.thresholds import LONGER
 from overrun.analysis.evidence.token_speed import Slowdown, decode_parts, slowdown
 from overrun.analysis.words.finding import (
     MIN_LISTED,
@@ -60,17 +61,13 @@ from overrun.analysis.words.finding import (
 )
 
 RULE: Final = "decode_stall"
-# Each token prefilled beside an answer must cost it this many times what it did, else more prefill came and nothing changed; own default.
-MIN_DEARER: Final = 1.3
-# From this growth of the engine's work on everything costs more, prefill among it: what brought the work comes first; own default.
-MOST_GROWTH: Final = 1.3
 # From this part of the growth on, a lost prefix cache is what the engine reads again; own default.
 MOST_CACHE: Final = 0.3
 
 
 def _brought(grown: Demand) -> bool:
     """Return whether what the engine reads more of has a cause of its own: much more work of any kind, or a cache that was lost."""
-    return grown.growth > MOST_GROWTH or (has_grown(grown) and grown.cache >= MOST_CACHE)
+    return grown.growth > LONGER or (has_grown(grown) and grown.cache >= MOST_CACHE)
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -99,7 +96,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     per_token = found.now.prefill_ms / max(found.before.prefill_ms, 1e-9)
     dearer = (
         case.baseline is None
-        or per_token >= MIN_DEARER
+        or per_token >= LONGER
         or found.now.prefill_ms * found.before.prefill > found.before.token_ms
     )
     # Calls that stand still fill the batch as well: where prompts are seen to be read in one piece, a batch that costs as much rules nothing out.

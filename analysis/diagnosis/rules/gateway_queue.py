@@ -37,8 +37,9 @@ from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, na
 from overrun.analysis.evidence.call_slots import Slots, asked_directly
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.front_end import FrontEnd, Inside
-from overrun.analysis.evidence.network_gap import engine_gaps, load_correlation
+from overrun.analysis.evidence.network_gap import LONGER_GAP, engine_gaps, load_correlation
 from overrun.analysis.evidence.prefill import LONGER_PROMPTS
+from overrun.analysis.evidence.thresholds import FOLLOWS
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import (
     Diagnosis,
@@ -51,8 +52,6 @@ from overrun.analysis.words.finding import (
 
 RULE: Final = "gateway_queue"
 STAGES: Final = ("gateway", "network")
-MIN_CORRELATION: Final = 0.3
-MIN_RATIO: Final = 2.0
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -80,11 +79,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if (
         not gateway
         and starved is None
-        and (
-            gaps is None
-            or correlation < MIN_CORRELATION
-            or max(gaps.ratio, gaps.slow_ratio) < MIN_RATIO
-        )
+        and (gaps is None or correlation < FOLLOWS or max(gaps.ratio, gaps.slow_ratio) < LONGER_GAP)
     ):
         return (
             RuledOut(

@@ -34,6 +34,7 @@ import numpy as np
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.fleet import MIN_ENGINES, Replica, gini, replicas, share_on
+from overrun.analysis.evidence.thresholds import MUCH_MORE
 from overrun.analysis.words.finding import (
     Diagnosis,
     NotEnoughData,
@@ -44,8 +45,6 @@ from overrun.analysis.words.finding import (
 )
 
 RULE: Final = "hot_replica"
-# Times an even share of the work from which a replica that got less before has too much; own default.
-MIN_OVER: Final = 1.5
 # Mean wait in ms, and how many times every other replica's, from which the waits show it at any share above an even one; own defaults.
 MIN_WAIT_MS: Final = 20.0
 MIN_WAIT_RATIO: Final = 4.0
@@ -64,7 +63,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     share = case.facts["replica_share"]
     above = share.now is not None and (share.now.interval or (0.0,))[0] * len(now) > 1.0
     grew = share.change is None or (bool(share.clear) and share.change > 0.0)
-    much = grew and hot.share * len(now) >= MIN_OVER
+    much = grew and hot.share * len(now) >= MUCH_MORE
     if not above or not (much or waits_stand_out(hot, now)):
         return RuledOut(
             what=RULE,

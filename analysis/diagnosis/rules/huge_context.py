@@ -38,13 +38,12 @@ from overrun.analysis.evidence.calls import MIN_CALLS, known
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.demand import token_costs
 from overrun.analysis.evidence.prefill_stalls import set_whole
+from overrun.analysis.evidence.thresholds import MUCH_MORE
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "huge_context"
 TIMES_USUAL: Final = 6.0
-# Over the former P99 by this factor: a nightly job's long documents that were there before are no news; own default.
-OVER_FORMER: Final = 1.5
 MOST_HUGE: Final = 0.05
 # Where only some of the calls are stored, fewest huge ones among them that stand for the others; own default.
 LEAST_OF_SAMPLE: Final = 3
@@ -70,7 +69,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     # Without a baseline the P99 may be a huge one itself: they are measured by those of which there may be no more.
     line = max(
         TIMES_USUAL * max(typical, 1.0),
-        OVER_FORMER * (max(highest, today) if usual is not calls else today),
+        MUCH_MORE * (max(highest, today) if usual is not calls else today),
     )
     # A prompt of usual length that the cache lost is no huge one.
     longest = (
@@ -78,7 +77,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         if usual is not calls
         else whole
     )
-    huge = (calls.new_tokens > line) & (calls.of("input_tokens") > OVER_FORMER * longest)
+    huge = (calls.new_tokens > line) & (calls.of("input_tokens") > MUCH_MORE * longest)
     if int(huge.sum()) < (LEAST_OF_SAMPLE if case.thinned else 1) or huge.mean() > MOST_HUGE:
         return RuledOut(
             what=RULE, figure=f"{int(huge.sum())} prompts with more than {line:,.0f} new tokens"

@@ -37,14 +37,11 @@ from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, na
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.kv_cache import KV_FULL, OWN_FIGURE, SHRUNK, Pressure, pressure
 from overrun.analysis.evidence.prefill import spread
+from overrun.analysis.evidence.thresholds import FULLER, LEAST_PART
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "kv_pressure"
 MIN_PREEMPTED: Final = 0.01
-# Growth of the input to compute by what the cache lost, from which it matters; own default.
-MIN_LOST: Final = 0.1
-# Growth of the engine's work that fills a cache by itself; own default.
-GREW: Final = 1.25
 # Factor on the KV memory that is used if its size is not known; own default.
 ROOM: Final = 1.5
 
@@ -71,12 +68,12 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         and found.capacity_source == OWN_FIGURE
         and found.usage >= KV_FULL > (found.usage_before or 0.0)
     )
-    if not full and not (shrunk and grown is not None and grown.lost_ratio >= MIN_LOST):
+    if not full and not (shrunk and grown is not None and grown.lost_ratio >= LEAST_PART):
         return RuledOut(
             what=RULE,
             figure=f"KV usage P95 is {say_ratio(found.usage)}, {found.preempted:.2f} preemptions a request",
         )
-    if grown is not None and grown.growth >= GREW and not shrunk:
+    if grown is not None and grown.growth >= FULLER and not shrunk:
         return RuledOut(
             what=RULE,
             figure=f"the KV cache is full because the engine has {grown.growth:.2f} times as much work",
@@ -105,7 +102,7 @@ def _diagnosis(
     )
     again = (
         f"; {say_ratio(lost)} more input is computed again because the cache dropped it"
-        if lost >= MIN_LOST
+        if lost >= LEAST_PART
         else ""
     )
     suffers = (
@@ -113,7 +110,7 @@ def _diagnosis(
         if found.preempted >= MIN_PREEMPTED
         else (
             "and prompts are evicted from it"
-            if lost >= MIN_LOST
+            if lost >= LEAST_PART
             else "and requests wait for free blocks"
         )
     )

@@ -38,6 +38,8 @@ import polars as pl
 from overrun.analysis.diagnosis.rule_answer import Action, enough, named
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.longer_answers import STAGES, Parts, split, tokens_of
+from overrun.analysis.evidence.thresholds import LEAST_PART, MUCH_MORE
+from overrun.analysis.numbers.latency.percentiles import MIN_N_INTERVAL
 from overrun.analysis.numbers.statistics.effect_size import cliffs_delta
 from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.whatif.fixes.cap import cap
@@ -58,13 +60,6 @@ RULE: Final = "long_outputs"
 CAP_OVER_TYPICAL: Final = 1.5
 # Caps are set in round numbers; 16 tokens is the default KV block of vLLM, so a cap below a block saves no memory.
 CAP_STEP: Final = 16
-# Without a baseline every long tail looks like this; two things tell answers of another kind from the tail that all lengths have. Part of the slow requests'
-# answers that max_tokens cut (they would have run on); own default.
-MIN_CUT: Final = 0.1
-# Upper over lower half of the lengths on the log scale (P95 - P50 over P50 - P5, within routes): 1 for a lognormal however wide; own default.
-MIN_LOPSIDED: Final = 1.5
-# Fewest requests of a route whose lengths have a P5 and a P95, as for the percentiles themselves.
-MIN_OF_ROUTE: Final = 72
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -108,7 +103,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 def cut_off(slow: pl.DataFrame) -> bool:
     """Return whether max_tokens cut answers (column truncated) that would have run on."""
     cut = slow["truncated"].drop_nulls()
-    return bool(len(cut)) and wilson(int(cut.sum()), len(cut), Z_ONE_SIDED)[0] > MIN_CUT
+    return bool(len(cut)) and wilson(int(cut.sum()), len(cut), Z_ONE_SIDED)[0] > LEAST_PART
 
 
 def lopsided(rows: pl.DataFrame) -> bool:
@@ -120,11 +115,12 @@ def lopsided(rows: pl.DataFrame) -> bool:
         np.log(group["output_tokens"].to_numpy())
         for _, group in rows.filter(pl.col("output_tokens") > 0).group_by("route")
     ]
-    around = [logs - np.median(logs) for logs in told if len(logs) >= MIN_OF_ROUTE]
+    around = [logs - np.median(logs) for logs in told if len(logs) >= MIN_N_INTERVAL[95.0]]
     if not around:
         return False
+    # Upper over lower half on the log scale: 1 for a lognormal however wide.
     low, high = np.percentile(np.concatenate(around), [5.0, 95.0])
-    return bool(high > -MIN_LOPSIDED * low)
+    return bool(high > -MUCH_MORE * low)
 
 
 def _diagnosis(

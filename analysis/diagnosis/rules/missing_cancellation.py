@@ -38,19 +38,14 @@ from overrun.analysis.evidence.prefill import spread
 from overrun.analysis.evidence.queue_growth import service_ms, wait_growth
 from overrun.analysis.evidence.repeated_calls import more_attempts
 from overrun.analysis.evidence.span_tree import Tree
+from overrun.analysis.evidence.thresholds import FULLER, MUCH_MORE
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ratio
 
 RULE: Final = "missing_cancellation"
 MIN_WASTED: Final = 0.02
-# Growth of the waste from which engines go on that used to stop; own default.
-MORE_WASTED: Final = 1.5
 # Part of the baseline's calls (one in so many) that tells how it began, and the fewest of them: a quarter of so many tells a share to a tenth; own defaults.
 FIRST: Final = 3
 MIN_FIRST: Final = 300
-# Growth of arrivals that fills an engine, unless it would keep up with them without the waste; own default.
-GREW: Final = 1.25
-# Growth of the share of calls given up from which leaving is a consequence itself; own default.
-MORE_LEAVE: Final = 1.5
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -60,7 +55,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     before = _before(case.calls_before, case.tree_before) if case.calls_before is not None else None
     was = before.tokens if before is not None else 0.0
-    if now.tokens < MIN_WASTED or now.tokens < MORE_WASTED * was:
+    if now.tokens < MIN_WASTED or now.tokens < MUCH_MORE * was:
         return RuledOut(
             what=RULE,
             figure=f"{say_ratio(now.tokens)} of the tokens are written after the client left, {say_ratio(was)} before",
@@ -69,7 +64,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if more_attempts(case):
         return None
     fits = _fits(case, now.tokens, was)
-    busier = not fits and (grown is None or grown.arrivals_ratio >= GREW)
+    busier = not fits and (grown is None or grown.arrivals_ratio >= FULLER)
     share = (
         now.tokens / (now.tokens + grown.arrivals_ratio - 1.0)
         if busier and grown is not None
@@ -114,7 +109,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "given_up_ratio": now.left,
         },
         # Where more clients leave than before, what makes them leave comes first.
-        driven=busier or (before is not None and now.left > MORE_LEAVE * before.left),
+        driven=busier or (before is not None and now.left > MUCH_MORE * before.left),
     )
     return found
 
@@ -126,7 +121,7 @@ def _before(calls: Calls, tree: Tree | None) -> Waste | None:
     early = wasted(first, tree) if len(first) >= MIN_FIRST else None
     return (
         early
-        if whole is not None and early is not None and MORE_WASTED * early.tokens <= whole.tokens
+        if whole is not None and early is not None and MUCH_MORE * early.tokens <= whole.tokens
         else whole
     )
 

@@ -35,9 +35,11 @@ import numpy as np
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.beside_long import beside_long, per_long
 from overrun.analysis.evidence.case import Case
+from overrun.analysis.evidence.thresholds import LEAST_PART
 from overrun.analysis.evidence.token_speed import decode_parts
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import (
+    MIN_LISTED,
     Diagnosis,
     NotEnoughData,
     RuledOut,
@@ -48,9 +50,6 @@ from overrun.analysis.words.finding import (
 RULE: Final = "mixed_lengths"
 # Long: so many times the former median answer; all others are short. Own default.
 LONG: Final = 4.0
-MIN_RISE: Final = 0.1
-# Part of the tokens' slowdown that follows the long answers beside; own default.
-MIN_OTHERS_PART: Final = 0.25
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -75,11 +74,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         float(now.token_ms.mean() - was.token_ms.mean()),
     )
     within, slope = per_long(all_before, all_now)
-    if (
-        now.share - was.share < MIN_RISE
-        or within * more < MIN_OTHERS_PART * slower
-        or slower <= 0.0
-    ):
+    if now.share - was.share < LEAST_PART or within * more < MIN_LISTED * slower or slower <= 0.0:
         return RuledOut(
             what=RULE,
             figure=f"{say_ratio(now.share)} of the calls that run beside short answers are long, {say_ratio(was.share)} before",

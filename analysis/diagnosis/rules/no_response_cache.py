@@ -29,10 +29,10 @@ import polars as pl
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, named
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.span_tree import sum_per_request
+from overrun.analysis.evidence.thresholds import LEAST_PART
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, say_ratio
 
 RULE: Final = "no_response_cache"
-MIN_REPEATED: Final = 0.1
 MIN_REQUESTS: Final = 50
 HIT_MS: Final = 50.0
 
@@ -52,7 +52,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         pl.col("prompt_hash").is_duplicated() & ~pl.col("prompt_hash").is_first_distinct()
     )
     share = repeats.height / hashed.height
-    if share < MIN_REPEATED:
+    if share < LEAST_PART:
         return None
     saved = sum_per_request(repeats, "duration_ms", case.rows["trace_key"])
     hit = saved > 0.0

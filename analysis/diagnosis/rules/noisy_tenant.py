@@ -33,9 +33,10 @@ import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.case import Case
-from overrun.analysis.evidence.demand import MIN_GROWTH as MIN_WORK
+from overrun.analysis.evidence.demand import MIN_GROWTH
 from overrun.analysis.evidence.load_response import SAME
 from overrun.analysis.evidence.tenant_load import Noisy, noisiest
+from overrun.analysis.evidence.thresholds import LEAST_PART, MOST, MUCH_MORE
 from overrun.analysis.evidence.token_speed import slower_at_equal_load
 from overrun.analysis.words.finding import (
     MIN_BREACHING,
@@ -48,14 +49,8 @@ from overrun.analysis.words.finding import (
 from overrun.analysis.words.timestamps import to_us
 
 RULE: Final = "noisy_tenant"
-MIN_EXPLAINED: Final = 0.5
-MIN_RISE: Final = 1.5
-# Share of all work that a tenant must have now for others to hear it: in a baseline of a minute one may have asked nothing by chance; own default.
-MIN_WORK_SHARE: Final = 0.1
-# Share of slow requests that must be other tenants' for it to be a neighbour's noise; or others' requests are slow this part as often as its own, since most of
-# the slow ones are its own where most of all are. Own defaults.
+# Share of slow requests that must be other tenants' for it to be a neighbour's noise, unless others' are slow half as often as its own; own default.
 MIN_OTHERS: Final = 0.3
-AS_OFTEN: Final = 0.5
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -65,16 +60,16 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     grown = case.demand
     # What one tenant adds counts by itself where the whole has at least not shrunk: how much the others ask for varies by chance.
-    enough_added = found.added >= MIN_WORK - 1.0
+    enough_added = found.added >= MIN_GROWTH - 1.0
     more = (
         enough_added
         if grown is None
-        else grown.growth >= MIN_WORK or (grown.growth > 1.0 and enough_added)
+        else grown.growth >= MIN_GROWTH or (grown.growth > 1.0 and enough_added)
     )
     if (
         not more
-        or (found.part_low if case.thinned else found.part) < MIN_EXPLAINED
-        or found.share_now < max(MIN_WORK_SHARE, MIN_RISE * found.share_before)
+        or (found.part_low if case.thinned else found.part) < MOST
+        or found.share_now < max(LEAST_PART, MUCH_MORE * found.share_before)
     ):
         return RuledOut(
             what=RULE,
@@ -110,7 +105,7 @@ def _others_hit(case: Case, name: str) -> bool:
     since = (case.rows["start_us"] >= to_us(case.period.start)).to_numpy()
     theirs = (case.rows["tenant"].fill_null("") == name).to_numpy()
     hit, own = (case.breaching[since & side] for side in (~theirs, theirs))
-    return bool(int(hit.sum()) >= MIN_BREACHING and hit.mean() >= AS_OFTEN * own.mean())
+    return bool(int(hit.sum()) >= MIN_BREACHING and hit.mean() >= MOST * own.mean())
 
 
 def _diagnosis(case: Case, found: Noisy, others: float, claims: dict[str, float]) -> Diagnosis:

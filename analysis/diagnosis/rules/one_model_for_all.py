@@ -28,27 +28,27 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, named, open_fix
+from overrun.analysis.evidence.calls import MIN_CALLS
 from overrun.analysis.evidence.case import Case
+from overrun.analysis.evidence.thresholds import LEAST_PART
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, printable, say_ratio
 
 RULE: Final = "one_model_for_all"
 MIN_DIFFERENCE: Final = 3.0
-MIN_SMALL_CALLS: Final = 0.1
-MIN_REQUESTS: Final = 30
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return the route that a small model could serve, None when routes do not differ or do not share a model."""
     rows = case.rows.drop_nulls(["route", "model", "output_tokens"])
-    if rows.height < 2 * MIN_REQUESTS:
+    if rows.height < 2 * MIN_CALLS:
         return NotEnoughData(
-            f"{rows.height} requests carry route, model and output tokens, two routes need {MIN_REQUESTS} each: send http.route and token usage"
+            f"{rows.height} requests carry route, model and output tokens, two routes need {MIN_CALLS} each: send http.route and token usage"
         )
     routes = rows.group_by("model", "route").agg(
         n=pl.len(), tokens=pl.col("output_tokens").median(), ms=pl.col("e2e_ms").median()
     )
     routes = routes.filter(
-        (pl.col("n") >= MIN_REQUESTS) & (pl.col("n") >= MIN_SMALL_CALLS * max(rows.height, 1))
+        (pl.col("n") >= MIN_CALLS) & (pl.col("n") >= LEAST_PART * max(rows.height, 1))
     ).sort("tokens", "route")
     for (model,), group in routes.group_by("model", maintain_order=True):
         low, high = group.row(0, named=True), group.row(-1, named=True)

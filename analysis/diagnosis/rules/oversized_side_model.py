@@ -40,6 +40,7 @@ from overrun.analysis.evidence.side_calls import (
     side_calls,
     side_ms,
 )
+from overrun.analysis.evidence.thresholds import LEAST_PART
 from overrun.analysis.words.finding import (
     Diagnosis,
     NotEnoughData,
@@ -50,7 +51,6 @@ from overrun.analysis.words.finding import (
 )
 
 RULE: Final = "oversized_side_model"
-MIN_OF_REQUEST: Final = 0.1
 # What a small classifier on a CPU takes, with room: published 1-3 ms.
 SMALL_MS: Final = 5.0
 
@@ -84,7 +84,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     ):  # what every request spends counts as usual as far as the budget of checks goes
         usual *= case.tail.kept_part("guardrail")
     whole = float((case.tail.tail_ms and sum(case.tail.tail_ms.values())) or 0.0)
-    if whole <= 0.0 or spent < MIN_OF_REQUEST * whole or spent - usual <= 0.0:
+    if whole <= 0.0 or spent < LEAST_PART * whole or spent - usual <= 0.0:
         return None
     stage = (
         "guardrail"

@@ -38,22 +38,16 @@ from overrun.analysis.evidence.demand import hit_ratio
 from overrun.analysis.evidence.fact import Fact
 from overrun.analysis.evidence.kv_cache import shrunk
 from overrun.analysis.evidence.prefill import MIN_DROP, Reading, reading
+from overrun.analysis.evidence.thresholds import LEAST_PART, MOST
 from overrun.analysis.numbers.statistics.proportion import wilson
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "prefix_cache_lost"
 # Hit ratio below which a published alert fires.
 LOW_HITS: Final = 0.6
-# Where most of the input is cached, few points are much work: input to compute that grew by this part by lost hits counts as well, if hits clearly fell; own
-# default, as for other work.
-MIN_RECOMPUTED: Final = 0.1
-# Fewer calls than this part of the baseline's rate let entries expire; own default.
-QUIET: Final = 0.5
-# The head is what all but so many per cent of the former calls found (to within a tenth); a cache that already forgot kept more for fewer than half; own
-# defaults.
+# The head is what all but so many per cent of the former calls found (to within a tenth); own defaults.
 FEWEST: Final = 5.0
 HEAD_PART: Final = 0.9
-MOST_BEYOND: Final = 0.5
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -73,7 +67,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     drop = max(before - now, found.hit_usual - found.hit_slow)
     work = case.demand
     recomputed = work.lost_ratio if work is not None else 0.0
-    if (drop < MIN_DROP and recomputed < MIN_RECOMPUTED) or (
+    if (drop < MIN_DROP and recomputed < LEAST_PART) or (
         case.baseline is None and found.hit_slow >= LOW_HITS
     ):
         return (
@@ -122,7 +116,7 @@ def _forgets(before: Calls, now: Calls) -> bool:
     beyond = float((sides[0] > head / HEAD_PART).mean())
     return (
         head > 0.0
-        and beyond < MOST_BEYOND
+        and beyond < MOST
         and wilson(missed[1], len(sides[1]))[0] <= wilson(missed[0], len(sides[0]))[1]
     )
 
@@ -195,7 +189,7 @@ def _diagnosis(
 def _quiet(case: Case) -> bool:
     if case.baseline is None or case.calls_before is None or not len(case.calls_before):
         return False
-    return len(case.calls) / max(case.period.seconds, 1e-3) < QUIET * len(case.calls_before) / max(
+    return len(case.calls) / max(case.period.seconds, 1e-3) < MOST * len(case.calls_before) / max(
         case.baseline.seconds, 1e-3
     )
 

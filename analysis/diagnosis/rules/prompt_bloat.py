@@ -36,8 +36,7 @@ import polars as pl
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.calls import Calls, known
 from overrun.analysis.evidence.case import Case
-from overrun.analysis.evidence.demand import MIN_GROWTH as MIN_WORK
-from overrun.analysis.evidence.demand import lost_and_longer, slope
+from overrun.analysis.evidence.demand import MIN_GROWTH, lost_and_longer, slope
 from overrun.analysis.evidence.prefill import LONGER_PROMPTS, Reading, reading
 from overrun.analysis.numbers.statistics.effect_size import MIN_CLIFF, cliffs_delta
 from overrun.analysis.words.finding import (
@@ -108,7 +107,7 @@ def _everyone(case: Case) -> tuple[float, float] | None:
     Thousands of calls tell a growth that the few slow ones, chosen for being slow before as well, do not: it counts as the growth of any other work.
     """
     (now, before), work = case.served, case.demand
-    if before is None or work is None or 1.0 + work.longer_ratio < MIN_WORK:
+    if before is None or work is None or 1.0 + work.longer_ratio < MIN_GROWTH:
         return None
     sides = [side.of("input_tokens")[known(side.of("input_tokens"))] for side in (now, before)]
     return (

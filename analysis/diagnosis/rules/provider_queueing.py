@@ -36,12 +36,15 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.evidence.arrival_bursts import MIN_BURSTS
 from overrun.analysis.evidence.calls import known
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.client_view import Outside, clustering, outside, spikes, uncounted
+from overrun.analysis.evidence.demand import MIN_GROWTH
 from overrun.analysis.evidence.load_response import MORE, unknown_load
 from overrun.analysis.evidence.refusals import refused_ratio
-from overrun.analysis.evidence.slower_tokens import MOST_EACH, slower_tokens
+from overrun.analysis.evidence.slower_tokens import slower_tokens
+from overrun.analysis.evidence.thresholds import FOLLOWS, LONGER
 from overrun.analysis.numbers.statistics.effect_size import rank_correlation
 from overrun.analysis.words.arrays import BoolArray
 from overrun.analysis.words.finding import (
@@ -58,12 +61,8 @@ LACKING: Final = NotEnoughData(
     "a later first token of the provider shows only against a baseline: widen the window to before the onset"
 )
 STAGES: Final = ("first_token", "generation")
-MIN_RATIO: Final = 1.3
-MIN_CLUSTER: Final = 3.0
 # More of the calls refused (429) than before from which the endpoint says itself that it is full, whatever the calls ask of it; own default.
 MIN_REFUSED: Final = 0.01
-# Rank correlation of first tokens with the caller's own calls in flight from which they follow these; own default.
-FOLLOWS: Final = 0.5
 # Late: over the P95 of before.
 LATE: Final = 95.0
 
@@ -84,9 +83,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     gathered, ratio = clustering(found.start_s, late, case.kept), now / max(before, 1.0)
     what = "first tokens at equal prompts" if found.first_token else "whole calls of equal length"
     said = f"{what} take {ratio:.2f} times as long"
-    if ratio < MIN_RATIO and gathered < MIN_CLUSTER:
+    if ratio < LONGER and gathered < MIN_BURSTS:
         return RuledOut(what=RULE, figure=f"{said}, late ones cluster (dispersion {gathered:.1f})")
-    if ratio < MIN_RATIO and _rather_spikes(case, found, late):
+    if ratio < LONGER and _rather_spikes(case, found, late):
         return None
     # What longer prompts or a lost cache added to the first token is not the provider's: lengths are taken out of both sides.
     slow = _of_slow(case, found)
@@ -109,7 +108,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     )
     together = (
         "and late ones cluster in the same half-minutes"
-        if gathered >= MIN_CLUSTER
+        if gathered >= MIN_BURSTS
         else "at all times alike"
     )
     return _answer(
@@ -119,7 +118,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         headline=f"{said} (median {say_ms(before)} before, {say_ms(now)} now), {together} (dispersion {gathered:.1f}); "
         f"{say_ratio(refused)} of the calls were refused",
         because=f"the provider's {takes} {ratio:.1f} times as long at the same {same}"
-        if ratio >= MIN_RATIO
+        if ratio >= LONGER
         else "the provider delays the calls of some minutes",
         evidence={
             "first_token_ms_before": before,
@@ -131,7 +130,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "ratio_at_equal_load": load.first_equal if load is not None else None,
         },
         # A request that asks more of the endpoint (longer calls, the same one again, beside more others) waits there as well: what made it ask comes first.
-        driven=(grown is not None and grown.growth > MOST_EACH * grown.arrivals_ratio)
+        driven=(grown is not None and grown.growth > MIN_GROWTH * grown.arrivals_ratio)
         or (load is not None and (load.waits if found.first_token else load.answers))
         or case.thinned,
         rather=f"your own calls, {grown.arrivals_ratio:.1f} times as many, reach a limit of the endpoint (with as many in flight as before, a first token takes as long)"
@@ -171,7 +170,7 @@ def _answer(case: Case, stage: str, claims: dict[str, float], **said: Any) -> Di
 def _rather_spikes(case: Case, found: Outside, late: BoolArray) -> bool:
     """Return whether most late calls are single spikes at scattered times."""
     spiky = spikes(found)
-    scattered = spiky.any() and clustering(found.start_s, spiky, case.kept) < MIN_CLUSTER
+    scattered = spiky.any() and clustering(found.start_s, spiky, case.kept) < MIN_BURSTS
     return bool(scattered and spiky[late].mean() > 0.5)
 
 

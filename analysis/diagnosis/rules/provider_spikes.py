@@ -37,6 +37,7 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.evidence.arrival_bursts import MIN_BURSTS
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.client_view import (
     SPIKE,
@@ -49,6 +50,7 @@ from overrun.analysis.evidence.client_view import (
 from overrun.analysis.evidence.hidden_reasoning import unsaid_thought
 from overrun.analysis.evidence.late_at_random import behind_prompts, pace_ratio, whose_are_late
 from overrun.analysis.evidence.load_response import huge_prompts
+from overrun.analysis.evidence.thresholds import LONGER
 from overrun.analysis.words.arrays import BoolArray
 from overrun.analysis.words.finding import (
     Diagnosis,
@@ -62,11 +64,6 @@ from overrun.analysis.words.finding import (
 RULE: Final = "provider_spikes"
 STAGES: Final = ("first_token", "generation", "decode")
 RARE: Final = (0.002, 0.3)
-# Dispersion up to which spikes count as independent; own default.
-MOST_GATHERED: Final = 3.0
-MOST_MEDIAN: Final = 1.3
-# Time per token of the late calls over the usual one up to which only their wait was unlucky; own default, as for a sag.
-MOST_PACE: Final = 1.3
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -80,7 +77,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     late = spikes(found)
     share, gathered = float(late.mean()), clustering(found.start_s, late, case.kept)
     ratio = float(np.median(found.now_ms) / max(float(np.median(found.before_ms)), 1.0))
-    if not RARE[0] <= share <= RARE[1] or gathered > MOST_GATHERED or ratio > MOST_MEDIAN:
+    if not RARE[0] <= share <= RARE[1] or gathered > MIN_BURSTS or ratio > LONGER:
         return RuledOut(
             what=RULE,
             figure=f"{say_ratio(share)} of the calls take five times as long and cluster (dispersion {gathered:.1f})",
@@ -166,7 +163,7 @@ def _otherwise(
             what=RULE,
             figure=f"late calls count {thought.added:,.0f} more tokens before the first visible one: reasoning",
         )
-    if pace is not None and pace > MOST_PACE:
+    if pace is not None and pace > LONGER:
         return RuledOut(
             what=RULE, figure=f"the tokens of the late calls take {pace:.1f} times as long as well"
         )

@@ -46,13 +46,12 @@ from overrun.analysis.evidence.repeated_calls import (
     amplification,
     attempts,
 )
+from overrun.analysis.evidence.thresholds import MOST
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "retry_storm"
 STAGES: Final = ("queue", "first_token", "prefill", "decode", "generation")
-# Repeats that follow an error are retries as they should be; above this share of them the errors are the story; own default.
-MOST_AFTER_ERROR: Final = 0.5
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -71,7 +70,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         np.mean([lost.get(key, 0.0) for key in case.slow["trace_key"].to_list()] or [0.0])
     )
     claims = _claims(case, mean_lost, _part(case, while_slow / before))
-    if not enough(case, claims) or refused > MOST_AFTER_ERROR:
+    if not enough(case, claims) or refused > MOST:
         return None
     lag = lag_correlation(case.calls, now)
     fix = bound_fix(

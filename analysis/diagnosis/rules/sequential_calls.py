@@ -34,6 +34,7 @@ import polars as pl
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.calls_in_a_row import groups, rows_of
 from overrun.analysis.evidence.case import Case
+from overrun.analysis.evidence.operations import MOST_TOLD
 from overrun.analysis.words.finding import (
     Diagnosis,
     NotEnoughData,
@@ -45,8 +46,6 @@ from overrun.analysis.words.finding import (
 
 RULE: Final = "sequential_calls"
 STAGES: Final = ("retrieval", "tool")
-# Operations of the stage that the evidence lists, with their calls a request now and usually.
-MOST_TOLD: Final = 5
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:

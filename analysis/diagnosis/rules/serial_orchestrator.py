@@ -31,10 +31,12 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.evidence.calls import MIN_CALLS
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.handed_over import handed_over
 from overrun.analysis.evidence.process_load import came_before, in_flight, in_process
 from overrun.analysis.evidence.span_tree import longest_hole
+from overrun.analysis.evidence.thresholds import FOLLOWS
 from overrun.analysis.numbers.statistics.effect_size import rank_correlation
 from overrun.analysis.words.finding import (
     Diagnosis,
@@ -47,8 +49,6 @@ from overrun.analysis.words.finding import (
 
 RULE: Final = "serial_orchestrator"
 STAGES: Final = ("other", "prompt")
-MIN_CORRELATION: Final = 0.25
-MIN_REQUESTS: Final = 30
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -62,16 +62,16 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         own=pl.Series(case.spent("other") + case.spent("prompt"))
     ).filter(pl.col("start_us") >= int(case.period.start.timestamp() * 1e6))
     own, now = since["own"].to_numpy(), sum(case.tail.tail_ms.get(name, 0.0) for name in STAGES)
-    if len(own) < MIN_REQUESTS:
+    if len(own) < MIN_CALLS:
         return NotEnoughData(
-            f"{len(own)} requests since the onset, {MIN_REQUESTS} are needed to compare own time with load"
+            f"{len(own)} requests since the onset, {MIN_CALLS} are needed to compare own time with load"
         )
     behind = came_before(in_process(since, case.calls), now / 2_000.0)
     by_load = max(rank_correlation(own, in_flight(since)), rank_correlation(own, behind))
     by_input = rank_correlation(
         own, since["input_tokens"].fill_null(0).to_numpy().astype(np.float64)
     )
-    if by_load < MIN_CORRELATION:
+    if by_load < FOLLOWS:
         return RuledOut(
             what=RULE,
             figure=f"own time follows the requests in flight (rank correlation {by_load:.2f})",

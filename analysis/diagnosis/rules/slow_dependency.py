@@ -36,7 +36,8 @@ import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, dominated, enough, gain, named
 from overrun.analysis.evidence.case import Case
-from overrun.analysis.evidence.operations import LONG, MIN_CALLS, Operation
+from overrun.analysis.evidence.operations import LONG, MIN_CALLS, MOST_TOLD, Operation
+from overrun.analysis.evidence.thresholds import MOST
 from overrun.analysis.numbers.stages.budget import GROUP_OF, OTHER
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import (
@@ -94,10 +95,6 @@ _OWNER: Final[dict[str, Owner]] = {
     "kv_transfer": "platform",
     "gateway": "platform",
 }
-# Operations of a stage that a finding's evidence lists.
-MOST_TOLD: Final = 5
-# Part of what the first operation adds from which another one of the stage is named beside it; own default.
-BESIDE: Final = 0.5
 # A time-out stands this much above what 95 % of the healthy calls take, so that one of their slower ones is not cut off; own default.
 TIMEOUT_OVER_P95: Final = 1.2
 # Purposes of a call that an answer can do without.
@@ -226,7 +223,7 @@ def _because(case: Case, stages: list[str], spender: Operation | None, took: str
         one.label
         for stage in stages
         for one in case.operations.of_stage(stage)
-        if not one.same(spender) and one.excess_ms > BESIDE * max(spender.excess_ms, 0.0)
+        if not one.same(spender) and one.excess_ms > MOST * max(spender.excess_ms, 0.0)
     ]
     if others and spender.excess_ms > 0.0:
         return f"{spender.label} and {' and '.join(others[:2])} take {took}"

@@ -43,17 +43,14 @@ from overrun.analysis.diagnosis.rule_answer import (
 )
 from overrun.analysis.evidence.calls import known
 from overrun.analysis.evidence.case import Case
+from overrun.analysis.evidence.demand import MIN_GROWTH
 from overrun.analysis.evidence.speculative_drafts import recorded_length
+from overrun.analysis.evidence.thresholds import LEAST_PART, LONGER, MOST
 from overrun.analysis.evidence.token_speed import decode_parts, same_batch_pace, slowdown
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "speculation_not_paying"
-MIN_FALL: Final = 0.1
-MIN_SLOWER: Final = 1.1
-# Part of the excess that must be decode, and time per token at equal batch sizes, now over before, from which drafts are asked for; own defaults.
-MIN_DECODE: Final = 0.5
-SLOWER_WITH_DRAFTS: Final = 1.3
 # Tokens a step from which a draft pays for itself: drafting and checking take some 15 % of a step, the default of the what-if.
 PAYS: Final = 1.15
 # Without a baseline: share of the draft tokens that is too few whatever drafting costs (published: 30 % accepted gave +20 % latency), and where only the
@@ -81,10 +78,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     rate, was = float(now.mean()), float(before.mean())
     fell = (was - rate) / max(was, 1e-9) if relative else was - rate
     parts = decode_parts(case)
-    if fell < MIN_FALL:
+    if fell < LEAST_PART:
         return RuledOut(what=RULE, figure=f"acceptance is {rate:.2f}, {was:.2f} before")
     found = slowdown(case)
-    if parts is None or found is None or found.slow_ms < MIN_SLOWER * found.usual_ms:
+    if parts is None or found is None or found.slow_ms < MIN_GROWTH * found.usual_ms:
         return None
     speed = parts["speed"] if case.metric not in ("tpot", "itl") else case.excess_ms("decode")
     claims = {"decode": speed, "queue": case.excess_ms("queue")}
@@ -150,7 +147,7 @@ def _switched_on(
     if few is None or found is None:
         return None
     rate, said, useless = few
-    if not useless or found.slow_ms < MIN_SLOWER * found.usual_ms:
+    if not useless or found.slow_ms < MIN_GROWTH * found.usual_ms:
         return RuledOut(what=RULE, figure=f"{said}, no drafts before")
     claims = {stage: case.excess_ms(stage) for stage in ("decode", "prefill", "queue")}
     claims["other"] = case.front_excess_ms
@@ -191,7 +188,7 @@ def _alone(
     claims = {"decode": case.excess_ms("decode")}
     if not useless:
         return RuledOut(what=RULE, figure=said)
-    if not enough(case, claims, MIN_DECODE):
+    if not enough(case, claims, MOST):
         return None
     pace = float(np.nanmedian(case.calls.token_ms)) if known(case.calls.token_ms).any() else 0.0
     length = recorded_length(
@@ -233,13 +230,13 @@ def _untold(case: Case) -> NotEnoughData | None:
     """Where nothing tells of drafts: what to record if tokens, not prompts, take longer at equal batch sizes."""
     if (
         case.calls_before is None
-        or case.tail.share("decode") < MIN_DECODE
+        or case.tail.share("decode") < MOST
         or case.clocks.lower
         or case.thinned
     ):
         return None
     pace = same_batch_pace(case.calls_before, case.calls)
-    if pace is None or pace < SLOWER_WITH_DRAFTS:
+    if pace is None or pace < LONGER:
         return None
     return NotEnoughData(
         f"tokens take {pace:.2f} times as long at equal batch sizes, and no metric of drafts was recorded. If the engine uses speculative decoding, scrape its  "

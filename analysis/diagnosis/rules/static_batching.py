@@ -31,14 +31,12 @@ import numpy as np
 from overrun.analysis.diagnosis.rule_answer import Action, named, open_fix
 from overrun.analysis.evidence.calls import MIN_CALLS, known
 from overrun.analysis.evidence.case import Case
+from overrun.analysis.evidence.thresholds import LONGER, MOST
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, say_ratio
 
 RULE: Final = "static_batching"
 # Ends are summed up from the caller's start and the engine's durations: what lies between the two differs by some ms from call to call; own default.
 TOGETHER_S: Final = 0.010
-MIN_TOGETHER: Final = 0.6
-# Output tokens within a group must differ by this much (longest over shortest), else they end together by themselves; own default.
-MIN_SPREAD: Final = 1.3
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
@@ -65,11 +63,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
             )
             > ended
         )
-        fixed = n[(n >= 2) & ~go_on & (longest >= MIN_SPREAD * np.maximum(shortest, 1.0))]
+        fixed = n[(n >= 2) & ~go_on & (longest >= LONGER * np.maximum(shortest, 1.0))]
         together += int(fixed.sum())
         sizes += fixed.tolist()
     share = together / int(chosen.sum())
-    if share < MIN_TOGETHER:
+    if share < MOST:
         return None
     size = float(np.mean(sizes))
     fix = open_fix(

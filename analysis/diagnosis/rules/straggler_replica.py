@@ -42,13 +42,11 @@ from overrun.analysis.evidence.fleet import (
 )
 from overrun.analysis.evidence.observed import ENGINE_STAGES
 from overrun.analysis.evidence.slow_replica import lost_on, slowest
+from overrun.analysis.evidence.thresholds import LONGER, STEADY
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
 
 RULE: Final = "straggler_replica"
 MIN_Z: Final = 4.0
-MIN_SLOWER: Final = 1.25
-# A replica with this many times an even share of the work is slower because of it, unless it is slower by more than that; own default.
-MORE_LOAD: Final = 1.2
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -63,7 +61,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         )
     }
     worst, slower, z = slowest(now, before)
-    if slower < MIN_SLOWER or z < MIN_Z:
+    if slower < LONGER or z < MIN_Z:
         return RuledOut(
             what=RULE,
             figure=f"the slowest of {len(now)} replicas takes {slower:.2f} times its peers' time for the same work",
@@ -71,14 +69,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     load = worst.share * len(now)
     equal = lag_at_equal_batch(case.calls, worst.name)
     # Who is full of more work slows down by more than its share of it, and how much more its peers have not shown: only like batches tell then.
-    if load > MORE_LOAD and (
-        slower < load or not lags_in_shared_batches(case.calls, worst.name, MIN_SLOWER)
+    if load > STEADY and (
+        slower < load or not lags_in_shared_batches(case.calls, worst.name, LONGER)
     ):
         return RuledOut(
             what=RULE,
             figure=f"{printable(worst.name)} takes {slower:.2f} times its peers' time, but has {load:.2f} times an even load",
         )
-    if equal is not None and equal < MIN_SLOWER:
+    if equal is not None and equal < LONGER:
         return RuledOut(
             what=RULE,
             figure=f"{printable(worst.name)} takes {slower:.2f} times its peers' time, but {equal:.2f} times in batches like theirs",
@@ -86,7 +84,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     old = (
         lag_at_equal_batch(case.calls_before, worst.name) if case.calls_before is not None else None
     )
-    if equal is not None and old is not None and equal < MIN_SLOWER * old:
+    if equal is not None and old is not None and equal < LONGER * old:
         return RuledOut(
             what=RULE,
             figure=f"{printable(worst.name)} takes {equal:.2f} times its peers' time in batches like theirs, {old:.2f} times before",

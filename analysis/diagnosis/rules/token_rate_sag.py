@@ -34,11 +34,13 @@ from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, na
 from overrun.analysis.evidence.call_duration import whole_calls
 from overrun.analysis.evidence.calls import known
 from overrun.analysis.evidence.case import Case
+from overrun.analysis.evidence.demand import MIN_GROWTH
 from overrun.analysis.evidence.load_response import unknown_load
 from overrun.analysis.evidence.new_model import newcomer
 from overrun.analysis.evidence.prefill_stalls import stall_odds
 from overrun.analysis.evidence.provider_pace import overall_ratio, pooled, some_slow
-from overrun.analysis.evidence.slower_tokens import MIN_RATIO, MOST_EACH, slower_tokens
+from overrun.analysis.evidence.slower_tokens import slower_tokens
+from overrun.analysis.evidence.thresholds import LONGER
 from overrun.analysis.evidence.token_speed import decode_parts
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
@@ -59,7 +61,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     slow_ms, usual_ms = pooled(now), pooled(before)
     everyone = overall_ratio(case)
     ratio = slow_ms / max(usual_ms, 1e-3)
-    if ratio < MIN_RATIO or (everyone is not None and everyone < 1.0 + (MIN_RATIO - 1.0) / 3.0):
+    if ratio < LONGER or (everyone is not None and everyone < 1.0 + (LONGER - 1.0) / 3.0):
         return RuledOut(
             what=RULE,
             figure=f"a token takes {say_ms(slow_ms)} in slow and {say_ms(usual_ms)} in {case.tail.reference} requests",
@@ -106,7 +108,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         waited = np.maximum(
             case.spent("first_token") - case.tail.reference_ms.get("first_token", 0.0), 0.0
         )
-        saved += np.where(pace > MIN_RATIO * usual_ms, waited, 0.0)
+        saved += np.where(pace > LONGER * usual_ms, waited, 0.0)
     return named(
         case,
         RULE,
@@ -132,7 +134,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         },
         # Calls that have more to read, prompts that stop the answers beside them, and another model slow the endpoint down as well: then what else is found
         # comes first.
-        driven=each > MOST_EACH or stalls or filled or case.thinned or _replaced(case),
+        driven=each > MIN_GROWTH or stalls or filled or case.thinned or _replaced(case),
         why_no_service="the pace is the provider's",
     )
 
@@ -143,7 +145,7 @@ def _whole(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if found is None or not len(case.slow_calls) or case.own_engines > 0.5:
         return None
     said = f"a token takes (over the whole answer) {say_ms(found.pace_now_ms)}, {say_ms(found.pace_before_ms)} {case.when}"
-    if found.ratio < MIN_RATIO:
+    if found.ratio < LONGER:
         return RuledOut(what=RULE, figure=said)
     claims = {"generation": min(case.excess_ms("generation"), slower_tokens(case))}
     if not enough(case, claims):
@@ -167,7 +169,7 @@ def _whole(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "ratio": found.ratio,
             "ratio_at_equal_load": load.whole_equal if load is not None else None,
         },
-        driven=each > MOST_EACH
+        driven=each > MIN_GROWTH
         or (load is not None and load.answers)
         or case.thinned
         or _replaced(case),

@@ -28,20 +28,20 @@ from typing import Final
 from overrun.analysis.diagnosis.rule_answer import Action, named, open_fix
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.span_tree import longest_hole
+from overrun.analysis.incident.breach import MOST_UNATTRIBUTED
 from overrun.analysis.numbers.stages.budget import OTHER
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, printable, say_ms, say_ratio
 
 RULE: Final = "unattributed_time"
-MIN_UNATTRIBUTED: Final = 0.3
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return where to instrument, None when spans explain most of the excess."""
     own_ms = case.excess_ms(OTHER) - case.front_excess_ms
-    if _share(case, own_ms) > MIN_UNATTRIBUTED:
+    if _share(case, own_ms) > MOST_UNATTRIBUTED:
         own_ms -= case.operations.named_excess_ms(OTHER)  # spans that no vocabulary knows
     share = _share(case, own_ms)
-    if share <= MIN_UNATTRIBUTED:
+    if share <= MOST_UNATTRIBUTED:
         return None
     services = case.slow["service"].value_counts(sort=True)
     service = printable(services["service"][0])

@@ -76,6 +76,7 @@ from overrun.analysis.evidence.queue_growth import (
 )
 from overrun.analysis.evidence.shared_engine import Others, others
 from overrun.analysis.evidence.tenant_load import one_tenant
+from overrun.analysis.evidence.thresholds import LEAST_PART, MOST, MUCH_MORE, STEADY
 from overrun.analysis.evidence.token_speed import (
     Slowdown,
     decode_parts,
@@ -94,26 +95,13 @@ from overrun.analysis.words.finding import (
 )
 
 RULE: Final = "under_capacity"
-# A tenant that brings more than this part of the added work is the cause (`noisy_tenant`); own default.
-MOST_BY_ONE: Final = 0.5
 # Requests, or all the work with them, that grew by this much are more load, not the swing of a minute or of a day; requests must come `MIN_GROWTH` times
 # as often, and be this part of the growth, else what grew is the work of a request; own defaults.
 MIN_ARRIVALS: Final = 1.15
 MIN_OF_GROWTH: Final = 0.35
-# Up to this growth of the mean rate, bursts that are there and were not before explain more than the mean does: 20 %, published.
-STEADY_RATIO: Final = 1.2
-# Part of the excess that must be waiting for a load that grew to be more than the engine has room for; own default.
-MIN_WAITING: Final = 0.1
-# Offered over admitted work above which it is reported instead of the arrival rate; own default, above the error of binned medians.
-MIN_OFFERED_RATIO: Final = 1.1
-# Time per token this much slower at an arrival rate that did not rise is a slower engine, not more work; own defaults.
-MAX_SLOWDOWN: Final = 1.5
-MIN_ARRIVAL_RISE: Final = 1.2
 # Seen from a client: a first token or a token that takes so many times as long at equal load is held up by something else than one's own load; own default,
 # above what longer prompts alone do to first tokens.
 MUCH_SLOWER: Final = 2.0
-# Seen from a client: where most slow calls began in such a crowd, the crowd held them up, though most calls, made at other moments, are as quick as ever.
-CROWDED_SHARE: Final = 0.5
 # Capacity kept free, share 0..1: published advice is 20-30 %.
 SPARE_CAPACITY: Final = 0.25
 
@@ -127,7 +115,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if shared is not None:
         return shared
     # A fuller engine slows tokens before it makes anybody wait long: where the growth of its work is known, the wait need not carry the excess alone.
-    if case.tail.share(STAGE) < (MIN_LISTED if found is None else MIN_WAITING):
+    if case.tail.share(STAGE) < (MIN_LISTED if found is None else LEAST_PART):
         return None if found is None else _by_batch(case, found)
     usual_ms = service_ms(case.rows)
     load = wait_growth(case.rows, usual_ms, case.every)
@@ -147,14 +135,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if other is not None:
         return other
     gauges, slowdown = read_gauges(case.points, case.rows), slower_tokens_ratio(case)
-    became_slower = slowdown is not None and slowdown > MAX_SLOWDOWN
+    became_slower = slowdown is not None and slowdown > MUCH_MORE
     # Bursts fill an engine as well: they have a rule of their own.
     short = (
         load.growing
         or load.standing
         or (burstiness(case) < MIN_BURSTS and found_full(case.slow_calls, case.calls))
     )
-    if not short or (became_slower and (load.arrival_rise or 1.0) < MIN_ARRIVAL_RISE):
+    if not short or (became_slower and (load.arrival_rise or 1.0) < STEADY):
         return None
     if not enough(case, {STAGE: waiting}):
         return None
@@ -223,7 +211,7 @@ def _uncounted(case: Case) -> NotEnoughData | RuledOut | None:
     tenant = one_tenant(case)
     return (
         RuledOut(what=RULE, figure=f"{say_ratio(tenant)} of the added calls come from one tenant")
-        if tenant is not None and tenant > MOST_BY_ONE
+        if tenant is not None and tenant > MOST
         else None
     )
 
@@ -330,11 +318,11 @@ def _not_more_requests(case: Case, found: Demand) -> RuledOut | None:
             what=RULE, figure=f"requests arrive {found.arrivals_ratio:.2f} times as often as before"
         )
     tenant = one_tenant(case)
-    if tenant is not None and tenant > MOST_BY_ONE:
+    if tenant is not None and tenant > MOST:
         return RuledOut(
             what=RULE, figure=f"{say_ratio(tenant)} of the added load comes from one tenant"
         )
-    if found.arrivals_ratio < STEADY_RATIO and burstiness(case) >= MIN_BURSTS:
+    if found.arrivals_ratio < STEADY and burstiness(case) >= MIN_BURSTS:
         return RuledOut(
             what=RULE,
             figure=f"requests arrive {found.arrivals_ratio:.2f} times as often as before, but in bursts",
@@ -352,10 +340,10 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
         return other
     added = {
         "first_token": case.excess_ms("first_token")
-        if load.waits and (load.first >= SLOWER_AT_EQUAL_LOAD or load.crowded >= CROWDED_SHARE)
+        if load.waits and (load.first >= SLOWER_AT_EQUAL_LOAD or load.crowded >= MOST)
         else 0.0,
         "generation": case.excess_ms("generation")
-        if load.answers and (load.whole >= SLOWER_AT_EQUAL_LOAD or load.crowded >= CROWDED_SHARE)
+        if load.answers and (load.whole >= SLOWER_AT_EQUAL_LOAD or load.crowded >= MOST)
         else 0.0,
         "decode": shared_slowness(case) * parts["speed"]
         if parts is not None and load.paced and load.pace >= SLOWER_AT_EQUAL_LOAD
@@ -441,7 +429,7 @@ def _diagnosis(
     )
     times = (
         float(arrivals)
-        if isinstance(arrivals, float) and load.offered_ratio < MIN_OFFERED_RATIO
+        if isinstance(arrivals, float) and load.offered_ratio < MIN_GROWTH
         else load.offered_ratio
     )
     # Never below what was served without a wait before.
@@ -462,7 +450,7 @@ def _diagnosis(
         headline=f"{'KV-bound: ' if kv_bound else ''}{said}{peak}{kv}",
         because="their engine is full when they arrive (only a baseline shows whether there are more requests or larger ones)"
         if full
-        else f"work arrives {times:.{1 if times >= MIN_OFFERED_RATIO else 2}f} times as {than} and {limit}",
+        else f"work arrives {times:.{1 if times >= MIN_GROWTH else 2}f} times as {than} and {limit}",
         evidence={**load._asdict(), **gauges._asdict(), **more, "kv_bound": kv_bound},
         why_no_service="the queue is the engine's; evidence.instances has its name where it is known",
     )
