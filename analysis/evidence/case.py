@@ -22,6 +22,7 @@ from overrun.analysis.evidence.gpu_clocks import Clocks, clocks
 from overrun.analysis.evidence.held_stream import HeldStream, held_stream
 from overrun.analysis.evidence.load_response import OwnLoad, own_load
 from overrun.analysis.evidence.observed import Observed
+from overrun.analysis.evidence.read_pace import ReadPace, read_pace
 from overrun.analysis.evidence.reuse import Reuse, reuse
 from overrun.analysis.evidence.seats import Seats, seats
 from overrun.analysis.evidence.stream_pauses import StreamPauses, stream_pauses
@@ -54,6 +55,12 @@ class Case(Observed):
     def slower_engine(self) -> float:
         """How many times as long a token takes as before at the same load, 1 where that is not clear; see `overrun.analysis.evidence.token_speed`."""
         return slower_engine(self)
+
+    @functools.cached_property
+    def read_pace(self) -> ReadPace | None:
+        """How long prompts of the same size take to read, now over before; see `overrun.analysis.evidence.read_pace`."""
+        before = self.calls_before
+        return None if before is None else read_pace(before, self.calls_inside)
 
     @functools.cached_property
     def own_load(self) -> OwnLoad | None:

@@ -315,6 +315,15 @@ def _equal_pace(case: Case) -> Measured | str:
     return Measured(only(outside, len(now)), one)
 
 
+def _read_pace(case: Case) -> Measured | str:
+    """Prefill at equal new tokens, now over before."""
+    found = case.read_pace
+    if found is None:
+        return "both periods share too few prompts of like size with engine times"
+    one = Draws(1.0, np.ones(RESAMPLES), len(case.calls_before or ()))
+    return Measured(with_error(found.ratio, found.error, found.n), one)
+
+
 def _equal_first(case: Case) -> Measured | str:
     """First tokens at equal load, now over before, without engine telemetry."""
     load = case.own_load
@@ -727,6 +736,7 @@ ROWS: Final[Mapping[str, Row]] = {
         _equal_pace,
         _decode_by("rest_ms"),
     ),
+    "read_pace": _row("prefill of prompts of the same size", "times", _read_pace),
     "first_equal_load": _row("first token at equal load", "times", _equal_first),
     "in_flight": _row(
         "calls under way when a call begins",

@@ -268,19 +268,20 @@ def quick_pace(before: Calls, now: Calls) -> tuple[float, float] | None:
     """
     tokens, prompts = [], []
     for side in (before, now):
-        batch, token, new, read = (
-            side.running,
-            side.token_ms,
-            side.new_tokens,
-            side.of("prefill_ms"),
-        )
+        batch, token = side.running, side.token_ms
         written = known(batch, token) & side.has_engine & (side.of("output_tokens") >= MIN_TOKENS)
-        reads = known(new, read) & side.has_engine & (new > 0.0) & (read > 0.0)
         tokens.append((batch[written], token[written]))
-        prompts.append((4.0 * np.log2(new[reads]), read[reads]))
+        prompts.append(reads(side))
     ratios = [at_equal_load(sides, q) for sides in (tokens, prompts) for q in QUICK]
     known_ratios = [ratio for ratio in ratios if ratio is not None]
     return (min(known_ratios), max(known_ratios)) if len(known_ratios) == len(ratios) else None
+
+
+def reads(calls: Calls) -> tuple[FloatArray, FloatArray]:
+    """Return the size of what each call had to read, on a scale on which sizes within half an octave are alike (2), and its prefill in ms."""
+    new, read = calls.new_tokens, calls.of("prefill_ms")
+    chosen = known(new, read) & calls.has_engine & (new > 0.0) & (read > 0.0)
+    return 4.0 * np.log2(new[chosen]), read[chosen]
 
 
 def at_equal_load(sides: list[tuple[FloatArray, FloatArray]], q: float = 0.5) -> float | None:
@@ -323,7 +324,7 @@ def _shared_loads(
         return
     low = max(float(np.percentile(load, 2.0)) for load, _ in sides)
     high = min(float(np.percentile(load, 98.0)) for load, _ in sides)
-    for left in np.arange(np.floor(low), np.ceil(max(high, low)), 2.0):
+    for left in np.arange(np.floor(low), max(np.ceil(high), np.floor(low) + 1.0), 2.0):
         usual, now = (value[(load >= left) & (load < left + 2.0)] for load, value in sides)
         if min(len(usual), len(now)) >= MIN_SHARED:
             yield usual, now

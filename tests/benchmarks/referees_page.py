@@ -181,7 +181,7 @@ TAIL: Final = """
   seats after a restart at the same address, a tenant that sends three of four requests, an application that goes on for users who have left, drafts that
   began and are refused, prompts that are read in too small pieces, shorter stops of an engine after the longer ones were mended, and an application that
   goes on for most of its users. That is less than was wanted (stage 95 %, cause and advice 85 %). Five of them are named now, so these captures prove
-  nothing any more. For prompts in small pieces there is no rule, and the what-if refuses to answer. Where most users leave, the verdict is `failing`
+  nothing any more. Prompts in small pieces have a rule since (`small_chunks`); the what-if refuses to answer. Where most users leave, the verdict is `failing`
   without a cause, and so it is in the healthy stretch of that experiment, in which a quarter of the users leave by its design.
 - Five stages of the second set were not the declared ones. Calls to a cold replica were expected to be slow in decode, but wait in its queue, as the engine
   reports. A slow tokeniser is named with its time per token, but the stage of an engine's front end is called `other`. Refused drafts and stops of an engine

@@ -16,10 +16,12 @@ def calls(
     every_ms: Callable[[float], float],
     tokens: Callable[[float], float] = lambda _: float("inf"),
     kv_per_token: float | None = None,
+    read_ms: Callable[[float, int], float] = lambda _, read: 40 + 0.05 * read,
     until_ms: float = 1_200_000.0,
     seed: int = 32,
 ) -> None:
-    """`seats`, `tokens` and `every_ms` (mean pause between calls) hold at a moment; `kv_per_token` is what one token takes of the KV cache (0..1)."""
+    """`seats`, `tokens` and `every_ms` (mean pause between calls) hold at a moment; `kv_per_token` is what one token takes of the KV cache (0..1), `read_ms` how
+    long a prompt of so many tokens is read at a moment."""
     draw, at, number = random.Random(seed), 0.0, 0
     running: list[tuple[float, int]] = []
     client: list[dict[str, Any]] = []
@@ -42,7 +44,7 @@ def calls(
                 break
             begin = min(end for end, _ in running)
         free_ms = begin
-        prefill, decode = 40 + 0.05 * read, 20.0 * output
+        prefill, decode = read_ms(begin, read), 20.0 * output
         running.append((begin + prefill + decode, read + output))
         if kv_per_token is not None:
             usage.append((begin, kv_per_token * sum(size for _, size in running)))
