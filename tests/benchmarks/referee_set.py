@@ -35,6 +35,9 @@ from tests.corpus.runner import FOLDER, Case
 from tests.lab import score
 from tests.lab.drawn import named
 
+# The part of the requests that may miss a limit, by the default target.
+MAY_MISS: Final = 0.05
+
 
 class Question(NamedTuple):
     """A stored window with its right answers; `causes` is empty where nothing is wrong, and then any cause is an alarm. `world` says who made it."""
@@ -168,13 +171,24 @@ def corpus(work: Path) -> list[Question]:
     return out
 
 
-def worlds(folder: Path, seeds: Sequence[int] = (1,), *, hard: bool = False) -> list[Question]:
-    """The windows of `small_worlds`, each as its sender might see it, `hard` with few requests hit; stores are made in a folder where they are not there yet."""
+def worlds(
+    folder: Path,
+    seeds: Sequence[int] = (1,),
+    *,
+    hard: bool = False,
+    sights: Sequence[str] = small_worlds.SIGHTS,
+) -> list[Question]:
+    """The windows of `small_worlds`, each as its sender might see it, `hard` with few requests hit; stores are made in a folder where they are not there yet.
+
+    Changes that let no more requests miss the limit than may are left out: they harm nobody.
+    """
     out = []
     for world in small_worlds.WORLDS:
-        for sight in small_worlds.SIGHTS:
+        for sight in sights:
             for seed in seeds:
-                db, slo = small_worlds.stored(world, sight, folder, seed, hard=hard)
+                db, slo, missed = small_worlds.stored(world, sight, folder, seed, hard=hard)
+                if world.right[""] and missed <= MAY_MISS:
+                    continue
                 right = world.right.get(sight, world.right[""])
                 name = f"{world.change}-{sight}-{seed}"
                 out.append(Question(world.law, name, db, slo, None, None, right, world.stages))
@@ -354,10 +368,11 @@ def all_questions(
     seeds: Sequence[int] = (1,),
     *,
     hard: bool = False,
+    sights: Sequence[str] = small_worlds.SIGHTS,
 ) -> list[Question]:
     """Every question of the folders that are given."""
     out = simulated(kept) if kept else []
-    out += worlds(small, seeds, hard=hard) if small else []
+    out += worlds(small, seeds, hard=hard, sights=sights) if small else []
     out += laboratory(lab) if lab else []
     return out + (corpus(work) if work else [])
 
@@ -400,6 +415,7 @@ def main() -> None:
         *(given.simulated, given.laboratory, given.corpus, given.worlds),
         given.seed,
         hard=given.hard,
+        sights=given.sights,
     )
     lines = []
     for asked, lacking in [(one, lack) for one in questions for lack in given.lacking or ("",)]:
@@ -447,6 +463,13 @@ def add_folders(parser: Any) -> None:
     parser.add_argument("--corpus", type=Path, help="folder for stores of tests/corpus")
     parser.add_argument("--worlds", type=Path, help="folder for stores of small_worlds")
     parser.add_argument("--seed", type=int, nargs="+", default=[1], help="seeds of small_worlds")
+    parser.add_argument(
+        "--sights",
+        nargs="+",
+        choices=small_worlds.SIGHTS,
+        default=small_worlds.SIGHTS,
+        help="of small_worlds: what the sender may leave out",
+    )
     parser.add_argument("--hard", action="store_true", help="small_worlds with few requests hit")
 
 

@@ -65,6 +65,14 @@ class Call:
         return self.search + self.before + self.whole + 10.0
 
 
+class Stored(NamedTuple):
+    """A window's store, its limit, and the part of the requests since the change that miss it."""
+
+    db: Path
+    slo: str
+    missed: float
+
+
 class World(NamedTuple):
     """A law of service, what was changed in it (`make` takes the part of the change, 0..1, that happens), and which causes explain that, by what is left out
     (`""` for the rest; empty: nothing is wrong)."""
@@ -637,10 +645,8 @@ def hard_strength(world: World, seed: int) -> float:
     return high
 
 
-def stored(
-    world: World, sight: str, folder: Path, seed: int = 1, *, hard: bool = False
-) -> tuple[Path, str]:
-    """Return the store of a window, made where it is not there yet, and its limit."""
+def stored(world: World, sight: str, folder: Path, seed: int = 1, *, hard: bool = False) -> Stored:
+    """Return the store of a window, made where it is not there yet."""
     strength = hard_strength(world, seed) if hard and world.right[""] else 1.0
     calls, limit = calls_of(world, seed, strength)
     place = folder / f"{world.law}-{world.change}-{sight}-{seed}{'-hard' if hard else ''}"
@@ -651,4 +657,5 @@ def stored(
         settings = load(flags={"collector.db": str(db)})
         import_files([place / "traces.json"], settings, url=None, progress=lambda *_: None)
         (place / "traces.json").unlink()
-    return db, f"e2e:{limit:.0f}"
+    late = [call.e2e > limit for call in seen(calls, sight) if _later(call.at)]
+    return Stored(db, f"e2e:{limit:.0f}", sum(late) / len(late))
