@@ -261,9 +261,9 @@ def _steps(report: Report, cause: Finding | None, width: int) -> list[str]:
 
 
 def _repeats(title: str, step: str) -> bool:
-    """Return whether a fix is the step that is advised already: more than half of its words with a meaning are in it."""
-    words = [word for word in title.split() if len(word) >= _MEANING]
-    return sum(word in step for word in words) > len(words) / 2
+    """Return whether a fix is the step that is advised already: more than half of its words with a meaning are in it, in any form."""
+    stems = [word[:_MEANING].casefold() for word in title.split() if len(word) >= _MEANING]
+    return sum(stem in step.casefold() for stem in stems) > len(stems) / 2
 
 
 def gain_words(report: Report, cause: Finding) -> str:

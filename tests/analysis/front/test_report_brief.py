@@ -8,7 +8,7 @@ import pytest
 
 from overrun.analysis.front import report_top
 from overrun.analysis.front.report import Report, build
-from overrun.analysis.front.report_brief import MOST_LINES, one_line, render, summary
+from overrun.analysis.front.report_brief import MOST_LINES, _repeats, one_line, render, summary
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.slo import DEFAULT, parse_slo
 from tests.analysis.builders import insert, requests, store, vllm_gauges, vllm_spans
@@ -164,3 +164,24 @@ def test_a_line_ends_with_a_sentence_a_clause_or_dots() -> None:
     assert one_line("Admit 8 requests at the gateway and refuse the rest", 40) == (
         "Admit 8 requests at the gateway ..."
     )
+
+
+@pytest.mark.parametrize(
+    ("title", "step", "same"),
+    [
+        (
+            "Cap answers at max_tokens=240",
+            "Set max_tokens=240 on the routes that allow it; a cut answer ends with finish_reason=length.",
+            True,
+        ),
+        (
+            "Run 3 replicas instead of 2",
+            "Admit at most 6.2 requests/s at the gateway; the others get 429 instead of an answer.",
+            False,
+        ),
+    ],
+)
+def test_a_fix_that_is_the_first_step_in_other_words_is_not_listed_again(
+    title: str, step: str, same: bool
+) -> None:
+    assert _repeats(title, step) == same
