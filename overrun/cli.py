@@ -1614,6 +1614,7 @@ def applied(
     """Hold a fix that was applied against its prediction, and keep the answer in a ledger."""
     source = _asking(table.COMPARE, db, url, config, output)
     from overrun.analysis.front import applied as front
+    from overrun.analysis.front.ledger import append
     from overrun.analysis.words.encoding import encode
 
     pairs = [text.partition("=") for text in sets or ()]
@@ -1623,14 +1624,14 @@ def applied(
         moment = front.moment_of(at, span, settle)
         parameters = {name.replace("-", "_"): value for name, _, value in pairs}
         made = front.applied(source, fix.replace("-", "_"), parameters, moment, asked)
-        front.append(_ledger(ledger, db), made)
+        append(_ledger(ledger, db), made)
     print(encode(made).decode() if output == "json" else front.render(made))
 
 
 @app.command("ledger")
 def show_ledger(ledger: Ledger = None, db: Db = None, output: Output = "text") -> None:
     """List the fixes that were applied: predicted beside observed, and the hit rate of each fix and rule."""
-    from overrun.analysis.front import applied as front
+    from overrun.analysis.front import ledger as front
     from overrun.analysis.words.encoding import encode
 
     with _failing():

@@ -4,13 +4,10 @@ once other traffic is accounted for. Each answer is a line of a ledger, and the 
 
 from __future__ import annotations
 
-import os
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -18,15 +15,14 @@ from overrun.analysis.front import commands
 from overrun.analysis.front import question_table as table
 from overrun.analysis.front.client import decoded
 from overrun.analysis.front.commands import Source
+from overrun.analysis.front.ledger import Applied, Outcome
 from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.comparison.compare import QuantileChange
 from overrun.analysis.whatif.prediction import Prediction
 from overrun.analysis.words.encoding import decode
-from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.finding import Finding, say_count, say_ms
 from overrun.analysis.words.times import parse_duration, parse_time, rfc3339
 
-Outcome = Literal["as_predicted", "gained_more", "gained_less", "not_known"]
 # What a fix itself changes of the traffic that a comparison evens out: its gain would be taken for other traffic's.
 _TOKENS: Final = ("input tokens", "output tokens", "cached tokens")
 _MOVES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -40,38 +36,6 @@ _MOVES: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("step_cap", "tool_cap", "response_cache"), _TOKENS),
     **dict.fromkeys(("route_models", "side_model", "second_provider"), ("model", *_TOKENS)),
 }
-# Fewer answers say little of a rate: its row is printed without one.
-LEAST_ANSWERS: Final = 5
-_MOST_LINES: Final = 10_000
-
-
-class Applied(msgspec.Struct, kw_only=True):
-    """One fix that was applied at `at` (RFC 3339), predicted and observed at one quantile of one metric, in ms.
-
-    `predicted_ms` and its 90 % interval come from the requests before `at` alone. `adjusted_ms` is `before_ms` with the change that other traffic does not
-    explain, `adjusted_interval` its 95 % interval; `adjusted_for` names what was evened out. `rule` is the finding that advised the fix, `confidence` what
-    it gave itself; null where no finding of that window did. What is null has its reason.
-    """
-
-    schema: Literal["overrun.applied/1"] = "overrun.applied/1"
-    fix: str
-    parameters: dict[str, str] = {}
-    at: str
-    rule: str | None = None
-    confidence: float | None = None
-    metric: str | None = None
-    quantile: float | None = None
-    requests_before: int = 0
-    requests_after: int = 0
-    before_ms: float | None = None
-    predicted_ms: float | None = None
-    predicted_interval: tuple[float, float] | None = None
-    observed_ms: float | None = None
-    adjusted_ms: float | None = None
-    adjusted_interval: tuple[float, float] | None = None
-    adjusted_for: list[str] = []
-    outcome: Outcome = "not_known"
-    reasons: dict[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,113 +187,6 @@ def render(made: Applied) -> str:
 
 def _interval(bounds: tuple[float, float] | None) -> str:
     return "" if bounds is None else f" ({say_ms(bounds[0])} to {say_ms(bounds[1])})"
-
-
-def append(ledger: Path, made: Applied) -> None:
-    """Add a line to a ledger; the same fix at the same moment replaces its former line."""
-    kept = [one for one in entries(ledger) if (one.fix, one.at) != (made.fix, made.at)]
-    beside = ledger.with_name(f"{ledger.name}.tmp")
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as out:
-        for one in [*kept, made][-_MOST_LINES:]:
-            out.write(msgspec.json.encode(one) + b"\n")
-    beside.replace(ledger)
-
-
-def entries(ledger: Path) -> list[Applied]:
-    """The lines of a ledger; none where there is none.
-
-    Raises:
-        AnalysisError: a line is not one of this program's.
-    """
-    if not ledger.exists():
-        return []
-    try:
-        return [
-            msgspec.json.decode(line, type=Applied)
-            for line in ledger.read_bytes().splitlines()
-            if line.strip()
-        ]
-    except msgspec.MsgspecError as error:
-        raise AnalysisError(f"{ledger} is not a ledger of `overrun applied`: {error}") from error
-
-
-class Rate(msgspec.Struct, kw_only=True):
-    """How the predictions of one fix or rule did: `hits` of `answers` were as predicted, by a median error of `error_ratio` of the observed value.
-
-    `confidence` is the mean of what the rule gave itself.
-    """
-
-    name: str
-    answers: int
-    hits: int
-    error_ratio: float | None
-    confidence: float | None
-
-
-def rates(found: Sequence[Applied], by: Literal["fix", "rule"]) -> list[Rate]:
-    """A row for each fix or rule with a known outcome, most answers first."""
-    groups: dict[str, list[Applied]] = {}
-    for one in found:
-        name = one.fix if by == "fix" else one.rule
-        if name is not None and one.outcome != "not_known":
-            groups.setdefault(name, []).append(one)
-    return sorted(
-        (_rate(name, mine) for name, mine in groups.items()), key=lambda r: (-r.answers, r.name)
-    )
-
-
-def _rate(name: str, mine: Iterable[Applied]) -> Rate:
-    mine = list(mine)
-    errors = [
-        abs(one.predicted_ms - one.adjusted_ms) / one.adjusted_ms
-        for one in mine
-        if one.predicted_ms is not None and one.adjusted_ms
-    ]
-    sure = [one.confidence for one in mine if one.confidence is not None]
-    return Rate(
-        name=name,
-        answers=len(mine),
-        hits=sum(one.outcome == "as_predicted" for one in mine),
-        error_ratio=statistics.median(errors) if errors else None,
-        confidence=statistics.mean(sure) if sure else None,
-    )
-
-
-def render_ledger(found: Sequence[Applied]) -> str:
-    """The ledger as text: every answer, then the hit rates beside the confidence."""
-    if not found:
-        return "The ledger is empty: `overrun applied FIX --at TIME` adds a line"
-    lines = [
-        f"{'FIX':24} {'APPLIED':20} {'METRIC':9} {'BEFORE':>9} {'PREDICTED':>10} {'OBSERVED':>9}  OUTCOME"
-    ]
-    for one in found:
-        metric = f"{one.metric} P{one.quantile * 100:g}" if one.metric and one.quantile else "-"
-        figures = [_say(v) for v in (one.before_ms, one.predicted_ms, one.adjusted_ms)]
-        lines.append(
-            f"{one.fix[:24]:24} {one.at:20} {metric:9} {figures[0]:>9} {figures[1]:>10} {figures[2]:>9}  {one.outcome.replace('_', ' ')}"
-        )
-    for title, by in (("FIX", "fix"), ("RULE", "rule")):
-        rows = rates(found, by)  # type: ignore[arg-type]
-        if rows:
-            lines += [
-                "",
-                f"{title:24} {'as predicted':>14} {'median error':>13} {'confidence':>11}",
-            ]
-            lines += [_row(row) for row in rows]
-    return "\n".join(lines)
-
-
-def _row(row: Rate) -> str:
-    share = f"{row.hits} of {row.answers}"
-    share += f" ({row.hits / row.answers:.0%})" if row.answers >= LEAST_ANSWERS else ""
-    error = "-" if row.error_ratio is None else f"{row.error_ratio:.0%}"
-    sure = "-" if row.confidence is None else f"{row.confidence:.0%}"
-    return f"{row.name[:24]:24} {share:>14} {error:>13} {sure:>11}"
-
-
-def _say(ms: float | None) -> str:
-    return "-" if ms is None else say_ms(ms)
 
 
 def moment_of(at: str, span: str, settle: str) -> Moment:

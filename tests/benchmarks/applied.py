@@ -16,9 +16,10 @@ from pathlib import Path
 
 import duckdb
 
-from overrun.analysis.front.applied import Applied, applied, moment_of, render_ledger
+from overrun.analysis.front.applied import applied, moment_of
 from overrun.analysis.front.commands import Source
 from overrun.analysis.front.file_import import import_files
+from overrun.analysis.front.ledger import Applied, render_ledger
 from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.config import CollectorSettings, Settings
 from tests.benchmarks.results import add_write_flag, measured, record

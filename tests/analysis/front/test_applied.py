@@ -12,15 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from overrun import cli
-from overrun.analysis.front.applied import (
-    Applied,
-    append,
-    entries,
-    outcome,
-    rates,
-    render_ledger,
-)
+from overrun.analysis.front.applied import outcome
 from overrun.analysis.front.file_import import import_files
+from overrun.analysis.front.ledger import Applied, append, entries, rates, render_ledger
 from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.config import CollectorSettings, Settings
 from tests.conftest import ROOT
