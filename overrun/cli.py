@@ -1580,13 +1580,16 @@ def forget(
 Ledger = Annotated[
     Path | None,
     typer.Option(
-        "--ledger", help="The ledger's file (default: FILE.ledger.jsonl, or overrun.ledger.jsonl)."
+        "--ledger",
+        help="The ledger's file (default: FILE.ledger.jsonl beside the database, overrun.db where none is named).",
     ),
 ]
 
 
 def _ledger(ledger: Path | None, db: Path | None) -> Path:
-    return ledger or Path(f"{db}.ledger.jsonl" if db else "overrun.ledger.jsonl")
+    from overrun.analysis.front.ledger import path_of
+
+    return ledger or path_of(db or "overrun.db")
 
 
 @app.command(cls=_Question)

@@ -35,6 +35,7 @@ from overrun.analysis.front.http_answers import (
     parameters_of,
     refused,
 )
+from overrun.analysis.front.ledger import path_of
 from overrun.analysis.front.openapi import openapi
 from overrun.analysis.front.predictor_watch import Lengths
 from overrun.analysis.front.prometheus_metrics import Background, Snapshot
@@ -90,6 +91,7 @@ def routes(
         "ask": worker.ask,
         "begin": worker.begin,
         "watched": watched,
+        "ledger": path_of(pipeline.store.path),
     }
 
     # Kept until something is written or another fix has been simulated: a page that waits for one asks every two seconds.

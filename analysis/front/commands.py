@@ -113,9 +113,11 @@ class Source:
         Raises:
             AnalysisError, CollectorError: as `ask`.
         """
+        from overrun.analysis.front.ledger import path_of
         from overrun.analysis.front.questions import Asked
 
         asked = Asked.read(entry, parameters, self.settings, now=datetime.now(UTC))
+        host.setdefault("ledger", path_of(path))
         with _opened(path, self.settings) as store:
             return asked.answer(store.reading, **host)
 

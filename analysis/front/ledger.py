@@ -11,12 +11,14 @@ from typing import Final, Literal
 import msgspec
 
 from overrun.analysis.words.errors import AnalysisError
-from overrun.analysis.words.finding import say_ms
+from overrun.analysis.words.finding import Finding, Record, say_ms
 
 Outcome = Literal["as_predicted", "gained_more", "gained_less", "not_known"]
 # Fewer answers say little of a rate: its row is printed without one.
 LEAST_ANSWERS: Final = 5
 _MOST_LINES: Final = 10_000
+By = Literal["fix", "rule"]
+_BY: Final[tuple[By, By]] = ("rule", "fix")
 
 
 class Applied(msgspec.Struct, kw_only=True):
@@ -77,6 +79,33 @@ def entries(ledger: Path) -> list[Applied]:
         raise AnalysisError(f"{ledger} is not a ledger of `overrun applied`: {error}") from error
 
 
+def path_of(store: Path | str) -> Path:
+    """Where the ledger of a store is kept, unless it is named."""
+    return Path(f"{store}.ledger.jsonl")
+
+
+def with_records(findings: Sequence[Finding], ledger: Path) -> list[Finding]:
+    """Return the findings with what came of their rules' advice and of their fixes; as they are where the ledger is empty or cannot be read."""
+    try:
+        found = entries(ledger)
+    except (AnalysisError, OSError):
+        return list(findings)
+    rules, fixes = ({rate.name: _record(rate) for rate in rates(found, by)} for by in _BY)
+    return [
+        msgspec.structs.replace(
+            finding,
+            record=rules.get(finding.rule),
+            fix=finding.fix
+            and msgspec.structs.replace(finding.fix, record=fixes.get(finding.fix.whatif or "")),
+        )
+        for finding in findings
+    ]
+
+
+def _record(rate: Rate) -> Record:
+    return Record(answers=rate.answers, hits=rate.hits, error_ratio=rate.error_ratio)
+
+
 class Rate(msgspec.Struct, kw_only=True):
     """How the predictions of one fix or rule did: `hits` of `answers` were as predicted, by a median error of `error_ratio` of the observed value.
 
@@ -90,7 +119,7 @@ class Rate(msgspec.Struct, kw_only=True):
     confidence: float | None
 
 
-def rates(found: Sequence[Applied], by: Literal["fix", "rule"]) -> list[Rate]:
+def rates(found: Sequence[Applied], by: By) -> list[Rate]:
     """A row for each fix or rule with a known outcome, most answers first."""
     groups: dict[str, list[Applied]] = {}
     for one in found:
@@ -132,12 +161,12 @@ def render_ledger(found: Sequence[Applied]) -> str:
         lines.append(
             f"{one.fix[:24]:24} {one.at:20} {metric:9} {figures[0]:>9} {figures[1]:>10} {figures[2]:>9}  {one.outcome.replace('_', ' ')}"
         )
-    for title, by in (("FIX", "fix"), ("RULE", "rule")):
-        rows = rates(found, by)  # type: ignore[arg-type]
+    for by in reversed(_BY):
+        rows = rates(found, by)
         if rows:
             lines += [
                 "",
-                f"{title:24} {'as predicted':>14} {'median error':>13} {'confidence':>11}",
+                f"{by.upper():24} {'as predicted':>14} {'median error':>13} {'confidence':>11}",
             ]
             lines += [_row(row) for row in rows]
     return "\n".join(lines)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Final, Literal
 
 import duckdb
@@ -35,6 +36,7 @@ from overrun.analysis.diagnosis.verdict import Verdict
 from overrun.analysis.evidence.engine_overview import indicators, rooms_of
 from overrun.analysis.evidence.instances import InstanceRow, instance_rows
 from overrun.analysis.evidence.leading_indicators import Indicator
+from overrun.analysis.front.ledger import with_records
 from overrun.analysis.front.window_numbers import Numbers, SampleFacts, numbers_of
 from overrun.analysis.incident.baseline import choose
 from overrun.analysis.incident.breach import Baseline
@@ -165,6 +167,7 @@ def build(  # noqa: PLR0913
     simulate: Simulate | None = None,
     sought: Sought = seek,
     recent: Background | None = None,
+    ledger: Path | None = None,
 ) -> Report:
     """Report on the requests of a window.
 
@@ -179,6 +182,7 @@ def build(  # noqa: PLR0913
         sought: gives the causes of a window of more than `MOST_AT_ONCE` requests with their age; None while they are being sought.
         recent: remembers causes that came with a report; where the same is asked again within moments they are told again, with their age, if they are about
             this breach.
+        ledger: where the answers of fixes that were applied are kept; findings and fixes get their hit rates from it.
 
     Raises:
         BudgetError: an unknown stage or group in `budgets`.
@@ -196,6 +200,8 @@ def build(  # noqa: PLR0913
     )
     if slo.also and made.window.requests and made.limits:
         made.limits = limit_rows(judged_rows(con, window), slo)
+    if ledger is not None:
+        made.findings = with_records(made.findings, ledger)
     if made.sample is None:
         made.reasons = made.reasons | {"sample": "every request of the window was read"}
     return made

@@ -21,6 +21,7 @@ from overrun.analysis.numbers.stages.budget import OTHER, StageRow
 from overrun.analysis.words.finding import (
     FINDING_CAUSES,
     Finding,
+    Record,
     printable,
     say_after,
     say_bound,
@@ -289,8 +290,15 @@ def gain_words(report: Report, cause: Finding) -> str:
         whose = " since the onset" if "window" in fix.reasons else " in all"
     return (
         f"{bound}{gain.metric.upper()} P{100.0 * gain.quantile:g}{whose} {say_ms(gain.before)} -> {say_after(gain)}{interval}{late}{rough},"
-        f" if {fix.assumption}.{cost}"
+        f" if {fix.assumption}.{cost}{_recorded('This fix', fix.record)}"
     )
+
+
+def _recorded(what: str, record: Record | None) -> str:
+    """What came of a rule's advice or of a fix where it was applied here, as a sentence; empty where it never was."""
+    if record is None:
+        return ""
+    return f" {what} gained what was predicted {record.hits} of {say_count(record.answers, 'time')} here."
 
 
 def sure_words(report: Report, cause: Finding | None) -> str:
@@ -306,6 +314,7 @@ def sure_words(report: Report, cause: Finding | None) -> str:
         unknown = "" if report.verdict.cause_status == "known" else "No, the cause is not known: "
         parts.append(
             f"{unknown}{say_ratio(cause.confidence)} for {cause.rule.replace('_', ' ')}{explains}."
+            + _recorded("Its advice", cause.record)
         )
     failed = [
         check.check.replace("_", " ") for check in report.data_quality if check.status != "ok"

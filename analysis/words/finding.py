@@ -57,11 +57,20 @@ SIMULATING: Final = "the simulation is running: ask again in a minute"
 FINDING_CAUSES: Final = "the search for causes is running: ask again in a minute"
 
 
+class Record(msgspec.Struct, kw_only=True):
+    """What came of fixes that were applied here: `hits` of `answers` gained what was predicted, `error_ratio` is the median error of the predictions (null where
+    none can be computed)."""
+
+    answers: int
+    hits: int
+    error_ratio: float | None = None
+
+
 class Fix(msgspec.Struct, kw_only=True):
     """What to change, with the exact setting, how the gain was computed, and the gain (null if unknown).
 
     `assumption` completes "the gain holds if ...". `whatif` is what `overrun whatif` calls this fix, with the `parameters` asked for here; null where it
-    has no counterpart there.
+    has no counterpart there. `record` is what came of this fix where it was applied here, null where it never was.
     """
 
     id: str
@@ -72,6 +81,7 @@ class Fix(msgspec.Struct, kw_only=True):
     predicted: Predicted | None
     whatif: str | None = None
     parameters: dict[str, float | str] = {}
+    record: Record | None = None
     reasons: dict[str, str] = {}
 
     def __post_init__(self) -> None:
@@ -83,7 +93,7 @@ class Fix(msgspec.Struct, kw_only=True):
 
 
 class Finding(msgspec.Struct, kw_only=True):
-    """One diagnosed cause with its evidence. `stage` is the stage that lost the time, `confidence` 0..1."""
+    """One diagnosed cause with its evidence. `stage` is the stage that lost the time, `confidence` 0..1, `record` what came of the fixes that this rule advised here."""
 
     rule: str
     stage: str
@@ -94,6 +104,7 @@ class Finding(msgspec.Struct, kw_only=True):
     evidence: dict[str, Any]
     exemplars: list[str]
     fix: Fix | None
+    record: Record | None = None
     reasons: dict[str, str] = {}
 
 

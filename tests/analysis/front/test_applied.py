@@ -15,8 +15,14 @@ from overrun import cli
 from overrun.analysis.front.applied import outcome
 from overrun.analysis.front.file_import import import_files
 from overrun.analysis.front.ledger import Applied, append, entries, rates, render_ledger
+from overrun.analysis.front.report import build
+from overrun.analysis.front.report_brief import gain_words, sure_words
+from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.errors import AnalysisError
+from overrun.analysis.words.finding import Record
+from overrun.analysis.words.slo import parse_slo
 from overrun.collector.config import CollectorSettings, Settings
+from tests.analysis.builders import insert, store, vllm_gauges, vllm_spans
 from tests.conftest import ROOT
 
 RECORDINGS = ROOT / "tests" / "lab" / "recordings"
@@ -116,3 +122,27 @@ def test_a_ledger_keeps_one_line_for_each_fix_and_moment(tmp_path: Path) -> None
     ledger.write_text("{}\n")
     with pytest.raises(AnalysisError, match="is not a ledger"):
         entries(ledger)
+
+
+def test_a_report_has_the_hit_rates_beside_confidence_and_gain(tmp_path: Path) -> None:
+    con = store()
+    insert(con, vllm_spans())
+    vllm_gauges(con)
+    ledger = tmp_path / "l.jsonl"
+    slo = parse_slo("ttft:1000 e2el:5000")
+    [first, *_] = build(con, Window(), slo, ledger=ledger).findings
+    assert first.record is None
+    assert first.fix is not None
+    assert first.fix.whatif is not None
+    append(ledger, answer(fix=first.fix.whatif, rule=first.rule, confidence=0.9))
+    report = build(con, Window(), slo, ledger=ledger)
+    [told, *_] = report.findings
+    assert told.record == Record(answers=1, hits=1, error_ratio=pytest.approx(20 / 520))
+    assert told.fix is not None
+    assert told.fix.record == told.record
+    words = "gained what was predicted 1 of 1 time here."
+    assert words in sure_words(report, told)
+    assert told.fix.predicted is None or words in gain_words(report, told)
+    # A ledger that cannot be read keeps nobody from a report.
+    ledger.write_text("{}\n")
+    assert build(con, Window(), slo, ledger=ledger).findings[0].record is None
