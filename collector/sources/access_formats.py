@@ -2,7 +2,7 @@
 
 A format is one entry of `_FORMATS`, as data. Source: Envoy's default access log (Istio, Contour and Envoy Gateway write it too, Istio with three more words),
 HAProxy's `option httplog` (configuration manual, 8.2.3 and 8.4: milliseconds, -1 for what was not reached), AWS's access log of Application Load Balancers,
-and the common log format of web servers with nginx's $request_time behind it (seconds with three decimals).
+and the common log format of web servers with nginx's $request_time (seconds with three decimals) or gunicorn's %(L)s (with six) behind it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _COMMON = re.compile(
     r'"(?P<method>[A-Z]+) (?P<path>\S+) HTTP/[\d.]{1,5}" (?P<status>\d{3}) (?P<rest>.*)'
 )
 _WORDS = re.compile(r'"[^"]*[A-Za-z][^"]*"')
-_SECONDS = re.compile(r'(?<![^\s"=])\d{1,7}\.\d{3}(?![^\s",])')
+_SECONDS = re.compile(r'(?<![^\s"=])\d{1,7}\.\d{3}(?:\d{3})?(?![^\s",])')
 _LONGEST = 8_000  # characters of a line
 
 

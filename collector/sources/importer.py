@@ -687,6 +687,11 @@ def _signal_of(path: Path, body: bytes) -> str:
         except DecodeError:
             continue
     what = unread.of_bytes(body[:_HEAD])
+    if not what and _PRINTED.fullmatch(body[:_HEAD]):
+        what = (
+            "a text without calls: each needs a time, a model and a duration in one line, in JSON or as key=value, such as "
+            f"`time=2026-09-21T14:13:20Z duration=2.3s model=NAME`; expected {EXPECTED}"
+        )
     raise BadPayload(
         f"it looks like {what}"
         if what

@@ -207,18 +207,31 @@ def _of_llama(
             at = _at(line, when, written_ns)
             dated |= at is not None
             done.append((at, since, answers.pop(task)))
-    if not dated and not since:
-        return []
     if notes is not None and done:
         notes.append("times count from a free slot: how long requests wait for one is not logged")
-        if not dated:
+        if not dated and since:
             notes.append("lines count from the start: the last is dated by the file")
+        elif not dated:
+            notes.append(
+                "no line has a time: answers are set one after the other, the last one at the file's date. Durations and order are as logged; dates, pauses and load are not"
+            )
+    if not dated and not since:
+        return _in_order([answer for _, _, answer in done], written_ns)
     start = written_ns - since
     return [
         _answered(number, start + after if at is None else at, answer)
         for number, (at, after, answer) in enumerate(done)
         if at is not None or not dated
     ]
+
+
+def _in_order(answers: list[_Answer], written_ns: int) -> list[_Found]:
+    """The calls of answers without any time, one after the other up to the time of the file."""
+    found, at = [], written_ns
+    for number, answer in reversed(list(enumerate(answers))):
+        found.append(_answered(number, at, answer))
+        at -= round(1e6 * answer.ms["total"])
+    return found[::-1]
 
 
 def _answered(number: int, at: int, answer: _Answer) -> _Found:

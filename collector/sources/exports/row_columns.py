@@ -42,9 +42,9 @@ _NAMES: dict[str, re.Pattern[str]] = {
         "load": rf"(?:model)?load(?:ing)?{_LASTS}?{_UNIT}",
         # What the server behind a gateway took; Envoy's x-envoy-upstream-service-time ends at its first byte.
         "behind": rf"(?:upstream|backend|origin)(?:response|request)?{_LASTS}{_UNIT}",
-        "took": rf"(?:{_WHOSE})*(?:duration|latency|elapsed(?:time)?|took|delay|time(?:taken|spent)|responsetime|totaltime|generationtime)"
+        "took": rf"(?:(?:{_WHOSE})*(?:duration|latency|elapsed(?:time)?|took|delay|time(?:taken|spent))|(?:{_WHOSE})+time)"
         + _UNIT,
-        "time": r"(?:timestamp|time|timegenerated|created(?:at)?|datetime|date|ts|timelocal|timeiso8601)(?:utc)?",
+        "time": r"(?:timestamp|time|timegenerated|created(?:at)?|datetime|date|ts|timelocal|timeiso8601)(?:utc)?|(?:timestamp|createdat|ts)(?:ms|us|ns)",
         "asked": r"(?:http|request|original|full|cs)*(?:url|uri|path)(?:full|path|stem)?",
         "method": r"(?:http|request|cs)*method",
         "kind": r"(?:type|spankind|spantype|runtype|kind|openinferencespankind|observationtype)",
@@ -57,13 +57,14 @@ _NAMES: dict[str, re.Pattern[str]] = {
         "level": r"level|severity|loglevel|levelname",
         "message": r"msg|message|event",
         "success": r"(?:is)?(?:request)?(?:success|successful|succeeded|ok)",
-        "error": r"(?:last)?error(?:type|message|reason)?|exception|failed|iserror",
+        "error": r"(?:last)?err(?:or)?(?:type|message|reason)?|exception|failed|iserror",
     }.items()
 }
 PARTS = ("queue", "load", "prefill", "decode")
 _DURATIONS = frozenset({*PARTS, "behind", "took"})
 _MOMENTS = frozenset({"start", "end", "time"})
 _DATED = re.compile(r"\s*(?:\d|[A-Z][a-z]{2,8},? \d)")
+_DAY = re.compile(r"\d{1,4}[-/.]\d\d?[-/.]\d{1,4}")
 # Of these the name has to say that it is a time.
 _TIMED = re.compile(_LASTS)
 # A count of tokens: a name with one of these words, and of the others the first that is in it.
@@ -243,7 +244,7 @@ def _told(field: str, value: Any, unit: str, name: str, place: tuple[int, int]) 
     """A column's value as its field has it; None where it cannot be of that field."""
     if not field or (field in ("trace", "parent") and not is_id(value)):
         return None
-    if field in _MOMENTS and isinstance(value, str) and not _DATED.match(value):
+    if field in _MOMENTS and isinstance(value, str) and not _is_dated(value):
         return None
     if field in _DURATIONS:
         if number(value) is None:
@@ -251,6 +252,11 @@ def _told(field: str, value: Any, unit: str, name: str, place: tuple[int, int]) 
         if value is None:
             return None
     return Told(value, unit, name, place)
+
+
+def _is_dated(text: str) -> bool:
+    """Whether a text can be a moment; a date without a time of day dates no call."""
+    return bool(_DATED.match(text)) and not _DAY.fullmatch(text)
 
 
 def _is_better(field: str, told: Told, before: Told) -> bool:

@@ -33,15 +33,23 @@ _ASKED = (
     *(("LLM", word) for word in ("chat", "completion", "generate", "responses", "messages")),
 )
 _FAILED = re.compile(r"(?i)err|fail|exception|timeout|cancel|abort")
+_ERROR = 50  # the level of an error as Pino and Bunyan count, of a critical one as Python does
 _LISTS = (
     *("data", "result", "results", "content", "items", "records", "rows", "spans", "traces"),
     *("runs", "requests", "calls", "logs", "events", "observations", "generations", "hits"),
+)
+# Of rows that are lists: what a cell's name, the columns and the rows are called.
+_CELL_NAMES, _COLUMNS, _VALUES = (
+    ("field", "name", "key"),
+    ("columns", "meta", "cols"),
+    ("rows", "data", "values"),
 )
 _LOOKED_AT = 20  # rows by which a file is known
 _CONCLUDED_FROM = 500  # rows by which units and ends are
 _DEEPEST_LIST = 6  # objects around the rows in an API's answer
 _LONGEST_FIGURE = 40  # characters
 _FIGURE = re.compile(r"-?\d[\d.,]*(?:[eE][-+]?\d{1,3})?\s?[%A-Za-zµ/]{0,12}")
+_CALLED = frozenset({"trace", "model", "input", "output"})  # what only spans and calls have
 _EQUAL = 0.02  # of a whole and the sum of its parts
 
 
@@ -55,10 +63,47 @@ def documents(value: Any, notes: list[str] | None = None) -> list[dict[str, Any]
         return None
     if notes is not None:
         notes.extend(concluded.notes)
-    later = (_read(fields(row), concluded) for row in rows[_CONCLUDED_FROM:])
-    return otlp.request(
-        span for at, told in enumerate((*read, *later)) if told for span in _spans(at, told)
-    )
+    read += [_read(fields(row), concluded) for row in rows[_CONCLUDED_FROM:]]
+    told = [one | {"id": _own_id(at, one)} for at, one in enumerate(read) if one]
+    _keep_apart(told)
+    return otlp.request(span for one in told for span in _spans(one))
+
+
+def _own_id(at: int, told: Mapping[str, Any]) -> str:
+    """The id of a row; zeros alone are none."""
+    own = str(told.get("id") or 0)
+    return own if own.strip("0") else f"row {at}"
+
+
+def _keep_apart(told: list[dict[str, Any]]) -> None:
+    """Give rows that share what is no id of theirs their own: two of one id at other times, and several in one trace of which none is within another."""
+    times: dict[tuple[str, str], tuple[int, int]] = {}
+    alone: dict[str, list[dict[str, Any]]] = {}
+    nested = set()
+    for row in told:
+        trace, when = str(row.get("trace") or ""), (row["start"], row["whole"])
+        if times.setdefault((trace, row["id"]), when) != when:
+            row["id"] = f"{row['id']} of {when}"
+        if row.get("parent"):
+            nested.add(trace)
+        elif trace:
+            alone.setdefault(trace, []).append(row)
+    for trace, rows in alone.items():
+        if len(rows) > 1 and trace not in nested:
+            _part_trace(trace, rows)
+
+
+def _part_trace(trace: str, rows: list[dict[str, Any]]) -> None:
+    """Put rows of a trace, none of which names a parent, below the longest one where they are within it, else into traces of their own."""
+    longest = max(rows, key=lambda row: int(row["whole"]))
+    begin, end = longest["start"], longest["start"] + longest["whole"]
+    for row in rows:
+        if row is longest:
+            continue
+        if begin <= row["start"] and row["start"] + row["whole"] <= end:
+            row["parent"] = longest["id"]
+        else:
+            row["trace"] = f"{trace} {row['id']}"
 
 
 def event(found: Mapping[str, Told], at: int, service: str, scope: str) -> Found | None:
@@ -75,7 +120,7 @@ def event(found: Mapping[str, Told], at: int, service: str, scope: str) -> Found
     prompt = prompt_of(found, service)
     unique = f"{scope} {told.get('session')} {at} {told.get('name')} {told['whole']}"
     ids = {"id": unique, "trace": prompt or unique, "parent": prompt and f"of {prompt}"}
-    _, _, span = _span(0, told | ids)
+    _, _, span = _span(told | ids)
     return {"service.name": service or "events"}, scope or "events", span
 
 
@@ -144,7 +189,7 @@ class _Concluded:
 
 def listed(value: Any) -> list[dict[str, Any]]:
     """The rows of a value: its own objects, or those of the list that an answer keeps them in; what Elasticsearch keeps a row in is taken off."""
-    rows = otlp.listed(value)
+    rows = _of_cells(value) or otlp.listed(value)
     if isinstance(value, dict):
         rows = _held(value, 0) or [value]
     return [row["_source"] if isinstance(row.get("_source"), dict) else row for row in rows]
@@ -152,6 +197,11 @@ def listed(value: Any) -> list[dict[str, Any]]:
 
 def _held(value: dict[str, Any], depth: int) -> list[dict[str, Any]]:
     """The one list of rows in an answer, below a name that says so or below the only object in it; none where there are several."""
+    if rows := _below_names(value):
+        return rows
+    for key in _LISTS:
+        if rows := _of_cells(value.get(key)):
+            return rows
     lists = [value[key] for key in _LISTS if otlp.listed(value.get(key))]
     if lists:
         return otlp.listed(lists[0]) if len(lists) == 1 else []
@@ -159,6 +209,39 @@ def _held(value: dict[str, Any], depth: int) -> list[dict[str, Any]]:
         one for one in value.values() if isinstance(one, dict)
     ]
     return _held(inner[0], depth + 1) if len(inner) == 1 and depth < _DEEPEST_LIST else []
+
+
+def _of_cells(value: Any) -> list[dict[str, Any]]:
+    """Rows that are lists of cells, each with its column's name (AWS's answers: `field` and `value`); none of anything else."""
+    if not isinstance(value, list) or not value or not all(isinstance(row, list) for row in value):
+        return []
+    named = next((name for name in _CELL_NAMES if _is_cell(value[0], name)), "")
+    if not named:
+        return []
+    return [
+        {str(one[named]): one["value"] for one in row if _is_cell([one], named)} for row in value
+    ]
+
+
+def _is_cell(cells: list[Any], named: str) -> bool:
+    return bool(cells) and isinstance(cells[0], dict) and {named, "value"} <= cells[0].keys()
+
+
+def _below_names(value: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows that are lists of values in the order of columns that stand beside them; none of anything else."""
+    columns: list[Any] = next(
+        (value[key] for key in _COLUMNS if isinstance(value.get(key), list)), []
+    )
+    named = [one.get("name") if isinstance(one, dict) else one for one in columns]
+    names = [name for name in named if isinstance(name, str)]
+    values: list[Any] = next(
+        (value[key] for key in _VALUES if isinstance(value.get(key), list)), []
+    )
+    if not names or len(names) != len(columns):
+        return []
+    if not all(isinstance(row, list) and len(row) == len(names) for row in values):
+        return []
+    return [dict(zip(names, row, strict=True)) for row in values]
 
 
 def _concluded(rows: list[dict[str, Told]]) -> _Concluded:
@@ -270,15 +353,11 @@ def _read(found: Mapping[str, Told], concluded: _Concluded) -> dict[str, Any] | 
     whole = end - start if end and begin else (took or 0)
     if whole < 0:
         return None
-    asked = _asked(found)
-    if (
-        not {"trace", "model", "input", "output"} & found.keys()
-        and not asked
-        and not concluded.calls
-    ):
+    asked, kind = _asked(found), _kind(found)
+    if not _CALLED & found.keys() and not asked and not concluded.events and kind != "LLM":
         return {}
     _, own = _whole(found)
-    unit, kind = own or concluded.unit, _kind(found)
+    unit = own or concluded.unit
     parts = _parts(found, unit)
     return {field: told.value for field, told in found.items()} | {
         "start": start,
@@ -325,7 +404,7 @@ def _kind(found: Mapping[str, Told]) -> str:
         if said in words:
             return kind
     api = _asked(found)
-    if "model" not in found and not api:
+    if "model" not in found and not api and not found.keys() & set(PARTS):
         return "CHAIN"
     named = (str(found[field].value) for field in ("name", "asked", "model") if field in found)
     asked = " ".join(named).lower()
@@ -338,9 +417,9 @@ def _count(told: Any) -> int | None:
     return round(counted) if counted is not None and 0.0 <= counted < 2**63 else None
 
 
-def _spans(at: int, told: Mapping[str, Any]) -> Iterable[Found]:
+def _spans(told: Mapping[str, Any]) -> Iterable[Found]:
     """The spans of a row: its own, and where a gateway says what the server behind it took, the server's call inside of it."""
-    found = _span(at, told)
+    found = _span(told)
     if told["behind"] is None:
         return [found]
     resource, scope, own = found
@@ -418,9 +497,8 @@ def _attributes(told: Mapping[str, Any]) -> dict[str, Any]:
     return attributes
 
 
-def _span(at: int, told: Mapping[str, Any]) -> Found:
-    own = str(told.get("id") or 0)
-    own = own if own.strip("0") else f"row {at}"  # zeros alone are no id of a span
+def _span(told: Mapping[str, Any]) -> Found:
+    own = str(told["id"])
     trace = str(told.get("trace") or f"trace of {own}")
     parent = told.get("parent")
     return (
@@ -463,7 +541,8 @@ def is_failed(found: Mapping[str, Told]) -> bool:
         return True
     if isinstance(status, str) and code is None and _FAILED.search(status[:200]):
         return True
-    if code is None and _FAILED.search(str(told.get("level") or "")[:40]):
+    level = told.get("level")
+    if code is None and (_FAILED.search(str(level or "")[:40]) or (number(level) or 0) >= _ERROR):
         return True
     return error is True or (
         isinstance(error, str) and error.lower() not in ("", "false", "none", "null", "0")

@@ -59,7 +59,6 @@ _DOCUMENTS: tuple[tuple[frozenset[str], str], ...] = (
         frozenset({"traces", "metrics"}),
         "an answer of Tempo's search, without spans: fetch each trace, `curl http://HOST:3200/api/traces/ID > ID.json`",
     ),
-    (frozenset({"log"}), "a HAR file of a browser: it has no spans"),
     (
         frozenset({"projectId", "traceId", "spans"}),
         "a trace of Google Cloud Trace: send through the Collector to `overrun serve` as well, before googlecloudexporter",
@@ -92,6 +91,8 @@ def of_document(value: Any) -> str:
     first = value[0] if isinstance(value, list) and value else value
     if not isinstance(first, dict):
         return ""
+    if isinstance(first.get("log"), dict):
+        return "a HAR file of a browser: it has no spans"
     if first.keys() == {"metadata"} and isinstance(first["metadata"], dict):
         return _APM if "service" in first["metadata"] else ""
     listed = first.get("data")

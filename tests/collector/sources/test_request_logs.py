@@ -128,8 +128,12 @@ def test_an_answer_of_llama_cpp_has_its_phases_and_what_the_cache_gave(before: s
     assert len(notes) == (1 if before.startswith("Sep") else 2)
 
 
-def test_an_answer_without_any_time_is_not_dated() -> None:
-    assert spans_of(ANSWER) == []
+def test_answers_without_any_time_follow_one_another_up_to_the_file() -> None:
+    notes: list[str] = []
+    first, second = spans_of(f"{ANSWER}\n{ANSWER.replace('task 7', 'task 8')}", notes)
+    assert second["endTimeUnixNano"] == AT_NS + 10**15
+    assert first["endTimeUnixNano"] == second["startTimeUnixNano"] == AT_NS + 10**15 - 3 * 10**9
+    assert any("no line has a time" in note for note in notes)
 
 
 def test_answers_of_two_slots_that_end_between_each_other_are_told_apart() -> None:
@@ -185,6 +189,7 @@ INGRESS = '10.0.0.1 - - [21/Sep/2026:16:13:20 +0200] "POST /v1/chat/completions 
         (BALANCER.format(times="0.001 2.297 0.002 200 200"), False),
         (BALANCER.format(times="-1 -1 -1 504 -"), True),
         (INGRESS, False),
+        (INGRESS.partition(" 1830")[0] + " 2.300000", False),
     ],
 )
 def test_numbers_of_a_proxys_own_format_are_known_by_their_place(line: str, failed: bool) -> None:

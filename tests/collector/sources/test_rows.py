@@ -279,6 +279,9 @@ def test_a_row_that_only_names_its_model_is_of_the_kind_of_the_others() -> None:
     [
         ({"status": 429}, True),
         ({"outcome": "failure"}, True),
+        ({"level": 50}, True),
+        ({"level": 30}, False),
+        ({"err": {"type": "APIError"}}, True),
         ({"DownstreamStatus": 502}, True),
         ({"IsRequestSuccess": "False"}, True),
         ({"response_code": "503"}, True),
@@ -296,12 +299,38 @@ def test_a_failure_is_known_by_status_success_or_error(told: dict[str, Any], fai
 def test_rows_of_the_same_log_that_name_no_model_are_left_out() -> None:
     other = {"created_at": "2026-09-21T14:13:20Z", "duration_ms": 3, "path": "/"}
     assert len(spans_of([other, CALL, other, CALL])) == 2
+    answers = [CALL | {"input_tokens": n} for n in (5, 6, 7)]
+    assert len(spans_of([other, *answers, other])) == 3
     assert of_rows([other, other]) is None
 
 
 def test_rows_without_ids_and_with_zero_as_one_are_all_kept() -> None:
     ids = [span["spanId"] for span in spans_of([CALL, CALL, CALL | {"id": 0}, CALL | {"id": 7}])]
     assert len({one for one in ids if one.strip("0")}) == 4
+
+
+def test_an_id_that_rows_share_at_other_times_is_none() -> None:
+    rows = [CALL | {"id": "c1", "created_at": T0 + n} for n in (0, 5, 5)]
+    assert len({span["spanId"] for span in spans_of(rows)}) == 2  # the last is a copy
+
+
+def test_calls_of_one_trace_without_parents_are_requests_of_their_own_unless_one_holds_them() -> (
+    None
+):
+    row = CALL | {"trace_id": "t1"}
+    apart = spans_of([row | {"created_at": T0 + n, "id": f"a{n}"} for n in (0, 60, 120)])
+    assert len({span["traceId"] for span in apart}) == 3
+    whole = row | {"id": "w1", "created_at": T0, "duration_ms": 9_000}
+    within = spans_of([whole, row | {"id": "a1", "created_at": T0 + 2}])
+    assert len({span["traceId"] for span in within}) == 1
+    assert within[1]["parentSpanId"] == within[0]["spanId"]
+
+
+def test_rows_of_cells_and_rows_below_their_names_are_rows() -> None:
+    cells = {"results": [[{"field": name, "value": told} for name, told in CALL.items()]] * 2}
+    names = {"columns": [{"name": name} for name in CALL], "rows": [list(CALL.values())] * 2}
+    for value in (cells, names):
+        assert len(spans_of(value)) == 2  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -375,7 +404,7 @@ _VALUES = st.recursive(
 _WORDS = """timestamp start_time end created_at duration latency duration_ms response_time ttft model name input_tokens output_tokens
 cached_tokens trace_id id parent_id status error success kind url properties ai ai_model latencies started_at request response event modelId operation
 output request_id request_created_at response_status delay_ms $ai_latency level msg method queue_time prompt_ms predicted_ms eval_count prompt_n
-load_duration upstream_time total_time generation_time _source hits results time_local"""
+load_duration columns rows field value err upstream_time total_time generation_time _source hits results time_local"""
 _NAMES = st.sampled_from(_WORDS.split())
 _ROWS = st.lists(st.dictionaries(_NAMES, _VALUES, max_size=9), max_size=4)
 

@@ -29,7 +29,9 @@ def make(folder: Path) -> None:
         json.dumps({"projectId": "p", "traceId": "1", "spans": [{"spanId": "1"}]})
     )
     (folder / "weave.jsonl").write_text(
-        json.dumps({"id": "1", "op_name": "x", "trace_id": "1", "started_at": "2026-11-20"})
+        json.dumps(
+            {"id": "1", "op_name": "x", "trace_id": "1", "started_at": "2026-11-20T10:00:00Z"}
+        )
     )
     (folder / "node.txt").write_text(
         "{\n  resource: {\n    attributes: {\n      'service.name': 'shop'\n    }\n  },\n  traceId: '1',\n}\n"
