@@ -138,14 +138,19 @@ def indicators(
     found = breaches(
         rows["start_us"].to_numpy(), judge(rows, slo).bad, 1.0 - slo.goodput_target, origin
     )
+    return learn(indicator_points(con, frame), found, origin)
+
+
+def indicator_points(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> pl.DataFrame:
+    """Return what warnings are learned from (time_us, instance, indicator, value); the rate of arrivals only beside the engines' indicators."""
     steps = step_times(con, frame.start, frame.end, frame.window.model)
     sent = [
         frame.points.filter(pl.col("indicator").is_in(LEARNED)),
         *([] if steps is None else [steps, deviations(steps)]),
     ]
     if not any(part.height for part in sent):
-        return learn(sent[0], found, origin)
-    return learn(pl.concat([*sent, arrivals(rows["start_us"].to_numpy())]), found, origin)
+        return sent[0]
+    return pl.concat([*sent, arrivals(frame.rows["start_us"].to_numpy())])
 
 
 def knees(frame: RequestFrame) -> list[Knee]:

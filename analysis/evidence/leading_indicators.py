@@ -195,16 +195,7 @@ def said(indicators: list[Indicator]) -> str:
     if not indicators:
         return ""
     best = indicators[0]
-    words, unit = _WORDS[best.indicator]
-    value = (
-        say_ratio(best.threshold)
-        if unit == "ratio"
-        else say_ms(1000.0 * best.threshold)
-        if unit == "s"
-        else f"{best.threshold:,.0f}{unit}"
-        if best.threshold >= 100.0
-        else f"{best.threshold:.3g}{unit}"
-    )
+    words, value = worded(best, best.threshold)
     alert = f"{words} {'below' if best.falling else 'over'} {value}"
     if not best.recommended:
         return (
@@ -217,6 +208,25 @@ def said(indicators: list[Indicator]) -> str:
         f"{alert}: on held-out data {right} of {best.alerts} alerts preceded a breach, and {told} of {best.events} breaches were predicted, "
         f"{best.lead_s_median or 0.0:.0f} s ahead at the median"
     )
+
+
+def worded(indicator: Indicator, figure: float) -> tuple[str, str]:
+    """Return an indicator in words, and a figure of it with its unit."""
+    words, unit = _WORDS[indicator.indicator]
+    if unit == "ratio":
+        return words, say_ratio(figure)
+    if unit == "s":
+        return words, say_ms(1000.0 * figure)
+    return words, f"{figure:,.0f}{unit}" if figure >= 100.0 else f"{figure:.3g}{unit}"
+
+
+def latest(indicator: Indicator, points: pl.DataFrame) -> float | None:
+    """Return the newest value of an indicator in its own unit, instances put together as it was learned; None where none was recorded."""
+    rows = points.filter(pl.col("indicator") == indicator.indicator)
+    if rows.is_empty():
+        return None
+    _, values = joined(rows, indicator.indicator, 0)
+    return float(-values[-1] if indicator.falling else values[-1])
 
 
 def joined(rows: pl.DataFrame, name: str, origin_us: int) -> tuple[FloatArray, FloatArray]:

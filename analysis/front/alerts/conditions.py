@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from overrun.analysis.evidence.leading_indicators import Indicator, said, worded
 from overrun.analysis.front.alerts.incidents import Condition, Seen
 from overrun.analysis.front.predictor_watch import State as Predictor
 from overrun.analysis.front.report import Report
@@ -30,6 +31,25 @@ def seen(at: float, report: Report, burn: Burn, predictor: Predictor | None) -> 
         at=at,
         conditions=conditions,
         unknown=frozenset() if judged else frozenset({"requests"}),
+    )
+
+
+def warning(learned: Indicator, now: float | None, every_s: float) -> Condition | None:
+    """The condition of a learned warning whose indicator is `now` beyond its threshold. One that comes later than the next evaluation warns nobody."""
+    if now is None or not learned.recommended or (learned.lead_s_median or 0.0) < every_s:
+        return None
+    if not (now < learned.threshold if learned.falling else now > learned.threshold):
+        return None
+    words, value = worded(learned, now)
+    return Condition(
+        group="early",
+        key=learned.indicator,
+        severity="info",
+        summary=printable(
+            f"{words[0].upper()}{words[1:]} {'fell' if learned.falling else 'rose'} to {value}. Learned warning: {said([learned])}",
+            _LONGEST,
+        ),
+        for_s=0.0,
     )
 
 

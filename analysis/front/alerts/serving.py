@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import duckdb
 
+from overrun.analysis.evidence.engine_overview import indicator_points, indicators
+from overrun.analysis.evidence.leading_indicators import Indicator, latest
 from overrun.analysis.front import report as reports
 from overrun.analysis.front.alerts import settings as alert_settings
-from overrun.analysis.front.alerts.conditions import seen
+from overrun.analysis.front.alerts.conditions import seen, warning
 from overrun.analysis.front.alerts.delivery import Sent
-from overrun.analysis.front.alerts.incidents import Seen
+from overrun.analysis.front.alerts.incidents import Condition, Seen
 from overrun.analysis.front.alerts.runner import KEY, Runner, remembered
+from overrun.analysis.front.alerts.settings import AlertSettings
 from overrun.analysis.front.predictor_watch import Lengths
 from overrun.analysis.front.questions import Question
 from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.outcomes.burn_rate import burn
 from overrun.analysis.numbers.requests.request_list import list_requests
+from overrun.analysis.numbers.window import RequestFrame, load
 from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.config import Settings
 from overrun.collector.errors import CollectorError
@@ -28,6 +33,10 @@ from overrun.collector.store.database import set_meta
 
 log = logging.getLogger("overrun.alerts")
 _STORED_S = 60.0
+# Warnings are learned so often, from so long a time: breaches are rare.
+_LEARN_EVERY_S, _LEARN_FROM = 3_600.0, timedelta(days=1)
+# What the newest value of an indicator is read from.
+_NEWEST = timedelta(minutes=2)
 
 
 async def run(pipeline: Pipeline, settings: Settings, watched: Lengths | None) -> None:
@@ -35,7 +44,7 @@ async def run(pipeline: Pipeline, settings: Settings, watched: Lengths | None) -
     table = alert_settings.read(settings.alerts)
     if not table.receivers:
         return
-    watch = _Watch(pipeline, settings, watched, f"{table.since_s:g}s")
+    watch = _Watch(pipeline, settings, watched, table)
     runner = Runner(
         table,
         remembered(pipeline.store.meta(KEY)),
@@ -78,14 +87,12 @@ class _Watch:
     """The store behind the runner."""
 
     def __init__(
-        self, pipeline: Pipeline, settings: Settings, watched: Lengths | None, since: str
+        self, pipeline: Pipeline, settings: Settings, watched: Lengths | None, table: AlertSettings
     ) -> None:
-        self._pipeline, self._settings, self._watched, self._since = (
-            pipeline,
-            settings,
-            watched,
-            since,
-        )
+        self._pipeline, self._settings, self._watched = pipeline, settings, watched
+        self._since, self._every_s = f"{table.since_s:g}s", table.every_s
+        self._learned: Indicator | None = None
+        self._learned_at = float("-inf")
 
     def _question(self, now: float) -> Question:
         moment = datetime.fromtimestamp(now, UTC)
@@ -96,7 +103,33 @@ class _Watch:
         with self._pipeline.store.reading() as con:
             report = reports.build(con, asked.window, asked.slo, asked.budgets, with_findings=False)
             burning = burn(con, asked.window, asked.slo, datetime.fromtimestamp(now, UTC))
-        return seen(now, report, burning, self._watched.state() if self._watched else None)
+            early = self._early(con, asked, now)
+        found = seen(now, report, burning, self._watched.state() if self._watched else None)
+        if early is not None:
+            found.conditions.append(early)
+        return found
+
+    def _early(
+        self, con: duckdb.DuckDBPyConnection, asked: Question, now: float
+    ) -> Condition | None:
+        """The warning that was learned from the last day, if it is on now."""
+        end = datetime.fromtimestamp(now, UTC)
+
+        def read(since: timedelta) -> RequestFrame:
+            return load(con, replace(asked.window, start=end - since, end=end))
+
+        if now - self._learned_at >= _LEARN_EVERY_S:
+            self._learned_at = now
+            learned, _ = indicators(con, read(_LEARN_FROM), asked.slo)
+            self._learned = learned[0] if learned else None
+        if self._learned is None:
+            return None
+        frame = read(_NEWEST)
+        if frame.rows.is_empty():
+            return None
+        return warning(
+            self._learned, latest(self._learned, indicator_points(con, frame)), self._every_s
+        )
 
     def details(self, now: float) -> tuple[Report | None, str]:
         asked = self._question(now)

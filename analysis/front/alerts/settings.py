@@ -19,7 +19,7 @@ from overrun.analysis.words.times import parse_duration
 from overrun.collector.errors import ConfigError
 
 Kind = Literal["alertmanager", "webhook", "slack", "pagerduty", "opsgenie", "email"]
-Group = Literal["requests", "targets", "data", "predictor"]
+Group = Literal["requests", "early", "targets", "data", "predictor"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("info", "warning", "critical")
 GROUPS: Final[tuple[Group, ...]] = get_args(Group)
 _KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
