@@ -93,5 +93,5 @@ def diagnose(case: Case) -> Diagnosis | RuledOut | None:
         why_no_service="all replicas read more slowly",
         rather=""
         if found.by_size
-        else "the engine reads more slowly whatever the size of its steps (another build or kernel)",
+        else "the engine reads more slowly in steps of every size (another build or kernel)",
     )
