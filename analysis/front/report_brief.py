@@ -12,7 +12,7 @@ from typing import Final
 from overrun.analysis.evidence import instances
 from overrun.analysis.front.report import Report, seeking
 from overrun.analysis.front.report_text import shown_stages
-from overrun.analysis.front.text_layout import cut, table, wrap
+from overrun.analysis.front.text_layout import cut, fitted, table, wrap
 from overrun.analysis.front.window_numbers import said_of_sample
 from overrun.analysis.incident.limit_fit import say_unfit
 from overrun.analysis.numbers.latency.percentiles import Percentiles
@@ -71,8 +71,9 @@ def render(report: Report, *, width: int = 80, colour: bool = False) -> str:
         [*_ruled_out(report, width), *_more(report, width)],
     )
     left = MOST_LINES - len([*head, *answer, *hit, *end])
-    # Three empty lines stand between the blocks, unless the stages need their place.
-    tables = _tables(report, max(left - 3, min(left, _LEAST_ROWS + 1)), width)
+    # Three empty lines stand between the blocks, unless the tables need their place.
+    both = _LEAST_ROWS + 1 + len(latency_table(report))
+    tables = _tables(report, max(left - 3, min(left, both)), width)
     blocks = [head, [*answer, *hit], tables, end]
     lines = [line for block in blocks if block for line in ("", *block)][1:]
     while len(lines) > MOST_LINES and "" in lines:
@@ -406,7 +407,9 @@ def instances_table(report: Report, most: int, width: int) -> list[str]:
         (f"  {cut(name, width - 50)}", *cells[:6], "SICK" if sick else "")
         for name, *cells, sick in map(instances.cells, shown)
     ]
-    return table([("INSTANCE", *instances.HEAD[1:7], ""), *rows], "<<>>>>><")
+    # What is left out where it does not fit: that a target is up, where all are, then the queue, which the stages have.
+    spare = [*([1] if all(row[1] == "up" for row in rows) else []), 6]
+    return fitted([("INSTANCE", *instances.HEAD[1:7], ""), *rows], "<<>>>>><", width, spare)
 
 
 def latency_table(report: Report) -> list[str]:

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from overrun.analysis.front import report_top
+from overrun.analysis.front import report_brief, report_top
 from overrun.analysis.front.report import Report, build
 from overrun.analysis.front.report_brief import MOST_LINES, _repeats, one_line, render, summary
 from overrun.analysis.numbers.window import Window
@@ -125,6 +125,19 @@ def test_hostile_names_print_no_escape_and_no_markup() -> None:
     assert not set(text) & set("\x1b\x07\x9b\u202e\r[]")
     assert "owned" in text
     assert len(text.splitlines()) <= MOST_LINES
+
+
+def test_instances_fit_without_a_cut_number(report: Report) -> None:
+    names = [f"vllm-{i}.inference.svc:8000" for i in range(3)]
+    shown = msgspec.structs.replace(
+        report.instances[0], state="up", queue_p95_ms=285.0, ttft_p95_ms=227.0
+    )
+    rows = [msgspec.structs.replace(shown, instance=name) for name in names]
+    lines = report_brief.instances_table(msgspec.structs.replace(report, instances=rows), 5, 80)
+    assert max(map(len, lines)) <= 80
+    assert "queue P95" in lines[0]
+    assert "..." not in "".join(lines)
+    assert all(name in line for name, line in zip(names, lines[1:], strict=True))
 
 
 @pytest.mark.parametrize("width", [1, 80, 120])
