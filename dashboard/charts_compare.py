@@ -70,7 +70,10 @@ def picker(course: Series, before: Span | None, after: Span | None, theme: Theme
             theme, tickvals=marks, ticktext=[say_tick(mark) for mark in marks], range=[0, top * 1.2]
         ),
     }
-    for name, span, dash in (("A before", before, "dot"), ("B after", after, "solid")):
+    for name, span, dash, colour in (
+        ("A before", before, "dot", theme.muted),
+        ("B after", after, "solid", theme.accent),
+    ):
         if span is not None:
             shape["shapes"].append(
                 {
@@ -80,9 +83,9 @@ def picker(course: Series, before: Span | None, after: Span | None, theme: Theme
                     "y0": 0,
                     "y1": 1,
                     "yref": "paper",
-                    "fillcolor": theme.ink,
-                    "opacity": 0.1,
-                    "line": {"color": theme.ink, "width": 1.5, "dash": dash},
+                    "fillcolor": colour,
+                    "opacity": 0.14,
+                    "line": {"color": colour, "width": 1.5, "dash": dash},
                 }
             )
             middle = span[0] + (span[1] - span[0]) / 2
