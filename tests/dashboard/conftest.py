@@ -22,7 +22,7 @@ from streamlit.components.v2 import manifest_scanner
 from overrun.dashboard import launch
 from tests.analysis.builders import store
 from tests.conftest import ServerProcess
-from tests.dashboard.fake_api import fake_api
+from tests.dashboard.fake_api import FakeApi, fake_api
 from tests.dashboard.watched import Open, Site, Watched
 
 CHROMIUM = (
@@ -114,13 +114,22 @@ def opened(context: Any) -> Iterator[Open]:
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Site]]:
+def empty_api() -> Iterator[FakeApi]:
+    """A server that holds nothing, in this process: a test that has its lock keeps it waiting."""
+    with fake_api(store()) as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def servers(
+    tmp_path_factory: pytest.TempPathFactory, empty_api: FakeApi
+) -> Iterator[dict[str, Site]]:
     """A server with its dashboard, which holds, each in a window of its own, the demo recording, an engine without metrics, a client alone, hostile
     names and one single request; and a dashboard over an API that holds nothing."""
     with ExitStack() as stack:
         server = ServerProcess(tmp_path_factory.mktemp("demo") / "overrun.db", forked=True)
         stack.callback(server.stop)
-        apis = {"demo": server.http, "empty": stack.enter_context(fake_api(store())).url}
+        apis = {"demo": server.http, "empty": empty_api.url}
         ports = {name: launch.pick_port(0) for name in apis}
         dashboards = {name: launch.run(url, ports[name]) for name, url in apis.items()}
         for process in dashboards.values():

@@ -16,6 +16,7 @@ from overrun.analysis.words.finding import SIMULATING
 from overrun.dashboard import nav
 from overrun.dashboard.theme import DARK, LIGHT, say_ms, say_ratio
 from tests.dashboard.conftest import HOSTILE, send_made, settled
+from tests.dashboard.fake_api import FakeApi
 from tests.dashboard.watched import Open, Site, Watched
 
 
@@ -430,6 +431,63 @@ def test_every_control_is_reached_with_the_keyboard(servers: dict[str, Site], op
         )
     for name in ("Budget", "Traces", "SLO"):
         assert any(name in found for found in reached), (name, reached)
+
+
+def test_the_incident_is_walked_with_the_keyboard_alone(
+    servers: dict[str, Site], opened: Open
+) -> None:
+    site = servers["demo"]
+    finding = simulated(site)["findings"][0]
+    seen = opened().open(site, "verdict")
+    seen.page.locator(".ov-hero").wait_for()
+    _tab_to(seen, "See the evidence")
+    seen.page.get_by_text("Exemplar 1").first.wait_for()
+    seen.settle()
+    _tab_to(seen, "Exemplar 1")
+    seen.page.get_by_role("heading", name=f"Request {finding['exemplars'][0]}").wait_for()
+    seen.drawn(1).settle()
+    _tab_to(seen, "Critical path only")
+    assert seen.page.locator("[data-do=fold][aria-pressed=true]").count() == 1
+    _tab_to(seen, "llm_request")
+    assert seen.page.locator(".ov-span[open]").count() == 1
+    _tab_to(seen, "Try the fix")
+    seen.page.wait_for_url(f"**/whatif?**fix={finding['fix']['id']}**")
+    seen.silent()
+
+
+def _tab_to(seen: Watched, name: str) -> None:
+    """Tab on to what has this name, and press Enter."""
+    held = """(e => !e.matches('a, button, summary') ? ''
+        : (e.getAttribute('aria-label') || e.innerText))(document.activeElement)"""
+    for _ in range(100):
+        seen.page.keyboard.press("Tab")
+        if name in seen.page.evaluate(held):
+            seen.page.keyboard.press("Enter")
+            return
+    raise AssertionError(f"the key Tab does not reach {name}")
+
+
+def test_a_server_that_hangs_leaves_no_empty_page(
+    servers: dict[str, Site], empty_api: FakeApi, opened: Open
+) -> None:
+    """Grey places with a word on a page that is gone to, a line on one that stands; both go when the server answers."""
+    seen = opened().open(servers["empty"], "verdict")
+    late = seen.page.locator("#ov-late")
+    with empty_api.lock:
+        seen.page.get_by_role("textbox", name="SLO").fill("ttft:900")
+        seen.page.keyboard.press("Enter")
+        seen.page.locator("#ov-late.ov-line").wait_for()
+        assert "Waiting for the server" in late.inner_text()
+    late.wait_for(state="detached")
+    seen.settle()
+    with empty_api.lock:
+        seen.page.evaluate("history.pushState({}, '', '/health?since=6h')")
+        seen.page.evaluate("dispatchEvent(new PopStateEvent('popstate'))")
+        seen.page.locator("#ov-late.ov-empty").wait_for()
+        seen.page.get_by_text("It has not answered for").wait_for()
+    late.wait_for(state="detached")
+    seen.page.locator(".ov-box").wait_for()
+    seen.silent()
 
 
 WATCH = """() => {
