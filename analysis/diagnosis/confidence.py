@@ -12,7 +12,7 @@ import math
 from statistics import NormalDist
 from typing import Final, NamedTuple
 
-from overrun.analysis.diagnosis.causal_graph import NODES, brings, is_last
+from overrun.analysis.diagnosis.causal_graph import NODES, brings, is_change, is_last
 from overrun.analysis.evidence.calls import known
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.fact import standard_errors
@@ -102,19 +102,15 @@ def _by_chance(case: Case, rule: str) -> bool:
     """Return whether what a cause rests on may have changed by chance: the baseline is a stretch of the window itself, and another stretch as long shows as much.
 
     Both stretches were chosen where the window looks best and worst. So a fact of the cause that accounts for the excess must be clear at the level of one of as
-    many stretches as the window holds (Bonferroni). A cause whose facts have no interval is not judged by this.
+    many stretches as the window holds (Bonferroni). A cause that other calls of its time show, or whose facts have no interval, is not judged by this.
     """
-    if case.baseline is None or rule not in NODES or not case.onset_inside:
+    if case.baseline is None or not is_change(rule) or not case.onset_inside:
         return False
     shortest = max(min(case.baseline.seconds, case.period.seconds), 1e-3)
     stretches = max(1.0, (case.baseline.seconds + case.period.seconds) / shortest)
     least = NormalDist().inv_cdf(1.0 - 0.025 / stretches)
-    rows = case.table.rows
-    errors = [
-        standard_errors(case.facts[name])
-        for name in NODES[rule].facts
-        if name in rows and rows[name].accounts
-    ]
+    told = (case.facts[name] for name in NODES[rule].facts if name in case.table.rows)
+    errors = [standard_errors(fact) for fact in told if fact.excess_total_ms]
     known = [one for one in errors if one is not None]
     return bool(known) and max(known) < least
 

@@ -645,11 +645,15 @@ def hard_strength(world: World, seed: int) -> float:
     return high
 
 
-def stored(world: World, sight: str, folder: Path, seed: int = 1, *, hard: bool = False) -> Stored:
+def stored(
+    world: World, sight: str, folder: Path, seed: int = 1, *, strength: float = 1.0
+) -> Stored:
     """Return the store of a window, made where it is not there yet."""
-    strength = hard_strength(world, seed) if hard and world.right[""] else 1.0
     calls, limit = calls_of(world, seed, strength)
-    place = folder / f"{world.law}-{world.change}-{sight}-{seed}{'-hard' if hard else ''}"
+    place = (
+        folder
+        / f"{world.law}-{world.change}-{sight}-{seed}{f'-{strength:.3f}' if strength < 1.0 else ''}"
+    )
     db = place / "case.db"
     if not db.exists():
         place.mkdir(parents=True, exist_ok=True)
