@@ -49,6 +49,11 @@ bench-crash: $(VENV)/.dev
 bench-integrity: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.integrity $(ARGS)
 
+# A lake over a real PostgreSQL: kill -9 in 30 rounds, each of 1,000 bodies to two collectors at once, CPU by the number of collectors.
+.PHONY: bench-lake
+bench-lake: $(VENV)/.lake
+	$(VENV)/lake/bin/python -m tests.benchmarks.lake $(or $(ARGS),--speed --write)
+
 bench-fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.fuzz $(ARGS)
 

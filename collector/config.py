@@ -160,7 +160,7 @@ _CHOICES = {
     "log_format": ("text", "json"),
     "decoder": ("fast", "upb"),
     "attributes": ("all", "known"),
-    "role": ("all", "collector", "assembler", "reader"),
+    "role": ("all", "collector", "assembler", "maintainer", "reader"),
 }
 
 

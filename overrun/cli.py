@@ -346,7 +346,7 @@ def serve(
     role: Annotated[
         str | None,
         _text(
-            "What this process does with a lake: collector, assembler, reader or all (default).",
+            "What this process does with a lake: collector, assembler, maintainer, reader or all (default).",
             "--role",
         ),
     ] = None,

@@ -146,6 +146,16 @@ def routes(
     ]
 
 
+def process_routes(pipeline: Assembling, tokens: Tokens) -> list[Route]:
+    """Health and counters of a process that answers no question about the telemetry."""
+
+    async def metrics(request: Request) -> Response:
+        lines = await asyncio.to_thread(health.metric_lines, pipeline)
+        return Response("\n".join([*lines, ""]), media_type="text/plain; version=0.0.4")
+
+    return [Route("/metrics", _with_token(metrics, tokens.read)), *health_routes(pipeline)]
+
+
 def health_routes(pipeline: Assembling) -> list[Route]:
     """For monitoring of the process: alive, and ready for telemetry."""
     return [Route("/healthz", _healthz), Route("/readyz", _readyz(pipeline))]

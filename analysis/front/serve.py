@@ -45,10 +45,12 @@ from overrun.collector.access.auth import Tokens
 from overrun.collector.access.tls import Certificates
 from overrun.collector.config import Settings
 from overrun.collector.errors import CollectorError, ConfigError
+from overrun.collector.ingest.lake_pipeline import LakePipeline
 from overrun.collector.ingest.lake_pipeline import open_pipeline as open_lake_pipeline
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.rounds import Assembling
 from overrun.collector.ingest.writer import METRICS
+from overrun.collector.lifecycle.lake_maintenance import maintaining
 from overrun.collector.lifecycle.retention import Retention, size_bytes
 from overrun.collector.lifecycle.rollups import roll_up
 from overrun.collector.process import compiled, footprint, tracing
@@ -122,7 +124,7 @@ async def serve(
     pipeline = _open(settings, watched)
     threading.Thread(target=_warm, args=(settings,), name="overrun-warm", daemon=True).start()
     try:
-        with _signals(stop), _retention(pipeline, settings):
+        with _signals(stop), _maintenance(pipeline, settings):
             await _run(pipeline, settings, tokens, certificates, on_ready, stop, scraped, watched)
     finally:
         await asyncio.to_thread(pipeline.close)
@@ -139,7 +141,7 @@ def _open(settings: Settings, watched: Lengths | None) -> Assembling:
             settings.privacy,
             made,
             settings.words,
-            assembles=role in ("all", "assembler"),
+            assembles=_does(settings, "assembler"),
         )
     if role != "all":
         raise ConfigError(
@@ -149,8 +151,12 @@ def _open(settings: Settings, watched: Lengths | None) -> Assembling:
     return Pipeline(store, collector, settings.privacy, made, settings.words, serving=True)
 
 
-def _retention(pipeline: Assembling, settings: Settings) -> contextlib.AbstractContextManager[None]:
-    if not isinstance(pipeline, Pipeline):
+def _maintenance(
+    pipeline: Assembling, settings: Settings
+) -> contextlib.AbstractContextManager[None]:
+    if isinstance(pipeline, LakePipeline):
+        if _does(settings, "maintainer"):
+            return maintaining(pipeline.lake, pipeline.holder)
         return contextlib.nullcontext()
     kept = Retention(pipeline.store, pipeline.writer, settings.retention, pipeline.clock)
     return kept.running()
@@ -339,7 +345,7 @@ def _routes(
     if _does(settings, "reader"):
         read += api.routes(pipeline, settings, worker, tokens, watched, audit)
     else:
-        read += api.health_routes(pipeline)
+        read += api.process_routes(pipeline, tokens)
     return send, read
 
 

@@ -24,7 +24,7 @@ from overrun.collector.dialects import Dialect
 from overrun.collector.errors import CollectorError, StoreUnavailable
 from overrun.collector.ingest.lake_writer import LakeWriter
 from overrun.collector.ingest.pipeline import latest_start, rules_of
-from overrun.collector.ingest.quiet_traces import QuietTraces, Seen
+from overrun.collector.ingest.quiet_traces import LOOK_BACK_NS, QuietTraces, Seen
 from overrun.collector.ingest.recent_rows import Recent
 from overrun.collector.ingest.response_ids import ResponseIds
 from overrun.collector.ingest.rounds import MAX_TRACES, POLL_S, Assemble, Assembled, Assembling
@@ -41,6 +41,8 @@ from overrun.collector.store.lake.lake import LakeStore, open_lake, sign
 log = logging.getLogger("overrun.collector")
 # A process that has not renewed its lease for so long has lost it.
 LEASE_S = 10.0
+# Spans of the last twenty minutes before the mark whose traces are remembered when a process takes over; more would take it longer than looking for them.
+_MOST_KNOWN = 3_000_000
 # Snapshots read at once: some 20,000 spans each.
 _SNAPSHOTS = 8
 # What the model calls among `spans` and `valued` may share with those of other traces (reading.joining_ids), and when they started.
@@ -67,11 +69,11 @@ class LakePipeline(Assembling):
     ) -> None:
         super().__init__(assemble, settings.quiet_s)
         stages.learn(words)
-        self.store = self._lake = store
+        self.store = self.lake = store
         self._catalog = store.catalog
         self.clock = SteadyClock()
         self._max_age_s = settings.max_trace_age_s
-        self._holder = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.holder = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._lease: Lease | None = None
         self._begin(0, 0)
         self.writer = LakeWriter(store, settings, rules_of(privacy, store.salt()))
@@ -114,7 +116,7 @@ class LakePipeline(Assembling):
                 return
 
     def _holds(self) -> bool:
-        lease = self._catalog.claim(self._holder, LEASE_S)
+        lease = self._catalog.claim(self.holder, LEASE_S)
         if lease is None:
             if self._lease is not None:
                 log.warning("another process assembles now: this one stands by")
@@ -123,14 +125,54 @@ class LakePipeline(Assembling):
             return False
         if self._lease is None or lease.epoch != self._lease.epoch:
             log.info("this process assembles from snapshot %d on", lease.through)
-            self._begin(lease.through, latest_start(self._lake))
-            with self._lake.asking() as cursor:
+            with self.lake.asking() as cursor:
+                self._take_over(cursor, lease.through, latest_start(self.lake))
                 self._learn(
                     fetch_table(cursor, "from shapes").to_pylist(),
                     fetch_table(cursor, "from sources").to_pylist(),
                 )
         self._lease = lease
         return True
+
+    def _take_over(self, cursor: duckdb.DuckDBPyConnection, through: int, latest_ns: int) -> None:
+        """Begin after a snapshot, knowing which traces and calls of the time before it are assembled: those that are not among them need not be looked for."""
+        floor_ns = max(latest_ns - 2 * LOOK_BACK_NS, 0)
+        before = f"at (version => {through})"
+        of_time = f"from lake.main.spans {before} where start_ns >= {floor_ns}"
+        try:
+            [(spans,)] = cursor.execute(f"select count(*) {of_time}").fetchall()
+            if spans > _MOST_KNOWN:
+                self._begin(through, latest_ns)
+                return
+            # Beyond the mark, too, some traces have been assembled before others that still waited: rows of theirs are replaced.
+            rows = " union all ".join(
+                f"select trace_hi, trace_lo, start_ns from {table} where start_ns >= {floor_ns}"
+                for table in ASSEMBLED
+            )
+            traces = fetch_table(
+                cursor,
+                f"select trace_hi, trace_lo, min(start_ns) as start_ns from (select trace_hi, trace_lo, start_ns {of_time} union all {rows}) group by all",
+            )
+            ids = fetch_table(
+                cursor,
+                _IDS.replace("valued v", f"lake.main.span_values {before} v").replace(
+                    "spans s", f"lake.main.spans {before} s"
+                )
+                + f" and start_ns >= {floor_ns}",
+            )
+        except duckdb.Error as error:  # that snapshot has been let go of: what is known is less
+            log.info("traces of before the mark are unknown: %s", str(error).splitlines()[0])
+            self._begin(through, latest_ns)
+            return
+        self._begin(through, floor_ns)
+        self.quiet.remember(*(column.to_numpy() for column in traces.columns))
+        self._add_ids(ids)
+
+    def _add_ids(self, ids: pa.Table) -> None:
+        if ids.num_rows:
+            self._response_ids.add(
+                ids.column("id").combine_chunks(), ids.column("start_ns").to_numpy()
+            )
 
     def _learn(self, shapes: list[dict[str, Any]], sources: list[dict[str, Any]]) -> None:
         self._recent.learn(
@@ -152,7 +194,7 @@ class LakePipeline(Assembling):
                 between,
             ).combine_chunks()
 
-        with self._lake.asking() as cursor:
+        with self.lake.asking() as cursor:
             self._learn(
                 added("shapes", "shape").to_pylist(), added("sources", "source_id").to_pylist()
             )
@@ -166,10 +208,7 @@ class LakePipeline(Assembling):
             self._recent.add(snapshot, new, _of(valued, snapshot))
             self._note(new, "start_ns", snapshot, now_s)
             self._note(_of(notes, snapshot), "time_ns", snapshot, now_s)
-        if ids.num_rows:
-            self._response_ids.add(
-                ids.column("id").combine_chunks(), ids.column("start_ns").to_numpy()
-            )
+        self._add_ids(ids)
         self._read = snapshots[-1]
         return len(snapshots) == _SNAPSHOTS
 
@@ -225,7 +264,7 @@ class LakePipeline(Assembling):
             self._thread.join()
         try:
             self.writer.close()
-            self._catalog.release(self._holder)
+            self._catalog.release(self.holder)
         except CollectorError as error:
             log.warning("the lease was not released and runs out by itself: %s", error)
         finally:

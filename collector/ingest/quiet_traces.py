@@ -91,6 +91,10 @@ class QuietTraces:
                 trace_hi[order], trace_lo[order], start_ns[order], batch, last, now_s
             )
 
+    def remember(self, trace_hi: WordArray, trace_lo: WordArray, start_ns: IntArray) -> None:
+        """Spans of these traces were stored before, and are assembled. Each trace stands there once."""
+        self._known.add(trace_hi, trace_lo, start_ns, self._clock() + LOOK_BACK_NS)
+
     def oldest_s(self) -> float | None:
         """When the last span came of the trace that has waited longest (monotonic s); None if none waits."""
         with self._lock:

@@ -43,6 +43,11 @@ AREAS: Final[dict[str, tuple[str, str]]] = {
         "Each round kills a process with `kill -9` at a random moment: of commit, checkpoint, migration, retention, rollup, erasing or recovery. "
         "Then every acknowledged span is looked for in the file, by its ids and values.",
     ),
+    "lake": (
+        "A lake: `make bench-lake`",
+        "Several collectors, assemblers and readers over one PostgreSQL and one folder, as processes. One is killed after the other while senders send, "
+        "and every row is compared with that of a file which got the same bodies.",
+    ),
     "soak": (
         "Soak: `make bench-soak`",
         "An hour of steady load with readers, in which the server is stopped, killed, cannot write to its files and has a clock that jumps.",

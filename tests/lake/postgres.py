@@ -27,7 +27,7 @@ class Postgres:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self._data = str(self.folder / "data")
-        self._run("initdb", "-D", self._data, "-A", "trust", "-U", "overrun", "--locale=C", "--no-sync")  # fmt: skip
+        self._run("initdb", "-D", self._data, "-A", "trust", "-U", "overrun", "--locale=C", "--encoding=UTF8", "--no-sync")  # fmt: skip
         settings = (
             f"-p {self.port} -k '' -c listen_addresses=127.0.0.1 -c fsync={'on' if sync else 'off'}"
         )

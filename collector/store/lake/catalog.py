@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import Any, Final
 
 from overrun.collector.errors import StoreError, StoreUnavailable
@@ -95,8 +95,7 @@ class Catalog:
 
     def make(self) -> None:
         """Make our tables, in one transaction."""
-        text = resources.files("overrun.collector.store.lake") / "catalog.sql"
-        self._ask(f"begin; {text.read_text(encoding='utf-8')} commit")
+        self._ask(f"begin; {Path(__file__).with_suffix('.sql').read_text(encoding='utf-8')} commit")
 
     def next_commit(self) -> int:
         """A number that no other commit has."""
@@ -122,19 +121,19 @@ class Catalog:
             "delete from overrun_bodies where stored < now() - make_interval(secs => %s)", [age_s]
         )
 
-    def claim(self, holder: str, lasts_s: float) -> Lease | None:
-        """Take or keep the lease of the assembler; None while another process has it."""
+    def claim(self, holder: str, lasts_s: float, name: str = "assembler") -> Lease | None:
+        """Take or keep a lease; None while another process has it."""
         rows = self._ask(
             "update overrun_leases set epoch = epoch + (holder <> %(me)s)::int, holder = %(me)s, until = now() + make_interval(secs => %(lasts)s) "
-            "where name = 'assembler' and (holder = %(me)s or until < now()) returning epoch, through",
-            {"me": holder, "lasts": lasts_s},
+            "where name = %(name)s and (holder = %(me)s or until < now()) returning epoch, through",
+            {"me": holder, "lasts": lasts_s, "name": name},
         )
         return Lease(*map(int, rows[0])) if rows else None
 
     def release(self, holder: str) -> None:
-        """Let another process take the lease at once."""
+        """Let another process take its leases at once."""
         self._ask(
-            "update overrun_leases set until = '-infinity' where name = 'assembler' and holder = %s",
+            "update overrun_leases set until = '-infinity' where holder = %s",
             [holder],
         )
 
@@ -160,6 +159,15 @@ class Catalog:
             [after, COLLECTOR, most],
         )
         return [int(row[0]) for row in rows]
+
+    def unread_since(self, kept_s: float) -> float:
+        """Since when snapshots are wanted (Unix s): those of the last `kept_s` seconds, and those that the assembler has not passed."""
+        [(since,)] = self._ask(
+            "select extract(epoch from least(now() - make_interval(secs => %s), (select min(snapshot_time) from ducklake_snapshot "
+            "where snapshot_id >= (select through from overrun_leases where name = 'assembler'))))",
+            [kept_s],
+        )
+        return float(since)
 
     def newest_snapshot(self) -> int:
         """The newest snapshot, as of a quarter of a second ago."""

@@ -8,11 +8,12 @@ create sequence overrun_commits;
 create table overrun_counters (name text primary key, value bigint not null);
 insert into overrun_counters values ('shapes', 0);
 
--- Who may assemble: the process that holds the newest epoch. `through` is the snapshot up to which every trace is assembled, `round` the number of the last
+-- Who may assemble, and who maintains: the process that holds the newest epoch. Of the assembler, `through` is the snapshot up to which every trace is assembled, `round` the number of the last
 -- commit of the holder.
 create table overrun_leases (
     name text primary key, holder text not null, epoch bigint not null, until timestamptz not null, through bigint not null, round bigint not null);
-insert into overrun_leases select 'assembler', '', 0, '-infinity', coalesce(max(snapshot_id), 0), 0 from ducklake_snapshot;
+insert into overrun_leases select name, '', 0, '-infinity', coalesce(max(snapshot_id), 0), 0 from ducklake_snapshot, (values ('assembler'), ('maintainer')) n(name)
+group by name;
 
 -- Runs in the transaction in which DuckLake makes a snapshot visible: a snapshot with a body that is stored already, or of an assembler that has lost its lease,
 -- is not made. DuckLake repeats a commit whose error reads like a conflict of snapshots, so these messages avoid its words.

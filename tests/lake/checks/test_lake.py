@@ -20,10 +20,12 @@ from overrun.analysis.front.question_table import ENTRIES
 from overrun.analysis.front.questions import Asked
 from overrun.analysis.words.encoding import encode
 from overrun.collector.config import CollectorSettings, PrivacySettings, Settings
+from overrun.collector.ingest import lake_pipeline
 from overrun.collector.ingest.lake_pipeline import LakePipeline, open_pipeline
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.rounds import Assembling
 from overrun.collector.ingest.writer import TRACES
+from overrun.collector.lifecycle.lake_maintenance import maintain
 from overrun.collector.store.database import open_store
 from tests.benchmarks import payload
 from tests.lake.postgres import Postgres
@@ -52,6 +54,12 @@ def lake(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     made = Lake(postgres, "shared", tmp_path_factory.mktemp("lake"))
     yield made
     made.stop()
+
+
+@pytest.fixture(autouse=True)
+def lasting_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease of this process ends when a test says so, however slow the machine is."""
+    monkeypatch.setattr(lake_pipeline, "LEASE_S", 3_600.0)
 
 
 def opened(lake: Lake, *, assembles: bool = False) -> LakePipeline:
@@ -204,6 +212,65 @@ def test_late_spans_put_a_newer_row_in_the_place_of_a_request(
         assert kept == traces
         [(hidden,)] = rows(reader, "select count(*) from superseded")
         assert hidden > 0
+    finally:
+        one.close()
+
+
+def test_who_takes_over_replaces_what_was_assembled_beyond_the_mark(
+    lake: Lake, reader: LakePipeline
+) -> None:
+    first, second = opened(lake), opened(lake)
+    sent = payload.make(60, end_ns=time.time_ns(), seed=19, spans_per_body=25).bodies
+    try:
+        first.writer.submit(TRACES, sent[0].data).result()
+        until(first._holds)
+        first._read_on()
+        waiting = dict(
+            first.quiet.take(time.monotonic(), 0.0, 1)
+        )  # one trace waits, and keeps the mark where it is
+        first.quiet.done({})
+        assert len(waiting) == 1
+        some = first.quiet.take(time.monotonic(), 0.0, 1_000)
+        for key in waiting:
+            some.pop(key)
+        assert not first._assemble_all(some)
+        for body in sent[1:]:
+            second.writer.submit(TRACES, body.data).result()
+        expire_lease(lake)
+        assert second._holds()
+        while second._read_on():
+            pass
+        while second._assemble_due(0.0):
+            pass
+        for view in ("v_requests", "v_llm_calls"):
+            key = "trace_id" if view == "v_requests" else "(trace_id, span_id)"
+            [(kept, distinct)] = rows(reader, f"select count(*), count(distinct {key}) from {view}")
+            assert kept == distinct > 0
+    finally:
+        first.close()
+        second.close()
+
+
+def test_maintenance_takes_nothing_that_is_still_to_be_assembled(
+    lake: Lake, reader: LakePipeline
+) -> None:
+    one = opened(lake)
+    sent = payload.make(60, end_ns=time.time_ns(), seed=17, spans_per_body=25)
+    files = "select sum(file_count) from ducklake_table_info('lake')"
+    try:
+        for body in sent.bodies:
+            one.writer.submit(TRACES, body.data).result()
+        [(before,)] = rows(reader, "select count(*) from v_requests")
+        [(many,)] = rows(reader, files)
+        done = maintain(one.lake, kept_s=0.0)
+        assert done.merged_files > 0
+        assert done.deleted_files > 0
+        assert rows(reader, files)[0][0] < many
+        until(one._holds)
+        one._read_on()
+        while one._assemble_due(0.0):
+            pass
+        assert rows(reader, "select count(*) from v_requests") == [(before + sent.traces,)]
     finally:
         one.close()
 
