@@ -164,6 +164,7 @@ LATE_IMPORTS = {
         "overrun.analysis.diagnosis.simulated_gains",
         "overrun.analysis.front",
         "overrun.analysis.front.client",
+        "overrun.analysis.front.ledger",
         "overrun.analysis.front.questions",
         "overrun.analysis.front.whatif_answer",
         "overrun.analysis.whatif",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from overrun.collector.errors import ConfigError
 
@@ -13,10 +13,11 @@ _FORM = "ducklake:postgresql://USER@HOST:PORT/DATABASE?data=FOLDER, where FOLDER
 
 @dataclass(frozen=True, slots=True)
 class LakeAddress:
-    """`catalog` is the PostgreSQL database as libpq reads it, with its password if one was given; `data` is where the files are and ends with a slash."""
+    """`catalog` is the PostgreSQL database as libpq reads it, without the password; `data` is where the files are and ends with a slash."""
 
     catalog: str
     data: str
+    password: str = field(default="", repr=False)
 
     @classmethod
     def read(cls, text: str) -> LakeAddress:
@@ -38,11 +39,14 @@ class LakeAddress:
             )
         if not parts.path.strip("/"):
             raise ConfigError(f"--store {_shown(text)!r} names no database: use {_FORM}")
-        catalog = urlunsplit(parts._replace(query=urlencode(options, quote_via=quote)))
-        return cls(catalog, data.rstrip("/") + "/")
+        # DuckDB's errors show the address: a password in it would come into logs and answers.
+        catalog = urlunsplit(
+            parts._replace(netloc=_shown(parts.netloc), query=urlencode(options, quote_via=quote))
+        )
+        return cls(catalog, data.rstrip("/") + "/", unquote(parts.password or ""))
 
     def __str__(self) -> str:
-        return f"ducklake:{_shown(self.catalog)}?data={self.data}"
+        return f"ducklake:{self.catalog}, data={self.data}"
 
 
 def _shown(text: str) -> str:

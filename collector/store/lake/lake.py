@@ -79,6 +79,8 @@ def open_lake(address: LakeAddress, *, memory_limit: str | None = None) -> LakeS
     Raises:
         StoreError: PostgreSQL or the folder cannot be reached, or this DuckDB has no extensions. StoreVersion: made by another version.
     """
+    if address.password:
+        os.environ["PGPASSWORD"] = address.password  # read by libpq, in DuckDB and in psycopg
     connection = connect(Path(":memory:"))
     try:
         if memory_limit:

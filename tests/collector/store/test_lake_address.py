@@ -10,9 +10,11 @@ def test_a_lake_has_a_catalog_and_a_place_for_its_files() -> None:
     found = LakeAddress.read(
         "ducklake:postgresql://me:secret@db:5432/lake?sslmode=require&data=s3://bucket/a/"
     )
-    assert found.catalog == "postgresql://me:secret@db:5432/lake?sslmode=require"
+    assert found.catalog == "postgresql://me@db:5432/lake?sslmode=require"
+    assert found.password == "secret"
     assert found.data == "s3://bucket/a/"
     assert "secret" not in str(found)
+    assert LakeAddress.read("ducklake:postgresql://me:a%40b@db/lake?data=/srv").password == "a@b"
     assert LakeAddress.read("ducklake:postgres://db/lake?data=/srv/lake").data == "/srv/lake/"
 
 
