@@ -38,7 +38,7 @@ _TEXTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     ),
     (
         re.compile(
-            rb'"POST [^ "]{1,200}/(?:completions|messages|responses|chat|generate)[^ "]{0,80} HTTP/'
+            rb'(?<![:=])(?<![:=] )"POST [^ "]{1,200}/(?:completions|messages|responses|chat|generate)[^ "]{0,80} HTTP/'
         ),
         "an access log without durations, or without their unit: log both (nginx: rt=$request_time, Apache: %{ms}Tms), or "
         "as JSON with duration_ms",

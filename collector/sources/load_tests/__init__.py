@@ -5,6 +5,7 @@ A file is known by what it holds, not by its name. There is a file here for each
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -154,7 +155,10 @@ def read_csv(text: str, written_ns: int) -> LoadTest | None:
         BadPayload: a known format that cannot be read.
     """
     head = text[: text.find("\n")] if "\n" in text else text
-    found = next((reader(text) for known, reader in _CSV if known(head.lstrip("\ufeff"))), None)
+    try:
+        found = next((reader(text) for known, reader in _CSV if known(head.lstrip("\ufeff"))), None)
+    except csv.Error as error:
+        raise BadPayload(f"it is no CSV that can be read: {error}") from error
     return None if found is None else _dated(found, written_ns)
 
 

@@ -17,9 +17,16 @@ from overrun.analysis.front.commands import Source
 from overrun.analysis.front.file_commands import check
 from overrun.analysis.front.file_import import import_files
 from overrun.collector.config import load
-from overrun.collector.errors import ImportFailed
+from overrun.collector.errors import BadPayload, ImportFailed
 from overrun.collector.sources.importer import read_bodies
-from overrun.collector.sources.load_tests import LoadTest, Request, documents_of, read, read_table
+from overrun.collector.sources.load_tests import (
+    LoadTest,
+    Request,
+    documents_of,
+    read,
+    read_csv,
+    read_table,
+)
 from overrun.collector.store.database import open_store
 
 T0_NS = 1_790_000_000_000_000_000
@@ -581,3 +588,11 @@ def test_warm_up_is_left_out_and_a_cancelled_request_is_a_failed_one() -> None:
 def test_nothing_of_what_was_asked_or_answered_is_kept() -> None:
     secret = vllm(generated_texts=["the secret"] * 6, errors=["Bad request: the secret"] * 6)
     assert "secret" not in repr(read([secret], T0_NS))
+
+
+def test_a_generators_table_that_is_broken_is_refused_in_words() -> None:
+    head = (
+        "response-time,DNS+dialup,DNS,Request-write,Response-delay,Response-read,status-code,offset"
+    )
+    with pytest.raises(BadPayload, match="no CSV"):
+        read_csv(f"{head}\n0.1,0\r,0,0,0,0,200,1\n", 0)

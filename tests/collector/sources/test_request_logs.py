@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from overrun.collector.decode import otlp_json
 from overrun.collector.sources import request_logs
+from overrun.collector.sources.exports import unread
 from overrun.collector.sources.log_lines import time_ns
 
 AT = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
@@ -206,6 +207,12 @@ def test_what_waits_in_a_proxys_queue_is_apart_from_the_call() -> None:
         call["endTimeUnixNano"],
     )
     assert {one["status"]["code"] for one in (call, around)} == {2}
+
+
+def test_an_access_log_is_named_unless_its_lines_are_json() -> None:
+    line = b'"POST /v1/chat/completions HTTP/1.1" 200 512'
+    assert "an access log" in unread.of_bytes(b"10.0.0.1 - - [x] " + line)
+    assert unread.of_bytes(b'{"request": ' + line) == ""
 
 
 @given(line=st.text(max_size=60), at=st.integers(0, 90), cut=st.integers(0, 90))
