@@ -344,7 +344,7 @@ _CSS: Final = """
 .ov .ov-spreads{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(330px,100%),1fr));gap:12px 34px;margin:4px 0}
 .ov .ov-spreads h3{font-size:.9rem;font-weight:600;margin:0 0 4px;padding:0;color:VAR_INK}
 .ov .ov-spreads h3 small{font-weight:400}
-.ov .ov-spreads a,.ov .ov-count a,.ov small>a{color:VAR_ACCENT}
+.ov .ov-spreads a,.ov .ov-count a,.ov small>a,.ov .ov-facts a{color:VAR_ACCENT}
 .ov .ov-value{display:grid;grid-template-columns:minmax(0,1.25fr) minmax(60px,1fr) 46px 18px;gap:7px;align-items:center;min-height:24px}
 .ov .ov-value>a:first-child,.ov .ov-value>span:first-child{overflow:hidden;white-space:nowrap;text-overflow:ellipsis;font-size:.84rem}
 .ov .ov-value small{text-align:right}

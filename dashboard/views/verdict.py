@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -202,7 +203,10 @@ def answers(report: Report, asked: data.Asked) -> str:
     owner = f" <small>(owner: {ui.text(verdict.owner)})</small>" if verdict.owner else ""
     undo = f" <small>Undo: {ui.sentence(verdict.rollback)}</small>" if verdict.rollback else ""
     lines = [
-        ("Why", ui.sentence(report_brief.why_words(report)) if verdict.why else ""),
+        (
+            "Why",
+            f"{ui.sentence(report_brief.why_words(report))}{_proof(cause)}" if verdict.why else "",
+        ),
         (
             "Do now",
             f"<b>{ui.sentence(verdict.mitigation)}</b>{_recheck(report)}{owner}{undo}"
@@ -240,8 +244,27 @@ def _gain(report: Report, cause: Finding, asked: data.Asked) -> str:
         return ""
     query = sliders.to_try(fix, {info.fix for info in data.fixes()})
     words = ui.sentence(report_brief.gain_words(report, cause).replace("->", "→"))
-    copied = ui.copied(terminal.whatif(asked, query)) if query is not None else ""
-    return f"<b>{ui.text(fix.title, 200)}</b>: {words}{copied}"
+    copied = tried = ""
+    if query is not None:
+        copied = ui.copied(terminal.whatif(asked, query))
+        tried = f" {_go('whatif', query, 'Try it')}"
+    return f"<b>{ui.text(fix.title, 200)}</b>: {words}{tried}{copied}"
+
+
+def _proof(cause: Finding | None) -> str:
+    """Ways from the cause to its evidence and to one of its requests, in sight of the headline."""
+    if cause is None:
+        return ""
+    shown = [_go("findings", {}, "Evidence")]
+    if cause.exemplars:
+        shown.append(_go("traces", {"trace": cause.exemplars[0]}, "One such request"))
+    return f" {' · '.join(shown)}"
+
+
+def _go(page: str, query: Mapping[str, str], label: str) -> str:
+    """A link to another page as safe HTML; the browser adds the filters."""
+    address = f"/{page}?{urlencode(query)}" if query else f"/{page}"
+    return f'<a class="ov-go" href="{ui.text(address, 2000)}">{label}</a>'
 
 
 def headline(report: Report) -> str:

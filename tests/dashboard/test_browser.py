@@ -279,6 +279,10 @@ def test_the_incident_is_solved_in_four_clicks(servers: dict[str, Site], opened:
     site = servers["demo"]
     finding = simulated(site)["findings"][0]
     seen = opened().open(site, "verdict")
+    # Evidence, a request and the fix are one click away, in sight.
+    for name in ("Evidence", "One such request", "Try it"):
+        link = seen.page.get_by_role("link", name=name, exact=True)
+        assert link.bounding_box()["y"] < 900, name
     # A stage of the picture leads to its evidence, and one step back returns.
     stage = seen.page.get_by_role("link", name="queue").locator("visible=true").last
     stage.hover()
