@@ -1,4 +1,4 @@
-"""Draw every page, light and dark, on a simulated incident: `make screenshots` writes them to docs/screenshots.
+"""Draw every page, light, dark and the first screen of a phone, on a simulated incident: `make screenshots` writes them to docs/screenshots.
 
 A private server takes in ten simulated minutes, the same ones every time and on every machine. Pictures are reduced to 256 colours, which keeps the set
 small; the Length page shows a predictor that is trained on them.
@@ -26,7 +26,9 @@ from overrun.dashboard import launch, nav
 from tests.conftest import ROOT, ServerProcess
 
 OUT = ROOT / "docs" / "screenshots"
-WIDTH = 1280
+WIDTH, PHONE = 1280, 390
+# The first screen of a phone; the rest is found by scrolling.
+PHONE_HEIGHT = 844
 # Of a picture's 256 colours, so many are its most frequent ones.
 FREQUENT = 224
 # What each page shows beside the window: a fix that is arithmetic, so that no engine has to be fitted first.
@@ -78,16 +80,17 @@ def main() -> None:
                     or shutil.which("google-chrome")
                 )
                 browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-                for look in ("light", "dark"):
+                for look, width in (("light", WIDTH), ("dark", WIDTH), ("light", PHONE)):
                     context = browser.new_context(
-                        color_scheme=look, viewport={"width": WIDTH, "height": 800}
+                        color_scheme=look, viewport={"width": width, "height": PHONE_HEIGHT}
                     )
                     for name in wanted:
                         query = urlencode(window | MORE.get(name, {}))
                         draw(
                             context,
                             f"{base}/{'' if name == 'verdict' else name}?{query}",
-                            OUT / f"{name}-{look}.png",
+                            OUT / f"{name}-{look if width == WIDTH else 'phone'}.png",
+                            whole=width == WIDTH,
                         )
                 browser.close()
         finally:
@@ -150,8 +153,8 @@ def simulated(base: str, window: dict[str, str]) -> None:
         time.sleep(0.5)
 
 
-def draw(context: Any, url: str, to: Path) -> None:
-    """Open a page, make the window as tall as its content, and save it in few colours."""
+def draw(context: Any, url: str, to: Path, *, whole: bool) -> None:
+    """Open a page, make the window as tall as its content where the `whole` is wanted, and save it in few colours."""
     page = context.new_page()
     page.goto(url)
     page.wait_for_selector(".ov-box", timeout=1000 * PATIENCE_S)
@@ -159,11 +162,12 @@ def draw(context: Any, url: str, to: Path) -> None:
         '[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=1000 * PATIENCE_S
     )
     page.wait_for_timeout(2_000)
-    height = page.evaluate(
-        "document.querySelector('[data-testid=stMainBlockContainer]').getBoundingClientRect().height"
-    )
-    page.set_viewport_size({"width": WIDTH, "height": int(height) + 70})
-    page.wait_for_timeout(800)
+    if whole:
+        height = page.evaluate(
+            "document.querySelector('[data-testid=stMainBlockContainer]').getBoundingClientRect().height"
+        )
+        page.set_viewport_size({"width": WIDTH, "height": int(height) + 70})
+        page.wait_for_timeout(800)
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     in_few_colours(np.asarray(picture)).save(to, optimize=True)
     page.close()
