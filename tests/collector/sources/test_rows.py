@@ -159,6 +159,11 @@ def test_a_refusal_says_nothing_of_how_long_models_take() -> None:
     assert spans_of(rows)[-1]["endTimeUnixNano"] - T0 * 10**9 == 2_800 * 10**6
 
 
+def test_embeddings_say_nothing_of_how_long_answers_take() -> None:
+    with pytest.raises(BadPayload, match="duration_ms"):
+        of_rows([CHAT | {"url": "/v1/embeddings", "duration": 5}] * 3)
+
+
 def test_a_unit_follows_from_when_a_row_was_written() -> None:
     row = {"StartUTC": "2026-09-21T14:13:20Z", "time": "2026-09-21T14:15:40Z", "model": "m"}
     span = spans_of([row | {"Duration": 140_000}] * 3)[0]
