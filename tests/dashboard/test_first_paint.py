@@ -19,7 +19,7 @@ from tests.dashboard.fake_api import FakeApi, fake_api
 from tests.dashboard.test_pages import HOSTILE, SLO, WINDOW
 
 # The program's page under our name, with what makes its links whole.
-PLAIN_PAGE = f"<html><head><title>Overrun</title></head><body><div id=root></div>{anchors.SCRIPT}</body></html>"
+PLAIN_PAGE = f"<html><head><title>Overrun</title></head><body><div id=root></div>{anchors.SCRIPT}{anchors.PICTURES}</body></html>"
 EMPTY_PAGE = b"<html><head><title>Streamlit</title></head><body><div id=root></div></body></html>"
 PAGES = [place.name for place in nav.PLACES]
 
@@ -101,7 +101,7 @@ def test_an_address_leads_to_the_box_that_the_page_will_draw(
         ),
     )
     assert status == 200
-    assert headers["content-length"] == str(len(page))
+    assert headers["content-length"] == str(len(page.encode()))
     assert "etag" not in headers
     assert "<title>Overrun</title>" in page
     ask = re.search(r'fetch\("([^"]+)"', page)
