@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -298,15 +299,19 @@ def _from_text(name: str, text: str, wanted: type, origin: str) -> Any:
         ) from error
 
 
+# Of an address: what stands between the user's name and the `@`.
+_PASSWORD = re.compile(r"(?<=//)([^:@/\s]*):[^@/\s]+(?=@)")
+
+
 def described(settings: Settings) -> list[str]:
     """Every setting as `[table] key = value  (origin)`, one per line."""
     out = []
     for table in _TABLES:
         built = getattr(settings, table)
         for f in fields(built):
-            out.append(
-                f"[{table}] {f.name} = {getattr(built, f.name)!r}  ({settings.origins.get(f'{table}.{f.name}', 'default')})"
-            )
+            origin = settings.origins.get(f"{table}.{f.name}", "default")
+            shown = _PASSWORD.sub(r"\1:***", repr(getattr(built, f.name)))
+            out.append(f"[{table}] {f.name} = {shown}  ({origin})")
     for table in _FREE_TABLES:
         free: Mapping[str, Any] = getattr(settings, table)
         out += [f"[{table}] {key} = {value!r}  (file)" for key, value in free.items()]

@@ -62,6 +62,13 @@ def test_a_zero_given_as_flag_is_a_value() -> None:
     )
 
 
+def test_the_password_of_an_address_is_not_shown() -> None:
+    lake = "ducklake:postgresql://me:s3cret@db/lake?data=/srv/lake"
+    settings = load(environment={}, flags={"collector.store": lake})
+    [line] = [one for one in described(settings) if one.startswith("[collector] store ")]
+    assert "me:***@db/lake" in line
+
+
 def test_every_setting_is_shown_with_its_value_and_origin(tmp_path: Path) -> None:
     path = written(
         tmp_path,
