@@ -171,7 +171,12 @@ Db = Annotated[Path | None, typer.Option("--db", help="The database file.")]
 Url = Annotated[str | None, typer.Option("--url", help=f"A running server, such as {SERVER_URL}.")]
 Config = Annotated[Path | None, typer.Option("--config", help="The settings file (overrun.toml).")]
 Output = Annotated[str, typer.Option("--output", help="text or json.")]
-ReportOutput = Annotated[str, typer.Option("--output", help="text, json, html or markdown.")]
+ReportOutput = Annotated[
+    str,
+    typer.Option(
+        "--output", help="text, brief (its fields as JSON), json (all of it), html or markdown."
+    ),
+]
 
 
 def _text(help_: str, *names: str) -> Any:

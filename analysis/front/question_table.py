@@ -283,6 +283,7 @@ REPORT: Final[Entry[Report]] = Entry(
     forms={
         "text": "front.report_brief:render",
         "details": "front.report_text:render",
+        "brief": "front.report_brief:to_json",
         "top": "front.report_top:render",
         "html": "front.report_page:to_html",
         "markdown": "front.report_page:to_markdown",

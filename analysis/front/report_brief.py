@@ -5,6 +5,7 @@ The whole report is `report_text`. Colour is added last and only on request, so 
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import datetime
 from typing import Final
@@ -80,6 +81,28 @@ def render(report: Report, *, width: int = 80, colour: bool = False) -> str:
         del lines[len(lines) - 1 - lines[::-1].index("")]
     lines = [cut(line, width) for line in lines[:MOST_LINES]]
     return "\n".join(painted(lines, report) if colour else lines)
+
+
+def to_json(report: Report) -> str:
+    """Return the fields of the answer as one JSON object of texts; null where there is nothing to say."""
+    verdict, cause = report.verdict, cause_of(report)
+    advised = verdict.mitigation is not None
+    fields = {
+        "status": verdict.status,
+        "slow": subject(report),
+        "why": why_words(report),
+        "do": _advice(report, cause) if advised else [],
+        "undo": verdict.rollback,
+        "gain": gain_words(report, cause) if cause is not None and advised else None,
+        "sure": sure_words(report, cause),
+        "hit": hit_words(report),
+        "cause": verdict.cause,
+        "stage": verdict.stage,
+        "onset": verdict.onset.isoformat() if verdict.onset else None,
+        "trace": cause.exemplars[0] if cause is not None and cause.exemplars else None,
+    }
+    shown = {name: None if value == "" else value for name, value in fields.items()}
+    return json.dumps(shown, indent=1, ensure_ascii=False)
 
 
 def summary(report: Report, *, width: int = 80, colour: bool = False) -> str:
@@ -244,10 +267,7 @@ def cause_of(report: Report) -> Finding | None:
 def _steps(report: Report, cause: Finding | None, width: int) -> list[str]:
     """What to do at once, what for good, and how to undo it."""
     verdict = report.verdict
-    owner = f" (owner: {verdict.owner})" if verdict.owner else ""
-    steps = [f"{(verdict.mitigation or '').rstrip('.')}.{owner}"]
-    if cause is not None and cause.fix is not None and not _repeats(cause.fix.title, steps[0]):
-        steps.append(f"{cause.fix.title.rstrip('.')}.")
+    steps = _advice(report, cause)
     again = (
         f" Look again after {verdict.recheck_after_s / 60:.0f} min."
         if verdict.recheck_after_s
@@ -260,6 +280,16 @@ def _steps(report: Report, cause: Finding | None, width: int) -> list[str]:
         undo = f"Undo: {verdict.rollback}" if verdict.rollback else ""
         lines += labelled("", f"{undo}{again}".strip(), width, 2)
     return lines
+
+
+def _advice(report: Report, cause: Finding | None) -> list[str]:
+    """What to do at once, with its owner, and the fix of the cause where that is another step."""
+    verdict = report.verdict
+    owner = f" (owner: {verdict.owner})" if verdict.owner else ""
+    steps = [f"{(verdict.mitigation or '').rstrip('.')}.{owner}"]
+    if cause is not None and cause.fix is not None and not _repeats(cause.fix.title, steps[0]):
+        steps.append(f"{cause.fix.title.rstrip('.')}.")
+    return steps
 
 
 def _repeats(title: str, step: str) -> bool:

@@ -1,5 +1,6 @@
 """The answer on one screen: order, size, colour only on request, harmless whatever the telemetry holds."""
 
+import json
 import re
 
 import msgspec
@@ -125,6 +126,17 @@ def test_hostile_names_print_no_escape_and_no_markup() -> None:
     assert not set(text) & set("\x1b\x07\x9b\u202e\r[]")
     assert "owned" in text
     assert len(text.splitlines()) <= MOST_LINES
+
+
+def test_the_fields_as_json_say_what_the_screen_says(report: Report) -> None:
+    fields = json.loads(report_brief.to_json(report))
+    text = " ".join(render(report, width=100).split())
+    assert fields["status"] == "over_budget"
+    assert fields["slow"] in text
+    assert " ".join(fields["hit"].split()) in text
+    assert fields["do"][0].split(".")[0] in text
+    assert {"why", "gain", "sure", "undo", "trace"} <= fields.keys()
+    assert None in json.loads(report_brief.to_json(of(0))).values()
 
 
 def test_instances_fit_without_a_cut_number(report: Report) -> None:
