@@ -22,6 +22,7 @@ from overrun.analysis.evidence.gpu_clocks import Clocks, clocks
 from overrun.analysis.evidence.held_stream import HeldStream, held_stream
 from overrun.analysis.evidence.load_response import OwnLoad, own_load
 from overrun.analysis.evidence.observed import Observed
+from overrun.analysis.evidence.overtaken import overtaken
 from overrun.analysis.evidence.read_pace import ReadPace, read_pace
 from overrun.analysis.evidence.reuse import Reuse, reuse
 from overrun.analysis.evidence.seats import Seats, seats
@@ -116,6 +117,11 @@ class Case(Observed):
     def constant_added(self) -> Constant | None:
         """A known constant that late calls take longer; see `overrun.analysis.evidence.constant_added`."""
         return constant_added(self)
+
+    @functools.cached_property
+    def overtaken(self) -> float | None:
+        """The part of later requests that were served before slow ones that wait; see `overrun.analysis.evidence.overtaken`."""
+        return overtaken(self)
 
     @functools.cached_property
     def call_kind(self) -> Kind | None:

@@ -514,6 +514,14 @@ def _held(case: Case) -> Measured | str:
     return Measured(with_error(found.held_ms, error, found.n), only(found.before_ms, found.n))
 
 
+def _overtaken(case: Case) -> Measured | str:
+    """Of the requests that came while a slow one waited, those that were served before it."""
+    passed = case.overtaken
+    if passed is None:
+        return "too few slow requests wait in a queue outside of engines"
+    return Measured(only(passed, case.slow.height))
+
+
 def _inside(column: str) -> Callable[[Case], Measured | str]:
     """Measure what calls lose inside of themselves, per slow and per reference request in ms."""
 
@@ -823,6 +831,12 @@ ROWS: Final[Mapping[str, Row]] = {
         _constant,
         _of_traces(lambda case: case.constant_added, CONNECTED_IN),
         among="late calls",
+    ),
+    "overtaken": _row(
+        "later requests served before slow ones that wait",
+        "ratio",
+        _overtaken,
+        among=SLOW,
     ),
     "first_against_end": _row("delay of first tokens beyond that of ends", "ms", _held, among=SLOW),
     "waited_inside": _row(

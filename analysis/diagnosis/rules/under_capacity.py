@@ -67,6 +67,7 @@ from overrun.analysis.evidence.full_engine import (
 from overrun.analysis.evidence.kv_cache import KV_FULL
 from overrun.analysis.evidence.load_response import SAME, SLOWER_AT_EQUAL_LOAD, unknown_load
 from overrun.analysis.evidence.more_requests import by_arrivals
+from overrun.analysis.evidence.overtaken import MOSTLY_SERVED
 from overrun.analysis.evidence.queue_growth import (
     _LEAST_PER_BIN,
     STAGE,
@@ -128,6 +129,12 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return RuledOut(
             what=RULE,
             figure=f"the wait is {say_ms(lonely[0])} on one engine and {say_ms(lonely[1])} on another",
+        )
+    passed = case.overtaken
+    if passed is not None and passed > MOSTLY_SERVED:
+        return RuledOut(
+            what=RULE,
+            figure=f"{say_ratio(passed)} of the requests that came while slow ones waited were served before them: the rest of the pool is free",
         )
     if found is not None:
         return _by_demand(case, load, found, usual_ms)
