@@ -25,6 +25,8 @@ DIALECT = Dialect(
         SpanName("conversation|turn", "container", "other", _PIPECAT),
         SpanName("stt|tts", "plain", "network", _PIPECAT),
         SpanName("user_turn|user_speaking", "plain", "wait_user", _LIVEKIT),
+        # From the end of a user's speech until its text is there and the turn is the agent's: inside of the user's turn, and no user is waited for.
+        SpanName("eou_wait|eou_detection", "plain", "network", _LIVEKIT),
         SpanName("llm_node|session_start", "container", "other", _LIVEKIT),
         SpanName("llm_request_run", "folded", "other", _LIVEKIT),
         SpanName("[st]t[st]_(?:node|request|request_run)", "plain", "network", _LIVEKIT),
