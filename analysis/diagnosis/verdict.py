@@ -636,9 +636,11 @@ def _sentence(
         where += f", most of it {spender.label} ({spender.shape})"
     if without_span:
         services = breach.ok[breach.excess.tail_index]["service"].value_counts(sort=True)
+        own = None if main is None else main.finding.service
+        service = own or services["service"][0]
         why = (
             f"{say_ratio(breach.excess.share(OTHER))} of the excess has no span. Instrument "
-            f"{printable(services['service'][0])} first: add spans around what it does between its recorded calls."
+            f"{printable(service)} first: add spans around what it does between its recorded calls."
         )
         return lead, why, ""
     if main is None and why_none is not None:

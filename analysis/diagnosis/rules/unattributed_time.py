@@ -33,6 +33,7 @@ from overrun.analysis.numbers.stages.budget import OTHER
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, printable, say_ms, say_ratio
 
 RULE: Final = "unattributed_time"
+MOST_OF_IT: Final = 0.5  # as for any cause named alone
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
@@ -43,10 +44,13 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     share = _share(case, own_ms)
     if share <= MOST_UNATTRIBUTED:
         return None
-    services = case.slow["service"].value_counts(sort=True)
-    service = printable(services["service"][0])
-    hole = longest_hole(case.slow_tree)
+    service, hole = printable(_root_service(case)), longest_hole(case.slow_tree)
     where = f" between {printable(hole[0])} and {printable(hole[1])}" if hole else ""
+    # Where most of it passes within a span of another service, that one is to be looked at.
+    inner = case.operations.most(OTHER)
+    apart = inner is not None and inner.service != _root_service(case)
+    if inner is not None and apart and inner.excess_ms > MOST_OF_IT * own_ms:
+        service, where = printable(inner.service), f" within {inner.label}"
     now, usual = case.tail.tail_ms.get(OTHER, 0.0), case.tail.reference_ms.get(OTHER, 0.0)
     fix = open_fix(
         "instrument",
@@ -77,6 +81,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         # It is what remains where no rule knows better.
         service=service,
     )
+
+
+def _root_service(case: Case) -> str:
+    """The service that most slow requests come in at."""
+    return str(case.slow["service"].value_counts(sort=True)["service"][0])
 
 
 def _share(case: Case, own_ms: float) -> float:

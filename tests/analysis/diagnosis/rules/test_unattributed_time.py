@@ -45,3 +45,14 @@ def test_silent_below_the_share() -> None:
         other_ms=np.where(SLOW, 1_000.0, 10.0),
     )
     assert of(run(frame, slo=E2E), "unattributed_time") is None
+
+
+def test_names_the_service_within_whose_span_the_time_passes() -> None:
+    """A proxy between the application and the model keeps each slow call for 5 s, under its own server span."""
+    kept = np.where(SLOW, 5_000.0, 10.0)
+    frame = requests(N, generation_ms=200.0, other_ms=kept, service="bff")
+    root = spans_of(frame, "POST /chat", "other", 0.0, kept + 200.0, span_id=1, parent_id=0)
+    proxy = spans_of(frame, "POST /v1/chat", "other", 0.0, kept + 200.0, span_id=2, kind=2)
+    chat = spans_of(frame, "chat m", "generation", kept, 200.0, span_id=3, parent_id=2)
+    found = run(frame, spans=[root, proxy, chat], slo=E2E)
+    assert the(found, "unattributed_time").service == "chat"
