@@ -45,6 +45,8 @@ _VENDOR_PATHS: Final = (
     r"/api/public/ingestion|/api/public/otel|/v1/(?:traces|metrics|logs)/?$|/api/v[12]/spans"
     r"|/runs/(?:batch|multipart)|/api/\{id\}/(?:store|envelope)|/v0\.\d/traces|/telemetry(?:/|$)|/services/collector"
 )
+# What a span is called in which a connection of a pool is waited for or opened (SQLAlchemy's instrumentation, pg-pool's, JDBC's).
+_POOLS: Final = r"(?i)(?:^|[ ._/-])(?:connect|get.?connection|acquire|check.?out)(?:$|[ ._-])"
 _CHECKS: Final = (
     r"(?i)(?:^|[^a-z])(?:auth\w*|verify|verification|verificationtoken|introspect\w*|jwks|oauth2?|api.?keys?|keys?|tokens?|quotas?|rate.?limits?"
     r"|spend|budgets?|entitlements?|permissions?|credits?|licen[cs]es?)(?:$|[^a-z])"
@@ -466,6 +468,8 @@ def _purpose() -> pl.Expr:
         .then(pl.lit("model"))
         .when(vendor)
         .then(pl.lit("vendor"))
+        .when((stored & pl.col("what").str.contains(_POOLS)).fill_null(value=False))
+        .then(pl.lit("pool"))
         .when(pl.col("role") == "write")
         .then(pl.lit("write"))
         .when(_hands_over() & ~pl.col("http"))

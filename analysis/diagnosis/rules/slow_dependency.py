@@ -37,6 +37,7 @@ import numpy as np
 from overrun.analysis.diagnosis.rule_answer import Action, dominated, enough, gain, named
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.operations import LONG, MIN_CALLS, MOST_TOLD, Operation
+from overrun.analysis.evidence.shared_tenant import shared_tenant
 from overrun.analysis.evidence.thresholds import MOST
 from overrun.analysis.numbers.stages.budget import GROUP_OF, OTHER
 from overrun.analysis.words.arrays import FloatArray
@@ -65,6 +66,8 @@ _ADVICE: Final = {
     "vendor": "Send telemetry in the background: in batches, after the answer, from a bounded queue that drops the overflow. No request then waits for its receiver.",
     "write": "Write in one batch or transaction after the answer, or beside the next step; then look at locks, commits and the connection pool of the "
     "database.",
+    "pool": "Release connections earlier: close the session before the model is called, and open another one to store the answer, so that no stream holds one for as "
+    "long as it lasts. Then raise the pool (pool_size, max_overflow; maximumPoolSize) as far as the database allows.",
     "read": "Query once instead of row by row, add the index that the statement lacks, and cache rows that repeat; then look at the database's pool and locks.",
     "check": "Keep the result of the check (key, quota, permission) in the process for some seconds, and check beside the next step instead of before it.",
     "search": _SEARCH,
@@ -185,6 +188,7 @@ def _diagnosis(case: Case, stage: str, also: list[str]) -> Diagnosis:
     # Calls are counted over all stages that they stand in.
     shape = case.operations.whole(spender).shape if spender else ""
     mitigation, rollback = _at_once(stage, spender, asked_ms)
+    tenant = shared_tenant(case)
     return named(
         case,
         RULE,
@@ -195,7 +199,8 @@ def _diagnosis(case: Case, stage: str, also: list[str]) -> Diagnosis:
         + (f"; its budget is {say_ms(meant_ms)}" if always else "")
         + (f": {shape}" if shape else ""),
         because=_because(case, stages, spender, f"{say_ms(tail_ms)}, but {needed}")
-        + (f" ({shape})" if shape else ""),
+        + (f" ({shape})" if shape else "")
+        + (f"; {tenant.said}" if tenant else ""),
         evidence={
             "tail_ms": tail_ms,
             "reference_ms": usual_ms,
@@ -203,6 +208,7 @@ def _diagnosis(case: Case, stage: str, also: list[str]) -> Diagnosis:
                 np.broadcast_to(limits_ms, len(case.values))[case.tail.tail_index].mean()
             ),
             "operation": spender.name if spender else None,
+            "tenant": tenant.name if tenant else None,
             "operations": [
                 one.told() for part in stages for one in case.operations.of_stage(part)[:MOST_TOLD]
             ],
@@ -227,7 +233,8 @@ def _because(case: Case, stages: list[str], spender: Operation | None, took: str
     ]
     if others and spender.excess_ms > 0.0:
         return f"{spender.label} and {' and '.join(others[:2])} take {took}"
-    return f"{spender.label}{after} takes {took}"
+    waits = ": a free connection is waited for" if spender.purpose == "pool" else ""
+    return f"{spender.label}{after} takes {took}{waits}"
 
 
 def _owner(stage: str, spender: Operation | None) -> Owner:
@@ -273,6 +280,11 @@ def _at_once(stage: str, spender: Operation | None, asked_ms: float | None) -> t
             f"Switch off {spender.name} in {printable(spender.service)}{timeout}: no answer needs it.",
             "Switch it on again. Telemetry of the meantime is lost.",
         )
+    if spender.purpose == "pool":
+        return (
+            f"Raise the pool of database connections of {printable(spender.service)}, or start another instance of it: requests wait for a free one.",
+            "Lower the pool again when connections are released earlier.",
+        )
     if spender.repeats and spender.usual_calls:
         return (
             f"Call {spender.label} as seldom as before, {spender.usual_calls:.2g} a request instead of {spender.calls:.2g}: "
@@ -293,6 +305,13 @@ def _at_once(stage: str, spender: Operation | None, asked_ms: float | None) -> t
         f"Roll back what changed around {spender.label}, or reduce the load on the service that answers it.",
         "Restore it when it is as quick as before.",
     )
+
+
+def _title(spender: Operation | None, said: str) -> str:
+    purpose = None if spender is None else spender.purpose
+    if spender is not None and purpose in ("vendor", "write"):
+        return f"Move {spender.name} out of the request path"
+    return "Release database connections earlier" if purpose == "pool" else f"Limit {said}"
 
 
 def _over_budget(case: Case, stage: str) -> bool:
@@ -316,14 +335,11 @@ def _fix(case: Case, stages: list[str], what: str, spender: Operation | None) ->
     never = " and ".join(
         f"{stage} never takes longer than {say_limits(limit)}" for stage, limit in held.items()
     )
-    away = spender is not None and spender.purpose in ("vendor", "write")
     limit_ms = held[stages[0]]
     alone = len(stages) == 1 and isinstance(limit_ms, float)
     return Fix(
         id="clip",
-        title=f"Move {spender.name} out of the request path"
-        if spender and away
-        else f"Limit {said}",
+        title=_title(spender, said),
         detail=f"{advice} Look at {what} first.",
         assumption=never,
         method="exact",

@@ -162,6 +162,10 @@ def test_only_the_path_up_to_the_first_token_counts_where_that_is_judged() -> No
     [
         ({"name": "INSERT", "role": "write", "stage": "post", "store": "postgresql"}, "write"),
         ({"name": "SELECT", "stage": "retrieval", "store": "postgresql"}, "read"),
+        ({"name": "connect", "stage": "retrieval", "store": "postgresql"}, "pool"),
+        ({"name": "pg-pool.connect", "stage": "retrieval", "store": "postgresql"}, "pool"),
+        ({"name": "HikariDataSource.getConnection", "stage": "other", "store": "mysql"}, "pool"),
+        ({"name": "SELECT connections", "stage": "retrieval", "store": "postgresql"}, "read"),
         (
             {
                 "name": "SELECT",

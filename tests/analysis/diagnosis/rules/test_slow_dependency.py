@@ -8,7 +8,7 @@ import pytest
 
 from overrun.collector.normalise.stages import ROLE
 from tests.analysis.builders import requests, spans_of
-from tests.analysis.diagnosis.rules.cases import of, run, the
+from tests.analysis.diagnosis.rules.cases import E2E, of, run, the
 
 N = 500
 SLOW = (
@@ -258,3 +258,13 @@ def test_telemetry_that_requests_wait_for_is_called_so() -> None:
     assert found.verdict.owner == "app"
     assert "in the background" in (finding.fix.detail if finding.fix else "")
     assert "region" not in (finding.fix.detail if finding.fix else "")
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_names_the_tenant_that_slow_requests_alone_are_of(alone: bool) -> None:
+    others = np.array(["a", "b", "c", "d", "e"])[np.arange(N) // 10 % 5]
+    frame = retrieval(3_000.0).with_columns(
+        tenant=pl.Series(np.where(SLOW, "large", others) if alone else others)
+    )
+    finding = the(run(frame, slo=E2E), "slow_dependency")
+    assert finding.evidence["tenant"] == ("large" if alone else None)
