@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from overrun.analysis.evidence.gpu_clocks import MIN_FALL
 from overrun.analysis.numbers.latency.histograms import Increments
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import say_ratio
@@ -35,7 +36,7 @@ BESIDE_S: Final = 60.0
 # What is looked at beside the gauges that a report shows.
 CHANGES: Final = (
     *("preemptions", "prefix_cache_hit_rate", "spec_accept_rate", "finished"),
-    *("kv_transfer_queue_depth", "client_input_tokens", "client_output_tokens"),
+    *("kv_transfer_queue_depth", "client_input_tokens", "client_output_tokens", "gpu_clock"),
 )
 WAITING: Final = ("queue_depth", "embedding_queue_depth", "kv_transfer_queue_depth")
 # Fewer samples than these on a side are a glance, not a course.
@@ -153,6 +154,18 @@ def cause_of(stage: str | None, samples: Samples) -> EngineCause | None:
         if stage in stages and (found := look(samples)) is not None:
             return found
     return None
+
+
+def _slower_clock(samples: Samples) -> EngineCause | None:
+    found = samples.changed("gpu_clock")
+    if found is None or found[1] > (1.0 - MIN_FALL) * found[0]:
+        return None
+    before, now = (hertz / 1e6 for hertz in found)
+    return EngineCause(
+        "gpu_throttled",
+        f"the GPUs run at {now:,.0f} MHz instead of {before:,.0f} MHz",
+        "Look at the power limit, the temperature and the clock settings of these GPUs (nvidia-smi -q -d POWER,TEMPERATURE,CLOCK), and move load to others until then.",
+    )
 
 
 def _cache_lost(samples: Samples) -> EngineCause | None:
@@ -282,6 +295,7 @@ _ADMIT: Final = "Add replicas or shed load until no request waits."
 _CAUSES: Final[
     tuple[tuple[tuple[str | None, ...], Callable[[Samples], EngineCause | None]], ...]
 ] = (
+    (("prefill", "decode", "queue", None), _slower_clock),
     (("queue", "prefill"), _cache_lost),
     (("queue",), _transfers_wait),
     # Of a queue, more tokens to read than ended requests brought are those of more that arrived.

@@ -91,6 +91,9 @@ _STAND_INS: Final[tuple[tuple[str, Mapping[str, str]], ...]] = (
 )
 # From this part of the values over the limit on a sick instance is why; own default.
 _MOST_OF_IT: Final = 0.5
+# Scrapes from which their means date an onset, and the part of them that may lie on its wrong side; as in `engine_means`.
+_LEAST_SCRAPES: Final = 4
+_MEAN_MARGIN: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -447,6 +450,9 @@ def _verdict(
     if over:
         return _over(max(over, key=lambda j: j.sure / j.n), found, points, slo, whose)
     open_ = [j for j in judged if wilson(j.maybe, j.n, Z_ONE_SIDED)[0] > allowed]
+    by_mean = [j for j in open_ if _onset_of_mean(j) is not None]
+    if by_mean:
+        return _over(by_mean[0], found, points, slo, whose)
     if open_:
         j = open_[0]
         sentence = (
@@ -514,7 +520,8 @@ def _over(
     j: _Judged, found: dict[str, Increments], points: pl.DataFrame, slo: Slo, whose: str
 ) -> Verdict:
     note = _note(whose)
-    onset_us = _onset(j, 1.0 - slo.goodput_target)
+    at_mean = None if _surely_over(j, 1.0 - slo.goodput_target) else _onset_of_mean(j)
+    onset_us = _onset(j, 1.0 - slo.goodput_target) if at_mean is None else at_mean
     means, stage = _spent(j.metric, found, onset_us)
     samples = Samples(points, onset_us, found.get("e2e", found.get("ttft")))
     waits = (
@@ -540,7 +547,7 @@ def _over(
     )
     sentence = (
         f"{note}{j.metric.upper()} P{slo.percentile:g} is {seen} against a limit of {say_ms(j.limit_ms)}, "
-        f"at least {say_ratio(j.sure / j.n)} of {j.n:,} values are over.{why}"
+        f"{_how_many(j, at_mean)}.{why}"
     )
     reasons = {
         "affected": "metrics do not show which requests were slow",
@@ -584,6 +591,34 @@ def _over(
         ],
         reasons=reasons,
     )
+
+
+def _how_many(j: _Judged, at_mean: int | None) -> str:
+    """How much of a metric is over its limit, as a clause: a part of its values, or the mean since an onset where the limit lies between bucket edges."""
+    mean = None if at_mean is None else since(j.made, at_mean).mean
+    if mean is None:
+        return f"at least {say_ratio(j.sure / j.n)} of {j.n:,} values are over"
+    before = until(j.made, at_mean or 0).mean
+    was = "" if before is None else f", {say_ms(1e3 * before)} before"
+    return f"and the mean is {say_ms(1e3 * mean)}{was}"
+
+
+def _onset_of_mean(j: _Judged) -> int | None:
+    """Since when the mean of each scrape is over the limit, while most values may be: what the edges of buckets leave open. None where it is not."""
+    n = j.made.counts.sum(axis=1)
+    some = (n > 0.0) & np.isfinite(j.made.sums)
+    order = np.argsort(j.made.to_us[some], kind="stable")
+    times = j.made.to_us[some][order]
+    if len(times) < _LEAST_SCRAPES:
+        return None
+    over = (1e3 * j.made.sums[some] / n[some])[order] > j.limit_ms
+    onset = find_onset(times, over, _MEAN_MARGIN)
+    if onset is None:
+        return None
+    later = since(j.made, onset)
+    _, maybe, total = (int(part.sum()) for part in later.over(j.limit_ms / 1e3))
+    clear = later.mean is not None and 1e3 * later.mean > j.limit_ms
+    return onset if clear and maybe > _MOST_OF_IT * total else None
 
 
 def _spent(

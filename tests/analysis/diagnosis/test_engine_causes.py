@@ -10,7 +10,10 @@ STEP_S = 15
 
 
 def samples(
-    running: tuple[float, float], tokens: tuple[float, float], thrown: tuple[int, ...] = ()
+    running: tuple[float, float],
+    tokens: tuple[float, float],
+    thrown: tuple[int, ...] = (),
+    clock: tuple[float, float] = (1.9e9, 1.9e9),
 ) -> Samples:
     """Half an hour of samples: `running` and `tokens` (a second) before the onset and since it, requests thrown out at the seconds `thrown`."""
     rows = []
@@ -21,6 +24,7 @@ def samples(
             "output_tokens": tokens[later],
             "kv_cache_usage": 1.0 if any(abs(second - at) < STEP_S for at in thrown) else 0.6,
             "preemptions": float(second in thrown),
+            "gpu_clock": clock[later] + 1e6 * (second % 4),
         }
         rows += [(second * 1_000_000, "gpu-0", name, value) for name, value in values.items()]
     points = pl.DataFrame(rows, schema=["time_us", "instance", "indicator", "value"], orient="row")
@@ -53,3 +57,10 @@ def test_requests_thrown_out_are_named_where_it_began_with_them_alone(
     found = cause_of("decode", samples((4.0, 4.0), (430.0, 31.0), thrown))
     assert found is not None
     assert ("thrown out" in found.because) is named
+
+
+@pytest.mark.parametrize(("now", "cause"), [(1.38e9, "gpu_throttled"), (1.86e9, "slower_engine")])
+def test_clocks_that_fell_come_before_an_engine_that_is_slower(now: float, cause: str) -> None:
+    found = cause_of("decode", samples((8.0, 8.0), (800.0, 500.0), clock=(1.89e9, now)))
+    assert found is not None
+    assert found.rule == cause
