@@ -17,6 +17,7 @@ from overrun.collector.errors import NotAsWritten, StoreUnavailable
 from overrun.collector.ingest import writer as writer_module
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.writer import METRICS, TRACES, Stored, Writer
+from overrun.collector.store.answers import BY_EXECUTE
 from overrun.collector.store.database import open_store
 from overrun.collector.store.proof import Claims
 from tests.collector.conftest import body, chat, one, opened, plain_body, rows, span
@@ -37,10 +38,15 @@ def wide(key: int, count: int) -> pa.Table:
     )
 
 
+# Only DuckDB 2 has a setting that makes commits fail.
+FORCED = pytest.mark.skipif(BY_EXECUTE, reason="DuckDB 1.5 cannot be made to fail a commit")
+
+
 def insert(connection: duckdb.DuckDBPyConnection, made: pa.Table) -> None:
     connection.execute("insert into t select * from made")
 
 
+@pytest.mark.xfail(BY_EXECUTE, reason="DuckDB 1.5.5 has the fault of 2.0.0", strict=True)
 def test_a_commit_of_duckdb_that_has_too_little_memory_leaves_nothing(tmp_path: Path) -> None:
     """A canary: with DuckDB 2.0.0 the 512 rows of key 3 are rows of key 2, which was never committed."""
     failed = 0
@@ -119,6 +125,7 @@ def test_what_is_acknowledged_after_a_commit_without_memory_is_stored_as_it_was_
         assert ids(pipeline) == sorted(sent)
 
 
+@FORCED
 def test_after_a_failed_commit_the_file_is_opened_anew_and_the_sender_comes_again(
     pipeline: Pipeline,
 ) -> None:
@@ -137,6 +144,7 @@ def test_after_a_failed_commit_the_file_is_opened_anew_and_the_sender_comes_agai
     assert one(pipeline, "select count(*) from spans") == 4
 
 
+@FORCED
 def test_a_job_whose_commit_fails_leaves_nothing_and_the_file_is_opened_anew(
     pipeline: Pipeline,
 ) -> None:
@@ -152,6 +160,7 @@ def test_a_job_whose_commit_fails_leaves_nothing_and_the_file_is_opened_anew(
     assert pipeline.store.meta("a") == "b"
 
 
+@FORCED
 def test_a_reader_is_interrupted_before_the_file_is_opened_anew_after_a_failed_commit(
     pipeline: Pipeline,
 ) -> None:
