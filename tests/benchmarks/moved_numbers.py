@@ -227,7 +227,7 @@ HEAD: Final = """\
 # The numbers of the rules
 
 Each named number of a rule was moved by a third, up and down, and every rule that uses it was asked again on {n} windows with known causes: simulated faults,
-captures of the laboratory and cases of public reports. First come the numbers that several rules share, under the file that has them. *Answers*: windows in
+cases of public reports, and captures of the laboratory if at hand. First come the numbers that several rules share, under the file that has them. *Answers*: windows in
 which a rule answers otherwise. *Verdicts*: windows in which another cause ranks first. *Lost* and *gained*: right verdicts. Of {whole} numbers {some} move an
 answer on these windows and {most} a verdict. Made from [docs/results](results) by `python -m tests.benchmarks.moved_numbers --page`.
 

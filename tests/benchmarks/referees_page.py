@@ -70,16 +70,20 @@ CLAIMS: Final[dict[str, tuple[Claim, ...]]] = {
         ),
         Claim("diagnosis", "Recordings without token counts", "Our simulator without token counts"),
         Claim("small_worlds", "First look: answered", "Small worlds of other laws, first look"),
+        Claim("small_worlds", "Hard, first look: cause", "The same, with few requests hit"),
     ),
     "Does it keep quiet where nothing is wrong?": (
         Claim("lab", f"{SECOND}: alarms", "Real vLLM, first look: healthy windows with an alarm"),
         Claim("lab", "Real vLLM, developed on: alarms", "Real vLLM: healthy windows with an alarm"),
         Claim("small_worlds", "First look: healthy", "Small worlds: healthy windows with an alarm"),
+        Claim("small_worlds", "Hard, first look: healthy", "The same, another seed"),
         Claim(
             "diagnosis",
             "Healthy windows with an alarm",
-            "Our simulator: healthy windows with an alarm",
+            "Our simulator, all earlier builds: healthy windows with an alarm",
         ),
+        Claim("diagnosis", "Healthy windows, seeds", "Our simulator, new seeds of this build"),
+        Claim("diagnosis", "A deploy that changes nothing", "Our simulator, A/A deploys"),
     ),
     "Does its confidence mean what it says?": (
         Claim(
@@ -191,7 +195,12 @@ TAIL: Final = """
   retries, which hardly happened; it was restated and is not counted. The second and third are named now. Of the first, the verdict says where the time is
   and names no cause: seven stops in 80 s with two requests a second are too few to be sure.
 - What an engine gains without refused drafts is predicted badly: E2E P95 38 % too low, TTFT P95 41 % too high.
-- Simulators written by others, hard cases: fewer than half of the causes are named. The faults that are missed are listed in [DIAGNOSIS](DIAGNOSIS.md).
+- Simulators written by others, hard cases: fewer than half of the causes are named. The faults that are missed are listed in [DIAGNOSIS](DIAGNOSIS.md). Those
+  simulators are not kept here, so no later build was held against them. The small worlds with few requests hit stand in for them: 26 of 40 where 75 % were
+  wanted. Ten of the others are called within the target, since 9 % of some hundred requests over a limit that 5 % may miss is no certain breach.
+- Of verdicts above 50 % that are wrong, two are known on the simulated windows. A raised limit of sequences beside a quarter more users is called load, which
+  fits all that is recorded. A client whose own calls reach a provider's quota, and sees no refusal, calls it the provider's queue.
+- One healthy window of 300 alarms: half of the users went home, and by chance 41 % of the requests came.
 - A cause that was there from the first request on has no healthy time to be compared with: it is named less often.
 - The laboratory has few requests in each phase (about 200). A P95 of them moves by some percent from run to run; no smaller error means anything.
 - `overrun routing` came within 4 points on a real engine, twice, with 370 and 460 requests. On another trace, served at the edge of its capacity, it is off by tens
