@@ -319,10 +319,5 @@ def checkpoint(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def used_bytes(store: Store) -> int:
-    """What the store takes: blocks in use and the write-ahead log."""
-    with store.asking() as cursor:
-        [(block_size, used_blocks)] = cursor.execute(
-            "select block_size, used_blocks from pragma_database_size()"
-        ).fetchall()
-    log_file = store.path.with_name(store.path.name + ".wal")
-    return int(block_size * used_blocks) + (log_file.stat().st_size if log_file.exists() else 0)
+    """What the store takes: blocks in use and the write-ahead log of a file, the newest files of a lake."""
+    return store.used_bytes()

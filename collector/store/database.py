@@ -125,6 +125,15 @@ class FileStore(Store):
         """As of a damaged file, the remedy."""
         return _explain(self.path, error) if is_damage(error) else None
 
+    def used_bytes(self) -> int:
+        """Blocks in use and the write-ahead log."""
+        with self.asking() as cursor:
+            [(block_size, used_blocks)] = cursor.execute(
+                "select block_size, used_blocks from pragma_database_size()"
+            ).fetchall()
+        log_file = self.path.with_name(self.path.name + ".wal")
+        return int(block_size * used_blocks) + (log_file.stat().st_size if log_file.exists() else 0)
+
     def log_is_long(self) -> bool:
         """Whether it is time for a checkpoint."""
         with suppress(OSError):  # no log, or no file at all

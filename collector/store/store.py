@@ -140,6 +140,10 @@ class Store:
     def settle(self) -> None:
         """Give back memory. Between commits, by the writer alone."""
 
+    def used_bytes(self) -> int:
+        """What the store takes."""
+        return 0
+
     def log_is_long(self) -> bool:
         """Whether it is time for a checkpoint."""
         return False

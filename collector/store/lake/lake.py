@@ -56,6 +56,14 @@ class LakeStore(Store):
         cursor.execute("use lake")
         return cursor
 
+    def used_bytes(self) -> int:
+        """The files of the newest snapshot."""
+        with self.asking() as cursor:
+            [(size,)] = cursor.execute(
+                "select coalesce(sum(file_size_bytes), 0) from ducklake_table_info('lake')"
+            ).fetchall()
+        return int(size)
+
     def _leave(self, cursor: duckdb.DuckDBPyConnection) -> None:
         # A transaction that is still open when its cursor closes ends the process if PostgreSQL has gone (DuckDB 1.5.5).
         with suppress(duckdb.Error):

@@ -26,6 +26,7 @@ from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.rounds import Assembling
 from overrun.collector.ingest.writer import TRACES
 from overrun.collector.lifecycle.lake_maintenance import maintain
+from overrun.collector.receive.health import metric_lines
 from overrun.collector.store.database import open_store
 from tests.benchmarks import payload
 from tests.lake.postgres import Postgres
@@ -134,6 +135,7 @@ def test_kill_9_of_any_process_loses_and_doubles_nothing(
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(twice, range(2))) == [200, 200]
     assert rows(reader, stored) == [(spans + again.spans,) * 2]
+    assert any(line.startswith("overrun_db_bytes ") for line in metric_lines(reader))
     lake.stop()
     expire_lease(lake)
     _same_as_a_file(reader, [*(body.data for body in sent.bodies), again.data], tmp_path)
