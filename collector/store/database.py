@@ -29,6 +29,8 @@ from overrun.collector.errors import (
 )
 from overrun.collector.store.store import Store
 
+# The oldest DuckDB that writes a file safely; a lake's files are written once and never changed.
+LEAST_DUCKDB: tuple[int, ...] = (2, 0, 1)
 log = logging.getLogger("overrun.collector")
 SCHEMA_VERSION = 11  # of the last step in collector/store/schema/
 BATCH_BITS = 24  # seq = commit << 24 | row: a commit holds at most 16 M spans
@@ -220,6 +222,7 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> 
     if memory_limit:
         config["memory_limit"] = memory_limit
     read_only = exists and not os.access(path, os.W_OK)
+    _check_duckdb(path, read_only=read_only)
     try:
         if not exists:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -252,6 +255,16 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> 
     return FileStore(
         connection, path, read_only=read_only, memory_limit=memory_limit, reopened=again
     )
+
+
+def _check_duckdb(path: Path, *, read_only: bool) -> None:
+    """Refuse to write a file with a DuckDB that may store rows of a commit which failed for lack of memory in place of later ones (1.5.5 and 2.0.0, test_failed_commits.py)."""
+    version = tuple(int(part) for part in duckdb.__version__.split(".")[:3] if part.isdigit())
+    if version < LEAST_DUCKDB and not read_only and str(path) != ":memory:":
+        raise StoreError(
+            f"{path} would be written with DuckDB {duckdb.__version__}, which can mix up rows after a commit that ran out of memory: "
+            "pip install 'duckdb>=2.0.1'. A lake (--store) works with this version"
+        )
 
 
 def _remove_leftovers(path: Path) -> None:

@@ -118,6 +118,18 @@ def test_a_database_with_a_table_meta_of_its_own_is_refused(tmp_path: Path) -> N
         open_store(path, create=True)
 
 
+def test_a_duckdb_that_mixes_up_rows_writes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = open_store(tmp_path / "made.db", create=True)
+    made.close()
+    monkeypatch.setattr(store_module, "LEAST_DUCKDB", (99,))
+    for name, create in (("new.db", True), ("made.db", False)):
+        with pytest.raises(StoreError, match=r"can mix up rows .*: pip install 'duckdb>=2\.0\.1'"):
+            open_store(tmp_path / name, create=create)
+    open_store(Path(":memory:"), create=True).close()
+
+
 def test_a_folder_is_refused_and_a_file_in_it_proposed(tmp_path: Path) -> None:
     for create in (True, False):
         with pytest.raises(

@@ -58,9 +58,11 @@ def lake(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture(autouse=True)
-def lasting_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lease of this process ends when a test says so, however slow the machine is."""
+def lasting_leases(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A lease of this process ends when a test says so, however slow the machine is, and with the test."""
     monkeypatch.setattr(lake_pipeline, "LEASE_S", 3_600.0)
+    yield
+    expire_lease(lake)
 
 
 def opened(lake: Lake, *, assembles: bool = False) -> LakePipeline:
@@ -104,7 +106,7 @@ def until(holds: Callable[[], bool], within_s: float = 60.0) -> None:
 
 
 def test_kill_9_of_any_process_loses_and_doubles_nothing(
-    lake: Lake, reader: LakePipeline, sent: payload.Payload, tmp_path: Path
+    lake: Lake, reader: LakePipeline, sent: payload.Payload
 ) -> None:
     collectors = [lake.start("collector"), lake.start("collector")]
     assembler = lake.start("assembler")
@@ -138,12 +140,12 @@ def test_kill_9_of_any_process_loses_and_doubles_nothing(
     assert any(line.startswith("overrun_db_bytes ") for line in metric_lines(reader))
     lake.stop()
     expire_lease(lake)
-    _same_as_a_file(reader, [*(body.data for body in sent.bodies), again.data], tmp_path)
+    _same_as_a_file(reader, [*(body.data for body in sent.bodies), again.data])
 
 
-def _same_as_a_file(of: LakePipeline, bodies: list[bytes], folder: Path) -> None:
-    """A lake's requests and calls are those of a file that got the same bodies, and so are its answers."""
-    store = open_store(folder / "file.db", create=True)
+def _same_as_a_file(of: LakePipeline, bodies: list[bytes]) -> None:
+    """A lake's requests and calls are those of a file's store that got the same bodies, and so are its answers. In memory: this DuckDB writes no file of ours."""
+    store = open_store(Path(":memory:"), create=True)
     salt = {"salt": of.store.salt().hex()}
     store.connection.execute("update meta set value = $salt where key = 'salt'", salt)
     file = Pipeline(store, QUIET, PrivacySettings(), assemble)
