@@ -457,7 +457,9 @@ def latency_table(report: Report) -> list[str]:
                 f"  {metric.upper()}",
                 *(_time(one) for one in (stats.p50, stats.p95, stats.p99)),
                 _time(limit),
-                "" if report.goodput.own_limits else word,
+                ""
+                if report.goodput.own_limits or LABELS[report.verdict.status] == "UNKNOWN"
+                else word,
             )
         )
     return table(rows, "<>>>><") if len(rows) > 1 else []

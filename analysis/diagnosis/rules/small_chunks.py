@@ -75,7 +75,7 @@ def diagnose(case: Case) -> Diagnosis | RuledOut | None:
     )
     action = Action(
         "platform",
-        "Restart one replica with the former budget, drained first, and send long prompts there.",
+        "Drain one replica and restart it with the former budget: the others have less room meanwhile. Send long prompts there.",
         "Send them everywhere again.",
         fix,
     )
