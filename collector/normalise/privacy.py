@@ -298,8 +298,9 @@ def _user_keys() -> frozenset[str]:
     )
 
 
-# A key inside a JSON text or a printed Python dict, escaped or not, that has a text, list or object as its value.
-_INNER_KEYS = re.compile(r"""([A-Za-z_][\w.\-]*)\\*["']\s*:\s*\\*["'\[{]""")
+# A key inside a JSON text or a printed Python dict, escaped or not, that has a text, list or object as its value. Its end is looked for so far: a long word
+# would be read again from each of its letters.
+_INNER_KEYS = re.compile(r"""([A-Za-z_][\w.\-]{0,200})\\*["']\s*:\s*\\*["'\[{]""")
 
 
 @derived
