@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlencode
 
 from overrun.analysis.numbers.comparison.box_shape import Bin, Group, Spread
 from overrun.analysis.numbers.comparison.cohorts import Cohorts
+from overrun.analysis.words.finding import begun
 from overrun.dashboard import ui
 from overrun.dashboard.theme import Theme, say_added, say_count, say_ms, say_ratio
 
@@ -112,7 +113,7 @@ def strips(found: Cohorts, these: str, theme: Theme) -> str:
     totals = sum(one.these_ms for one in found.stages), sum(one.rest_ms for one in found.stages)
     most = max(sides, key=lambda one: abs(one.these_ms - one.rest_ms))
     gap = totals[0] - totals[1]
-    name = ui.begun(ui.text(most.stage.replace("_", " ")))
+    name = begun(ui.text(most.stage.replace("_", " ")))
     lead = f"{name} takes {say_ms(abs(most.these_ms - most.rest_ms))} {'longer' if most.these_ms > most.rest_ms else 'less'}, all stages {say_added(gap)}"
     bars = [
         ui.strip(name, {one.stage: getattr(one, side) for one in sides}, total, max(totals), theme)

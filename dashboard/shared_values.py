@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from overrun.analysis.numbers.comparison.cohorts import Cohort, Cohorts
+from overrun.analysis.words.finding import begun
 from overrun.dashboard import ui
 from overrun.dashboard.theme import say_ms, say_ratio
 
@@ -47,7 +48,7 @@ def table(found: Cohorts) -> str:
 
 def headline(found: Cohorts, these: str | None = None) -> str:
     """What is most common among them, in a sentence, as safe HTML."""
-    these = f"{these or ui.begun(ui.text(found.selection, 200))}, n {found.n_slow:,}"
+    these = f"{these or begun(ui.text(found.selection, 200))}, n {found.n_slow:,}"
     if not found.n_slow:
         return "No request to compare with the others"
     if not found.cohorts:

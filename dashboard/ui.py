@@ -17,7 +17,7 @@ from typing import Any, Final
 import streamlit as st
 
 from overrun.analysis.front.client import ClientError, Refused, TooOld, Unreachable
-from overrun.analysis.words.finding import printable
+from overrun.analysis.words.finding import begun, printable
 from overrun.dashboard import plot
 from overrun.dashboard.theme import Theme, in_order, say_count, say_ms
 
@@ -43,11 +43,6 @@ def text(value: object, most: int = 80) -> str:
 def isolated(words: str) -> str:
     """Return words in which what is written from right to left stands for itself: the numbers beside a name keep their order."""
     return words if words.isascii() else _RIGHT_TO_LEFT.sub("\u2068\\g<0>\u2069", words)
-
-
-def begun(words: str) -> str:
-    """Return words of the API as the beginning of a sentence; an address stays as it is."""
-    return words if words.startswith(("http://", "https://")) else words[:1].upper() + words[1:]
 
 
 def sentence(value: str) -> str:

@@ -35,6 +35,7 @@ from overrun.analysis.words.finding import (
     Finding,
     Owner,
     RuledOut,
+    begun,
     printable,
     say_after,
     say_count,
@@ -517,7 +518,7 @@ def over_budget(
         without_span=without_span,
     )
     if main is not None and not sure(main) and not without_span:
-        why, gain = f"{_begun(_where(breach, stage, main))}. {_likely(ranked, main)}", ""
+        why, gain = f"{begun(_where(breach, stage, main))}. {_likely(ranked, main)}", ""
     return Verdict(
         status="over_budget",
         metric=_metric(breach.metric),
@@ -532,7 +533,7 @@ def over_budget(
         sentence=f"{lead}: {why} {gain}".rstrip(),
         why=_explained(breach, stage, main)
         if main and sure(main) and not without_span
-        else _begun(why),
+        else begun(why),
         onset=began,
         since_ms=breach.since_ms,
         trend=impact.trend(breach.ok.filter(pl.Series(breach.answered)), breach.metric, began),
@@ -669,11 +670,7 @@ def _without_span(stage: str, main: Diagnosis | None) -> bool:
 
 def _explained(breach: Breach, stage: str, main: Diagnosis) -> str:
     """Return the cause first, then where the time goes: two sentences."""
-    return f"{_begun(main.because)}. {_begun(_where(breach, stage, main))}."
-
-
-def _begun(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return f"{begun(main.because)}. {begun(_where(breach, stage, main))}."
 
 
 def _ran_out(breach: Breach) -> str:

@@ -150,6 +150,12 @@ class NotEnoughData:
     reason: str
 
 
+def begun(text: str) -> str:
+    """Return a text as the beginning of a sentence; a name of code or an address that it begins with stays as it is."""
+    first = text.partition(" ")[0].rstrip(".,:;")
+    return text if any(sign in first for sign in "._/:") else text[:1].upper() + text[1:]
+
+
 def say_ms(value_ms: float) -> str:
     """Return a time in the unit that people use for its size: `7.3 ms`, `377 ms`, `54.4 s`."""
     if abs(value_ms) >= 10_000.0:

@@ -13,7 +13,15 @@ from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.fact_list import FactList
 from overrun.analysis.front.proof_list import MOST_ASKED, Proof
 from overrun.analysis.front.report import Report, seeking
-from overrun.analysis.words.finding import Finding, Fix, Predicted, say_after, say_bound, say_over
+from overrun.analysis.words.finding import (
+    Finding,
+    Fix,
+    Predicted,
+    begun,
+    say_after,
+    say_bound,
+    say_over,
+)
 from overrun.dashboard import (
     data,
     downloads,
@@ -102,7 +110,7 @@ def headline(report: Report) -> tuple[str, list[str]]:
             [ui.sentence(report.verdict.why or report.verdict.sentence)],
         )
     gain = first.fix.predicted if first.fix else None
-    body = [ui.begun(ui.sentence(way(report)))] if report.verdict.path else []
+    body = [begun(ui.sentence(way(report)))] if report.verdict.path else []
     if first.fix and gain:
         body.append(f"{ui.text(first.fix.title, 200)}: {prediction(first.fix, gain)}.")
     return words, body
@@ -122,7 +130,7 @@ def card(
     service = f" · {ui.text(finding.service)}" if finding.service else ""
     head = (
         f'<p class="ov-muted">#{place} {ui.chip(finding.stage, theme)} {ui.text(finding.rule)}{service} · {_SEVERITY[finding.severity]} · '
-        f"confidence {level} ({finding.confidence:.2f})</p><h2>{ui.begun(ui.sentence(finding.headline))}</h2>"
+        f"confidence {level} ({finding.confidence:.2f})</p><h2>{begun(ui.sentence(finding.headline))}</h2>"
     )
     shown = proof_chart.render(proof, report.verdict.onset, theme) if proof is not None else ""
     numbers = all_numbers(finding)

@@ -18,7 +18,7 @@ from overrun.analysis.numbers.latency.percentiles import Percentiles
 from overrun.analysis.numbers.outcomes.burn_rate import Burn
 from overrun.analysis.numbers.over_time.series import Series, SeriesPoint
 from overrun.analysis.numbers.quality.row import Check
-from overrun.analysis.words.finding import Finding, say_after, say_rate
+from overrun.analysis.words.finding import Finding, begun, say_after, say_rate
 from overrun.dashboard import data, empty_states, hero, live, nav, sliders, state, terminal, ui
 from overrun.dashboard.theme import (
     LIGHT,
@@ -374,7 +374,7 @@ def further(report: Report) -> str:
     """The latencies that no limit is on, folded away; empty where no request carries any."""
     rows = [
         [
-            f"<b>{ui.begun(ui.text(more.what))}</b><small>{ui.text(more.ms.source)}</small>",
+            f"<b>{begun(ui.text(more.what))}</b><small>{ui.text(more.ms.source)}</small>",
             f'<span class="ov-n">{more.ms.n:,}</span>',
             *(_score(more.ms, name, None) for name in ("P50", "P95", "P99")),
         ]
