@@ -61,6 +61,7 @@ from overrun.collector.errors import CollectorError, StoreUnavailable
 from overrun.collector.ingest.rounds import Assembling
 from overrun.collector.receive import health
 from overrun.collector.store.database import EXPORT as EXPORT_FILE
+from overrun.collector.store.database import FileStore
 
 # Questions are mostly work of the interpreter, which takes one core: more at once only hold more rows at once. Those of the what-ifs' process and exports
 # wait for others most of the time.
@@ -82,7 +83,8 @@ def routes(
     Exports, whole rows with what they carry of people, become lines of the `audit` log.
     """
     tokens = tokens or Tokens()
-    simulate, sought = Fixes(pipeline.store.reading, worker.ask), Seeking(pipeline.store.reading)
+    store = pipeline.store
+    simulate, sought = Fixes(store.reading, worker.ask), Seeking(store.reading)
     # What a server has beside the store, by the names of the parameters of the functions that answer.
     host = {
         "simulate": simulate,
@@ -91,7 +93,8 @@ def routes(
         "ask": worker.ask,
         "begin": worker.begin,
         "watched": watched,
-        "ledger": path_of(pipeline.store.path),
+        # A lake is no file, so that no ledger lies beside it.
+        "ledger": path_of(store.path) if isinstance(store, FileStore) else None,
     }
 
     # Kept until something is written or another fix has been simulated: a page that waits for one asks every two seconds.
