@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ from overrun.collector.access import hosts
 from overrun.collector.access.audit import Audit
 from overrun.collector.access.auth import Tokens
 from overrun.collector.access.tls import Certificates
-from overrun.collector.config import Settings
+from overrun.collector.config import RetentionSettings, Settings
 from overrun.collector.errors import CollectorError, ConfigError
 from overrun.collector.ingest.lake_pipeline import LakePipeline
 from overrun.collector.ingest.lake_pipeline import open_pipeline as open_lake_pipeline
@@ -51,6 +51,7 @@ from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.rounds import Assembling
 from overrun.collector.ingest.writer import METRICS
 from overrun.collector.lifecycle.lake_maintenance import maintaining
+from overrun.collector.lifecycle.lake_retention import LakeRetention
 from overrun.collector.lifecycle.retention import Retention, size_bytes
 from overrun.collector.lifecycle.rollups import roll_up
 from overrun.collector.process import compiled, footprint, tracing
@@ -156,10 +157,18 @@ def _maintenance(
 ) -> contextlib.AbstractContextManager[None]:
     if isinstance(pipeline, LakePipeline):
         if _does(settings, "maintainer"):
-            return maintaining(pipeline.lake, pipeline.holder)
+            retention = LakeRetention(pipeline.lake, pipeline.writer, _of_a_lake(settings))
+            every_s = settings.retention.check_s
+            return maintaining(pipeline.lake, pipeline.holder, every_s, retention)
         return contextlib.nullcontext()
     kept = Retention(pipeline.store, pipeline.writer, settings.retention, pipeline.clock)
     return kept.running()
+
+
+def _of_a_lake(settings: Settings) -> RetentionSettings:
+    """A lake has no limit of its size unless one is set: the default is meant for a file."""
+    kept = settings.retention
+    return kept if "retention.db_max_size" in settings.origins else replace(kept, db_max_size="0")
 
 
 def _warm(settings: Settings) -> None:
@@ -338,7 +347,8 @@ def _routes(
     audit = Audit.beside(Path(collector.db), collector.audit_log)
     send: list[BaseRoute] = []
     read: list[BaseRoute] = []
-    if isinstance(pipeline, Pipeline):  # before the receiver's, which answer for the rest of /v1
+    # Before the receiver's, which answer for the rest of /v1.
+    if isinstance(pipeline, Pipeline | LakePipeline):
         send.append(erase_http.route(pipeline, tokens, audit))
     if _does(settings, "collector"):
         send += otlp_http.Receiver(pipeline.writer, collector, tokens.ingest).routes()

@@ -155,8 +155,8 @@ class LakePipeline(Assembling):
             )
             ids = fetch_table(
                 cursor,
-                _IDS.replace("valued v", f"lake.main.span_values {before} v").replace(
-                    "spans s", f"lake.main.spans {before} s"
+                _IDS.replace("valued v", f"lake.main.span_values v {before}").replace(
+                    "spans s", f"lake.main.spans s {before}"
                 )
                 + f" and start_ns >= {floor_ns}",
             )
@@ -182,8 +182,10 @@ class LakePipeline(Assembling):
 
     def _read_on(self) -> bool:
         """Read the next snapshots of collectors; whether there may be more."""
+        last = self._catalog.last_snapshot()
         snapshots = self._catalog.collected(self._read, _SNAPSHOTS)
         if not snapshots:
+            self._read = max(self._read, last)  # those between are of others than collectors
             return False
         between = {"first": snapshots[0], "last": snapshots[-1]}
 
@@ -226,20 +228,21 @@ class LakePipeline(Assembling):
         lease, connection = self._lease, self._writing
         if lease is None:
             raise StoreUnavailable("another process assembles now")
-        number = self._catalog.next_commit()
-        try:
-            connection.begin()
-            changed = _supersede(connection, replaced, number, floor)
-            for table in ASSEMBLED:
-                changed += append(connection, table, getattr(made, table), number).num_rows
-            if changed:
-                sign(connection, ASSEMBLER, f"{lease.epoch}:{through}:{number}")
-            connection.commit()
-        except duckdb.Error:
-            rollback(connection)
-            # An answer that was lost: the lease shows whether the commit is there.
-            if not self._catalog.has_committed(lease.epoch, number):
-                raise
+        with self._catalog.committing() as turn:
+            number = turn.number
+            try:
+                connection.begin()
+                changed = _supersede(connection, replaced, number, floor)
+                for table in ASSEMBLED:
+                    changed += append(connection, table, getattr(made, table), number).num_rows
+                if changed:
+                    sign(connection, ASSEMBLER, f"{lease.epoch}:{through}:{number}")
+                connection.commit()
+            except duckdb.Error:
+                rollback(connection)
+                # An answer that was lost: the lease shows whether the commit is there.
+                if not self._catalog.has_committed(lease.epoch, number):
+                    raise
 
     def _last_commit(self) -> int:
         return self._read

@@ -38,6 +38,7 @@ class LakeWriter(Writer):
 
     def __init__(self, store: LakeStore, settings: CollectorSettings, rules: Rules) -> None:
         self._lake, self._catalog = store, store.catalog
+        self._swept = 0
         self._forgot_s = time.monotonic()
         super().__init__(store, settings, rules, QuietTraces())
         # Half of what may wait: the other half comes while this commits.
@@ -96,17 +97,26 @@ class LakeWriter(Writer):
                 pause_s = min(2 * pause_s, 1.0)
 
     def _store_group(self, group: Group) -> None:
-        connection = self._lake.connection
-        batch, now_ns = self._catalog.next_commit(), time.time_ns()
-        laid_out = self._lay_out(group, batch)
-        connection.begin()
-        self._append_group(group, laid_out, batch, Claims())
-        self._append_batch(batch, now_ns, laid_out)
-        sign(connection, COLLECTOR, ",".join(body.digest.hex() for body in group.bodies))
-        connection.commit()
+        connection, now_ns = self._lake.connection, time.time_ns()
+        with self._catalog.committing() as turn:
+            batch = turn.number
+            self._learn_anew_after(turn.swept)
+            laid_out = self._lay_out(group, batch)
+            connection.begin()
+            self._append_group(group, laid_out, batch, Claims())
+            self._append_batch(batch, now_ns, laid_out)
+            hashes = ",".join(body.digest.hex() for body in group.bodies)
+            sign(connection, COLLECTOR, f"{turn.swept};{hashes}")
+            connection.commit()
         self.refusal = None
         self._remember(laid_out)
         self._committed(group, batch, laid_out.count, len(laid_out.points))
+
+    def _learn_anew_after(self, swept: int) -> None:
+        """Where shapes and sources have been deleted: which of those that were stored are still there?"""
+        if swept != self._swept:
+            self._load_state()
+            self._swept = swept
 
     def _note_traces(self, group: Group, batch: int, now_s: float) -> None:
         """Nothing: the assembler reads from the lake what every collector has stored."""

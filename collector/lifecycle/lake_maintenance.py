@@ -1,32 +1,38 @@
-"""How does a lake stay quick? Small files become large ones, and snapshots that nobody reads any more go, with the files that only they had.
+"""How does a lake stay quick and small? Small files become large ones; what is too old or erased goes, and so do snapshots that nobody reads any more.
 
 Every commit leaves a file in each table that it appends to: 1,500 commits made a scan 17 times slower, and one merge quick again (measured, DuckDB 1.5.5). One
-process does this at a time. It neither deletes nor changes a row, so no writer is in its way.
+process does this at a time, the one that holds the lease.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 
 from overrun.collector.errors import CollectorError
+from overrun.collector.lifecycle.lake_forget import delete_made_since
+from overrun.collector.lifecycle.lake_retention import LakeRetention
 from overrun.collector.process.tracing import tracer
 from overrun.collector.store.lake.lake import LakeStore
 
 log = logging.getLogger("overrun.collector")
-# Commits come every half second: some hundred files a table between two merges.
-EVERY_S = 60.0
-LEASE_S = 600.0
-# An answer may read a snapshot for so long, and a file is kept for so long after it has been replaced.
-KEPT_S = 3_600.0
-# A file that no snapshot names may be of a commit that is under way.
-_ORPHANED = "interval '1 day'"
+# The process that maintains renews its lease so often while it is alive, however long a round takes.
+LEASE_S, _RENEW_S = 30.0, 10.0
+# An answer may read a snapshot for so long, and a file is kept for so long after it has been replaced; for less while somebody is being erased.
+KEPT_S, ERASING_KEPT_S = 3_600.0, 600.0
+# A file that no snapshot names may be of a commit that is under way: a collector tries for eight seconds, a large merge takes minutes.
+ORPHANED_S = 1_800.0
+# Files are merged with others of their size, so that a row is rewritten a few times in its life, not each minute: those below so many bytes (0: all), each so many rounds.
+_TIERS = ((4 << 20, 1), (64 << 20, 15), (0, 240))
+# Of a file with so large a share of deleted rows the rest is written again.
+_REWRITE_RATIO = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,51 +42,107 @@ class Maintained:
     merged_files: int
     expired_snapshots: int
     deleted_files: int
+    ended_erasings: int = 0
 
 
 @contextmanager
-def maintaining(store: LakeStore, holder: str) -> Iterator[None]:
-    """A round every EVERY_S, for as long as the block lasts, in the process that holds the lease."""
-    ended = threading.Event()
+def maintaining(
+    store: LakeStore, holder: str, every_s: float, retention: LakeRetention
+) -> Iterator[None]:
+    """A round every `every_s`, for as long as the block lasts, in the process that holds the lease."""
+    ended, holds = threading.Event(), threading.Event()
+
+    def renew() -> None:
+        while True:
+            try:
+                held = store.catalog.claim(holder, LEASE_S, "maintainer") is not None
+                (holds.set if held else holds.clear)()
+            except CollectorError:
+                holds.clear()
+            if ended.wait(_RENEW_S):
+                return
 
     def watch() -> None:
-        while not ended.wait(EVERY_S):
+        rounds = 0
+        while not ended.wait(every_s):
+            if not holds.is_set():
+                continue
             try:
-                if store.catalog.claim(holder, LEASE_S, "maintainer"):
-                    with tracer.start_as_current_span("maintain"):
-                        log.debug("maintained the lake: %s", maintain(store))
+                with tracer.start_as_current_span("maintain"):
+                    retention.round(time.time_ns())
+                    log.debug("maintained the lake: %s", maintain(store, round_=rounds))
+                rounds += 1
             except (duckdb.Error, CollectorError) as error:  # logged and tried again
                 log.warning(
                     "the lake was not maintained, trying again: %s", str(error).splitlines()[0]
                 )
 
-    thread = threading.Thread(target=watch, name="overrun-maintainer", daemon=True)
-    thread.start()
+    threads = [
+        threading.Thread(target=run, name=f"overrun-{run.__name__}", daemon=True)
+        for run in (renew, watch)
+    ]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
         ended.set()
-        thread.join()
+        for thread in threads:
+            thread.join()
 
 
-def maintain(store: LakeStore, kept_s: float = KEPT_S) -> Maintained:
-    """One round: merge files, let go of snapshots that the assembler has passed and that are older than `kept_s`, and of the files that only they had.
+def maintain(
+    store: LakeStore,
+    kept_s: float | None = None,
+    orphaned_s: float = ORPHANED_S,
+    round_: int = 0,
+) -> Maintained:
+    """One round: merge files, erase on, let go of snapshots that the assembler has passed and that are older than `kept_s`, and of the files that only they had.
 
     Raises:
         duckdb.Error, StoreUnavailable: the lake cannot be reached; what was done before stands.
     """
-    since = store.catalog.unread_since(kept_s)
-    connection = store.writing()
+    erasing = _erase_on(store)
+    if kept_s is None:
+        kept_s = ERASING_KEPT_S if erasing else KEPT_S
+    with closing(store.writing()) as connection:
 
-    def done(what: str, older: str) -> list[tuple[Any, ...]]:
-        return connection.execute(f"call {what}('lake', older_than => {older})").fetchall()
+        def done(call: str) -> list[tuple[Any, ...]]:
+            return connection.execute(f"call {call}").fetchall()
 
-    try:
-        merged = connection.execute("call ducklake_merge_adjacent_files('lake')").fetchall()
-        expired = done("ducklake_expire_snapshots", f"to_timestamp({since:.6f})")
-        kept = f"now() - interval '{kept_s} seconds'"
-        deleted = done("ducklake_cleanup_old_files", kept)
-        deleted += done("ducklake_delete_orphaned_files", f"now() - {_ORPHANED}")
-    finally:
-        connection.close()
-    return Maintained(sum(int(row[2]) for row in merged), len(expired), len(deleted))
+        merged = _merge(connection, round_)
+        done(f"ducklake_rewrite_data_files('lake', delete_threshold => {_REWRITE_RATIO})")
+        since = store.catalog.unread_since(kept_s)
+        expired = done(f"ducklake_expire_snapshots('lake', older_than => to_timestamp({since:.6f}))")  # fmt: skip
+        deleted = [
+            row
+            for what, age_s in (("cleanup_old", kept_s), ("delete_orphaned", orphaned_s))
+            for row in done(
+                f"ducklake_{what}_files('lake', older_than => now() - interval '{age_s} seconds')"
+            )
+        ]
+    ended = store.catalog.end_erasings(orphaned_s) if erasing else 0
+    return Maintained(merged, len(expired), len(deleted), ended)
+
+
+def _merge(connection: duckdb.DuckDBPyConnection, round_: int) -> int:
+    """How many files became fewer."""
+    merged = 0
+    for below, every in _TIERS:
+        if round_ % every == 0:
+            limit = f", max_file_size => {below}" if below else ""
+            rows = connection.execute(f"call ducklake_merge_adjacent_files('lake'{limit})")
+            merged += sum(int(row[2]) for row in rows.fetchall())
+    return merged
+
+
+def _erase_on(store: LakeStore) -> bool:
+    """Where every span of before an erasing is assembled: delete what was made of those in memory, and rewrite the files. Whether there is an erasing."""
+    waiting = store.catalog.erasings()
+    for one in waiting:
+        if one.assembled and not one.rewritten:
+            delete_made_since(store, store.catalog.erased(one.number))
+            with closing(store.writing()) as connection:
+                connection.execute("call ducklake_rewrite_data_files('lake', delete_threshold => 0)").fetchall()  # fmt: skip
+            store.catalog.note_rewritten(one.number)
+    return bool(waiting)

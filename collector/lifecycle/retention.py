@@ -86,6 +86,8 @@ class Expired:
 class Retention:
     """Lets go of what is too old or too much; `round` once, or every `check_s` in a thread of its own (`running`)."""
 
+    chunk_rows = CHUNK_ROWS
+
     def __init__(
         self,
         store: Store,
@@ -143,7 +145,7 @@ class Retention:
             gone = self._expire(through)
             if not gone.batches:
                 break
-            self._writer.call(checkpoint).result()
+            self._give_back()
             done = Expired(
                 done.batches + gone.batches, done.spans + gone.spans, done.points + gone.points
             )
@@ -156,6 +158,10 @@ class Retention:
             )
         self._sweep(steady_ns, done.batches > 0)
         return done
+
+    def _give_back(self) -> None:
+        """Have the file reuse the blocks of deleted rows."""
+        self._writer.call(checkpoint).result()
 
     def _too_old(self, now_ns: int) -> int:
         if not self._max_age_ns:
@@ -194,7 +200,7 @@ class Retention:
             lambda connection: self._swept(connection, now_ns - DAY_NS, unused)
         ).result()
         if any(gone):
-            self._writer.call(checkpoint).result()
+            self._give_back()
             log.info("deleted %d hashes of bodies, %d unused shapes and %d sources", *gone)
 
     def _swept(
@@ -259,7 +265,7 @@ class Retention:
         )
         first = last = spans = points = 0
         for batch, some_spans, some_points in rows:
-            if first and spans + points + some_spans + some_points > CHUNK_ROWS:
+            if first and spans + points + some_spans + some_points > self.chunk_rows:
                 yield first, last, spans, points
                 first = spans = points = 0
             first, last = first or batch, batch

@@ -9,6 +9,7 @@ import asyncio
 from dataclasses import asdict, replace
 from typing import Final
 
+import duckdb
 import msgspec
 from starlette.endpoints import HTTPEndpoint
 from starlette.requests import Request
@@ -18,9 +19,17 @@ from starlette.routing import Route
 from overrun.collector.access import auth
 from overrun.collector.access.audit import Audit
 from overrun.collector.access.auth import Tokens
-from overrun.collector.errors import BadPayload, CollectorError, UnsupportedMedia, WrongMethod
+from overrun.collector.errors import (
+    BadPayload,
+    CollectorError,
+    StoreUnavailable,
+    UnsupportedMedia,
+    WrongMethod,
+)
+from overrun.collector.ingest.lake_pipeline import LakePipeline
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.lifecycle.forget import Forgotten, forget, found_in_tables, names
+from overrun.collector.lifecycle.lake_forget import forget_in_lake
 from overrun.collector.normalise import privacy
 
 JSON = "application/json"
@@ -40,7 +49,7 @@ _WHOM: Final = msgspec.json.Decoder(
 )  # made here and not by the first two who ask at once, which msgspec does not survive (analysis/words/encoding.py)
 
 
-def route(pipeline: Pipeline, tokens: Tokens, audit: Audit) -> Route:
+def route(pipeline: Pipeline | LakePipeline, tokens: Tokens, audit: Audit) -> Route:
     """The route, guarded by the erase token; each request becomes a line of the audit log."""
 
     async def erase(request: Request) -> Response:
@@ -61,6 +70,9 @@ def route(pipeline: Pipeline, tokens: Tokens, audit: Audit) -> Route:
             done = await asyncio.to_thread(_erase, pipeline, whom)
             counts = {name: n for name, n in asdict(done).items() if n is not None}
             answer = Response(msgspec.json.encode(done), media_type=JSON)
+        except duckdb.Error as error:  # of a lake that cannot be reached
+            reason = str(error).splitlines()[0]
+            answer = _refused(StoreUnavailable(f"not everything was erased: {reason}. Erase again"))
         except CollectorError as error:
             answer = _refused(error)
             if isinstance(error, auth.Unauthorized):
@@ -90,7 +102,9 @@ def _refused(error: CollectorError) -> Response:
     return Response(body, error.http_status, media_type=JSON)
 
 
-def _erase(pipeline: Pipeline, whom: Whom) -> Forgotten:
+def _erase(pipeline: Pipeline | LakePipeline, whom: Whom) -> Forgotten:
+    if isinstance(pipeline, LakePipeline):
+        return forget_in_lake(pipeline.lake, user=whom.user, tenant=whom.tenant)
     salt = pipeline.store.salt()
     done = pipeline.between_rounds(
         lambda connection: forget(connection, salt, user=whom.user, tenant=whom.tenant)

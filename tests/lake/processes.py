@@ -14,8 +14,17 @@ from tests.lake.postgres import Postgres
 class Lake:
     """A database and a folder, and the servers that were started over them."""
 
-    def __init__(self, postgres: Postgres, name: str, folder: Path, data: str = "") -> None:
+    def __init__(
+        self,
+        postgres: Postgres,
+        name: str,
+        folder: Path,
+        data: str = "",
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        """`data`: where the files are, in `folder` without it. `environment`: what every server of it needs."""
         self.folder = folder
+        self._environment = environment or {}
         self.address = f"ducklake:{postgres.database(name)}?data={data or folder / 'data'}"
         self.servers: list[ServerProcess] = []
 
@@ -25,7 +34,7 @@ class Lake:
         made = ServerProcess(
             self.folder / "none.db",
             *("--store", self.address, "--role", role, *ports),
-            environment=environment,
+            environment=self._environment | (environment or {}),
             forked=True,
         )
         assert made.address, made.said

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,9 +17,13 @@ from overrun.collector.errors import StoreError, StoreUnavailable
 
 COLLECTOR: Final = "overrun collector"
 ASSEMBLER: Final = "overrun assembler"
+MIGRATION: Final = "overrun migration"
 # A PostgreSQL that does not answer is given up after so long; senders are asked to come again meanwhile.
 _CONNECT_S = 5
-_LOCK = 0x6F7665727275  # of the advisory lock under which a lake is made
+# Advisory locks: under which a lake is made; which every commit shares, and a deletion has alone.
+_LOCK, _CHANGES = 0x6F7665727275, 0x6F7665727276
+# A commit waits so long for a deletion, and then goes on: at worst DuckLake refuses one of the two, which is tried again.
+_DELETION_S, _ASK_AGAIN_S = 4.0, 0.03
 # A reader asks for the newest snapshot at most so often: its answers are as old as that at most.
 _SNAPSHOT_S = 0.25
 
@@ -30,6 +34,25 @@ class Lease:
 
     epoch: int
     through: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The right to commit: a number that no other commit has, and how often shapes and sources have been deleted so far."""
+
+    number: int
+    swept: int
+
+
+@dataclass(frozen=True, slots=True)
+class Erasing:
+    """One that is not complete. `assembled`: whether every span of before is assembled; `rewritten`, `expired`: what is done."""
+
+    number: int
+    assembled: bool
+    rewritten: bool
+    expired: bool
+    age_s: float
 
 
 class Catalog:
@@ -88,8 +111,46 @@ class Catalog:
         finally:
             self._ask("select pg_advisory_unlock(%s)", [_LOCK])
 
+    @contextmanager
+    def committing(self) -> Iterator[Turn]:
+        """For the commit of a writer: for as long as the block lasts, nobody deletes.
+
+        DuckLake refuses a commit that inserts into a table from which another one has deleted since it began, and the other way round.
+        """
+        until_s, held, rows = time.monotonic() + _DELETION_S, False, list[tuple[Any, ...]]()
+        while not held and time.monotonic() < until_s:
+            rows = self._ask(
+                "select locked, case when locked then nextval('overrun_commits') end, (select value from overrun_counters where name = 'swept') "
+                "from (select pg_try_advisory_lock_shared(%s) as locked offset 0) l",
+                [_CHANGES],
+            )
+            held = bool(rows[0][0])
+            if not held:
+                time.sleep(_ASK_AGAIN_S)
+        try:
+            yield Turn(int(rows[0][1] or self.next_commit()), int(rows[0][2]))
+        finally:
+            if held:
+                with suppress(StoreUnavailable):  # the lock went with the connection
+                    self._ask("select pg_advisory_unlock_shared(%s)", [_CHANGES])
+
+    @contextmanager
+    def deleting(self) -> Iterator[None]:
+        """No writer commits for as long as the block lasts, which is to be short. Of a connection of its own: locks of one connection do not exclude each other."""
+        other = Catalog(self._address)
+        try:
+            other._ask("select pg_advisory_lock(%s)", [_CHANGES])
+            yield
+        finally:
+            other.close()
+
     def is_made(self) -> bool:
-        """Whether the lake has our tables. They are made last."""
+        """Whether the lake has our tables, of this build. They are made last."""
+        [(found,)] = self._ask("select to_regclass('overrun_moved') is not null")
+        return bool(found)
+
+    def has_lake(self) -> bool:
+        """Whether an earlier build has made the lake's own tables."""
         [(found,)] = self._ask("select to_regclass('overrun_leases') is not null")
         return bool(found)
 
@@ -109,6 +170,12 @@ class Catalog:
             [n],
         )
         return int(after) - n + 1
+
+    def count_sweep(self) -> int:
+        """Note, while `deleting`, that shapes and sources go; the last number that a shape has. Collectors then look up which ones are stored."""
+        self._ask("update overrun_counters set value = value + 1 where name = 'swept'")
+        [(last,)] = self._ask("select value from overrun_counters where name = 'shapes'")
+        return int(last)
 
     def stored(self, digests: Sequence[bytes]) -> set[bytes]:
         """Which of these bodies were stored in the last day."""
@@ -152,6 +219,11 @@ class Catalog:
         )
         return bool(same)
 
+    def last_snapshot(self) -> int:
+        """The newest snapshot."""
+        [(last,)] = self._ask("select coalesce(max(snapshot_id), 0) from ducklake_snapshot")
+        return int(last)
+
     def collected(self, after: int, most: int) -> list[int]:
         """The first snapshots after this one with which collectors stored telemetry."""
         rows = self._ask(
@@ -169,12 +241,60 @@ class Catalog:
         )
         return float(since)
 
+    def note_erasing(self, traces: Sequence[tuple[int, int]]) -> None:
+        """Note, after their rows were deleted, that these traces are to go from every file."""
+        self._ask(
+            "with made as (insert into overrun_erasings (snapshot) select max(snapshot_id) from ducklake_snapshot returning id) "
+            "insert into overrun_erased select id, hi, lo from made, unnest(%s::numeric[], %s::numeric[]) t(hi, lo)",
+            [[hi for hi, _ in traces], [lo for _, lo in traces]],
+        )
+
+    def erasings(self) -> list[Erasing]:
+        """Those that are not complete, the oldest first."""
+        rows = self._ask(
+            "select id, not exists (select 1 from ducklake_snapshot_changes c join overrun_leases l on l.name = 'assembler' "
+            "where c.author = %s and c.snapshot_id > l.through and c.snapshot_id <= e.snapshot), "
+            "rewritten is not null, expired is not null, extract(epoch from now() - asked)::float8 from overrun_erasings e order by id",
+            [COLLECTOR],
+        )
+        return [Erasing(*row) for row in rows]
+
+    def erased(self, number: int) -> list[tuple[int, int]]:
+        """The traces of an erasing."""
+        rows = self._ask("select trace_hi, trace_lo from overrun_erased where id = %s", [number])
+        return [(int(hi), int(lo)) for hi, lo in rows]
+
+    def note_rewritten(self, number: int) -> None:
+        """Note that the newest snapshot has no file with rows of an erasing."""
+        self._ask(
+            "update overrun_erasings set rewritten = (select max(snapshot_id) from ducklake_snapshot) where id = %s",
+            [number],
+        )
+
+    def end_erasings(self, least_age_s: float) -> int:
+        """Note which ones have no snapshot of before any more, and end those whose files are deleted, too; how many ended."""
+        self._ask(
+            "update overrun_erasings set expired = now() where expired is null and rewritten <= (select min(snapshot_id) from ducklake_snapshot)"
+        )
+        # DuckLake keeps the first and last text of each column of a table; those of files that are gone, too.
+        self._ask(
+            "update ducklake_table_column_stats s set min_value = f.least, max_value = f.most from (select c.table_id, c.column_id, "
+            """case when bool_and(value_count = 0 or min_value is not null) then min(min_value collate "C") end as least, """
+            """case when bool_and(value_count = 0 or max_value is not null) then max(max_value collate "C") end as most """
+            "from ducklake_column c left join ducklake_file_column_stats using (table_id, column_id) where c.column_type = 'varchar' "
+            "group by c.table_id, c.column_id) f where f.table_id = s.table_id and f.column_id = s.column_id"
+        )
+        ended = self._ask(
+            "delete from overrun_erasings where expired is not null and asked < now() - make_interval(secs => %s) "
+            "and not exists (select 1 from ducklake_files_scheduled_for_deletion where schedule_start <= expired) returning id",
+            [least_age_s],
+        )
+        return len(ended)
+
     def newest_snapshot(self) -> int:
         """The newest snapshot, as of a quarter of a second ago."""
         if time.monotonic() - self._asked_s >= _SNAPSHOT_S:
-            [(self._snapshot,)] = self._ask(
-                "select coalesce(max(snapshot_id), 0) from ducklake_snapshot"
-            )
+            self._snapshot = self.last_snapshot()
             self._asked_s = time.monotonic()
         return int(self._snapshot)
 

@@ -33,6 +33,7 @@ log = logging.getLogger("overrun.collector")
 # DuckLake gives up after ten conflicts with other commits; a dozen writers meet that often.
 _MOST_TRIES: Final = 100
 _READING: Final = "set search_path = 'memory.main,lake.main'"
+MOVED_SALTS: Final = "moved_salts"  # in `meta`
 _VERSIONED: Final = ("requests", "llm_calls")
 
 
@@ -55,6 +56,11 @@ class LakeStore(Store):
         cursor = super().cursor()
         cursor.execute("use lake")
         return cursor
+
+    def salts(self) -> list[bytes]:
+        """The keys of user hashes: of this lake, and of files that were moved into it."""
+        moved = (self.meta(MOVED_SALTS) or "").split()
+        return [self.salt(), *(bytes.fromhex(salt) for salt in moved)]
 
     def used_bytes(self) -> int:
         """The files of the newest snapshot."""
@@ -101,7 +107,8 @@ def open_lake(address: LakeAddress, *, memory_limit: str | None = None) -> LakeS
         with store.catalog.alone():
             _attach(connection, address)
             if not store.catalog.is_made():
-                _make(connection)
+                if not store.catalog.has_lake():
+                    _make(connection)
                 store.catalog.make()
         _check_version(connection, address)
         _make_views(connection)

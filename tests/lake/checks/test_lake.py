@@ -5,43 +5,32 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import psycopg
 import pytest
 
 from overrun.analysis.assembly.assemble import assemble
 from overrun.analysis.front.question_table import ENTRIES
 from overrun.analysis.front.questions import Asked
 from overrun.analysis.words.encoding import encode
-from overrun.collector.config import CollectorSettings, PrivacySettings, Settings
+from overrun.collector.config import PrivacySettings, Settings
 from overrun.collector.ingest import lake_pipeline
-from overrun.collector.ingest.lake_pipeline import LakePipeline, open_pipeline
+from overrun.collector.ingest.lake_pipeline import LakePipeline
 from overrun.collector.ingest.pipeline import Pipeline
-from overrun.collector.ingest.rounds import Assembling
 from overrun.collector.ingest.writer import TRACES
 from overrun.collector.lifecycle.lake_maintenance import maintain
 from overrun.collector.receive.health import metric_lines
 from overrun.collector.store.database import open_store
 from tests.benchmarks import payload
+from tests.lake.checks.opened import QUIET, expire_lease, opened, rows, until
 from tests.lake.postgres import Postgres
 from tests.lake.processes import Lake, post, send
 
 # What a report counts; its findings hold resampled intervals.
 _COUNTED = ("window", "latency", "goodput", "stages", "errors", "retries", "checklist")
-QUIET = CollectorSettings(quiet_s=0.3)
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    made = Postgres()
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -65,26 +54,10 @@ def lasting_leases(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     expire_lease(lake)
 
 
-def opened(lake: Lake, *, assembles: bool = False) -> LakePipeline:
-    return open_pipeline(lake.address, QUIET, PrivacySettings(), assemble, None, assembles=assembles)  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def reader(lake: Lake) -> Iterator[LakePipeline]:
-    made = opened(lake)
-    yield made
-    made.close()
-
-
-def rows(of: Assembling, query: str) -> list[tuple[Any, ...]]:
-    with of.store.reading() as con:
-        return con.execute(query).fetchall()
-
-
-def expire_lease(lake: Lake) -> None:
-    """As ten seconds later."""
-    with psycopg.connect(lake.address.removeprefix("ducklake:").partition("?")[0]) as other:
-        other.execute("update overrun_leases set until = '-infinity'")
+    with opened(lake) as made:
+        yield made
 
 
 def alike(one: object, other: object) -> bool:
@@ -96,13 +69,6 @@ def alike(one: object, other: object) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-9)
     return one == other
-
-
-def until(holds: Callable[[], bool], within_s: float = 60.0) -> None:
-    end_s = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < end_s
-        time.sleep(0.1)
 
 
 def test_kill_9_of_any_process_loses_and_doubles_nothing(
@@ -176,8 +142,7 @@ def _same_as_a_file(of: LakePipeline, bodies: list[bytes]) -> None:
 def test_a_process_that_has_lost_its_lease_changes_nothing(
     lake: Lake, reader: LakePipeline
 ) -> None:
-    first, second = opened(lake), opened(lake)
-    try:
+    with opened(lake) as first, opened(lake) as second:
         body = payload.make(20, end_ns=time.time_ns(), seed=7).bodies[0].data
         before = rows(reader, "select count(*) from v_requests")
         until(first._holds)
@@ -193,20 +158,16 @@ def test_a_process_that_has_lost_its_lease_changes_nothing(
         found = rows(reader, "select count(*), count(distinct trace_id) from v_requests")
         assert found[0][0] == found[0][1] > before[0][0]
         assert not first._holds()
-    finally:
-        first.close()
-        second.close()
 
 
 def test_late_spans_put_a_newer_row_in_the_place_of_a_request(
     lake: Lake, reader: LakePipeline, tmp_path: Path
 ) -> None:
-    one = opened(lake)
     bodies = [
         part.data
         for part in payload.make(60, end_ns=time.time_ns(), seed=11, spans_per_body=25).bodies
     ]
-    try:
+    with opened(lake) as one:
         for body in bodies:
             one.writer.submit(TRACES, body).result()
             until(one._holds)
@@ -216,16 +177,13 @@ def test_late_spans_put_a_newer_row_in_the_place_of_a_request(
         assert kept == traces
         [(hidden,)] = rows(reader, "select count(*) from superseded")
         assert hidden > 0
-    finally:
-        one.close()
 
 
 def test_who_takes_over_replaces_what_was_assembled_beyond_the_mark(
     lake: Lake, reader: LakePipeline
 ) -> None:
-    first, second = opened(lake), opened(lake)
     sent = payload.make(60, end_ns=time.time_ns(), seed=19, spans_per_body=25).bodies
-    try:
+    with opened(lake) as first, opened(lake) as second:
         first.writer.submit(TRACES, sent[0].data).result()
         until(first._holds)
         first._read_on()
@@ -250,18 +208,14 @@ def test_who_takes_over_replaces_what_was_assembled_beyond_the_mark(
             key = "trace_id" if view == "v_requests" else "(trace_id, span_id)"
             [(kept, distinct)] = rows(reader, f"select count(*), count(distinct {key}) from {view}")
             assert kept == distinct > 0
-    finally:
-        first.close()
-        second.close()
 
 
 def test_maintenance_takes_nothing_that_is_still_to_be_assembled(
     lake: Lake, reader: LakePipeline
 ) -> None:
-    one = opened(lake)
     sent = payload.make(60, end_ns=time.time_ns(), seed=17, spans_per_body=25)
     files = "select sum(file_count) from ducklake_table_info('lake')"
-    try:
+    with opened(lake) as one:
         for body in sent.bodies:
             one.writer.submit(TRACES, body.data).result()
         [(before,)] = rows(reader, "select count(*) from v_requests")
@@ -275,15 +229,12 @@ def test_maintenance_takes_nothing_that_is_still_to_be_assembled(
         while one._assemble_due(0.0):
             pass
         assert rows(reader, "select count(*) from v_requests") == [(before + sent.traces,)]
-    finally:
-        one.close()
 
 
 def test_postgresql_that_crashes_keeps_senders_waiting_and_loses_nothing(
     lake: Lake, reader: LakePipeline, postgres: Postgres
 ) -> None:
-    one = opened(lake)
-    try:
+    with opened(lake) as one:
         body = payload.make(10, end_ns=time.time_ns(), seed=13).bodies[0]
         [(before,)] = rows(reader, "select count(*) from spans")
         postgres.stop_hard()
@@ -293,16 +244,5 @@ def test_postgresql_that_crashes_keeps_senders_waiting_and_loses_nothing(
         postgres.start()
         assert waiting.result(30).items == body.spans
         assert one.writer.submit(TRACES, body.data).result(30).duplicate
-        with opened_again(lake) as other:
+        with opened(lake) as other:
             assert rows(other, "select count(*) from spans") == [(before + body.spans,)]
-    finally:
-        one.close()
-
-
-@contextmanager
-def opened_again(lake: Lake) -> Iterator[LakePipeline]:
-    made = opened(lake)
-    try:
-        yield made
-    finally:
-        made.close()
