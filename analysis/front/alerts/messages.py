@@ -7,6 +7,7 @@ Text of telemetry is printable and bounded before it gets here (`printable`); wh
 from __future__ import annotations
 
 import email.policy
+import itertools
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from typing import Any, Final
@@ -32,6 +33,7 @@ _EVENTS: Final[dict[Event, str]] = {
     "resolved": "RESOLVED",
 }
 _PRIORITIES: Final = {"critical": "P1", "warning": "P3", "info": "P5"}
+_SLACK_ESCAPES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _LONG: Final = 400
 
 
@@ -197,12 +199,8 @@ def cloud_event(message: Message) -> dict[str, Any]:
 
 def slack(message: Message) -> dict[str, Any]:
     """A message of Slack's incoming webhooks."""
-
-    def escaped(value: str) -> str:
-        return value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
     fields = [
-        {"type": "mrkdwn", "text": f"*{escaped(name)}*\n{escaped(value)}"[:2_000]}
+        {"type": "mrkdwn", "text": f"*{_slack_text(name, 90)}*\n{_slack_text(value, 1_900)}"}
         for name, value in message.details.items()
         if value != message.summary
     ]
@@ -214,13 +212,23 @@ def slack(message: Message) -> dict[str, Any]:
     head = f"[{_EVENTS[message.event]}] {message.title}"
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": {"type": "plain_text", "text": head[:150]}},
-        {"type": "section", "text": {"type": "mrkdwn", "text": escaped(message.summary)[:3_000]}},
+        {
+            "type": "section",
+            "text": {"type": "mrkdwn", "text": _slack_text(message.summary, 3_000)},
+        },
     ]
     if fields:
         blocks.append({"type": "section", "fields": fields[:10]})
     if links:
         blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": "  ".join(links)}})
-    return {"text": f"{head}: {escaped(message.summary)}"[:3_000], "blocks": blocks}
+    return {"text": f"{head}: {_slack_text(message.summary, 2_800)}", "blocks": blocks}
+
+
+def _slack_text(value: str, most: int) -> str:
+    """Text of which nothing is markup, in at most so many characters; no escape is cut in two."""
+    pieces = [_SLACK_ESCAPES.get(character, character) for character in value[:most]]
+    ends = itertools.accumulate(len(piece) for piece in pieces)
+    return "".join(itertools.compress(pieces, (end <= most for end in ends)))
 
 
 def pagerduty(message: Message, key: str) -> dict[str, Any]:
