@@ -17,6 +17,7 @@ import polars as pl
 
 from overrun.analysis.evidence.gpu_clocks import MIN_FALL
 from overrun.analysis.numbers.latency.histograms import Increments
+from overrun.analysis.numbers.statistics.change_points import LEAST_SCRAPES
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import say_ratio
 
@@ -40,7 +41,7 @@ CHANGES: Final = (
 )
 WAITING: Final = ("queue_depth", "embedding_queue_depth", "kv_transfer_queue_depth")
 # Fewer samples than these on a side are a glance, not a course.
-_LEAST: Final = 4
+_LEAST: Final = LEAST_SCRAPES
 
 
 @dataclass(frozen=True)
@@ -242,15 +243,18 @@ def _cache_full(samples: Samples) -> EngineCause | None:
 
 def _few_seats(samples: Samples) -> EngineCause | None:
     running = samples.side("running", "embedding_running", later=True)
-    if not samples.waits or samples.kv_p95 is None or samples.kv_p95 > KV_ROOM:
+    kv = samples.kv_p95
+    if not samples.waits or (kv is not None and kv > KV_ROOM):
         return None
     if len(running) < _LEAST or float((running >= running.max()).mean()) < MOSTLY:
         return None
+    # Where no KV usage is reported: a full cache lets more or fewer in as their lengths go, seats are always as many.
+    room = "" if kv is None else " though the KV cache has room"
     return EngineCause(
         "too_few_seats",
         f"{running.max():,.0f} run at a time, never more, though {samples.waited()}",
         "Let more calls run at once (max_num_seqs, max_running_requests, parallel slots).",
-        f"never more than {running.max():,.0f} run at a time though the KV cache has room",
+        f"never more than {running.max():,.0f} run at a time{room}",
     )
 
 

@@ -15,7 +15,7 @@ from overrun.analysis.diagnosis.engine_causes import WAITING, Samples, cause_of
 from overrun.analysis.diagnosis.engine_means import Mean, mean_of
 from overrun.analysis.diagnosis.mitigation import stopgap
 from overrun.analysis.diagnosis.verdict import Metric, Verdict
-from overrun.analysis.numbers.statistics.change_points import find_onset
+from overrun.analysis.numbers.statistics.change_points import LEAST_SCRAPES, find_onset
 from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Owner, say_ms, say_ratio
 from overrun.analysis.words.slo import Slo
@@ -24,7 +24,7 @@ from overrun.analysis.words.timestamps import from_us
 # A request waiting in more than half of the samples; a prior until indicators are learned on this data.
 MOSTLY: Final = 0.5
 # Fewer samples than these are a glance, not a course.
-_LEAST_SAMPLES: Final = 4
+_LEAST_SAMPLES: Final = LEAST_SCRAPES
 _RUNNING: Final = ("running", "embedding_running")
 _NULLS: Final = (
     "metric",
@@ -184,7 +184,9 @@ def _onset(points: pl.DataFrame) -> int | None:
         .sort("time_us")
     )
     return (
-        find_onset(rows["time_us"].to_numpy(), rows["value"].to_numpy() > 0.0, 0.05)
+        find_onset(
+            rows["time_us"].to_numpy(), rows["value"].to_numpy() > 0.0, 0.05, least=LEAST_SCRAPES
+        )
         if rows.height >= _LEAST_SAMPLES
         else None
     )

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.verdict import Metric
-from overrun.analysis.numbers.statistics.change_points import find_onset
+from overrun.analysis.numbers.statistics.change_points import LEAST_SCRAPES, find_onset
 from overrun.analysis.words.finding import say_ms
 from overrun.analysis.words.slo import Slo
 
@@ -25,7 +25,7 @@ _OF: Final[tuple[tuple[str, Metric, str], ...]] = (
 )
 _QUEUE: Final = "queue_mean"
 MEANS: Final = (*(name for name, _, _ in _OF), _QUEUE)
-_LEAST_SAMPLES: Final = 4
+_LEAST_SAMPLES: Final = LEAST_SCRAPES
 # From this part of the mean on the queue is where the time goes; own default.
 _MOST_OF_IT: Final = 0.5
 _MARGIN: Final = 0.05  # of the samples that may lie on the wrong side of an onset
@@ -74,7 +74,11 @@ def _mean(
         return None
     times, values = course["time_us"].to_numpy(), 1e3 * course["value"].to_numpy()
     over = limit_ms is not None
-    onset = find_onset(times, values > limit_ms, _MARGIN) if limit_ms is not None else None
+    onset = (
+        find_onset(times, values > limit_ms, _MARGIN, least=LEAST_SCRAPES)
+        if limit_ms is not None
+        else None
+    )
     later = times >= (onset or 0)
     level = float(np.mean(values[later]))
     waited = _course(points, _QUEUE).filter(pl.col("time_us") >= (onset or 0))["value"]

@@ -57,7 +57,7 @@ from overrun.analysis.numbers.quality.targets import (
     say_unknown,
     silent,
 )
-from overrun.analysis.numbers.statistics.change_points import find_onset
+from overrun.analysis.numbers.statistics.change_points import LEAST_SCRAPES, find_onset
 from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.window import INDICATORS, RequestFrame, read_samples
 from overrun.analysis.words.finding import Owner, RuledOut, printable, say_count, say_ms, say_ratio
@@ -91,8 +91,7 @@ _STAND_INS: Final[tuple[tuple[str, Mapping[str, str]], ...]] = (
 )
 # From this part of the values over the limit on a sick instance is why; own default.
 _MOST_OF_IT: Final = 0.5
-# Scrapes from which their means date an onset, and the part of them that may lie on its wrong side; as in `engine_means`.
-_LEAST_SCRAPES: Final = 4
+# The part of scrapes that may lie on the wrong side of an onset that their means date; as in `engine_means`.
 _MEAN_MARGIN: Final = 0.05
 
 
@@ -609,10 +608,10 @@ def _onset_of_mean(j: _Judged) -> int | None:
     some = (n > 0.0) & np.isfinite(j.made.sums)
     order = np.argsort(j.made.to_us[some], kind="stable")
     times = j.made.to_us[some][order]
-    if len(times) < _LEAST_SCRAPES:
+    if len(times) < LEAST_SCRAPES:
         return None
     over = (1e3 * j.made.sums[some] / n[some])[order] > j.limit_ms
-    onset = find_onset(times, over, _MEAN_MARGIN)
+    onset = find_onset(times, over, _MEAN_MARGIN, least=LEAST_SCRAPES)
     if onset is None:
         return None
     later = since(j.made, onset)

@@ -13,6 +13,8 @@ from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 
 # Requests on either side of a change point: the usual least number of points for one (PELT, E-divisive); own default.
 MIN_ONSET_SIDE: Final = 20
+# Scrapes on either side: each is a mean or a state of all requests of its interval, and a Prometheus has one every 15 to 60 s; own default.
+LEAST_SCRAPES: Final = 4
 _ONSET_GRID: Final = 10_000
 # What misses the target itself still shows what changed where this part or less of the share behind it misses it; own default.
 FAR_LESS: Final = 0.2
@@ -26,21 +28,24 @@ LONGER_CALM: Final = 2.0
 MIN_LASTED_S: Final = 60.0
 
 
-def find_onset(start_us: IntArray, bad: BoolArray, allowed: float) -> int | None:
+def find_onset(
+    start_us: IntArray, bad: BoolArray, allowed: float, *, least: int = MIN_ONSET_SIDE
+) -> int | None:
     """Return when requests began to go bad (microseconds since 1970), None when no change after a healthy stretch stands out.
 
     The share of bad requests is cut into pieces by binary segmentation: a change point of a Bernoulli share by maximum likelihood over
     requests in order of start, accepted when the likelihood ratio passes 3 log n (BIC for a location and a second share). The onset is where
     the latest run of bad pieces begins, if the share rises there from one that was not clearly above `allowed`, and if at least half of what is bad in
     all bad pieces comes after it: the last swing of a queue is no beginning. Where there is none, a share that rises from far less will do, though that
-    was above `allowed` as well. Requests that overlap are not independent, so this is a date for people, not a test.
+    was above `allowed` as well. Requests that overlap are not independent, so this is a date for people, not a test. At least `least` of them are on either
+    side of a change; samples of a gauge, of which each speaks for many requests, need fewer (`LEAST_SCRAPES`).
     """
     n = len(bad)
-    if n < 2 * MIN_ONSET_SIDE:
+    if n < 2 * least:
         return None
     start, bad = in_time(start_us, bad)
     hits = np.concatenate([[0], np.cumsum(bad, dtype=np.int64)])
-    edges = [0, *splits(bad), n]
+    edges = [0, *splits(bad, least), n]
     shares = [(int(hits[b] - hits[a]), b - a) for a, b in itertools.pairwise(edges)]
     bad_pieces = [wilson(*share)[0] > allowed for share in shares]
     in_bad = [share[0] if is_bad else 0 for share, is_bad in zip(shares, bad_pieces, strict=True)]
@@ -99,10 +104,11 @@ def find_end(
     return int(start[at]) if after[1] < before[0] else None
 
 
-def splits(hits: BoolArray) -> list[int]:
+def splits(hits: BoolArray, least: int = MIN_ONSET_SIDE) -> list[int]:
     """Return after how many requests (in order of time) the share of hits changes, at most three times; [] where it does not."""
     count = np.concatenate([[0], np.cumsum(hits, dtype=np.int64)])
-    return sorted(_splits(count, 0, len(hits), 3.0 * np.log(max(len(hits), 2)), _MOST_SPLITS))
+    gain = 3.0 * float(np.log(max(len(hits), 2)))
+    return sorted(_splits(count, (0, len(hits)), gain, _MOST_SPLITS, least))
 
 
 def in_time(start_us: IntArray, values: npt.NDArray[Any]) -> tuple[IntArray, npt.NDArray[Any]]:
@@ -122,25 +128,28 @@ def parted(rows: pl.DataFrame, at_us: int) -> tuple[pl.DataFrame, pl.DataFrame]:
     return rows.filter(pl.col("start_us") < at_us), rows.filter(pl.col("start_us") >= at_us)
 
 
-def _splits(hits: IntArray, first: int, last: int, least_gain: float, most: int) -> Iterator[int]:
-    """Yield change points of [first, last), best first within each piece; `hits` is the running count with a leading 0."""
+def _splits(
+    hits: IntArray, piece: tuple[int, int], least_gain: float, most: int, least: int
+) -> Iterator[int]:
+    """Yield change points of a piece [first, last), best first within each piece; `hits` is the running count with a leading 0."""
+    first, last = piece
     n = last - first
-    if most == 0 or n < 2 * MIN_ONSET_SIDE:
+    if most == 0 or n < 2 * least:
         return
     count = hits[first : last + 1] - hits[first]
     # A coarse pass, then a fine one around its best: a hundred times fewer logarithms at a million requests.
     step = max(1, n // _ONSET_GRID)
-    coarse = np.arange(MIN_ONSET_SIDE, n - MIN_ONSET_SIDE + 1, step)
+    coarse = np.arange(least, n - least + 1, step)
     near = int(coarse[np.argmax(_split_gain(count, coarse))])
-    k = np.arange(max(MIN_ONSET_SIDE, near - step), min(n - MIN_ONSET_SIDE, near + step) + 1)
+    k = np.arange(max(least, near - step), min(n - least, near + step) + 1)
     gain = _split_gain(count, k)
     best = int(np.argmax(gain))
     if 2.0 * gain[best] < least_gain:
         return
     at = first + int(k[best])
     yield at
-    yield from _splits(hits, first, at, least_gain, most - 1)
-    yield from _splits(hits, at, last, least_gain, most - 1)
+    yield from _splits(hits, (first, at), least_gain, most - 1, least)
+    yield from _splits(hits, (at, last), least_gain, most - 1, least)
 
 
 def split(hits: IntArray, effect: float = 1.0) -> int | None:
@@ -148,7 +157,8 @@ def split(hits: IntArray, effect: float = 1.0) -> int | None:
 
     `effect` is how many requests in a row tell as much as one would that shares nothing with its neighbours (`goodput.design_effect`)."""
     n = len(hits) - 1
-    return next(_splits(hits, 0, n, 3.0 * effect * np.log(max(n, 2)), 1), None)
+    gain = 3.0 * effect * float(np.log(max(n, 2)))
+    return next(_splits(hits, (0, n), gain, 1, MIN_ONSET_SIDE), None)
 
 
 def split_interval(hits: BoolArray) -> tuple[int, int, float]:
