@@ -162,6 +162,11 @@ record-senders: $(VENV)/.dev
 	cd $(VENV)/senders/otel-js && npm ci --omit-lockfile-registry-resolved=true --ignore-scripts --no-audit --no-fund
 	$(BIN)/python -m tests.senders.record
 
+# Every line of docs/integrations with the real packages, each page in an environment of its own; ARGS="fastapi --verbose" for one.
+.PHONY: check-integrations
+check-integrations: $(VENV)/.dev
+	$(BIN)/python -m tests.integrations $(ARGS)
+
 # One page per diagnosis, from the docstring of its rule; a test says when a page is stale.
 .PHONY: pages
 pages: $(VENV)/.dev

@@ -59,7 +59,12 @@ def by_gauges(points: pl.DataFrame, names: list[str], slo: Slo) -> Verdict | Non
         return _over_by_mean(points, mean)
     onset = _onset(points)
     waits = mostly_waiting(points, onset)
-    levels = [waits or _waiting(points), *_levels(points, onset), mean.said() if mean else ""]
+    began = f" since {from_us(onset):%H:%M:%S} UTC" if waits and onset is not None else ""
+    levels = [
+        f"{waits}{began}" or _waiting(points),
+        *_levels(points, onset),
+        mean.said() if mean else "",
+    ]
     seen = ", ".join(part for part in levels if part) or f"only {', '.join(names[:6])}"
     wait_ms = _wait_ms(points, onset) if waits else None
     limits = slo.limits()

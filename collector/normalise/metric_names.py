@@ -72,7 +72,9 @@ _CONVENTIONS = ("gen_ai_server_", "gen_ai_client_")
 _ANYBODYS = ("gen", "inference", "llm")
 # What every program's page has beside its own numbers: the language's runtime, the web framework, the scraper.
 _RUNTIMES = re.compile(
-    r"(?:python|process|go|promhttp|prometheus|scrape|http|jvm|nodejs|system|otelcol|tokio|grpc|aiohttp|fastapi|uvicorn|starlette|target)_.*|up|.*_created|.*_info"
+    r"(?:python|process|go|promhttp|prometheus|scrape|http|jvm|nodejs|system|otelcol|tokio|grpc|aiohttp|fastapi|uvicorn|starlette|target"
+    # The runtimes, frameworks and clients of OpenTelemetry's conventions, which its agents measure unasked.
+    r"|v8js|cpython|dotnet|aspnetcore|kestrel|signalr|db|rpc|messaging)_.*|up|.*_created|.*_info"
 )
 
 

@@ -21,7 +21,7 @@ import httpx
 import msgspec
 import numpy as np
 
-from tests.benchmarks.results import ROOT, add_write_flag, measured, record
+from tests.benchmarks.results import ROOT, Figure, add_write_flag, measured, record
 from tests.lab.servers import Engine, Server, free_port, start_llama
 
 SCRIPT: Final = "tests/benchmarks/engine_incident.py"
@@ -42,6 +42,17 @@ class Seen:
     def p95(self) -> float:
         """The P95 in seconds, NaN where nothing was answered."""
         return float(np.percentile(self.answers_s, 95)) if self.answers_s else float("nan")
+
+
+@dataclass
+class Run:
+    """What was seen, and when the run and its incident began (RFC 3339) and it ended."""
+
+    calm: Seen
+    busy: Seen
+    start: str
+    begun: str
+    end: str
 
 
 def call_until(url: str, end: float, pause_s: float, seen: Seen) -> None:
@@ -71,13 +82,14 @@ def call(url: str, callers: int, seconds: float, pause_s: float) -> Seen:
     return seen
 
 
-def start_prometheus(folder: Path, engine: Server) -> Server:
-    """A Prometheus that scrapes one engine."""
+def start_prometheus(folder: Path, engine: int | None) -> Server:
+    """A Prometheus over the folder's samples that scrapes the engine at a port, if any."""
     found = shutil.which("prometheus") or str(ROOT / ".venv/prometheus/usr/bin/prometheus")
     port = free_port()
+    job = f"{{job_name: llama, static_configs: [{{targets: ['127.0.0.1:{engine}']}}]}}"
     (folder / "prometheus.yml").write_text(
         f"global: {{scrape_interval: {SCRAPE_S}s, scrape_timeout: 10s}}\n"
-        f"scrape_configs: [{{job_name: llama, static_configs: [{{targets: ['127.0.0.1:{engine.port}']}}]}}]\n"
+        f"scrape_configs: [{job if engine else ''}]\n"
     )
     command = [
         found,
@@ -88,12 +100,12 @@ def start_prometheus(folder: Path, engine: Server) -> Server:
     return Server("Prometheus", command, port, folder / "prometheus.log", {})
 
 
-def diagnose(url: str, minutes: int, output: str) -> str:
-    """What the command prints."""
+def diagnose(url: str, run: Run, output: str) -> str:
+    """What the command prints for the minutes of a run."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "overrun", "diagnose", f"prometheus:{url}"),
-            *("--since", f"{minutes}m", "--output", output),
+            *("--from", run.start, "--to", run.end, "--output", output),
         ],
         capture_output=True,
         text=True,
@@ -105,6 +117,25 @@ def diagnose(url: str, minutes: int, output: str) -> str:
     return done.stdout
 
 
+def measure(environment: Path, folder: Path, calm_s: float, incident_s: float) -> Run:
+    """Calm and incident beside a Prometheus; what it stored stays in the folder."""
+    flags = ("-np", "1", "-c", "2048")
+    servers = [start_llama(environment, Engine(flags=flags), folder, free_port())]
+    try:
+        servers[0].wait("/health")
+        servers.append(start_prometheus(folder, servers[0].port))
+        servers[1].wait("/-/ready")
+        start = datetime.now(UTC)
+        calm = call(servers[0].url, 1, calm_s, 2.0)
+        begun = datetime.now(UTC)
+        busy = call(servers[0].url, CALLERS, incident_s, 0.0)
+        moments = (at.isoformat() for at in (start, begun, datetime.now(UTC)))
+        return Run(calm, busy, *moments)
+    finally:
+        for server in servers:
+            server.stop()
+
+
 def main() -> None:
     """Run it all, print the report, record the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -112,63 +143,48 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "engine-incident")
     parser.add_argument("--calm-s", type=float, default=120.0)
     parser.add_argument("--incident-s", type=float, default=600.0)
-    parser.add_argument("--keep-s", type=float, default=0.0, help="Prometheus stays so long")
+    parser.add_argument("--again", action="store_true", help="ask of the last run once more")
     add_write_flag(parser)
     flags = parser.parse_args()
-    shutil.rmtree(flags.folder, ignore_errors=True)
-    flags.folder.mkdir(parents=True)
-    engine = start_llama(
-        flags.environment, Engine(flags=("-np", "1", "-c", "2048")), flags.folder, free_port()
-    )
-    servers = [engine]
+    kept = flags.folder / "run.json"
+    if not flags.again:
+        shutil.rmtree(flags.folder, ignore_errors=True)
+        flags.folder.mkdir(parents=True)
+        made = measure(flags.environment, flags.folder, flags.calm_s, flags.incident_s)
+        kept.write_bytes(msgspec.json.encode(made))
+    run = msgspec.json.decode(kept.read_bytes(), type=Run)
+    prometheus = start_prometheus(flags.folder, None)
     try:
-        engine.wait("/health")
-        prometheus = start_prometheus(flags.folder, engine)
-        servers.append(prometheus)
         prometheus.wait("/-/ready")
-        calm = call(engine.url, 1, flags.calm_s, 2.0)
-        begun = datetime.now(UTC)
-        busy = call(engine.url, CALLERS, flags.incident_s, 0.0)
-        (flags.folder / "seen.json").write_bytes(msgspec.json.encode([calm, busy]))
-        minutes = round((flags.calm_s + flags.incident_s) / 60)
-        print(f"incident began at {begun:%H:%M:%S} UTC, Prometheus at {prometheus.url}")
-        print(diagnose(prometheus.url, minutes, "text"))
-        report = msgspec.json.decode(diagnose(prometheus.url, minutes, "json"))
-        (flags.folder / "report.json").write_bytes(msgspec.json.encode(report))
-        report_figures(flags.write, calm, busy, begun, report)
-        time.sleep(flags.keep_s)
+        print(diagnose(prometheus.url, run, "text"))
+        report = msgspec.json.decode(diagnose(prometheus.url, run, "json"))
     finally:
-        for server in servers:
-            server.stop()
+        prometheus.stop()
+    figure = figure_of(run, report["verdict"])
+    print(figure)
+    if flags.write:
+        record("first_look", [figure])
 
 
-def report_figures(
-    write: bool, calm: Seen, busy: Seen, begun: datetime, report: dict[str, Any]
-) -> None:
-    """Print and record what came of it."""
-    verdict = report["verdict"]
-    onset = datetime.fromisoformat(verdict["onset"]).timestamp() if verdict["onset"] else 0.0
-    print(f"calm: {len(calm.answers_s)} answers, P95 {calm.p95():.2f} s, {calm.failed} failed")
-    print(f"incident: {len(busy.answers_s)} answers, P95 {busy.p95():.2f} s, {busy.failed} failed")
-    print(verdict)
-    if not write:
-        return
-    figure = measured(
+def figure_of(run: Run, verdict: dict[str, Any]) -> Figure:
+    """What came of it."""
+    onset = verdict["onset"]
+    late = datetime.fromisoformat(onset) - datetime.fromisoformat(run.begun) if onset else None
+    return measured(
         "Prometheus beside one llama.cpp server, ten minutes of eight callers on its one slot: stage and cause named",
         int(verdict["stage"] == "queue" and verdict["cause"] in RIGHT),
         of=1,
         more={
-            "P95 before, s": round(calm.p95(), 2),
-            "P95 in the incident, s": round(busy.p95(), 2),
-            "answers in the incident": len(busy.answers_s),
-            "stage": str(verdict.get("stage")),
-            "cause": str(verdict.get("cause")),
-            "onset after it began, s": round(onset - begun.timestamp()),
+            "P95 before, s": round(run.calm.p95(), 2),
+            "P95 in the incident, s": round(run.busy.p95(), 2),
+            "answers in the incident": len(run.busy.answers_s),
+            "stage": str(verdict["stage"]),
+            "cause": str(verdict["cause"]),
+            "onset after it began, s": "not dated" if late is None else round(late.total_seconds()),
         },
         script=SCRIPT,
-        conditions="nothing installed but Prometheus 2.42, which scraped every 15 s; overrun diagnose prometheus:URL --since 12m",
+        conditions="nothing installed but Prometheus 2.42, which scraped every 15 s; overrun diagnose of the twelve minutes",
     )
-    record("first_look", [figure])
 
 
 if __name__ == "__main__":
