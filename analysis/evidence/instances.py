@@ -1,7 +1,8 @@
 """How is each engine instance doing, and which one is sick? A row per instance from its gauges, rates and histograms, each compared with its peers.
 
 Peers are the instances that serve the same models. One is sick where its target gives nothing, where it holds requests and makes no tokens, where its first
-tokens come at least twice as late as those of the others beyond what bucket edges leave open, or where requests wait at it and not at the others.
+tokens come at least twice as late as those of the others beyond what bucket edges leave open, where requests wait at it and not at the others, or where its
+tokens follow one another half as slow again on average.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ SHOWN: Final = (
     "embedding_running",
     "kv_transfer_queue_depth",
 )
-_TIMES: Final = ("ttft", "queue", "embedding_queue", "embedding_e2e")
-# Own defaults: so many times the others' P95 is sick, so many times their queue, and of so many requests at least.
+_TIMES: Final = ("ttft", "queue", "tpot", "itl", "embedding_queue", "embedding_e2e")
+# Own defaults: so many times the others' P95 is sick, so many times their mean time per token, so many times their queue, and of so many requests at least.
 _SLOWER: Final = 2.0
+_SLOWER_TOKENS: Final = 1.5
 _LONGER: Final = 4.0
 _LEAST_WAITING: Final = 1.0
 # The last part of the window in which an instance that holds requests must have made a token, in samples.
@@ -212,7 +214,9 @@ def _row(
         ttft_p95_ms=ttft[0] if ttft else None,
         ttft_p95_interval=(ttft[1], ttft[2]) if ttft else None,
         queue_p95_ms=queue[0] if queue else None,
-        tpot_mean_ms=1000.0 * means["tpot_mean"] if "tpot_mean" in means else None,
+        tpot_mean_ms=1000.0 * means["tpot_mean"]
+        if "tpot_mean" in means
+        else _mean_ms(times.get("tpot") or times.get("itl"), from_us),
         last=None if last is None else datetime.fromtimestamp(int(str(last)) / 1e6, tz=UTC),
     )
     row.reasons = {key: text for key, text in why.items() if getattr(row, key) is None}
@@ -226,6 +230,15 @@ def _p95(made: Increments | None, from_us: int | None) -> tuple[float, float, fl
     later = made if from_us is None else since(made, from_us)
     found = later.quantile(0.95) if later.n >= min_n(95.0) else None
     return None if found is None else (1000.0 * found[0], 1000.0 * found[1], 1000.0 * found[2])
+
+
+def _mean_ms(made: Increments | None, from_us: int | None) -> float | None:
+    """The exact mean in milliseconds; None without sums, or with fewer values than a P95 needs."""
+    if made is None:
+        return None
+    later = made if from_us is None else since(made, from_us)
+    mean = later.mean if later.n >= min_n(95.0) else None
+    return None if mean is None else 1000.0 * mean
 
 
 def _of_target(target: Target) -> InstanceRow:
@@ -282,7 +295,12 @@ def _find_sick(rows: list[InstanceRow], points: pl.DataFrame, made: Sent) -> Non
             and other.state not in ("down", "unreadable")
         ]
         if peers:
-            row.sick = _stuck(row, peers, points) or _slower(row, peers) or _fuller(row, peers)
+            row.sick = (
+                _stuck(row, peers, points)
+                or _slower(row, peers)
+                or _fuller(row, peers)
+                or _slower_tokens(row, peers)
+            )
 
 
 def _stuck(row: InstanceRow, peers: list[InstanceRow], points: pl.DataFrame) -> str | None:
@@ -348,6 +366,17 @@ def _fuller(row: InstanceRow, peers: list[InstanceRow]) -> str | None:
     ):
         return None
     return f"{row.waiting:,.1f} requests wait, {float(np.median(others)):,.1f} on the others{_held(row, [])}"
+
+
+def _slower_tokens(row: InstanceRow, peers: list[InstanceRow]) -> str | None:
+    """Its tokens follow one another more slowly than on the others. Means of histograms are exact, whatever their buckets."""
+    known = sorted(peer.tpot_mean_ms for peer in peers if peer.tpot_mean_ms is not None)
+    if row.tpot_mean_ms is None or not known:
+        return None
+    usual = known[(len(known) - 1) // 2]
+    if row.tpot_mean_ms < _SLOWER_TOKENS * usual:
+        return None
+    return f"{say_ms(row.tpot_mean_ms)} for each output token, {say_ms(usual)} on the others"
 
 
 def _held(row: InstanceRow, peers: list[InstanceRow]) -> str:

@@ -76,6 +76,32 @@ def test_equal_replicas_are_none_of_them_sick(tmp_path: Path) -> None:
     assert made.verdict.cause == "kv_pressure"  # 97 % full
 
 
+def _with_token_times(step: int, mean_s: float) -> str:
+    """A page whose histogram of times per token has one bucket for all of them."""
+    names = "vllm:request_time_per_output_token_seconds"
+    lines = [
+        f"# TYPE {names} histogram",
+        *(
+            f'{names}_bucket{{le="{edge}",model_name="m"}} {count * step}'
+            for edge, count in (("0.01", 0), ("0.1", 100), ("+Inf", 100))
+        ),
+        f'{names}_count{{model_name="m"}} {100 * step}',
+        f'{names}_sum{{model_name="m"}} {100 * step * mean_s}',
+    ]
+    return page(step) + "\n".join(lines) + "\n"
+
+
+def test_a_replica_with_slower_tokens_is_named_within_one_bucket(tmp_path: Path) -> None:
+    for name, mean_s in (("gpu-0", 0.020), ("gpu-1", 0.038), ("gpu-2", 0.025)):
+        write(tmp_path / "pages" / name, lambda step, m=mean_s: _with_token_times(step, m))  # type: ignore[misc]
+    made = report(imported(tmp_path / "pages"), Slo(tpot_ms=50.0))
+    sick = {row.instance: row.sick for row in made.instances}
+    assert sick["gpu-0"] is sick["gpu-2"] is None
+    said = "38 ms for each output token, 20 ms on the others"
+    assert (sick["gpu-1"] or "").startswith(said)
+    assert f"Of 3 instances gpu-1: {said}" in made.verdict.sentence
+
+
 def test_replicas_of_different_models_are_no_peers(tmp_path: Path) -> None:
     write(tmp_path / "pages" / "small", lambda step: page(step, name="small"))
     write(
