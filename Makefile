@@ -183,10 +183,20 @@ benchmarks-page: $(VENV)/.dev
 sbom: $(VENV)/.dev
 	$(BIN)/python -m tests.sbom $(ARGS)
 
-# Both lock files, from pyproject.toml, for every platform; no index address is recorded.
+# The lock files, from pyproject.toml, for every platform; no index address is recorded. The image's is a part of the first, with the same versions.
 lock: $(VENV)/.dev
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --extra all --group build --generate-hashes --no-header --no-emit-index-url -q -o requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --extra all --group dev --generate-hashes --no-header --no-emit-index-url -q -o requirements-dev.lock
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --extra mcp --group build --constraint requirements.lock --generate-hashes --no-header --no-emit-index-url -q -o deploy/requirements.lock
+
+# Whether each locked package has a wheel for every Python and processor that docs/DEPLOY.md names: asks the package index, installs nothing.
+.PHONY: check-platforms
+check-platforms: $(VENV)/.dev
+	@for python in 3.11 3.12 3.13 3.14; do for machine in x86_64 aarch64; do \
+		echo "Python $$python, $$machine"; \
+		$(BIN)/uv pip install --quiet --dry-run --python $(BIN)/python --python-version $$python --python-platform $$machine-manylinux_2_28 \
+			--only-binary :all: --require-hashes --target build/platforms -r requirements.lock || exit 1; \
+	done; done
 
 clean:
 	rm -rf $(VENV)

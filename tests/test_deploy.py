@@ -49,6 +49,19 @@ def test_environment_variables_are_settings_or_tokens() -> None:
     assert found <= known
 
 
+def test_the_image_installs_versions_that_the_tests_run_with() -> None:
+    pinned = [
+        {
+            line.removesuffix(" \\")
+            for line in (ROOT / name).read_text().splitlines()
+            if "==" in line and line[0] not in " #"
+        }
+        for name in ("deploy/requirements.lock", "requirements.lock")
+    ]
+    assert pinned[0] <= pinned[1]
+    assert any(line.startswith("duckdb==") for line in pinned[0])
+
+
 def test_nothing_runs_as_root_or_writes_its_root() -> None:
     container = (DEPLOY / "Containerfile").read_text()
     assert re.search(r"^USER \d+$", container, re.MULTILINE)
