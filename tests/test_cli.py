@@ -39,7 +39,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = overrun("import", RECORDINGS_PATH / "vllm-joined", "--db", path)
     assert (done.returncode, done.stdout) == (
         0,
-        "2 files, 2 requests; 60 spans and data points stored\n",
+        "2 files, 2 OTLP requests; 60 spans and data points stored\n",
     ), done.stderr
     return path
 

@@ -201,7 +201,7 @@ def _post(client: Client, signal: str, body: bytes, path: Path) -> None:
 
 
 def _told(done: Imported) -> str:
-    parts = [f"{say_count(done.files, 'file')}, {say_count(done.bodies, 'request')}"]
+    parts = [f"{say_count(done.files, 'file')}, {say_count(done.bodies, 'OTLP request')}"]
     if done.items:
         parts.append(f"{done.items:,} spans and data points stored")
     if done.duplicates:
@@ -212,7 +212,7 @@ def _told(done: Imported) -> str:
         )
     if done.logs:
         parts.append(
-            f"{say_count(done.logs, 'log request')} left out (not about a call; logs are not stored)"
+            f"{say_count(done.logs, 'OTLP log request')} left out (not about a call; logs are not stored)"
         )
     if done.left_out:
         shown = ", ".join(path.name for path in done.left_out[:3])

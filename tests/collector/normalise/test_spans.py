@@ -226,7 +226,10 @@ def test_a_flag_is_read_from_words_too(sent: Any, read: bool | None) -> None:
         ("", None),
         (5, None),
         ("[" * 5_000, "[" * MAX_NAME),
-        ("[" * 5_000 + "]" * 5_000, "[" * MAX_NAME),
+        (
+            "[" * 100_000 + "]" * 100_000,
+            "[" * MAX_NAME,
+        ),  # no parser of Python 3.11 to 3.14 reads it
     ],
 )
 def test_a_finish_reason_is_the_first_of_a_list_in_any_dress(sent: Any, read: str | None) -> None:

@@ -131,7 +131,7 @@ def test_an_import_returns_after_assembly_and_says_what_came_of_it(tmp_path: Pat
     told = imported(tmp_path / "t.db", *sorted(tmp_path.glob("*.pb")), tmp_path / "b.jsonl")
     assert (
         told
-        == "4 files, 4 requests; 5 spans and data points stored; 1 log request left out (not about a call; logs are not stored)"
+        == "4 files, 4 OTLP requests; 5 spans and data points stored; 1 OTLP log request left out (not about a call; logs are not stored)"
     )
     assert count(tmp_path / "t.db") == 3
 
@@ -158,7 +158,7 @@ def test_a_folder_is_searched_and_what_else_lies_there_is_passed_over(tmp_path: 
 
 def test_a_recorded_folder_is_the_same_as_the_traffic(tmp_path: Path) -> None:
     told = imported(tmp_path / "t.db", RECORDINGS_PATH / "vllm-joined")
-    assert told == "2 files, 2 requests; 60 spans and data points stored"
+    assert told == "2 files, 2 OTLP requests; 60 spans and data points stored"
     assert count(tmp_path / "t.db") == 20
 
 
@@ -171,7 +171,7 @@ def test_through_a_server_it_is_the_same(tmp_path: Path, start_server: StartServ
     for _ in range(2):
         assert imported(
             tmp_path / "unused.db", tmp_path / "files", url=server.http + "/"
-        ).startswith("3 files, 2 requests")
+        ).startswith("3 files, 2 OTLP requests")
     (tmp_path / "bad.traces.pb").write_bytes(b"garbage")
     with pytest.raises(ImportFailed, match="is not OTLP"):
         imported(tmp_path / "unused.db", tmp_path / "bad.traces.pb", url=server.http)
