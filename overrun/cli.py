@@ -35,11 +35,24 @@ _SECTIONS = {
     "Collect": ("serve", "import", "export", "dashboard", "demo"),
     "Ask": (
         *("diagnose", "report", "top", "traces", "facts", "check", "compare"),
-        *("budget", "whatif", "plan", "applied", "ledger", "doctor", "mcp", "bug-report"),
+        *(
+            "budget",
+            "whatif",
+            "plan",
+            "deployments",
+            "applied",
+            "ledger",
+            "doctor",
+            "mcp",
+            "bug-report",
+        ),
     ),
     "Predict answer lengths": ("train", "predict", "serve-predictor", "routing"),
     "Look after": ("config", "alerts", "migrate", "forget", "completion", "man"),
 }
+_DEPLOYED = (
+    "In place of {}: the name or version of a deployment that was reported (`overrun deployments`)."
+)
 _OTLP = "an OTLP file or a folder of them"
 _ARTIFACT = "the folder that `overrun train` wrote"
 _HELP = {"help_option_names": ["-h", "--help"]}
@@ -899,6 +912,19 @@ def facts(
 
 
 @app.command(cls=_Question)
+@_flags_of(table.DEPLOYMENTS)
+def deployments(
+    asked: table.Texts,
+    db: Db = None,
+    url: Url = None,
+    output: Output = "text",
+    config: Config = None,
+) -> None:
+    """List the deployments that pipelines and applications reported by OTLP."""
+    _print(table.DEPLOYMENTS, asked, db, url, config, output)
+
+
+@app.command(cls=_Question)
 @_flags_of(table.PLAN)
 def plan(
     asked: table.Texts,
@@ -912,16 +938,36 @@ def plan(
 
 
 @app.command(cls=_Question)
-@_flags_of(table.COMPARE, "baseline")
+@_flags_of(table.COMPARE, "baseline", "before", "after")
 def compare(
     asked: table.Texts,
+    before: Annotated[
+        str | None, _text("The first window: FROM..TO, or version=NAME.", "--before")
+    ] = None,
+    after: Annotated[
+        str | None, _text("The second window: FROM..TO, or version=NAME.", "--after")
+    ] = None,
+    deployment: Annotated[
+        str | None, _text(_DEPLOYED.format("--before and --after"), "--deployment")
+    ] = None,
+    span: Annotated[str, _text("How long before and after a deployment.", "--span")] = "30m",
     db: Db = None,
     url: Url = None,
     output: Output = "text",
     config: Config = None,
 ) -> None:
     """Compare two windows or two versions. Chance and other traffic are taken into account."""
-    _print(table.COMPARE, asked, db, url, config, output)
+    sides = {"before": before, "after": after}
+    if deployment is not None:
+        if before or after:
+            fail("--deployment stands in place of --before and --after: leave those out")
+        source = _asking(table.COMPARE, db, url, config, output, asked)
+        from overrun.analysis.front import applied as front
+
+        with _failing():
+            moment = front.moment_of(front.deployed_at(source, deployment), span, "1m")
+            sides = dict(moment.sides())
+    _print(table.COMPARE, {**asked, **sides}, db, url, config, output)
 
 
 def _print(
@@ -1601,8 +1647,11 @@ def _ledger(ledger: Path | None, db: Path | None) -> Path:
 @_flags_of(table.COMPARE, "baseline", "before", "after", "since", "from", "to")
 def applied(
     fix: Annotated[str, typer.Argument(help="The fix, as `overrun whatif --help` lists it.")],
-    at: Annotated[str, typer.Option("--at", help="When it was applied: RFC 3339, or -2h.")],
     asked: table.Texts,
+    at: Annotated[
+        str | None, typer.Option("--at", help="When it was applied: RFC 3339, or -2h.")
+    ] = None,
+    deployment: Annotated[str | None, _text(_DEPLOYED.format("--at"), "--deployment")] = None,
     sets: Annotated[
         list[str] | None,
         typer.Option(
@@ -1629,7 +1678,9 @@ def applied(
     if bad := next((name for name, equals, _ in pairs if not equals), None):
         fail(f"--set {bad!r} is not of the form NAME=VALUE")
     with _failing():
-        moment = front.moment_of(at, span, settle)
+        if (at is None) == (deployment is None):
+            fail("one of --at TIME and --deployment NAME is needed: the moment when it was applied")
+        moment = front.moment_of(at or front.deployed_at(source, deployment or ""), span, settle)
         parameters = {name.replace("-", "_"): value for name, _, value in pairs}
         made = front.applied(source, fix.replace("-", "_"), parameters, moment, asked)
         append(_ledger(ledger, db), made)

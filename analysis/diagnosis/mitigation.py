@@ -24,11 +24,13 @@ _SERVERS = re.compile(
 def stopgap(stage: str, owner: Owner, changed: Sequence[Changed]) -> tuple[str, str]:
     """Return (mitigation, rollback): what changed is rolled back where anything did, else load is taken off the stage or it is bounded."""
     step, undo = _by_owner(stage, owner)
-    if not changed:
-        return step, undo
-    change = f"{changed[0].what}, now {changed[0].after}"
+    return rolled_back(step, undo, changed[0]) if changed else (step, undo)
+
+
+def rolled_back(step: str, undo: str, change: Changed) -> tuple[str, str]:
+    """Return (mitigation, rollback) that begin with a change at the onset."""
     return (
-        f"Roll back what changed at the onset ({change}) if that is quick. Else: {step}",
+        f"Roll back what changed at the onset ({change.what}, now {change.after}) if that is quick. Else: {step}",
         f"Deploy the change again once it is cleared. {undo}",
     )
 

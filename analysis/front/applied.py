@@ -17,6 +17,7 @@ from overrun.analysis.front.client import decoded
 from overrun.analysis.front.commands import Source
 from overrun.analysis.front.ledger import Applied, Outcome
 from overrun.analysis.front.report import Report
+from overrun.analysis.incident.deployments import named
 from overrun.analysis.numbers.comparison.compare import QuantileChange
 from overrun.analysis.whatif.prediction import Prediction
 from overrun.analysis.words.encoding import decode
@@ -53,6 +54,11 @@ class Moment:
     def after(self) -> tuple[datetime, datetime]:
         """The window after it has settled."""
         return self.at + self.settle, self.at + self.settle + self.span
+
+    def sides(self) -> dict[str, str]:
+        """The two windows as texts of a comparison."""
+        windows = (("before", self.before()), ("after", self.after()))
+        return {name: f"{a.isoformat()}..{b.isoformat()}" for name, (a, b) in windows}
 
 
 def applied(
@@ -101,11 +107,7 @@ def _advised(report: Report, fix: str) -> Finding | None:
 
 def _observe(made: Applied, source: Source, asked: Mapping[str, str], moment: Moment) -> None:
     """Put in what came of it, at the metric and quantile of the prediction."""
-    sides = {
-        name: f"{start.isoformat()}..{end.isoformat()}"
-        for name, (start, end) in (("before", moment.before()), ("after", moment.after()))
-    }
-    answer = commands.ask(source, table.COMPARE, {**asked, **sides}, "json")
+    answer = commands.ask(source, table.COMPARE, {**asked, **moment.sides()}, "json")
     found = decoded(table.COMPARE, answer.encode())
     made.requests_before, made.requests_after = found.before.requests, found.after.requests
     change = next(
@@ -187,6 +189,17 @@ def render(made: Applied) -> str:
 
 def _interval(bounds: tuple[float, float] | None) -> str:
     return "" if bounds is None else f" ({say_ms(bounds[0])} to {say_ms(bounds[1])})"
+
+
+def deployed_at(source: Source, name: str) -> str:
+    """When the last deployment with a name or version ended.
+
+    Raises:
+        AnalysisError: none was reported with it.
+    """
+    answer = commands.ask(source, table.DEPLOYMENTS, {}, "json")
+    found = decoded(table.DEPLOYMENTS, answer.encode())
+    return named(found.deployments, name).at.isoformat()
 
 
 def moment_of(at: str, span: str, settle: str) -> Moment:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from overrun.analysis.front.proof_list import ProofList
     from overrun.analysis.front.report import Report
     from overrun.analysis.front.stage_waterfall import Stages
+    from overrun.analysis.incident.deployments import Deployments
     from overrun.analysis.numbers.comparison.cohorts import Cohorts
     from overrun.analysis.numbers.comparison.compare import Comparison
     from overrun.analysis.numbers.outcomes.burn_rate import Burn
@@ -409,6 +410,13 @@ COMPARE: Final[Entry[Comparison]] = Entry(
     kept=False,
     fresh_s=30.0,
     forms={"text": "front.compare_text:render"},
+)
+DEPLOYMENTS: Final[Entry[Deployments]] = Entry(
+    "deployments",
+    "What was deployed when, as pipelines and applications report it?",
+    "incident.deployments:deployments",
+    (SINCE, FROM, TO, SERVICE),
+    forms={"text": "incident.deployments:render"},
 )
 BURN: Final[Entry[Burn]] = Entry(
     "burn", "How fast is the error budget spent?", "numbers.outcomes.burn_rate:burn", kept=False

@@ -19,6 +19,7 @@ from overrun.analysis.diagnosis import certain_misses
 from overrun.analysis.diagnosis.checklist import Step, checklist
 from overrun.analysis.diagnosis.diagnose import Diagnosed, Known, diagnose
 from overrun.analysis.diagnosis.engine_only import EngineOnly, engine_only
+from overrun.analysis.diagnosis.mitigation import rolled_back
 from overrun.analysis.diagnosis.sampled_causes import (
     LEAST_LATELY,
     MOST_AT_ONCE,
@@ -40,6 +41,7 @@ from overrun.analysis.front.ledger import with_records
 from overrun.analysis.front.window_numbers import Numbers, SampleFacts, numbers_of
 from overrun.analysis.incident.baseline import choose
 from overrun.analysis.incident.breach import Baseline
+from overrun.analysis.incident.deployments import beside
 from overrun.analysis.incident.limit_fit import Unfit, fitted, say_unfit, unfit
 from overrun.analysis.numbers.coverage.sampling import Sampling, assess, evened, whose_rate
 from overrun.analysis.numbers.latency.client_vs_engine import Sides, sides
@@ -202,9 +204,22 @@ def build(  # noqa: PLR0913
         made.limits = limit_rows(judged_rows(con, window), slo)
     if ledger is not None:
         made.findings = with_records(made.findings, ledger)
+    _name_deployments(con, made)
     if made.sample is None:
         made.reasons = made.reasons | {"sample": "every request of the window was read"}
     return made
+
+
+def _name_deployments(con: duckdb.DuckDBPyConnection, made: Report) -> None:
+    """Put the deployments around the onset before what else changed; where no cause is known, rolling back is the first thing to do."""
+    verdict = made.verdict
+    found = beside(con, verdict.onset)
+    if not found:
+        return
+    verdict.changed = [*found, *verdict.changed]
+    step, undo = verdict.mitigation, verdict.rollback
+    if verdict.cause is None and step and undo and not step.startswith("Roll back"):
+        verdict.mitigation, verdict.rollback = rolled_back(step, undo, found[-1])
 
 
 def _of_part(  # noqa: PLR0913

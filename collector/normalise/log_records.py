@@ -16,7 +16,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from overrun.collector.errors import BadPayload
 from overrun.collector.normalise import privacy, readers
 
-NOT_STORED = "log records are not stored (except calls that they report, and the finish reason of an answer): send traces and metrics here, and logs to a log store"
+NOT_STORED = "log records are not stored (except calls and deployments that they report, and the finish reason of an answer): send traces and metrics here, and logs to a log store"
 # The event's name -> the keys that say why an answer ended, in its attributes or in its body.
 _EVENTS = {
     "gen_ai.choice": ("finish_reason",),

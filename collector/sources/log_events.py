@@ -21,6 +21,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from overrun.collector.decode import otlp_json
 from overrun.collector.errors import BadPayload
+from overrun.collector.sources import deployments
 from overrun.collector.sources.exports import otlp, rows
 from overrun.collector.sources.exports.row_columns import Told, fields
 
@@ -56,7 +57,7 @@ _BEGUN = _Begun(_MOST_PROMPTS)
 
 
 def calls(body: bytes) -> tuple[int, bytes]:
-    """How many calls the records of a logs request are, and a request with their spans and those of their prompts (empty for none).
+    """How many calls and deployments the records of a logs request are, and a request with their spans and those of their prompts (empty for none).
 
     Raises:
         BadPayload: the body is no logs request.
@@ -66,6 +67,7 @@ def calls(body: bytes) -> tuple[int, bytes]:
     except DecodeError as error:
         raise BadPayload(f"the body is no OTLP logs export request: {error}") from error
     spans = list(_spans(sorted(_events(request), key=lambda event: event[0])))
+    spans += deployments.spans(request)
     if not spans:
         return 0, b""
     (document,) = otlp.request(spans)
