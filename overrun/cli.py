@@ -7,6 +7,7 @@ Standard output carries only the result; everything else goes to standard error.
 from __future__ import annotations
 
 import inspect
+import os
 import shutil
 import subprocess
 import sys
@@ -271,7 +272,7 @@ def _settings(config: Path | None, flags: dict[str, Any] | None = None) -> Setti
     from overrun.collector.config import load
     from overrun.collector.errors import ConfigError
 
-    path = config or (Path("overrun.toml") if Path("overrun.toml").exists() else None)
+    path = config or (Path("overrun.toml") if os.path.exists("overrun.toml") else None)
     try:
         return load(path, flags=flags)
     except ConfigError as error:
@@ -457,7 +458,10 @@ def serve(
 
     def ready(addresses: Addresses, empty: bool) -> None:
         if empty:
-            print(greeting(addresses.grpc, addresses.http, addresses.scheme), file=sys.stderr)
+            print(
+                greeting(addresses.grpc, addresses.http, addresses.scheme, token=addresses.token),
+                file=sys.stderr,
+            )
         asked_at = addresses.api or addresses.http
         if dashboard and asked_at:
             shown.extend(_dashboard_of(f"{addresses.scheme}://{asked_at}", artifact))
@@ -481,7 +485,6 @@ def serve(
 def _leave() -> None:
     """End the process at once: Python's own end waits for libraries to be taken apart, and aborts where a thread is still inside of one."""
     import logging
-    import os
 
     logging.shutdown()
     sys.stdout.flush()
@@ -874,8 +877,6 @@ def _coloured() -> bool:
 
     Asked by NO_COLOR (https://no-color.org), CLICOLOR and CLICOLOR_FORCE (https://bixense.com/clicolors).
     """
-    import os
-
     if os.environ.get("NO_COLOR") or os.environ.get("CLICOLOR") == "0":
         return False
     if os.environ.get("CLICOLOR_FORCE", "0") not in ("", "0"):
@@ -1780,7 +1781,6 @@ for _registered in app.registered_commands:
 def main() -> None:
     """Entry point of the `overrun` command. Should compiled code fail, standard error says where. Files that it makes are for its user alone."""
     import faulthandler
-    import os
 
     from overrun.collector.process import footprint
 

@@ -5,6 +5,7 @@ What only some commands need (compilers, readers of files, Parquet) is imported 
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -89,7 +90,7 @@ class Source:
         with _client(DEFAULT_URL) as client:
             if client.alive(_ALIVE_S):
                 return DEFAULT_URL
-        if Path("overrun.db").exists():
+        if os.path.exists("overrun.db"):
             return Path("overrun.db")
         raise StoreMissing(
             f"no server answers at {DEFAULT_URL} and there is no overrun.db here: give --db FILE or --url URL"

@@ -78,6 +78,7 @@ class Addresses:
     http: str | None
     api: str | None = None  # where reading has a port of its own
     scheme: str = "http"
+    token: bool = False  # whether senders need one
 
 
 class _Server(uvicorn.Server):
@@ -172,20 +173,31 @@ def _of_a_lake(settings: Settings) -> RetentionSettings:
 
 
 def _warm(settings: Settings) -> None:
-    """Load the kernels, or have them compiled, which takes half a minute; what arrives meanwhile is taken by the same code as Python (compiled.py)."""
+    """Load the kernels, or have them compiled, which takes half a minute; what arrives meanwhile is taken by the same code as Python (compiled.py).
+
+    It is taken so to the end where compiled code cannot be had: slowly, but no sender waits for a compiler.
+    """
     try:
         warm(settings)
         if compiled.any_absent():
             log.info("compiling for this machine, once: until then telemetry is taken slowly")
             compile_apart()
-            compiled.interpret(False)
+            compiled.interpret(True)  # looks into the cache again
             warm(settings)
+            if compiled.any_absent():
+                log.warning(
+                    "there is no compiled code after compiling (no folder to keep it in, or no memory for it): telemetry is still taken slowly, about "
+                    "2,000 spans a second. Let XDG_CACHE_HOME name a folder that can be written, and start again"
+                )
+                return
             log.info("compiled: telemetry is taken at full speed")
-    except Exception:  # the thread's edge: what arrives compiles what it needs
-        log.exception("the compiled code could not be prepared: the first traces will wait for it")
-    finally:
         compiled.interpret(False)
-    footprint.settle()
+    except Exception:  # the thread's edge
+        log.exception(
+            "the compiled code could not be prepared: telemetry is taken slowly until the next start"
+        )
+    finally:
+        footprint.settle()
 
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:
@@ -301,6 +313,7 @@ async def _run(
         None if http_socket is None else _address(http_socket),
         None if api_socket is None else _address(api_socket),
         "https" if certificates else "http",
+        tokens.ingest is not None,
     )
     asked_at = addresses.api if apart else addresses.http
     if asked_at:

@@ -2,7 +2,7 @@
 
 Importing a module with kernels loads no compiler, so a command that only asks a server waits for none. Compiling takes half a minute, once per machine and
 version: a server that finds none of the kernels that arriving telemetry meets in its cache runs them as the Python that they are until then (`interpret`).
-That costs 0.25 s of CPU for a body of 512 spans instead of 0.01, and answers at once.
+That costs 0.25 s of CPU for a body of 512 spans instead of 0.01, and answers at once. Where no folder can be written, nothing is kept and nothing fails.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import numpy as np
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
 
-def cache_folder() -> str:
-    """Where compiled kernels are kept: the user's cache folder, or a temporary one where that cannot be written."""
+def cache_folder() -> str | None:
+    """Where compiled kernels are kept: the user's cache folder, or a temporary one where that cannot be written; None without either."""
     try:
         base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("CACHE_DIRECTORY")  # systemd's
         wanted = (Path(base) if base else Path.home() / ".cache") / "overrun" / "numba"
@@ -35,18 +35,19 @@ def cache_folder() -> str:
     return str(wanted) if os.access(wanted, os.W_OK) else _temporary_folder()
 
 
-def _temporary_folder() -> str:
+def _temporary_folder() -> str | None:
     """A temporary folder of this user's alone, the same for every process: what is kept there is code that will run."""
-    if not hasattr(os, "getuid"):
-        return tempfile.mkdtemp(prefix="overrun-numba-")
-    wanted = Path(tempfile.gettempdir()) / f"overrun-numba-{os.getuid()}"
     with contextlib.suppress(OSError):
-        wanted.mkdir(mode=0o700, exist_ok=True)
-        found = wanted.lstat()
-        mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-        if mine and not found.st_mode & 0o077:
-            return str(wanted)
-    return tempfile.mkdtemp(prefix="overrun-numba-")  # somebody else's, or open to others
+        if hasattr(os, "getuid"):
+            wanted = Path(tempfile.gettempdir()) / f"overrun-numba-{os.getuid()}"
+            wanted.mkdir(mode=0o700, exist_ok=True)
+            found = wanted.lstat()
+            mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+            if mine and not found.st_mode & 0o077:
+                return str(wanted)
+    with contextlib.suppress(OSError):
+        return tempfile.mkdtemp(prefix="overrun-numba-")  # somebody else's, or open to others
+    return None
 
 
 # SciPy's linear algebra, which numba looks for when it loads what a compiler needs, and none of our kernels uses: a tenth of every start's CPU, and 9 MB.
@@ -57,7 +58,8 @@ _BLAS: Final = "scipy.linalg.cython_blas"
 def _compiler() -> Any:
     """Return numba. Needs `_LOCK`."""
     # Must be set before numba is imported; a read-only installation then still works.
-    os.environ.setdefault("NUMBA_CACHE_DIR", cache_folder())
+    if "NUMBA_CACHE_DIR" not in os.environ and (folder := cache_folder()):
+        os.environ["NUMBA_CACHE_DIR"] = folder
     return importlib.import_module("numba")
 
 
@@ -109,12 +111,15 @@ _absent: set[Any] = set()
 
 
 def interpret(wanted: bool) -> None:
-    """From now on, run kernels of arriving telemetry that are in no cache as Python, or (False) compile them where they are called, as usual."""
+    """From now on, run kernels of arriving telemetry that are in no cache as Python, or (False) compile them where they are called, as usual.
+
+    Called again, it forgets which ones were absent: another process may have compiled them.
+    """
     if wanted:
         _interpreting.set()
     else:
         _interpreting.clear()
-        _absent.clear()
+    _absent.clear()
 
 
 @contextlib.contextmanager
@@ -131,6 +136,17 @@ def of_rows(rows: int) -> Iterator[None]:
 def any_absent() -> bool:
     """Whether a kernel has been interpreted since `interpret` because no cache holds it."""
     return bool(_absent)
+
+
+def _made(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """numba's function, which keeps its compiled code where a folder can be written."""
+    njit_of_numba = _compiler().njit
+    try:
+        return njit_of_numba(**options)(function)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        return njit_of_numba(**options | {"cache": False})(function)
 
 
 def _patient(made: Any, function: Callable[..., Any]) -> Any:
@@ -196,7 +212,7 @@ class Kernel:
         with _LOCK:
             if self._compiled is None:
                 names = self._function.__globals__
-                made = _compiler().njit(**self._options)(self._function)
+                made = _made(self._function, self._options)
                 self._compiled = _patient(made, self._function)
                 for name in self._function.__code__.co_names:
                     if isinstance(called := names.get(name), Kernel):

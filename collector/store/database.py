@@ -32,6 +32,7 @@ from overrun.collector.store.store import Store
 # The oldest DuckDB that writes a file safely; a lake's files are written once and never changed.
 LEAST_DUCKDB: tuple[int, ...] = (2, 0, 1)
 log = logging.getLogger("overrun.collector")
+IN_MEMORY = ":memory:"  # the path of a database that no file holds
 SCHEMA_VERSION = 11  # of the last step in collector/store/schema/
 BATCH_BITS = 24  # seq = commit << 24 | row: a commit holds at most 16 M spans
 # asof_loop_join_threshold: an ASOF join can hang with the default, and a plain SET is not inherited by cursors.
@@ -211,24 +212,19 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> 
         StoreVersion: written by another schema version.
         StoreError: not a DuckDB database, or a folder or disk that cannot be written.
     """
-    exists = path.exists() and path.stat().st_size > 0
+    exists = str(path) != IN_MEMORY and _holds_something(path)
     if not exists and not create:
         raise StoreMissing.at(path)
-    if path.is_dir():
-        raise StoreError(
-            f"{path} is a folder: --db needs a file in it, such as {path / 'overrun.db'}"
-        )
     config = dict(_SETTINGS)
     if memory_limit:
         config["memory_limit"] = memory_limit
     read_only = exists and not os.access(path, os.W_OK)
     _check_duckdb(path, read_only=read_only)
     try:
-        if not exists:
+        if not exists and str(path) != IN_MEMORY:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.unlink(
-                missing_ok=True
-            )  # an empty file (mktemp makes one) is no database to DuckDB
+            if path.exists():  # an empty file (mktemp makes one) is no database to DuckDB
+                path.unlink()
     except OSError as error:
         raise _explain(path, error) from error
     say_cut_log = _say_cut_log(path)
@@ -238,7 +234,7 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> 
         if not read_only:
             _remove_leftovers(path)
         if not exists:
-            if path.exists():  # not `:memory:`
+            if str(path) != IN_MEMORY:
                 path.chmod(0o600)
             make_tables(connection)
         _check_version(connection, path)
@@ -257,10 +253,22 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> 
     )
 
 
+def _holds_something(path: Path) -> bool:
+    """Whether there is a file with content. StoreError: a folder, or one that may not be looked at."""
+    try:
+        if path.is_dir():
+            raise StoreError(
+                f"{path} is a folder: --db needs a file in it, such as {path / 'overrun.db'}"
+            )
+        return path.exists() and path.stat().st_size > 0
+    except OSError as error:
+        raise _explain(path, error) from error
+
+
 def _check_duckdb(path: Path, *, read_only: bool) -> None:
     """Refuse to write a file with a DuckDB that may store rows of a commit which failed for lack of memory in place of later ones (1.5.5 and 2.0.0, test_failed_commits.py)."""
     version = tuple(int(part) for part in duckdb.__version__.split(".")[:3] if part.isdigit())
-    if version < LEAST_DUCKDB and not read_only and str(path) != ":memory:":
+    if version < LEAST_DUCKDB and not read_only and str(path) != IN_MEMORY:
         raise StoreError(
             f"{path} would be written with DuckDB {duckdb.__version__}, which can mix up rows after a commit that ran out of memory: "
             "pip install 'duckdb>=2.0.1'. A lake (--store) works with this version"
@@ -404,7 +412,19 @@ def _explain(path: Path, error: Exception) -> StoreError:
     if is_damage(error):
         what = "header" if _in_header(text) else "block"
         return StoreError(f"a {what} of {path} is damaged ({first}): {save}")
-    return StoreError(f"{path} cannot be opened: {first}")
+    return StoreError(f"{path} cannot be opened: {first}{_remedy(path, text)}")
+
+
+def _remedy(path: Path, refusal: str) -> str:
+    """What to do about a refusal of the operating system, empty for any other."""
+    if "Permission denied" in refusal:
+        user = f"user {os.geteuid()}" if hasattr(os, "geteuid") else "this user"
+        return f". It has to belong to {user}, and so has its folder: change their owner (chown), or choose another --db"
+    if "Read-only file system" in refusal:
+        return ". Mount a folder there that can be written, or choose another --db"
+    if "No space left" in refusal:
+        return f". Free some space on the disk of {path.parent}, or choose another --db"
+    return ""
 
 
 def is_damage(error: Exception) -> bool:

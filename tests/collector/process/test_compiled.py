@@ -6,6 +6,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,11 +89,32 @@ def test_without_a_home_kernels_are_kept_in_one_private_folder(
     else:
         monkeypatch.setenv("HOME", str(tmp_path / "file"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    kept = Path(cache_folder())
-    assert kept == Path(cache_folder()) == tmp_path / f"overrun-numba-{os.getuid()}"
+    kept = tmp_path / f"overrun-numba-{os.getuid()}"
+    assert cache_folder() == cache_folder() == str(kept)
     assert kept.stat().st_mode & 0o777 == 0o700
     kept.chmod(0o777)  # others could put code there
-    assert Path(cache_folder()) != kept
+    assert cache_folder() not in (None, str(kept))
+
+
+def test_where_no_folder_can_be_written_kernels_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from numba.core import config
+
+    (tmp_path / "file").touch()
+    below_a_file = str(tmp_path / "file")
+    for name in ("XDG_CACHE_HOME", "CACHE_DIRECTORY", "HOME"):
+        monkeypatch.setenv(name, below_a_file)
+    monkeypatch.setattr(tempfile, "tempdir", below_a_file)
+    assert cache_folder() is None
+    monkeypatch.setattr(config, "CACHE_DIR", below_a_file)
+    (tmp_path / "__pycache__").touch()
+    names: dict[str, Any] = {"__name__": "kept", "njit": njit}
+    code = "@njit(cache=True)\ndef twice(value):\n    return 2 * value\n"
+    (tmp_path / "kept.py").write_text(code)
+    exec(compile(code, str(tmp_path / "kept.py"), "exec"), names)
+    assert names["twice"](21) == 42
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["__pycache__", "file", "kept.py"]
 
 
 def _no_home() -> Path:

@@ -138,6 +138,34 @@ def test_a_folder_is_refused_and_a_file_in_it_proposed(tmp_path: Path) -> None:
             open_store(tmp_path, create=create)
 
 
+def test_a_database_in_memory_touches_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # systemd's working folder is /, which a service may not write
+    (tmp_path / ":memory:").touch()
+    open_store(Path(":memory:"), create=True).close()
+    assert [path.name for path in tmp_path.iterdir()] == [":memory:"]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "remedy"),
+    [
+        ("Permission denied", r"chown.* or choose another --db"),
+        ("Read-only file system", "Mount a folder there that can be written"),
+        ("No space left on device", "Free some space on the disk of"),
+    ],
+)
+def test_a_refusal_of_the_system_comes_with_its_remedy(
+    refusal: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise duckdb.IOException(f'IO Error: Cannot open file "t.db": {refusal}')
+
+    monkeypatch.setattr(duckdb, "connect", refuses)
+    with pytest.raises(StoreError, match=rf"t\.db cannot be opened: .*{remedy}"):
+        open_store(tmp_path / "t.db", create=True)
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreError, match="cannot be opened"):
