@@ -49,7 +49,7 @@ _SECTIONS = {
         ),
     ),
     "Predict answer lengths": ("train", "predict", "serve-predictor", "routing"),
-    "Look after": ("config", "alerts", "migrate", "forget", "completion", "man"),
+    "Look after": ("config", "alerts", "lake", "migrate", "forget", "completion", "man"),
 }
 _DEPLOYED = (
     "In place of {}: the name or version of a deployment that was reported (`overrun deployments`)."
@@ -125,6 +125,8 @@ config_app = typer.Typer(no_args_is_help=True, help="Show the settings.")
 alerts_app = typer.Typer(no_args_is_help=True, help="Try the receivers of alerts.")
 app.add_typer(config_app, name="config")
 app.add_typer(alerts_app, name="alerts")
+lake_app = typer.Typer(no_args_is_help=True, help="Look at a lake, merge its files, check it.")
+app.add_typer(lake_app, name="lake")
 
 
 def _version(asked: bool) -> None:
@@ -185,6 +187,12 @@ Db = Annotated[Path | None, typer.Option("--db", help="The database file.")]
 Url = Annotated[str | None, typer.Option("--url", help=f"A running server, such as {SERVER_URL}.")]
 Config = Annotated[Path | None, typer.Option("--config", help="The settings file (overrun.toml).")]
 Output = Annotated[str, typer.Option("--output", help="text or json.")]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store", help="A lake: ducklake:postgresql://USER@HOST:PORT/DATABASE?data=FOLDER."
+    ),
+]
 ReportOutput = Annotated[
     str,
     typer.Option(
@@ -1564,9 +1572,66 @@ def demo(
         pass
 
 
+@lake_app.command("status")
+def lake_status(store: Store = None, output: Output = "text", config: Config = None) -> None:
+    """Print what a lake holds, and who assembles and maintains it."""
+    from overrun.analysis.front.lake_commands import status
+
+    with _failing():
+        print(status(_settings(config, {"collector.store": store}), as_json=_is_json(output)))
+
+
+@lake_app.command("compact")
+def lake_compact(store: Store = None, config: Config = None) -> None:
+    """Do a round of maintenance now: merge all files that can be merged, delete what no snapshot needs."""
+    from overrun.analysis.front.lake_commands import compact
+
+    with _failing():
+        print(compact(_settings(config, {"collector.store": store})))
+
+
+@lake_app.command("verify")
+def lake_verify(store: Store = None, output: Output = "text", config: Config = None) -> None:
+    """Check that every file is there with its rows, and that spans, shapes, requests and calls fit each other. Exit code 1 if something does not."""
+    from overrun.analysis.front.lake_commands import verify
+
+    with _failing():
+        said, whole = verify(
+            _settings(config, {"collector.store": store}), as_json=_is_json(output)
+        )
+    print(said)
+    if not whole:
+        raise typer.Exit(1)
+
+
+def _is_json(output: str) -> bool:
+    if output not in ("text", "json"):
+        fail(f"--output {output!r} is not known: use text or json")
+    return output == "json"
+
+
 @app.command()
-def migrate(db: Annotated[Path, typer.Option("--db", help="The database file.")]) -> None:
-    """Update a database file of an earlier version. Make a copy of it first."""
+def migrate(
+    db: Annotated[Path | None, typer.Option("--db", help="The database file.")] = None,
+    to: Annotated[
+        str | None,
+        _text(
+            "With --db: a folder for the file's rows, as Parquet. With --from: the lake to move them into.",
+            "--to",
+        ),
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="The folder that `overrun migrate --db FILE --to` wrote."),
+    ] = None,
+    config: Config = None,
+) -> None:
+    """Update a database file of an earlier version (make a copy of it first), or move it into a lake with --to."""
+    if (db is None) == (source is None):
+        fail("give --db FILE or --from FOLDER (one of them)")
+    if to is not None or db is None:
+        _move(db, source, to, config)
+        return
     from overrun.collector.errors import CollectorError
     from overrun.collector.lifecycle.migrate import migrate as run
 
@@ -1584,6 +1649,28 @@ def migrate(db: Annotated[Path, typer.Option("--db", help="The database file.")]
         print(f"{missing}: `overrun doctor --db {db}` lists when they were received")
 
 
+def _move(db: Path | None, source: Path | None, to: str | None, config: Path | None) -> None:
+    """A file into a folder, or a folder into a lake."""
+    is_lake = (to or "").startswith("ducklake:")
+    if db is not None and is_lake:
+        fail(
+            f"no DuckDB opens both {db} and a lake: use `overrun migrate --db {db} --to FOLDER` here, "
+            "then `overrun migrate --from FOLDER --to STORE` where overrun[lake] is installed"
+        )
+    if source is not None and not is_lake:
+        fail(
+            f"--to {to or 'is missing and'} names no lake: use ducklake:postgresql://USER@HOST:PORT/DATABASE?data=FOLDER"
+        )
+    _is_stored(db)
+    from overrun.analysis.front.lake_commands import move_in, move_out
+
+    with _failing():
+        if db is not None:
+            print(move_out(_settings(config), db, Path(to or "")))
+        elif source is not None:
+            print(move_in(_settings(config, {"collector.store": to}), source))
+
+
 @app.command()
 def forget(
     user: Annotated[
@@ -1592,19 +1679,27 @@ def forget(
     tenant: Annotated[str | None, _text("A tenant.", "--tenant")] = None,
     db: Db = None,
     url: Url = None,
+    store: Store = None,
 ) -> None:
     """Erase a user or a tenant: every trace that carries them, with what was made from it."""
-    if (user is None) == (tenant is None) or (db is None) == (url is None):
+    named = sum(one is not None for one in (db, url, store))
+    if (user is None) == (tenant is None) or named != 1:
         fail(
-            "give --user ID or --tenant NAME (one of them), and --db FILE or --url of a running server (one of them)"
+            "give --user ID or --tenant NAME (one of them), and --db FILE, --url of a running server or --store of a lake (one of them)"
         )
     _is_stored(db)
     from overrun.analysis.front.commands import Source
     from overrun.analysis.front.commands import forget as forget_them
+    from overrun.analysis.front.lake_commands import forget as forget_in_lake
     from overrun.analysis.words.finding import say_count
 
     with _failing():
-        done = forget_them(Source(_settings(None), db, url), user=user, tenant=tenant)
+        settings = _settings(None, {"collector.store": store})
+        done = (
+            forget_them(Source(settings, db, url), user=user, tenant=tenant)
+            if store is None
+            else forget_in_lake(settings, user=user, tenant=tenant)
+        )
     print(
         f"erased {say_count(done.traces, 'trace')}: {say_count(done.spans, 'span')}, {say_count(done.requests, 'request')}"
         + (f", {say_count(done.points, 'metric point')}" if done.points else "")

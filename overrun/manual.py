@@ -53,7 +53,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "doctor": ("overrun doctor --db overrun.db",),
     "train": ("overrun train --db overrun.db --out artifact",),
     "predict": ("overrun predict --artifact artifact < requests.jsonl",),
-    "migrate": ("overrun migrate --db overrun.db",),
+    "migrate": (
+        "overrun migrate --db overrun.db",
+        "overrun migrate --db overrun.db --to parts",
+        "overrun migrate --from parts --to 'ducklake:postgresql://overrun@db/lake?data=/srv/lake'",
+    ),
     "forget": ("overrun forget --user 4711 --db overrun.db",),
     "completion": (
         "overrun completion bash > ~/.local/share/bash-completion/completions/overrun",

@@ -375,9 +375,11 @@ def _routes(
 def _beside(
     pipeline: Assembling, settings: Settings, watched: Lengths | None
 ) -> Iterator[Coroutine[Any, Any, None]]:
-    """What runs beside the answers for as long as the server does. What changes rows that are stored, and alerts, are a file's alone."""
+    """What runs beside the answers for as long as the server does."""
     if isinstance(pipeline, Pipeline):
         yield _fold(pipeline)
+        yield alerting.run(pipeline, settings, watched)
+    elif isinstance(pipeline, LakePipeline) and _does(settings, "maintainer"):
         yield alerting.run(pipeline, settings, watched)
     if watched is not None and _does(settings, "collector"):
         yield _tell(pipeline, watched)

@@ -162,6 +162,8 @@ class LakePipeline(Assembling):
             )
         except duckdb.Error as error:  # that snapshot has been let go of: what is known is less
             log.info("traces of before the mark are unknown: %s", str(error).splitlines()[0])
+            cursor.rollback()
+            cursor.begin()
             self._begin(through, latest_ns)
             return
         self._begin(through, floor_ns)

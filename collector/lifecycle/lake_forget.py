@@ -8,15 +8,17 @@ moment. Then files are rewritten without deleted rows, and older snapshots go wi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import duckdb
 import numpy as np
 
 from overrun.collector.access.audit import Audit
 from overrun.collector.errors import CollectorError
+from overrun.collector.ingest.writer import rollback
 from overrun.collector.lifecycle.forget import Forgotten, found_in_tables, names
 from overrun.collector.lifecycle.lake_retention import LakeRetention, sweep
 from overrun.collector.normalise import privacy
@@ -40,6 +42,8 @@ _OF_POINT: Final = (
 )
 # Rows that come while others are deleted are found the next time.
 _PASSES: Final = 3
+_TRIES: Final = 5
+T = TypeVar("T")
 
 
 def forget_in_lake(
@@ -68,11 +72,8 @@ def forget_in_lake(
             )
             if not (found or more.points):
                 break
-        for table in ("rollups", "rollup_counts") if tenants else ():
-            with store.catalog.deleting():
-                connection.execute(
-                    f"delete from {table} where list_contains($named, tenant)", {"named": tenants}
-                )
+        if tenants:
+            _alone(store, connection, lambda: _delete_folded(connection, tenants))
     if traces or done.points:
         sweep(store)
     store.catalog.note_erasing(sorted(traces))
@@ -140,12 +141,33 @@ def _delete_found(
     """Delete the rows of `forgotten`, and points with a name."""
     spans = requests = points = 0
     for first, last in _ranges(connection, named):
-        with store.catalog.deleting():
-            connection.begin()
-            some = _delete_between(connection, first, last, named)
-            connection.commit()
+        run = partial(_delete_between, connection, first, last, named)
+        some = _alone(store, connection, run)
         spans, requests, points = spans + some[0], requests + some[1], points + some[2]
     return Forgotten(0, spans, requests, points)
+
+
+def _delete_folded(connection: duckdb.DuckDBPyConnection, tenants: list[str]) -> None:
+    for table in ("rollups", "rollup_counts"):
+        connection.execute(
+            f"delete from {table} where list_contains($named, tenant)", {"named": tenants}
+        )
+
+
+def _alone(store: LakeStore, connection: duckdb.DuckDBPyConnection, run: Callable[[], T]) -> T:
+    """Run one transaction that deletes. Maintenance may have merged or written a file meanwhile; then it is repeated."""
+    for last in (False,) * _TRIES + (True,):
+        try:
+            with store.catalog.deleting():
+                connection.begin()
+                done = run()
+                connection.commit()
+                return done
+        except duckdb.TransactionException:
+            rollback(connection)
+            if last:
+                raise
+    raise AssertionError
 
 
 def _ranges(connection: duckdb.DuckDBPyConnection, named: list[str]) -> Iterator[tuple[int, int]]:

@@ -19,6 +19,7 @@ import duckdb
 from overrun.collector.errors import CollectorError
 from overrun.collector.lifecycle.lake_forget import delete_made_since
 from overrun.collector.lifecycle.lake_retention import LakeRetention
+from overrun.collector.lifecycle.rollups import roll_up
 from overrun.collector.process.tracing import tracer
 from overrun.collector.store.lake.lake import LakeStore
 
@@ -70,6 +71,7 @@ def maintaining(
             try:
                 with tracer.start_as_current_span("maintain"):
                     retention.round(time.time_ns())
+                    fold(store)
                     log.debug("maintained the lake: %s", maintain(store, round_=rounds))
                 rounds += 1
             except (duckdb.Error, CollectorError) as error:  # logged and tried again
@@ -91,6 +93,18 @@ def maintaining(
             thread.join()
 
 
+def fold(store: LakeStore) -> None:
+    """Fold closed minutes into rollups (rollups.py), as far as everything is assembled."""
+    until_s = store.catalog.assembled_until()
+    now_ns = time.time_ns() if until_s is None else min(time.time_ns(), int(until_s * 1e9))
+    more = True
+    with store.catalog.maintaining(), closing(store.cursor()) as connection:
+        while more:
+            connection.begin()
+            more = roll_up(connection, now_ns)
+            connection.commit()
+
+
 def maintain(
     store: LakeStore,
     kept_s: float | None = None,
@@ -102,6 +116,11 @@ def maintain(
     Raises:
         duckdb.Error, StoreUnavailable: the lake cannot be reached; what was done before stands.
     """
+    with store.catalog.maintaining():
+        return _maintain(store, kept_s, orphaned_s, round_)
+
+
+def _maintain(store: LakeStore, kept_s: float | None, orphaned_s: float, round_: int) -> Maintained:
     erasing = _erase_on(store)
     if kept_s is None:
         kept_s = ERASING_KEPT_S if erasing else KEPT_S

@@ -1,12 +1,17 @@
-"""How does a server watch its own store? The runner with this store's reports, in a thread of its own beside the receivers of telemetry."""
+"""How does a server watch its own store? The runner with this store's reports, in a thread of its own beside the receivers of telemetry.
+
+Of a lake's processes one does, the one that holds the lease of alerts. What is open and what is to be sent is in the store, so the next one goes on.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import duckdb
 
@@ -28,30 +33,34 @@ from overrun.analysis.numbers.window import RequestFrame, load
 from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.config import Settings
 from overrun.collector.errors import CollectorError
+from overrun.collector.ingest.lake_pipeline import LakePipeline
 from overrun.collector.ingest.pipeline import Pipeline
+from overrun.collector.ingest.rounds import Assembling
 from overrun.collector.store.database import set_meta
+from overrun.collector.store.lake.catalog import Catalog
 
 log = logging.getLogger("overrun.alerts")
 _STORED_S = 60.0
+# Of a lake: a process that has not renewed it for so long, or for three evaluations, has lost it.
+_LEASE, _LEAST_LEASE_S = "alerts", 30.0
 # Warnings are learned so often, from so long a time: breaches are rare.
 _LEARN_EVERY_S, _LEARN_FROM = 3_600.0, timedelta(days=1)
 # What the newest value of an indicator is read from.
 _NEWEST = timedelta(minutes=2)
 
 
-async def run(pipeline: Pipeline, settings: Settings, watched: Lengths | None) -> None:
+async def run(
+    pipeline: Pipeline | LakePipeline, settings: Settings, watched: Lengths | None
+) -> None:
     """Evaluate and send for as long as the server runs; without receivers this returns at once."""
     table = alert_settings.read(settings.alerts)
     if not table.receivers:
         return
     watch = _Watch(pipeline, settings, watched, table)
-    runner = Runner(
-        table,
-        remembered(pipeline.store.meta(KEY)),
-        look=watch.look,
-        details=watch.details,
-        note=watch.note,
-    )
+    if isinstance(pipeline, LakePipeline):
+        await _run_while_held(pipeline, table, watch)
+        return
+    runner = _runner(table, watch, pipeline.store.meta(KEY), watch.note)
     # What an earlier process could not send any more.
     await _round(pipeline, runner, evaluates=False)
     while True:
@@ -59,7 +68,38 @@ async def run(pipeline: Pipeline, settings: Settings, watched: Lengths | None) -
         await _round(pipeline, runner, evaluates=True)
 
 
-async def _round(pipeline: Pipeline, runner: Runner, *, evaluates: bool) -> None:
+def _runner(
+    table: AlertSettings, watch: _Watch, memory: str | None, note: Callable[[str], None]
+) -> Runner:
+    return Runner(table, remembered(memory), look=watch.look, details=watch.details, note=note)
+
+
+async def _run_while_held(pipeline: LakePipeline, table: AlertSettings, watch: _Watch) -> None:
+    """As `run`, whenever this process holds the lease of a lake's alerts."""
+    catalog, lasts_s = pipeline.lake.catalog, max(3 * table.every_s, _LEAST_LEASE_S)
+    runner, epoch = None, -1
+    while True:
+        try:
+            lease = await asyncio.to_thread(catalog.claim, pipeline.holder, lasts_s, _LEASE)
+            if lease is None:
+                runner = None
+            elif runner is None or lease.epoch != epoch:
+                epoch = lease.epoch
+                memory = await asyncio.to_thread(catalog.note, KEY)
+                runner = _runner(table, watch, memory, partial(_note, catalog, epoch))
+                await _round(pipeline, runner, evaluates=False)
+            else:
+                await _round(pipeline, runner, evaluates=True)
+        except CollectorError as error:
+            log.warning("alerts were not evaluated, trying again: %s", error)
+        await asyncio.sleep(table.every_s)
+
+
+def _note(catalog: Catalog, epoch: int, text: str) -> None:
+    catalog.set_note(KEY, text, _LEASE, epoch)
+
+
+async def _round(pipeline: Assembling, runner: Runner, *, evaluates: bool) -> None:
     """One evaluation and one round of deliveries; where the store cannot be read, only the latter."""
     try:
         sent = await asyncio.to_thread(runner.tick if evaluates else runner.send_due, time.time())
@@ -74,7 +114,7 @@ async def _round(pipeline: Pipeline, runner: Runner, *, evaluates: bool) -> None
     _count(pipeline, sent)
 
 
-def _count(pipeline: Pipeline, sent: Sent) -> None:
+def _count(pipeline: Assembling, sent: Sent) -> None:
     for what, n in (
         ("delivered", sent.delivered),
         ("failed", sent.failed),
@@ -87,7 +127,11 @@ class _Watch:
     """The store behind the runner."""
 
     def __init__(
-        self, pipeline: Pipeline, settings: Settings, watched: Lengths | None, table: AlertSettings
+        self,
+        pipeline: Assembling,
+        settings: Settings,
+        watched: Lengths | None,
+        table: AlertSettings,
     ) -> None:
         self._pipeline, self._settings, self._watched = pipeline, settings, watched
         self._since, self._every_s = f"{table.since_s:g}s", table.every_s

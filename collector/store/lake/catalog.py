@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,8 +20,8 @@ ASSEMBLER: Final = "overrun assembler"
 MIGRATION: Final = "overrun migration"
 # A PostgreSQL that does not answer is given up after so long; senders are asked to come again meanwhile.
 _CONNECT_S = 5
-# Advisory locks: under which a lake is made; which every commit shares, and a deletion has alone.
-_LOCK, _CHANGES = 0x6F7665727275, 0x6F7665727276
+# Advisory locks: under which a lake is made; which every commit shares, and a deletion has alone; of maintenance.
+_LOCK, _CHANGES, _MAINTENANCE = 0x6F7665727275, 0x6F7665727276, 0x6F7665727277
 # A commit waits so long for a deletion, and then goes on: at worst DuckLake refuses one of the two, which is tried again.
 _DELETION_S, _ASK_AGAIN_S = 4.0, 0.03
 # A reader asks for the newest snapshot at most so often: its answers are as old as that at most.
@@ -53,6 +53,17 @@ class Erasing:
     rewritten: bool
     expired: bool
     age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Counts of a lake: snapshots and the age of the oldest, who holds which lease, erasings that are not complete, files that wait to be deleted."""
+
+    snapshots: int
+    oldest_s: float
+    erasings: int
+    files_to_delete: int
+    holders: dict[str, str]
 
 
 class Catalog:
@@ -134,12 +145,20 @@ class Catalog:
                 with suppress(StoreUnavailable):  # the lock went with the connection
                     self._ask("select pg_advisory_unlock_shared(%s)", [_CHANGES])
 
+    def deleting(self) -> AbstractContextManager[None]:
+        """No writer commits for as long as the block lasts, which is to be short."""
+        return self._locked(_CHANGES)
+
+    def maintaining(self) -> AbstractContextManager[None]:
+        """One round of maintenance at a time, of all processes."""
+        return self._locked(_MAINTENANCE)
+
     @contextmanager
-    def deleting(self) -> Iterator[None]:
-        """No writer commits for as long as the block lasts, which is to be short. Of a connection of its own: locks of one connection do not exclude each other."""
+    def _locked(self, lock: int) -> Iterator[None]:
+        """Of a connection of its own: locks of one connection do not exclude each other."""
         other = Catalog(self._address)
         try:
-            other._ask("select pg_advisory_lock(%s)", [_CHANGES])
+            other._ask("select pg_advisory_lock(%s)", [lock])
             yield
         finally:
             other.close()
@@ -196,6 +215,25 @@ class Catalog:
             {"me": holder, "lasts": lasts_s, "name": name},
         )
         return Lease(*map(int, rows[0])) if rows else None
+
+    def note(self, key: str) -> str | None:
+        """What was noted under this key."""
+        rows = self._ask("select value from overrun_notes where key = %s", [key])
+        return str(rows[0][0]) if rows else None
+
+    def set_note(self, key: str, value: str, lease: str, epoch: int) -> None:
+        """Note something, as the holder of a lease.
+
+        Raises:
+            StoreUnavailable: another process holds the lease now.
+        """
+        done = self._ask(
+            "insert into overrun_notes select %s, %s from overrun_leases where name = %s and epoch = %s "
+            "on conflict (key) do update set value = excluded.value returning key",
+            [key, value, lease, epoch],
+        )
+        if not done:
+            raise StoreUnavailable(f"another process holds the lease of {lease} now")
 
     def release(self, holder: str) -> None:
         """Let another process take its leases at once."""
@@ -290,6 +328,76 @@ class Catalog:
             [least_age_s],
         )
         return len(ended)
+
+    def numbers_for(self, name: str, batches: int, shapes: int) -> tuple[int, int]:
+        """What is added to the numbers of a file's commits and shapes, so that no other has them; the same each time for the same file."""
+        held = f"move {name}"
+        with self.deleting():
+            self._ask(
+                "insert into overrun_counters select %(batch)s, last_value from overrun_commits where not exists (select 1 from overrun_counters where name = %(batch)s) "
+                "on conflict do nothing",
+                {"batch": f"{held} batch"},
+            )
+            self._ask(
+                "select setval('overrun_commits', greatest(last_value, (select value from overrun_counters where name = %s) + %s)) from overrun_commits",
+                [f"{held} batch", batches + 1],
+            )
+            self._ask(
+                "insert into overrun_counters select %(shape)s, value from overrun_counters where name = 'shapes' on conflict do nothing",
+                {"shape": f"{held} shape"},
+            )
+            self._ask(
+                "update overrun_counters set value = greatest(value, (select value from overrun_counters where name = %s) + %s) where name = 'shapes'",
+                [f"{held} shape", shapes],
+            )
+        rows = self._ask(
+            "select value from overrun_counters where name like %s order by name", [f"{held} %"]
+        )
+        [(batch,), (shape,)] = rows
+        return int(batch), int(shape)
+
+    def moved(self, name: str) -> set[int]:
+        """The parts of a file that are stored."""
+        rows = self._ask("select part from overrun_moved where part like %s", [f"{name}:%"])
+        return {int(part.rpartition(":")[2]) for (part,) in rows}
+
+    def add_bodies(self, bodies: Sequence[tuple[bytes, int]]) -> None:
+        """Bodies that were stored elsewhere, with when (ns): those of the last day count as stored."""
+        self._ask(
+            "insert into overrun_bodies select hash, to_timestamp(ns / 1e9) from unnest(%s::bytea[], %s::bigint[]) t(hash, ns) "
+            "where to_timestamp(ns / 1e9) > now() - interval '1 day' on conflict do nothing",
+            [[digest for digest, _ in bodies], [ns for _, ns in bodies]],
+        )
+
+    def overview(self) -> Overview:
+        """Counts of this moment."""
+        [(snapshots, oldest_s, erasings, files)] = self._ask(
+            "select count(*), coalesce(extract(epoch from now() - min(snapshot_time)), 0)::float8, (select count(*) from overrun_erasings), "
+            "(select count(*) from ducklake_files_scheduled_for_deletion) from ducklake_snapshot"
+        )
+        held = self._ask(
+            "select name, case when until > now() then holder else '' end from overrun_leases order by name"
+        )
+        holders = {str(name): str(holder) for name, holder in held}
+        return Overview(int(snapshots), float(oldest_s), int(erasings), int(files), holders)
+
+    def table_sizes(self) -> list[tuple[str, int, int, int, int]]:
+        """Per table: name, rows, files, bytes and files of deleted rows in the newest snapshot."""
+        rows = self._ask(
+            "select t.table_name, coalesce(sum(f.record_count), 0)::bigint, count(f.data_file_id), coalesce(sum(f.file_size_bytes), 0)::bigint, "
+            "(select count(*) from ducklake_delete_file d where d.table_id = t.table_id and d.end_snapshot is null) "
+            "from ducklake_table t left join ducklake_data_file f on f.table_id = t.table_id and f.end_snapshot is null "
+            "where t.end_snapshot is null group by t.table_id, t.table_name order by t.table_name"
+        )
+        return [(str(row[0]), *map(int, row[1:])) for row in rows]  # type: ignore[misc]
+
+    def files(self) -> list[tuple[str, int]]:
+        """Every file of data that a snapshot has: its place below the folder, and its rows."""
+        rows = self._ask(
+            "select s.path || t.path || f.path, f.record_count from ducklake_data_file f join ducklake_table t on t.table_id = f.table_id and t.end_snapshot is null "
+            "join ducklake_schema s on s.schema_id = t.schema_id and s.end_snapshot is null where f.path_is_relative"
+        )
+        return [(str(path), int(n)) for path, n in rows]
 
     def newest_snapshot(self) -> int:
         """The newest snapshot, as of a quarter of a second ago."""

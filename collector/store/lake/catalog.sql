@@ -22,6 +22,9 @@ create table if not exists overrun_erasings (
     id bigint generated always as identity primary key, asked timestamptz not null default now(), snapshot bigint not null, rewritten bigint, expired timestamptz);
 create table if not exists overrun_erased (id bigint not null references overrun_erasings on delete cascade, trace_hi numeric(20) not null, trace_lo numeric(20) not null);
 
+-- What the process that sends alerts has to know after a restart: open incidents, and messages to be sent.
+create table if not exists overrun_notes (key text primary key, value text not null);
+
 -- Parts of files that were moved into the lake (overrun migrate).
 create table if not exists overrun_moved (part text primary key, stored timestamptz not null default now());
 

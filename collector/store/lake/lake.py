@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -44,12 +45,20 @@ class LakeStore(Store):
         super().__init__(connection, Path(tempfile.gettempdir()) / "overrun.lake", read_only=False)
         self.address = address
         self.catalog = Catalog(address.catalog)
+        self.is_new = False  # whether this process has made it
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection of its own that reads."""
         cursor = super().cursor()
         cursor.execute(_READING)
         return cursor
+
+    @contextmanager
+    def asking(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """As of every store, and its questions are of one snapshot: for each other one PostgreSQL is asked what tables and files there are."""
+        with super().asking() as cursor:
+            cursor.begin()
+            yield cursor
 
     def writing(self) -> duckdb.DuckDBPyConnection:
         """A connection of its own that writes."""
@@ -109,6 +118,7 @@ def open_lake(address: LakeAddress, *, memory_limit: str | None = None) -> LakeS
             if not store.catalog.is_made():
                 if not store.catalog.has_lake():
                     _make(connection)
+                    store.is_new = True
                 store.catalog.make()
         _check_version(connection, address)
         _make_views(connection)
@@ -194,6 +204,7 @@ def _check_version(connection: duckdb.DuckDBPyConnection, address: LakeAddress) 
 
 
 def _make_views(connection: duckdb.DuckDBPyConnection) -> None:
+    connection.begin()  # one: each transaction asks PostgreSQL what tables there are
     for name in _VERSIONED:
         connection.execute(
             f"create view memory.main.{name} as select r.*, r.rowid from lake.main.{name} r left join "
@@ -205,6 +216,7 @@ def _make_views(connection: duckdb.DuckDBPyConnection) -> None:
     )
     connection.execute(_READING)
     make_views(connection)
+    connection.commit()
 
 
 def _quoted(text: str) -> str:
