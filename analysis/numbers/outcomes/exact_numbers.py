@@ -7,14 +7,22 @@ count below the lower edge says whether they do; if not, the edges are moved apa
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import duckdb
 import numpy as np
 import polars as pl
 
+from overrun.analysis.numbers.latency.order_statistics import (
+    FAR,
+    NEAR,
+    Piece,
+    between,
+    pieces,
+    stretch_of,
+)
 from overrun.analysis.numbers.latency.percentiles import (
     MIN_N,
     MIN_N_INTERVAL,
@@ -28,13 +36,9 @@ from overrun.analysis.numbers.latency.percentiles import (
 from overrun.analysis.numbers.outcomes.failures import ABANDONED, Errors
 from overrun.analysis.numbers.outcomes.goodput import FailedBy, Goodput
 from overrun.analysis.numbers.window import RequestFrame, Window, answers, filter_of, query
-from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.slo import METRICS, Slo
 from overrun.collector.store.answers import fetch_frame
 
-# Standard errors of a sample's rank between a percentile and the edges that are laid around it, and where those did not hold it: one in 150,000 by chance.
-NEAR: Final = 4.5
-FAR: Final = 40.0
 # Types of errors that are counted; the rest is counted as failed alone.
 MOST_TYPES: Final = 1_000
 # Up to so many values of a latency the database puts them in order itself: 160 MB each, and a third of the CPU.
@@ -153,10 +157,16 @@ def exact_goodput(exact: Exact, seconds: float, weight: float = 1.0) -> Goodput:
 
 def exact_errors(con: duckdb.DuckDBPyConnection, window: Window, exact: Exact) -> Errors:
     """Return the account of failed, abandoned and truncated requests, of all of a window."""
+    return errors_of(
+        exact, answers(con, "failure_counts", {**filter_of(window), "most": MOST_TYPES})
+    )
+
+
+def errors_of(exact: Exact, kinds: Sequence[Mapping[str, Any]]) -> Errors:
+    """Return the account of failed, abandoned and truncated requests from their counts; `kinds` are the rows of the query `failure_counts`."""
     counts = exact.counts
     failed = int(counts.filter("error")["n"].sum())
     cut = counts.drop_nulls("truncated")
-    kinds = answers(con, "failure_counts", {**filter_of(window), "most": MOST_TYPES})
     unnamed = sum(row["n"] for row in kinds if row["error_type"] is None)
     named = [row for row in kinds if row["error_type"] is not None]
     gone = [row for row in named if ABANDONED.search(row["error_type"].lower())]
@@ -194,15 +204,32 @@ def exact_latency(
 
     What is null has the reason that the sample's percentiles have.
     """
-    ok = frame.rows.filter(~pl.col("error"))
-    out = latency(ok)
+    places = places_of(exact, further)
+    sizes = {metric: exact.successful(metric) for metric in places}
+    found = values_at(con, frame, sizes, places)
+    return latency_of(frame.rows.filter(~pl.col("error")), exact, places, found, further)
+
+
+def places_of(exact: Exact, further: Collection[float] = ()) -> dict[str, list[float]]:
+    """Return, for each metric that requests carry, the places among its ascending values that its percentiles and their intervals lie at."""
+    sizes = ((metric, exact.successful(metric)) for metric in METRICS)
+    return {metric: _places(n, further) for metric, n in sizes if n}
+
+
+def latency_of(
+    sample: pl.DataFrame,
+    exact: Exact,
+    places: Mapping[str, list[float]],
+    found: Mapping[str, list[float]],
+    further: Collection[float] = (),
+) -> tuple[Latency, dict[tuple[str, float], Value]]:
+    """Return the percentiles of all requests from the values at `places_of`, and the `further` ones; `sample` has some successful requests."""
+    out = latency(sample)
     sources = exact.counts.filter(~pl.col("error")).drop_nulls("ttft_source")
     counted = sources.group_by("ttft_source").agg(pl.col("n").sum())
-    sizes = {metric: n for metric in METRICS if (n := exact.successful(metric))}
-    places = {metric: _places(n, further) for metric, n in sizes.items()}
-    found = values_at(con, frame, sizes, places)
     asked: dict[tuple[str, float], Value] = {}
-    for metric, n in sizes.items():
+    for metric in places:
+        n = exact.successful(metric)
         value = dict(zip(places[metric], found[metric], strict=True))
         stats = _stats(n, value)
         stats.source = source_of(metric, dict(counted.iter_rows()))
@@ -275,8 +302,8 @@ def at_places(
     drawn = ok.filter("is_even")[f"{metric}_ms"].drop_nulls().to_numpy()
     ordered = np.sort(drawn)
     for wide in (NEAR, FAR):
-        pieces = _pieces(ordered, sorted(p / max(n - 1, 1) for p in places), wide)
-        found = _looked_up(con, frame.window, metric, pieces, places)
+        around = pieces(ordered, sorted(p / max(n - 1, 1) for p in places), wide)
+        found = _looked_up(con, frame.window, metric, around, places)
         if found is not None:
             return found
     everything = _looked_up(con, frame.window, metric, [(-math.inf, math.inf)], places)
@@ -285,39 +312,16 @@ def at_places(
     return everything
 
 
-def _pieces(ordered: FloatArray, shares: Iterable[float], wide: float) -> list[tuple[float, float]]:
-    """The stretches [low, high) of values around quantiles (0..1) of a sample, `wide` standard errors of its ranks on either side, joined where they meet."""
-    m = len(ordered)
-    out: list[tuple[float, float]] = []
-    for p in shares:
-        half = wide * math.sqrt(p * (1.0 - p) / max(m, 1)) + wide / max(m, 1)
-        first, last = math.floor(m * (p - half)), math.ceil(m * (p + half))
-        low = -math.inf if first <= 0 else float(ordered[first - 1])
-        high = math.inf if last >= m else float(np.nextafter(ordered[last], math.inf))
-        if out and low <= out[-1][1]:
-            out[-1] = (out[-1][0], max(high, out[-1][1]))
-        else:
-            out.append((low, high))
-    return out
-
-
 def _looked_up(
     con: duckdb.DuckDBPyConnection,
     window: Window,
     metric: str,
-    pieces: list[tuple[float, float]],
+    around: list[Piece],
     places: list[float],
 ) -> list[float] | None:
     """The values at some places, None where one lies outside of all pieces."""
-    edges = [edge for piece in pieces for edge in piece]
     column = f"{metric}_ms"
-    cases = " ".join(
-        f"when {column} < '{edge!r}'::double then {k}"
-        for k, edge in enumerate(edges)
-        if math.isfinite(edge)
-    )
-    last = len(edges) if math.isfinite(edges[-1]) else len(edges) - 1
-    stretch = f"case {cases} else {last} end" if cases else f"{last}"
+    stretch = stretch_of(column, around)
     asked, latencies = filter_of(window), query("judged_latencies")
     cut = (
         f"select {stretch} as stretch, {column} as value from ({latencies}) "
@@ -346,6 +350,5 @@ def _looked_up(
         low, high = at(math.floor(place)), at(math.ceil(place))
         if low is None or high is None:
             return None
-        t = place - math.floor(place)
-        out.append(high - (high - low) * (1.0 - t) if t >= 0.5 else low + (high - low) * t)
+        out.append(between(low, high, place))
     return out

@@ -3,8 +3,9 @@
 Budgets per group, stage rows, and the overrun share of breaching requests.
 """
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
@@ -306,6 +307,58 @@ def group_time(times: StageTimes, group: str) -> FloatArray:
     )
 
 
+@dataclass(frozen=True)
+class MeasuredStages:
+    """What rows of stages are made of: `n` requests, the stages that `took` time in any, and by name of a stage or group their quantiles (0..1), limits and shares.
+
+    `typical_ms` and `tail_ms` are means per stage, empty where there are too few requests to attribute.
+    """
+
+    n: int
+    took: Collection[str]
+    at: Callable[[str, float], float]
+    budget_ms: Callable[[str], float | None]
+    budget: str
+    typical_ms: Mapping[str, float]
+    tail_ms: Mapping[str, float]
+    group_shares: Mapping[str, float]
+    shares: Mapping[str, float]
+
+    def rows(self) -> list[StageRow]:
+        """Return one row per group that took time or has a budget, each followed by its stages."""
+        rows = []
+        for group in (*GROUPS, OTHER):
+            members = [stage for stage in GROUPS.get(group, (OTHER,)) if stage in self.took]
+            budget_ms = self.budget_ms(group)
+            if not members and budget_ms is None:
+                continue
+            means = [
+                sum(part.get(stage, 0.0) for stage in members) if part else None
+                for part in (self.typical_ms, self.tail_ms)
+            ]
+            rows.append(
+                self._row(None, group, group, budget_ms, means, self.group_shares.get(group))
+            )
+            for stage in members:
+                means = [part.get(stage) for part in (self.typical_ms, self.tail_ms)]
+                limit = self.budget_ms(stage) if stage not in GROUPS else None
+                rows.append(self._row(stage, group, stage, limit, means, self.shares.get(stage)))
+        return rows
+
+    def _row(
+        self,
+        stage: str | None,
+        group: str,
+        name: str,
+        budget_ms: float | None,
+        means: list[float | None],
+        share: float | None,
+    ) -> StageRow:
+        return _row(
+            stage, group, self.n, lambda p: self.at(name, p), budget_ms, self.budget, means, share
+        )
+
+
 def stage_rows(
     times: StageTimes,
     budgets: Budgets,
@@ -321,49 +374,52 @@ def stage_rows(
     the latter. `after` holds the time behind the first token.
     """
     near = times if around is None else times.take(around)
-    said = budgets.said(near)
-    group_shares, shares = overrun_shares(slow, budgets) or {}, stage_shares(slow, budgets) or {}
-    rows = []
-    for group in (*GROUPS, OTHER):
-        members = [stage for stage in GROUPS.get(group, (OTHER,)) if stage in times.ms]
-        budget_ms = budgets.mean_ms(group, near)
-        if not members and budget_ms is None:
-            continue
-        means = [
-            sum(part.get(stage, 0.0) for stage in members) if part else None
-            for part in (typical_ms, tail_ms)
-        ]
-        ordered = np.sort(group_time(times, group))
-        rows.append(_row(None, group, ordered, budget_ms, said, means, group_shares.get(group)))
-        for stage in members:
-            means = [part.get(stage) for part in (typical_ms, tail_ms)]
-            own = ordered if len(members) == 1 else np.sort(times.ms[stage])
-            rows.append(
-                _row(
-                    stage,
-                    group,
-                    own,
-                    budgets.mean_ms(stage, near) if stage not in GROUPS else None,
-                    said,
-                    means,
-                    shares.get(stage),
-                )
-            )
+    ordered: dict[tuple[str, ...], FloatArray] = {}
+
+    def at(name: str, p: float) -> float:
+        members = tuple(stage for stage in GROUPS.get(name, (name,)) if stage in times.ms)
+        if members not in ordered:
+            ordered[members] = np.sort(group_time(times, name))
+        return sorted_quantile(ordered[members], p)
+
+    rows = MeasuredStages(
+        n=len(times.total_ms),
+        took=times.ms,
+        at=at,
+        budget_ms=lambda name: budgets.mean_ms(name, near),
+        budget=budgets.said(near),
+        typical_ms=typical_ms,
+        tail_ms=tail_ms,
+        group_shares=overrun_shares(slow, budgets) or {},
+        shares=stage_shares(slow, budgets) or {},
+    ).rows()
     for stage, value in (after.ms if after is not None else {}).items():
-        rows.append(_row(stage, LATER, np.sort(value), None, said, [None, None], None))
+        behind = np.sort(value)
+        rows.append(
+            _row(
+                stage,
+                LATER,
+                len(behind),
+                functools.partial(sorted_quantile, behind),
+                None,
+                "",
+                [None, None],
+                None,
+            )
+        )
     return rows
 
 
 def _row(
     stage: str | None,
     group: str,
-    ordered: FloatArray,
+    n: int,
+    at: Callable[[float], float],
     budget_ms: float | None,
     budget: str,
     means: list[float | None],
     share: float | None,
 ) -> StageRow:
-    n = len(ordered)
     quantiles: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     for percentile, name in (
@@ -372,9 +428,7 @@ def _row(
         (95.0, "p95_ms"),
         (99.0, "p99_ms"),
     ):
-        quantiles[name] = (
-            sorted_quantile(ordered, percentile / 100.0) if n >= MIN_N[percentile] else None
-        )
+        quantiles[name] = at(percentile / 100.0) if n >= MIN_N[percentile] else None
         if quantiles[name] is None:
             reasons[name] = (
                 f"P{percentile:g} needs at least {MIN_N[percentile]} requests, there are {n}"
