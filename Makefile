@@ -54,6 +54,11 @@ bench-integrity: $(VENV)/.dev
 bench-lake: $(VENV)/.lake
 	$(VENV)/lake/bin/python -m tests.benchmarks.lake $(or $(ARGS),--speed --write)
 
+# Questions over hourly files, by DuckDB and by a real Spark cluster of one master and two workers: whether both give the same, and what each costs.
+.PHONY: bench-spark
+bench-spark: $(VENV)/.spark
+	$(VENV)/spark/bin/python -m tests.benchmarks.spark $(or $(ARGS),--write)
+
 bench-fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.fuzz $(ARGS)
 
@@ -145,6 +150,18 @@ $(VENV)/.lake: requirements-lake.lock $(VENV)/.dev | $(VENV)/.postgresql
 		|| $(BIN)/pip --python $(VENV)/lake/bin/python install --quiet --disable-pip-version-check --require-hashes -r requirements-lake.lock
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 		> "$$($(VENV)/lake/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
+	@touch $@
+
+# Spark is as large as everything else together, so that it has an environment of its own; the rest comes from ours, as for a lake. Java comes from the system.
+$(VENV)/.spark: requirements-spark.lock $(VENV)/.dev
+	@command -v java >/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 \
+		&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq openjdk-17-jre-headless >/dev/null; } \
+		|| { echo "Java is missing, which Spark needs: apt-get install openjdk-17-jre-headless"; exit 1; }
+	$(PYTHON) -m venv --without-pip $(VENV)/spark
+	$(BIN)/uv pip install --quiet --python $(VENV)/spark/bin/python --require-hashes -r requirements-spark.lock \
+		|| $(BIN)/pip --python $(VENV)/spark/bin/python install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+		> "$$($(VENV)/spark/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
 	@touch $@
 
 # A real PostgreSQL for the tests of the lake, each run in a folder of its own. After Prometheus: apt does one thing at a time.

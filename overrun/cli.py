@@ -40,6 +40,7 @@ _SECTIONS = {
             "budget",
             "whatif",
             "plan",
+            "batch",
             "deployments",
             "applied",
             "ledger",
@@ -82,7 +83,10 @@ class _Command(typer.core.TyperCommand):
     """A command whose help ends with what one would type."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        shown = manual.EXAMPLES.get(self.name or "", ())
+        names: list[str] = []
+        while ctx.parent is not None:
+            names, ctx = [ctx.info_name, *names], ctx.parent
+        shown = manual.EXAMPLES.get(" ".join(names), ())
         if shown:
             with formatter.section("Examples"):
                 formatter.write("".join(f"  {one}\n" for one in shown))
@@ -123,6 +127,11 @@ app = typer.Typer(
 )
 config_app = typer.Typer(no_args_is_help=True, help="Show the settings.")
 alerts_app = typer.Typer(no_args_is_help=True, help="Try the receivers of alerts.")
+batch_app = typer.Typer(
+    no_args_is_help=True,
+    help="Ask about weeks of hourly files (`overrun export --folder`), with DuckDB or on a Spark cluster.",
+)
+app.add_typer(batch_app, name="batch")
 app.add_typer(config_app, name="config")
 app.add_typer(alerts_app, name="alerts")
 lake_app = typer.Typer(no_args_is_help=True, help="Look at a lake, merge its files, check it.")
@@ -1197,6 +1206,92 @@ def _export_hours(
             time.sleep(EVERY_S)
         except KeyboardInterrupt:
             return
+
+
+_Files = Annotated[
+    Path, typer.Argument(help="The folder that `overrun export --folder` writes to.")
+]
+_Engine = Annotated[str, typer.Option("--engine", help="duckdb or spark.")]
+_Master = Annotated[
+    str,
+    typer.Option("--master", metavar="URL", help="With spark: the cluster, as spark://host:7077."),
+]
+_Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="With spark: one of Spark's own settings."),
+]
+
+
+@batch_app.command("report", cls=_Question)
+@_flags_of(table.REPORT)
+def batch_report(
+    asked: table.Texts,
+    folder: _Files,
+    engine: _Engine = "duckdb",
+    master: _Master = "local[*]",
+    conf: _Conf = None,
+    output: Output = "text",
+    config: Config = None,
+) -> None:
+    """Percentiles, goodput and stages of all requests of a long period. With --baseline: what differs from another one.
+
+    Percentiles and counts are exact; no cause is sought. Without --baseline FROM..TO or previous nothing is compared.
+    """
+    from overrun.analysis.front.batch.report import On, report
+    from overrun.analysis.front.batch.text import render
+    from overrun.analysis.words.encoding import encode
+
+    if output not in ("text", "json"):
+        fail(f"--output {output!r} is not known: use text or json")
+    with _failing():
+        made = report(folder, _of_files(asked, config), On(engine, master, _settings_of(conf)))
+        print(render(made) if output == "text" else encode(made).decode())
+
+
+@batch_app.command("export-training", cls=_Question)
+@_flags_of(table.REPORT, "baseline", "slo")
+def batch_export_training(
+    asked: table.Texts,
+    folder: _Files,
+    out: Annotated[Path, _text("The Parquet file to write, for `overrun train --trace`.", "--out")],
+    most: Annotated[
+        int, typer.Option("--most", min=1, help="Write the newest so many calls.")
+    ] = 200_000,
+    engine: _Engine = "duckdb",
+    master: _Master = "local[*]",
+    conf: _Conf = None,
+    config: Config = None,
+) -> None:
+    """The model calls that a length predictor can learn from, as one file."""
+    from overrun.analysis.front.batch.report import On, export_training
+    from overrun.analysis.words.finding import say_count
+
+    with _failing():
+        window = _of_files({**asked, "workload": asked["workload"] or "all"}, config).window
+        on = On(engine, master, _settings_of(conf))
+        try:
+            rows = export_training(folder, window, most, out, on)
+        except OSError as error:
+            fail(f"--out {out} cannot be written: {error.strerror}")
+    print(f"wrote {say_count(rows, 'model call')} to {out}")
+
+
+def _of_files(asked: table.Texts, config: Path | None) -> Any:
+    """A question about files; without a window it is about all of them."""
+    from datetime import UTC, datetime
+
+    from overrun.analysis.front.questions import Question
+
+    return Question.read(asked, _settings(config), now=datetime.now(UTC))
+
+
+def _settings_of(texts: list[str] | None) -> dict[str, str]:
+    """Spark's settings from KEY=VALUE texts."""
+    pairs = [text.partition("=") for text in texts or ()]
+    for key, found, _ in pairs:
+        if not (key and found):
+            fail(f"--conf {key!r} is no KEY=VALUE, such as spark.executor.memory=2g")
+    return {key: value for key, _, value in pairs}
 
 
 @app.command(cls=_Question)

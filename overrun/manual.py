@@ -50,6 +50,13 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "overrun plan --db overrun.db --slo 'ttft:1500 e2el:5000'",
         "overrun plan --url http://127.0.0.1:4318 --since 15m --output json",
     ),
+    "batch report": (
+        "overrun batch report lake --since 7d --baseline previous",
+        "overrun batch report lake --engine spark --master spark://spark.example.com:7077",
+    ),
+    "batch export-training": (
+        "overrun batch export-training lake --since 30d --out calls.parquet",
+    ),
     "doctor": ("overrun doctor --db overrun.db",),
     "train": ("overrun train --db overrun.db --out artifact",),
     "predict": ("overrun predict --artifact artifact < requests.jsonl",),

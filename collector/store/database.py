@@ -303,6 +303,11 @@ def make_views(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute(text)
 
 
+def macros() -> str:
+    """The formulas that views and queries share, as SQL."""
+    return dict(_sql_files("views"))["000_macros.sql"]
+
+
 def set_meta(connection: duckdb.DuckDBPyConnection, key: str, value: str) -> None:
     """Write one of the store's own notes. Not as an update: DuckDB keeps what it changed for those who read, and refuses checkpoints for as long (2.0.0)."""
     connection.execute("delete from meta where key = $key", {"key": key})

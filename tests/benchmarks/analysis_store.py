@@ -48,8 +48,11 @@ _TAKES = {
 _BEFORE_TOKEN = ("network", "retrieval", "prompt", "guardrail", "queue", "prefill", "other")
 
 
-def make(path: Path, requests: int, days: float, *, spans: bool = True) -> Store:
-    """Create the store with `requests` spread evenly over `days` before END; without `spans`, what rollups need and no more."""
+def make(
+    path: Path, requests: int, days: float, *, spans: bool = True, calls: bool | None = None
+) -> Store:
+    """Create the store with `requests` spread evenly over `days` before END; without `spans`, what rollups need and no more, and model calls where these are
+    asked for."""
     store = open_store(path, create=True, memory_limit="4GB")
     con = store.connection
     first_ns = int((END - timedelta(days=days)).timestamp()) * 10**9
@@ -61,8 +64,9 @@ def make(path: Path, requests: int, days: float, *, spans: bool = True) -> Store
         from range({requests}) t(i)"""
     )
     _requests(con)
-    if spans:
+    if spans if calls is None else calls:
         _calls(con)
+    if spans:
         _spans(con)
     con.execute("drop table drawn")
     con.execute("checkpoint")

@@ -48,6 +48,11 @@ AREAS: Final[dict[str, tuple[str, str]]] = {
         "Several collectors, assemblers and readers over one PostgreSQL and one folder, as processes. One is killed after the other while senders send, "
         "and every row is compared with that of a file which got the same bodies.",
     ),
+    "spark": (
+        "Batch over hourly files: `make bench-spark`",
+        "The same report and training set by DuckDB in one process and by a Spark cluster of one master and two workers, from the same hourly files. CPU of Spark "
+        "is that of the driver and both executors, from the start of the session on.",
+    ),
     "soak": (
         "Soak: `make bench-soak`",
         "An hour of steady load with readers, in which the server is stopped, killed, cannot write to its files and has a clock that jumps.",

@@ -282,12 +282,17 @@ def assess_window(
 
 def by_what_happened(rows: pl.DataFrame) -> str | None:
     """Say which requests come from a sampler that chooses by what happened, by its own marks; None where none does."""
-    marks = rows["sampling"].drop_nulls()
-    others = marks.filter(~marks.str.starts_with(_PROBABILITY))
-    if not len(others):
+    marks = rows["sampling"].drop_nulls().value_counts(sort=True, name="n")
+    return by_marks(marks, rows.height)
+
+
+def by_marks(marks: pl.DataFrame, requests: int) -> str | None:
+    """As `by_what_happened` of so many requests, of which `marks` has the samplers' marks: columns sampling and n, most requests first."""
+    others = marks.filter(~pl.col("sampling").str.starts_with(_PROBABILITY))
+    if others.is_empty():
         return None
-    name = printable(others.value_counts(sort=True)["sampling"][0])
-    return f"{len(others):,} of {rows.height:,} requests come from a sampler that chooses by outcome ({name})"
+    name = printable(others["sampling"][0])
+    return f"{others['n'].sum():,} of {requests:,} requests come from a sampler that chooses by outcome ({name})"
 
 
 def evened(frame: RequestFrame) -> RequestFrame:

@@ -240,13 +240,17 @@ def _baseline_band(values: FloatArray, percentile: float) -> IndexArray:
     )
 
 
+def ranks_of(n: int, low: float, high: float) -> tuple[int, int]:
+    """Return the ranks [first, last) of n values, at least one, that are between two percentiles (0..100)."""
+    first = min(max(0, math.floor(low / 100.0 * n)), n - 1)
+    return first, min(n, max(first + 1, math.ceil(high / 100.0 * n)))
+
+
 def _ranks(values: FloatArray, ordered: FloatArray, low: float, high: float) -> IndexArray:
     """Return where the values between two percentiles by rank stand, of equal ones the first: what a stable argsort has there, at a tenth of its time."""
-    n = len(ordered)
-    if n == 0:
+    if len(ordered) == 0:
         return np.empty(0, np.intp)
-    first = min(max(0, math.floor(low / 100.0 * n)), n - 1)
-    last = min(n, max(first + 1, math.ceil(high / 100.0 * n)))
+    first, last = ranks_of(len(ordered), low, high)
     least, most = ordered[first], ordered[last - 1]
     index = np.flatnonzero((values >= least) & (values <= most))
     earlier, later = (
