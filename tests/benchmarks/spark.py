@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -90,24 +90,17 @@ def _figures(folder: Path, scratch: Path, of: str) -> list[results.Figure]:
         master = stack.enter_context(cluster(scratch))
         here, there = On(), On("spark", master, SETTINGS)
         made: dict[str, BatchReport] = {}
+        trained: dict[str, pl.DataFrame] = {}
         spent: dict[str, tuple[float, float]] = {}
         for on in (here, there):
-            spent[on.engine] = measured(
-                lambda on=on: made.update({on.engine: report(folder, question, on)})
-            )  # type: ignore[misc]
-            print(on.engine, "report", spent[on.engine], flush=True)
-        trained: dict[str, pl.DataFrame] = {}
-        for on in (here, there):
+            with measured(spent, on.engine):
+                made[on.engine] = report(folder, question, on)
             out = scratch / f"{on.engine}.parquet"
-            spent[f"{on.engine} training"] = measured(
-                lambda on=on, out=out: export_training(
-                    folder, Window(workload="all"), 200_000, out, on
-                )  # type: ignore[misc]
-            )
+            with measured(spent, f"{on.engine} training"):
+                export_training(folder, Window(workload="all"), 200_000, out, on)
             trained[on.engine] = pl.read_parquet(out)
-            print(on.engine, "training set", spent[f"{on.engine} training"], flush=True)
     numbers, apart = compared(made["duckdb"], made["spark"])
-    equal = trained["duckdb"].equals(trained["spark"].cast(dict(trained["duckdb"].schema)))
+    equal = trained["duckdb"].equals(trained["spark"].cast(trained["duckdb"].schema))
     lines = snippet_runs(folder)
     if apart > BOUND or not equal or not lines:
         raise SystemExit(
@@ -190,11 +183,13 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def measured(work: Callable[[], object]) -> tuple[float, float]:
-    """Wall and CPU seconds of a piece of work: of this process and of all that it has started."""
+@contextmanager
+def measured(spent: dict[str, tuple[float, float]], name: str) -> Iterator[None]:
+    """Note wall and CPU seconds of a piece of work: of this process and of all that it has started."""
     wall, cpu = time.perf_counter(), cpu_of_all()
-    work()
-    return time.perf_counter() - wall, cpu_of_all() - cpu
+    yield
+    spent[name] = time.perf_counter() - wall, cpu_of_all() - cpu
+    print(name, spent[name], flush=True)
 
 
 def cpu_of_all() -> float:
