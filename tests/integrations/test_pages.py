@@ -127,6 +127,8 @@ def test_doctor_knows_every_service(recorded: Path) -> None:
     found = json.loads(made.stdout)["services"]
     assert {one["service"] for one in found} == set(CASES)
     assert {one["service"] for one in found if one["unknown_spans"]} == set()
+    twice = next(one for one in found if one["service"] == "langchain")
+    assert (twice["model_calls"], twice["calls"], twice["seen"]["ttft"]) == (240, 120, 1.0)
 
 
 def test_no_recording_names_the_machine_that_made_it() -> None:

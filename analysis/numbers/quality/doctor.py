@@ -88,11 +88,13 @@ class Missing(msgspec.Struct, kw_only=True):
 
 class Service(msgspec.Struct, kw_only=True):
     """What one service sends. `dialects` counts its spans per vocabulary, `unknown_spans` those that none knows, `unplaced_spans` those that no
-    rule places in a stage; `seen` is the share (0..1) of the model calls (of the traces, for fields that one span carries for all) that carry a field."""
+    rule places in a stage. `model_calls` are spans of model calls, `calls` what they are once spans that report the same call are one. `seen` is the
+    share (0..1) of the model calls (of the traces, for fields that one span carries for all) that carry a field."""
 
     service: str
     spans: int
     model_calls: int
+    calls: int
     dialects: dict[str, int]
     unknown_spans: int
     unplaced_spans: int
@@ -170,7 +172,14 @@ def examine(con: duckdb.DuckDBPyConnection, window: Window) -> Checkup:
     of_traces = {
         row["service"]: row for row in fetch_frame(con, query("doctor_traces"), params).to_dicts()
     }
-    found = [_service(name, rows, of_traces[name]) for name, rows in by_service.items()]
+    of_calls = {
+        row.pop("service"): row
+        for row in fetch_frame(con, query("doctor_calls"), params).to_dicts()
+    }
+    found = [
+        _service(name, rows, of_traces[name], of_calls.get(name, {}))
+        for name, rows in by_service.items()
+    ]
     arrived = sent(con, window.start, window.end)
     senders = [
         _sender(name, arrived)
@@ -218,7 +227,9 @@ def _sender(name: str, arrived: Sent) -> MetricSender:
     )
 
 
-def _service(name: str, rows: list[dict[str, Any]], of_traces: dict[str, Any]) -> Service:
+def _service(
+    name: str, rows: list[dict[str, Any]], of_traces: dict[str, Any], of_calls: dict[str, int]
+) -> Service:
     total = of_traces | {
         key: sum(row[key] for row in rows) for key in rows[0] if isinstance(rows[0][key], int)
     }
@@ -232,7 +243,7 @@ def _service(name: str, rows: list[dict[str, Any]], of_traces: dict[str, Any]) -
             or (not total["calls"] and field != "route")
         ):
             continue
-        seen[field] = total[field] / total[among]
+        seen[field] = max(total[field] / total[among], _of_calls(of_calls, field, among))
         if not total[field]:
             missing.append(
                 Missing(
@@ -276,12 +287,18 @@ def _service(name: str, rows: list[dict[str, Any]], of_traces: dict[str, Any]) -
         service=name,
         spans=total["spans"],
         model_calls=total["calls"],
+        calls=min(of_calls.get("calls", 0), total["calls"]),
         dialects={row["dialect"]: row["spans"] for row in rows if row["dialect"]},
         unknown_spans=sum(row["spans"] for row in rows if not row["dialect"]),
         unplaced_spans=total["unplaced"],
         seen=seen,
         never_seen=missing,
     )
+
+
+def _of_calls(of_calls: dict[str, int], field: str, among: str) -> float:
+    """The share of the calls that carry a field: where several spans report a call, each need not have what one of them has."""
+    return of_calls[field] / of_calls[among] if of_calls.get(among) and field in of_calls else 0.0
 
 
 def _hint(field: str, rows: list[dict[str, Any]], *, of_call: bool = True) -> str | None:
@@ -360,7 +377,8 @@ def said(s: Service) -> tuple[str, list[str]]:
     lines += [
         f"never seen: {m.field} (hides {m.hides}). Switch on: {m.switch_on}" for m in s.never_seen
     ]
+    same = f" (of {say_count(s.calls, 'call')})" if 0 < s.calls < s.model_calls else ""
     return (
-        f"{s.service}: {say_count(s.spans, 'span')}, {s.model_calls:,} of model calls; dialect: {spoken}",
+        f"{s.service}: {say_count(s.spans, 'span')}, {s.model_calls:,} of model calls{same}; dialect: {spoken}",
         lines,
     )
