@@ -1,7 +1,7 @@
 """Ray Serve: requests wait in the handle of a deployment until one of its replicas has room (`max_ongoing_requests`). Metrics only.
 
-Source: docs.ray.io, serve/monitoring.md of Ray 2.5x (histograms in ms). What vLLM counts on the same page (`ray_vllm_...`) comes before these; not tested
-against a real cluster.
+Source: docs.ray.io, serve/monitoring.md of Ray 2.5x (histograms in ms), and a page of Ray 2.60.0. What vLLM counts on the same page (`ray_vllm_...`) comes
+before these.
 """
 
 from overrun.collector.dialects import Dialect, Metric

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from overrun.collector.dialects import Metric, load
 from overrun.collector.dialects.vllm import DISTINCT
@@ -69,19 +69,24 @@ _ENOUGH = 2
 # The conventions' names, which gateways put their own name before (`agentgateway_gen_ai_server_request_duration`).
 _CONVENTIONS = ("gen_ai_server_", "gen_ai_client_")
 # First words that are no exporter's own: `llm_d_x`, but also `llm_requests_total`.
-_ANYBODYS = ("gen", "inference", "llm")
+_ANYBODYS = ("gen", "inference", "llm", "request")
 # What every program's page has beside its own numbers: the language's runtime, the web framework, the scraper.
 _RUNTIMES = re.compile(
     r"(?:python|process|go|promhttp|prometheus|scrape|http|jvm|nodejs|system|otelcol|tokio|grpc|aiohttp|fastapi|uvicorn|starlette|target"
+    # Ray's own, beside those of what runs on it.
+    r"|ray"
     # The runtimes, frameworks and clients of OpenTelemetry's conventions, which its agents measure unasked.
     r"|v8js|cpython|dotnet|aspnetcore|kestrel|signalr|db|rpc|messaging)_.*|up|.*_created|.*_info"
 )
 
 
+_SEPARATORS: Final = re.compile(r"[:.\-/]")
+
+
 @remembered(65_536)
 def spelling(name: str) -> str:
     """One spelling for `vllm:x_total`, `vllm_x_total`, `vllm.x` and `ray_vllm_x`: exporters translate separators and `_total`, Ray adds its name."""
-    return re.sub(r"[:.\-/]", "_", name.lower()).removesuffix("_total").removeprefix("ray_")
+    return _SEPARATORS.sub("_", name.lower()).removesuffix("_total").removeprefix("ray_")
 
 
 def find_indicator(
@@ -124,7 +129,10 @@ def is_known(name: str, prefixes: frozenset[str] = frozenset()) -> bool:
         prefix and spelled.startswith(prefix) for prefix in prefixes
     ):
         return True
-    return _namespace(spelled) in _namespaces() or _RUNTIMES.fullmatch(spelled) is not None
+    whole = _SEPARATORS.sub("_", name.lower())
+    return _namespace(spelled) in _namespaces() or any(
+        _RUNTIMES.fullmatch(one) for one in (spelled, whole)
+    )
 
 
 @stages.derived

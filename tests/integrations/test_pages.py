@@ -10,7 +10,11 @@ import json
 import re
 import shlex
 import subprocess
+import threading
+import time
+from collections.abc import Iterator
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -22,6 +26,7 @@ from overrun.cli import app
 from overrun.collector.config import load
 from overrun.collector.normalise.metric_names import has_indicator
 from overrun.collector.store.database import open_store
+from tests.conftest import StartServer
 from tests.integrations import pages, recording
 from tests.integrations.cases import CASES
 from tests.integrations.seen import seen
@@ -77,19 +82,73 @@ def test_our_own_commands_can_be_typed(command: str) -> None:
     found.make_context(name, rest, parent=root)
 
 
+def _metrics(name: str) -> list[str]:
+    """What an engine's page says is read of it."""
+    names = r"`((?:vllm|sglang|llamacpp):\w+|(?:tgi|trtllm|nv|dynamo|ray_serve|inference|request)_\w+[a-z])`"
+    return re.findall(names, pages.read(name).said("You see") or "")
+
+
 def test_a_name_of_a_metric_is_one_that_is_understood() -> None:
-    """What an engine's page says is read of it has an indicator; `request_predict_seconds` is named as what has none."""
-    named = {
-        metric
-        for name in ENGINES
-        for metric in re.findall(
-            r"`((?:vllm|sglang|llamacpp):\w+|(?:tgi|trtllm|nv|dynamo|ray_serve|inference)_\w+)`",
-            pages.read(name).said("You see") or "",
-        )
-    }
+    named = {metric for name in ENGINES for metric in _metrics(name)}
     assert len(named) > 30
     assert {metric for metric in named if not _known(metric)} == set()
-    assert not _known("request_predict_seconds")
+    assert not _known("request_preprocess_seconds")
+
+
+@pytest.fixture
+def stand_ins() -> Iterator[dict[str, str]]:
+    """A server for each engine's page, with its names on a metrics page."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            lines = []
+            for metric in _metrics(served[self.server]):
+                timed = re.search(r"_(?:seconds|duration|ms)$", metric)
+                kind = "histogram" if timed else "counter" if metric.endswith("_total") else "gauge"
+                lines.append(f"# TYPE {metric} {kind}")
+                parts = ('_bucket{le="+Inf"}', "_sum", "_count") if timed else ("",)
+                lines += [f"{metric}{part} 1" for part in parts]
+            data = "\n".join([*lines, ""]).encode()
+            self.send_response(200)
+            self.send_header("content-type", "text/plain; version=0.0.4")
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *args: object) -> None:
+            """Say nothing."""
+
+    served = {ThreadingHTTPServer(("127.0.0.1", 0), Handler): name for name in ENGINES}
+    for server in served:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield {name: f"127.0.0.1:{server.server_address[1]}" for server, name in served.items()}
+    for server in served:
+        server.shutdown()
+        server.server_close()
+
+
+def test_every_engines_page_is_scraped_and_asked_for(
+    stand_ins: dict[str, str], tmp_path: Path, start_server: StartServer
+) -> None:
+    """The three lines of each engine's page, with one server for all of them."""
+    scraped = [word for at in stand_ins.values() for word in ("--scrape", f"http://{at}/metrics")]
+    server = start_server(tmp_path / "e.db", "--grpc-port", "0", "--http-port", "0", *scraped)
+    url = ["--url", server.http, "--output", "json"]
+    end = time.monotonic() + 60
+    while True:
+        found = json.loads(CliRunner().invoke(app, ["doctor", *url]).stdout)
+        up = [one for one in found["targets"] if one["state"] == "up"]
+        if len(up) == len(ENGINES) == len(found["metrics"]) or time.monotonic() > end:
+            break
+        time.sleep(0.2)
+    assert len(up) == len(ENGINES), found["targets"]
+    assert [one["instance"] for one in found["metrics"] if not one["indicators"]] == []
+    assert found["unknown_metrics"]["metrics"] == 0
+    report = CliRunner().invoke(app, ["report", *url])
+    assert report.exit_code in (0, 1), report.output
+    rows = json.loads(report.stdout)["instances"]
+    # An endpoint picker's pool is no instance.
+    assert {one["instance"] for one in rows} == set(stand_ins.values()) - {stand_ins["llm-d"]}
 
 
 def _known(metric: str) -> bool:
