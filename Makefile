@@ -183,6 +183,7 @@ record-senders: $(VENV)/.dev
 .PHONY: check-integrations
 check-integrations: $(VENV)/.dev
 	$(BIN)/python -m tests.integrations $(ARGS)
+	$(BIN)/python -m tests.integrations.flags
 
 # One page per diagnosis, from the docstring of its rule; a test says when a page is stale.
 .PHONY: pages

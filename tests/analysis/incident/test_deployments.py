@@ -178,6 +178,8 @@ def test_the_command_lists_them_and_applied_takes_one(store: Path, tmp_path: Pat
     unknown = asked("applied", "replicas", "--deployment", "roll-out", *ledger)
     assert (unknown.exit_code, "rollout" in unknown.output) == (2, True)
     assert "--at TIME" in asked("applied", "replicas", *ledger).output
+    doctor = json.loads(asked("doctor", "--db", str(store), "--output", "json").stdout)
+    assert [one["unplaced_spans"] for one in doctor["services"]] == [0, 0]
     listed = json.loads(asked("deployments", "--db", str(store), "--output", "json").stdout)
     assert len(listed["deployments"]) == 3
 
