@@ -235,7 +235,7 @@ def _situation(report: Report) -> list[str]:
             + (f"; {', '.join(shares)}." if shares else ".")
         )
     lines += [
-        f"Changed: {change.what} {', '.join(change.before)} -> {change.after} at {rfc3339(change.at)}."
+        f"Changed: {change.what} {f'{old} -> ' if (old := ', '.join(change.before)) else ''}{change.after} at {rfc3339(change.at)}."
         for change in verdict.changed[:4]
     ]
     lines += [

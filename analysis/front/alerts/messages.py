@@ -103,6 +103,7 @@ def _details(report: Report, finding: Finding | None) -> dict[str, str]:
         "expected": gain,
         "owner": verdict.owner,
         "since": rfc3339(verdict.onset) if verdict.onset else None,
+        "changed": "; ".join(f"{one.what} {one.after}" for one in verdict.changed[:2]),
         "goodput": f"{good.ratio:.1%} of requests within every limit"
         if good.ratio is not None
         else None,

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from overrun import cli
 from overrun.analysis.diagnosis.verdict import Verdict
 from overrun.analysis.front import report as reports
+from overrun.analysis.front.alerts import messages
 from overrun.analysis.front.file_import import import_files
 from overrun.analysis.incident import deployments
 from overrun.analysis.incident.deployments import Deployment
@@ -202,6 +203,9 @@ def test_a_report_names_the_deployment_and_rolls_it_back_where_no_cause_is_known
     assert [change.what for change in verdict.changed] == ["deployment", "deployment"]
     rolled = "Roll back what changed at the onset (deployment, now deploy-shop 1.4.2 (failed)) if that is quick. Else: Cap answers."
     assert verdict.mitigation == ("Cap answers." if cause else rolled)
+    good = SimpleNamespace(ratio=None)
+    details = messages._details(SimpleNamespace(verdict=verdict, goodput=good), None)  # type: ignore[arg-type]
+    assert details["changed"].endswith("; deployment deploy-shop 1.4.2 (failed)")
 
 
 def test_the_line_of_the_documents_reports_a_deployment(tmp_path: Path) -> None:
