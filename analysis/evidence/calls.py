@@ -26,6 +26,7 @@ class Calls:
         self.frame = frame
         self._columns: dict[str, FloatArray] = {}
         self._codes: dict[str, IntArray] = {}
+        self._names: dict[str, list[str]] = {}
 
     def __len__(self) -> int:
         return self.frame.height
@@ -33,20 +34,23 @@ class Calls:
     def of(self, name: str) -> FloatArray:
         """Return a numeric or boolean column as floats, shape (n,)."""
         if name not in self._columns:
-            self._columns[name] = self.frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+            # Null is NaN in what polars hands over.
+            self._columns[name] = self.frame[name].cast(pl.Float64).to_numpy()
         return self._columns[name]
 
     def codes(self, name: str) -> IntArray:
-        """Return one code per distinct text, in order of first appearance; -1 for null."""
+        """Return one code per distinct text, in their order; -1 for null."""
         if name not in self._codes:
-            column = self.frame[name]
-            found = column.rank("dense").cast(pl.Int64).fill_null(0).to_numpy() - 1
-            self._codes[name] = found.astype(np.int64)
+            rank = pl.col(name).rank("dense").cast(pl.Int64).fill_null(0) - 1
+            self._codes[name] = self.frame.select(rank).to_series().to_numpy()
         return self._codes[name]
 
     def names(self, name: str) -> list[str]:
         """Return the texts that the codes stand for."""
-        return sorted(self.frame[name].drop_nulls().unique().to_list())
+        if name not in self._names:
+            texts = self.frame[name].unique().to_list()
+            self._names[name] = sorted(text for text in texts if text is not None)
+        return self._names[name]
 
     def where(self, mask: BoolArray) -> Calls:
         """Return the calls that a mask keeps; themselves, with all that is known of them, where it keeps all."""

@@ -22,6 +22,7 @@ from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.conversation_age import added_by_age, turns
 from overrun.analysis.evidence.kv_cache import blocks_lack, own_part
 from overrun.analysis.evidence.observed import Observed
+from overrun.analysis.evidence.remembered import remembered
 from overrun.analysis.words.arrays import FloatArray
 
 # Growth of the engine's work below this explains no queue: minute-to-minute noise of a Poisson stream of a few hundred calls; own default.
@@ -369,6 +370,7 @@ def slope_within(sides: Sequence[tuple[FloatArray, FloatArray]]) -> float:
     return max(0.0, sum(side[1] for side in counted)) / spread if spread > 0.0 else 0.0
 
 
+@remembered
 def hit_ratio(case: Observed) -> Hits | None:
     """Return the cached share of input tokens before and now: from the calls' own counts, else from the engine's counters."""
     now, before = case.served

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from overrun.analysis.numbers.latency.percentiles import quantile
 from overrun.analysis.numbers.statistics.bootstrap import Drawn
 from overrun.analysis.numbers.statistics.proportion import Z_95, wilson
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
@@ -322,8 +323,7 @@ def _interval(draws: FloatArray) -> tuple[float, float] | None:
     known = draws[np.isfinite(draws)]
     if len(known) < RESAMPLES // 2:
         return None
-    low, high = np.percentile(known, [2.5, 97.5])
-    return float(low), float(high)
+    return quantile(known, 0.025), quantile(known, 0.975)
 
 
 def say_value(value: float, unit: Unit) -> str:

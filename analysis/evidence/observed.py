@@ -374,10 +374,24 @@ class Observed:
 
         An engine that served nobody there while others did is left out: it is warming before its traffic, or gone."""
         idle = self.idle_engines[before]
-        return self._samples(before=before).filter(
-            (pl.col("indicator") == indicator)
-            & ~pl.col("instance").is_in(list(idle)).fill_null(value=False)
+        known = self._samples_by_indicator[before]
+        found = known.get((indicator,))
+        if found is None:
+            return self.points.clear()
+        if not idle:
+            return found
+        return found.filter(~pl.col("instance").is_in(list(idle)).fill_null(value=False))
+
+    @functools.cached_property
+    def _samples_by_indicator(
+        self,
+    ) -> tuple[dict[tuple[object, ...], pl.DataFrame], dict[tuple[object, ...], pl.DataFrame]]:
+        """The rows of each indicator in the judged period, and in the baseline."""
+        now, before = (
+            self._samples(before=side).partition_by("indicator", as_dict=True, maintain_order=True)
+            for side in (False, True)
         )
+        return now, before
 
     def _samples(self, *, before: bool) -> pl.DataFrame:
         period = self.baseline if before else self.period

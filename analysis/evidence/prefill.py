@@ -21,6 +21,7 @@ from overrun.analysis.evidence.demand import (
     lost_and_longer,
     slope,
 )
+from overrun.analysis.evidence.remembered import remembered
 from overrun.analysis.evidence.repeated_calls import attempts
 from overrun.analysis.evidence.token_speed import decode_parts, slowdown
 from overrun.analysis.words.arrays import FloatArray
@@ -51,6 +52,7 @@ class Reading(NamedTuple):
     hit_usual: float | None
 
 
+@remembered
 def reading(case: Case) -> Reading | None:
     """Split the excess of prefill (or of the unsplit first token); None where token counts are missing.
 

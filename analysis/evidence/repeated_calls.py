@@ -9,6 +9,7 @@ import polars as pl
 
 from overrun.analysis.evidence.calls import Calls
 from overrun.analysis.evidence.case import Case
+from overrun.analysis.evidence.remembered import remembered
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 
 # Two calls of one session with equally many input tokens within this time are one question; own default (callers give up within it).
@@ -30,6 +31,7 @@ class Attempts(NamedTuple):
     amplification: float
 
 
+@remembered
 def attempts(calls: Calls) -> Attempts:
     """Find repeats: the same model and number of input tokens within one trace, or within one session in another trace.
 
@@ -114,6 +116,7 @@ def _again() -> pl.Expr:
     )
 
 
+@remembered
 def amplification(case: Case) -> tuple[float, float]:
     """Return attempts a question now and before, of the calls that began while one of a slow request ran, and while one of the reference's slow ones did.
 

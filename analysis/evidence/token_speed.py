@@ -17,6 +17,7 @@ import polars as pl
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.demand import slope_within
 from overrun.analysis.evidence.observed import Observed
+from overrun.analysis.evidence.remembered import remembered
 from overrun.analysis.numbers.statistics.proportion import Z_95
 from overrun.analysis.words.arrays import FloatArray
 
@@ -89,6 +90,7 @@ def fit(y: FloatArray, *columns: FloatArray) -> tuple[float, ...]:
     return best[1] if best else (float(y.mean()), *[0.0 for _ in columns])
 
 
+@remembered
 def slowdown(case: Observed) -> Slowdown | None:
     """Split the difference between slow and usual time per token; None without engine times on both sides."""
     source = case.calls_before
@@ -139,6 +141,7 @@ def _while(everyone: Calls, some: Calls) -> tuple[float, float]:
     )
 
 
+@remembered
 def decode_parts(case: Observed) -> dict[str, float] | None:
     """Split the decode excess of slow requests into `length` (more tokens at the usual speed) and `speed` (the rest), in ms; None unknown.
 

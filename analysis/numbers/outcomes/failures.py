@@ -89,6 +89,8 @@ def overdue(rows: pl.DataFrame, slo: Slo, metric: str) -> BoolArray:
 
 def _named(rows: pl.DataFrame, name: re.Pattern[str]) -> pl.Series:
     """Which requests failed with an error of such a name."""
+    if not rows["error"].any():
+        return rows["error"]
     kinds = rows["error_type"].drop_nulls().unique()
     theirs = kinds.filter(kinds.str.to_lowercase().str.contains(name.pattern))
     return rows["error"] & rows["error_type"].is_in(theirs.implode()).fill_null(False)
