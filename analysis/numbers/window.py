@@ -327,14 +327,12 @@ def _sampled(
     made = request_sample.plan(
         con, query("name_counts"), query("sample_extent"), filter_of(window), requests
     )
-    chosen = (
-        f"select *, trace_key % $every::ubigint = 0 as is_even, {request_sample.condition()} as drawn_weight "
-        f"from ({query('requests')}) where complete"
-    )
-    sql = f"select * from ({chosen}) where trace_key % drawn_weight = 0"
+    drawn = _drawn(con, window, made)
+    keys = {"keys": drawn["row_key"].to_list()}
+    sql = f"select * from ({query('requests')}) where row_key in (select unnest($keys::bigint[]))"
     wanted = [name for name in _columns(con, query("requests")) if name not in without]
-    rows = _read(con, window, sql, [*wanted, "is_even", "drawn_weight"], more=made.parameters)
-    rows = _with_own_limits(con, window, sql, rows, more=made.parameters)
+    rows = _read(con, window, sql, wanted, more=keys).hstack(drawn.drop("row_key"))
+    rows = _with_own_limits(con, window, sql, rows, more=keys)
     rows = with_share(con, rows, window.start, window.end)
     weights = request_sample.weights(
         rows["drawn_weight"].to_numpy(), rows["error"].to_numpy(), made
@@ -351,9 +349,28 @@ def _sampled(
         made.incomplete,
         *(bounds if made.requests else (window.start, window.end)),
         without,
-        lambda columns: _read(con, window, sql, columns, more=made.parameters),
+        lambda columns: _read(con, window, sql, columns, more=keys),
         sample=sample,
     )
+
+
+def _drawn(
+    con: duckdb.DuckDBPyConnection, window: Window, made: request_sample.Plan
+) -> pl.DataFrame:
+    """Which requests of a window are read: `row_key` in ascending order, whether each `is_even`, and of one trace in how many it is (`drawn_weight`).
+
+    Their other columns are read by these keys: beside a condition that the scan does not know, it reads every column of every request (10 M requests:
+    3.3 s of CPU, in two steps 1.5).
+    """
+    chosen = (
+        f"select row_key, trace_key, trace_key % $every::ubigint = 0 as is_even, {request_sample.condition()} as drawn_weight "
+        f"from ({query('requests')}) where complete"
+    )
+    sql = (
+        f"select row_key, is_even, drawn_weight from ({chosen}) where trace_key % drawn_weight = 0"
+    )
+    found = fetch_frame(con, sql, {**filter_of(window), **made.parameters})
+    return found.sort("row_key")
 
 
 def with_share(

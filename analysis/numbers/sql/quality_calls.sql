@@ -1,6 +1,6 @@
 -- How many model calls of the window, of one trace in $of, show signs of telemetry that misleads? One row. Milliseconds.
 -- usual = medians of a model's calls, of those in every $every-th trace. An early chunk is a client TTFT below the engine's, or far below the usual with the time missing behind it.
-with calls as not materialized (
+with calls as materialized (
     select trace_key, model, provider, ttft_client_ms, ttft_engine_ms, e2e_ms, engine_e2e_ms, tpot_ms, input_tokens, output_tokens, cached_tokens, reasoning_tokens, attempts, error,
         tpot_reason, engine_alone, http_status = 429 or case when error_type is null then false else regexp_matches(lower(error_type), 'rate.?limit|too.?many') end as limited
     from v_llm_calls
