@@ -8,7 +8,9 @@ from typer.testing import CliRunner
 
 from overrun import cli
 from overrun.analysis.front import api
+from overrun.collector import config
 from overrun.collector.config import load
+from overrun.collector.store.lake.address import LakeAddress
 from tests.conftest import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -22,7 +24,14 @@ def test_the_settings_load_and_are_the_same_everywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Containerfile", "compose.yaml", "overrun.service", "kubernetes/overrun.yaml"]
+    "name",
+    [
+        "Containerfile",
+        "compose.yaml",
+        "overrun.service",
+        "kubernetes/overrun.yaml",
+        "kubernetes-lake/lake.yaml",
+    ],
 )
 def test_every_flag_of_serve_is_one(name: str) -> None:
     text = "\n".join(
@@ -65,12 +74,24 @@ def test_the_image_installs_versions_that_the_tests_run_with() -> None:
 def test_nothing_runs_as_root_or_writes_its_root() -> None:
     container = (DEPLOY / "Containerfile").read_text()
     assert re.search(r"^USER \d+$", container, re.MULTILINE)
-    pod = (DEPLOY / "kubernetes" / "overrun.yaml").read_text()
-    for wanted in (
-        "runAsNonRoot: true",
-        "readOnlyRootFilesystem: true",
-        "allowPrivilegeEscalation: false",
-    ):
-        assert wanted in pod
+    for name, pods in (("kubernetes/overrun.yaml", 1), ("kubernetes-lake/lake.yaml", 4)):
+        text = (DEPLOY / name).read_text()
+        for wanted in (
+            "runAsNonRoot: true",
+            "readOnlyRootFilesystem: true",
+            "allowPrivilegeEscalation: false",
+        ):
+            assert text.count(wanted) == pods
     assert "DynamicUser=yes" in (DEPLOY / "overrun.service").read_text()
     assert Path(DEPLOY / "compose.yaml").read_text().count("read_only: true") == 1
+
+
+def test_the_roles_of_a_lake_are_those_of_the_program() -> None:
+    text = (DEPLOY / "kubernetes-lake" / "lake.yaml").read_text()
+    roles = re.findall(r"args: .*--role, (\w+)\]", text)
+    assert {*roles, "all"} == {*config._CHOICES["role"]}
+    store = re.findall(
+        r"STORE=(\S+)", (DEPLOY / "kubernetes-lake" / "kustomization.yaml").read_text()
+    )
+    [address] = [LakeAddress.read(one) for one in store]
+    assert address.data == "s3://bucket/prefix/"
