@@ -17,7 +17,7 @@ from overrun.analysis.numbers.window import Window, query
 from overrun.analysis.words.errors import AnalysisError, nearest
 from overrun.analysis.words.finding import printable
 from overrun.analysis.words.times import rfc3339
-from overrun.collector.sources.deployments import NAMES, TASK, is_deployment
+from overrun.collector.dialects.cicd import NAMES, TASK, is_deployment
 from overrun.collector.store.answers import fetch_frame
 
 # A fault builds up behind the deployment that brought it, and an onset is a date to within some requests: as in `traffic_changes`.

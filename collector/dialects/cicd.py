@@ -1,13 +1,34 @@
 """Pipelines and deployments: what a CI system, a deployment tool or an application reports of them.
 
 Source: OpenTelemetry's registry of attributes (`cicd.*`, `deployment.*`), which its collector's receivers for GitHub and GitLab and exporters of workflows
-(corentinmusard/otel-cicd-action) send. A span of a pipeline is no part of a request. Which of them are deployments: collector/sources/deployments.py.
+(corentinmusard/otel-cicd-action) send. A span of a pipeline is no part of a request.
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
 
 from overrun.collector.dialects import Dialect
 
 ORDER = 95
+TASK: Final = "cicd.pipeline.task.type"
+NAMES: Final = ("deployment.name", "deployment.id")
 DIALECT = Dialect(
     name="cicd",
     prefixes=("cicd.", "deployment.id", "deployment.name", "deployment.status"),
 )
+
+
+def is_deployment(name: str, attributes: Mapping[str, Any]) -> bool:
+    """Whether a span or event of this name reports a deployment: a task of that type, a deployment's end, a pipeline's end or an event named so.
+
+    A deployment's name alone is none: it may stand on everything that a program sends.
+    """
+    if TASK in attributes:
+        return str(attributes[TASK]).lower() == "deploy"
+    if "deployment.status" in attributes:
+        return True
+    if "cicd.pipeline.result" in attributes:
+        return "deploy" in str(attributes.get("cicd.pipeline.name", name)).lower()
+    return "deploy" in name.lower() and any(key in attributes for key in NAMES)

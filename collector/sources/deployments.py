@@ -6,37 +6,23 @@ A log record becomes a span without a duration, so that both are stored alike: n
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
+from overrun.collector.dialects.cicd import is_deployment
+
 NAME: Final = "deployment"
 SCOPE: Final = "overrun.deployments"
-TASK: Final = "cicd.pipeline.task.type"
-NAMES: Final = ("deployment.name", "deployment.id")
 # What is kept of a record, and of the resource that sent it.
 _KEPT: Final = ("deployment.", "cicd.pipeline.", "vcs.ref.head.", "vcs.repository.name")
 _OF_RESOURCE: Final = ("service.name", "service.version", "service.instance.id")
 _LONGEST: Final = 256
 _MOST_ATTRIBUTES: Final = 200  # of a record
 _INTERNAL: Final = 1
-
-
-def is_deployment(name: str, attributes: Mapping[str, Any]) -> bool:
-    """Whether a span or event of this name reports a deployment: a task of that type, a deployment's end, a pipeline's end or an event named so.
-
-    A deployment's name alone is none: it may stand on everything that a program sends.
-    """
-    if TASK in attributes:
-        return str(attributes[TASK]).lower() == "deploy"
-    if "deployment.status" in attributes:
-        return True
-    if "cicd.pipeline.result" in attributes:
-        return "deploy" in str(attributes.get("cicd.pipeline.name", name)).lower()
-    return "deploy" in name.lower() and any(key in attributes for key in NAMES)
 
 
 def spans(

@@ -94,7 +94,7 @@ class Service(msgspec.Struct, kw_only=True):
     service: str
     spans: int
     model_calls: int
-    calls: int
+    calls: int = 0
     dialects: dict[str, int]
     unknown_spans: int
     unplaced_spans: int

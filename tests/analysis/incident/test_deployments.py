@@ -26,7 +26,7 @@ from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.config import load
 from overrun.collector.decode import otlp_json
-from overrun.collector.sources import deployments as sent
+from overrun.collector.dialects import cicd
 from overrun.collector.sources import log_events
 from overrun.collector.store.database import open_store
 
@@ -126,7 +126,7 @@ def test_a_record_that_comes_twice_is_one_deployment_and_its_text_is_left_out() 
     ],
 )
 def test_what_reports_a_deployment(name: str, values: dict[str, str], right: bool) -> None:
-    assert sent.is_deployment(name, values) is right
+    assert cicd.is_deployment(name, values) is right
 
 
 def test_ordinary_logs_stay_ordinary() -> None:
