@@ -17,6 +17,7 @@ NAMES: Final = ("deployment.name", "deployment.id")
 DIALECT = Dialect(
     name="cicd",
     prefixes=("cicd.", "deployment.id", "deployment.name", "deployment.status"),
+    precedence=85,  # an application may put its deployment's name on every span
 )
 
 

@@ -27,6 +27,7 @@ from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.config import load
 from overrun.collector.decode import otlp_json
 from overrun.collector.dialects import cicd
+from overrun.collector.normalise import stages
 from overrun.collector.sources import log_events
 from overrun.collector.store.database import open_store
 
@@ -225,3 +226,13 @@ def test_the_line_of_the_documents_reports_a_deployment(tmp_path: Path) -> None:
     assert windows.exit_code in (0, 2), windows.output
     both = asked("compare", "--deployment", "1.4.2", "--before", "-2h..-1h", "--db", str(db))
     assert "leave those out" in both.output
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [("gen_ai.request.model", "genai"), ("http.route", "cicd"), ("acme.id", "cicd")],
+)
+def test_a_deployments_name_on_a_model_call_makes_it_no_pipeline(other: str, named: str) -> None:
+    keys = ("deployment.name", other)
+    found = [place for key in keys if (place := stages.dialect_of(key)) is not None]
+    assert stages.dialects()[min(found)[1]].name == named
