@@ -1,4 +1,4 @@
-# Two commands work on a fresh Debian machine with git, make and Python 3.11 (with venv): `make demo` and `make test`.
+# Two commands work on a fresh Debian machine with git, make and Python 3.11 to 3.14 (with venv): `make demo` and `make test`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -219,8 +219,11 @@ check-platforms: $(VENV)/.dev
 clean:
 	rm -rf $(VENV)
 
+# A folder that venv leaves half made, without pip, would be taken for a whole one the next time.
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' || { echo "$(PYTHON) is $$($(PYTHON) --version 2>&1): \
+	Overrun needs Python 3.11 to 3.14. Name one that is installed: make $(firstword $(MAKECMDGOALS) demo) PYTHON=python3.13"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment: on Debian and Ubuntu, apt install python3-venv"; exit 1; }
 
 # The kernels are compiled once here, so that the first request need not wait for them.
 $(VENV)/.runtime: requirements.lock pyproject.toml | $(BIN)/python

@@ -187,7 +187,7 @@ def _warm(settings: Settings) -> None:
             if compiled.any_absent():
                 log.warning(
                     "there is no compiled code after compiling (no folder to keep it in, or no memory for it): telemetry is still taken slowly, about "
-                    "2,000 spans a second. Let XDG_CACHE_HOME name a folder that can be written, and start again"
+                    "1,000 spans a second. Let XDG_CACHE_HOME name a folder that can be written, and start again"
                 )
                 return
             log.info("compiled: telemetry is taken at full speed")

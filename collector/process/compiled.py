@@ -2,7 +2,8 @@
 
 Importing a module with kernels loads no compiler, so a command that only asks a server waits for none. Compiling takes half a minute, once per machine and
 version: a server that finds none of the kernels that arriving telemetry meets in its cache runs them as the Python that they are until then (`interpret`).
-That costs 0.25 s of CPU for a body of 512 spans instead of 0.01, and answers at once. Where no folder can be written, nothing is kept and nothing fails.
+That costs 0.4 s of CPU for a body of 512 spans instead of 0.01 (tests/benchmarks/first_body.py), and answers at once.
+Where no folder can be written, nothing is kept and nothing fails.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Final, TypeVar, overload
 
 import numpy as np
@@ -99,9 +101,8 @@ class _Absent(Exception):
 
 
 class _State(threading.local):
-    """Whether this thread is inside of an interpreted kernel, and whether its kernels have too little to do for loading a compiler."""
+    """Whether this thread's kernels have too little to do for loading a compiler."""
 
-    inside = False
     few = False
 
 
@@ -170,7 +171,7 @@ def _code_for(made: Any, usual: Callable[..., Any], *arguments: Any) -> Any:
             return usual(*arguments)
         except _Absent:
             _absent.add(made)
-    return made.py_func if _state.inside else functools.partial(_interpreted, made.py_func)
+    return functools.partial(_interpreted, made.py_func)
 
 
 def _compiled(usual: Callable[..., Any], *arguments: Any) -> Any:
@@ -181,14 +182,34 @@ def _compiled(usual: Callable[..., Any], *arguments: Any) -> Any:
 
 def _interpreted(function: Callable[..., Any], *arguments: Any) -> Any:
     """The result of a kernel as Python. Whole numbers wrap in it as in compiled code; NumPy would warn of that."""
-    if _state.inside:
-        return function(*arguments)
-    _state.inside = True
-    try:
-        with np.errstate(over="ignore"):
-            return function(*arguments)
-    finally:
-        _state.inside = False
+    with np.errstate(over="ignore"):
+        return _plain(function)(*arguments)
+
+
+_namespaces: dict[int, dict[str, Any]] = {}
+
+
+@functools.cache
+def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with plain ones in place of the kernels that it calls: going through a kernel costs more than most of them do, and a body makes 300,000 calls."""
+    names = function.__globals__
+    if id(names) not in _namespaces:
+        _namespaces[id(names)] = mine = dict(names)
+        for name, value in names.items():
+            if (inner := _as_python(value)) is not None:
+                mine[name] = _plain(inner)
+    own: Any = function
+    return FunctionType(
+        own.__code__, _namespaces[id(names)], own.__name__, own.__defaults__, own.__closure__
+    )
+
+
+def _as_python(value: Any) -> Callable[..., Any] | None:
+    """The Python function of a kernel, compiled or not; None of anything else."""
+    if isinstance(value, Kernel):
+        return value._function
+    found = getattr(value, "py_func", None)  # numba's
+    return found if isinstance(found, FunctionType) else None
 
 
 class Kernel:

@@ -1,6 +1,6 @@
 """How much does each extra install? Builds the wheel, installs it with each extra into an empty environment, and adds up the files of every package.
 
-    python -m tests.benchmarks.install_size                    # writes docs/results/install_size.json
+    python -m tests.benchmarks.install_size                    # records docs/results/install_size.json
     python -m tests.benchmarks.install_size --extra predict    # prints one
 
 `core` is the wheel without an extra. `router` is what a program needs that only loads a predictor: the extra `predict` without the other dependencies.
@@ -17,10 +17,17 @@ import tempfile
 import tomllib
 import venv
 from pathlib import Path
+from typing import Any
+
+from tests.benchmarks import results
 
 ROOT = Path(__file__).parents[2]
-OUT = ROOT / "docs" / "results" / "install_size.json"
-SHOWN = 10
+SHOWN = 4
+NAMES = {
+    "core": "the default install (collector, analysis, command line)",
+    "router": "a router: onnxruntime and numpy alone",
+    **{extra: f"with the extra {extra}" for extra in ("predict", "train", "dashboard", "all")},
+}
 # Run in the new environment: the size of each package by its own list of files.
 SIZES = """
 import importlib.metadata, json
@@ -56,7 +63,7 @@ def asked(wheel: Path, extra: str) -> list[str]:
     return [f"{wheel}[{extra}]"]
 
 
-def measure(wheel: Path, extra: str) -> dict[str, object]:
+def measure(wheel: Path, extra: str) -> dict[str, Any]:
     """Megabytes in all, and of the largest packages."""
     with tempfile.TemporaryDirectory(prefix="overrun-install-") as folder:
         venv.create(folder, with_pip=True)
@@ -84,23 +91,32 @@ def main() -> None:
         prog="python -m tests.benchmarks.install_size",
         description="Measure the installed size of each extra.",
     )
-    parser.add_argument(
-        "--extra", choices=("core", "router", "predict", "train", "dashboard", "all")
-    )
+    parser.add_argument("--extra", choices=tuple(NAMES))
     extra = parser.parse_args().extra
     with tempfile.TemporaryDirectory(prefix="overrun-wheel-") as folder:
         wheel = built(Path(folder))
         if extra:
             print(json.dumps(measure(wheel, extra), indent=2))
             return
-        rows = [
-            measure(wheel, name)
-            for name in ("core", "router", "predict", "train", "dashboard", "all")
-        ]
-    OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps(rows, indent=2) + "\n")
+        rows = [measure(wheel, name) for name in NAMES]
+    results.record("install_size", [figure(row) for row in rows])
     for row in rows:
         print(f"{row['extra']:10} {row['mb']:>5} MB in {row['distributions']} packages")
+
+
+def figure(row: dict[str, Any]) -> results.Figure:
+    """The figure of what `measure` returned."""
+    return results.measured(
+        f"Installed size, {NAMES[row['extra']]}",
+        row["mb"],
+        "MB",
+        script="python -m tests.benchmarks.install_size",
+        conditions="a new environment, with bytecode caches",
+        more={
+            "distributions": row["distributions"],
+            **{one["name"]: one["mb"] for one in row["packages"]},
+        },
+    )
 
 
 if __name__ == "__main__":
