@@ -316,7 +316,7 @@ REQUEST = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(REQUEST, min_size=1, max_size=12),
     st.sampled_from([1, 30]),

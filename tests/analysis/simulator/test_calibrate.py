@@ -94,7 +94,7 @@ def test_the_replay_says_which_limit_it_is_and_whether_there_is_one(
 def test_one_slow_replica_that_is_full_is_no_limit_of_all() -> None:
     """Three of four work within their capacity, the fourth, half as slow again, is full of calls: an engine of four equal ones replays nothing of that."""
     _, rate, server = SPEEDS[2]
-    came = traffic(10_000, rate)
+    came = traffic(4_000, rate)
     [pool], _ = pools(facts_of(came, record(came, server)))
     busiest, _ = _stretch(pool, np.arange(len(pool)))
     engine = fit(busiest, refits=0)

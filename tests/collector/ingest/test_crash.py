@@ -10,7 +10,7 @@ from tests.benchmarks import crash, crash_moments
 from tests.benchmarks.sent import Found
 from tests.collector.conftest import opened
 
-ROUNDS = 4
+ROUNDS = 2
 
 
 def test_acknowledged_spans_survive_kill_9_exactly_once(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_every_acknowledged_span_is_stored_once_as_it_was_sent(
         kill=kill,
         slow_disk=False,
     )
-    run = one_run(tmp_path, mix, seed=20_261_126, seconds=7.5)
+    run = one_run(tmp_path, mix, seed=20_261_126, seconds=4.5)
     assert run.found.right, run.found
     assert run.found.stored >= run.acknowledged > 1_000
 

@@ -38,4 +38,4 @@ def serve(trace: Trace) -> None:
 
 
 def make(folder: Path) -> None:
-    written(folder, requests(serve, n=700, every_ms=7_000, seed=101))
+    written(folder, requests(serve, n=350, every_ms=7_000, seed=101))
