@@ -12,9 +12,10 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
@@ -499,14 +500,15 @@ def serve(
     _leave()
 
 
-def _leave() -> None:
+def _leave(code: int = 0) -> NoReturn:
     """End the process at once: Python's own end waits for libraries to be taken apart, and aborts where a thread is still inside of one."""
     import logging
 
     logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # whoever read it has gone
+            stream.flush()
+    os._exit(code)
 
 
 def _watch(artifact: Path | None, most_calls: int | None = 500) -> Lengths | None:
@@ -1979,4 +1981,9 @@ def main() -> None:
     footprint.start_light()
     if manual.COMPLETE in os.environ:
         manual.learn_to_complete()
-    app(prog_name=manual.PROGRAM)
+    try:
+        app(prog_name=manual.PROGRAM)
+    except SystemExit as end:
+        if threading.active_count() > 1:  # a server that cannot go on, while it loads its kernels
+            _leave(end.code if isinstance(end.code, int) else int(end.code is not None))
+        raise

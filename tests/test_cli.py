@@ -335,8 +335,10 @@ def test_with_both_ports_taken_the_server_ends_with_2(tmp_path: Path) -> None:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = str(holder.getsockname()[1])
-        done = here("serve", "--db", tmp_path / "t.db", "--grpc-port", port, "--http-port", port)
-    assert (done.exit_code, "neither port is free" in done.stderr) == (2, True)
+        ports = ("--grpc-port", port, "--http-port", port)
+        done = overrun("serve", "--db", tmp_path / "t.db", *ports, cwd=tmp_path)
+    said = done.stderr.splitlines()
+    assert (done.returncode, "neither port is free" in said[-1]) == (2, True), done.stderr
     assert done.stderr.count(f"127.0.0.1:{port} cannot be used") == 2
 
 
