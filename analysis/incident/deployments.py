@@ -99,7 +99,8 @@ def render(found: Deployments) -> str:
     if not found.deployments:
         return "No deployment was reported. docs/TELEMETRY.md has the line that a pipeline sends."
     return "\n".join(
-        f"{rfc3339(one.at)}  {printable(one.said)}" + (f"  {one.service}" if one.service else "")
+        f"{rfc3339(one.at)}  {printable(one.said)}"
+        + (f"  {printable(one.service)}" if one.service else "")
         for one in found.deployments
     )
 

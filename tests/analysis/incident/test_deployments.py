@@ -236,3 +236,12 @@ def test_a_deployments_name_on_a_model_call_makes_it_no_pipeline(other: str, nam
     keys = ("deployment.name", other)
     found = [place for key in keys if (place := stages.dialect_of(key)) is not None]
     assert stages.dialects()[min(found)[1]].name == named
+
+
+def test_what_a_sender_wrote_cannot_command_a_terminal() -> None:
+    told = deployments.Deployments(
+        deployments=[
+            Deployment(at=AT, name="a\x1b[2Jb", version="\x07", service="shop\x1b]0;x\x07\n2026")
+        ]
+    )
+    assert deployments.render(told).isprintable()
