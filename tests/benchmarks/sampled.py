@@ -24,7 +24,7 @@ from overrun.collector.config import load
 from overrun.collector.store.database import open_store
 from overrun.sample_traces.simulate import Job, make, write
 from overrun.sample_traces.simulator.faults import SCENARIOS
-from tests.benchmarks.results import add_write_flag, measured, record
+from tests.benchmarks.results import Figure, add_write_flag, measured, record
 
 SCRIPT: Final = "python -m tests.benchmarks.sampled"
 
@@ -86,7 +86,7 @@ def same(whole: Report, some: Report) -> bool:
     return answer(whole) == answer(some)
 
 
-def figures(pairs: Sequence[tuple[Report, Report]], seed: int) -> list[object]:
+def figures(pairs: Sequence[tuple[Report, Report]], seed: int) -> list[Figure]:
     """The figures of docs/results."""
     conditions = (
         f"ten minutes each, seed {seed}, one trace in two beside what is failed, slow or rare"
