@@ -6,7 +6,6 @@ Nothing is assembled again: requests and calls come with the spans.
 
 from __future__ import annotations
 
-import math
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import duckdb
 
 from overrun.collector.errors import NotAsWritten, StoreError
-from overrun.collector.lifecycle.move_out import Part, Whole, parts_in, read_whole, sums
+from overrun.collector.lifecycle.move_out import Part, Whole, differing, parts_in, read_whole, sums
 from overrun.collector.lifecycle.rollups import KEY
 from overrun.collector.store.database import BATCH_BITS, SCHEMA_VERSION, set_meta
 from overrun.collector.store.lake.catalog import MIGRATION
@@ -123,10 +122,10 @@ def _checked(
         if where is None:
             continue
         found = sums(connection, f"select * from {table} where {where}")
-        wrong = [name for name, value in wanted.items() if not _same(found.get(name), value)]
+        wrong = differing(found, wanted)
         if wrong:
             raise NotAsWritten(
-                f"part {part.number} of {table} is not in the lake as it was in the file ({wrong[0]}: {found.get(wrong[0])} in place of {wanted[wrong[0]]}): "
+                f"part {part.number} of {table} is not in the lake as it was in the file ({wrong[0]}: {found.get(wrong[0])} in place of {wanted.get(wrong[0])}): "
                 "keep the file. If something was deleted or erased from the lake since, that is the difference"
             )
         rows[table] = int(found["rows"])
@@ -143,12 +142,6 @@ def _where(table: str, part: Part, batches: int, shapes: int, whole: Whole) -> s
     if table in ("sources", "rollups", "rollup_counts", "bodies"):
         return None
     return f"batch between {first} and {last}"
-
-
-def _same(found: float | str | None, wanted: float | str) -> bool:
-    if isinstance(found, float) and isinstance(wanted, float):
-        return math.isclose(found, wanted, rel_tol=1e-9)
-    return found == wanted
 
 
 def _note_rollups(store: LakeStore, connection: duckdb.DuckDBPyConnection, whole: Whole) -> None:

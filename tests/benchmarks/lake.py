@@ -13,35 +13,30 @@ import itertools
 import json
 import os
 import random
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from overrun.analysis.assembly.assemble import assemble
-from overrun.collector.config import CollectorSettings, PrivacySettings
-from overrun.collector.ingest.lake_pipeline import LakePipeline, open_pipeline
-from overrun.collector.ingest.pipeline import Pipeline
-from overrun.collector.ingest.rounds import Assembling
-from overrun.collector.ingest.writer import TRACES
-from overrun.collector.store.database import open_store
-from tests.benchmarks import payload, results
+from overrun.collector.ingest.lake_pipeline import LakePipeline
+from overrun.collector.lifecycle.lake_status import compact
+from tests.benchmarks import lake_answers, lake_faults, payload, results
 from tests.benchmarks.dashboard import cpu_s
+from tests.benchmarks.lake_running import BODY_SPANS, SPANS, asked, bodies, compared, reading
 from tests.conftest import ServerProcess
-from tests.lake.object_store import BUCKET, ObjectStore
+from tests.lake.object_store import BUCKET, ObjectStore, Proxy
 from tests.lake.postgres import Postgres
 from tests.lake.processes import Lake, post, send
 
 SCRIPT = "make bench-lake"
+_FAULTS = ("objects", "sleep", "deleting", "hour")
 COLLECTORS, ASSEMBLERS, READERS, MAINTAINERS = 4, 2, 2, 1
 _SENDERS = 4
-_BODY_SPANS = 64
-_SPANS = "select count(*), count(distinct (trace_hi, trace_lo, span_id)) from spans"
 
 
 class Watch(threading.Thread):
@@ -74,37 +69,6 @@ class Watch(threading.Thread):
         """End."""
         self._ended.set()
         self.join()
-
-
-def asked(of: Assembling, query: str) -> list[tuple[Any, ...]]:
-    """The rows of a query."""
-    with of.store.reading() as con:
-        return con.execute(query).fetchall()
-
-
-@contextmanager
-def reading(lake: Lake) -> Iterator[LakePipeline]:
-    """The lake, read by this process."""
-    made = open_pipeline(
-        lake.address,
-        CollectorSettings(quiet_s=0.5),
-        PrivacySettings(),
-        assemble,
-        None,
-        assembles=False,
-    )
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-def bodies() -> Iterator[payload.Body]:
-    """Bodies without end, none like another."""
-    for seed in itertools.count(1):
-        yield from payload.make(
-            6_400, end_ns=time.time_ns(), seed=seed, spans_per_body=_BODY_SPANS
-        ).bodies
 
 
 class Sending:
@@ -164,54 +128,18 @@ def rounds(lake: Lake, postgres: Postgres, n: int) -> dict[str, float]:
             print(f"round {at + 1}: {roles[which]}, {len(sending.acked)} bodies", flush=True)
         sending.stop()
         watch.stop()
-        [(stored, distinct)] = asked(reader, _SPANS)
+        [(stored, distinct)] = asked(reader, SPANS)
         found = {"rounds": n, "bodies": len(sending.acked), "tries": sending.tries, "spans": sending.spans}  # fmt: skip
         found |= {"lost": sending.spans - distinct, "doubled": stored - distinct}
         found |= {"reads": watch.reads, "torn": watch.torn, "reads that failed": watch.failed}
         return found | compared(reader, sending.acked)
 
 
-def compared(reader: LakePipeline, acked: Sequence[bytes]) -> dict[str, float]:
-    """Rows of requests and calls that only the lake, or only a file with the same bodies, has."""
-    store = open_store(Path(":memory:"), create=True)  # this DuckDB writes no file of ours
-    salt = {"salt": reader.store.salt().hex()}
-    store.connection.execute("update meta set value = $salt where key = 'salt'", salt)
-    file = Pipeline(store, CollectorSettings(quiet_s=3600.0), PrivacySettings(), assemble)
-    for waiting in [file.writer.submit(TRACES, body) for body in _paced(file, acked)]:
-        waiting.result()
-    file.drain()
-    found: dict[str, float] = {}
-    wanted = asked(file, "select count(*) from v_requests")
-    until_s = time.monotonic() + 120
-    while time.monotonic() < until_s and (
-        asked(reader, "select count(*) from v_requests") != wanted
-        or reader.assembled_until() < time.time() - 5
-    ):
-        time.sleep(0.5)
-    time.sleep(2.0)
-    for view in ("v_requests", "v_llm_calls"):
-        columns = "* exclude (row_key)" if view == "v_requests" else "*"
-        query = f"select {columns} from {view} order by all"
-        one, other = (set(map(str, asked(of, query))) for of in (reader, file))
-        found[f"{view} in lake"] = len(one)
-        found[f"{view} that differ"] = len(one ^ other)
-    file.close()
-    return found
-
-
-def _paced(file: Pipeline, sent: Sequence[bytes]) -> Iterator[bytes]:
-    """As fast as the queue takes them."""
-    for body in sent:
-        while file.writer.no_room(TRACES, len(body)):
-            time.sleep(0.01)
-        yield body
-
-
 def twice(lake: Lake, n: int) -> dict[str, float]:
     """Each body to two collectors at the same moment."""
     pair = [lake.start("collector"), lake.start("collector")]
     with reading(lake) as reader:
-        [(before, _)] = asked(reader, _SPANS)
+        [(before, _)] = asked(reader, SPANS)
         sent = payload.make(n * 10, end_ns=time.time_ns(), seed=99, spans_per_body=10).bodies[:n]
 
         def both(body: payload.Body) -> bool:
@@ -220,7 +148,7 @@ def twice(lake: Lake, n: int) -> dict[str, float]:
 
         with ThreadPoolExecutor(16) as pool:
             answered = sum(pool.map(both, sent))
-        [(after, _)] = asked(reader, _SPANS)
+        [(after, _)] = asked(reader, SPANS)
     for server in pair:
         server.stop()
     return {
@@ -253,8 +181,15 @@ def speed(lake: Lake, n: int, spans: int = 81_920) -> dict[str, float]:
     for server in servers:
         server.stop()
     took_ms.sort()
+    with reading(lake) as reader:
+        [(stored, _)] = asked(reader, SPANS)
+        before = reader.lake.used_bytes() / stored
+        compact(reader.lake)
+        after = reader.lake.used_bytes() / stored
     return {
         "spans per CPU-second": round(sum(body.spans for body in sent) / used),
+        "bytes a span": round(before),
+        "merged": round(after),
         "commits": commits,
         "P50, ms": round(took_ms[len(took_ms) // 2]),
         "P99, ms": round(took_ms[int(0.99 * len(took_ms))]),
@@ -275,6 +210,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--twice", type=int, default=1_000)
     parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--answers", action="store_true")
+    parser.add_argument("--faults", nargs="*", choices=_FAULTS, default=[])
     results.add_write_flag(parser)
     asked_for = parser.parse_args()
     postgres, objects = Postgres(sync=True), ObjectStore()
@@ -299,8 +236,17 @@ def main() -> None:
                 found = twice(lake, asked_for.twice)
                 print(json.dumps(found), flush=True)
                 figures += _of_twice(found)
+            figures += _faults(postgres, objects, Path(folder), asked_for.faults)
+            if asked_for.answers:
+                figures += _answers(postgres, objects, _made(Path(folder) / "answers"))
             for n in (1, 2, 4) if asked_for.speed else ():
-                lake = Lake(postgres, f"speed{n}", _made(Path(folder) / f"speed{n}"))
+                lake = Lake(
+                    postgres,
+                    f"speed{n}",
+                    _made(Path(folder) / f"speed{n}"),
+                    f"s3://{BUCKET}/speed{n}",
+                    objects.environment(),
+                )
                 found = speed(lake, n)
                 print(n, json.dumps(found), flush=True)
                 figures += _of_speed(n, found)
@@ -311,6 +257,58 @@ def main() -> None:
         results.record("lake", figures)
 
 
+def _faults(
+    postgres: Postgres, objects: ObjectStore, folder: Path, wanted: Sequence[str]
+) -> list[results.Figure]:
+    figures = []
+    for name in wanted:
+        proxy = Proxy(objects.port)
+        environment = {
+            **objects.environment(proxy.port),
+            "OVERRUN_CHECK_S": "5",
+            "OVERRUN_QUIET_S": "0.5",
+        }
+        lake = Lake(postgres, name, _made(folder / name), f"s3://{BUCKET}/{name}", environment)
+        try:
+            if name == "objects":
+                figures += lake_faults.objects_fail(lake, objects, proxy)
+            elif name == "sleep":
+                figures += lake_faults.assembler_sleeps(lake)
+            elif name == "deleting":
+                figures += lake_faults.deleting(lake)
+            else:
+                figures += lake_faults.an_hour(lake, objects)
+        finally:
+            lake.stop()
+            proxy.close()
+        for figure in figures[-3:]:
+            print(figure.what, figure.value, figure.more, flush=True)
+    return figures
+
+
+def _answers(postgres: Postgres, objects: ObjectStore, folder: Path) -> list[results.Figure]:
+    """The same rows in a file of DuckDB 2, which another Python has, in one of this DuckDB, and in a lake; each step in a process of its own."""
+    address = Lake(postgres, "answers", folder).address
+    two = Path(sys.prefix).parent / "bin" / "python"
+    for step in (
+        [str(two), "--make", str(folder)],
+        [sys.executable, "--ask", str(folder), "--store", address],
+    ):
+        command = [step[0], "-m", "tests.benchmarks.lake_answers", *step[1:]]
+        subprocess.run(command, check=True, cwd=results.ROOT)
+    figures = lake_answers.compare(folder)
+    lake = Lake(
+        postgres, "fresh", _made(folder / "fresh"), f"s3://{BUCKET}/fresh", objects.environment()
+    )
+    collector, reader = lake.start("collector"), lake.start("reader")
+    lake.start("assembler")
+    figures.append(lake_answers.fresh(collector.http, reader.http, "lake over SeaweedFS"))
+    lake.stop()
+    for figure in figures:
+        print(figure.what, figure.value, figure.more, flush=True)
+    return figures
+
+
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder
@@ -319,7 +317,7 @@ def _made(folder: Path) -> Path:
 def _of_rounds(found: dict[str, float]) -> list[results.Figure]:
     conditions = (
         f"{found['rounds']:.0f} rounds of kill -9 at a random one of {COLLECTORS} collectors, {ASSEMBLERS} assemblers, {READERS} readers and a maintainer, "
-        f"PostgreSQL stopped hard twice, SeaweedFS as the object store; {found['bodies']:.0f} bodies of {_BODY_SPANS} spans over HTTP, sent {found['tries']:.0f} times"
+        f"PostgreSQL stopped hard twice, SeaweedFS as the object store; {found['bodies']:.0f} bodies of {BODY_SPANS} spans over HTTP, sent {found['tries']:.0f} times"
     )
     wrong = found["lost"] + found["doubled"]
     differ = found["v_requests that differ"] + found["v_llm_calls that differ"]
@@ -369,8 +367,12 @@ def _of_speed(n: int, found: dict[str, float]) -> list[results.Figure]:
             f"Acknowledged spans per CPU-second of the collectors: {n}",
             found["spans per CPU-second"],
             "spans",
-            conditions="81,920 spans of 407 B in bodies of 512, 16 in flight at each collector, HTTP, local folder; assembling is apart",
-            more={name: found[name] for name in ("commits", "P50, ms", "P99, ms")},
+            conditions="81,920 spans of 407 B in bodies of 512, 16 in flight at each collector, HTTP, SeaweedFS; P50 and P99 of an acknowledgement; bytes of the "
+            "collectors' tables before and after merging; assembling, PostgreSQL and SeaweedFS are apart",
+            more={
+                name: found[name]
+                for name in ("commits", "P50, ms", "P99, ms", "bytes a span", "merged")
+            },
             script=SCRIPT,
         )
     ]
