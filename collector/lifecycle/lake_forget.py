@@ -8,19 +8,18 @@ moment. Then files are rewritten without deleted rows, and older snapshots go wi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import duckdb
 import numpy as np
 
 from overrun.collector.access.audit import Audit
 from overrun.collector.errors import CollectorError
-from overrun.collector.ingest.writer import rollback
 from overrun.collector.lifecycle.forget import Forgotten, found_in_tables, names
-from overrun.collector.lifecycle.lake_retention import LakeRetention, sweep
+from overrun.collector.lifecycle.lake_retention import LakeRetention, alone, sweep
 from overrun.collector.normalise import privacy
 from overrun.collector.store.database import BATCH_BITS
 from overrun.collector.store.lake.lake import LakeStore
@@ -42,8 +41,6 @@ _OF_POINT: Final = (
 )
 # Rows that come while others are deleted are found the next time.
 _PASSES: Final = 3
-_TRIES: Final = 5
-T = TypeVar("T")
 
 
 def forget_in_lake(
@@ -73,7 +70,7 @@ def forget_in_lake(
             if not (found or more.points):
                 break
         if tenants:
-            _alone(store, connection, lambda: _delete_folded(connection, tenants))
+            alone(store, connection, lambda: _delete_folded(connection, tenants))
     if traces or done.points:
         sweep(store)
     store.catalog.note_erasing(sorted(traces))
@@ -142,7 +139,7 @@ def _delete_found(
     spans = requests = points = 0
     for first, last in _ranges(connection, named):
         run = partial(_delete_between, connection, first, last, named)
-        some = _alone(store, connection, run)
+        some = alone(store, connection, run)
         spans, requests, points = spans + some[0], requests + some[1], points + some[2]
     return Forgotten(0, spans, requests, points)
 
@@ -152,22 +149,6 @@ def _delete_folded(connection: duckdb.DuckDBPyConnection, tenants: list[str]) ->
         connection.execute(
             f"delete from {table} where list_contains($named, tenant)", {"named": tenants}
         )
-
-
-def _alone(store: LakeStore, connection: duckdb.DuckDBPyConnection, run: Callable[[], T]) -> T:
-    """Run one transaction that deletes. Maintenance may have merged or written a file meanwhile; then it is repeated."""
-    for last in (False,) * _TRIES + (True,):
-        try:
-            with store.catalog.deleting():
-                connection.begin()
-                done = run()
-                connection.commit()
-                return done
-        except duckdb.TransactionException:
-            rollback(connection)
-            if last:
-                raise
-    raise AssertionError
 
 
 def _ranges(connection: duckdb.DuckDBPyConnection, named: list[str]) -> Iterator[tuple[int, int]]:

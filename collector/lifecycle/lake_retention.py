@@ -6,13 +6,15 @@ little more than the age is kept, and much goes at once. The bytes go with the l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
-from typing import Final
+from typing import Final, TypeVar
 
 import duckdb
 
 from overrun.collector.config import RetentionSettings
 from overrun.collector.ingest.lake_writer import LakeWriter
+from overrun.collector.ingest.writer import rollback
 from overrun.collector.lifecycle.retention import BATCH_TABLES, SEQ_TABLES, Retention
 from overrun.collector.store.database import BATCH_BITS
 from overrun.collector.store.lake.lake import LakeStore
@@ -21,6 +23,8 @@ from overrun.collector.store.lake.lake import LakeStore
 _LATER_RATIO: Final = 0.02
 # A row of `superseded` makes each answer over requests a little slower; so many of them and what they hide are deleted.
 _MOST_HIDDEN: Final = 20_000
+_REPEATS: Final = 5
+T = TypeVar("T")
 _OF_TRACE: Final = "s.trace_hi = r.trace_hi and s.trace_lo = r.trace_lo"
 
 
@@ -42,10 +46,8 @@ class LakeRetention(Retention):
         return super()._too_old(now_ns)
 
     def _let_go(self, first: int, last: int) -> None:
-        with self._lake.catalog.deleting(), closing(self._lake.writing()) as connection:
-            connection.begin()
-            delete_commits(connection, first, last)
-            connection.commit()
+        with closing(self._lake.writing()) as connection:
+            alone(self._lake, connection, lambda: delete_commits(connection, first, last))
 
     def _sweep(self, now_ns: int, expired: bool) -> None:
         if expired:
@@ -60,6 +62,26 @@ class LakeRetention(Retention):
 
     def _note_cuts(self, now_ns: int) -> None:
         """Nothing: each collector counts its own, for its metrics page."""
+
+
+def alone(store: LakeStore, connection: duckdb.DuckDBPyConnection, run: Callable[[], T]) -> T:
+    """Run one transaction that deletes, while no writer commits. Maintenance may have merged or rewritten a file meanwhile; then it is repeated.
+
+    Raises:
+        duckdb.Error, StoreUnavailable: the lake cannot be reached, or it was repeated too often; nothing is deleted.
+    """
+    for last in (*(False,) * _REPEATS, True):
+        try:
+            with store.catalog.deleting():
+                connection.begin()
+                done = run()
+                connection.commit()
+                return done
+        except duckdb.TransactionException:
+            rollback(connection)
+            if last:
+                raise
+    raise AssertionError
 
 
 def delete_commits(connection: duckdb.DuckDBPyConnection, first: int, last: int) -> None:
@@ -83,18 +105,18 @@ def sweep(store: LakeStore) -> tuple[int, int]:
     )
     with closing(store.writing()) as connection:
         connection.execute(f"create or replace temp table used as select distinct * from ({used_shapes})")  # fmt: skip
-        with store.catalog.deleting():
+
+        def delete() -> tuple[int, int]:
             store.catalog.count_sweep()
-            connection.begin()
             [(shapes,)] = connection.execute(
                 f"delete from shapes where shape <= {bound} and shape not in (from used)"
             ).fetchall()
             [(sources,)] = connection.execute(
                 f"delete from sources where source_id not in ({used_sources})"
             ).fetchall()
-            connection.commit()
-        connection.execute("drop table used")
-    return int(shapes), int(sources)
+            return int(shapes), int(sources)
+
+        return alone(store, connection, delete)
 
 
 def replaced(store: LakeStore, most: int = _MOST_HIDDEN) -> int:
@@ -103,14 +125,15 @@ def replaced(store: LakeStore, most: int = _MOST_HIDDEN) -> int:
         [(hidden,)] = connection.execute("select count(*) from superseded").fetchall()
         if hidden <= most:
             return 0
-        gone = 0
-        with store.catalog.deleting():
-            connection.begin()
+
+        def delete() -> int:
+            gone = 0
             for table in ("requests", "llm_calls"):
                 [(n,)] = connection.execute(
                     f"delete from {table} r where exists (select 1 from superseded s where {_OF_TRACE} and r.batch < s.batch)"
                 ).fetchall()
                 gone += n
             connection.execute("delete from superseded")
-            connection.commit()
-    return gone
+            return gone
+
+        return alone(store, connection, delete)

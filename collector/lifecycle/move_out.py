@@ -169,7 +169,8 @@ def _rows_of(table: str, first: int, last: int) -> str:
     if table == "bodies":
         of = f"(select min(received_ns) from batches where batch = {first}) and (select max(received_ns) from batches where batch = {last})"
         return f"select * from bodies where received_ns between {of}"
-    return f"select * from {table} where batch between {first} and {last} order by batch"
+    # In the order of the file, which answers go by where values are equal.
+    return f"select * from {table} where batch between {first} and {last} order by rowid"
 
 
 def _write_part(
