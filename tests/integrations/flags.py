@@ -32,7 +32,8 @@ _WHEELS: Final = {"sglang": ("sglang", r"\b{field}: "), "dynamo": ("ai-dynamo", 
 def line_of(name: str) -> list[str]:
     """The words of the line that starts the engine."""
     own = ("overrun ", "pip ")
-    return shlex.split(next(line for line in pages.read(name).commands if not line.startswith(own)))
+    line = next(line for line in pages.read(name).commands if not line.startswith(own))
+    return shlex.split(line.removesuffix("&"))
 
 
 def flags_of(name: str) -> list[str]:
