@@ -164,7 +164,9 @@ def _result(future: Future[Stored], path: Path) -> Stored:
     try:
         return future.result()
     except CollectorError as error:
-        raise ImportFailed(f"{path}: {error}") from error
+        full = "No space left" in str(error)
+        remedy = ". Free some space on that disk and import again: nothing counts twice"
+        raise ImportFailed(f"{path}: {error}{remedy if full else ''}") from error
 
 
 def _count(done: Imported, stored: Stored) -> None:

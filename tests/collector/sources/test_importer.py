@@ -4,6 +4,7 @@ import gzip
 import json
 import shutil
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,10 +14,11 @@ import zstandard
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
+from overrun.analysis.front import file_import
 from overrun.analysis.front.client import Unreachable
 from overrun.analysis.front.file_import import import_files
 from overrun.collector.config import load
-from overrun.collector.errors import ImportFailed, StoreLocked
+from overrun.collector.errors import ImportFailed, StoreLocked, StoreUnavailable
 from overrun.collector.sources.importer import find_files, load_test_of, read_bodies
 from overrun.collector.store.database import open_store, server_url
 from overrun.sample_traces.replay import RECORDINGS_PATH
@@ -144,6 +146,20 @@ def test_a_file_imported_twice_counts_once(tmp_path: Path) -> None:
     )
     assert "1 were already stored" in imported(tmp_path / "t.db", tmp_path / "a.pb")
     assert count(tmp_path / "t.db", "select count(*) from spans") == 2
+
+
+def test_a_full_disk_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: Future[object] = Future()
+    refused.set_exception(
+        StoreUnavailable(
+            'the store refused it: Could not write "t.db.wal": No space left on device'
+        )
+    )
+    monkeypatch.setattr(file_import, "submit", lambda *_: refused)
+    with pytest.raises(ImportFailed, match=r"No space left on device\. Free some space .* again"):
+        imported(tmp_path / "t.db", RECORDINGS_PATH / "vllm-joined")
 
 
 def test_a_folder_is_searched_and_what_else_lies_there_is_passed_over(tmp_path: Path) -> None:
