@@ -32,7 +32,7 @@ SURROUNDINGS: Final[dict[str, Callable[[Path], dict[str, str]]]] = {
         "HOME": str(folder / "file" / "home"),
         "TMPDIR": str(folder),
     },
-    "a systemd unit with DynamicUser (HOME=/ and CACHE_DIRECTORY)": lambda folder: {
+    "the cache folder of a systemd unit": lambda folder: {
         "HOME": "/",
         "CACHE_DIRECTORY": str(folder / "home"),
     },
