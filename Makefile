@@ -49,10 +49,10 @@ bench-crash: $(VENV)/.dev
 bench-integrity: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.integrity $(ARGS)
 
-# A lake over a real PostgreSQL: kill -9 in 30 rounds, each of 1,000 bodies to two collectors at once, CPU by the number of collectors.
+# A lake over a real PostgreSQL and object store: kill -9 in 30 rounds, each of 1,000 bodies to two collectors at once, faults, answers, CPU by the number of collectors.
 .PHONY: bench-lake
 bench-lake: $(VENV)/.lake
-	$(VENV)/lake/bin/python -m tests.benchmarks.lake $(or $(ARGS),--speed --write)
+	$(VENV)/lake/bin/python -m tests.benchmarks.lake $(or $(ARGS),--faults objects sleep deleting hour --answers --speed --write)
 
 # Questions over hourly files, by DuckDB and by a real Spark cluster of one master and two workers: whether both give the same, and what each costs.
 .PHONY: bench-spark

@@ -45,8 +45,8 @@ AREAS: Final[dict[str, tuple[str, str]]] = {
     ),
     "lake": (
         "A lake: `make bench-lake`",
-        "Several collectors, assemblers and readers over one PostgreSQL and one folder, as processes. One is killed after the other while senders send, "
-        "and every row is compared with that of a file which got the same bodies.",
+        "Several collectors, assemblers, readers and a maintainer over one PostgreSQL and one object store, as processes. One is killed after the other while "
+        "senders send, and every row is compared with that of a file which got the same bodies.",
     ),
     "spark": (
         "Batch over hourly files: `make bench-spark`",

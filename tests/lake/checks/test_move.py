@@ -4,8 +4,10 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from overrun.analysis.assembly.assemble import assemble
+from overrun.cli import app
 from overrun.collector.config import PrivacySettings
 from overrun.collector.errors import StoreError
 from overrun.collector.ingest.pipeline import Pipeline
@@ -57,7 +59,24 @@ def test_a_file_is_moved_into_a_lake_whole_and_once(
         compact(one.lake)
         after = status(one.lake)
         assert {table.name: table.files for table in after.tables}["spans"] < before["spans"]
+        said = CliRunner().invoke(app, ["lake", "verify", "--store", lake.address])
+        assert said.exit_code == 0, said.output
+        assert "ok" in said.output
         path, _ = one.lake.catalog.files()[0]
         (tmp_path / "data" / path).unlink()
         assert verify(one.lake)[0].wrong == 1
     file.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        ((), "give --db FILE or --from FOLDER"),
+        (("--db", "x.db", "--to", "ducklake:postgresql://h/d?data=/f"), "--to FOLDER"),
+        (("--from", "parts", "--to", "elsewhere"), "use ducklake:postgresql://"),
+    ],
+)
+def test_a_move_that_cannot_be_says_what_to_give(given: tuple[str, ...], remedy: str) -> None:
+    said = CliRunner().invoke(app, ["migrate", *given])
+    assert said.exit_code == 2
+    assert remedy in said.output
