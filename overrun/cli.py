@@ -981,7 +981,7 @@ def compare(
     if deployment is not None:
         if before or after:
             fail("--deployment stands in place of --before and --after: leave those out")
-        source = _asking(table.COMPARE, db, url, config, output, asked)
+        source = _asking(table.COMPARE, db, url, config, output)
         from overrun.analysis.front import applied as front
 
         with _failing():
@@ -1726,6 +1726,8 @@ def migrate(
     """Update a database file of an earlier version (make a copy of it first), or move it into a lake with --to."""
     if (db is None) == (source is None):
         fail("give --db FILE or --from FOLDER (one of them)")
+    if to is not None and not to.strip():
+        fail("--to is blank: name the folder or the lake to move to")
     if to is not None or db is None:
         _move(db, source, to, config)
         return

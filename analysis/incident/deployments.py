@@ -34,6 +34,7 @@ _RESULTS: Final = (
 _REVISION: Final = 12  # characters of a commit's id that are shown
 _MOST: Final = 1_000
 _MOST_NAMED: Final = 2
+_MOST_KNOWN: Final = 8  # names in an error
 
 
 class Deployment(msgspec.Struct, kw_only=True, frozen=True):
@@ -81,14 +82,15 @@ def beside(con: duckdb.DuckDBPyConnection, onset: datetime | None) -> list[Chang
 
 
 def named(found: list[Deployment], name: str) -> Deployment:
-    """Return the last deployment with a name or version.
+    """Return the last deployment with a name or version, as it was sent or as it is printed; a commit may be named by its whole id.
 
     Raises:
         AnalysisError: none has it.
     """
-    mine = [one for one in found if name in (one.name, one.version, one.said)]
+    meant = {name, _short(name)} - {""}
+    mine = [one for one in found if not meant.isdisjoint(_called(one))]
     if not mine:
-        known = list(dict.fromkeys(one.name for one in found))
+        known = list(dict.fromkeys(printable(one.name) for one in reversed(found)))[:_MOST_KNOWN]
         hint = nearest(name, known) if known else "none was reported: send one, or give --at TIME"
         raise AnalysisError(f"no deployment is called {printable(name, 64)!r}: {hint}")
     return mine[-1]
@@ -103,6 +105,16 @@ def render(found: Deployments) -> str:
         + (f"  {printable(one.service)}" if one.service else "")
         for one in found.deployments
     )
+
+
+def _called(one: Deployment) -> set[str]:
+    texts = one.name, one.version, one.said
+    return {*texts, *(printable(text) for text in texts if text)}
+
+
+def _short(version: str) -> str:
+    """A commit's id as it is shown; any other text as it is."""
+    return version[:_REVISION] if len(version) >= 40 and version.isalnum() else version
 
 
 def _order(one: Deployment) -> tuple[datetime, str, str]:
@@ -133,13 +145,10 @@ def _version(row: Mapping[str, Any]) -> str:
 
 def _of(row: Mapping[str, Any], of_trace: str) -> Deployment:
     attributes = row["attributes"]
-    version = _version(row) or of_trace
-    if len(version) >= 40 and version.isalnum():
-        version = version[:_REVISION]
     return Deployment(
         at=row["ended"],
         name=_first(attributes, _TITLES) or row["name"],
-        version=version,
+        version=_short(_version(row) or of_trace),
         service=row["service"] or "",
         failed=_first(attributes, _RESULTS).lower() in _FAILED,
     )
