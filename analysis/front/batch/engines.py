@@ -7,10 +7,12 @@ that the queries call, which Spark gets as functions made from the same text.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
+import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,9 +21,6 @@ from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.store.answers import fetch_batches, fetch_frame
 from overrun.collector.store.database import macros
 from overrun.collector.store.exported_files import over_files
-
-if TYPE_CHECKING:
-    import duckdb
 
 ENGINES: Final = ("duckdb", "spark")
 LOCAL: Final = "local[*]"
@@ -55,6 +54,10 @@ class NoEngine(AnalysisError):
     """An engine that is not installed, or does not start."""
 
 
+class Unreadable(AnalysisError):
+    """Files that an engine cannot read."""
+
+
 class Engine(Protocol):
     """What answers queries over views of files. Values come in as parameters (`$name`), never in the text."""
 
@@ -76,13 +79,28 @@ class DuckDb:
     name = "duckdb"
 
     def __init__(self, views: Mapping[str, Sequence[str]]) -> None:
-        self._con: duckdb.DuckDBPyConnection = over_files(views)
+        with self._reading():
+            self._con = over_files(views)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """A file may be cut short, of another program, or be replaced while it is read."""
+        try:
+            yield
+        except duckdb.OutOfMemoryException as error:
+            raise NoEngine(
+                f"DuckDB has too little memory: {_first_line(error)}. Ask about a shorter period, or with --engine spark"
+            ) from error
+        except duckdb.Error as error:
+            raise _unreadable(error) from error
 
     def frame(self, sql: str, parameters: Mapping[str, object]) -> pl.DataFrame:
-        return fetch_frame(self._con, sql, parameters)
+        with self._reading():
+            return fetch_frame(self._con, sql, parameters)
 
     def save(self, sql: str, parameters: Mapping[str, object], out: Path) -> int:
-        return _written(fetch_batches(self._con, sql, parameters, _ROWS), out)
+        with self._reading():
+            return _written(fetch_batches(self._con, sql, parameters, _ROWS), out)
 
     def close(self) -> None:
         self._con.close()
@@ -121,9 +139,13 @@ class Spark:
             self._session.conf.set(name, value)
         for text in functions():
             self._session.sql(text)
-        for name, files in views.items():
-            found = self._session.read.option("mergeSchema", "true").parquet(*files)
-            found.selectExpr("*", "epoch_ns(start) as start_ns").createOrReplaceTempView(name)
+        try:
+            for name, files in views.items():
+                found = self._session.read.option("mergeSchema", "true").parquet(*files)
+                found.selectExpr("*", "epoch_ns(start) as start_ns").createOrReplaceTempView(name)
+        except PySparkException as error:
+            self.close()
+            raise _unreadable(error) from error
 
     def frame(self, sql: str, parameters: Mapping[str, object]) -> pl.DataFrame:
         found = pl.from_arrow(self._asked(sql, parameters))
@@ -154,6 +176,7 @@ def open_engine(
 
     Raises:
         NoEngine: it is not known, not installed, or does not start.
+        Unreadable: a file is none of Parquet, or of other columns.
     """
     if name not in ENGINES:
         raise NoEngine(f"engine {name[:32]!r} is not known: give {' or '.join(ENGINES)}")
@@ -187,12 +210,23 @@ def functions() -> list[str]:
 
 
 def _written(batches: pa.RecordBatchReader, out: Path) -> int:
-    rows = 0
-    with pq.ParquetWriter(out, batches.schema, compression="zstd") as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-            rows += batch.num_rows
+    """How many rows were written. A file that is there already is replaced by a whole one, or stays."""
+    rows, part = 0, out.with_name(f"{out.name}.part")
+    try:
+        with pq.ParquetWriter(part, batches.schema, compression="zstd") as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        part.replace(out)
+    finally:
+        part.unlink(missing_ok=True)
     return rows
+
+
+def _unreadable(error: Exception) -> Unreadable:
+    return Unreadable(
+        f"the files cannot be read: {_first_line(error)}. Delete a file that is cut short, and let `overrun export --folder` write its hour again"
+    )
 
 
 def _first_line(error: Exception) -> str:

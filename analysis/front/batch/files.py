@@ -50,4 +50,7 @@ def hourly(
 
 def _hour(path: Path) -> datetime | None:
     named = _HOUR.fullmatch(path.parent.parent.name)
-    return datetime.strptime(named[1], HOUR_FORM).replace(tzinfo=UTC) if named else None
+    try:
+        return datetime.strptime(named[1], HOUR_FORM).replace(tzinfo=UTC) if named else None
+    except ValueError:  # no day or hour has these digits
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -16,7 +17,8 @@ import polars as pl
 import pytest
 
 from overrun.analysis.front.batch import engines, period
-from overrun.analysis.front.batch.engines import DuckDb, Engine, NoEngine, in_spark
+from overrun.analysis.front.batch.engines import DuckDb, Engine, NoEngine, Unreadable, in_spark
+from overrun.analysis.front.batch.files import hourly
 from overrun.analysis.front.batch.order import Ordered, values_at
 from overrun.analysis.front.batch.period import NotForAll, measure
 from overrun.analysis.front.batch.report import On, export_training, report
@@ -249,6 +251,48 @@ def test_what_cannot_be_answered_names_its_remedy(
 ) -> None:
     with pytest.raises(AnalysisError, match=words):
         report(folder, asked_of(**given), On())
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 and then nothing", None])
+def test_a_file_that_cannot_be_read_is_named(
+    folder: Path, tmp_path: Path, content: bytes | None
+) -> None:
+    """One that is cut short, or (None) files of another program."""
+    where = tmp_path / f"requests/hour={T0:%Y-%m-%dT%H}/shard=it's"
+    where.mkdir(parents=True)
+    path = where / "requests.parquet"
+    if content is None:
+        pl.DataFrame({"a": [1]}).write_parquet(path)
+    else:
+        path.write_bytes(content)
+    with pytest.raises(Unreadable, match="write its hour again"):
+        report(tmp_path, asked_of(), On())
+
+
+def test_a_folder_of_no_hour_is_passed_over(folder: Path, tmp_path: Path) -> None:
+    [first, *_] = folder.glob("requests/*/*/*")
+    for hour in ("2026-99-99T99", f"{T0:%Y-%m-%dT%H}"):
+        path = tmp_path / f"requests/hour={hour}/shard=it's/requests.parquet"
+        path.parent.mkdir(parents=True)
+        shutil.copy(first, path)
+    assert report(tmp_path, asked_of(), On()).period.requests > 0
+    assert hourly(tmp_path, "requests") == [str(path)]
+
+
+def test_a_training_set_that_fails_leaves_the_one_before(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "calls.parquet"
+    out.write_bytes(b"before")
+
+    def failing(*_: Any) -> Any:
+        raise duckdb.IOException("cut short")
+
+    monkeypatch.setattr(engines.pq.ParquetWriter, "write_batch", failing)
+    with pytest.raises(Unreadable, match="cut short"):
+        export_training(folder, Window(), 10, out, On())
+    assert out.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [out]
 
 
 def test_engines_that_are_not_there_are_named(
