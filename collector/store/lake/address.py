@@ -27,7 +27,10 @@ class LakeAddress:
             ConfigError: it is no such address. The message shows no password.
         """
         kind, _, rest = text.partition(":")
-        parts = urlsplit(rest)
+        try:
+            parts = urlsplit(rest)
+        except ValueError:  # brackets that are no IPv6 address
+            parts = urlsplit("")
         if kind != "ducklake" or parts.scheme not in ("postgresql", "postgres"):
             raise ConfigError(f"--store {_shown(text)!r} is not the address of a lake: use {_FORM}")
         options = dict(parse_qsl(parts.query, keep_blank_values=True))

@@ -28,6 +28,7 @@ def test_a_lake_has_a_catalog_and_a_place_for_its_files() -> None:
         "ducklake:postgresql://me:secret@db/lake?data=/srv/../etc",
         "ducklake:postgresql://me:secret@db?data=/srv",
         "postgresql://me:secret@db/lake?data=/srv",
+        "ducklake:postgresql://me:secret@[::1/lake?data=/srv",
     ],
 )
 def test_what_is_no_lake_is_refused_with_the_form_of_one(text: str) -> None:

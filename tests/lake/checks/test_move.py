@@ -73,6 +73,7 @@ def test_a_file_is_moved_into_a_lake_whole_and_once(
     [
         ((), "give --db FILE or --from FOLDER"),
         (("--db", "x.db", "--to", "ducklake:postgresql://h/d?data=/f"), "--to FOLDER"),
+        (("--db", "x.db", "--to", " "), "--to is blank"),
         (("--from", "parts", "--to", "elsewhere"), "use ducklake:postgresql://"),
     ],
 )
