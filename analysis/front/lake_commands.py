@@ -16,7 +16,7 @@ from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.lifecycle import lake_status
 from overrun.collector.lifecycle.forget import Forgotten
 from overrun.collector.lifecycle.lake_forget import forget_and_note
-from overrun.collector.lifecycle.move_in import read_parts
+from overrun.collector.lifecycle.move_in import read_parts, whole_in
 from overrun.collector.lifecycle.move_out import write_parts
 from overrun.collector.lifecycle.rollups import roll_up
 from overrun.collector.store.database import open_store
@@ -28,7 +28,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 @contextmanager
-def _opened(settings: Settings) -> Iterator[LakeStore]:
+def _opened(settings: Settings, *, create: bool = False) -> Iterator[LakeStore]:
     """The lake of the settings.
 
     Raises:
@@ -36,7 +36,7 @@ def _opened(settings: Settings) -> Iterator[LakeStore]:
     """
     if not settings.collector.store:
         raise ConfigError("no lake is named: give --store ducklake:postgresql://...?data=FOLDER")
-    store = open_lake(LakeAddress.read(settings.collector.store), memory_limit=settings.collector.memory_limit)  # fmt: skip
+    store = open_lake(LakeAddress.read(settings.collector.store), memory_limit=settings.collector.memory_limit, create=create)  # fmt: skip
     try:
         yield store
     except duckdb.Error as error:
@@ -112,7 +112,8 @@ def move_out(settings: Settings, db: Path, folder: Path) -> str:
 
 def move_in(settings: Settings, folder: Path) -> str:
     """Append the parts of a file to a lake, and read them back."""
-    with _opened(settings) as store:
+    whole_in(folder)  # a wrong folder makes no lake
+    with _opened(settings, create=True) as store:
         done = read_parts(folder, store)
     rows = ", ".join(f"{done.rows.get(name, 0):,} {name}" for name in ("spans", "requests", "points"))  # fmt: skip
     return f"{done.parts:,} parts are in the lake ({done.new_parts:,} new), with the counts and sums of the file: {rows}"

@@ -36,15 +36,7 @@ def read_parts(folder: Path, store: LakeStore) -> Moved:
         StoreError: the folder is not complete, or of another version. NotAsWritten: the lake does not hold what the file did. duckdb.Error, StoreUnavailable: the
         lake cannot be reached; call it again, what is stored stays.
     """
-    whole, parts = read_whole(folder), parts_in(folder)
-    if whole is None or parts.keys() != set(range(whole.parts)):
-        raise StoreError(
-            f"{folder} does not hold a whole file: `overrun migrate --db FILE --to {folder}` writes it, or what of it is missing"
-        )
-    if whole.schema != SCHEMA_VERSION:
-        raise StoreError(
-            f"{folder} was written by another version (schema {whole.schema}, this one has {SCHEMA_VERSION}): write it again with this one"
-        )
+    whole, parts = whole_in(folder)
     batches, shapes = store.catalog.numbers_for(whole.name, whole.last_batch, whole.last_shape)
     _learn_salt(store, whole)
     present, new, rows = store.catalog.moved(whole.name), 0, dict[str, int]()
@@ -58,6 +50,24 @@ def read_parts(folder: Path, store: LakeStore) -> Moved:
                 rows[table] = rows.get(table, 0) + n
         _note_rollups(store, connection, whole)
     return Moved(len(parts), new, rows)
+
+
+def whole_in(folder: Path) -> tuple[Whole, dict[int, Part]]:
+    """Return the file in a folder, and all of its parts.
+
+    Raises:
+        StoreError: the folder is not complete, or of another version.
+    """
+    whole, parts = read_whole(folder), parts_in(folder)
+    if whole is None or parts.keys() != set(range(whole.parts)):
+        raise StoreError(
+            f"{folder} does not hold a whole file: `overrun migrate --db FILE --to {folder}` writes it, or what of it is missing"
+        )
+    if whole.schema != SCHEMA_VERSION:
+        raise StoreError(
+            f"{folder} was written by another version (schema {whole.schema}, this one has {SCHEMA_VERSION}): write it again with this one"
+        )
+    return whole, parts
 
 
 def _learn_salt(store: LakeStore, whole: Whole) -> None:
@@ -89,12 +99,7 @@ def _append(
             path = str(folder / f"{table}.parquet").replace("'", "''")
             if table == "bodies":
                 continue
-            columns = [
-                str(row[0])
-                for row in connection.execute(
-                    f"describe select * from read_parquet('{path}')"
-                ).fetchall()
-            ]
+            columns = _columns(connection, path, folder)
             chosen = ", ".join(_renumbered(column, *numbers) for column in columns)
             connection.execute(
                 f"insert into {table} ({', '.join(columns)}) select {chosen} from read_parquet('{path}')"
@@ -105,6 +110,16 @@ def _append(
         path = str(folder / "bodies.parquet").replace("'", "''")
         found = connection.execute(f"select hash, received_ns from read_parquet('{path}')")
         store.catalog.add_bodies([(bytes(h), int(ns)) for h, ns in found.fetchall()])
+
+
+def _columns(connection: duckdb.DuckDBPyConnection, path: str, folder: Path) -> list[str]:
+    try:
+        found = connection.execute(f"describe select * from read_parquet('{path}')").fetchall()
+    except duckdb.Error as error:
+        raise StoreError(
+            f"{folder} cannot be read ({str(error).splitlines()[0]}): delete it, call `overrun migrate --db FILE --to {folder.parent}`, then this again"
+        ) from error
+    return [str(row[0]) for row in found]
 
 
 def _renumbered(column: str, batches: int, shapes: int) -> str:

@@ -18,7 +18,7 @@ from typing import Final
 
 import duckdb
 
-from overrun.collector.errors import StoreError, StoreVersion
+from overrun.collector.errors import StoreError, StoreMissing, StoreVersion
 from overrun.collector.store.database import (
     SCHEMA_VERSION,
     connect,
@@ -96,11 +96,13 @@ def sign(connection: duckdb.DuckDBPyConnection, author: str, content: str) -> No
     connection.execute(f"call lake.set_commit_message('{author}', '', extra_info => '{content}')")
 
 
-def open_lake(address: LakeAddress, *, memory_limit: str | None = None) -> LakeStore:
-    """Open a lake, and make it where the database has none.
+def open_lake(
+    address: LakeAddress, *, memory_limit: str | None = None, create: bool = True
+) -> LakeStore:
+    """Open a lake, and make it where the database has none if `create`.
 
     Raises:
-        StoreError: PostgreSQL or the folder cannot be reached, or this DuckDB has no extensions. StoreVersion: made by another version.
+        StoreError: PostgreSQL or the folder cannot be reached, or this DuckDB has no extensions. StoreMissing: the database has no lake. StoreVersion: made by another version.
     """
     if address.password:
         os.environ["PGPASSWORD"] = address.password  # read by libpq, in DuckDB and in psycopg
@@ -113,6 +115,11 @@ def open_lake(address: LakeAddress, *, memory_limit: str | None = None) -> LakeS
         connection.execute("set global TimeZone = 'UTC'")
         _load_extensions(connection, address)
         store = LakeStore(connection, address)
+        if not create and not store.catalog.has_lake():
+            store.catalog.close()
+            raise StoreMissing(
+                f"{address}: that database has no lake. Check its name, or make one with `overrun serve --store` or `overrun migrate --from FOLDER --to STORE`"
+            )
         with store.catalog.alone():
             _attach(connection, address)
             if not store.catalog.is_made():

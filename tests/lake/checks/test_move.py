@@ -68,6 +68,19 @@ def test_a_file_is_moved_into_a_lake_whole_and_once(
     file.close()
 
 
+def test_a_wrong_address_or_folder_makes_no_lake(postgres: Postgres, tmp_path: Path) -> None:
+    lake = Lake(postgres, "nowhere", tmp_path)
+    for words in (["lake", "status"], ["lake", "verify"], ["lake", "compact"], ["forget", "--user", "u"]):  # fmt: skip
+        said = CliRunner().invoke(app, [*words, "--store", lake.address])
+        assert (said.exit_code, "has no lake" in said.output) == (2, True), said.output
+    said = CliRunner().invoke(
+        app, ["migrate", "--from", str(tmp_path / "typo"), "--to", lake.address]
+    )
+    assert "does not hold a whole file" in said.output
+    said = CliRunner().invoke(app, ["lake", "status", "--store", lake.address])
+    assert "has no lake" in said.output
+
+
 @pytest.mark.parametrize(
     ("given", "remedy"),
     [
