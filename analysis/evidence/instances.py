@@ -374,7 +374,8 @@ def _slower_tokens(row: InstanceRow, peers: list[InstanceRow]) -> str | None:
     if row.tpot_mean_ms is None or not known:
         return None
     usual = known[(len(known) - 1) // 2]
-    if row.tpot_mean_ms < _SLOWER_TOKENS * usual:
+    # Not a factor of nothing: a histogram without time has a mean of 0.
+    if usual <= 0.0 or row.tpot_mean_ms < _SLOWER_TOKENS * usual:
         return None
     return f"{say_ms(row.tpot_mean_ms)} for each output token, {say_ms(usual)} on the others"
 

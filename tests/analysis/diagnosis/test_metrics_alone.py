@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from overrun import cli
 from overrun.analysis.assembly.assemble import assemble
+from overrun.analysis.evidence import instances
 from overrun.analysis.front.report import from_json, to_json
 from overrun.analysis.front.report_page import to_html, to_markdown
 from overrun.analysis.front.report_text import render
@@ -533,3 +535,11 @@ def test_every_sender_of_vllms_names_gives_the_same_verdict(tmp_path: Path, send
     (row,) = made.instances
     assert (row.waiting, row.running, row.output_tokens) == (12.0, 8.0, pytest.approx(100.0))
     assert made.unknown_metrics.metrics == 0
+
+
+def test_tokens_without_time_make_no_engine_slow() -> None:
+    rows: Any = [SimpleNamespace(tpot_mean_ms=ms) for ms in (0.0, 0.0, 30.0, 10.0)]
+    nothing, other, slow, usual = rows
+    assert instances._slower_tokens(nothing, [other]) is None
+    assert instances._slower_tokens(slow, [other]) is None
+    assert instances._slower_tokens(slow, [usual]) is not None
