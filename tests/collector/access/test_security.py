@@ -119,7 +119,7 @@ def test_reading_has_a_port_and_a_token_of_its_own(
     tmp_path: Path, start_server: StartServer
 ) -> None:
     tokens = tmp_path / "tokens"
-    tokens.write_text("ingest=sender\nread=reader\n")
+    tokens.write_text("ingest=of-those-who-send\nread=reader\n")
     server = start_server(
         tmp_path / "t.db",
         "--grpc-port",
@@ -143,23 +143,26 @@ def test_reading_has_a_port_and_a_token_of_its_own(
 
     assert [
         ask("POST", f"{ingest}/v1/traces", t, content=plain_body())
-        for t in ("sender", "reader", None)
+        for t in ("of-those-who-send", "reader", None)
     ] == [200, 401, 401]
     for path in ("/api/v1/report", "/metrics"):
-        assert [ask("GET", f"{read}{path}", t) for t in ("reader", "sender", None)] == [
+        assert [ask("GET", f"{read}{path}", t) for t in ("reader", "of-those-who-send", None)] == [
             200,
             401,
             401,
         ]
         assert ask("GET", f"{ingest}{path}", "reader") == 404
-    assert ask("POST", f"{read}/v1/traces", "sender", content=plain_body()) in (404, 405)
+    assert ask("POST", f"{read}/v1/traces", "of-those-who-send", content=plain_body()) in (404, 405)
     assert [
         ask("GET", f"{at}{path}", None) for at in (ingest, read) for path in ("/healthz", "/readyz")
     ] == [200] * 4
     with grpc.insecure_channel(server.grpc, options=[("grpc.enable_http_proxy", 0)]) as channel:
         call = channel.unary_unary(EXPORT)
-        assert call(plain_body(), timeout=30, metadata=[("authorization", "Bearer sender")]) == b""
+        assert (
+            call(plain_body(), timeout=30, metadata=[("authorization", "Bearer of-those-who-send")])
+            == b""
+        )
         with pytest.raises(grpc.RpcError, match="bearer token"):
             call(plain_body(), timeout=30, metadata=[("authorization", "Bearer reader")])
-    assert "sender" not in "".join(server.said)
+    assert "of-those-who-send" not in "".join(server.said)
     assert json.loads((tmp_path / "t.db.server").read_text())["url"] == read
