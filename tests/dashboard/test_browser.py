@@ -455,8 +455,13 @@ def test_the_incident_is_walked_with_the_keyboard_alone(
     _tab_to(seen, "llm_request")
     assert seen.page.locator(".ov-span[open]").count() == 1
     _tab_to(seen, "Try the fix")
-    # By keys, Streamlit sometimes drops the fix from the address on the way; which fix a link names is checked where it is clicked.
     seen.page.wait_for_url("**/whatif?**")
+    # Streamlit may take a choice out of the address that is the page's own default, so what is chosen is read off the page.
+    seen.page.wait_for_function(
+        """fix => [...document.querySelectorAll('[data-testid=stSelectbox]')].some(box => box.innerText.includes('Fix')
+            && (box.innerText.includes(fix) || [...box.querySelectorAll('input')].some(field => field.value === fix)))""",
+        arg=finding["fix"]["id"],
+    )
     seen.silent()
 
 
