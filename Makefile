@@ -27,6 +27,12 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/house
 
+# What every recording, corpus case, laboratory capture and simulated incident is answered, compared with build/golden/record.zst (written where there is none).
+# Before a refactoring: make golden. After it, the same, and no byte differs. ARGS=--write after an intended change, ARGS="--only corpus/" for a part.
+.PHONY: golden
+golden: $(VENV)/.kernels
+	$(BIN)/python -m tests.golden $(ARGS)
+
 # The documents as a site in build/site; a link that leads nowhere fails.
 .PHONY: docs
 docs: $(VENV)/.dev

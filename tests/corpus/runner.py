@@ -45,8 +45,11 @@ def cases() -> list[Path]:
 class Case:
     """One case in a folder of its own, where its files are copied (or made by its `make.py`) before the first step."""
 
-    def __init__(self, folder: Path, work: Path, start_server: StartServer) -> None:
+    def __init__(
+        self, folder: Path, work: Path, start_server: StartServer, now_s: float | None = None
+    ) -> None:
         self.folder, self.work, self.db = folder, work, work / "case.db"
+        self._now_s = time.time() if now_s is None else now_s
         self.told: dict[str, Any] = tomllib.loads((folder / "case.toml").read_text())
         if unknown := self.told.keys() - {"title", "kind", "source", "times", "config", "step"}:
             raise ValueError(f"{folder.name}: case.toml has no key {unknown}")
@@ -58,7 +61,7 @@ class Case:
 
     def run(self) -> None:
         """Do the steps; raises AssertionError with the case's words where a value is wrong."""
-        self._prepare()
+        self.prepare()
         for number, step in enumerate(self.told["step"], 1):
             kind = next((name for name in _STEPS if name in step), None)
             if kind is None or step.keys() - _KEYS[kind]:
@@ -82,7 +85,8 @@ class Case:
                 self._check(number, right)
         self._stop()
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
+        """Lay out the files of the case, made and dated."""
         for path in sorted(self.folder.rglob("*")):
             if (
                 path.is_file()
@@ -101,7 +105,7 @@ class Case:
                 by_folder.setdefault(path.parent, []).append(path)
             for files in by_folder.values():
                 for at, path in enumerate(reversed(files)):
-                    when = time.time() - told.get("last_age_s", 0) - at * told["step_s"]
+                    when = self._now_s - told.get("last_age_s", 0) - at * told["step_s"]
                     os.utime(path, (when, when))
         if "config" in self.told:
             (self.work / "overrun.toml").write_text(self.told["config"])
@@ -114,14 +118,15 @@ class Case:
 
     def _import(self, step: dict[str, Any]) -> None:
         self._empty()
-        self._overrun(["import", *self._files(step["import"])], step.get("exit", 0))
+        self._overrun(["import", *self.files(step["import"])], step.get("exit", 0))
 
     def _empty(self) -> None:
         """A store that holds nothing, unless there is one: copied, as making it takes a tenth of a second."""
         if not self.db.exists():
             shutil.copy(empty_store(), self.db)
 
-    def _files(self, patterns: list[str]) -> list[str]:
+    def files(self, patterns: list[str]) -> list[str]:
+        """The paths that patterns name, in order; a pattern without any stays as it is."""
         return [
             str(path)
             for pattern in patterns
@@ -131,7 +136,7 @@ class Case:
     def _command(self, step: dict[str, Any]) -> None:
         if "on" in step:
             command, *flags = step["run"]
-            self._overrun([command, *self._files(step["on"]), *flags], step.get("exit", 0), ())
+            self._overrun([command, *self.files(step["on"]), *flags], step.get("exit", 0), ())
         else:
             self._overrun(step["run"], step.get("exit", 0))
 
