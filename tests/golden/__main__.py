@@ -33,7 +33,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--processes", type=int, default=2)
     asked = parser.parse_args(arguments)
     path = asked.record or (SMALL if asked.small else RECORD)
-    wanted = [one for one in _inputs(asked.small) if asked.only in one.name]
+    known = inputs.small() if asked.small else inputs.inputs()
+    wanted = [one for one in known if asked.only in one.name]
     began = time.monotonic()
     now = _answered([one.name for one in wanted], asked.small, asked.processes)
     texts = sum(len(one) for one in now.values())
@@ -50,31 +51,19 @@ def main(arguments: list[str]) -> int:
     return 1 if found else 0
 
 
-def _inputs(small: bool) -> list[inputs.Input]:
-    return inputs.small() if small else inputs.inputs()
-
-
 def _answered(names: list[str], small: bool, processes: int) -> dict[str, record.Answers]:
     """The answers by input, made by processes of their own; the long ones first."""
     order = sorted(names, key=lambda name: not name.startswith(("recording", "laboratory")))
     if processes == 1:
-        return {name: _one(name, small) for name in order}
+        return {name: record.named(name, some=small)[1] for name in order}
     made: dict[str, record.Answers] = {}
-    one = functools.partial(_named, small=small)
+    one = functools.partial(record.named, some=small)
     with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=40) as pool:
         for name, answers in pool.imap_unordered(one, order):
             made[name] = answers
             if len(made) % 50 == 0:
                 print(f"{len(made)} of {len(order)}", file=sys.stderr)
     return made
-
-
-def _named(name: str, small: bool) -> tuple[str, record.Answers]:
-    return name, _one(name, small)
-
-
-def _one(name: str, small: bool) -> record.Answers:
-    return record.answers(next(one for one in _inputs(small) if one.name == name))
 
 
 if __name__ == "__main__":

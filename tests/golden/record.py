@@ -27,7 +27,7 @@ from overrun.analysis.words.errors import AnalysisError
 from overrun.cli import app
 from overrun.collector.config import load
 from overrun.collector.errors import CollectorError
-from tests.golden.inputs import Asked, Input
+from tests.golden.inputs import Asked, Input, inputs, small
 
 ANSWERED: Final = (AnalysisError, CollectorError)
 # A window of 2^27 bytes lets one input's report be said as what it shares with another's.
@@ -49,6 +49,12 @@ def answers(one: Input) -> Answers:
             for name, text in _answers(asked, thorough=one.thorough):
                 made[f"{asked.name.strip('-')}.{name}".lstrip(".")] = _settled(text, work)
     return made
+
+
+def named(name: str, *, some: bool) -> tuple[str, Answers]:
+    """The name of an input, of all or of those of the suite, and its answers: what a process of its own is asked."""
+    known = small() if some else inputs()
+    return name, answers(next(one for one in known if one.name == name))
 
 
 def _settled(text: str, work: str) -> str:
