@@ -104,7 +104,13 @@ def _keep(what: str, scores: list[score.Score]) -> None:
     conditions = "incidents rebuilt from public reports, each truth written before the first run: "
     names = ", ".join(one.incident for one in scores)
     figure = measured(
-        what, right, of=len(scores), more=more, conditions=conditions + names, script="tests/blind"
+        what,
+        right,
+        of=len(scores),
+        more=more,
+        conditions=conditions + names,
+        script="tests/blind",
+        page=False,
     )
     record("first_look", [figure])
 
