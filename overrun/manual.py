@@ -3,76 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from overrun.command_table import EXAMPLES, PROGRAM
+
 SHELLS: Final = ("bash", "zsh", "fish")
-PROGRAM: Final = "overrun"
 COMPLETE: Final = "_OVERRUN_COMPLETE"
-# What one types first, by the command that it begins with; the help of a command and the manual page show them.
-EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
-    "serve": (
-        "overrun serve --db overrun.db",
-        "overrun serve --db overrun.db --scrape http://gpu-0:8000/metrics --dashboard",
-    ),
-    "import": (
-        "overrun import traces/ --db overrun.db",
-        "overrun import traces/ --url http://127.0.0.1:4318",
-    ),
-    "export": (
-        "overrun export requests --db overrun.db --format parquet --out requests.parquet",
-        "overrun export --url http://127.0.0.1:4318 --folder lake --continuous",
-    ),
-    "dashboard": ("overrun dashboard --url http://127.0.0.1:4318",),
-    "demo": ("overrun demo", "overrun demo --once --all"),
-    "report": (
-        "overrun report --db overrun.db",
-        "overrun report --url http://127.0.0.1:4318 --since 15m --route /rag/ask",
-        "overrun report traces/ --slo 'ttft:1000 e2el:5000' --details",
-        "overrun report --db overrun.db --trace c55fbf1467afd1b26e5a6b5b4d3ef2a1",
-    ),
-    "top": ("overrun top --url http://127.0.0.1:4318",),
-    "traces": (
-        "overrun traces --db overrun.db --failed",
-        "overrun traces --db overrun.db --stage queue --limit 5",
-    ),
-    "facts": ("overrun facts --db overrun.db",),
-    "check": (
-        "overrun check load-test/ --slo 'ttft:1000 e2el:5000'",
-        "overrun check load-test/ --min-rate 8 --output junit",
-    ),
-    "compare": (
-        "overrun compare --before -2h..-1h --after -1h..now --url http://127.0.0.1:4318",
-        "overrun compare --before version=v1 --after version=v2 --db overrun.db",
-    ),
-    "budget": ("overrun budget --slo ttft:1000 --db overrun.db --output toml",),
-    "plan": (
-        "overrun plan --db overrun.db --slo 'ttft:1500 e2el:5000'",
-        "overrun plan --url http://127.0.0.1:4318 --since 15m --output json",
-    ),
-    "batch report": (
-        "overrun batch report lake --since 7d --baseline previous",
-        "overrun batch report lake --engine spark --master spark://spark.example.com:7077",
-    ),
-    "batch export-training": (
-        "overrun batch export-training lake --since 30d --out calls.parquet",
-    ),
-    "doctor": ("overrun doctor --db overrun.db",),
-    "train": ("overrun train --db overrun.db --out artifact",),
-    "predict": ("overrun predict --artifact artifact < requests.jsonl",),
-    "migrate": (
-        "overrun migrate --db overrun.db",
-        "overrun migrate --db overrun.db --to parts",
-        "overrun migrate --from parts --to 'ducklake:postgresql://overrun@db/lake?data=/srv/lake'",
-    ),
-    "forget": ("overrun forget --user 4711 --db overrun.db",),
-    "completion": (
-        "overrun completion bash > ~/.local/share/bash-completion/completions/overrun",
-        "overrun completion zsh > ~/.zfunc/_overrun",
-        "overrun completion fish > ~/.config/fish/completions/overrun.fish",
-    ),
-    "man": ("overrun man > ~/.local/share/man/man1/overrun.1",),
-}
 _VARIABLES: Final = (
     ("OVERRUN_READ_TOKEN", "the token with which commands ask a server"),
     ("OVERRUN_INGEST_TOKEN", "the token with which `overrun import --url` sends to a server"),

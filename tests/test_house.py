@@ -77,6 +77,7 @@ def test_the_wheel_holds_every_query_marker_and_recording(wheel: dict[str, int])
     assert {f"overrun/{package}/py.typed" for package in PACKAGES} | {
         "overrun/py.typed",
         "overrun/cli.py",
+        "overrun/commands.toml",
         "overrun/__main__.py",
     } <= wheel.keys()
     assert sum(name.endswith(".sql") for name in wheel) >= 12

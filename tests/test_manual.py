@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from overrun import cli, manual
+from overrun import cli, command_table, manual
 
 GROUP = typer.main.get_command(cli.app)
 
@@ -33,7 +33,9 @@ def test_no_line_of_the_page_is_a_request_by_accident() -> None:
     assert manual._plain(".x -y\\") == r"\&.x \-y\e"
 
 
-@pytest.mark.parametrize("example", [one for some in manual.EXAMPLES.values() for one in some])
+@pytest.mark.parametrize(
+    "example", [one for some in command_table.EXAMPLES.values() for one in some]
+)
 def test_examples_can_be_typed(example: str) -> None:
     program, name, *rest = shlex.split(re.split(" [<>] ", example)[0])
     assert program == "overrun"
@@ -45,7 +47,7 @@ def test_examples_can_be_typed(example: str) -> None:
 
 def test_examples_stand_at_the_end_of_the_help() -> None:
     shown = CliRunner().invoke(cli.app, ["report", "--help"]).stdout
-    assert shown.split("Examples:")[1].split() == " ".join(manual.EXAMPLES["report"]).split()
+    assert shown.split("Examples:")[1].split() == " ".join(command_table.EXAMPLES["report"]).split()
 
 
 def test_a_shell_is_taught_and_answered() -> None:

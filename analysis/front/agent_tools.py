@@ -9,24 +9,27 @@ Over HTTP the port has the limits of the collector's own: connections, heads, bo
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from keyword import iskeyword
 from typing import Annotated, Any, Final
 
 import uvicorn
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import ToolAnnotations
+from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import Field
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from overrun.analysis.front import commands
 from overrun.analysis.front import question_table as table
-from overrun.analysis.front.commands import Source
+from overrun.analysis.front.asked import Asked, Source
 from overrun.analysis.front.report import Report, from_json
-from overrun.analysis.words.errors import AnalysisError
+from overrun.analysis.words.errors import AnalysisError, nearest
 from overrun.analysis.words.finding import Finding
 from overrun.collector.access import auth
 from overrun.collector.access.auth import Tokens
@@ -50,142 +53,186 @@ _INSTRUCTIONS: Final = (
 _READS: Final = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )
-Since = Annotated[str, Field(description="The last span of time, such as 15m, 1h or 7d.")]
-From = Annotated[str, Field(description="Start of the window: RFC 3339, or relative such as -2h.")]
-To = Annotated[str, Field(description="End of the window.")]
-Route = Annotated[str, Field(description="Only this route, such as /rag/ask.")]
-Slo = Annotated[
-    str, Field(description="chat, code, voice, batch, or limits in ms: 'ttft:1000 e2e:5000'.")
-]
-Service = Annotated[str, Field(description="Only this service.")]
-Model = Annotated[str, Field(description="Only this model.")]
+_WINDOW: Final = (table.SINCE, table.FROM, table.TO, table.parameter("route"))
+_JUDGED: Final = (*_WINDOW, table.SLO)
+_FIX: Final = replace(
+    table.parameter("fix"),
+    help="The fix, as `report` names it under `whatif`, or `fixes` lists it.",
+    required=True,
+)
+# Further values of `whatif`, which each fix names itself.
+_PARAMETERS: Final = "parameters"
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    """A tool: the question that it asks, what may be given, its description and how the answer is written."""
+
+    name: str
+    entry: table.Entry[Any]
+    parameters: tuple[table.Parameter, ...]
+    description: str
+    form: str = "text"
+
+    def names(self) -> list[str]:
+        """What may be given."""
+        further = [_PARAMETERS] if self.entry is table.WHATIF else []
+        return [*(_name(parameter) for parameter in self.parameters), *further]
+
+    def signature(self) -> inspect.Signature:
+        """What may be given, as the protocol's SDK reads it."""
+        taken = [_taken(parameter) for parameter in self.parameters]
+        if self.entry is table.WHATIF:
+            said = "The fix's own parameters, as `report` gives them, such as {'max_tokens': 512}."
+            hint = Annotated[dict[str, str | float] | None, Field(description=said)]
+            kind = inspect.Parameter.KEYWORD_ONLY
+            taken.append(inspect.Parameter(_PARAMETERS, kind, default=None, annotation=hint))
+        return inspect.Signature(taken)
+
+
+_TOOLS: Final = (
+    _Tool(
+        "report",
+        table.REPORT,
+        (*_JUDGED, table.SERVICE, table.parameter("model")),
+        "What is slow, since when, why, and what to do: verdict, latency, the causes with evidence, fix and expected gain. Start here.",
+        "json",
+    ),
+    _Tool(
+        "facts",
+        table.FACTS,
+        _JUDGED,
+        "Every factor of latency (output and prompt length, load, cache, speed, retries ...) before and now, and the part of the excess that goes with it.",
+    ),
+    _Tool(
+        "traces",
+        table.REQUESTS,
+        (
+            *_WINDOW,
+            table.parameter("sort"),
+            replace(
+                table.parameter("limit"),
+                help=f"At most {_MOST_ROWS} rows.",
+                default=10,
+                most=_MOST_ROWS,
+            ),
+        ),
+        "The slowest requests of a window, or those with most time in a stage.",
+    ),
+    _Tool(
+        "trace",
+        table.TRACE,
+        table.TRACE.parameters,
+        "Where one request spent its time: its spans, and which of them decided when it ended.",
+    ),
+    _Tool(
+        "compare",
+        table.COMPARE,
+        (table.parameter("before"), table.parameter("after"), table.parameter("route"), table.SLO),
+        "What changed between two windows or two versions, chance and other traffic taken into account.",
+    ),
+    _Tool(
+        "fixes",
+        table.FIXES,
+        (),
+        "The fixes that `whatif` knows, with the question and the parameters of each.",
+        "json",
+    ),
+    _Tool(
+        "whatif",
+        table.WHATIF,
+        (_FIX, *_JUDGED),
+        "What one fix would gain on the recorded requests: latency before and after with an interval, cost, and the share of requests that it touches.",
+    ),
+    _Tool(
+        "plan",
+        table.PLAN,
+        _JUDGED,
+        "The cheapest set of fixes that meets the SLO, each step's gain and cost, and what else was considered. Takes up to some minutes.",
+    ),
+    _Tool(
+        "doctor",
+        table.DOCTOR,
+        (table.SINCE, table.FROM, table.TO),
+        "What each service sends, and what is missing for a full diagnosis.",
+    ),
+)
 
 
 def server(source: Source) -> MCPServer[None]:
     """A server whose tools ask `source`."""
-    made: MCPServer[None] = MCPServer(name="overrun", instructions=_INSTRUCTIONS, log_level="ERROR")
-    asked = _Tools(source)
-    for tool in (
-        *(asked.report, asked.facts, asked.traces, asked.trace, asked.compare),
-        *(asked.fixes, asked.whatif, asked.plan, asked.doctor),
-    ):
-        made.add_tool(tool, annotations=_READS, structured_output=False)
+    made = _Server(name="overrun", instructions=_INSTRUCTIONS, log_level="ERROR")
+    turn = threading.BoundedSemaphore(_AT_ONCE)
+    for tool in _TOOLS:
+        made.add_tool(
+            _function(tool, source, turn),
+            name=tool.name,
+            description=tool.description,
+            annotations=_READS,
+            structured_output=False,
+        )
     return made
 
 
-class _Tools:
-    """The tools; each docstring is its description."""
+class _Server(MCPServer[None]):
+    """Refuses a misspelt argument, which the SDK leaves out, and takes a number where a text is meant."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._turn = threading.BoundedSemaphore(_AT_ONCE)
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[None, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool.
 
-    def report(
-        self,
-        since: Since = "",
-        from_: From = "",
-        to: To = "",
-        route: Route = "",
-        service: Service = "",
-        model: Model = "",
-        slo: Slo = "",
-    ) -> str:
-        """What is slow, since when, why, and what to do: verdict, latency, the causes with evidence, fix and expected gain. Start here."""
-        texts = _window(since, from_, to, route, service, model, slo)
-        return json.dumps(
-            brief(from_json(self._ask(table.REPORT, texts, "json").encode())), indent=1
-        )
+        Raises:
+            ToolError: an unknown argument or a value that cannot be read, with the remedy.
+        """
+        known = next((tool.names() for tool in _TOOLS if tool.name == name), None)
+        if known is not None:
+            given = {f"{n}_" if iskeyword(n) else n: value for n, value in arguments.items()}
+            if unknown := [n for n in given if n not in known]:
+                near = f": {nearest(unknown[0], known)}" if known else ""
+                raise ToolError(f"unknown parameter {unknown[0][:64]!r}{near}")
+            arguments = {n: str(v) if type(v) in (int, float) else v for n, v in given.items()}
+        return await super().call_tool(name, arguments, context)
 
-    def facts(
-        self, since: Since = "", from_: From = "", to: To = "", route: Route = "", slo: Slo = ""
-    ) -> str:
-        """Every factor of latency (output and prompt length, load, cache, speed, retries ...) before and now, and the part of the excess that goes with it."""
-        return _cut(self._ask(table.FACTS, _window(since, from_, to, route, "", "", slo), "text"))
 
-    def traces(
-        self,
-        since: Since = "",
-        from_: From = "",
-        to: To = "",
-        route: Route = "",
-        sort: Annotated[
-            str,
-            Field(
-                description="e2e, ttft, start, output_tokens, errors, or a stage such as queue or retrieval."
-            ),
-        ] = "e2e",
-        limit: Annotated[int, Field(description="At most 20 rows.", ge=1, le=_MOST_ROWS)] = 10,
-    ) -> str:
-        """The slowest requests of a window, or those with most time in a stage."""
-        texts = {**_window(since, from_, to, route, "", "", ""), "sort": sort, "limit": str(limit)}
-        return _cut(self._ask(table.REQUESTS, texts, "text"))
+def _function(tool: _Tool, source: Source, turn: threading.BoundedSemaphore) -> Callable[..., str]:
+    """What answers a tool's call, with the signature that its parameters say."""
 
-    def trace(self, trace_id: Annotated[str, Field(description="32 hexadecimal digits.")]) -> str:
-        """Where one request spent its time: its spans, and which of them decided when it ended."""
-        return _cut(self._ask(table.TRACE, {"trace_id": trace_id}, "text"))
-
-    def compare(
-        self,
-        before: Annotated[str, Field(description="FROM..TO, or version=NAME.")],
-        after: Annotated[str, Field(description="FROM..TO, or version=NAME.")],
-        route: Route = "",
-        slo: Slo = "",
-    ) -> str:
-        """What changed between two windows or two versions, chance and other traffic taken into account."""
-        texts = {"before": before, "after": after, "route": route or None, "slo": slo or None}
-        return _cut(self._ask(table.COMPARE, texts, "text"))
-
-    def fixes(self) -> str:
-        """The fixes that `whatif` knows, with the question and the parameters of each."""
-        return _cut(self._ask(table.FIXES, {}, "json"))
-
-    def whatif(
-        self,
-        fix: Annotated[
-            str,
-            Field(description="The fix, as `report` names it under `whatif`, or `fixes` lists it."),
-        ],
-        parameters: Annotated[
-            dict[str, str] | None,
-            Field(
-                description="The fix's own parameters, as `report` gives them, such as {'max_tokens': '512'}."
-            ),
-        ] = None,
-        since: Since = "",
-        from_: From = "",
-        to: To = "",
-        route: Route = "",
-        slo: Slo = "",
-    ) -> str:
-        """What one fix would gain on the recorded requests: latency before and after with an interval, cost, and the share of requests that it touches."""
-        texts = {**(parameters or {}), **_window(since, from_, to, route, "", "", slo)}
+    def run(**given: Any) -> str:
+        further = given.pop(_PARAMETERS, None) or {}
+        given = {name: value for name, value in given.items() if value != ""}
         try:
-            with self._turn:
-                return _cut(
-                    commands.whatif(
-                        self._source, fix, texts, output="text", progress=lambda part: None
-                    )
-                )
+            asked = Asked.read(tool.entry, {**further, **given}, source, tool.form)
+            asked = replace(asked, width=_WIDTH)
+            with turn:
+                said = (commands.whatif if tool.entry is table.WHATIF else commands.ask)(asked)
         except (AnalysisError, CollectorError) as error:
             raise ToolError(str(error)) from error
+        if tool.entry is table.REPORT:
+            return json.dumps(brief(from_json(said.encode())), indent=1)
+        return _cut(said)
 
-    def plan(
-        self, since: Since = "", from_: From = "", to: To = "", route: Route = "", slo: Slo = ""
-    ) -> str:
-        """The cheapest set of fixes that meets the SLO, each step's gain and cost, and what else was considered. Takes up to some minutes."""
-        return _cut(self._ask(table.PLAN, _window(since, from_, to, route, "", "", slo), "text"))
+    run.__signature__ = tool.signature()  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in tool.signature().parameters.values()}
+    run.__name__ = tool.name
+    return run
 
-    def doctor(self, since: Since = "", from_: From = "", to: To = "") -> str:
-        """What each service sends, and what is missing for a full diagnosis."""
-        texts = {"since": since or None, "from": from_ or None, "to": to or None}
-        return _cut(self._ask(table.DOCTOR, texts, "text"))
 
-    def _ask(self, entry: table.Entry[Any], texts: Mapping[str, str | None], form: str) -> str:
-        try:
-            with self._turn:
-                return commands.ask(self._source, entry, texts, form, width=_WIDTH)
-        except (AnalysisError, CollectorError) as error:
-            raise ToolError(str(error)) from error
+def _name(parameter: table.Parameter) -> str:
+    return f"{parameter.name}_" if iskeyword(parameter.name) else parameter.name
+
+
+def _taken(parameter: table.Parameter) -> inspect.Parameter:
+    """A parameter of a question as one of a function: numbers with their limits, texts as they are."""
+    limits = {} if parameter.kind is str else {"ge": parameter.least, "le": parameter.most}
+    hint = Annotated[parameter.kind, Field(description=parameter.help, **limits)]  # type: ignore[name-defined]
+    default = "" if parameter.default is None else parameter.default
+    return inspect.Parameter(
+        _name(parameter),
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if parameter.required else default,
+        annotation=hint,
+    )
 
 
 def brief(report: Report) -> dict[str, Any]:
@@ -257,21 +304,6 @@ def _cause(finding: Finding) -> dict[str, Any]:
 
 def _rounded(ms: float | None) -> float | None:
     return None if ms is None else round(ms, 1)
-
-
-def _window(
-    since: str, from_: str, to: str, route: str, service: str, model: str, slo: str
-) -> dict[str, str | None]:
-    given = {
-        "since": since,
-        "from": from_,
-        "to": to,
-        "route": route,
-        "service": service,
-        "model": model,
-        "slo": slo,
-    }
-    return {name: text or None for name, text in given.items()}
 
 
 def _cut(text: str) -> str:

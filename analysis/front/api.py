@@ -48,7 +48,7 @@ from overrun.analysis.front.question_table import (
     WHATIF,
     Entry,
 )
-from overrun.analysis.front.questions import Asked, Question
+from overrun.analysis.front.questions import Prepared, Question
 from overrun.analysis.numbers.outcomes.burn_rate import burn
 from overrun.analysis.whatif.worker import Worker
 from overrun.analysis.words.encoding import encode
@@ -112,7 +112,7 @@ def routes(
 
     def answering(entry: Entry[Any]) -> Callable[[Mapping[str, str], Asking[bytes]], bytes]:
         def answer(parameters: Mapping[str, str], asking: Asking[bytes]) -> bytes:
-            question = Asked.read(
+            question = Prepared.read(
                 entry, parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE
             )
             made: list[Any] = []
@@ -197,7 +197,7 @@ def _export(
             )
 
     def written(given: Mapping[str, str], asking: Asking[_Written]) -> _Written:
-        question = Asked.read(EXPORT, given, settings, now=datetime.now(UTC))
+        question = Prepared.read(EXPORT, given, settings, now=datetime.now(UTC))
         # Beside the database, where the next start removes what a killed process leaves.
         db = pipeline.store.path.resolve()
         handle, path = tempfile.mkstemp(prefix=f"{db.name}{EXPORT_FILE}", dir=db.parent)

@@ -13,8 +13,8 @@ import msgspec
 
 from overrun.analysis.front import commands
 from overrun.analysis.front import question_table as table
+from overrun.analysis.front.asked import Asked, Source
 from overrun.analysis.front.client import decoded
-from overrun.analysis.front.commands import Source
 from overrun.analysis.front.ledger import Applied, Outcome
 from overrun.analysis.front.report import Report
 from overrun.analysis.incident.deployments import named
@@ -76,12 +76,11 @@ def applied(
     start, end = moment.before()
     own = {"from": start.isoformat(), "to": end.isoformat()}
     asked = {name: text for name, text in texts.items() if text}
-    body = commands.whatif(
-        source, fix, {**asked, **own, **parameters}, output="json", progress=lambda part: None
-    )
+    given = {**asked, **own, **parameters, "fix": fix}
+    body = commands.whatif(Asked.read(table.WHATIF, given, source))
     prediction = decode(body.encode(), Prediction)
     made = Applied(fix=prediction.fix, parameters=dict(parameters), at=rfc3339(moment.at))
-    report = commands.ask(source, table.REPORT, {**asked, **own}, "json")
+    report = commands.ask(Asked.read(table.REPORT, {**asked, **own}, source))
     advised = _advised(decoded(table.REPORT, report.encode()), prediction.fix)
     if advised is None:
         made.reasons["rule"] = "no finding of the window before advises this fix"
@@ -107,7 +106,7 @@ def _advised(report: Report, fix: str) -> Finding | None:
 
 def _observe(made: Applied, source: Source, asked: Mapping[str, str], moment: Moment) -> None:
     """Put in what came of it, at the metric and quantile of the prediction."""
-    answer = commands.ask(source, table.COMPARE, {**asked, **moment.sides()}, "json")
+    answer = commands.ask(Asked.read(table.COMPARE, {**asked, **moment.sides()}, source))
     found = decoded(table.COMPARE, answer.encode())
     made.requests_before, made.requests_after = found.before.requests, found.after.requests
     change = next(
@@ -197,7 +196,7 @@ def deployed_at(source: Source, name: str) -> str:
     Raises:
         AnalysisError: none was reported with it.
     """
-    answer = commands.ask(source, table.DEPLOYMENTS, {}, "json")
+    answer = commands.ask(Asked.read(table.DEPLOYMENTS, {}, source))
     found = decoded(table.DEPLOYMENTS, answer.encode())
     return named(found.deployments, name).at.isoformat()
 

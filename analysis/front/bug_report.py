@@ -9,6 +9,7 @@ import io
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,9 +17,10 @@ import zstandard
 
 from overrun.analysis.front import commands
 from overrun.analysis.front import question_table as table
-from overrun.analysis.front.commands import Source
+from overrun.analysis.front.asked import Asked, Source
 from overrun.analysis.front.file_commands import stored
 from overrun.analysis.front.question_table import Texts
+from overrun.analysis.front.report import Report
 from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.finding import say_count
 from overrun.collector.errors import ImportFailed
@@ -40,14 +42,7 @@ _REPORTED: Final = (
 _INPUT: Final = "input.jsonl.zst"
 
 
-def pack(
-    source: Source,
-    files: Sequence[Path],
-    out: Path,
-    *,
-    texts: Texts,
-    trace: str | None,
-) -> str:
+def pack(asked: Asked[Report], out: Path, *, trace: str | None) -> str:
     """Write the folder `out` from files, or from the spans of a window or of one `trace` of a database or server; returns what was written in words.
 
     Raises:
@@ -55,16 +50,17 @@ def pack(
     """
     if out.exists():
         raise AnalysisError(f"{out} is there already: name a new folder")
-    bodies = list(_of_files(files) if files else _of_spans(source, texts, trace))
+    files = asked.source.files
+    bodies = list(_of_files(files) if files else _of_spans(asked, trace))
     if not bodies:
         raise AnalysisError("there is no span and no metric to pack: widen the window")
     out.mkdir(parents=True)
     packed = zstandard.ZstdCompressor(level=19).compress(b"\n".join(hidden_lines(bodies)))
     (out / _INPUT).write_bytes(packed)
-    slo = texts.get("slo")
-    with stored([out / _INPUT], source) as (own, _):
-        copied = _reported(own, slo)
-    said = _reported(source, slo, files, texts) if trace is None else copied
+    slo = asked.texts.get("slo")
+    with stored(Source(asked.source.settings, files=[out / _INPUT])) as (own, _):
+        copied = _reported(replace(asked, source=own, texts={"slo": slo}))
+    said = _reported(asked) if trace is None else copied
     (out / "case.toml").write_text(_case(said, slo), encoding="utf-8")
     changed = [name for name in said if said[name] != copied.get(name)]
     return _told(out, len(packed), said, copied, changed)
@@ -79,17 +75,18 @@ def _of_files(files: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
                 raise
 
 
-def _of_spans(source: Source, texts: Texts, trace: str | None) -> Iterator[tuple[str, bytes]]:
+def _of_spans(asked: Asked[Report], trace: str | None) -> Iterator[tuple[str, bytes]]:
     """The stored spans as OTLP: what they had as attributes, and what was made columns of them."""
-    asked = {name: texts.get(name) for name in ("since", "from", "to")}
+    window = {name: asked.texts.get(name) for name in ("since", "from", "to")}
     if trace is not None:
-        found = json.loads(commands.ask(source, table.TRACE, {"trace_id": trace}, "json"))
-        trace, asked = str(found["trace_id"]), {}
+        one = Asked.read(table.TRACE, {"trace_id": trace}, asked.source)
+        trace, window = str(json.loads(commands.ask(one))["trace_id"]), {}
     stream = io.BytesIO()
-    commands.export(source, {**asked, "kind": "spans", "format": "jsonl"}, stream)
+    spans = {**window, "kind": "spans", "format": "jsonl"}
+    commands.export(Asked.read(table.EXPORT, spans, asked.source), stream)
     rows = [json.loads(line) for line in stream.getvalue().splitlines()]
     yield from as_otlp(
-        row for row in rows if trace in (None, row["trace_id"]) and _meant(row, texts)
+        row for row in rows if trace in (None, row["trace_id"]) and _meant(row, asked.texts)
     )
 
 
@@ -97,15 +94,12 @@ def _meant(row: Mapping[str, Any], texts: Texts) -> bool:
     return all(texts.get(name) in (None, row.get(name)) for name in ("service", "instance"))
 
 
-def _reported(
-    source: Source, slo: str | None, files: Sequence[Path] = (), texts: Texts | None = None
-) -> dict[str, Any]:
+def _reported(asked: Asked[Report]) -> dict[str, Any]:
     """What the report says, by path."""
-    asked = {**(texts or {}), "slo": slo}
-    if files:
-        with stored(files, source) as (own, _):
-            return _reported(own, slo, texts=texts)
-    made = json.loads(commands.ask(source, table.REPORT, asked, "json"))
+    if asked.source.files:
+        with stored(asked.source) as (own, _):
+            return _reported(asked.but(source=own))
+    made = json.loads(commands.ask(asked))
     return {path: _at(made, path) for path in _REPORTED}
 
 

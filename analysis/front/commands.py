@@ -8,15 +8,16 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from overrun.analysis.front import question_table as table
 from overrun.analysis.front.answer_body import DEFAULT_URL, TIMEOUT_S, decoded
+from overrun.analysis.front.asked import Asked, Source
 from overrun.analysis.front.question_table import Answer, Entry, Texts
 from overrun.analysis.front.text_layout import within
 from overrun.analysis.words.encoding import decode, encode
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from overrun.analysis.front.client import Client, Right
     from overrun.analysis.front.held_hours import HeldHours
     from overrun.analysis.front.hourly_files import HourlyFiles, Hours, Round
+    from overrun.analysis.front.report import Report
     from overrun.analysis.simulator.calibrate import Engine
     from overrun.analysis.whatif.facts import Facts
     from overrun.analysis.whatif.prediction import Prediction
@@ -63,64 +65,44 @@ _FOR_TERMINALS = ("text", "details")
 _ALIVE_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where answers come from: the file `db`, the server at `url`, or, with neither, the server at its usual port or else overrun.db here."""
+def place(source: Source) -> Path | str:
+    """The file, or the address of the server, to ask.
 
-    settings: Settings
-    db: Path | None
-    url: str | None
+    Raises:
+        StoreMissing: there is neither.
+    """
+    if source.db is not None:
+        return source.db
+    if source.url is not None:
+        return source.url
+    with _client(DEFAULT_URL) as client:
+        if client.alive(_ALIVE_S):
+            return DEFAULT_URL
+    if os.path.exists("overrun.db"):
+        return Path("overrun.db")
+    raise StoreMissing(
+        f"no server answers at {DEFAULT_URL} and there is no overrun.db here: give --db FILE or --url URL"
+    )
 
-    def flags(self) -> str:
-        """What names this source on a command line, with a space before it; nothing where every command finds it."""
-        if self.db is not None:
-            return f" --db {shlex.quote(str(self.db))}"
-        return f" --url {shlex.quote(self.url)}" if self.url is not None else ""
 
-    def place(self) -> Path | str:
-        """The file, or the address of the server, to ask.
+def _body(asked: Asked[Any], host: Mapping[str, object]) -> bytes:
+    """The answer as JSON, the same bytes from a file and from a server."""
+    where = place(asked.source)
+    if isinstance(where, str):
+        with _client(where) as client:
+            return client.read(asked.entry, _in_utc(asked.texts))
+    return encode(here(where, asked, host))
 
-        Raises:
-            StoreMissing: there is neither.
-        """
-        if self.db is not None:
-            return self.db
-        if self.url is not None:
-            return self.url
-        with _client(DEFAULT_URL) as client:
-            if client.alive(_ALIVE_S):
-                return DEFAULT_URL
-        if os.path.exists("overrun.db"):
-            return Path("overrun.db")
-        raise StoreMissing(
-            f"no server answers at {DEFAULT_URL} and there is no overrun.db here: give --db FILE or --url URL"
-        )
 
-    def ask(self, entry: Entry[Any], parameters: Texts, **host: object) -> bytes:
-        """Return the answer to a question as JSON, the same bytes from a file and from a server. `host` is what a file has no server for.
+def here(path: Path, asked: Asked[Answer], host: Mapping[str, object]) -> Answer:
+    """Answer a question over a file."""
+    from overrun.analysis.front.ledger import path_of
+    from overrun.analysis.front.questions import Prepared
 
-        Raises:
-            AnalysisError, CollectorError: bad input, or no source to ask.
-        """
-        place = self.place()
-        if isinstance(place, str):
-            with _client(place) as client:
-                return client.read(entry, _in_utc(parameters))
-        return encode(self.here(place, entry, parameters, **host))
-
-    def here(self, path: Path, entry: Entry[Answer], parameters: Texts, **host: object) -> Answer:
-        """Answer a question over a file.
-
-        Raises:
-            AnalysisError, CollectorError: as `ask`.
-        """
-        from overrun.analysis.front.ledger import path_of
-        from overrun.analysis.front.questions import Asked
-
-        asked = Asked.read(entry, parameters, self.settings, now=datetime.now(UTC))
-        host.setdefault("ledger", path_of(path))
-        with _opened(path, self.settings) as store:
-            return asked.answer(store.reading, **host)
+    settings = asked.source.settings
+    question = Prepared.read(asked.entry, asked.texts, settings, now=datetime.now(UTC))
+    with _opened(path, settings) as store:
+        return question.answer(store.reading, **{"ledger": path_of(path), **host})
 
 
 def _client(url: str, right: Right = "read") -> Client:
@@ -164,40 +146,43 @@ def _opened(db: Path, settings: Settings) -> Iterator[Store]:
         pipeline.close()
 
 
-def ask(
-    source: Source,
-    entry: Entry[Any],
-    parameters: Texts,
-    form: str,
-    *,
-    width: int = 100,
-    colour: bool = False,
-    **host: object,
-) -> str:
-    """Answer a question of the table as JSON or in one of its other forms, at most `width` columns wide. `host` is as in `Source.ask`.
-
-    `colour` marks labels with ANSI codes.
+def ask(asked: Asked[Any], **host: object) -> str:
+    """Answer a question of the table in its form. `host` is what a file has no server for, by the names of the parameters of the function that answers.
 
     Raises:
         AnalysisError, CollectorError: bad input, or no source to ask.
     """
+    entry, form = asked.entry, asked.form
     if "simulate" in entry.taken():
         # Compiled kernels: a command that asks a server never calls this.
         host["simulate"] = _inline
     until = time.monotonic() + TIMEOUT_S
-    body = source.ask(entry, parameters, **host)
+    body = _body(asked, host)
     made = decoded(entry, body)
     while entry.is_partial(made) and time.monotonic() < until:
         time.sleep(_ASK_AGAIN_S)
-        body = source.ask(entry, parameters, **host)
+        body = _body(asked, host)
         made = decoded(entry, body)
     if refused := getattr(made, "refused", ""):
         raise AnalysisError(refused)
     if form == "json":
         return body.decode()
-    known = {"width": width, "colour": colour, "source": source.flags()}
-    said = entry.written(form, made, {**parameters, **known, "again": _again(parameters)})
-    return within(said, width) if form in _FOR_TERMINALS else said
+    known = {
+        "width": asked.width,
+        "colour": asked.colour,
+        "source": asked.source.flags(),
+        "again": _again(asked.texts),
+    }
+    said = entry.written(form, made, {**asked.texts, **known})
+    return within(said, asked.width) if form in _FOR_TERMINALS else said
+
+
+def with_facts(asked: Asked[Any]) -> str:
+    """Answer a question; the details of a report have the list of facts at their end."""
+    text = ask(asked)
+    if asked.form != "details":
+        return text
+    return f"{text}\n\nFACTS\n{ask(replace(asked.of(table.FACTS, 'text'), colour=False))}"
 
 
 def _again(parameters: Texts) -> str:
@@ -216,7 +201,7 @@ def _inline(*asked: Any) -> Any:
 
 
 def check(
-    source: Source, parameters: Texts, *, min_goodput: float | None, notes: Sequence[str] = ()
+    asked: Asked[Report], *, min_goodput: float | None, notes: Sequence[str] = ()
 ) -> CheckResult:
     """Judge a window of a database or a server; `notes` are what its files say of the load.
 
@@ -225,38 +210,30 @@ def check(
     """
     from overrun.analysis.front import check as gate
 
-    place = source.place()
-    if isinstance(place, str):
-        with _client(place) as client:
-            return gate.check(client.ask(table.REPORT, _in_utc(parameters)), min_goodput, notes)
-    made = source.here(place, table.REPORT, parameters, with_findings=False)
-    return gate.check(made, min_goodput, notes)
+    where = place(asked.source)
+    if isinstance(where, str):
+        with _client(where) as client:
+            return gate.check(client.ask(asked.entry, _in_utc(asked.texts)), min_goodput, notes)
+    return gate.check(here(where, asked, {"with_findings": False}), min_goodput, notes)
 
 
-def whatif(
-    source: Source,
-    fix: str,
-    texts: Texts,
-    *,
-    output: str,
-    progress: Callable[[float], None],
-    width: int = 100,
-) -> str:
-    """What one fix would buy, as text or JSON; `texts` are its own flags and those that select requests. `progress` gets the part of a calibration that is done.
+def whatif(asked: Asked[Prediction], progress: Callable[[float], None] = lambda part: None) -> str:
+    """What the fix of the texts would buy; they are its own parameters and those that select requests. `progress` gets the part of a calibration that is done.
 
     Raises:
         AnalysisError, CollectorError: bad input, or no source to ask.
     """
     from overrun.analysis.whatif import catalogue
 
+    fix = asked.texts.get("fix") or ""
     own = {parameter.name for parameter in catalogue.parameters(fix)}
-    catalogue.read(fix, {name: text for name, text in texts.items() if name in own})
+    catalogue.read(fix, {name: text for name, text in asked.texts.items() if name in own})
 
     def computed(facts: Facts, fix: str, given: Texts) -> Prediction:
         facts.progress = progress
         return catalogue.ask(facts, fix, given)
 
-    return ask(source, table.WHATIF, {**texts, "fix": fix}, output, width=width, ask=computed)
+    return ask(asked, ask=computed)
 
 
 def calibrated(
@@ -283,19 +260,18 @@ def calibrated(
     return max(engines, key=lambda engine: len(engine.pool)), start_us
 
 
-def export(source: Source, parameters: Texts, out: IO[bytes]) -> None:
-    """Write the rows of a view to `out`; `parameters` are those of the question.
+def export(asked: Asked[int], out: IO[bytes]) -> None:
+    """Write the rows of a view to `out`.
 
     Raises:
         AnalysisError, CollectorError: bad input, or no source to ask.
     """
-    table.EXPORT.read(parameters)
-    place = source.place()
-    if isinstance(place, str):
-        with _client(place) as client:
-            client.save(table.EXPORT, _in_utc(parameters), out)
+    where = place(asked.source)
+    if isinstance(where, str):
+        with _client(where) as client:
+            client.save(asked.entry, _in_utc(asked.texts), out)
     else:
-        source.here(place, table.EXPORT, parameters, out=out)
+        here(where, asked, {"out": out})
 
 
 def export_hours(source: Source, files: HourlyFiles, kinds: Sequence[str], asked: Texts) -> Round:
@@ -311,12 +287,12 @@ def export_hours(source: Source, files: HourlyFiles, kinds: Sequence[str], asked
 
 @contextmanager
 def _hours_of(source: Source) -> Iterator[Hours]:
-    place = source.place()
-    if isinstance(place, str):
-        with _client(place) as client:
+    where = place(source)
+    if isinstance(where, str):
+        with _client(where) as client:
             yield HoursOfServer(client)
     else:
-        with _opened(place, source.settings) as store:
+        with _opened(where, source.settings) as store:
             yield HoursOfFile(store, source.settings)
 
 
@@ -343,10 +319,10 @@ class HoursOfFile:
         self._answer(table.EXPORT, {"kind": kind, "from": start, "to": end}, out=out)
 
     def _answer(self, entry: Entry[Answer], texts: Texts, **host: object) -> Answer:
-        from overrun.analysis.front.questions import Asked
+        from overrun.analysis.front.questions import Prepared
 
-        asked = Asked.read(entry, texts, self.settings, now=datetime.now(UTC))
-        return asked.answer(self.store.reading, **host)
+        prepared = Prepared.read(entry, texts, self.settings, now=datetime.now(UTC))
+        return prepared.answer(self.store.reading, **host)
 
 
 def forget(source: Source, *, user: str | None, tenant: str | None) -> Forgotten:

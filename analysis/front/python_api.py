@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import polars as pl
 
 from overrun.analysis.front import commands
 from overrun.analysis.front import question_table as table
+from overrun.analysis.front.asked import Asked, Source
 from overrun.analysis.front.client import decoded
-from overrun.analysis.front.commands import Source
 from overrun.analysis.front.fact_list import FactList
 from overrun.analysis.front.file_import import take_in
 from overrun.analysis.front.question_table import Answer
@@ -37,6 +37,7 @@ from overrun.collector.sources.remote.pull import Address
 
 # What every call of this module may raise: bad input, or a store or server that cannot be asked.
 ERRORS: Final = (AnalysisError, CollectorError)
+Given: TypeAlias = str | float | None
 
 
 class Html(str):
@@ -67,19 +68,19 @@ class Recording:
         if self._held is not None:
             self._held.cleanup()
 
-    def report(self, **window: str | None) -> Report:
+    def report(self, **window: Given) -> Report:
         """What is wrong, why, and what each fix would gain."""
         return self._ask(table.REPORT, window)
 
-    def html(self, **window: str | None) -> Html:
+    def html(self, **window: Given) -> Html:
         """The report as one page, which a notebook shows."""
-        return Html(commands.ask(self._source, table.REPORT, _texts(window), "html"))
+        return Html(commands.ask(self._asked(table.REPORT, window, "html")))
 
-    def facts(self, **window: str | None) -> FactList:
+    def facts(self, **window: Given) -> FactList:
         """Every factor of latency before and now, and the part of the excess that goes with it."""
         return self._ask(table.FACTS, window)
 
-    def requests(self, **window: str | None) -> RequestList:
+    def requests(self, **window: Given) -> RequestList:
         """The slowest requests; `sort`, `limit` and `status` as those of `overrun traces`."""
         return self._ask(table.REQUESTS, window)
 
@@ -87,31 +88,34 @@ class Recording:
         """Where one request spent its time."""
         return self._ask(table.TRACE, {"trace_id": trace_id})
 
-    def compare(self, before: str, after: str, **window: str | None) -> Comparison:
+    def compare(self, before: str, after: str, **window: Given) -> Comparison:
         """What changed between two windows (`FROM..TO`) or versions (`version=NAME`)."""
         return self._ask(table.COMPARE, {**window, "before": before, "after": after})
 
-    def whatif(self, fix: str, **given: str | float | None) -> Prediction:
+    def whatif(self, fix: str, **given: Given) -> Prediction:
         """What one fix would gain; its own parameters and the window by name."""
-        texts = _texts({name: None if v is None else str(v) for name, v in given.items()})
-        body = commands.whatif(self._source, fix, texts, output="json", progress=lambda part: None)
+        body = commands.whatif(self._asked(table.WHATIF, {**given, "fix": fix}))
         return decode(body.encode(), Prediction)
 
-    def doctor(self, **window: str | None) -> Checkup:
+    def doctor(self, **window: Given) -> Checkup:
         """What each service sends, and what is missing."""
         return self._ask(table.DOCTOR, window)
 
-    def frame(self, kind: str = "requests", **window: str | None) -> pl.DataFrame:
+    def frame(self, kind: str = "requests", **window: Given) -> pl.DataFrame:
         """The rows of a view as a polars frame: requests, llm-calls, spans or metrics."""
         out = io.BytesIO()
-        texts = {**_texts(window), "kind": kind, "format": "parquet"}
-        commands.export(self._source, texts, out)
+        asked = self._asked(table.EXPORT, {**window, "kind": kind, "format": "parquet"})
+        commands.export(asked, out)
         out.seek(0)
         return pl.read_parquet(out)
 
-    def _ask(self, entry: table.Entry[Answer], given: dict[str, str | None]) -> Answer:
-        body = commands.ask(self._source, entry, _texts(given), "json")
-        return decoded(entry, body.encode())
+    def _ask(self, entry: table.Entry[Answer], given: Mapping[str, Given]) -> Answer:
+        return decoded(entry, commands.ask(self._asked(entry, given)).encode())
+
+    def _asked(
+        self, entry: table.Entry[Answer], given: Mapping[str, Given], form: str = "json"
+    ) -> Asked[Answer]:
+        return Asked.read(entry, given, self._source, form)
 
 
 def open(path: str | Path, settings: str | Path | None = None) -> Recording:
@@ -170,8 +174,3 @@ def _settings(path: str | Path | None, db: str | Path | None = None) -> Settings
     return load(
         None if path is None else Path(path), flags={"collector.db": str(db) if db else None}
     )
-
-
-def _texts(given: dict[str, str | None]) -> dict[str, str | None]:
-    """Parameters by their names: `from` is a word of Python, so it is given as `from_`."""
-    return {name.rstrip("_"): value for name, value in given.items()}

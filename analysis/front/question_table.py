@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -127,6 +127,11 @@ BASELINE: Final = Parameter(
 )
 SERVICE: Final = Parameter("service", "Only this service.")
 INSTANCE: Final = Parameter("instance", "Only this instance: a replica of a service, or an engine.")
+SLO: Final = Parameter(
+    "slo",
+    "A preset (chat, code, voice, batch) or limits such as 'ttft:1000 e2el:5000' in ms.",
+    reader="words.slo:parse_slo",
+)
 # What selects requests and judges them: the same for every question about a window.
 WINDOW: Final = (
     SINCE,
@@ -142,11 +147,7 @@ WINDOW: Final = (
         "workload",
         "Only this workload; all for every one (default: all but batch and eval).",
     ),
-    Parameter(
-        "slo",
-        "A preset (chat, code, voice, batch) or limits such as 'ttft:1000 e2el:5000' in ms.",
-        reader="words.slo:parse_slo",
-    ),
+    SLO,
 )
 METRIC: Final = Parameter(
     "metric", "ttft, itl, tpot or e2e.", default="e2e", choices=("ttft", "itl", "tpot", "e2e")
@@ -218,16 +219,39 @@ class Entry(Generic[Answer]):
         """The parameters that `more` returns; one may describe a parameter of the entry more closely."""
         return tuple(_named(self.more)()) if self.more else ()
 
+    def texts(self, given: Mapping[str, object]) -> dict[str, str | None]:
+        """Values as any caller writes them, as texts by name of the parameter: `from_` as in Python, `max-tokens` as a flag, 512 as a number.
+
+        Raises:
+            AnalysisError: an unknown name, or a value that is neither a text nor a number.
+        """
+        texts: dict[str, str | None] = {}
+        for written, value in given.items():
+            name = written.rstrip("_").replace("-", "_")
+            if not isinstance(value, str | int | float | None):
+                raise AnalysisError(f"{name} must be a text or a number, not {value!r:.64}")
+            texts[name] = None if value is None else str(value)
+        self.refuse_unknown(texts)
+        return texts
+
+    def refuse_unknown(self, names: Iterable[str]) -> None:
+        """Refuse a name that is no parameter; those that only `more` knows are left to the function.
+
+        Raises:
+            AnalysisError: it is named, with the nearest known one.
+        """
+        unknown = [name for name in names if name not in self.names]
+        if unknown and not self.more:
+            near = f": {nearest(unknown[0], self.names)}" if self.names else ""
+            raise AnalysisError(f"unknown parameter {unknown[0][:64]!r}{near}")
+
     def read(self, texts: Texts) -> dict[str, Value]:
-        """Return the values of the parameters by name; names that only `more` knows are left to the function.
+        """Return the values of the parameters by name.
 
         Raises:
             AnalysisError: an unknown name, or a value that a parameter cannot take.
         """
-        unknown = [name for name in texts if name not in self.names]
-        if unknown and not self.more:
-            near = f": {nearest(unknown[0], self.names)}" if self.names else ""
-            raise AnalysisError(f"unknown parameter {unknown[0][:64]!r}{near}")
+        self.refuse_unknown(texts)
         return {p.name: p.read(texts.get(p.name)) for p in self.parameters}
 
     def writer(self, form: str) -> Callable[..., str]:
@@ -537,3 +561,8 @@ EXPORT: Final[Entry[int]] = Entry(
 ENTRIES: Final[Mapping[str, Entry[Any]]] = {
     value.path: value for value in list(globals().values()) if isinstance(value, Entry)
 }
+
+
+def parameter(name: str) -> Parameter:
+    """The parameter of a name, as the first question that has it describes it."""
+    return next(p for entry in ENTRIES.values() for p in entry.parameters if p.name == name)

@@ -68,7 +68,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Generic[Answer]):
+class Prepared(Generic[Answer]):
     """One question of the table with its values, ready to be answered. `question` is None where it is not about a window."""
 
     entry: Entry[Answer]
@@ -85,7 +85,7 @@ class Asked(Generic[Answer]):
         *,
         now: datetime,
         default_since: str | None = None,
-    ) -> Asked[Answer]:
+    ) -> Prepared[Answer]:
         """From flags or query parameters by name.
 
         Raises:

@@ -17,7 +17,7 @@ from pathlib import Path
 import duckdb
 
 from overrun.analysis.front.applied import applied, moment_of
-from overrun.analysis.front.commands import Source
+from overrun.analysis.front.asked import Source
 from overrun.analysis.front.file_import import import_files
 from overrun.analysis.front.ledger import Applied, render_ledger
 from overrun.analysis.words.errors import AnalysisError

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from overrun.analysis.front import commands
+from overrun.analysis.front.asked import Asked, Source
 from overrun.analysis.front.file_import import import_files
 from overrun.analysis.front.question_table import REPORT
 from overrun.analysis.front.report import Report, from_json
@@ -302,8 +303,8 @@ def _question(
 
 
 def _report(parameters: dict[str, str | None], settings: Settings, db: Path) -> Report:
-    source = commands.Source(settings, db, None)
-    return from_json(commands.ask(source, REPORT, parameters, "json").encode())
+    asked = Asked.read(REPORT, parameters, Source(settings, db))
+    return from_json(commands.ask(asked).encode())
 
 
 def _path(db: Path, report: Report, truth: dict[str, Any]) -> bool | None:

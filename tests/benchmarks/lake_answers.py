@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from overrun.analysis.front.question_table import ENTRIES, PREFIX
-from overrun.analysis.front.questions import Asked
+from overrun.analysis.front.questions import Prepared
 from overrun.analysis.words.encoding import encode
 from overrun.collector.config import Settings
 from overrun.collector.lifecycle.move_in import read_parts
@@ -54,7 +54,7 @@ def answers(store: Store) -> dict[str, dict[str, Any]]:
     """Per question the answer and the CPU of it in ms."""
     found = {}
     for name, (path, texts) in QUESTIONS.items():
-        asked = Asked.read(ENTRIES[path], texts, Settings(), now=END)
+        asked = Prepared.read(ENTRIES[path], texts, Settings(), now=END)
         took, answer = [], b""
         for _ in range(1 + _REPEATS):
             began = time.process_time()

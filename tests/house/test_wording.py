@@ -27,7 +27,10 @@ HABITS: Final = {
 # Reports and rules speak; documents may also quote.
 _IN_DOCUMENTS: Final = [habit for habit in HABITS if not habit.startswith("says?")]
 _DOCUMENTS: Final = ("README.md", "docs/GLOSSARY.md", "docs/OPERATIONS.md", "docs/SECURITY.md")
-_PACKAGES: Final = ("analysis", "collector", "dashboard", "models", "overrun/cli.py")
+_PACKAGES: Final = (
+    *("analysis", "collector", "dashboard", "models"),
+    *("overrun/cli.py", "overrun/command_table.py", "overrun/commands.toml"),
+)
 # Their module docstrings are pages and help texts.
 _PAGES: Final = ("diagnosis/rules", "whatif/fixes")
 _SENTENCE: Final = re.compile(r"[A-Za-z]{2,} [a-z]{2,}")
@@ -51,12 +54,18 @@ def _files() -> list[Path]:
     return [
         path
         for name in _PACKAGES
-        for path in ([ROOT / name] if name.endswith(".py") else sorted((ROOT / name).rglob("*.py")))
+        for path in (
+            [ROOT / name] if (ROOT / name).is_file() else sorted((ROOT / name).rglob("*.py"))
+        )
     ]
 
 
 def sentences(path: Path) -> Iterator[tuple[int, str]]:
     """Yield what a file may show to a user, with its line: strings of several words without their placeholders, and the docstrings that become help or pages."""
+    if path.suffix == ".toml":
+        lines = path.read_text(encoding="utf-8").splitlines()
+        yield from ((at, line) for at, line in enumerate(lines, 1) if not line.startswith("#"))
+        return
     tree = ast.parse(path.read_text(encoding="utf-8"))
     page = any(part in path.as_posix() for part in _PAGES)
     skipped: set[int] = set()

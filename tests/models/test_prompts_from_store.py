@@ -1,6 +1,5 @@
 """Opted-in prompts, end to end: OTLP in, numbers in the store in place of the text, and a predictor that learned from them."""
 
-import io
 import json
 import random
 from collections.abc import Callable
@@ -10,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from overrun.analysis.front import commands
+from overrun.analysis.front.asked import Source
 from overrun.collector.config import PrivacySettings, Settings
 from overrun.collector.errors import ConfigError
 from overrun.collector.ingest.writer import TRACES
@@ -23,7 +22,7 @@ from overrun.collector.normalise.prompt_features import (
 from overrun.collector.normalise.prompt_shape import SHAPE
 from overrun.collector.normalise.verbosity import table_id
 from overrun.models.predict import Predictor
-from overrun.models.sources import from_llm_calls
+from overrun.models.sources import stored as stored_calls
 from overrun.models.train import TrainReport, TrainSettings, train_to_folder
 from tests.collector.conftest import body, opened, span
 
@@ -105,15 +104,7 @@ def stored(
     with opened(path, privacy=privacy) as pipeline:
         pipeline.writer.submit(TRACES, body(spans)).result(60)
         pipeline.drain()
-    exported = {}
-    for kind in ("llm-calls", "prompts"):
-        exported[kind] = io.BytesIO()
-        source = commands.Source(Settings(), path, None)
-        commands.export(source, {"kind": kind}, exported[kind])
-        exported[kind].seek(0)
-    return from_llm_calls(
-        pl.read_parquet(exported["llm-calls"]), pl.read_parquet(exported["prompts"])
-    )
+    return stored_calls(Source(Settings(), path), None)
 
 
 @pytest.fixture(scope="module")

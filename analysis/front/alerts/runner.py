@@ -7,13 +7,21 @@ Opsgenie, Alertmanager) count it once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
-from overrun.analysis.front.alerts.delivery import MOST_WAITING, Entry, Send, Sent, deliver, send
+from overrun.analysis.front.alerts.delivery import (
+    MOST_WAITING,
+    Entry,
+    Failed,
+    Send,
+    Sent,
+    deliver,
+    send,
+)
 from overrun.analysis.front.alerts.incidents import Notice, Seen, State, step
 from overrun.analysis.front.alerts.messages import Message, describe
 from overrun.analysis.front.alerts.settings import AlertSettings, Receiver
@@ -25,6 +33,8 @@ KEY: Final = "alerts"
 # Of an incident that lasts, Alertmanager hears so often, and forgets it that long after the last time.
 _REFRESH_S, _ALIVE_S = 300.0, 1_800.0
 _NOTE_S: Final = 300.0
+# A message of a trial is no incident: Alertmanager forgets it after a minute.
+_TRIAL_ALIVE_S: Final = 60.0
 
 
 class Memory(msgspec.Struct, kw_only=True):
@@ -135,8 +145,8 @@ class Runner:
         self._noted = now
 
 
-def trial_messages(settings: AlertSettings, now: float) -> list[tuple[Receiver, Sequence[Message]]]:
-    """For each receiver a message that fires and one that resolves, marked as a test."""
+def tried(settings: AlertSettings, now: float) -> Iterator[tuple[str, str]]:
+    """Send each receiver a message that fires and one that resolves, marked as a test; yields its name, and why it was not taken (empty: it was)."""
     message = Message(
         id=f"overrun-test-{int(now)}-fired",
         event="fired",
@@ -151,4 +161,10 @@ def trial_messages(settings: AlertSettings, now: float) -> list[tuple[Receiver, 
         link=settings.link,
     )
     ended = msgspec.structs.replace(message, id=f"{message.incident}-resolved", event="resolved")
-    return [(receiver, (message, ended)) for receiver in settings.receivers]
+    for receiver in settings.receivers:
+        try:
+            for one in (message, ended):
+                send(one, receiver, now, _TRIAL_ALIVE_S)
+            yield receiver.name, ""
+        except Failed as error:
+            yield receiver.name, str(error)

@@ -17,7 +17,7 @@ from overrun.analysis.numbers.comparison.compare import StageChange
 from overrun.analysis.numbers.latency.percentiles import Percentiles
 from overrun.analysis.numbers.stages.budget import EVERYONE
 from overrun.analysis.numbers.window import Window, filter_of, query
-from overrun.analysis.words.errors import WindowError
+from overrun.analysis.words.errors import AnalysisError, WindowError
 from overrun.analysis.words.slo import METRICS, Slo
 
 SCHEMA: Final = "overrun.batch/1"
@@ -90,13 +90,14 @@ def export_training(folder: Path, window: Window, most: int, out: Path, on: On) 
     """Write the newest `most` calls of a window that a length predictor can learn from as one Parquet file; returns how many there are.
 
     Raises:
-        AnalysisError: no files, or no engine.
-        OSError: the file cannot be written.
+        AnalysisError: no files, no engine, or a file that cannot be written.
     """
     files = hourly(folder, "llm-calls", window.start, window.end)
     engine = open_engine(on.engine, {"v_llm_calls": files}, on.master, on.settings)
     try:
         return engine.save(query("training_calls"), {**filter_of(window), "most": most}, out)
+    except OSError as error:
+        raise AnalysisError(f"--out {out} cannot be written: {error.strerror}") from error
     finally:
         engine.close()
 

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from overrun.analysis.front import agent_tools
-from overrun.analysis.front.commands import Source
+from overrun.analysis.front.asked import Source
 from overrun.analysis.front.file_import import import_files
 from overrun.collector.config import CollectorSettings, Settings
 from tests.conftest import ROOT
@@ -88,13 +88,39 @@ def test_a_transcript_leads_from_the_question_to_the_fix(source: Source) -> None
     assert first["verdict"]["cause"] == "slow_dependency"
 
 
-def test_a_mistake_is_an_error_with_its_remedy(source: Source) -> None:
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("report", {"route": "/nope"}, "known are /rag/ask"),
+        ("report", {"sinse": "1h"}, "unknown parameter 'sinse': nearest known is 'since'"),
+        ("traces", {"limit": 21}, "less than or equal to 20"),
+        ("whatif", {"fix": "cap", "parameters": {"max_token": 9}}, "nearest known is 'max_tokens'"),
+        ("whatif", {"fix": "cap", "parameters": {"max_tokens": 0}}, "max_tokens '0' is not"),
+        ("fixes", {"fix": "cap"}, "unknown parameter 'fix'"),
+    ],
+)
+def test_a_mistake_is_an_error_with_its_remedy(
+    source: Source, tool: str, arguments: dict[str, Any], said: str
+) -> None:
     async def ask(client: Client) -> Any:
-        return await client.call_tool("report", {"route": "/nope"})
+        return await client.call_tool(tool, arguments)
 
     answer = asking(source, ask)
     assert answer.is_error
-    assert "known are /rag/ask" in answer.content[0].text
+    assert said in answer.content[0].text
+
+
+def test_a_number_may_be_given_as_a_number_and_a_time_by_its_name(source: Source) -> None:
+    async def ask(client: Client) -> list[Any]:
+        return [
+            await client.call_tool("traces", {"limit": limit, "from": "2020-01-01"})
+            for limit in (3, "3")
+        ]
+
+    as_number, as_text = asking(source, ask)
+    assert not as_number.is_error, as_number.content[0].text
+    assert as_number.content[0].text == as_text.content[0].text
+    assert "3 of 385 requests" in as_number.content[0].text
 
 
 def test_a_read_token_is_wanted_where_one_is_set() -> None:

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from overrun import cli
 from overrun.analysis.front import hourly_files
-from overrun.analysis.front.commands import HoursOfFile, Source
+from overrun.analysis.front.asked import Source
+from overrun.analysis.front.commands import HoursOfFile
 from overrun.analysis.front.export import BadExport
 from overrun.analysis.front.held_hours import HeldHours, Hour
 from overrun.analysis.front.hourly_files import HourlyFiles, Round

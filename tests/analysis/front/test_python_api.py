@@ -11,6 +11,7 @@ import pytest
 
 import overrun
 from overrun.analysis.front.python_api import Recording
+from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.errors import StoreMissing
 from tests.conftest import ROOT
 
@@ -97,9 +98,20 @@ def test_a_recording_answers_as_the_commands_do(recording: Recording) -> None:
     assert recording.whatif(fix.whatif, **fix.parameters).fix == fix.whatif
     frame = recording.frame("requests")
     assert frame.height == 385
-    slowest = recording.requests(limit="1").rows[0]
+    [slowest] = recording.requests(limit=1).rows
     assert recording.trace(slowest.trace_id).trace_id == slowest.trace_id
     assert recording.html()._repr_html_().startswith("<!doctype html>")
+
+
+def test_a_misspelt_name_is_refused_with_the_nearest_known_one(recording: Recording) -> None:
+    asks = (recording.report, recording.facts, recording.doctor, recording.frame)
+    for ask in asks:
+        with pytest.raises(AnalysisError, match="'sinse': nearest known is 'since'"):
+            ask(sinse="1h")
+    with pytest.raises(AnalysisError, match="'max_token': nearest known is 'max_tokens'"):
+        recording.whatif("cap", max_token=9)
+    with pytest.raises(AnalysisError, match="slo must be a text or a number"):
+        recording.report(slo=["ttft:1"])  # type: ignore[arg-type]
 
 
 def test_a_missing_file_is_named() -> None:

@@ -12,10 +12,11 @@ import pyarrow.parquet
 import pytest
 import zstandard
 
+from overrun.analysis.front.asked import Asked, Source
 from overrun.analysis.front.check import CheckResult
-from overrun.analysis.front.commands import Source
 from overrun.analysis.front.file_commands import check
 from overrun.analysis.front.file_import import import_files
+from overrun.analysis.front.question_table import REPORT
 from overrun.collector.config import load
 from overrun.collector.errors import BadPayload, ImportFailed
 from overrun.collector.sources.importer import read_bodies
@@ -215,8 +216,9 @@ def lines(*rows: Any) -> bytes:
 
 
 def judged(files: list[Path], slo: str = "ttft:250 e2el:2000") -> CheckResult:
-    source = Source(load(None, environment={}), None, None)
-    return check(files, source, {"slo": slo, "baseline": "none"}, min_goodput=0.5, min_rate=None)
+    source = Source(load(None, environment={}), files=files)
+    asked = Asked.read(REPORT, {"slo": slo, "baseline": "none"}, source)
+    return check(asked, min_goodput=0.5, min_rate=None)
 
 
 FORMS: dict[str, Callable[[], bytes]] = {

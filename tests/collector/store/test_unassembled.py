@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from overrun.analysis.front import commands
 from overrun.analysis.front import question_table as table
-from overrun.analysis.front.commands import Source
+from overrun.analysis.front.asked import Asked, Source
 from overrun.analysis.front.file_import import take_in
 from overrun.collector.config import Settings, load
 from overrun.collector.ingest.pipeline import Pipeline
@@ -24,7 +25,8 @@ def held(tmp_path: Path) -> tuple[Path, Settings]:
 
 
 def requests_of(db: Path, settings: Settings) -> int:
-    made = Source(settings, db, None).here(db, table.REPORT, {}, with_findings=False)
+    asked = Asked.read(table.REPORT, {}, Source(settings, db))
+    made = commands.here(db, asked, {"with_findings": False})
     return made.window.requests
 
 
