@@ -12,17 +12,16 @@ import shutil
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from overrun import __version__, command_table, manual
+from overrun import __version__, command_table, ending, manual
 from overrun.analysis.front import question_table as table
 from overrun.command_table import Flags
 
@@ -64,11 +63,16 @@ def _run(function: Callable[..., None], **given: Any) -> None:
     """Call what a command does; an error that was raised on purpose is printed as one sentence and ends it."""
     try:
         function(**given)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        ending.reader_has_gone()
     except Exception as error:
         from overrun.analysis.words.errors import AnalysisError
         from overrun.collector.errors import CollectorError
         from overrun.models.errors import ModelsError
 
+        if ending.interrupted():
+            ending.as_interrupted()
         if not isinstance(error, AnalysisError | CollectorError | ModelsError):
             raise
         fail(str(error))
@@ -178,17 +182,6 @@ def _coloured() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _leave(code: int = 0) -> NoReturn:
-    """End the process at once: Python's own end waits for libraries to be taken apart, and aborts where a thread is still inside of one."""
-    import logging
-
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # whoever read it has gone
-            stream.flush()
-    os._exit(code)
-
-
 @_command("serve")
 def serve(
     db: Path | None = None,
@@ -246,7 +239,7 @@ def serve(
     finally:
         for process in shown:
             process.terminate()
-    _leave()
+    ending.leave()
 
 
 def _watch(artifact: Path | None, most_calls: int | None = 500) -> Lengths | None:
@@ -558,6 +551,8 @@ def export(
     try:
         with out.open("wb") if out else nullcontext(sys.stdout.buffer) as stream:
             commands.export(made, stream)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         fail(f"--out {out} cannot be written: {error.strerror}")
 
@@ -592,10 +587,7 @@ def _export_hours(
                 print(done, flush=True)
         if not continuous:
             return
-        try:
-            time.sleep(EVERY_S)
-        except KeyboardInterrupt:
-            return
+        time.sleep(EVERY_S)
 
 
 @_command("batch report")
@@ -869,16 +861,6 @@ def serve_predictor(artifact: Path, host: str = "127.0.0.1", port: int = 8502) -
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         fail(f"{host}:{port} cannot be used ({why}): choose another with --host or --port")
-    except KeyboardInterrupt:
-        pass
-
-
-def _ended_as_by_keys() -> None:
-    """Ended from outside, a command ends the processes that it has started as with Ctrl-C: nothing keeps a port."""
-    import signal
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.default_int_handler)
 
 
 @_command("dashboard")
@@ -888,7 +870,7 @@ def dashboard(
     """Show the dashboard of a running server in the browser."""
     from overrun.dashboard.launch import DashboardError, pick_port, run, wait_ready
 
-    _ended_as_by_keys()
+    ending.by_itself()  # nothing that it has started keeps a port
     shown = None
     try:
         port = pick_port(port, host)
@@ -898,7 +880,7 @@ def dashboard(
     except DashboardError as error:
         fail(str(error))
     except KeyboardInterrupt:
-        code = 0
+        code = ending.INTERRUPTED
     finally:
         if shown is not None:
             shown.terminate()
@@ -913,7 +895,7 @@ def demo(everything: bool = False, once: bool = False) -> None:
     from overrun.collector.errors import CollectorError
     from overrun.dashboard import launch
 
-    _ended_as_by_keys()
+    ending.by_itself()  # nothing that it has started keeps a port
     try:
         run(
             everything=everything,
@@ -924,8 +906,6 @@ def demo(everything: bool = False, once: bool = False) -> None:
         )
     except (CollectorError, launch.DashboardError) as error:
         fail(str(error), 1)
-    except KeyboardInterrupt:
-        pass
 
 
 @_command("migrate")
@@ -1086,11 +1066,12 @@ def main() -> None:
     faulthandler.enable()
     os.umask(0o077)
     footprint.start_light()
+    ending.within_a_second()
     if manual.COMPLETE in os.environ:
         manual.learn_to_complete()
     try:
         app(prog_name=command_table.PROGRAM)
     except SystemExit as end:
-        if threading.active_count() > 1:  # a server that cannot go on, while it loads its kernels
-            _leave(end.code if isinstance(end.code, int) else int(end.code is not None))
+        if ending.others_run():  # a server that cannot go on, while it loads its kernels
+            ending.leave(end.code if isinstance(end.code, int) else int(end.code is not None))
         raise

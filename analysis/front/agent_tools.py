@@ -84,7 +84,7 @@ class _Tool:
         taken = [_taken(parameter) for parameter in self.parameters]
         if self.entry is table.WHATIF:
             said = "The fix's own parameters, as `report` gives them, such as {'max_tokens': 512}."
-            hint = Annotated[dict[str, str | float] | None, Field(description=said)]
+            hint = Annotated[dict[str, str | int | float] | None, Field(description=said)]
             kind = inspect.Parameter.KEYWORD_ONLY
             taken.append(inspect.Parameter(_PARAMETERS, kind, default=None, annotation=hint))
         return inspect.Signature(taken)

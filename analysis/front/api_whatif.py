@@ -8,13 +8,12 @@ from datetime import datetime
 
 import duckdb
 
-from overrun.analysis.front.question_table import Parameter
+from overrun.analysis.front.question_table import WHATIF, Parameter
 from overrun.analysis.front.questions import PARAMETERS, Question
 from overrun.analysis.front.whatif_answer import gather, in_money
 from overrun.analysis.whatif import catalogue
 from overrun.analysis.whatif.facts import Facts
-from overrun.analysis.whatif.prediction import Prediction, WhatIfError
-from overrun.analysis.words.errors import nearest
+from overrun.analysis.whatif.prediction import Prediction
 from overrun.collector.config import Settings
 
 
@@ -50,10 +49,7 @@ def predict(
     """
     fix = texts["fix"] or ""
     own = {parameter.name for parameter in catalogue.parameters(fix)}
-    known = (*PARAMETERS, "metric", *own)
-    unknown = [name for name in texts if name.replace("-", "_") not in known and name != "fix"]
-    if unknown:
-        raise WhatIfError(f"unknown parameter {unknown[0][:64]!r}: {nearest(unknown[0], known)}")
+    WHATIF.refuse_unknown((name.replace("-", "_") for name in texts), own)
     given = {
         name.replace("-", "_"): value
         for name, value in texts.items()

@@ -227,6 +227,7 @@ def whatif(asked: Asked[Prediction], progress: Callable[[float], None] = lambda 
 
     fix = asked.texts.get("fix") or ""
     own = {parameter.name for parameter in catalogue.parameters(fix)}
+    asked.entry.refuse_unknown(asked.texts, own)
     catalogue.read(fix, {name: text for name, text in asked.texts.items() if name in own})
 
     def computed(facts: Facts, fix: str, given: Texts) -> Prediction:

@@ -22,7 +22,7 @@ from overrun.analysis.front.report import Report
 from overrun.analysis.words.encoding import decode, encode
 from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.errors import ImportFailed
-from overrun.collector.sources.importer import EXPECTED, Imported
+from overrun.collector.sources.importer import EXPECTED, Imported, read_once
 from overrun.collector.sources.load_test_files import Found, find_load_tests
 
 # Filters that a load test's files carry nothing for.
@@ -36,6 +36,7 @@ class WholeAnswer(msgspec.Struct, kw_only=True):
     report: Report | None
 
 
+@read_once()
 def answer(asked: Asked[Any], note: Callable[[str], None] = lambda _: None) -> str:
     """Answer a question about files. What had to be concluded in reading them, such as a unit, is given to `note`.
 
@@ -69,6 +70,7 @@ def _of_load_test(found: Found, asked: Asked[Any]) -> str:
     return f"{text}\n\n{beside}" if beside else text
 
 
+@read_once()
 def check(
     asked: Asked[Report], *, min_goodput: float | None, min_rate: float | None
 ) -> CheckResult:

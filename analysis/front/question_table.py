@@ -230,19 +230,21 @@ class Entry(Generic[Answer]):
             name = written.rstrip("_").replace("-", "_")
             if not isinstance(value, str | int | float | None):
                 raise AnalysisError(f"{name} must be a text or a number, not {value!r:.64}")
-            texts[name] = None if value is None else str(value)
+            whole = isinstance(value, float) and value.is_integer()
+            texts[name] = None if value is None else f"{value:.0f}" if whole else str(value)
         self.refuse_unknown(texts)
         return texts
 
-    def refuse_unknown(self, names: Iterable[str]) -> None:
-        """Refuse a name that is no parameter; those that only `more` knows are left to the function.
+    def refuse_unknown(self, names: Iterable[str], further: Iterable[str] = ()) -> None:
+        """Refuse a name that is no parameter and none of `further` ones; without those, names that only `more` knows are left to the function.
 
         Raises:
             AnalysisError: it is named, with the nearest known one.
         """
-        unknown = [name for name in names if name not in self.names]
-        if unknown and not self.more:
-            near = f": {nearest(unknown[0], self.names)}" if self.names else ""
+        known = (*self.names, *further)
+        unknown = [name for name in names if name not in known]
+        if unknown and (further or not self.more):
+            near = f": {nearest(unknown[0], known)}" if known else ""
             raise AnalysisError(f"unknown parameter {unknown[0][:64]!r}{near}")
 
     def read(self, texts: Texts) -> dict[str, Value]:

@@ -16,6 +16,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -60,6 +61,9 @@ EXPECTED = (
     "rows of calls with a begin and a duration, each also compressed by gzip or zstd; "
     f"or results of a load test: {load_tests.EXPECTED}"
 )
+# Of the files of a command so many bytes, unpacked, are kept to be looked at again (`read_once`).
+_MOST_KEPT = 64 << 20
+_KEPT: ContextVar[dict[Path, bytes] | None] = ContextVar("kept", default=None)
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 # Any longer first message would begin as a bare request does, with the tag of its first field.
 _MOST_FRAMED = 0x0A << 24
@@ -614,13 +618,41 @@ def _page(path: Path, text: str, page_ns: int | None, engine: str | None) -> byt
     )
 
 
+@contextlib.contextmanager
+def read_once() -> Iterator[None]:
+    """Within, a file is read and unpacked once, however often it is looked at to recognise it and to take it in; what is too much to keep is read again."""
+    token = _KEPT.set({})
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+
+
 def _opened(path: Path) -> IO[bytes]:
     """A file unpacked, if it is packed as a whole."""
-    with path.open("rb") as packed:
-        start = packed.read(4)
+    kept = _KEPT.get()
+    if kept is None:
+        return _unpacked(path)
+    if path not in kept:
+        most = _MOST_KEPT - sum(map(len, kept.values()))
+        try:
+            with _unpacked(path) as stream:
+                data = stream.read(most + 1)
+        except (OSError, EOFError, zlib.error, zstandard.ZstdError):
+            return _unpacked(path)  # what comes before its damage is read
+        if len(data) > most:
+            return _unpacked(path)
+        kept[path] = data
+    return io.BufferedReader(io.BytesIO(kept[path]))
+
+
+def _unpacked(path: Path) -> IO[bytes]:
+    packed = path.open("rb")
+    start = packed.peek(4)[:4]
     if start[:2] == _GZIP:
+        packed.close()
         return io.BufferedReader(gzip.GzipFile(path))
-    return io.BufferedReader(_Unzstd(path.open("rb"))) if start == _ZSTD else path.open("rb")
+    return io.BufferedReader(_Unzstd(packed)) if start == _ZSTD else packed
 
 
 class _Unzstd(io.RawIOBase):

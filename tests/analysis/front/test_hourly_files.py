@@ -434,7 +434,8 @@ def test_a_continuous_export_outlives_rounds_that_fail(
 
     monkeypatch.setattr(cli, "time", SimpleNamespace(sleep=wait))
     source = Source(Settings(), path, None)
-    cli._export_hours(source, folder, "a", "requests", {}, continuous=True)
+    with pytest.raises(KeyboardInterrupt):
+        cli._export_hours(source, folder, "a", "requests", {}, continuous=True)
     said = capsys.readouterr()
     assert (len(waited), said.err.count("trying again"), said.out.count("\n")) == (3, 1, 1)
     assert said.out.startswith("wrote 1 file of new hours")

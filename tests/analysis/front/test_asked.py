@@ -1,0 +1,93 @@
+"""What is asked goes together or is refused in one place, a file is read once, and a store that is only read starts nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overrun.analysis.front import commands, file_commands
+from overrun.analysis.front import question_table as table
+from overrun.analysis.front.asked import Asked, Source, refuse_form, refuse_place
+from overrun.analysis.front.file_import import take_in
+from overrun.analysis.words.errors import AnalysisError
+from overrun.collector.config import Settings, load
+from overrun.collector.errors import StoreMissing
+from overrun.collector.ingest.writer import Writer
+from overrun.collector.process.steady_clock import SteadyClock
+from overrun.sample_traces.replay import RECORDINGS_PATH
+
+RECORDING = RECORDINGS_PATH / "vllm-joined"
+NO_SETTINGS = Source(Settings())
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"sinse": "1h"}, "unknown parameter 'sinse': nearest known is 'since'"),
+        ({"limit": 0}, "limit '0' is not a whole number from 1 to 1000"),
+        ({"min_ms": True, "limit": None, "slo": {}}, "slo must be a text or a number, not {}"),
+        ({"sort": "quee"}, "nearest known is 'queue'"),
+    ],
+)
+def test_a_name_or_value_that_cannot_be_asked_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(AnalysisError, match=said):
+        Asked.read(table.REQUESTS, given, NO_SETTINGS)
+
+
+def test_names_and_numbers_may_be_written_as_the_caller_writes_them() -> None:
+    asked = Asked.read(table.REQUESTS, {"from_": "-2h", "min-ms": 1.5, "limit": 3.0}, NO_SETTINGS)
+    assert asked.texts == {"from": "-2h", "min_ms": "1.5", "limit": "3"}
+    assert asked.but(limit="4").texts["limit"] == "4"
+
+
+def test_a_form_and_a_source_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+    refuse_form(table.REPORT, "markdown")
+    with pytest.raises(AnalysisError, match="'yaml' is not known: use text or json"):
+        refuse_form(table.FACTS, "yaml")
+    with pytest.raises(AnalysisError, match="both given"):
+        refuse_place(tmp_path / "a.db", "http://127.0.0.1:1")
+    with pytest.raises(AnalysisError, match="more than one of FILES"):
+        refuse_place(None, "http://127.0.0.1:1", [RECORDING])
+    with pytest.raises(AnalysisError, match="there is nothing at"):
+        refuse_place(None, None, [tmp_path / "nothing"])
+    with pytest.raises(StoreMissing):
+        refuse_place(tmp_path / "a.db", None)
+
+
+@pytest.mark.parametrize("name", ["vllm-joined", "semconv-genai-openai"])
+def test_a_file_is_read_once_however_often_it_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    opened: Counter[str] = Counter()
+    plain = Path.open
+
+    def counting(path: Path, *args: Any, **more: Any) -> Any:
+        opened[path.name] += 1
+        return plain(path, *args, **more)
+
+    monkeypatch.setattr(Path, "open", counting)
+    files = sorted((RECORDINGS_PATH / name).glob("*.pb.zst"))
+    source = Source(load(None, environment={}), files=files)
+    assert '"requests":' in file_commands.answer(Asked.read(table.REPORT, {}, source))
+    assert [opened[file.name] for file in files] == [1] * len(files) != []
+
+
+def test_a_store_that_is_read_starts_no_writer_no_clock_and_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = tmp_path / "t.db"
+    settings = load(None, environment={}, flags={"collector.db": str(db)})
+    take_in([RECORDING], settings, url=None, progress=lambda at, total: None)
+
+    def no(*_: object, **__: object) -> None:
+        raise AssertionError("reading a store starts nothing")
+
+    for what in (Writer, SteadyClock):
+        monkeypatch.setattr(what, "__init__", no)
+    monkeypatch.setattr(threading.Thread, "start", no)
+    for entry in (table.DOCTOR, table.REQUESTS, table.DEPLOYMENTS):
+        assert commands.ask(Asked.read(entry, {}, Source(settings, db), "text"))
