@@ -102,6 +102,13 @@ class AnswerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class FormSettings:
+    """`[forms]`: how files of other tools are read."""
+
+    folder: str = ""  # of your own forms, NAME.sql, which are tried before those that are known
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings. `words` are the operator's own attributes, stage rules and metrics ([attributes], [[stages]] and [metrics]). `slo`, `budgets`, `prices`,
     `dashboard`, `scrape` and `alerts` are handed on unread: their users know what they mean."""
@@ -110,6 +117,7 @@ class Settings:
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     answers: AnswerSettings = field(default_factory=AnswerSettings)
+    forms: FormSettings = field(default_factory=FormSettings)
     slo: Mapping[str, Any] = field(default_factory=dict)
     budgets: Mapping[str, Any] = field(default_factory=dict)
     prices: Mapping[str, Any] = field(default_factory=dict)
@@ -125,12 +133,14 @@ _TABLES: dict[
     type[CollectorSettings]
     | type[PrivacySettings]
     | type[RetentionSettings]
-    | type[AnswerSettings],
+    | type[AnswerSettings]
+    | type[FormSettings],
 ] = {
     "collector": CollectorSettings,
     "privacy": PrivacySettings,
     "retention": RetentionSettings,
     "answers": AnswerSettings,
+    "forms": FormSettings,
 }
 _FREE_TABLES = ("slo", "budgets", "prices", "dashboard", "scrape", "alerts")
 _BOUNDS: dict[str, tuple[float, float]] = {

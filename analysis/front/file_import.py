@@ -11,21 +11,24 @@ from pathlib import Path
 from overrun.analysis.assembly.assemble import assemble
 from overrun.analysis.front.client import TIMEOUT_S, Client, Refused
 from overrun.analysis.front.predictor_watch import Lengths
-from overrun.analysis.words.finding import say_count
+from overrun.analysis.words.finding import printable, say_count
 from overrun.collector.config import Settings
 from overrun.collector.errors import CollectorError, ImportFailed, QueueFull
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.writer import LOGS, METRICS, TRACES, Stored
 from overrun.collector.normalise import log_records
 from overrun.collector.sources import log_events
+from overrun.collector.sources.account import Account, merged
 from overrun.collector.sources.importer import (
     Imported,
     find_files,
     is_page,
+    own_forms,
     read_bodies,
     says_its_times,
 )
 from overrun.collector.sources.page_times import engines_of, page_times
+from overrun.collector.store.counts import counted
 from overrun.collector.store.database import open_store
 
 # Bodies handed to the writer before their commits are awaited: enough to fill a commit, few enough to bound memory.
@@ -40,6 +43,7 @@ def import_files(
     progress: Callable[[int, int], None],
     watched: Lengths | None = None,
     every_s: float | None = None,
+    map_file: Path | None = None,
 ) -> str:
     """Take files in, into the settings' database or through a server; returns after assembly with a sentence about what came of it.
 
@@ -48,9 +52,16 @@ def import_files(
     Raises:
         ImportFailed: nothing to import, or a file that is not OTLP (what came before it is stored). CollectorError: nobody took it.
     """
-    return _told(
-        take_in(paths, settings, url=url, progress=progress, watched=watched, every_s=every_s)
+    done = take_in(
+        paths,
+        settings,
+        url=url,
+        progress=progress,
+        watched=watched,
+        every_s=every_s,
+        map_file=map_file,
     )
+    return _told(done)
 
 
 def take_in(
@@ -62,10 +73,11 @@ def take_in(
     watched: Lengths | None = None,
     every_s: float | None = None,
     strict: bool = True,
+    map_file: Path | None = None,
 ) -> Imported:
     """Take files in as `import_files` does, and return the account of it; unless `strict`, a named file that is no telemetry is left out as one of a folder."""
     files = find_files(paths)
-    done = Imported()
+    done = Imported(own=own_forms(settings, map_file))
     named = {path for path in paths if path.is_file()} if strict else set()
     pages = [path for path in files if is_page(path)]
     done.engines = engines_of(pages)
@@ -73,21 +85,7 @@ def take_in(
     if url is not None:
         _import_over_http(files, named, times, url.rstrip("/"), done, progress)
     else:
-        store = open_store(
-            Path(settings.collector.db), create=True, memory_limit=settings.collector.memory_limit
-        )
-        pipeline = Pipeline(
-            store,
-            settings.collector,
-            settings.privacy,
-            watched.assemble if watched else assemble,
-            settings.words,
-        )
-        try:
-            _import_here(files, named, times, pipeline, done, progress)
-            pipeline.drain()
-        finally:
-            pipeline.close()
+        _import_into(settings, files, named, times, done, progress, watched)
     if strict and not done.files:
         raise ImportFailed(
             f"none of {say_count(len(done.left_out), 'file')} can be imported; the first one: {done.why}"
@@ -95,13 +93,65 @@ def take_in(
     return done
 
 
+def _import_into(
+    settings: Settings,
+    files: Sequence[Path],
+    named: set[Path],
+    times: Mapping[Path, int],
+    done: Imported,
+    progress: Callable[[int, int], None],
+    watched: Lengths | None,
+) -> None:
+    """Take files into the settings' database; one that was made for them is removed again where nothing came of them."""
+    db = Path(settings.collector.db)
+    is_new = not db.exists()
+    store = open_store(db, create=True, memory_limit=settings.collector.memory_limit)
+    assembled = watched.assemble if watched else assemble
+    pipeline = Pipeline(store, settings.collector, settings.privacy, assembled, settings.words)
+    kept = False
+    try:
+        before = counted(store)
+        _import_here(files, named, times, pipeline, done, progress)
+        pipeline.drain()
+        done.became = counted(store).since(before)
+        _refuse_useless(done)
+        kept = bool(done.files)
+    except ImportFailed:
+        kept = bool(done.items)  # what came before a file that cannot be read is stored
+        if kept:
+            pipeline.drain()
+            kept = counted(store).is_useful
+        raise
+    finally:
+        pipeline.close()
+        if is_new and not kept:
+            for left in (db, db.with_name(f"{db.name}.wal")):
+                left.unlink(missing_ok=True)
+
+
+def _refuse_useless(done: Imported) -> None:
+    """Refuse rows that were read by the words of their columns, or by a map, and became nothing that a question can use.
+
+    Raises:
+        ImportFailed: all that was stored is of such files.
+    """
+    by_columns = [one for one in done.accounts if one.is_concluded]
+    if done.items and not done.became.is_useful and len(by_columns) == len(done.accounts):
+        raise ImportFailed(
+            f"{by_columns[0].name} was read as {by_columns[0].what}, and of its {say_count(done.items, 'span')} none is a request, a call of a model or a "
+            "sample of a metric: no row names a model, tokens or an address of a model's API"
+        )
+
+
 def _bodies(
     path: Path, named: set[Path], times: Mapping[Path, int], done: Imported
 ) -> Iterator[tuple[str, bytes]]:
     """The trace and metrics bodies of a file. In a folder, a file that is not OTLP at all is left out and told of; a named one is an error."""
     read = 0
+    account = Account(path.name)
+    bodies = read_bodies(path, account, times.get(path), done.engines.get(path), done.own)
     try:
-        for signal, body in read_bodies(path, done.notes, times.get(path), done.engines.get(path)):
+        for signal, body in bodies:
             read += 1
             calls = log_events.calls(body)[1] if signal == "logs" else b""
             if calls:
@@ -117,6 +167,8 @@ def _bodies(
         done.why = done.why or str(error)
     else:
         done.files += 1
+        done.accounts.append(account)
+        done.notes += account.notes
 
 
 def _import_here(
@@ -203,9 +255,12 @@ def _post(client: Client, signal: str, body: bytes, path: Path) -> None:
 
 
 def _told(done: Imported) -> str:
+    """The account of an import: what the files were read as, a block each (of many alike one), then what came of them in a sentence."""
     parts = [f"{say_count(done.files, 'file')}, {say_count(done.bodies, 'OTLP request')}"]
     if done.items:
         parts.append(f"{done.items:,} spans and data points stored")
+    if done.became.is_useful:
+        parts.append(done.became.sentence())
     if done.duplicates:
         parts.append(f"{done.duplicates} were already stored")
     if done.rejected:
@@ -222,4 +277,16 @@ def _told(done: Imported) -> str:
             f"{say_count(len(done.left_out), 'file')} in the folders left out, because they are not OTLP ({shown}{', ...' if len(done.left_out) > 3 else ''})"
         )
     parts += done.notes
-    return "; ".join(parts)
+    return "\n".join(["; ".join(parts), *account_lines(done)])
+
+
+def account_lines(done: Imported) -> list[str]:
+    """What the files were read as and what was in them, a line for each statement; files that were read alike share one."""
+    groups: dict[str, list[Account]] = {}
+    for account in done.accounts:
+        groups.setdefault(account.what, []).append(account)
+    out = []
+    for alike in groups.values():
+        first, *others = merged(alike).lines()
+        out += [first, *(f"  {line}" for line in others)]
+    return [printable(line, 600) for line in out]

@@ -17,7 +17,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,18 +28,24 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from overrun.collector.config import Settings
 from overrun.collector.decode import otlp_json
 from overrun.collector.decode.old_otlp import modern
 from overrun.collector.errors import BadPayload, ImportFailed
 from overrun.collector.sources import (
     engine_logs,
     exports,
+    forms,
     load_tests,
+    log_lines,
     prometheus,
     request_logs,
     text_rows,
 )
+from overrun.collector.sources.account import Account
 from overrun.collector.sources.exports import unread
+from overrun.collector.sources.forms import framing
+from overrun.collector.store.counts import Counts
 
 _COMPRESSED = (".gz", ".zst", ".zstd")
 # Of a folder, whose other files are none of ours; a file named on the command line is read with any name.
@@ -94,6 +100,11 @@ class Imported:
     left_out: list[Path] = field(default_factory=list)
     why: str = ""  # the first of them was left out
     notes: list[str] = field(default_factory=list)
+    accounts: list[Account] = field(default_factory=list)  # of the files that were read
+    became: Counts = field(
+        default_factory=Counts
+    )  # what a question can use of it, where it was stored here
+    own: Sequence[forms.Form] = ()  # a map, or the operator's forms
     engines: dict[Path, str] = field(default_factory=dict)  # of saved pages (`engines_of`)
 
 
@@ -117,6 +128,21 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
         else:
             out.append(path)
     return out
+
+
+def own_forms(settings: Settings, map_file: Path | None) -> Sequence[forms.Form]:
+    """The map that files are read by, alone, or the forms of the operator's folder.
+
+    Raises:
+        ConfigError, BadPayload: one of them cannot be read, or is more than one SELECT.
+    """
+    if map_file is not None:
+        return (replace(forms.of_map(map_file), needs=()),)
+    return forms.of_folder(Path(settings.forms.folder)) if settings.forms.folder else ()
+
+
+def _written_ns(path: Path) -> int:
+    return log_lines.dated_ns(path.stat().st_mtime_ns)
 
 
 def _kind(path: Path) -> str | None:
@@ -152,49 +178,95 @@ def says_its_times(path: Path) -> bool:
 
 def read_bodies(
     path: Path,
-    notes: list[str] | None = None,
+    account: Account | None = None,
     page_ns: int | None = None,
     page_engine: str | None = None,
+    own: Sequence[forms.Form] = (),
 ) -> Iterator[tuple[str, bytes]]:
-    """(signal, protobuf body) of every request in a file; what must be known of a load test is added to `notes`. `page_ns` is when a saved metrics page
-    was read, by default its file's time, and `page_engine` whose it is, by default its folder's.
+    """(signal, protobuf body) of every request in a file; how it was read is written into `account`. `page_ns` is when a saved metrics
+    page was read, by default its file's time, and `page_engine` whose it is, by default its folder's. `own` is a map that the file is read by,
+    or the operator's own forms.
 
     Raises:
         ImportFailed: the content is not OTLP, nor a load test's; names the file and the reason.
     """
+    account = account or Account(path.name)
     try:
         if path.is_file() and not path.stat().st_size:
             raise ImportFailed(
                 f"{path} is empty: its sender has written nothing yet, or a copy failed"
             )
-        if path.suffix in _TABLES:
-            yield from _of_table(path, notes)
-            return
-        with _opened(path) as stream:
-            yield from _of_content(path, stream, notes, page_ns, page_engine)
+        form, head = _form_of(path, own, account)
+        if form is not None:
+            yield from _of_form(path, form, head, account)
+        elif path.suffix in _TABLES:
+            yield from _of_table(path, account)
+        else:
+            with _opened(path) as stream:
+                yield from _of_content(path, stream, account, page_ns, page_engine)
+        account.read_as("OTLP", "its messages")
     except (BadPayload, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ImportFailed(f"{path} is not OTLP: {error}") from error
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
         raise ImportFailed(f"{path} cannot be read: {error}") from error
 
 
-def _of_table(path: Path, notes: list[str] | None) -> Iterator[tuple[str, bytes]]:
+def _form_of(
+    path: Path, own: Sequence[forms.Form], account: Account
+) -> tuple[forms.Form | None, bytes]:
+    """The form that a file is of, and its beginning; a map that was named for it is its form, whatever is in it."""
+    if path.suffix == ".parquet":
+        return None, b""
+    with _opened(path) as stream:
+        head = stream.read(framing.LONGEST_HEAD)
+    if len(own) == 1 and not own[0].needs:
+        return own[0], head
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:_HEAD]
+    if _begins_page(path, text) or _framed(head) or not _PRINTED.fullmatch(text):
+        return None, head
+    form, others = forms.recognise(head, (*own, *forms.catalogue()))
+    if form is not None and others:
+        account.note(
+            f"{form.title} and {', '.join(other.title for other in others)} fit equally well: read as the first"
+        )
+    return form, head
+
+
+def _of_form(
+    path: Path, form: forms.Form, head: bytes, account: Account
+) -> Iterator[tuple[str, bytes]]:
+    """The bodies of a file of a form.
+
+    Raises:
+        BadPayload: none of its rows is of use.
+    """
+    with _opened(path) as stream:
+        for document in forms.read(form, path, stream, head, account):
+            yield from _from_json(document)
+    if form.figures:
+        with _opened(path) as stream:
+            yield from _figures(path, framing.whole(stream), account)
+    if not account.used:
+        raise BadPayload(
+            f"it was read as {form.title}, and none of its {account.rows:,} rows is of use"
+            + (f" ({account.lost})" if account.lost else "")
+        )
+
+
+def _of_table(path: Path, account: Account) -> Iterator[tuple[str, bytes]]:
     """The bodies of a table: a row a request, a generator's CSV, or a row a span or call."""
     with path.open("rb") as table:
         digest = hashlib.file_digest(table, "sha256").digest()
     try:
         test = _table(path)
     except BadPayload:
-        concluded: list[str] = []
-        found = _of_rows(path, concluded)
+        found = _of_rows(path, account)
         if not found:
             raise
-        if notes is not None:
-            notes.extend(f"{path.name}: {note}" for note in concluded)
         for document in found:
             yield from _from_json(document)
         return
-    yield from _of_load_test(path, test, digest, notes)
+    yield from _of_load_test(path, test, digest, account)
 
 
 def load_test_of(path: Path) -> load_tests.LoadTest | None:
@@ -206,25 +278,27 @@ def load_test_of(path: Path) -> load_tests.LoadTest | None:
     try:
         if path.suffix == ".parquet":
             return load_tests.read_table(path)
+        if _form_of(path, (), Account())[0] is not None:
+            return None
         with _opened(path) as stream:
             _, text = _beginning(stream)
             if text[:1] in (b"{", b"[") and not _begins_page(path, text):
                 data = _whole(stream)
                 _check_values(path, data)
-                return _runs_of_json(data, path.stat().st_mtime_ns)
+                return _runs_of_json(data, _written_ns(path))
             if _begins_table(text):
                 return load_tests.read_csv(
-                    _whole(stream).decode("utf-8-sig"), path.stat().st_mtime_ns
+                    _whole(stream).decode("utf-8-sig"), _written_ns(path)
                 ) or _table(path)
             if _PRINTED.fullmatch(text) and not _begins_page(path, text):
                 printed = _whole(stream).decode("utf-8", "replace")
-                return load_tests.read_text(printed, path.stat().st_mtime_ns)
+                return load_tests.read_text(printed, _written_ns(path))
     except TooLarge:
         return None  # no summary: line by line it may be OTLP
     except BadPayload as error:
         why = error
         try:
-            if path.suffix in _TABLES and _of_rows(path):
+            if path.suffix in _TABLES and _of_rows(path, Account()):
                 return None
         except BadPayload as of_rows:
             why = of_rows
@@ -247,7 +321,7 @@ def _runs_of_json(data: bytes, written_ns: int) -> load_tests.LoadTest | None:
 def _table(path: Path) -> load_tests.LoadTest:
     """The requests in a table of one request a row, or in a generator's CSV."""
     if path.suffix == ".csv":
-        found = load_tests.read_csv(path.read_bytes().decode("utf-8-sig"), path.stat().st_mtime_ns)
+        found = load_tests.read_csv(path.read_bytes().decode("utf-8-sig"), _written_ns(path))
         if found is not None:
             return load_tests.with_requests(found)
     return load_tests.read_table(path)
@@ -256,46 +330,43 @@ def _table(path: Path) -> load_tests.LoadTest:
 def _of_content(
     path: Path,
     stream: IO[bytes],
-    notes: list[str] | None,
+    account: Account,
     page_ns: int | None,
     page_engine: str | None,
 ) -> Iterator[tuple[str, bytes]]:
     """The bodies of an unpacked file, by what it begins with."""
     start, text = _beginning(stream)
     if _begins_page(path, text):
+        account.read_as("a saved metrics page", "its first lines")
         yield "metrics", _page(path, _whole(stream).decode("utf-8-sig"), page_ns, page_engine)
     elif _framed(start):
-        yield from _frames(path, stream)
-    elif (
-        text[:1] in (b"{", b"[")
-        or _kind(path) in (".json", ".jsonl", ".ndjson")
-        or start.startswith(_UTF16)
-    ):
-        yield from _json_bodies(path, stream, notes)
+        yield from _frames(path, stream, account)
+    elif text[:1] in (b"{", b"[") or _kind(path) in (".json", ".jsonl", ".ndjson"):
+        yield from _json_bodies(path, stream, account)
     elif _PRINTED.fullmatch(text):
-        yield from _of_text(path, _whole(stream), notes)
+        yield from _of_text(path, _whole(stream), account)
     else:
         body = modern(_whole(stream))
         yield _signal_of(path, body), body
 
 
-def _of_text(path: Path, data: bytes, notes: list[str] | None) -> Iterator[tuple[str, bytes]]:
+def _of_text(path: Path, data: bytes, account: Account) -> Iterator[tuple[str, bytes]]:
     """The bodies of a text that is no JSON: a generator's table or printed figures, or a log in which lines hold OTLP."""
     text = data.decode("utf-8-sig", "replace")
-    written_ns = path.stat().st_mtime_ns
+    written_ns = _written_ns(path)
     test = load_tests.read_csv(text, written_ns) or load_tests.read_text(text, written_ns)
     if test is not None:
         digest = hashlib.sha256(data).digest()
-        yield from _of_load_test(path, load_tests.with_requests(test), digest, notes)
+        yield from _of_load_test(path, load_tests.with_requests(test), digest, account)
         return
-    if log := _of_log(path, text, notes):
+    if log := _of_log(path, text, account):
         yield from log
         return
-    logged = _logged(path, data, notes)
+    logged = _logged(path, data, account)
     if not logged:
         _check_values(path, data)
         rows = _objects_of_lines(data) or text_rows.rows(text, written_ns)
-        logged = (_of_unknown_rows(path, rows, notes) or []) if rows else []
+        logged = (_of_unknown_rows(path, rows, account) or []) if rows else []
     if not logged:
         yield _signal_of(path, data), data
     for document in logged:
@@ -374,7 +445,7 @@ def _framed(start: bytes) -> bool:
     )
 
 
-def _frames(path: Path, stream: IO[bytes]) -> Iterator[tuple[str, bytes]]:
+def _frames(path: Path, stream: IO[bytes], account: Account) -> Iterator[tuple[str, bytes]]:
     """The bodies of such a file: 4 bytes of length, then a message in protobuf or JSON, which may be compressed on its own."""
     while length := stream.read(4):
         size = int.from_bytes(length, "big")
@@ -385,28 +456,23 @@ def _frames(path: Path, stream: IO[bytes]) -> Iterator[tuple[str, bytes]]:
             message = _whole(io.BufferedReader(_Unzstd(io.BytesIO(message))))
         if message[:1] == b"{":
             _check_values(path, message)
-            for document in _otlp(msgspec.json.decode(message)) or []:
+            for document in _otlp(msgspec.json.decode(message), account) or []:
                 yield from _from_json(document)
         else:
             body = modern(message)
             yield _signal_of(path, body), body
 
 
-def _json_bodies(
-    path: Path, stream: IO[bytes], notes: list[str] | None
-) -> Iterator[tuple[str, bytes]]:
+def _json_bodies(path: Path, stream: IO[bytes], account: Account) -> Iterator[tuple[str, bytes]]:
     """The bodies of a file of JSON: OTLP or what another tool exported, of which lines are read one by one, or a load test's result."""
     begin = next(_lines(stream), b"")
-    if begin.startswith(_UTF16):
-        stream = io.BytesIO((begin + _whole(stream, len(begin))).decode("utf-16").encode())
-        begin = next(_lines(stream), b"")
     begin = begin.removeprefix(b"\xef\xbb\xbf")
     _check_values(path, begin)
     try:
         value = msgspec.json.decode(begin)
         # A container's log may be of an engine, whose lines mean something together.
         together = exports.belongs_together(value) or _is_logged(value)
-        first = None if together else _otlp(value)
+        first = None if together else _otlp(value, account)
     except (msgspec.DecodeError, RecursionError):
         data = begin + _whole(stream, len(begin))  # not a document a line
         _check_values(path, data)
@@ -414,17 +480,17 @@ def _json_bodies(
     else:
         if first is not None:
             others = 0
-            lines = map(functools.partial(_line, path), _lines(stream))
+            lines = map(functools.partial(_line, path, account), _lines(stream))
             for found in itertools.chain((first,), lines):
                 others += not found
                 for document in found or ():
                     yield from _from_json(document)
-            _say_others(path, others, notes)
+            _say_others(others, account)
             return
         data = begin + _whole(stream, len(begin))
         _check_values(path, data)
         values = _values(data) if together else []
-    yield from _of_documents(path, data, values, notes)
+    yield from _of_documents(path, data, values, account)
 
 
 def _is_logged(value: Any) -> bool:
@@ -433,35 +499,35 @@ def _is_logged(value: Any) -> bool:
 
 
 def _of_documents(
-    path: Path, data: bytes, values: list[Any], notes: list[str] | None
+    path: Path, data: bytes, values: list[Any], account: Account
 ) -> Iterator[tuple[str, bytes]]:
     """The bodies of a whole file: its documents, an engine's log that begins like one, lines of a log, or a load test's result."""
     if values and exports.belongs_together(values[0]):
         values = [values]
     elif values and _is_logged(values[0]):
         values = []
-    requests = [_otlp(value) for value in values]
+    requests = [_otlp(value, account) for value in values]
     if requests and None not in requests:
         for document in itertools.chain.from_iterable(found or [] for found in requests):
             yield from _from_json(document)
         return
     try:
-        test = load_tests.read(load_tests.documents_of(data), path.stat().st_mtime_ns)
+        test = load_tests.read(load_tests.documents_of(data), _written_ns(path))
     except BadPayload as error:
-        if log := _of_log(path, data.decode("utf-8-sig", "replace"), notes):
+        if log := _of_log(path, data.decode("utf-8-sig", "replace"), account):
             yield from log
             return
-        if known := _logged(path, data, notes):
+        if known := _logged(path, data, account):
             for document in known:
                 yield from _from_json(document)
             return
-        yield from _unknown(path, data, values or _values(data), error, notes)
+        yield from _unknown(path, data, values or _values(data), error, account)
         return
-    yield from _of_load_test(path, test, hashlib.sha256(data).digest(), notes)
+    yield from _of_load_test(path, test, hashlib.sha256(data).digest(), account)
 
 
 def _unknown(
-    path: Path, data: bytes, values: list[Any], error: BadPayload, notes: list[str] | None
+    path: Path, data: bytes, values: list[Any], error: BadPayload, account: Account
 ) -> Iterator[tuple[str, bytes]]:
     """The bodies of rows of calls that nobody declared.
 
@@ -471,24 +537,20 @@ def _unknown(
     named = (what for value in values if (what := unread.of_document(value)))
     if what := unread.of_bytes(data[:_HEAD]) or next(named, ""):
         raise BadPayload(f"it looks like {what}") from None
-    found = _of_unknown_rows(path, values or _objects_of_lines(data), notes)
+    found = _of_unknown_rows(path, values or _objects_of_lines(data), account)
     if not found:
         raise error
     for document in found:
         yield from _from_json(document)
 
 
-def _of_unknown_rows(path: Path, values: list[Any], notes: list[str] | None) -> list[Any] | None:
+def _of_unknown_rows(path: Path, values: list[Any], account: Account) -> list[Any] | None:
     """The requests in rows of calls whose columns nobody declared.
 
     Raises:
         BadPayload: they lack something, which is named.
     """
-    concluded: list[str] = []
-    found = exports.of_rows([item for value in values for item in _documents(value)], concluded)
-    if notes is not None:
-        notes.extend(f"{path.name}: {note}" for note in concluded)
-    return found
+    return _concluded([item for value in values for item in _documents(value)], account)
 
 
 def _objects_of_lines(data: bytes) -> list[Any]:
@@ -520,12 +582,16 @@ def _values(data: bytes) -> list[Any]:
     return out
 
 
-def _otlp(value: Any) -> list[Any] | None:
+def _otlp(value: Any, account: Account) -> list[Any] | None:
     """The requests in a document with a root of OTLP on top, or in its first element, or in a form that another tool exports; None of any other."""
     found = _documents(value)
     if found and isinstance(found[0], dict) and not found[0].keys().isdisjoint(_ROOTS):
+        account.read_as("OTLP", "its root")
         return found
-    return exports.as_otlp(value)
+    named, known = exports.known(value)
+    if known:
+        account.read_as(f"an export of {named}", "its keys")
+    return known
 
 
 def bodies_of(value: Any) -> Iterator[tuple[str, bytes]]:
@@ -534,74 +600,100 @@ def bodies_of(value: Any) -> Iterator[tuple[str, bytes]]:
     Raises:
         BadPayload: it is of a known form, but a value in it is of another type.
     """
-    for document in _otlp(value) or ():
+    for document in _otlp(value, Account()) or ():
         yield from _from_json(document)
 
 
-def _line(path: Path, line: bytes) -> list[Any] | None:
+def _line(path: Path, account: Account, line: bytes) -> list[Any] | None:
     """The requests in a line of a file, before which a logger may have put its own words; None of what a program logged beside them."""
     _check_values(path, line)
     if line.lstrip().startswith((b"{", b"[")):
         value = msgspec.json.decode(line)
-        found = _otlp(value)
+        found = _otlp(value, account)
         return _documents(value) if found is None else found
     at = line.find(b"{")
     try:
-        return _otlp(msgspec.json.decode(line[at:])) if at >= 0 else None
+        return _otlp(msgspec.json.decode(line[at:]), account) if at >= 0 else None
     except (msgspec.DecodeError, RecursionError):
         return None
 
 
-def _logged(path: Path, data: bytes, notes: list[str] | None) -> list[Any]:
+def _logged(path: Path, data: bytes, account: Account) -> list[Any]:
     """The requests that stand in lines of a log; none if no line holds one."""
     try:
-        lines = [_line(path, line) for line in data.splitlines() if line.strip()]
+        lines = [_line(path, account, line) for line in data.splitlines() if line.strip()]
     except (msgspec.DecodeError, RecursionError):
         return []
     found = [document for line in lines for document in line or ()]
     if not any(isinstance(document, dict) and document.keys() & _ROOTS for document in found):
         return []
-    _say_others(path, sum(not line for line in lines), notes)
+    _say_others(sum(not line for line in lines), account)
     return found
 
 
-def _of_log(path: Path, text: str, notes: list[str] | None) -> list[tuple[str, bytes]]:
+def _of_log(path: Path, text: str, account: Account) -> list[tuple[str, bytes]]:
     """The bodies in a server's log: figures of an engine, or a line a request; none of any other text."""
-    written_ns = path.stat().st_mtime_ns
-    log = engine_logs.read(text, instance=path.stem, written_ns=written_ns)
-    if log is not None:
-        if notes is not None:
-            notes.append(f"{path.name}: {log.note}")
-        return [("metrics", log.body)]
+    written_ns = _written_ns(path)
+    if figures := list(_figures(path, text, account)):
+        return figures
     concluded: list[str] = []
     found = request_logs.documents(text, written_ns=written_ns, notes=concluded)
-    if notes is not None:
-        notes.extend(f"{path.name}: {note}" for note in concluded)
+    if found:
+        account.read_as("a server's log", "lines with a time, a model's API and a duration")
+    for note in concluded:
+        account.note(note)
     return [body for document in found for body in _from_json(document)]
 
 
-def _of_rows(path: Path, notes: list[str] | None = None) -> list[Any] | None:
+def _figures(path: Path, text: str, account: Account) -> Iterator[tuple[str, bytes]]:
+    """The metrics of an engine's log; none of any other text."""
+    log = engine_logs.read(text, instance=path.stem, written_ns=_written_ns(path))
+    if log is not None:
+        account.read_as("an engine's log", "its lines have the engine's figures")
+        account.note(log.note)
+        yield "metrics", log.body
+
+
+def _concluded(rows: list[Any], account: Account) -> list[Any] | None:
+    """The requests in rows of calls whose columns nobody declared.
+
+    Raises:
+        BadPayload: they lack something, which is named.
+    """
+    concluded: list[str] = []
+    found = exports.of_rows(rows, concluded)
+    if found:
+        account.read_as("rows of calls", "by the words of their columns")
+        account.is_concluded = True
+    for note in concluded:
+        account.note(note)
+    return found
+
+
+def _of_rows(path: Path, account: Account) -> list[Any] | None:
     """The requests in a table whose rows are spans or calls, None of any other table.
 
     Raises:
         BadPayload: it cannot be read.
     """
     rows = load_tests.table_rows(path)
-    return exports.as_otlp(rows) or exports.of_rows(rows, notes)
+    named, found = exports.known(rows)
+    if found:
+        account.read_as(f"an export of {named}", "its columns")
+    return found or _concluded(rows, account)
 
 
-def _say_others(path: Path, others: int, notes: list[str] | None) -> None:
-    if others and notes is not None:
-        notes.append(
-            f"{path.name}: {others:,} {'line' if others == 1 else 'lines'} without telemetry left out"
-        )
+def _say_others(others: int, account: Account) -> None:
+    if others:
+        account.note(f"{others:,} {'line' if others == 1 else 'lines'} without telemetry left out")
 
 
 def _of_load_test(
-    path: Path, test: load_tests.LoadTest, digest: bytes, notes: list[str] | None
+    path: Path, test: load_tests.LoadTest, digest: bytes, account: Account
 ) -> Iterator[tuple[str, bytes]]:
-    if notes is not None:
-        notes.extend(f"{path.name}: {note}" for note in test.notes)
+    account.read_as(f"a load test's result ({test.tool})", "its keys or columns")
+    for note in test.notes:
+        account.note(note)
     for body in load_tests.bodies(test, digest):
         yield "traces", body
 
@@ -611,7 +703,7 @@ def _page(path: Path, text: str, page_ns: int | None, engine: str | None) -> byt
     families = prometheus.parse(text)
     if not any(family.samples for family in families):
         raise BadPayload("no metric sample on the page")
-    written_ns = path.stat().st_mtime_ns if page_ns is None else page_ns
+    written_ns = _written_ns(path) if page_ns is None else page_ns
     service = prometheus.service_of(families) or "scrape"
     return prometheus.request(
         families, service=service, instance=engine or path.resolve().parent.name, time_ns=written_ns
@@ -629,7 +721,7 @@ def read_once() -> Iterator[None]:
 
 
 def _opened(path: Path) -> IO[bytes]:
-    """A file unpacked, if it is packed as a whole."""
+    """A file unpacked, if it is packed as a whole, and in UTF-8, if it is in UTF-16."""
     kept = _KEPT.get()
     if kept is None:
         return _unpacked(path)
@@ -647,12 +739,17 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 def _unpacked(path: Path) -> IO[bytes]:
-    packed = path.open("rb")
-    start = packed.peek(4)[:4]
+    with path.open("rb") as packed:
+        start = packed.read(4)
+    stream: IO[bytes]
     if start[:2] == _GZIP:
-        packed.close()
-        return io.BufferedReader(gzip.GzipFile(path))
-    return io.BufferedReader(_Unzstd(packed)) if start == _ZSTD else packed
+        stream = io.BufferedReader(gzip.GzipFile(path))
+    else:
+        stream = io.BufferedReader(_Unzstd(path.open("rb"))) if start == _ZSTD else path.open("rb")
+    if not stream.peek(2)[:2].startswith(_UTF16):  # type: ignore[attr-defined]  # all of them have it
+        return stream
+    with stream:
+        return io.BufferedReader(io.BytesIO(_whole(stream).decode("utf-16").encode()))  # type: ignore[arg-type]  # a raw stream is enough
 
 
 class _Unzstd(io.RawIOBase):

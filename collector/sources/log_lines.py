@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time as time_module
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -25,6 +26,8 @@ _FULL = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)(?:[T ]| - )" + _CLOCK + _ZONE)
 _NAMED = re.compile(rf"\b(\d\d?)[/ ]{_MONTH}[/ ](\d{{4}})[: ]{_CLOCK}{_ZONE}")
 _PRINTED = re.compile(rf"\b{_MONTH} (\d\d?), (\d{{4}})(?: @|,)? {_CLOCK}")  # Kibana's tables
 _SYSLOG = re.compile(rf"\b{_MONTH} +(\d\d?) {_CLOCK}")
+# A file that is dated before has lost its time (archives that can be built again set 1970): years are then counted back from today.
+_EARLIEST_NS = 946_684_800 * 10**9  # 2000
 _SHORT = re.compile(rf"\b(\d\d)-(\d\d) {_CLOCK}")
 
 
@@ -50,7 +53,7 @@ def time_ns(line: str, written_ns: int) -> int | None:
     if found is None:
         return None
     year, month, day, clock, fraction, zone = found
-    written = datetime.fromtimestamp(written_ns / 1e9, UTC)
+    written = datetime.fromtimestamp(dated_ns(written_ns) / 1e9, UTC)
     try:
         when = datetime(year or written.year, month, day, *clock, tzinfo=UTC)
         if year is None and when > written + timedelta(days=1):
@@ -58,6 +61,11 @@ def time_ns(line: str, written_ns: int) -> int | None:
     except ValueError:
         return None
     return (int(when.timestamp()) - zone) * 10**9 + int((fraction or "0").ljust(9, "0"))
+
+
+def dated_ns(written_ns: int) -> int:
+    """When a file was written (ns since 1970): as its date says, if that can be, else now."""
+    return written_ns if written_ns >= _EARLIEST_NS else time_module.time_ns()
 
 
 def _moment(

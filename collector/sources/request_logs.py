@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overrun.collector.normalise import readers
-from overrun.collector.sources import access_formats, model_apis
+from overrun.collector.sources import access_formats, access_statuses, model_apis
 from overrun.collector.sources.exports import call_logs, otlp
 from overrun.collector.sources.log_lines import plain_lines, time_ns
 
@@ -39,7 +39,6 @@ _TOLD = re.compile(r"(\w+)=\"([^\"]*)\"")
 
 
 _REQUEST = re.compile(r"\bPOST\b[\s|]*\"?\s*(?:https?://[^/\s\"]+)?(/[^\s\"?|]*)")
-_STATUS = re.compile(r"(?<![\d.:/-])([1-5]\d\d)(?![\d.:\w/-])")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|µs|us|ns|s)")
 _TOOK = re.compile(rf"(?<![\w.:]){_PART.pattern}(?:{_PART.pattern})*(?![\w])")
 _SECONDS = re.compile(r"\b(?:request_time|rt)[=:]\s*\"?(\d+\.\d+)\b")
@@ -67,7 +66,7 @@ def documents(
 ) -> list[dict[str, Any]]:
     """The request of all such lines in a log; none if it has none. How times were found is added to `notes`."""
     lines = list(plain_lines(text))
-    spans = [*_of_servers(lines, written_ns)] or [*_of_access(lines, written_ns)]
+    spans = [*_of_servers(lines, written_ns)] or [*_of_access(lines, written_ns, notes)]
     if not spans:  # what Ollama's llama.cpp prints is of the same requests as its access lines
         spans = _of_llama(lines, written_ns, notes)
     return otlp.request(spans) if spans else []
@@ -115,37 +114,75 @@ def _at(line: str, when: str, written_ns: int) -> int | None:
     return time_ns(line, written_ns) or (time_ns(when, written_ns) if when else None)
 
 
-def _of_access(lines: list[tuple[str, str]], written_ns: int) -> Iterator[_Found]:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """An access line of a model's API in no known format: its number in the file, when it was written and how long the call took (ns)."""
+
+    number: int
+    at: int
+    took: int
+    path: str
+    operation: str
+    is_ollama: bool
+    around: tuple[str, str]  # what stands before and behind the address
+
+
+def _of_access(
+    lines: list[tuple[str, str]], written_ns: int, notes: list[str] | None
+) -> Iterator[_Found]:
     """A call per access line of a model's API that has a date, a status and a duration, in a known format or with a unit."""
+    found: list[int] = []
+    asked: list[_Asked] = []
     for number, (line, when) in enumerate(lines):
         if (known := access_formats.read(line, when, written_ns)) is not None:
+            found.append(known.status)
             yield from _of_format(number, known)
-            continue
-        request = _REQUEST.search(line)
-        asked = model_apis.asked_of(request[1]) if request else ""
-        if request is None or not asked:
-            continue
-        rest = f"{line[: request.start()]} {line[request.end() :]}"
-        at, status, took = _at(line, when, written_ns), _STATUS.search(rest), _took(rest)
-        if at is None or status is None or took is None:
-            continue
-        own = request[1].startswith("/api/") and "[GIN]" in line
-        told = {
-            "gen_ai.operation.name": asked,
-            "gen_ai.provider.name": "ollama" if own else "",
-            "http.request.method": "POST",
-            "http.route": request[1],
-            "http.response.status_code": int(status[1]),
-        }
-        yield _span(
-            "ollama" if own else "server",
-            f"access {at} {number}",
-            f"POST {request[1]}",
-            at,
-            took,
-            attributes=otlp.attributes({key: one for key, one in told.items() if one}),
-            status={"code": otlp.ERROR if int(status[1]) >= 400 else 0},
+        elif (one := _asked(number, line, when, written_ns)) is not None:
+            asked.append(one)
+    statuses = access_statuses.statuses([one.around for one in asked])
+    for one, status in zip(asked, statuses, strict=True):
+        if status is not None:
+            found.append(status)
+            yield _access_span(one, status)
+    if notes is not None and found:
+        notes.append(f"statuses of the access lines: {access_statuses.counted(found)}")
+    if notes is not None and (without := statuses.count(None)):
+        notes.append(
+            f"{without:,} access {'line' if without == 1 else 'lines'} left out: no number of them is surely an HTTP status "
+            "(log it as status=200, or behind the protocol's name)"
         )
+
+
+def _asked(number: int, line: str, when: str, written_ns: int) -> _Asked | None:
+    request = _REQUEST.search(line)
+    operation = model_apis.asked_of(request[1]) if request else ""
+    if request is None or not operation:
+        return None
+    around = line[: request.start()], line[request.end() :]
+    at, took = _at(line, when, written_ns), _took(" ".join(around))
+    if at is None or took is None:
+        return None
+    own = request[1].startswith("/api/") and "[GIN]" in line
+    return _Asked(number, at, took, request[1], operation, own, around)
+
+
+def _access_span(one: _Asked, status: int) -> _Found:
+    told = {
+        "gen_ai.operation.name": one.operation,
+        "gen_ai.provider.name": "ollama" if one.is_ollama else "",
+        "http.request.method": "POST",
+        "http.route": one.path,
+        "http.response.status_code": status,
+    }
+    return _span(
+        "ollama" if one.is_ollama else "server",
+        f"access {one.at} {one.number}",
+        f"POST {one.path}",
+        one.at,
+        one.took,
+        attributes=otlp.attributes({key: value for key, value in told.items() if value}),
+        status={"code": otlp.ERROR if status >= 400 else 0},
+    )
 
 
 def _of_format(number: int, line: access_formats.Line) -> list[_Found]:

@@ -62,16 +62,26 @@ def as_otlp(value: Any) -> list[dict[str, Any]] | None:
     Raises:
         BadPayload: it is of a known form, but a value in it is of another type.
     """
+    return known(value)[1]
+
+
+def known(value: Any) -> tuple[str, list[dict[str, Any]] | None]:
+    """Of which form a document is, and the requests in it; None if it is of none.
+
+    Raises:
+        BadPayload: as `as_otlp`.
+    """
     for form in _FORMS:
+        named = form.__module__.rpartition(".")[2].replace("_", " ").title()
         try:
             found = form(value)
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
             raise BadPayload(
-                f"it looks like an export of {form.__module__.rpartition('.')[2].replace('_', ' ').title()}, but {str(error)[:200]}"
+                f"it looks like an export of {named}, but {str(error)[:200]}"
             ) from error
         if found is not None:
-            return found
-    return None
+            return named, found
+    return "", None
 
 
 def of_rows(value: Any, notes: list[str] | None = None) -> list[dict[str, Any]] | None:

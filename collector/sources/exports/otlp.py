@@ -69,7 +69,7 @@ def moment_ns(told: Any) -> int:
     if isinstance(told, int) and told in _TICKS:
         return (told - _TICKS_1970) * 100
     unit = next((unit for unit in (10**9, 10**6, 10**3) if told * unit < _LATEST_NS), 1)
-    return told * unit if isinstance(told, int) else round(told * 1e3) * unit // 1_000
+    return told * unit if isinstance(told, int) else round(told * 1e6) * unit // 10**6
 
 
 def us(told: Any) -> int:

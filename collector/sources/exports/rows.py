@@ -65,8 +65,20 @@ def documents(value: Any, notes: list[str] | None = None) -> list[dict[str, Any]
         notes.extend(concluded.notes)
     read += [_read(fields(row), concluded) for row in rows[_CONCLUDED_FROM:]]
     told = [one | {"id": _own_id(at, one)} for at, one in enumerate(read) if one]
+    if notes is not None:
+        notes.extend(_contradicted(first, told))
     _keep_apart(told)
     return otlp.request(span for one in told for span in _spans(one))
+
+
+def _contradicted(first: list[dict[str, Told]], told: list[dict[str, Any]]) -> list[str]:
+    """A column that is recognised and whose value fits no row, in words."""
+    name = next((found["first"].name for found in first if "first" in found), "")
+    if not name or any(one["first"] is not None for one in told):
+        return []
+    return [
+        f"first tokens ({name}) left out: in no row do they lie between the begin and the end of the call"
+    ]
 
 
 def _own_id(at: int, told: Mapping[str, Any]) -> str:
@@ -381,14 +393,13 @@ def _behind(told: Told | None, unit: str, whole: int) -> int | None:
 
 
 def _first(found: Told | None, start: int, whole: int) -> int | None:
-    """When the first token came after the start: a time, or a duration whose unit is said or the only one that fits."""
+    """When the first token came after the start: a moment in any form, or a duration whose unit is said or the only one that fits."""
     if found is None:
         return None
+    if (moment := row_times.moment_ns(found)) and 0 <= moment - start <= whole:
+        return moment - start
     told = number(found.value)
-    if told is None:
-        at = otlp.moment_ns(found.value) - start if isinstance(found.value, str) else -1
-        return at if 0 <= at <= whole else None
-    if not 0.0 <= told < 1e18:
+    if told is None or not 0.0 <= told < 1e18:
         return None
     if found.unit:
         after = row_units.scaled(told, found.unit)

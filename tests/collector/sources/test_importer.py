@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -131,10 +132,11 @@ def test_an_import_returns_after_assembly_and_says_what_came_of_it(tmp_path: Pat
     (tmp_path / "m.metrics.pb").write_bytes(metrics())
     (tmp_path / "l.logs.pb").write_bytes(logs())
     told = imported(tmp_path / "t.db", *sorted(tmp_path.glob("*.pb")), tmp_path / "b.jsonl")
-    assert (
-        told
-        == "4 files, 4 OTLP requests; 5 spans and data points stored; 1 OTLP log request left out (not about a call; logs are not stored)"
-    )
+    assert told.splitlines() == [
+        "4 files, 4 OTLP requests; 5 spans and data points stored; 3 requests, 3 calls of models (0 failed, 0 with a first token, 1 with tokens), "
+        "1 sample of metrics; 1 OTLP log request left out (not about a call; logs are not stored)",
+        "a.pb and 3 more: read as OTLP (its messages)",
+    ]
     assert count(tmp_path / "t.db") == 3
 
 
@@ -174,7 +176,9 @@ def test_a_folder_is_searched_and_what_else_lies_there_is_passed_over(tmp_path: 
 
 def test_a_recorded_folder_is_the_same_as_the_traffic(tmp_path: Path) -> None:
     told = imported(tmp_path / "t.db", RECORDINGS_PATH / "vllm-joined")
-    assert told == "2 files, 2 OTLP requests; 60 spans and data points stored"
+    assert told.startswith(
+        "2 files, 2 OTLP requests; 60 spans and data points stored; 20 requests, 20 calls of models (0 failed, 20 with a first token, 20 with tokens)"
+    )
     assert count(tmp_path / "t.db") == 20
 
 
@@ -333,3 +337,48 @@ def test_what_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
         with pytest.raises(ImportFailed):
             list(read_bodies(tmp_path / name))
+
+
+RAY = "INFO 2026-11-20 10:00:{at:02},5{at:02} app:gpt worker 200 -- POST /v1/chat/completions {status} {ms}.4ms"
+
+
+def test_the_status_of_an_access_line_is_a_column_of_all_lines(tmp_path: Path) -> None:
+    """Milliseconds behind the comma, and a worker's number, are three digits as well."""
+    lines = [RAY.format(at=at, status=429 if at < 3 else 200, ms=2_000 + at) for at in range(20)]
+    (tmp_path / "replica.log").write_text("\n".join(lines).replace("INFO", "x INFO"))
+    told = imported(tmp_path / "t.db", tmp_path / "replica.log")
+    assert "statuses of the access lines: 17 x 200, 3 x 429" in told
+    assert count(tmp_path / "t.db", "select count(*) from v_llm_calls where error") == 3
+
+
+def test_a_log_whose_file_lost_its_date_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "syslog"
+    path.write_text("Sep 21 14:13:20 h x[1]: POST /v1/chat/completions 200 2.3s\n" * 3)
+    os.utime(path, (0, 0))
+    imported(tmp_path / "t.db", path)
+    assert count(tmp_path / "t.db", "select count(*) from v_llm_calls where start_ns > 1e18") == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([{"trace_id": f"a{n}", "id": n, "start": 1_790_000_000 + n, "duration_ms": 5} for n in range(1, 31)], "none is a request"),
+        ([{"note": "x"}] * 3, "neither OTLP"),
+    ],
+)  # fmt: skip
+def test_rows_that_nothing_can_use_are_refused_and_leave_nothing(
+    rows: list[dict[str, object]], why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    with pytest.raises(ImportFailed, match=why):
+        imported(tmp_path / "t.db", tmp_path / "rows.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.json"]
+
+
+def test_a_refused_import_leaves_an_earlier_one_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.pb").write_bytes(body(chat(1)))
+    (tmp_path / "b.json").write_text("{}")
+    imported(tmp_path / "t.db", tmp_path / "a.pb")
+    with pytest.raises(ImportFailed):
+        imported(tmp_path / "t.db", tmp_path / "b.json")
+    assert count(tmp_path / "t.db") == 1

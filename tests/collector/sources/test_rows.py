@@ -478,3 +478,20 @@ def test_a_changed_value_in_a_known_log_is_read_or_refused_in_words(
 @pytest.mark.parametrize("row", _SENDERS)
 def test_a_line_of_each_known_log_is_a_call(row: dict[str, Any]) -> None:
     assert as_otlp(row)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [T0 + 0.5, str(T0 + 0.5), T0 * 1_000 + 500, "2026-09-21T14:13:20.500Z", 500],
+)
+def test_a_first_token_is_a_moment_in_any_form_or_a_duration(told: object) -> None:
+    first = told_of(CALL | {"output_tokens": 7, "first_token_time": told})[
+        "gen_ai.response.time_to_first_chunk"
+    ]
+    assert first == 0.5
+
+
+def test_a_column_of_first_tokens_that_fits_no_row_is_named() -> None:
+    notes: list[str] = []
+    spans_of([CALL | {"completionStartTime": T0 + 900}] * 3, notes)
+    assert any("first tokens (completionStartTime) left out" in note for note in notes)

@@ -1,0 +1,6 @@
+-- title = "a session file of Claude Code"
+-- source = "~/.claude/projects/*/SESSION.jsonl: a line for each piece of a conversation, the usage of a call on each line of it; code.claude.com/docs, monitoring usage"
+-- needs = ["sessionId", "parentUuid", "uuid", "type ~ assistant|user", "timestamp"]
+-- refuse = "its lines carry no durations and no first token, and the time between two of them holds the pauses of a person. Record calls with their durations: CLAUDE_CODE_ENABLE_TELEMETRY=1 OTEL_LOGS_EXPORTER=otlp OTEL_METRICS_EXPORTER=otlp OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318, with `overrun serve` there"
+-- [expected]
+-- refused = "no durations"
