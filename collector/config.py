@@ -223,6 +223,7 @@ def load(
         privacy=built["privacy"],
         retention=built["retention"],
         answers=built["answers"],
+        forms=built["forms"],
         words=words,
         origins=origins,
         **free,

@@ -138,7 +138,9 @@ def own_forms(settings: Settings, map_file: Path | None) -> Sequence[forms.Form]
     """
     if map_file is not None:
         return (replace(forms.of_map(map_file), needs=()),)
-    return forms.of_folder(Path(settings.forms.folder)) if settings.forms.folder else ()
+    if not settings.forms.folder:
+        return ()
+    return [replace(form, is_own=True) for form in forms.of_folder(Path(settings.forms.folder))]
 
 
 def _written_ns(path: Path) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from overrun.collector.normalise import readers
+from overrun.collector.normalise import known_keys, readers
 
 # What begins a name and means nothing; of a document within a row the last words count.
 _SAID_BY_ALL = re.compile(
@@ -97,6 +97,9 @@ _OF_PARTS = (
     ("output", re.compile(r"(?:eval|predicted|decoded?)(?:count|n)")),
     ("cached", re.compile(r"cached?(?:count|n)")),
 )
+_ENVELOPES = re.compile(
+    r"^(?:(?:span_?)?attributes|properties|tags|labels|fields|resource)\.(?:attributes\.)?"
+)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 KINDS = (
     (
@@ -165,6 +168,17 @@ def _add_counts(found: dict[str, Told], of_parts: Mapping[str, Told]) -> None:
         found["input"] = Told(both, "", read.name)
     for field, told in of_parts.items():
         found.setdefault(field, told)
+
+
+def known_values(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row says under the very names of a vocabulary, which it passes through as if its sender had sent it; `attributes.` and such before them count
+    for nothing. Names without a dot are anybody's words."""
+    found = {}
+    for _, name, value in _flat(row):
+        key = _ENVELOPES.sub("", name)
+        if "." in key and known_keys.is_known(key):
+            found[key] = value
+    return found
 
 
 def plain(name: str) -> str:

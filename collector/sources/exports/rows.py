@@ -20,9 +20,11 @@ from overrun.collector.sources.exports.row_columns import (
     PARTS,
     Told,
     fields,
+    known_values,
     number,
     plain,
 )
+from overrun.collector.sources.forms import envelope
 
 Found = tuple[dict[str, Any], str, dict[str, Any]]
 # What is asked of a model, by a name, an address or the model's own name, where no count of tokens says it.
@@ -54,19 +56,34 @@ _EQUAL = 0.02  # of a whole and the sum of its parts
 
 
 def documents(value: Any, notes: list[str] | None = None) -> list[dict[str, Any]] | None:
-    """The request of such rows, listed or inside of an answer; None of anything else. What is concluded about them is added to `notes`."""
-    rows = listed(value)
+    """The request of such rows, listed or anywhere inside of an answer; None of anything else. What is concluded about them is added to `notes`."""
+    notes = [] if notes is None else notes
+    found = _of_listed(listed(value), notes)
+    if found is not None:
+        return found
+    for one in envelope.lists(envelope.plain(value)):
+        concluded: list[str] = []
+        if len(one.rows) > 1 and (found := _of_listed(one.rows, concluded)) is not None:
+            notes += [*concluded, f"the rows stand at {one.path}, with the fields around them"]
+            return found
+    return None
+
+
+def _of_listed(rows: list[dict[str, Any]], notes: list[str]) -> list[dict[str, Any]] | None:
+    rows = [envelope.plain(row) for row in rows]
     first = [fields(row) for row in rows[:_CONCLUDED_FROM]]
     concluded = _concluded(first)
     read = [_read(found, concluded) for found in first]
     if None in read[:_LOOKED_AT] or not any(read):
         return None
-    if notes is not None:
-        notes.extend(concluded.notes)
+    notes.extend(concluded.notes)
     read += [_read(fields(row), concluded) for row in rows[_CONCLUDED_FROM:]]
-    told = [one | {"id": _own_id(at, one)} for at, one in enumerate(read) if one]
-    if notes is not None:
-        notes.extend(_contradicted(first, told))
+    told = [
+        one | {"id": _own_id(at, one), "raw": known_values(row)}
+        for at, (one, row) in enumerate(zip(read, rows, strict=True))
+        if one
+    ]
+    notes.extend(_contradicted(first, told))
     _keep_apart(told)
     return otlp.request(span for one in told for span in _spans(one))
 
@@ -472,8 +489,10 @@ def _http(told: Mapping[str, Any]) -> dict[str, Any]:
 def _attributes(told: Mapping[str, Any]) -> dict[str, Any]:
     """What a row says, under the names of the conventions."""
     kind, first, parts = told["kinds"], told["first"], told["parts"]
+    raw = told.get("raw") or {}
     if kind == "CHAIN":
-        return {_KIND: kind, "session.id": told.get("session")}
+        own = {} if raw else {_KIND: kind}
+        return raw | own | {"session.id": told.get("session")}
     attributes = {
         _KIND: kind,
         "gen_ai.response.model": told.get("model"),
@@ -505,7 +524,7 @@ def _attributes(told: Mapping[str, Any]) -> dict[str, Any]:
             }
         if "decode" in parts:
             attributes["gen_ai.latency.time_in_model_decode"] = parts["decode"] / 1e9
-    return attributes
+    return raw | {key: one for key, one in attributes.items() if one not in (None, "")}
 
 
 def _span(told: Mapping[str, Any]) -> Found:

@@ -18,14 +18,14 @@ import functools
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
 from overrun.collector.errors import BadPayload, ConfigError
 from overrun.collector.sources import log_lines
 from overrun.collector.sources.account import Account
-from overrun.collector.sources.forms import framing, locked, records
+from overrun.collector.sources.forms import child, framing, locked, records
 
 FOLDER: Final = Path(__file__).parent
 _KEYS = {"title", "source", "read", "needs", "whole", "timed", "figures"}
@@ -56,6 +56,7 @@ class Form:
     whole: bool = False
     timed: bool = False
     figures: bool = False
+    is_own: bool = False  # of a user, and run in a process of its own
     refuse: str = ""
     note: str = ""
     expected: dict[str, Any] = field(default_factory=dict)
@@ -126,7 +127,7 @@ def of_map(path: Path) -> Form:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the map {path} cannot be read: {error}") from error
     locked.check(form.sql)
-    return form
+    return replace(form, is_own=True)
 
 
 def recognise(head: bytes, forms: Sequence[Form]) -> tuple[Form | None, list[Form]]:
@@ -187,13 +188,20 @@ def read(
     account.is_concluded = True
     if form.note:
         account.note(form.note)
-    column, kind = _READS[form.read]
     written_ns = log_lines.dated_ns(path.stat().st_mtime_ns)
+    for batch in _batches(form, stream, head):
+        made = _selected(form, batch, written_ns)
+        yield from records.documents(made, account, form.name)
+
+
+def _selected(form: Form, batch: list[str], written_ns: int) -> Iterator[dict[str, Any]]:
+    column, kind = _READS[form.read]
+    times = [log_lines.time_ns(line, written_ns) for line in batch] if form.timed else None
+    if form.is_own:
+        yield from child.select(child.Job(form.sql, column, kind, written_ns, batch, times))
+        return
     with locked.Locked(column, kind, written_ns) as database:
-        for batch in _batches(form, stream, head):
-            times = [log_lines.time_ns(line, written_ns) for line in batch] if form.timed else None
-            made = database.select(form.sql, batch, times)
-            yield from records.documents(made, account, form.name)
+        yield from database.select(form.sql, batch, times)
 
 
 def _batches(form: Form, stream: IO[bytes], head: bytes) -> Iterator[list[str]]:
