@@ -20,6 +20,7 @@ from overrun.analysis.assembly.columns import numpy_column
 from overrun.analysis.assembly.critical_path import Paths
 from overrun.analysis.assembly.request_rows import request_rows
 from overrun.analysis.assembly.steps.add_missing_parents import add_missing_parents
+from overrun.analysis.assembly.steps.count_model_requests import count_model_requests
 from overrun.analysis.assembly.steps.count_router_choices import count_router_choices
 from overrun.analysis.assembly.steps.drop_copies import drop_copies
 from overrun.analysis.assembly.steps.end_logged_streams import end_logged_streams
@@ -55,6 +56,7 @@ STEPS: Final[tuple[Callable[[Batch], None], ...]] = (
     free_servers,
     join_engines,
     join_split_engines,
+    count_model_requests,
     nest_calling_steps,
     start_parsers_late,
     nest_tools,

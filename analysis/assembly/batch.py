@@ -42,7 +42,10 @@ class Batch:
             numpy_column(spans, "span_id"),
             numpy_column(spans, "parent_id"),
         )
-        self.role, self.start = self.ints("role"), self.ints("start_ns")
+        role = self.ints("role")
+        # Requests over the network until a step finds that they are calls.
+        self.role: IntArray = np.where(role == cp.MODEL_REQUEST, cp.PLAIN, role)
+        self.start = self.ints("start_ns")
         self.end: IntArray = self.start + self.ints("duration_ns")
         # By the span id of a call: when the last of its attempts without a span began, in ns from its start.
         self.last_began: dict[int, int] = {}

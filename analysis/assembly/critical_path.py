@@ -18,7 +18,7 @@ from overrun.analysis.words.arrays import BoolArray, IntArray
 from overrun.collector.process.compiled import njit, read_only
 
 # Codes of collector/normalise/stages.py (a test holds them together).
-PLAIN, CONTAINER, LLM, ENGINE, PHASE, FOLDED, WRITE = range(7)
+PLAIN, CONTAINER, LLM, ENGINE, PHASE, FOLDED, WRITE, MODEL_REQUEST = range(8)
 (
     NETWORK,
     GATEWAY,

@@ -200,7 +200,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "status": "`ok`, `error` or `unset`.",
         "stage": "Stage that the span belongs to.",
         "role": "What the span is in its request: `llm` (a client's model call), `engine`, `phase` (a part of an engine's work), `container`, `folded` (reports a call "
-        "that another span reports), `write` or `plain`.",
+        "that another span reports), `write`, `model_request` (a client's request to a model over HTTP or RPC) or `plain`.",
         "dialect": "Vocabulary in which the span names its attributes.",
         "scope_name": "Instrumentation that made the span.",
         "operation": "Operation of a model call, such as `chat` or `embeddings`.",

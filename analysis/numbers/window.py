@@ -597,11 +597,30 @@ def load_evidence_spans(
     shapes = fetch_frame(con, query("span_shapes"))
     order = spans.select(pl.arg_sort_by(*_SPAN_ORDER, descending=_LATEST_FIRST)).to_series()
     spans = spans[order].join(shapes, on="shape", how="left", maintain_order="left")
-    return without_copies(spans).select(
+    spans = without_copies(spans)
+    if (spans["role"] == "model_request").any():
+        calls = fetch_frame(con, query("request_calls"), {"start": start, "end": end})
+        spans = _with_calls(spans, calls)
+    return spans.select(
         pl.exclude("shape", "seq", "own_region", "start_s", "region"),
         start_s=pl.col("start_s") + (start - origin).total_seconds(),
         region=pl.coalesce("region", "own_region"),
     )
+
+
+def _with_calls(spans: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return spans with requests to models as the calls that they are, or as what is asked over the network."""
+    keys = ["trace_key", "span_key"]
+    spans = spans.join(
+        calls.unique().with_columns(is_call=True), on=keys, how="left", maintain_order="left"
+    )
+    asked, is_call = pl.col("role") == "model_request", pl.col("is_call").fill_null(False)
+    return spans.with_columns(
+        role=pl.when(asked)
+        .then(pl.when(is_call).then(pl.lit("llm")).otherwise(pl.lit("plain")))
+        .otherwise("role"),
+        stage=pl.when(asked & is_call).then(pl.lit("generation")).otherwise("stage"),
+    ).drop("is_call")
 
 
 _SPAN_ORDER: Final = ("trace_key", "start_s", "span_key", "seq")

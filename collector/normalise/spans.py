@@ -36,6 +36,7 @@ from overrun.collector.decode.columns import (
 from overrun.collector.decode.otlp_spans import decode_spans
 from overrun.collector.dialects import EventField, Field
 from overrun.collector.normalise import (
+    model_endpoints,
     packing,
     privacy,
     quarantine,
@@ -515,6 +516,10 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: IntArray) -> tuple[IntArray
     calls = (kinds == _CLIENT) & (network | http) | (kinds == 0) & http & (
         raw.parent_id != 0
     ) & ~_has(grouped, "http.route", len(raw))
+    asked = np.flatnonzero(calls & (best > stages.MODEL_REQUEST.rank))
+    asked = _model_requests(raw, grouped, asked)
+    say(_at_hosts(grouped, model_endpoints.checks(), asked), stages.MODEL_CHECK)
+    say(asked, stages.MODEL_REQUEST)
     say(np.flatnonzero(calls), stages.NETWORK)
     stored = _stored_answers(grouped)
     stored = stored[role[stored] == stages.ROLE["llm"]]
@@ -530,6 +535,48 @@ def _searches(grouped: Grouped, asks: IntArray) -> Iterator[tuple[IntArray, stag
             yield _matching(grouped, key, pattern, asks), verdict
     for key in (*search_urls.HOST_KEYS, *stages.URL_KEYS):
         yield _matching(grouped, key, search_urls.SEARCH_HOSTS, asks), stages.SEARCH_HOST
+
+
+def _model_requests(raw: RawSpans, grouped: Grouped, asks: IntArray) -> IntArray:
+    """Which of the clients' requests ask a model for text, by path, by host and path, or by the name of the method."""
+    if not len(asks):
+        return asks
+    found = [_matching(grouped, key, model_endpoints.paths(), asks) for key in stages.URL_KEYS]
+    for host, path in model_endpoints.paths_at_hosts():
+        at_host = _at_hosts(grouped, host, asks)
+        found += [_matching(grouped, key, path, at_host) for key in stages.URL_KEYS]
+    names = raw.name.take(pa.array(asks)).dictionary_encode()
+    said = [bool(model_endpoints.names().fullmatch(name)) for name in names.dictionary.to_pylist()]
+    by_name = np.array(said, dtype=bool)[names.indices.to_numpy(zero_copy_only=False)]
+    return np.unique(np.concatenate([*found, asks[by_name]]))
+
+
+def _at_hosts(grouped: Grouped, pattern: str, among: IntArray) -> IntArray:
+    """Which of these spans name a host that matches."""
+    keys = (*search_urls.HOST_KEYS, *stages.URL_KEYS)
+    return np.concatenate([_matching(grouped, key, pattern, among) for key in keys])
+
+
+def _endpoints_into(columns: dict[str, Any], grouped: Grouped, role: IntArray) -> None:
+    """Take the host for the provider, and what the path names for the model, of requests to models that do not say theirs. In place."""
+    asks = np.flatnonzero(role == stages.ROLE["model_request"])
+    for column, keys, read in (
+        ("provider", (*search_urls.HOST_KEYS, *stages.URL_KEYS), model_endpoints.host_of),
+        ("model", stages.URL_KEYS, model_endpoints.model_of),
+    ):
+        for key in keys if len(asks) else ():
+            at = grouped.positions(key)
+            if at is None:
+                continue
+            missing = asks[columns[column].take(pa.array(asks)).is_null().to_numpy(False)]
+            at = np.sort(at[np.isin(grouped.owner[at], missing)])
+            texts = _short(_of_distinct(grouped.text(at), read))
+            known = texts.is_valid().to_numpy(zero_copy_only=False)
+            mask = np.zeros(len(role), dtype=bool)
+            mask[grouped.owner[at[known]]] = True
+            columns[column] = pc.replace_with_mask(
+                columns[column], pa.array(mask), texts.filter(pa.array(known))
+            )
 
 
 def _matching(grouped: Grouped, key: str, pattern: str, among: IntArray) -> IntArray:
@@ -952,6 +999,7 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     grouped = Grouped(raw.attributes, rules.limits)
     role, stage = classify(raw, grouped, kinds)
     columns = _canonical(grouped, kinds, start, duration, rules)
+    _endpoints_into(columns, grouped, role)
     _count_apart(columns, raw)
     _without_nothing(columns, role)
     _milliseconds_as_seconds(columns, duration)

@@ -40,7 +40,8 @@ STAGES = (
 # plain: its own time is its stage's. container: only time that no child covers, and that is `other`. llm: a model call seen by its client.
 # engine: a request seen by the inference server. phase: a part of an engine request, or a step to a connection. folded: no stage, children move to its parent.
 # write: a database write, `post` wherever it stands: what a request stores is no part of what it looks up.
-ROLES = ("plain", "container", "llm", "engine", "phase", "folded", "write")
+# model_request: a client's request to a model over HTTP or RPC, which is a call where no span of a call encloses or repeats it (assembly decides).
+ROLES = ("plain", "container", "llm", "engine", "phase", "folded", "write", "model_request")
 STAGE = {name: code for code, name in enumerate(STAGES)}
 ROLE = {name: code for code, name in enumerate(ROLES)}
 MODEL_ROLES = pa.array([ROLE["llm"], ROLE["engine"]], pa.uint8())
@@ -465,6 +466,8 @@ URL_RULES = (
     (search_urls.WRITE_PATHS, _vote(RANK_NAME - 2, "write", "post")),
     (search_urls.SEARCH_PATHS, _vote(RANK_NAME - 1, "plain", "retrieval")),
 )
+MODEL_REQUEST = _vote(RANK_NAME, "model_request", "network")
+MODEL_CHECK = _vote(RANK_NAME, "plain", "guardrail")
 # The verdict by its host, if nothing else gives one.
 SEARCH_HOST = _vote(RANK_NAME + 1, "plain", "retrieval")
 

@@ -10,7 +10,7 @@ from overrun.collector.store.database import open_store
 FOLDER = Path(__file__).parent
 
 
-def test_plain_http_of_node_is_network_and_containers(tmp_path: Path) -> None:
+def test_plain_http_of_node_is_network_and_a_request_to_a_model_is_a_call(tmp_path: Path) -> None:
     """@opentelemetry/sdk-node 0.223: a caller, a server, its call to a model server, and that server; no instrumentation knows of a model call."""
     db = tmp_path / "js.db"
     import_files(
@@ -28,9 +28,18 @@ def test_plain_http_of_node_is_network_and_containers(tmp_path: Path) -> None:
             )
             .fetchall()
         )
+        calls = (
+            store.cursor()
+            .execute(
+                """select count(*), count(distinct trace_id), count(output_tokens), count(ttft_ms) from v_llm_calls"""
+            )
+            .fetchall()
+        )
     assert found == [
         ("GET", "client", "plain", "network", None, 200, 5, 5),
         ("GET", "server", "container", "other", "/chat", 200, 5, 5),
-        ("POST", "client", "plain", "network", None, 200, 5, 5),
+        ("POST", "client", "model_request", "network", None, 200, 5, 5),
         ("POST", "server", "container", "other", "/v1/chat/completions", 200, 5, 5),
     ]
+    # Nothing else reports them, so they are the calls, and the traces are requests.
+    assert calls == [(5, 5, 0, 0)]

@@ -10,7 +10,7 @@ create or replace macro unpacked(texts) as case when texts is null then []::varc
 -- Codes: collector/normalise/stages.py (stage, role), OTLP (kind), collector/dialects (ttft_source).
 create or replace macro stage_name(code) as ['network', 'gateway', 'retrieval', 'prompt', 'guardrail', 'queue', 'kv_transfer', 'prefill', 'decode', 'tool', 'post',
     'wait_user', 'other', 'first_token', 'generation'][code + 1];
-create or replace macro role_name(code) as ['plain', 'container', 'llm', 'engine', 'phase', 'folded', 'write'][code + 1];
+create or replace macro role_name(code) as ['plain', 'container', 'llm', 'engine', 'phase', 'folded', 'write', 'model_request'][code + 1];
 create or replace macro span_kind_name(code) as ['unspecified', 'internal', 'server', 'client', 'producer', 'consumer'][code + 1];
 create or replace macro ttft_source_name(code) as ['none', 'attribute', 'event', 'engine', 'events_dropped'][code + 1];
 create or replace macro indicator_unit(indicator) as case

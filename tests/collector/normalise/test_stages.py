@@ -381,7 +381,7 @@ def test_an_engines_own_span_names_hold_under_its_scope_only(
         ("https://shop/embedded", "network"),
         ("https://shop/embed/player.js", "network"),
         ("https://shop/find?next=/v1/rerank", "network"),
-        ("https://b/model/anthropic.claude/invoke", "network"),
+        ("http://nemo-guardrails.guardrails.svc:8000/v1/chat/completions", "guardrail"),
     ],
 )
 @pytest.mark.parametrize("key", ["url__full", "http__url"])
@@ -396,6 +396,77 @@ def test_a_path_tells_what_a_client_asked_a_model_for_over_plain_http(
         "container",
         "other",
     )
+
+
+@pytest.mark.parametrize(
+    ("url", "model"),
+    [
+        ("https://api.openai.com/v1/chat/completions", None),
+        ("https://api.openai.com/v1/responses", None),
+        ("http://vllm-7b.ml.svc:8000/v1/completions", None),
+        ("https://api.anthropic.com/v1/messages", None),
+        ("https://portkey.corp/anthropic/v1/messages", None),
+        (
+            "https://x.openai.azure.com/openai/deployments/gpt-eu/chat/completions?api-version=1",
+            "gpt-eu",
+        ),
+        ("https://b/model/anthropic.claude/invoke", "anthropic.claude"),
+        ("https://b/model/eu.claude-v1%3A0/converse-stream", "eu.claude-v1:0"),
+        ("https://g/v1beta/models/gemini-pro:streamGenerateContent?alt=sse", "gemini-pro"),
+        ("http://localhost:11434/api/generate", None),
+        ("http://tgi:8080/generate_stream", None),
+        ("http://tgi-llama:8080/generate", None),
+        ("http://triton:8000/v2/models/llama/generate", "llama"),
+    ],
+)
+@pytest.mark.parametrize("key", ["url__full", "http__url"])
+def test_a_clients_request_to_a_models_path_may_be_a_call(
+    url: str, model: str | None, key: str
+) -> None:
+    made = request(url, key)
+    assert (ROLES[made["role"]], STAGES[made["stage"]]) == ("model_request", "network")
+    assert made["model"] == model
+    assert made["provider"] == url.split("/")[2].split(":", maxsplit=1)[0]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://chat.corp/v1/messages",  # a chat program's own
+        "https://forms.corp/v1/responses",
+        "http://bff:3000/api/chat",
+        "http://reports/generate",
+        "https://api.openai.com/v1/files",
+        "https://api.openai.com/v1/models",
+        "https://shop/find?next=/v1/chat/completions",
+        "https://shop/chat/completions-of-the-day",
+    ],
+)
+def test_a_path_that_others_have_too_is_no_call(url: str) -> None:
+    assert ROLES[request(url, "url__full")["role"]] == "plain"
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("Bedrock Runtime.ConverseStream", "model_request"),
+        ("BedrockRuntime/Converse", "model_request"),
+        ("google.cloud.aiplatform.v1.PredictionService/StreamGenerateContent", "model_request"),
+        ("google.cloud.aiplatform.v1.PredictionService/Predict", "plain"),
+        ("S3.PutObject", "plain"),
+    ],
+)
+def test_the_method_of_an_rpc_may_be_a_call(name: str, role: str) -> None:
+    assert classified(name, CLIENT, rpc__system="aws-api") == (role, "network")
+    assert classified(name, INTERNAL)[0] == "plain"
+
+
+def request(url: str, key: str) -> dict[str, Any]:
+    """A client's span with this URL, as it is stored."""
+    attributes = {"http.request.method": "POST", key.replace("__", "."): url}
+    made = Made(1, "POST", 0, 10, kind=CLIENT, attributes=attributes)
+    found: dict[str, Any] = normalize(decode_spans([body(made)]), Rules()).spans.to_pylist()[0]
+    return found
 
 
 def test_a_name_with_many_readings_is_read_once_the_same_way() -> None:
@@ -423,9 +494,10 @@ def test_codes_are_positions_that_no_stored_row_may_lose() -> None:
         "first_token",
         "generation",
     )
-    assert ROLES == ("plain", "container", "llm", "engine", "phase", "folded", "write")
+    assert ROLES[:7] == ("plain", "container", "llm", "engine", "phase", "folded", "write")
+    assert ROLES[7:] == ("model_request",)
     assert [STAGE[s] for s in STAGES] == list(range(15))
-    assert [ROLE[r] for r in ROLES] == list(range(7))
+    assert [ROLE[r] for r in ROLES] == list(range(8))
     assert set(MODEL_STAGES) <= set(STAGES)
 
 

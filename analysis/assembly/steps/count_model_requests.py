@@ -1,0 +1,84 @@
+"""Which requests to a model over HTTP or RPC are its calls? Those that no span of a call encloses or repeats: nobody else reports them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from overrun.analysis.assembly import critical_path as cp
+from overrun.analysis.assembly import duplicate_spans
+from overrun.analysis.assembly.batch import Batch
+from overrun.analysis.assembly.columns import codes_at, grouped
+from overrun.analysis.words.arrays import BoolArray, IntArray
+
+_DEEP = 256  # spans above one another that are followed: parents may go in a circle
+
+
+def count_model_requests(batch: Batch) -> None:
+    """Make model calls of a client's requests to models (collector/normalise/model_endpoints.toml) that stand for themselves.
+
+    One that is in a call's span, or has one in it, is its way over the network. One beside a call's span of the same process that lasts as long, and has no
+    request in it, repeats that. Of requests in one another the inner one is the call: the outer one goes to a gateway, or to the same client's other layer.
+    """
+    asked = batch.ints("role") == cp.MODEL_REQUEST
+    asks = np.flatnonzero(asked)
+    if not len(asks):
+        return
+    calls = np.flatnonzero((batch.role == cp.LLM) | (batch.role == cp.ENGINE))
+    calls = calls[np.isin(batch.trace[calls], batch.trace[asks])]
+    with_asks, with_calls = _holding(batch, asks), _holding(batch, calls)
+    below = np.zeros(len(asked), dtype=np.bool_)
+    below[calls] = True
+    alone = asks[~with_asks[asks] & ~with_calls[asks] & ~_under(batch, asks, below)]
+    free = calls[~with_asks[calls]]
+    if len(free) and len(alone):
+        alone = alone[~_repeated(batch, alone, free)]
+    if len(alone):
+        batch.role = batch.role.copy()
+        batch.role[alone] = cp.LLM
+        batch.spans = duplicate_spans.replaced(
+            batch.spans, "stage", dict.fromkeys(alone.tolist(), cp.GENERATION)
+        )
+
+
+def _holding(batch: Batch, rows: IntArray) -> BoolArray:
+    """Which spans have one of these rows somewhere in them."""
+    holds = np.zeros(len(batch.role), dtype=np.bool_)
+    above = batch.parent[rows]
+    for _ in range(_DEEP):
+        above = np.unique(above[above >= 0])
+        above = above[~holds[above]]
+        if not len(above):
+            break
+        holds[above] = True
+        above = batch.parent[above]
+    return holds
+
+
+def _under(batch: Batch, rows: IntArray, marked: BoolArray) -> BoolArray:
+    """Which of these rows are somewhere in a marked span."""
+    found = np.zeros(len(rows), dtype=np.bool_)
+    above = batch.parent[rows]
+    for _ in range(_DEEP):
+        on = (above >= 0) & ~found
+        if not on.any():
+            break
+        found[on] = marked[above[on]]
+        above = np.where(on, batch.parent[above], above)
+    return found
+
+
+def _repeated(batch: Batch, asks: IntArray, calls: IntArray) -> BoolArray:
+    """Which of these requests one of these calls of the same process lasts as long as, or the other way round."""
+    both = np.concatenate([asks, calls])
+    process = codes_at(both, *(batch.spans.column(name) for name in ("service", "instance")))
+    places = list(zip(batch.trace[calls].tolist(), process[calls].tolist(), strict=True))
+    beside = grouped(calls, places)
+    out = np.zeros(len(asks), dtype=np.bool_)
+    for i, row in enumerate(asks.tolist()):
+        rows = np.array(beside.get((int(batch.trace[row]), int(process[row])), []), dtype=np.int64)
+        slack = batch.clock_slack(row)
+        start, end = batch.start[row], batch.end[row]
+        around = (batch.start[rows] <= start + slack) & (batch.end[rows] >= end - slack)
+        inside = (batch.start[rows] >= start - slack) & (batch.end[rows] <= end + slack)
+        out[i] = bool((around | inside).any())
+    return out
