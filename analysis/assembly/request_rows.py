@@ -1,4 +1,4 @@
-"""Which requests were made? One row of `requests` per trace with a model call or a server's root, its stage times from the critical path."""
+"""Which requests were made? One row of `requests` per trace with a model call or a root that serves somebody, its stage times from the critical path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from overrun.analysis.assembly import critical_path as cp
 from overrun.analysis.assembly.batch import Batch
 from overrun.analysis.assembly.calls import TOKENS, Calls
-from overrun.analysis.assembly.columns import SERVER, int_column, numpy_column
+from overrun.analysis.assembly.columns import CLIENT, CONSUMER, SERVER, int_column, numpy_column
 from overrun.analysis.assembly.request_identity import request_identity
 from overrun.analysis.assembly.walk import Walk
 from overrun.analysis.words.arrays import BoolArray, IntArray
@@ -22,12 +22,12 @@ _TOOLS_WITHIN = 4  # spans from a tool up to the one that stands for it
 
 
 def request_rows(batch: Batch, walk: Walk, calls: Calls) -> pa.Table:
-    """Rows of `requests`: traces with a model call, or with a SERVER root."""
-    paths, s = walk.paths, batch.spans
+    """Rows of `requests`: traces with a model call, or whose root serves somebody."""
+    paths = walk.paths
     traces = len(paths.root)
     root = paths.root
     count = np.bincount(calls.trace, minlength=traces)
-    server = numpy_column(s, "kind")[root] == SERVER
+    server = _serves(batch, walk)
     stage_ns, wait_ns = _stage_sums(batch, walk, None)
     answer = _answering_call(batch, walk, calls)
     columns = {
@@ -54,6 +54,20 @@ def request_rows(batch: Batch, walk: Walk, calls: Calls) -> pa.Table:
         },
     }
     return pa.table(columns).filter(pa.array((count > 0) | server))
+
+
+def _serves(batch: Batch, walk: Walk) -> BoolArray:
+    """Per trace, whether its root serves a request, works on a message, or is a client of a server's span (of a browser, of a load generator).
+
+    To wait for messages is no work on one."""
+    root, kind = walk.paths.root, numpy_column(batch.spans, "kind")
+    works = (kind[root] == CONSUMER) & (walk.paths.stage[root] != cp.QUEUE)
+    below = walk.paths.parent[(kind == SERVER) & (walk.paths.parent >= 0)]
+    answered = np.zeros(len(kind), dtype=np.bool_)
+    answered[below] = True
+    asks = (kind[root] == CLIENT) & answered[root]
+    serves: BoolArray = (kind[root] == SERVER) | works | asks
+    return serves
 
 
 def _attempts_of(calls: Calls, count: IntArray) -> pa.Array:

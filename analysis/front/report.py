@@ -65,7 +65,7 @@ from overrun.analysis.numbers.quality.checks import (
 from overrun.analysis.numbers.quality.row import Check
 from overrun.analysis.numbers.quality.targets import Sent, Target, UnknownMetrics, sent
 from overrun.analysis.numbers.quality.targets import checks as arrived_checks
-from overrun.analysis.numbers.requests.stored_names import outside, unstored
+from overrun.analysis.numbers.requests.stored_names import outside, read_instead, unstored
 from overrun.analysis.numbers.stages.budget import Configured, StageRow, budgets_for
 from overrun.analysis.numbers.stages.budget_rows import BudgetRow
 from overrun.analysis.numbers.stages.headroom import Room
@@ -294,6 +294,8 @@ def _of_part(  # noqa: PLR0913
         made.verdict.sentence = f"{say_unfit(unfitting, slo)} {made.verdict.sentence}"
     if made.verdict.status == "no_data" and (why := outside(con, window)):
         made.refused, made.verdict.sentence = why, f"No data: {why}."
+    elif made.verdict.status == "no_data" and (read := read_instead(con, window)):
+        made.verdict.sentence = f"No request to judge in the window. {read}"
     if at_once and recent is not None and requests >= LEAST_LATELY:
         causes = Causes(
             found.known or NO_CAUSES,

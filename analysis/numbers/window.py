@@ -28,6 +28,8 @@ from overrun.collector.store.answers import column_names, fetch_frame
 
 # Work that no client waits for: kept out of the default verdict so that a nightly job does not hide or cause a breach.
 UNATTENDED_WORKLOADS: Final = ("batch", "eval")
+# Requests beside those that make model calls (collector/store/views/callers.sql): a service or a route must be asked for before they are judged.
+SIDE_WORKLOADS: Final = ("side", "other")
 # Indicators that the numbers and rules of this package read; others stay in the store.
 INDICATORS: Final = (
     "queue_depth",
@@ -157,7 +159,7 @@ class RequestFrame:
     Where requests came with limits of their own, `slo_<metric>_ms` has them. `without` are columns that were not read;
     `read_more` reads some of them for the same rows. `rows` are one request in `every`, chosen by trace. Of a window with too many requests `rows` are
     a `sample`, with what each stands for in `sample_weight`, and the part of that which is the sample's in `drawn_weight`. `counted` is what
-    the database has counted of all.
+    the database has counted of all. `open_us` are the begins of incomplete requests, where they were read.
     """
 
     window: Window
@@ -171,6 +173,7 @@ class RequestFrame:
     every: int = 1
     sample: Sample | None = None
     counted: Counted | None = None
+    open_us: npt.NDArray[np.int64] | None = None
 
     @property
     def requests(self) -> int:
@@ -317,6 +320,7 @@ def _whole(
         without,
         read_more,
         every,
+        open_us=rows["start_us"].filter(~finished).to_numpy(),
     )
 
 
@@ -726,8 +730,16 @@ def filter_of(window: Window) -> dict[str, object]:
         "route": window.route,
         "tenant": window.tenant,
         "workload": only,
-        "without": list(UNATTENDED_WORKLOADS) if window.workload is None else [],
+        "without": _left_out(window) if window.workload is None else [],
     }
+
+
+def _left_out(window: Window) -> list[str]:
+    """The workloads that are not judged: a route is asked for by its name, and so is a service that makes no model calls."""
+    if window.route is not None:
+        return [*UNATTENDED_WORKLOADS]
+    side, other = SIDE_WORKLOADS
+    return [*UNATTENDED_WORKLOADS, side, *([other] if window.service is None else [])]
 
 
 def _optional_time(text: str | None, now: datetime) -> datetime | None:

@@ -8,9 +8,10 @@ import duckdb
 
 from overrun.analysis.numbers.window import Window, answers, query
 from overrun.analysis.words.errors import WindowError, nearest
-from overrun.analysis.words.finding import say_count
+from overrun.analysis.words.finding import printable, say_count
 from overrun.analysis.words.times import rfc3339
 
+_MOST_NAMED: Final = 3  # services that a sentence names
 FILTERS: Final = ("service", "instance", "model", "route", "tenant", "workload")
 
 
@@ -70,6 +71,36 @@ def say_extent(con: duckdb.DuckDBPyConnection) -> str:
         if held[first] is not None
     ]
     return f"the file holds {' and '.join(said)}" if said else "the file holds nothing"
+
+
+def read_instead(con: duckdb.DuckDBPyConnection, window: Window) -> str:
+    """Return what a window without a request holds: how many spans of which services, why none is a request, and the setting that adds requests.
+
+    Empty where it holds no span, or where a filter leaves requests out.
+    """
+    if any(getattr(window, name) is not None for name in FILTERS):
+        return ""
+    found = answers(con, "spans_read", {"start": window.start, "end": window.end})
+    if not found:
+        return ""
+    named = ", ".join(printable(str(row["service"])) for row in found[:_MOST_NAMED])
+    spans, roots, served = (
+        sum(row[name] for row in found) for name in ("spans", "roots", "served")
+    )
+    read = (
+        f"{say_count(spans, 'span')} of {named}{' and others' if len(found) > _MOST_NAMED else ''}"
+    )
+    if served:
+        name = next(row["served_name"] for row in found if row["served"])
+        why = f"the {say_count(served, 'request')} in them ask for health or metrics ({printable(str(name))}), or are not complete"
+    elif roots:
+        why = "none of them serves a request or works on a message, and none is a model call"
+    else:
+        why = "the spans above them are not stored, and none of them is a model call"
+    return (
+        f"{read} were read, and none is of a request: {why}. Of these, traces and operations can be looked at. To judge latency, instrument the server that "
+        "people ask (a span of kind SERVER or CONSUMER), or the client of the model (gen_ai.operation.name)."
+    )
 
 
 def refuse_unstored(con: duckdb.DuckDBPyConnection, window: Window) -> None:

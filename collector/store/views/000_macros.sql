@@ -79,3 +79,9 @@ create or replace macro slo_header(key) as nullif(regexp_extract(replace(lower(k
 -- within five minutes of the window's ends, so that counts since the begin stay whole. All of them with 1.
 create or replace macro is_read(time_ns, first, until, every) as every = 1 or hash(time_ns // 60_000_000_000) % every = 0
     or coalesce(time_ns < epoch_ns(first::timestamptz) + 300_000_000_000, false) or coalesce(time_ns > epoch_ns(until::timestamptz) - 300_000_000_000, false);
+
+-- Does a platform ask here whether the service lives, and is nobody waiting? By the last part of the path, or the method of gRPC: Kubernetes' and Spring Boot's
+-- health, Prometheus' metrics, what browsers ask for by themselves.
+create or replace macro is_probe(place) as regexp_matches(lower(place),
+    '(?:^|[/ ])(?:health(?:z|_?-?checks?)?|livez?|liveness|alive|readyz?|readiness|startupz?|heartbeat|ping|metrics|prometheus|favicon\.ico|robots\.txt)/?$'
+    '|/actuator/(?:health|prometheus|info)(?:/[a-z]+)?$|(?:^|/)grpc\.health\.v1\.health/');

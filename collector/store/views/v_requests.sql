@@ -1,12 +1,13 @@
 -- Which user-visible requests were there, and where did their time go? One row per request. Milliseconds and ratios.
--- A trace without a model call is a request when its SERVER root is of a (service, route) that makes model calls (cache hits, refusals).
+-- A trace without a model call is a request when its root serves somebody. Where others make calls, its workload is 'side' (another route of a service that makes
+-- some) or 'other' (a service that makes none), but for a (service, route) that makes some itself (cache hits, refusals).
 -- row_key is where the row is stored: it orders what is read at once, and means nothing afterwards.
 -- <stage>_ms sum to e2e_ms exactly (wait_user_ms stands outside e2e_ms); ttft_<stage>_ms sum to ttft_ms.
 create or replace view v_requests as
 select
     trace_hex(trace_hi, trace_lo) as trace_id, hash(trace_hi, trace_lo) as trace_key,
     start_ns, make_timestamptz(start_ns // 1000) as start, make_timestamptz((start_ns + e2e_ns + wait_user_ns) // 1000) as "end",
-    r.service, r.instance, r.route, r.name, r.model, r.provider, coalesce(r.workload, 'chat') as workload, r.tenant, r.session, r.user_hash, r.version,
+    r.service, r.instance, r.route, r.name, r.model, r.provider, case when r.kind = 'calls' then coalesce(r.workload, 'chat') else r.kind end as workload, r.tenant, r.session, r.user_hash, r.version,
     case when r.error then 'error' else 'ok' end as status,
     -- nginx's 499, which proxies and gateways have taken over, is no error of the service: it says who gave up, where no type does.
     case when r.error and r.http_status = 499 and coalesce(r.error_type, '499') = '499' then 'client closed request' else r.error_type end as error_type,
@@ -25,7 +26,5 @@ select
     ttft_tool_ns / 1e6 as ttft_tool_ms, ttft_post_ns / 1e6 as ttft_post_ms, ttft_wait_user_ns / 1e6 as ttft_wait_user_ms,
     ttft_other_ns / 1e6 as ttft_other_ms, ttft_first_token_ns / 1e6 as ttft_first_token_ms, ttft_generation_ns / 1e6 as ttft_generation_ms,
     case when e2e_ns > 0 then other_ns / e2e_ns end as unattributed_ratio,
-    r.rowid as row_key, sampling, coalesce(sample_weight, 1.0) as sample_weight, spans, inferred_ns / 1e6 as inferred_ms, clipped_spans, skewed_spans
-from requests r
--- A row in a set, not a correlated `exists`: that one hides the columns and bounds that a query asks for from the scan (390 ms of CPU per question at 1 M rows, now 40).
-where llm_calls > 0 or (server_root and coalesce((r.service, coalesce(r.route, r.name)) in (from callers), false));
+    r.row_key, sampling, coalesce(sample_weight, 1.0) as sample_weight, spans, inferred_ns / 1e6 as inferred_ms, clipped_spans, skewed_spans
+from kinds_of_requests r;
