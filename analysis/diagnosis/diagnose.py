@@ -22,6 +22,7 @@ from overrun.analysis.diagnosis.verdict import (
     getting_worse,
     held_up,
     over_budget,
+    with_lost_traffic,
     within,
     without_latency,
 )
@@ -115,6 +116,25 @@ def diagnose(
     less; `known` then has causes that were sought elsewhere, which are named where they are about this breach. `coverage` is the share of the
     requests counted by the engines that have spans.
     """
+    made = _diagnosed(
+        frame, slo, lookups, baseline, budgets, coverage, known, with_findings=with_findings
+    )
+    whole = with_lost_traffic(made.verdict, frame, slo, baseline, lookups)
+    return made if whole is made.verdict else replace(made, verdict=whole)
+
+
+def _diagnosed(
+    frame: RequestFrame,
+    slo: Slo,
+    lookups: Lookups,
+    baseline: Chosen | None,
+    budgets: Configured | None,
+    coverage: float | None,
+    known: Known | None,
+    *,
+    with_findings: bool,
+) -> Diagnosed:
+    """What `diagnose` finds in the requests that were answered."""
     asked = _asked(frame, slo, lookups, baseline, budgets, with_findings=with_findings)
     if isinstance(asked, Diagnosed):
         return asked
@@ -210,7 +230,7 @@ def case_of(
     budgets: Configured | None = None,
     coverage: float | None = None,
 ) -> Case | Verdict:
-    """Return what rules look at in a window, without asking them; the verdict where requests fail or are lost, or too few are stored to judge latency.
+    """Return what rules look at in a window, without asking them; the verdict where requests fail, or too few are stored to judge latency.
 
     Parameters as of `diagnose`.
     """

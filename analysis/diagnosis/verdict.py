@@ -133,10 +133,7 @@ def without_latency(
     metric: str | None,
     lookups: Lookups,
 ) -> Verdict | None:
-    """Return the verdict where latency is not the question: no or lost traffic, failing, or too little to judge `metric`; `left` as in `Breach`."""
-    lost = _traffic_lost(frame, slo, baseline, lookups)
-    if lost is not None:
-        return lost
+    """Return the verdict where latency is not the question: no traffic, failing, or too little to judge `metric`; `left` as in `Breach`."""
     n = frame.rows.height
     if n == 0:
         waiting = (
@@ -209,18 +206,38 @@ def _behind(
     return late and float(waited[errors].mean()) >= NEARLY_ALL
 
 
-def _traffic_lost(
-    frame: RequestFrame, slo: Slo, baseline: Chosen | None, lookups: Lookups
-) -> Verdict | None:
-    """The verdict when completions are missing; latency does not show requests that never completed."""
-    lost = impact.traffic_lost(frame, None if baseline is None else baseline.frame)
+def with_lost_traffic(
+    verdict: Verdict, frame: RequestFrame, slo: Slo, baseline: Chosen | None, lookups: Lookups
+) -> Verdict:
+    """Return a verdict below the traffic that is missing, where some is: latency does not show requests that were never answered. What was found stays."""
+    rhythm = baseline is not None and baseline.other_day
+    usual = None if baseline is None else baseline.frame
+    lost = impact.traffic_lost(frame, usual, rhythm=rhythm)
     if lost is not None and baseline is not None:
         # Calls are looked up only where requests that come one by one could not be so few by chance.
-        lost = impact.traffic_lost(
-            frame, baseline.frame, max(_together(side, lookups) for side in (baseline.frame, frame))
-        )
+        together = max(_together(side, lookups) for side in (baseline.frame, frame))
+        lost = impact.traffic_lost(frame, usual, together, rhythm=rhythm)
     if lost is None:
-        return None
+        quiet = impact.silence(frame)
+        if quiet is None:
+            return verdict
+        said = f"{verdict.sentence} {impact.say_silence(quiet)}"
+        return msgspec.structs.replace(verdict, sentence=said)
+    above = _lost(lost, frame, slo)
+    if verdict.status not in ("over_budget", "possibly_over_budget", "failing"):
+        return above
+    advice = ("mitigation", "rollback", "owner", "recheck_after_s")
+    return msgspec.structs.replace(
+        verdict,
+        status=above.status,
+        sentence=f"{above.sentence} Of the requests that were answered: {verdict.sentence}",
+        onset=verdict.onset or above.onset,
+        **({name: getattr(above, name) for name in advice} if lost.unanswered else {}),
+    )
+
+
+def _lost(lost: impact.Lost, frame: RequestFrame, slo: Slo) -> Verdict:
+    hangs = lost.unanswered > 0
     return Verdict(
         status="traffic_lost",
         sentence=impact.say_lost(lost),
@@ -228,9 +245,11 @@ def _traffic_lost(
         ruled_out=[*_completed(frame, slo), *_answered(frame, slo)],
         owner="platform",
         recheck_after_s=RECHECK_DEFAULT_S,
-        mitigation="Restart or drain the instances that answer no health check; send traffic to the others.",
+        mitigation="Restart or drain the instances that answer no health check; send traffic to the others."
+        if hangs
+        else "Send a request by hand: where it is answered, look at clients, DNS and the load balancer; where it hangs, restart what does not answer.",
         rollback="Return traffic when the instances answer again.",
-        reasons=_why_null("latency does not show requests that never completed"),
+        reasons=_why_null("latency does not show requests that were never answered"),
     )
 
 

@@ -36,11 +36,14 @@ _DAY: Final = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Chosen:
-    """A baseline window's requests, and in words how it was chosen; `onset` is where a span before the window ceased to be healthy."""
+    """A baseline window's requests, and in words how it was chosen; `onset` is where a span before the window ceased to be healthy.
+
+    `other_day`: of the same hours of a day before, when people ask as often."""
 
     frame: RequestFrame
     choice: str
     onset: datetime | None = None
+    other_day: bool = False
 
 
 def choose(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> Chosen | None:
@@ -78,6 +81,7 @@ def _choose(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> Ch
             return Chosen(
                 _load(con, frame, max(first, oldest), last),
                 f"auto: the same hours {days} {'day' if days == 1 else 'days'} before, healthy",
+                other_day=True,
             )
     return _span_before(con, frame, slo, start, end - start, oldest) or _lesser(
         con, frame, slo, start, end - start, oldest

@@ -4,6 +4,7 @@ Pure: every function takes rows and arrays and returns values; the verdict puts 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, Literal
 
@@ -28,13 +29,17 @@ Trend = Literal["worsening", "steady", "improving"]
 
 # Change of the judged metric's median from the first to the second half since onset that is called a trend; own default.
 TREND_RATIO: Final = 1.2
-# Traffic is lost when completions fall below half of what was usual and not by chance (3 Poisson deviations).
+# Traffic is lost when requests fall below half of what was usual and not by chance (3 Poisson deviations).
 LOST_BELOW: Final = 0.5
 LOST_DEVIATIONS: Final = 3.0
-# Fewest expected completions in the quiet stretch: 30 make a Poisson drop to below half a one in 10^4 event.
+# Fewest expected requests in the quiet stretch: 30 make a Poisson drop to below half a one in 10^4 event.
 _LOST_LEAST: Final = 30.0
 # The stretch is compared with equal stretches before it; four show how much traffic swings by itself.
 _LOST_STRETCHES: Final = 4
+# Fewest requests that a silent end would have held: none of 7 by chance is a one in 1,000 event (Poisson).
+_SILENT_LEAST: Final = 7.0
+# Fewest open requests that make a silence a hang: one or two may have lost their last span; own default.
+_OPEN_LEAST: Final = 3
 # A shorter silence is a pause between two bursts as likely as a hang; four usual scrape intervals of 15 s.
 _LOST_SHORTEST_S: Final = 60.0
 
@@ -149,23 +154,97 @@ def _shares(rows: pl.DataFrame, column: str, stand_for: Callable[[int], int]) ->
 
 
 class Lost(msgspec.Struct, kw_only=True, frozen=True):
-    """Traffic that is missing: completions seen, completions expected, since when, and what the expectation rests on."""
+    """Traffic that is missing: requests that began, how many were expected, since when, and what the expectation rests on.
+
+    `unanswered` are requests that have begun since then and are still open, by spans or by engines' counts; 0 where arrivals are what is missing.
+    """
 
     seen: int
     expected: float
     since: datetime | None
     against: str
+    unanswered: int = 0
+
+
+class Silence(msgspec.Struct, kw_only=True, frozen=True):
+    """A window's end in which no request began: since when, how many would have at the rate before, and how many are open since then."""
+
+    since: datetime
+    expected: float
+    unanswered: int
+
+
+def silence(frame: RequestFrame) -> Silence | None:
+    """Return the end of a cut window in which no request began, None where there is none that chance does not explain.
+
+    Requests are known by their roots, which are sent as they end: of the window's last moments, as long as slow requests take, nothing can be known yet.
+    """
+    if frame.window.end is None or frame.end is None or frame.rows.is_empty():
+        return None
+    starts, edge = frame.rows["start_us"].to_numpy(), _edge_us(frame)
+    first, last, until = int(starts.min()), int(starts.max()), to_us(frame.end) - edge
+    if until - last < _LOST_SHORTEST_S * 1e6 or last <= first:
+        return None
+    expected = (until - last) * len(starts) / (last - first)
+    if expected < _SILENT_LEAST:
+        return None
+    return Silence(
+        since=from_us(last), expected=expected, unanswered=_unanswered(frame, last, until)
+    )
+
+
+def _edge_us(frame: RequestFrame) -> int:
+    """How long slow requests take, in microseconds (P99)."""
+    taken = frame.rows["e2e_ms"].drop_nulls().to_numpy()
+    return int(1e3 * np.quantile(taken, 0.99)) if len(taken) else 0
+
+
+def _unanswered(frame: RequestFrame, since: int, until: int) -> int:
+    """How many requests are open that began in a stretch: those of which parts came and no end, else what engines hold at its end."""
+    begun = (
+        0
+        if frame.open_us is None
+        else int(((frame.open_us > since) & (frame.open_us < until)).sum())
+    )
+    held = frame.points.filter(
+        pl.col("indicator").is_in(["running", "queue_depth"])
+        & (pl.col("time_us") > (since + until) // 2)
+    )
+    if held.is_empty():
+        return begun
+    least = (
+        held.group_by("instance", "model", "indicator").agg(pl.col("value").min())["value"].sum()
+    )
+    return max(begun, round(least))
 
 
 def traffic_lost(
-    frame: RequestFrame, baseline: RequestFrame | None, together: float = 1.0
+    frame: RequestFrame,
+    baseline: RequestFrame | None,
+    together: float = 1.0,
+    *,
+    rhythm: bool = False,
 ) -> Lost | None:
-    """Return how many completions are missing, None when they are not below half of what was usual (against a baseline: clearly).
+    """Return how many requests are missing, None when they are not below half of what was usual (against a baseline: clearly).
 
-    `together` is how many requests come at a time, as a conversation's do: mean of the squares over the mean (see `evidence.calls.come_together`).
+    Requests count by their begins. `together` is how many come at a time, as a conversation's do: mean of the squares over the mean (see
+    `evidence.calls.come_together`). `rhythm`: the baseline is of the same hours of another day, when people ask as often. Without one, an end in which no request
+    begins is an end of the traffic (of a load test, of a batch, of the day) unless requests are open there: what came before it is judged.
+
     Against a baseline window: the rates of both. Without one: the end of the window against equal stretches before it in the same window, each of
     which must have held at least twice as many, so that traffic which swings by itself is not called lost.
     """
+    quiet = silence(frame)
+    if quiet is not None and quiet.unanswered >= _OPEN_LEAST:
+        return Lost(
+            seen=0,
+            expected=quiet.expected,
+            since=quiet.since,
+            against="the rate before",
+            unanswered=quiet.unanswered,
+        )
+    if quiet is not None and not rhythm:
+        frame = replace(frame, end=quiet.since)
     if (
         baseline is not None
         and baseline.rows.height >= MIN_ONSET_SIDE // 2
@@ -202,12 +281,13 @@ def _lost_at_the_end(frame: RequestFrame) -> Lost | None:
         or frame.rows.height < _LOST_LEAST * _LOST_STRETCHES
     ):
         return None
-    # Where the window was cut at its end, completions count. Where it ends with the data, they fade as the last requests finish: starts count.
-    cut = frame.window.end is not None
-    times = np.sort(frame.rows["end_us" if cut else "start_us"].to_numpy())
-    first, last = to_us(frame.start), to_us(frame.end) if cut else int(times[-1])
+    times = np.sort(frame.rows["start_us"].to_numpy())
+    # Where the window ends with the data, or with its traffic, that is the last request's begin.
+    cut = frame.window.end is not None and frame.end == frame.window.end
+    first = to_us(frame.start)
+    last = to_us(frame.end) - _edge_us(frame) if cut else int(times[-1])
     stretch = (last - first) / (_LOST_STRETCHES + 1)
-    # The quiet stretch may be of any length: from a fifth of the window down to what holds enough expected completions. In the clearest one
+    # The quiet stretch may be of any length: from a fifth of the window down to what holds enough expected requests. In the clearest one
     # and the one before it lies the moment.
     found: Lost | None = None
     while stretch >= _LOST_SHORTEST_S * 1e6:
@@ -243,13 +323,26 @@ def _fell(times: IntArray, first: float, last: float) -> int:
 
 
 def say_lost(lost: Lost) -> str:
-    """Return the sentence of a `traffic_lost` verdict."""
+    """Return the sentence of a `traffic_lost` verdict: what is missing, and what it may come from."""
     since = (
         f" since {lost.since:%H:%M:%S} UTC"
         if lost.since is not None and lost.against != "the baseline's rate"
         else ""
     )
+    if lost.unanswered:
+        return (
+            f"Answers are missing{since}: no request that began since then has ended ({lost.expected:,.0f} were expected at {lost.against}), and "
+            f"{lost.unanswered:,} are open. Check crashed or stuck workers."
+        )
     return (
-        f"Traffic is lost{since}: {lost.seen:,} requests completed, but {lost.expected:,.0f} were expected from {lost.against}. A hanging "
-        "service sends no spans: check the load balancer, crashed or stuck workers, and requests still running."
+        f"Traffic is lost{since}: {lost.seen:,} requests began, but {lost.expected:,.0f} were expected from {lost.against}. What never reaches the service, "
+        "or hangs in it, sends no spans: check clients and the load balancer, then stuck workers."
+    )
+
+
+def say_silence(quiet: Silence) -> str:
+    """Return that the traffic ended within a window, as a sentence."""
+    return (
+        f"No request began after {quiet.since:%H:%M:%S} UTC ({quiet.expected:,.0f} would have at the rate before), and "
+        f"{'none is' if not quiet.unanswered else f'{quiet.unanswered:,} are'} open: the traffic ended there."
     )

@@ -163,7 +163,8 @@ def named(report: Report, services: set[str]) -> str | None:
     explanation = getattr(report, "explanation", None)
     if explanation is not None and explanation.places:
         first = explanation.places[0]
-        return first.service or first.callee
+        place = first.service or first.callee
+        return None if place is None else str(place)
     verdict = report.verdict
     if verdict.status in ("within_budget", "no_data", "not_enough_data"):
         return None

@@ -508,10 +508,34 @@ def test_half_of_the_traffic_gone_is_said_against_a_named_baseline() -> None:
     lost = run(rows, start=at(100), end=at(200), baseline="previous")
     assert lost.verdict.status == "traffic_lost"
     assert (
-        "30 requests completed, but 200 were expected from the baseline's rate"
-        in lost.verdict.sentence
+        "30 requests began, but 200 were expected from the baseline's rate" in lost.verdict.sentence
     )
     assert run(rows, start=at(100), end=at(200), baseline="none").verdict.status != "traffic_lost"
+
+
+CALL = {"prefill_ms": 100.0, "ttft_ms": 100.0, "decode_ms": 300.0}
+
+
+def test_lost_traffic_stands_above_what_was_found_and_does_not_replace_it() -> None:
+    start = np.r_[np.arange(800) * 0.5, 400 + np.arange(130) * 3.0]
+    slow = start >= 400
+    rows = requests(930, start_s=start, **CALL, retrieval_ms=np.where(slow, 9_000.0, 50.0))
+    found = run(rows, start=at(400), end=at(800), baseline="previous")
+    assert found.verdict.status == "traffic_lost"
+    assert found.verdict.stage == "retrieval"
+    assert found.findings
+    assert found.verdict.sentence.startswith("Traffic is lost")
+    assert "E2E P95" in found.verdict.sentence
+
+
+def test_the_end_of_a_load_test_leaves_its_verdict() -> None:
+    start = np.arange(800) * 0.5
+    rows = requests(800, start_s=start, **CALL, retrieval_ms=np.where(start >= 200, 9_000.0, 50.0))
+    found, later = run(rows, start=at(0), end=at(400)), run(rows, start=at(0), end=at(480))
+    assert later.verdict.status == "over_budget"
+    assert (later.verdict.stage, later.verdict.cause) == (found.verdict.stage, found.verdict.cause)
+    assert "the traffic ended there" in later.verdict.sentence
+    assert "the traffic ended there" not in found.verdict.sentence
 
 
 def test_onset_baseline_and_trend_of_a_step() -> None:

@@ -1,13 +1,16 @@
 """Incident facts on known steps: onset, what changed, lost traffic; each beside a twin that differs in one fact."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
 
-from overrun.analysis.incident.impact import traffic_lost
+from overrun.analysis.incident.impact import say_lost, silence, traffic_lost
 from overrun.analysis.numbers.comparison.traffic_changes import changed
 from overrun.analysis.numbers.statistics.change_points import find_end, find_onset
 from overrun.analysis.numbers.window import RequestFrame
+from overrun.analysis.words.timestamps import to_us
 from tests.analysis.builders import at, frame_of, requests
 
 
@@ -165,22 +168,63 @@ def cut_at(rows: pl.DataFrame, minute: int) -> RequestFrame:
     return frame_of(rows, start=at(0), end=at(60.0 * minute))
 
 
-def test_silence_at_the_end_of_a_cut_window_is_lost_traffic() -> None:
-    lost = traffic_lost(cut_at(minutes(*[100] * 40), 45), None)
+def test_silence_at_the_end_of_a_window_is_the_end_of_its_traffic() -> None:
+    """A load test, a batch or a day is over: nothing is missing that began."""
+    for rows, minute in ((minutes(*[100] * 40), 45), (minutes(*[100] * 40), 80)):
+        frame = cut_at(rows, minute)
+        assert traffic_lost(frame, None) is None
+        assert traffic_lost(frame, cut_at(minutes(*[100] * 45), 45)) is None
+        quiet = silence(frame)
+        assert quiet is not None
+        assert (quiet.since, quiet.unanswered) == (at(2_399.4), 0)
+    assert silence(cut_at(minutes(*[100] * 40), 40)) is None
+    assert silence(frame_of(minutes(*[100] * 40))) is None  # nobody asked about a time after it
+    # What began in the window's last moments is known when it ends.
+    slow = requests(4_000, start_s=np.arange(4_000) * 0.6, prefill_ms=120_000.0)
+    assert silence(cut_at(slow, 42)) is None
+
+
+def test_silence_in_which_requests_are_open_is_a_loss_of_answers() -> None:
+    frame = replace(cut_at(minutes(*[100] * 40), 45), open_us=np.array([to_us(at(2_410))] * 8))
+    lost = traffic_lost(frame, None)
     assert lost is not None
-    assert lost.seen == 0
-    assert lost.since is not None
-    assert at(2_395) <= lost.since <= at(2_400)
+    assert (lost.seen, lost.unanswered, lost.since) == (0, 8, at(2_399.4))
+    assert "8 are open" in say_lost(lost)
+    # One that lost its last span long before is no sign.
+    old = replace(frame, open_us=np.array([to_us(at(1_000))] * 8))
+    assert traffic_lost(old, None) is None
+
+
+def test_silence_while_engines_hold_requests_is_a_loss_of_answers() -> None:
+    held = pl.DataFrame(
+        {
+            "time_us": [to_us(at(s)) for s in range(2_400, 2_700, 15)],
+            "instance": "e",
+            "model": "m",
+            "indicator": "running",
+            "value": 12.0,
+        }
+    )
+    frame = replace(cut_at(minutes(*[100] * 40), 45), points=held)
+    lost = traffic_lost(frame, None)
+    assert lost is not None
+    assert lost.unanswered == 12
+    idle = replace(frame, points=held.with_columns(value=pl.lit(0.0)))
+    assert traffic_lost(idle, None) is None
+
+
+def test_silence_at_hours_at_which_people_asked_the_day_before_is_lost_traffic() -> None:
+    yesterday, frame = cut_at(minutes(*[100] * 45), 45), cut_at(minutes(*[100] * 20), 45)
+    assert traffic_lost(frame, yesterday, rhythm=True) is not None
+    assert traffic_lost(frame, yesterday) is None
+
+
+def test_traffic_that_fades_within_a_window_is_lost() -> None:
     fading = traffic_lost(cut_at(minutes(*[100] * 16, *[20] * 4), 20), None)
     assert fading is not None
     assert fading.seen < 100
     assert fading.since is not None
     assert at(950) <= fading.since <= at(970)
-    # The quiet stretch that is looked at begins later than the silence.
-    third = traffic_lost(frame_of(requests(600, prefill_ms=100.0), start=at(0), end=at(900)), None)
-    assert third is not None
-    assert third.since is not None
-    assert at(599) <= third.since <= at(601)
 
 
 def test_traffic_that_swings_or_just_ends_is_not_lost() -> None:
