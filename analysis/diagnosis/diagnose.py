@@ -13,6 +13,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from overrun.analysis.diagnosis.agreement import agreed, without_harm
+from overrun.analysis.diagnosis.agreement import judged as judged_requests
 from overrun.analysis.diagnosis.causal_graph import NODES
 from overrun.analysis.diagnosis.checklist import Step, checklist
 from overrun.analysis.diagnosis.ranking import Ranked, run_rules
@@ -56,12 +58,15 @@ from overrun.analysis.numbers.stages.budget import Configured, StageRow, budgets
 from overrun.analysis.numbers.stages.budget_rows import BudgetRow, budget_rows
 from overrun.analysis.numbers.statistics import change_points
 from overrun.analysis.numbers.window import RequestFrame
+from overrun.analysis.words.explanation import Explanation
 from overrun.analysis.words.finding import FINDING_CAUSES, Finding
 from overrun.analysis.words.slo import Slo
 from overrun.analysis.words.timestamps import from_us, to_us
 
 # Fewest requests of the first part of a baseline that stands for all of it: rules compare replicas and tenants, of which some have few; own default.
 MIN_EARLIER: Final = 300
+# Why there is no open diagnosis where nobody asked for findings.
+NOT_ASKED: Final = "not asked for"
 # A breach whose onset was found this far away is the same one: a sample or some minutes more of data move the change point; own default.
 SAME_ONSET: Final = timedelta(minutes=5)
 
@@ -79,6 +84,7 @@ class Known:
     changed: frozenset[str] = frozenset()
     operations: Mapping[str, Operation] = field(default_factory=dict)
     engines: tuple[Changed, ...] = ()
+    explained: Explanation | str = NOT_ASKED
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,7 @@ class Diagnosed:
     known: Known | None = None
     why_no_causes: str | None = None
     budgets: list[BudgetRow] = field(default_factory=list)
+    explained: Explanation | str = NOT_ASKED
 
 
 def diagnose(
@@ -153,6 +160,10 @@ def _diagnosed(
         else []
     )
     about, why_none = (None, None) if with_findings else _fitting(breach, known)
+    explained: Explanation | str = NOT_ASKED if known is None or about is None else known.explained
+    if with_findings and lookups.explain is not None:
+        explained = lookups.explain(judged_requests(breach))
+    opened = None if isinstance(explained, str) else explained
     telling = not over and (worse(breach) or at_limit(breach) or missed_by_some(breach))
     if not over and not ((with_findings or about) and telling):
         # Requests that have become slower since causes were sought, where nothing was wrong, are a matter for another search.
@@ -167,20 +178,27 @@ def _diagnosed(
             {},
             why_no_causes=unsought,
             budgets=held,
+            explained=explained,
         )
     ranked = about or Ranked([], [], [], {})
     case = _case(breach, lookups, coverage) if with_findings else None
     if case is not None:
         ranked = run_rules(case, rules())
-    told = Known(ranked, breach.metric, breach.onset)
+    agreement = agreed(ranked, opened)
+    ranked = agreement.ranked
+    told = Known(ranked, breach.metric, breach.onset, explained=explained)
     if lookups.simulated is not None and ranked.causes:
         ranked = replace(
             ranked, causes=lookups.simulated(breach.metric, ranked.causes, period(breach))
         )
-    findings = [diagnosis.finding for diagnosis in ranked.findings]
+    findings = without_harm([diagnosis.finding for diagnosis in ranked.findings], opened)
     if not over:
         calm = [msgspec.structs.replace(finding, severity="info") for finding in findings]
-        calmly = getting_worse(breach, ranked) if worse(breach) else held_up(breach, ranked)
+        calmly = (
+            getting_worse(breach, ranked, opened, agreement.doubts)
+            if worse(breach)
+            else held_up(breach, ranked, opened)
+        )
         return Diagnosed(
             calmly,
             good,
@@ -191,6 +209,7 @@ def _diagnosed(
             ranked.lacking,
             told,
             budgets=held,
+            explained=explained,
         )
     beside = known if case is None and known is not None else told
     verdict = over_budget(
@@ -202,6 +221,8 @@ def _diagnosed(
         lookups.older,
         beside.changed.__contains__ if case is None else case.facts.worse,
         0.0 if case is None else case.front_excess_ms,
+        opened,
+        agreement.doubts,
     )
     if case is not None:
         told = beside = _with_facts(told, case, verdict)
@@ -218,6 +239,7 @@ def _diagnosed(
         told,
         why_none,
         held,
+        explained,
     )
 
 

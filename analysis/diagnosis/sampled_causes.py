@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 import duckdb
 import polars as pl
 
+from overrun.analysis.contrast.explain import explain
 from overrun.analysis.diagnosis.background import Later
 from overrun.analysis.diagnosis.diagnose import Known, diagnose
 from overrun.analysis.diagnosis.ranking import Ranked
@@ -265,6 +266,7 @@ def lookups(
         traits=lambda period, origin, n, pattern: load_evidence_call_traits(
             con, period.start, period.end, origin, n, pattern, frame.one_in
         ),
+        explain=functools.partial(explain, con),
         older=functools.cache(lambda: why_none(con, frame, slo)),
         simulated=None
         if simulate is None

@@ -1,6 +1,6 @@
 """What does the verdict say? One sentence, the stage, what is ruled out, whose it is and what to do, from a breach and the causes that rules found."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, Literal
 
@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from overrun.analysis.diagnosis import agreement
 from overrun.analysis.diagnosis.causal_graph import PathStep, steps
 from overrun.analysis.diagnosis.mitigation import owner_of_errors, stopgap
 from overrun.analysis.diagnosis.ranking import Ranked
@@ -29,6 +30,7 @@ from overrun.analysis.numbers.stages.budget import GROUPS, OTHER, StageTimes
 from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.window import RequestFrame
 from overrun.analysis.words.arrays import BoolArray
+from overrun.analysis.words.explanation import Explanation
 from overrun.analysis.words.finding import (
     MIN_BREACHING,
     Diagnosis,
@@ -355,9 +357,14 @@ def _completed(frame: RequestFrame, slo: Slo) -> list[RuledOut]:
     )
 
 
-def getting_worse(breach: Breach, ranked: Ranked) -> Verdict:
+def getting_worse(
+    breach: Breach,
+    ranked: Ranked,
+    opened: Explanation | None = None,
+    doubts: Mapping[str, str] | None = None,
+) -> Verdict:
     """The verdict on a window that meets its target with clearly more slow requests than before: what makes them, as information."""
-    verdict = over_budget(breach, ranked, breach.onset, None)
+    verdict = over_budget(breach, ranked, breach.onset, None, opened=opened, doubts=doubts)
     since = breach.during
     before = over_before(breach, breach.ok if breach.base is None else breach.base)
     when = "" if breach.onset is None else f" since {breach.onset:%H:%M:%S} UTC"
@@ -370,10 +377,12 @@ def getting_worse(breach: Breach, ranked: Ranked) -> Verdict:
     return _calm(verdict, _calm_status(breach))
 
 
-def held_up(breach: Breach, ranked: Ranked) -> Verdict:
+def held_up(breach: Breach, ranked: Ranked, opened: Explanation | None = None) -> Verdict:
     """The verdict on a window at its limit: what makes its slow requests, as information where that is known."""
     calm = within(breach)
-    if not ranked.causes:
+    if not ranked.causes or not (sure(ranked.causes[0]) or opened is None):
+        if opened is not None:
+            calm.sentence = f"{calm.sentence} {agreement.words(opened, {}, None)}"
         return calm
     verdict = over_budget(breach, ranked, breach.onset, None)
     main = next(
@@ -383,8 +392,13 @@ def held_up(breach: Breach, ranked: Ranked) -> Verdict:
         _where(breach, main.finding.stage, main),
         _gain(main.finding, f"P{breach.slo.percentile:g}", breach.slo),
     )
+    if opened is not None and not agreement.allowed(gain, opened):
+        gain = ""
+    because = f"{where[0].upper()}{where[1:]}, because {main.because}."
+    if opened is not None:
+        because = agreement.told(because, opened, main)
     verdict.sentence = (
-        f"{calm.sentence} {where[0].upper()}{where[1:]}, because {main.because}. {gain}".rstrip()
+        f"{calm.sentence} {because} {gain}".rstrip()
         if sure(main)
         else f"{calm.sentence} {where[0].upper()}{where[1:]}. {_likely(ranked, main)}"
     )
@@ -486,7 +500,7 @@ def _left(breach: Breach, ratio: float) -> str:
     )
 
 
-def over_budget(
+def over_budget(  # noqa: PLR0913
     breach: Breach,
     ranked: Ranked,
     began: datetime | None,
@@ -495,9 +509,12 @@ def over_budget(
     older: Callable[[], str] | None = None,
     shown: Callable[[str], bool] = lambda _: False,
     front_ms: float = 0.0,
+    opened: Explanation | None = None,
+    doubts: Mapping[str, str] | None = None,
 ) -> Verdict:
     """The verdict on a broken budget: the first cause that speaks of the stage that overran; `why_none` says why no causes were sought, `spends` which
-    operation takes most of a stage's time, `shown` whether a fact changed clearly, `front_ms` how much of the excess of `other` is inside an engine's span."""
+    operation takes most of a stage's time, `shown` whether a fact changed clearly, `front_ms` how much of the excess of `other` is inside an engine's span.
+    `opened` is the open diagnosis, which leads where no cause is sure, and `doubts` says by rule what of it contradicts a cause."""
     stage = overrun_stage(
         breach.metric,
         breach.times.take(breach.excess.tail_index),
@@ -538,6 +555,16 @@ def over_budget(
     )
     if main is not None and not sure(main) and not without_span:
         why, gain = f"{begun(_where(breach, stage, main))}. {_likely(ranked, main)}", ""
+    if opened is not None and (main is None or not sure(main)):
+        said = agreement.words(opened, doubts or {}, main)
+        why, gain = f"{why} {said}" if without_span else said, ""
+        step, undo = agreement.step_of(opened, step), None
+    elif opened is not None and main is not None:
+        why = agreement.told(why, opened, main)
+        if not agreement.allowed(f"{step} {gain}", opened):
+            step, undo, gain = agreement.step_of(opened, None), None, ""
+    if opened is not None and undo is None:
+        undo, reasons = agreement.undone(step, reasons, opened)
     return Verdict(
         status="over_budget",
         metric=_metric(breach.metric),

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from overrun.analysis.contrast.explain import Window
 from overrun.analysis.evidence.calls import Calls
 from overrun.analysis.evidence.fact import Sample
 from overrun.analysis.evidence.operations import Operations
@@ -21,6 +22,7 @@ from overrun.analysis.numbers.coverage.span_sample import MOST_SPANS, MOST_SPANS
 from overrun.analysis.numbers.stages.budget import Budgets, StageTimes
 from overrun.analysis.numbers.stages.tail import Tail, share_interval
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IndexArray
+from overrun.analysis.words.explanation import Explanation
 from overrun.analysis.words.finding import MOST_EXEMPLARS, SEED, Diagnosis, Severity
 from overrun.analysis.words.slo import Slo
 from overrun.analysis.words.timestamps import to_us
@@ -56,6 +58,8 @@ class Lookups:
     """Causes of a judged metric with the figures of simulated fixes; None without a simulation."""
     traits: Callable[[Period, datetime, int, str], pl.DataFrame] | None = None
     """Attributes of the model calls of a period whose keys match a regular expression; see `evidence.call_kind`."""
+    explain: Callable[[Window], Explanation | str] | None = None
+    """The open diagnosis of judged requests, or why there is none; see `contrast.explain`. None where it is not asked for."""
     older: Callable[[], str] = lambda: "nothing older is stored"
     """Why there is no baseline, as a clause; see `baseline.why_none`."""
 

@@ -80,6 +80,7 @@ from overrun.analysis.numbers.window import (
 )
 from overrun.analysis.words.encoding import decode, encode
 from overrun.analysis.words.errors import AnalysisError
+from overrun.analysis.words.explanation import Explanation
 from overrun.analysis.words.finding import FINDING_CAUSES, SIMULATING, Finding
 from overrun.analysis.words.slo import Slo
 from overrun.analysis.words.timestamps import to_us
@@ -155,6 +156,7 @@ class Report(msgspec.Struct, kw_only=True):
     unfit: list[Unfit] = []
     refused: str = ""
     sample: SampleFacts | None = None
+    explanation: Explanation | None = None
     reasons: dict[str, str] = {}
 
 
@@ -456,6 +458,7 @@ def _of_requests(  # noqa: PLR0913
         else rooms_of(even, slo, partial=sampled.partial)
         if with_findings
         else [],
+        explanation=None if isinstance(found.explained, str) else found.explained,
         reasons=_reasons(frame, found, why_none, between, looked.older),
     )
     _price(made, prices)
@@ -513,7 +516,7 @@ def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo, arrived: Sent)
         targets=arrived.targets,
         unknown_metrics=arrived.unknown,
         reasons=dict.fromkeys(
-            ("baseline", "findings", "findings_age_s", "stages", "cost", "edges"),
+            ("baseline", "findings", "findings_age_s", "stages", "cost", "edges", "explanation"),
             "metrics alone: no request has spans",
         ),
     )
@@ -561,7 +564,8 @@ def _of_nothing(frame: RequestFrame, refused: str, slo: Slo, budgets: Configured
         data_quality=[],
         refused=refused,
         reasons=dict.fromkeys(
-            ("baseline", "findings", "findings_age_s", "stages", "cost", "edges"), why
+            ("baseline", "findings", "findings_age_s", "stages", "cost", "edges", "explanation"),
+            why,
         ),
     )
 
@@ -618,7 +622,8 @@ def _refused(
         indicators=[],
         data_quality=checks(con, frame, slo, sampled),
         reasons=dict.fromkeys(
-            ("baseline", "findings", "findings_age_s", "stages", "cost", "edges"), why
+            ("baseline", "findings", "findings_age_s", "stages", "cost", "edges", "explanation"),
+            why,
         ),
     )
 
@@ -684,6 +689,8 @@ def _reasons(
     older: Callable[[], str],
 ) -> dict[str, str]:
     reasons = {} if why_none is None else {"indicators": why_none}
+    if isinstance(found.explained, str):
+        reasons["explanation"] = found.explained
     if found.baseline is None:
         asked = frame.window.baseline
         reasons["baseline"] = (

@@ -111,6 +111,7 @@ class Explanation(msgspec.Struct, kw_only=True):
 
     `metric` is the judged latency, `before_ms` and `now_ms` its typical value of good and of bad requests; `n_bad` and `n_good` count them.
     `place_confidence`, `regularity_confidence` and the confidence of `mechanism` are three figures, never one.
+    `excluded` has rules of diagnosis whose claim a measured sign excludes, with the figure.
     `sentence` says place, change and time as one sentence for a headline.
     """
 
@@ -134,5 +135,6 @@ class Explanation(msgspec.Struct, kw_only=True):
     mechanism: Mechanism | None = None
     refuted: list[RefutedMechanism] = []
     untested: list[str] = []
+    excluded: dict[str, str] = {}
     advice: Advice = msgspec.field(default_factory=Advice)
     reasons: dict[str, str] = {}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import duckdb
 import numpy as np
@@ -199,7 +200,7 @@ def _with_links(cursor: duckdb.DuckDBPyConnection, spans: pa.Table, wanted: pa.T
 def _asked(
     cursor: duckdb.DuckDBPyConnection,
     query: str,
-    params: dict[str, int],
+    params: Mapping[str, object],
     *,
     wanted: pa.Table | None = None,
     fresh: pa.Table | None = None,
@@ -210,8 +211,23 @@ def _asked(
     wrapped = _wrapped()  # noqa: F841 - read by the query
     # Tables are found by name in this frame, not in one below: so it is asked here.
     if BY_EXECUTE:
-        return cursor.execute(sql(query), params).to_arrow_table()
-    return cursor.sql(sql(query), params=params).to_arrow_table()
+        return cursor.execute(sql(query), dict(params)).to_arrow_table()
+    return cursor.sql(sql(query), params=dict(params)).to_arrow_table()
+
+
+def spans_with_texts(
+    cursor: duckdb.DuckDBPyConnection, keys: pa.Table, since: datetime, until: datetime
+) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """The requests whose traces begin in [since, until) and have these keys (column trace_key): the traces found with their keys, their spans as `quiet_spans`
+    gives them, and shape and packed attribute values of each (trace_hi, trace_lo, span_id, start_ns, shape, attribute_values)."""
+    period: dict[str, object] = {"since": since, "until": until}
+    traces = _asked(cursor, "traces_of_keys", period, wanted=keys)
+    if not traces.num_rows:
+        return traces, traces, traces
+    spans = quiet_spans(cursor, traces.drop_columns(["trace_key"]))
+    among = spans.select(["trace_hi", "trace_lo"]).group_by(["trace_hi", "trace_lo"]).aggregate([])
+    floor = int(traces.column("start_ns").to_numpy().min()) - LOOK_BACK_NS
+    return traces, spans, _asked(cursor, "span_texts", {"floor": floor}, wanted=among)
 
 
 def trace_spans(cursor: duckdb.DuckDBPyConnection, trace_id: str) -> pa.Table:

@@ -1,0 +1,149 @@
+"""Which known mechanism fits the facts of a place? One whose needs hold and that no test refutes; what was tried, what refuted it and what could not be tested."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any, Final
+
+from overrun.analysis.contrast.facts import TYPES
+from overrun.analysis.contrast.language import Condition, MechanismError, Value
+from overrun.analysis.words.explanation import Mechanism, RefutedMechanism
+from overrun.analysis.words.finding import say_ratio
+
+# Where something that would refute it could not be tried, a mechanism is rather not known; the surest one stays below what a finding of its own proves.
+UNTESTED: Final = 0.4
+SUREST: Final = 0.85
+_FIELDS: Final = {
+    "words",
+    "needs",
+    "refuted",
+    "weight",
+    "advice",
+    "gate",
+    "untested",
+    "rules",
+    "claims",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One mechanism of the table, its conditions checked."""
+
+    id: str
+    words: str
+    needs: list[Condition]
+    refuted: dict[str, Condition]
+    weight: float
+    advice: str
+    gate: Condition | None
+    untested: str | None
+    rules: list[str]
+    claims: list[str]
+
+
+@dataclass(frozen=True)
+class Named:
+    """The mechanism that fits best with its entry, and those whose needs hold but which a test excludes."""
+
+    first: tuple[Mechanism, Entry] | None
+    refuted: list[RefutedMechanism] = field(default_factory=list)
+    refuted_rules: dict[str, str] = field(default_factory=dict)
+
+
+@functools.cache
+def entries() -> list[Entry]:
+    """The table of mechanisms.
+
+    Raises:
+        MechanismError: an entry without a test that refutes it, an unknown field, or a condition that is none.
+    """
+    text = resources.files("overrun.analysis.contrast").joinpath("mechanisms.toml")
+    return [entry_of(name, one) for name, one in tomllib.loads(text.read_text("utf-8")).items()]
+
+
+def entry_of(name: str, table: Mapping[str, Any]) -> Entry:
+    """One entry, checked; raises as `entries`."""
+    unknown = table.keys() - _FIELDS
+    if unknown:
+        raise MechanismError(
+            f"{name} has {', '.join(sorted(unknown))}; fields are {', '.join(sorted(_FIELDS))}"
+        )
+    if not table.get("refuted") or not table.get("needs"):
+        raise MechanismError(f"{name} needs conditions and at least one test that refutes it")
+    gate = table.get("gate")
+    return Entry(
+        name,
+        table["words"],
+        [Condition(text, TYPES) for text in table["needs"]],
+        {why: Condition(text, TYPES) for why, text in table["refuted"].items()},
+        float(table.get("weight", 1.0)),
+        table["advice"],
+        None if gate is None else Condition(gate, TYPES),
+        table.get("untested"),
+        list(table.get("rules", [])),
+        list(table.get("claims", [])),
+    )
+
+
+def name(facts: Mapping[str, Value]) -> Named:
+    """Return the mechanism that fits the facts of a place best, if any."""
+    fitting: list[tuple[float, Mechanism, Entry]] = []
+    excluded: list[RefutedMechanism] = []
+    rules: dict[str, str] = {}
+    for one in entries():
+        needed = [need.holds(facts) for need in one.needs]
+        if not all(needed):
+            if False in needed and one.claims:
+                lacking = one.needs[needed.index(False)]
+                rules |= dict.fromkeys(
+                    one.claims, f"it is not so: {lacking.text}{_figure(lacking, facts)}"
+                )
+            continue
+        tried = {why: test.holds(facts) for why, test in one.refuted.items()}
+        against = next((why for why, held in tried.items() if held), None)
+        if against is not None:
+            figure = _figure(one.refuted[against], facts)
+            excluded.append(
+                RefutedMechanism(id=one.id, words=one.words, figure=f"{against}{figure}")
+            )
+            rules |= dict.fromkeys(one.rules, against)
+            continue
+        fitting.append((one.weight, _mechanism(one, tried, facts), one))
+    fitting.sort(key=lambda one: -one[0])
+    first = (fitting[0][1], fitting[0][2]) if fitting else None
+    fits = {rule for _, _, one in fitting for rule in one.rules}
+    return Named(first, excluded, {rule: why for rule, why in rules.items() if rule not in fits})
+
+
+def _mechanism(
+    one: Entry, tried: Mapping[str, bool | None], facts: Mapping[str, Value]
+) -> Mechanism:
+    """A mechanism with its confidence: what the terms explain on the half that did not choose them, as far as tests could be tried."""
+    untested = [why for why, held in tried.items() if held is None]
+    if one.untested is not None:
+        untested.append(one.untested)
+    explained = facts.get("explained")
+    sure = 0.5 + 0.35 * min(1.0, max(0.0, explained if isinstance(explained, float) else 0.0))
+    return Mechanism(
+        id=one.id,
+        words=one.words,
+        confidence=round(UNTESTED if untested else min(SUREST, sure), 2),
+        refuted=[why for why, held in tried.items() if held is False],
+        untested=untested,
+    )
+
+
+def _figure(condition: Condition, facts: Mapping[str, Value]) -> str:
+    """The figures that a test was decided by, in brackets; empty where it asks for none."""
+    said = []
+    for fact in sorted(condition.names()):
+        value = facts.get(fact)
+        if isinstance(value, float) and not isinstance(value, bool):
+            shown = say_ratio(value) if 0.0 <= value <= 1.0 else f"{value:.3g}"
+            said.append(f"{fact.replace('_', ' ')} {shown}")
+    return f" ({', '.join(said[:3])})" if said else ""

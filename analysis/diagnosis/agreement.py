@@ -1,0 +1,192 @@
+"""Do rules agree with the open diagnosis? A cause that speaks of another place, or that a test of the same mechanism excludes, is no more than likely."""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from typing import Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from overrun.analysis.contrast.explain import Window, window_of
+from overrun.analysis.diagnosis.ranking import Ranked
+from overrun.analysis.incident.breach import Breach
+from overrun.analysis.numbers.outcomes.goodput import limits_of
+from overrun.analysis.numbers.stages.budget import GROUP_OF
+from overrun.analysis.words.explanation import Explanation
+from overrun.analysis.words.finding import Diagnosis, Finding, begun, say_ratio
+
+# A cause that the open diagnosis contradicts is rather not than it is.
+CONTRADICTED: Final = 0.45
+# A place leads where it is at least so sure; a cause speaks of the groups that take such a part of its claims; own defaults.
+LEADS: Final = 0.3
+SPEAKS: Final = 0.25
+# Rules that say which call is slow, and not why; and those that are a step and no cause.
+ONLY_A_PLACE: Final = ("slow_dependency", "unattributed_time")
+ONLY_A_FIX: Final = ("no_timeout_fallback",)
+# A mechanism is named in the verdict from this confidence on.
+NAMED: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """Ranked causes, those that are contradicted with less confidence, and why: by rule."""
+
+    ranked: Ranked
+    doubts: dict[str, str] = field(default_factory=dict)
+
+
+def judged(breach: Breach) -> Window:
+    """The judged requests of a breach and those before the window that they are compared with."""
+    rows, limits = breach.ok, np.broadcast_to(breach.limits_ms, breach.ok.height)
+    base = breach.base
+    if base is not None and breach.baseline is not None and _apart(breach):
+        own = limits_of(base, breach.slo, breach.metric)
+        before = np.broadcast_to(breach.limit_ms if own is None else own, base.height)
+        columns = [name for name in rows.columns if name in base.columns]
+        rows = pl.concat([base.select(columns), rows.select(columns)], how="vertical_relaxed")
+        limits = np.concatenate([before, limits])
+    return window_of(rows, breach.metric, np.asarray(limits, np.float64), breach.slo.percentile)
+
+
+def _apart(breach: Breach) -> bool:
+    """Whether the baseline lies before the window."""
+    start = breach.frame.start
+    return breach.baseline is not None and start is not None and breach.baseline.end <= start
+
+
+def agreed(ranked: Ranked, found: Explanation | None) -> Agreed:
+    """Return the causes with no more than `CONTRADICTED` for those that the open diagnosis contradicts."""
+    if found is None or (found.place_confidence or 0.0) < LEADS:
+        return Agreed(ranked)
+    doubts = {}
+    for one in ranked.causes:
+        why = _elsewhere(one, found) or _refuted(one.finding.rule, found)
+        if why is not None:
+            doubts[one.finding.rule] = why
+    causes = [_doubted(one) if one.finding.rule in doubts else one for one in ranked.causes]
+    causes.sort(key=lambda one: one.finding.rule in doubts)
+    return Agreed(replace(ranked, causes=causes), doubts)
+
+
+def _elsewhere(one: Diagnosis, found: Explanation) -> str | None:
+    """Why a cause speaks of another place than the one that holds the time, None where it does not."""
+    claimed = {stage: max(0.0, ms) for stage, ms in one.claims_ms.items()}
+    whole = sum(claimed.values())
+    speaks = {one.finding.stage} | {
+        stage for stage, ms in claimed.items() if whole and ms >= SPEAKS * whole
+    }
+    groups = {GROUP_OF.get(stage, stage) for stage in speaks}
+    holding = {GROUP_OF.get(place.stage or "", place.stage) for place in found.places}
+    if groups & holding:
+        return None
+    return f"it speaks of {one.finding.stage}, which holds less than 12 % of the difference"
+
+
+def _refuted(rule: str, found: Explanation) -> str | None:
+    """Why a test excludes the mechanism that a rule names, None where none does."""
+    return found.excluded.get(rule)
+
+
+def _doubted(one: Diagnosis) -> Diagnosis:
+    finding = msgspec.structs.replace(
+        one.finding, confidence=min(one.finding.confidence, CONTRADICTED)
+    )
+    return replace(one, finding=finding)
+
+
+def words(found: Explanation, doubts: Mapping[str, str], main: Diagnosis | None) -> str:
+    """The open diagnosis as sentences: place, what distinguishes late ones, what changed, what fits, and what does not."""
+    said = [found.sentence]
+    if found.regularities and found.regularities[0].carried >= SPEAKS:
+        said.append(f"{begun(found.regularities[0].words)}.")
+    if found.changed:
+        first = found.changed[0]
+        said.append(
+            f"Changed at the onset: {first.what} "
+            + " -> ".join(one for one in (first.before or "absent", first.after or "gone"))
+            + "."
+        )
+    fits = found.mechanism
+    if fits is not None:
+        said.append(f"What fits: {fits.words} ({say_ratio(fits.confidence)}).")
+    if main is not None:
+        why = doubts.get(main.finding.rule)
+        against = f", but {why}" if why else ""
+        said.append(
+            f"The cause is not known: {main.finding.rule} ({say_ratio(main.finding.confidence)}) would be that {main.because}{against}."
+        )
+    elif fits is None:
+        said.append("No known cause explains it.")
+    return " ".join(said)
+
+
+@functools.cache
+def _gates() -> dict[str, re.Pattern[str]]:
+    text = resources.files("overrun.analysis.diagnosis").joinpath("advice_gates.toml")
+    table = tomllib.loads(text.read_text("utf-8"))
+    return {name: re.compile(pattern, re.I) for name, pattern in table["gate"].items()}
+
+
+def allowed(step: str | None, found: Explanation | None) -> bool:
+    """Whether a step passes the arithmetic of the window: none of what the open diagnosis advises against is in it."""
+    if step is None or found is None:
+        return True
+    against = {one.partition(":")[0] for one in found.advice.avoid}
+    return not any(_gates()[name].search(step) for name in against if name in _gates())
+
+
+def step_of(found: Explanation, other: str | None) -> str | None:
+    """What to do first by the open diagnosis: undo what changed, else what helps against the mechanism, else another step that nothing speaks against, else what to
+    look at; None where it says nothing."""
+    advice = found.advice
+    if advice.undo is not None:
+        return f"{advice.undo}."
+    steps = advice.do if found.mechanism is not None and found.mechanism.confidence >= NAMED else []
+    harmless = [other] if other is not None and allowed(other, found) else []
+    return next(iter([*steps, *harmless, *advice.look]), None)
+
+
+def undone(
+    step: str | None, reasons: dict[str, str], found: Explanation
+) -> tuple[str | None, dict[str, str]]:
+    """How to undo a step of the open diagnosis, with the reasons of a verdict's nulls."""
+    if step is not None and found.advice.undo is not None and step.startswith(found.advice.undo):
+        return "Deploy the change again once it is cleared.", reasons
+    against = f"not advised: {'; '.join(found.advice.avoid)}"
+    why = "there is nothing to undo" if step is not None else against
+    return None, reasons | {"mitigation": against, "rollback": why}
+
+
+def told(why: str, found: Explanation, main: Diagnosis) -> str:
+    """What a rule says that names a place and no cause, with what distinguishes the late ones of it."""
+    if main.finding.rule not in ONLY_A_PLACE:
+        return why
+    known = [one for one in found.regularities[:1] if one.carried >= SPEAKS]
+    more = [f"{begun(one.words)}." for one in known]
+    if known and found.mechanism is not None:
+        more.append(
+            f"What fits: {found.mechanism.words} ({say_ratio(found.mechanism.confidence)})."
+        )
+    return " ".join([why, *more])
+
+
+def without_harm(findings: list[Finding], found: Explanation | None) -> list[Finding]:
+    """Return findings without fixes that the arithmetic of the window speaks against; opportunities that are nothing else are left out."""
+    if found is None:
+        return findings
+    out = []
+    for one in findings:
+        if one.fix is None or allowed(f"{one.fix.title} {one.fix.detail}", found):
+            out.append(one)
+        elif one.rule not in ONLY_A_FIX:
+            why = f"not advised: {'; '.join(found.advice.avoid)}"
+            reasons = one.reasons | {"fix": why}
+            out.append(msgspec.structs.replace(one, fix=None, reasons=reasons))
+    return out

@@ -1,0 +1,85 @@
+"""The table of mechanisms: each entry is read, can fit, and can be refuted by each of its tests; nothing is named by default."""
+
+import pytest
+
+from overrun.analysis.contrast.facts import TYPES
+from overrun.analysis.contrast.language import MechanismError
+from overrun.analysis.contrast.mechanisms import SUREST, UNTESTED, entries, entry_of, name
+from overrun.analysis.diagnosis.rules import rules
+
+
+def test_each_entry_names_facts_that_are_measured_and_rules_that_exist() -> None:
+    known = set(rules())
+    for one in entries():
+        asked = {fact for test in (*one.needs, *one.refuted.values()) for fact in test.names()}
+        assert asked <= TYPES.keys()
+        assert set(one.rules) | set(one.claims) <= known, one.id
+        assert one.refuted
+        assert len({one.id for one in entries()}) == len(entries())
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ({"words": "w", "advice": "a", "needs": ["new"]}, "at least one test"),
+        (
+            {"words": "w", "advice": "a", "needs": ["new"], "refuted": {"x": "old"}},
+            "no fact is named old",
+        ),
+        (
+            {"words": "w", "advice": "a", "needs": ["new"], "refuted": {"x": "new"}, "then": 1},
+            "has then",
+        ),
+    ],
+)
+def test_a_wrong_entry_is_refused(table: dict[str, object], why: str) -> None:
+    with pytest.raises(MechanismError, match=why):
+        entry_of("wrong", table)
+
+
+def _facts(**more: object) -> dict[str, object]:
+    nothing = dict.fromkeys(TYPES) | {
+        "mode": "some",
+        "where": "itself",
+        "metric": "e2e",
+        "what": "call",
+    }
+    sets = {kind: frozenset() for kind, of in TYPES.items() if of == "set"}
+    return nothing | sets | {"gain": {}} | more
+
+
+def test_without_facts_nothing_is_named() -> None:
+    assert name(_facts()).first is None
+
+
+def test_the_first_call_of_an_instance_is_a_cold_instance_unless_it_follows_load() -> None:
+    cold = {
+        "names": frozenset({"first of faas.instance"}),
+        "kinds": frozenset({"first"}),
+        "gain": {"first": 0.9},
+        "late_of_bad": 1.0,
+        "explained": 0.9,
+    }
+    found = name(_facts(**cold))
+    assert found.first is not None
+    assert found.first[0].id == "cold_instance"
+    assert found.first[0].confidence == pytest.approx(0.5 + 0.35 * 0.9, abs=0.01)
+    assert found.first[0].confidence <= SUREST
+    loaded = name(_facts(**cold | {"gain": {"first": 0.4, "inflight": 0.4}}))
+    assert loaded.first is None
+    assert [one.id for one in loaded.refuted] == ["cold_instance"]
+
+
+def test_what_could_not_be_tested_stays_likely_at_most() -> None:
+    row = _facts(row=9.0, row_saves=0.8, mode="always", explained=0.9)
+    found = name(row)
+    assert found.first is not None
+    assert found.first[0].id == "serial_calls"
+    assert found.first[0].confidence == UNTESTED
+    assert found.first[0].untested
+
+
+def test_a_rule_whose_only_claim_is_measured_false_is_excluded() -> None:
+    found = name(_facts(ceiling=0))
+    assert "client_throttled" in found.refuted_rules
+    assert "client_throttled" not in name(_facts(ceiling=None)).refuted_rules
