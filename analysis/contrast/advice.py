@@ -21,6 +21,8 @@ MOST_CUT: Final = 0.1
 # What a mechanism advises is done where it is at least so sure, and looked into below that.
 SURE: Final = 0.5
 _MOST_UNDONE: Final = 2
+# Kinds of traits that say when, not which.
+_WHEN: Final = ("time", "phase", "version")
 
 
 def advise(facts: Mapping[str, Value], named: Named, moved: list[Moved], at: At) -> Advice:
@@ -107,7 +109,7 @@ def _class_of(at: At) -> str | None:
     """The class of occurrences that are late nearly without exception, and that hardly any other is in; None without one."""
     for one in at.main[:1]:
         late, others = one.slow[at.late], one.slow[~at.late]
-        regular = one.candidate.form != "line" and late.mean() > 0.8
+        regular = one.candidate.form != "line" and one.kind not in _WHEN and late.mean() > 0.8
         if regular and len(others) and others.mean() < 0.05:
             return trait_words(one.text)
     return None

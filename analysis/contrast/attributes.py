@@ -113,8 +113,10 @@ def attributes_of(
             )
         )
     wide = pl.concat(parts, how="diagonal").sort("at").drop("at") if parts else pl.DataFrame()
-    fields = pl.DataFrame([one for one in canonical if one.null_count() < len(one)])
-    return Attributes(fields.hstack([one for one in wide if one.null_count() < len(one)]))
+    said = [one for one in (*canonical, *wide) if one.null_count() < len(one)]
+    return Attributes(
+        pl.DataFrame(said) if said else pl.DataFrame({"nothing": [None] * packed.height})
+    )
 
 
 def _unpacked(values: pl.Series, keys: Sequence[str]) -> dict[str, pl.Series]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import duckdb
@@ -69,11 +69,13 @@ def window_of(
     return Window(kept, metric, values, given, percentile, every)
 
 
-def explain(con: duckdb.DuckDBPyConnection, window: Window) -> Explanation | str:
-    """Return why slow requests of a window are slow, or why nothing can be said."""
-    parts = sides(window.values, window.limits, window.percentile)
-    if parts.mode == "none":
-        return parts.how
+def explain(con: duckdb.DuckDBPyConnection, windows: list[Window]) -> Explanation | str:
+    """Return why slow requests of a window are slow, or why nothing can be said; of windows by several latencies, the one that moved most is explained."""
+    found = [(sides(one.values, one.limits, one.percentile), one) for one in windows]
+    speaking = [pair for pair in found if pair[0].mode != "none"]
+    if not speaking:
+        return found[0][0].how if found else "no request has a latency that can be judged"
+    parts, window = max(speaking, key=lambda pair: pair[0].moved)
     spans = read(con, window.rows, timedelta(minutes=1))
     if spans is None:
         return "the spans of these requests are not stored any more"
@@ -107,7 +109,9 @@ def _explained(window: Window, spans: Spans, parts: Sides) -> Explanation:
     ats = [_at(window, spans, parts, found, place, (held, number)) for place in kept]
     known = [facts(spans, parts, at, window.metric, window.values, moved, grew) for at in ats]
     names = [name(one) for one in known]
-    return _answer(window, spans, parts, _Found(ats, known, names, moved, held, whole, kept))
+    return _answer(
+        window, spans, parts, _Found(ats, known, names, moved, held, whole, kept, window.metric)
+    )
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,7 @@ class _Found:
     held: FloatArray
     whole: float
     kept: list[int]
+    metric: str
 
 
 def _judged_segments(window: Window, spans: Spans) -> Segments:
@@ -250,7 +255,7 @@ def _answer(window: Window, spans: Spans, parts: Sides, found: _Found) -> Explan
         for side in (parts.good, parts.bad)
     ]
     starts = window.rows["start_us"]
-    onset = None if parts.first is None else from_us(int(starts[parts.first]))
+    onset = None if parts.first is None else _onset(spans, first, from_us(int(starts[parts.first])))
     ended = parts.last is not None and parts.last < len(starts) - 3
     mechanism = None if named.first is None else named.first[0]
     state = state_of(known)
@@ -283,6 +288,15 @@ def _answer(window: Window, spans: Spans, parts: Sides, found: _Found) -> Explan
     return out
 
 
+def _onset(spans: Spans, first: At, found: datetime) -> datetime:
+    """Since when: as the occurrences of the place show where time itself parts late ones, which scatter less than whole requests; else as requests show."""
+    for term in first.main:
+        if term.kind == "time" and term.candidate.form == "over" and term.up and not term.within:
+            at_ms = float(first.found.at.min()) + term.candidate.value * 1e3
+            return from_us(int(spans.origin_ns / 1e3 + at_ms * 1e3))
+    return found
+
+
 def _place(spans: Spans, parts: Sides, found: _Found, at: int) -> Place:
     one = found.ats[at]
     columns = np.column_stack([found.held[:, found.kept[at]], found.held.sum(axis=1)])
@@ -299,7 +313,7 @@ def _place(spans: Spans, parts: Sides, found: _Found, at: int) -> Place:
         caller=caller,
         callee=callee,
         instances=_instances(spans, one),
-        words=f"{stage.replace('_', ' ')}: {wording.place_words(spans, one)}",
+        words=f"{stage.replace('_', ' ')}: {wording.place_words(spans, one, found.metric)}",
     )
 
 

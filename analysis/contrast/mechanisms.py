@@ -95,14 +95,12 @@ def name(facts: Mapping[str, Value]) -> Named:
     fitting: list[tuple[float, Mechanism, Entry]] = []
     excluded: list[RefutedMechanism] = []
     rules: dict[str, str] = {}
+    lacking: dict[str, list[str]] = {}
     for one in entries():
         needed = [need.holds(facts) for need in one.needs]
         if not all(needed):
-            if False in needed and one.claims:
-                lacking = one.needs[needed.index(False)]
-                rules |= dict.fromkeys(
-                    one.claims, f"it is not so: {lacking.text}{_figure(lacking, facts)}"
-                )
+            for rule in one.claims if False in needed else ():
+                lacking.setdefault(rule, []).append(_lacks(one, needed.index(False), facts))
             continue
         tried = {why: test.holds(facts) for why, test in one.refuted.items()}
         against = next((why for why, held in tried.items() if held), None)
@@ -114,6 +112,10 @@ def name(facts: Mapping[str, Value]) -> Named:
             rules |= dict.fromkeys(one.rules, against)
             continue
         fitting.append((one.weight, _mechanism(one, tried, facts), one))
+    for rule, whys in lacking.items():
+        # What several mechanisms would each do is excluded where none of them can be.
+        if len(whys) == sum(rule in one.claims for one in entries()):
+            rules.setdefault(rule, whys[0])
     fitting.sort(key=lambda one: -one[0])
     first = (fitting[0][1], fitting[0][2]) if fitting else None
     fits = {rule for _, _, one in fitting for rule in one.rules}
@@ -135,6 +137,13 @@ def _mechanism(
         confidence=round(UNTESTED if untested else min(SUREST, sure), 2),
         refuted=[why for why, held in tried.items() if held is False],
         untested=untested,
+    )
+
+
+def _lacks(one: Entry, at: int, facts: Mapping[str, Value]) -> str:
+    """Which sign a mechanism lacks."""
+    return (
+        f"no sign that {one.words} ({one.needs[at].text}{_figure(one.needs[at], facts)} is not so)"
     )
 
 

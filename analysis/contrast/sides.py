@@ -35,7 +35,7 @@ APART_UNASKED: Final = 3.0
 @dataclass(frozen=True)
 class Sides:
     """Bad and good requests in order of their start; what is in neither is in between. `first` and `last` are places of the stretch (end excluded), None
-    without one. `typical` of both sides are medians in ms."""
+    without one. `moved` is the factor by which bad ones are slower: of a stretch its median, mean or P95, of two heaps their means."""
 
     mode: Mode
     bad: BoolArray
@@ -43,6 +43,7 @@ class Sides:
     first: int | None = None
     last: int | None = None
     how: str = ""
+    moved: float = 0.0
 
     @property
     def inside(self) -> BoolArray | None:
@@ -106,21 +107,18 @@ def sides(values: FloatArray, limits: FloatArray | None, percentile: float = 95.
         return Sides("none", none, none, how=f"{n} requests, {LEAST} are needed to compare")
     late = None if limits is None else values > limits
     found = _stretch(values, late)
-    if late is not None and late.mean() <= 1.0 - percentile / 100.0:
-        late_matters = found is not None and _moved(values, found) >= MOVED_UNASKED
-        if not late_matters:
-            return Sides(
-                "none", none, none, how="within the limit, and no stretch is clearly slower"
-            )
-    if found is not None:
+    within = late is not None and late.mean() <= 1.0 - percentile / 100.0
+    if found is not None and not (within and _moved(values, found) < MOVED_UNASKED):
         return _of_stretch(values, late, found)
     heaps = two_heaps(values)
-    if late is None:
-        if heaps and heaps.apart > APART_UNASKED and heaps.factor > 2.0:
-            late = values > heaps.cut
-            if 0.01 < late.mean() < 0.25:
-                return Sides("some", late, ~late, how="durations lie in two heaps")
-        return Sides("none", none, none, how="no limit, no stretch that is slower, no second heap")
+    if late is None or within:
+        if heaps and heaps.apart > APART_UNASKED and heaps.factor > (3.0 if within else 2.0):
+            high = values > heaps.cut
+            if 0.01 < high.mean() < 0.25:
+                how = "durations lie in two heaps"
+                return Sides("some", high, ~high, how=how, moved=heaps.factor)
+        said = "no stretch is clearly slower, and durations lie in one heap"
+        return Sides("none", none, none, how=f"within the limit, {said}" if within else said)
     if late.mean() > ALWAYS:
         if heaps and heaps.apart > APART and heaps.factor > 1.8:
             late = values > heaps.cut
@@ -166,9 +164,10 @@ def _of_stretch(values: FloatArray, late: BoolArray | None, at: tuple[int, int])
     whole = np.median(values[inside]) > WHOLE * np.median(values[~inside])
     spikes = values > np.quantile(values[~inside], 0.95) if late is None else late
     if whole or (inside & spikes).sum() < 5:
-        return Sides("stretch", inside, ~inside, first, last, "slower since")
+        return Sides("stretch", inside, ~inside, first, last, "slower since", _moved(values, at))
     bad = inside & spikes
-    return Sides("stretch", bad, ~inside & ~spikes, first, last, "more of them late since")
+    how = "more of them late since"
+    return Sides("stretch", bad, ~inside & ~spikes, first, last, how, _moved(values, at))
 
 
 def interval(

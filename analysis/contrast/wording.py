@@ -33,7 +33,7 @@ def stage_of(at: At) -> str:
     return STAGES[int(at.key[5])]
 
 
-def place_words(spans: Spans, at: At) -> str:
+def place_words(spans: Spans, at: At, metric: str) -> str:
     """A place as a person reads it: `POST points/search in articles-chat`, `the queue of llm_request in vllm-server`."""
     service = printable(spans.services[at.key[0]], _NAMES_SHOWN)
     name = printable(spans.operations[at.key[1]], _NAMES_SHOWN)
@@ -48,6 +48,10 @@ def place_words(spans: Spans, at: At) -> str:
         return f"{name} in {service}, its own time {where} {beside}"
     if where == "between":
         return f"{name} in {service}, its own time between calls, before {beside}"
+    if where == "after_first_token" and metric == "ttft":
+        return (
+            f"between the first token of {name} in {service} and the first one that its client gets"
+        )
     part = {
         "queue": "the queue of ",
         "to_first_token": "the first token of ",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Final
@@ -29,6 +29,16 @@ LEADS: Final = 0.3
 SPEAKS: Final = 0.25
 # Rules that say which call is slow, and not why; and those that are a step and no cause.
 ONLY_A_PLACE: Final = ("slow_dependency", "unattributed_time")
+GENERAL: Final = (
+    "slower_since",
+    "one_kind",
+    "size_of_input",
+    "at_random",
+    "more_calls",
+    "new_step",
+)
+# Of what a sure rule advises, whom it cuts is counted; that it follows load, or that something changed, the rule has shown by figures of its own.
+COUNTED: Final = ("time-out",)
 ONLY_A_FIX: Final = ("no_timeout_fallback",)
 # A mechanism is named in the verdict from this confidence on.
 NAMED: Final = 0.5
@@ -42,17 +52,27 @@ class Agreed:
     doubts: dict[str, str] = field(default_factory=dict)
 
 
-def judged(breach: Breach) -> Window:
-    """The judged requests of a breach and those before the window that they are compared with."""
-    rows, limits = breach.ok, np.broadcast_to(breach.limits_ms, breach.ok.height)
-    base = breach.base
-    if base is not None and breach.baseline is not None and _apart(breach):
-        own = limits_of(base, breach.slo, breach.metric)
-        before = np.broadcast_to(breach.limit_ms if own is None else own, base.height)
-        columns = [name for name in rows.columns if name in base.columns]
-        rows = pl.concat([base.select(columns), rows.select(columns)], how="vertical_relaxed")
-        limits = np.concatenate([before, limits])
-    return window_of(rows, breach.metric, np.asarray(limits, np.float64), breach.slo.percentile)
+def judged(breach: Breach) -> list[Window]:
+    """The judged requests of a breach and those before the window that they are compared with; where no limit is broken, by each limited latency."""
+    names = list(breach.slo.limits()) if not breach.over else []
+    return [_by(breach, name) for name in dict.fromkeys([breach.metric, *names])]
+
+
+def _by(breach: Breach, metric: str) -> Window:
+    """The requests by one latency: those that the breach judges, or all answered ones that have another."""
+    slo, rows = breach.slo, breach.ok
+    if metric != breach.metric:
+        rows = breach.frame.rows.filter(~pl.col("error") & pl.col(f"{metric}_ms").is_not_null())
+    parts = [rows]
+    if breach.base is not None and _apart(breach):
+        parts.insert(0, breach.base.filter(pl.col(f"{metric}_ms").is_not_null()))
+    columns = [name for name in rows.columns if all(name in part.columns for part in parts)]
+    limits = []
+    for part in parts:
+        own = limits_of(part, slo, metric)
+        limits.append(np.broadcast_to(slo.limits()[metric] if own is None else own, part.height))
+    every = pl.concat([part.select(columns) for part in parts], how="vertical_relaxed")
+    return window_of(every, metric, np.concatenate(limits).astype(np.float64), slo.percentile)
 
 
 def _apart(breach: Breach) -> bool:
@@ -67,7 +87,8 @@ def agreed(ranked: Ranked, found: Explanation | None) -> Agreed:
         return Agreed(ranked)
     doubts = {}
     for one in ranked.causes:
-        why = _elsewhere(one, found) or _refuted(one.finding.rule, found)
+        rule = one.finding.rule
+        why = _elsewhere(one, found) or found.excluded.get(rule) or _only_a_place(rule, found)
         if why is not None:
             doubts[one.finding.rule] = why
     causes = [_doubted(one) if one.finding.rule in doubts else one for one in ranked.causes]
@@ -89,9 +110,12 @@ def _elsewhere(one: Diagnosis, found: Explanation) -> str | None:
     return f"it speaks of {one.finding.stage}, which holds less than 12 % of the difference"
 
 
-def _refuted(rule: str, found: Explanation) -> str | None:
-    """Why a test excludes the mechanism that a rule names, None where none does."""
-    return found.excluded.get(rule)
+def _only_a_place(rule: str, found: Explanation) -> str | None:
+    """Why a rule that names a call and no cause stands back behind a mechanism that fits, None where it does not."""
+    fits = found.mechanism
+    if rule not in ONLY_A_PLACE or fits is None or fits.confidence < NAMED or fits.id in GENERAL:
+        return None
+    return "it says which call is slow, and not why"
 
 
 def _doubted(one: Diagnosis) -> Diagnosis:
@@ -118,7 +142,7 @@ def words(found: Explanation, doubts: Mapping[str, str], main: Diagnosis | None)
         said.append(f"What fits: {fits.words} ({say_ratio(fits.confidence)}).")
     if main is not None:
         why = doubts.get(main.finding.rule)
-        against = f", but {why}" if why else ""
+        against = f", but {why}" if why else f" or {main.rather}" if main.rather else ""
         said.append(
             f"The cause is not known: {main.finding.rule} ({say_ratio(main.finding.confidence)}) would be that {main.because}{against}."
         )
@@ -134,11 +158,12 @@ def _gates() -> dict[str, re.Pattern[str]]:
     return {name: re.compile(pattern, re.I) for name, pattern in table["gate"].items()}
 
 
-def allowed(step: str | None, found: Explanation | None) -> bool:
-    """Whether a step passes the arithmetic of the window: none of what the open diagnosis advises against is in it."""
+def allowed(step: str | None, found: Explanation | None, only: Collection[str] = ()) -> bool:
+    """Whether a step passes the arithmetic of the window: none of what the open diagnosis advises against is in it, of the kinds in `only` where there are any."""
     if step is None or found is None:
         return True
     against = {one.partition(":")[0] for one in found.advice.avoid}
+    against &= set(only) or against
     return not any(_gates()[name].search(step) for name in against if name in _gates())
 
 
@@ -183,7 +208,7 @@ def without_harm(findings: list[Finding], found: Explanation | None) -> list[Fin
         return findings
     out = []
     for one in findings:
-        if one.fix is None or allowed(f"{one.fix.title} {one.fix.detail}", found):
+        if one.fix is None or allowed(f"{one.fix.title} {one.fix.detail}", found, COUNTED):
             out.append(one)
         elif one.rule not in ONLY_A_FIX:
             why = f"not advised: {'; '.join(found.advice.avoid)}"

@@ -392,7 +392,7 @@ def held_up(breach: Breach, ranked: Ranked, opened: Explanation | None = None) -
         _where(breach, main.finding.stage, main),
         _gain(main.finding, f"P{breach.slo.percentile:g}", breach.slo),
     )
-    if opened is not None and not agreement.allowed(gain, opened):
+    if opened is not None and not agreement.allowed(gain, opened, agreement.COUNTED):
         gain = ""
     because = f"{where[0].upper()}{where[1:]}, because {main.because}."
     if opened is not None:
@@ -561,8 +561,9 @@ def over_budget(  # noqa: PLR0913
         step, undo = agreement.step_of(opened, step), None
     elif opened is not None and main is not None:
         why = agreement.told(why, opened, main)
-        if not agreement.allowed(f"{step} {gain}", opened):
-            step, undo, gain = agreement.step_of(opened, None), None, ""
+        if not agreement.allowed(step, opened, agreement.COUNTED):
+            step, undo = agreement.step_of(opened, None), None
+        gain = gain if agreement.allowed(gain, opened, agreement.COUNTED) else ""
     if opened is not None and undo is None:
         undo, reasons = agreement.undone(step, reasons, opened)
     return Verdict(

@@ -58,7 +58,7 @@ class Lookups:
     """Causes of a judged metric with the figures of simulated fixes; None without a simulation."""
     traits: Callable[[Period, datetime, int, str], pl.DataFrame] | None = None
     """Attributes of the model calls of a period whose keys match a regular expression; see `evidence.call_kind`."""
-    explain: Callable[[Window], Explanation | str] | None = None
+    explain: Callable[[list[Window]], Explanation | str] | None = None
     """The open diagnosis of judged requests, or why there is none; see `contrast.explain`. None where it is not asked for."""
     older: Callable[[], str] = lambda: "nothing older is stored"
     """Why there is no baseline, as a clause; see `baseline.why_none`."""
