@@ -16,15 +16,11 @@ from typing import Final
 import duckdb
 import msgspec
 import numpy as np
-import polars as pl
 
-from overrun.analysis.diagnosis.engine_causes import CHANGES, GREW, Samples, cause_of
-from overrun.analysis.diagnosis.engine_gauges import by_gauges, mostly_waiting
-from overrun.analysis.diagnosis.engine_means import MEANS
-from overrun.analysis.diagnosis.mitigation import stopgap
+from overrun.analysis.diagnosis.engine_answer import follow
+from overrun.analysis.diagnosis.engine_gauges import by_gauges
 from overrun.analysis.diagnosis.verdict import RULED_OUT_BELOW, Metric, Status, Verdict
 from overrun.analysis.evidence.instances import (
-    SHOWN,
     InstanceRow,
     instance_rows,
     say_sick,
@@ -59,7 +55,11 @@ from overrun.analysis.numbers.quality.targets import (
 )
 from overrun.analysis.numbers.statistics.change_points import LEAST_SCRAPES, find_onset
 from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
-from overrun.analysis.numbers.window import INDICATORS, RequestFrame, read_samples
+from overrun.analysis.numbers.window import RequestFrame
+from overrun.analysis.stations.explain import explain
+from overrun.analysis.stations.series import read
+from overrun.analysis.stations.station import Plant, plant_of
+from overrun.analysis.words.explanation import Explanation
 from overrun.analysis.words.finding import Owner, RuledOut, printable, say_count, say_ms, say_ratio
 from overrun.analysis.words.slo import METRICS, Slo
 from overrun.analysis.words.timestamps import from_us, to_us
@@ -106,6 +106,7 @@ class EngineOnly:
     finished: int
     checks: list[Check]
     instances: list[InstanceRow]
+    explanation: Explanation | None = None
 
 
 def engine_only(
@@ -119,7 +120,9 @@ def engine_only(
     only = _meant(frame, made)
     if only is not None and not only:
         return None
-    judged = _by_metrics(con, frame, slo, made, only)
+    window = frame.window
+    plant = plant_of(read(con, window.start, window.end, window.model, only))
+    judged = _by_metrics(con, frame, slo, made, only, plant)
     if judged is None:
         return None
     if made.targets and len(silent(made.targets)) == len(made.targets):
@@ -151,7 +154,12 @@ def _meant(frame: RequestFrame, made: Sent) -> set[str] | None:
 
 
 def _by_metrics(
-    con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, made: Sent, only: set[str] | None
+    con: duckdb.DuckDBPyConnection,
+    frame: RequestFrame,
+    slo: Slo,
+    made: Sent,
+    only: set[str] | None,
+    plant: Plant,
 ) -> EngineOnly | None:
     window = frame.window
     whose, found = _histograms(con, frame, only)
@@ -160,23 +168,22 @@ def _by_metrics(
             name in METRICS for instance in only for name in made.indicators.get(instance, [])
         )
         return (_came_once(con, frame) if counted else None) or _without_histograms(
-            con, frame, slo, made, only
+            con, frame, slo, made, only, plant
         )
     start = from_us(min(int(one.from_us.min()) for one in found.values()))
     end = from_us(max(int(one.to_us.max()) for one in found.values()))
     latency = Latency(**{f"{name}_ms": _percentiles(name, found.get(name)) for name in METRICS})
     finished = max((found[name].n for name in ("e2e", "ttft") if name in found), default=0)
-    points = _of(
-        read_samples(
-            con, "metric_points", start, end, window.model, indicators=[*INDICATORS, *CHANGES]
-        ),
-        only,
-    )
-    verdict = _verdict(found, points, slo, whose)
+    verdict = _verdict(found, slo, whose)
+    over = verdict.metric if verdict.status == "over_budget" else None
+    explanation = explain(plant, over)
+    owner: Owner = "provider" if whose == CLIENTS else "platform"
+    follow(verdict, explanation, owner)
     onset = None if verdict.onset is None else to_us(verdict.onset)
     rows = instance_rows(con, start, end, window.model, made, from_us=onset, only=only)
-    _name_sick(con, verdict, rows, frame, slo)
-    return EngineOnly(latency, verdict, start, end, finished, _checks(found, slo, finished), rows)
+    _say_sick(verdict, rows)
+    known = _checks(found, slo, finished)
+    return EngineOnly(latency, verdict, start, end, finished, known, rows, explanation)
 
 
 def _histograms(
@@ -208,26 +215,17 @@ def _histograms(
     return _ENGINE, own
 
 
-def _of(points: pl.DataFrame, only: set[str] | None) -> pl.DataFrame:
-    return (
-        points
-        if only is None
-        else points.filter(pl.col("instance").fill_null("").is_in(list(only)))
-    )
-
-
 def _without_histograms(
-    con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, made: Sent, only: set[str] | None
+    con: duckdb.DuckDBPyConnection,
+    frame: RequestFrame,
+    slo: Slo,
+    made: Sent,
+    only: set[str] | None,
+    plant: Plant,
 ) -> EngineOnly | None:
     """The answer by gauges and rates, or by what is known of targets and names; None where no metric came."""
     window = frame.window
     start, end = frame.start or window.start, frame.end or window.end
-    points = _of(
-        read_samples(
-            con, "engine_samples", start, end, window.model, indicators=[*SHOWN, *CHANGES, *MEANS]
-        ),
-        only,
-    )
     names = sorted(
         {
             name
@@ -236,7 +234,7 @@ def _without_histograms(
             for name in known
         }
     )
-    verdict = by_gauges(points, names, slo)
+    verdict, explanation = by_gauges(plant, names, slo)
     if verdict is None and (made.unknown.metrics or made.targets):
         what = (
             say_unknown(made.unknown)
@@ -248,11 +246,11 @@ def _without_histograms(
         )
     if verdict is None:
         return None
-    if not points.is_empty():
-        start, end = (
-            start or from_us(int(points["time_us"].to_numpy().min())),
-            end or from_us(int(points["time_us"].to_numpy().max())),
-        )
+    follow(verdict, explanation, verdict.owner or "platform")
+    grid = plant.recording.grid
+    if grid.bins:
+        start = start or from_us(round(1e6 * grid.start_s))
+        end = end or from_us(round(1e6 * grid.time_s(grid.bins - 1)))
     elif made.targets:
         start, end = (
             start or min(target.since for target in made.targets),
@@ -260,71 +258,22 @@ def _without_histograms(
         )
     onset = None if verdict.onset is None else to_us(verdict.onset)
     rows = instance_rows(con, start, end, window.model, made, from_us=onset, only=only)
-    _name_sick(con, verdict, rows, frame, slo)
+    _say_sick(verdict, rows)
     why = "no latency histogram arrived"
     alone = Check(
         check="engine_only",
         status="ok",
         detail="engine metrics only, no latency histogram: queue, running requests, cache and rates are known",
     )
-    return EngineOnly(no_latency(why), verdict, start, end, 0, [alone], rows)
+    return EngineOnly(no_latency(why), verdict, start, end, 0, [alone], rows, explanation)
 
 
-def _name_sick(
-    con: duckdb.DuckDBPyConnection,
-    verdict: Verdict,
-    rows: list[InstanceRow],
-    frame: RequestFrame,
-    slo: Slo,
-) -> None:
-    """Add the sick instances to the sentence, and name the cause where most of what is over the limit comes from them. In place."""
+def _say_sick(verdict: Verdict, rows: list[InstanceRow]) -> None:
+    """Add the sick instances to the sentence. In place."""
     sick = sick_rows(rows)
-    if not sick or len(sick) == len(rows):
-        return
-    verdict.sentence += (
-        f" {'Of' if len(sick) == 1 else 'Sick of'} {len(rows)} instances {say_sick(rows)}."
-    )
-    if (
-        verdict.status != "over_budget"
-        or verdict.metric is None
-        or _share_of(con, sick, frame, slo, verdict) < _MOST_OF_IT
-    ):
-        return
-    names = ", ".join(printable(row.instance) for row in sick[:2])
-    sent = [row.prompt_tokens for row in rows if row not in sick and row.prompt_tokens is not None]
-    hot = (
-        bool(sent)
-        and sick[0].prompt_tokens is not None
-        and sick[0].prompt_tokens > GREW * float(np.median(sent))
-    )
-    verdict.cause, verdict.cause_status = "hot_replica" if hot else "straggler_replica", "known"
-    verdict.reasons.pop("cause", None)
-    verdict.mitigation = (
-        f"Send fewer requests to {names}." if hot else f"Take {names} out of rotation."
-    )
-    verdict.rollback = "Restore its share of the traffic when it is as fast as the others."
-
-
-def _share_of(
-    con: duckdb.DuckDBPyConnection,
-    sick: list[InstanceRow],
-    frame: RequestFrame,
-    slo: Slo,
-    verdict: Verdict,
-) -> float:
-    """Which part of the values over the limit was counted by these instances, since the onset."""
-    metric = str(verdict.metric)
-    apart = load_by_instance(
-        con, frame.window.start, frame.window.end, [metric], frame.window.model
-    )
-    later = {
-        name: one if verdict.onset is None else since(one, to_us(verdict.onset))
-        for (name, _), one in apart.items()
-    }
-    over = {
-        name: int(one.over(slo.limits()[metric] / 1000.0)[0].sum()) for name, one in later.items()
-    }
-    return sum(over.get(row.instance, 0) for row in sick) / max(sum(over.values()), 1)
+    if sick and len(sick) < len(rows):
+        which = "Of" if len(sick) == 1 else "Sick of"
+        verdict.sentence += f" {which} {len(rows)} instances {say_sick(rows)}."
 
 
 def _say_down(verdict: Verdict, made: Sent) -> None:
@@ -425,9 +374,7 @@ class _Judged:
     n: int
 
 
-def _verdict(
-    found: dict[str, Increments], points: pl.DataFrame, slo: Slo, whose: str = _ENGINE
-) -> Verdict:
+def _verdict(found: dict[str, Increments], slo: Slo, whose: str = _ENGINE) -> Verdict:
     judged = []
     for metric, limit_ms in slo.limits().items():
         if metric in found:
@@ -447,11 +394,11 @@ def _verdict(
         return _plain("not_enough_data", sentence, "too few values in the engine's histograms")
     over = [j for j in judged if _surely_over(j, allowed)]
     if over:
-        return _over(max(over, key=lambda j: j.sure / j.n), found, points, slo, whose)
+        return _over(max(over, key=lambda j: j.sure / j.n), found, slo, whose)
     open_ = [j for j in judged if wilson(j.maybe, j.n, Z_ONE_SIDED)[0] > allowed]
     by_mean = [j for j in open_ if _onset_of_mean(j) is not None]
     if by_mean:
-        return _over(by_mean[0], found, points, slo, whose)
+        return _over(by_mean[0], found, slo, whose)
     if open_:
         j = open_[0]
         sentence = (
@@ -515,74 +462,39 @@ def _plain(status: Status, sentence: str, why: str, metric: str | None = None) -
     )
 
 
-def _over(
-    j: _Judged, found: dict[str, Increments], points: pl.DataFrame, slo: Slo, whose: str
-) -> Verdict:
-    note = _note(whose)
+def _over(j: _Judged, found: dict[str, Increments], slo: Slo, whose: str) -> Verdict:
+    """The verdict of a latency over its limit, with what its phases take; the open diagnosis says why."""
     at_mean = None if _surely_over(j, 1.0 - slo.goodput_target) else _onset_of_mean(j)
     onset_us = _onset(j, 1.0 - slo.goodput_target) if at_mean is None else at_mean
     means, stage = _spent(j.metric, found, onset_us)
-    samples = Samples(points, onset_us, found.get("e2e", found.get("ttft")))
-    waits = (
-        mostly_waiting(points, onset_us) if stage is None and j.metric in ("ttft", "e2e") else ""
-    )
-    stage = "queue" if waits else stage
-    cause = cause_of(stage, samples)
-    because = cause.because if cause else ""
     quantile = j.made.quantile(slo.percentile / 100.0)
     seen = _between(quantile) if quantile else f"beyond {say_ms(1000.0 * float(j.made.edges[-1]))}"
     others = ", ".join(f"{name} {say_ms(value)}" for name, value in means.items() if name != stage)
     spent = (
-        f" {stage} takes {say_ms(means[stage])} of a mean request ({others or 'nothing else is counted'})"
+        f" {stage} takes {say_ms(means[stage])} of a mean request ({others or 'nothing else is counted'})."
         if stage in means
         else ""
     )
-    why = (
-        f"{spent}{f', because {because}' if because else ''}."
-        if spent
-        else f" It is the queue: {because}."
-        if waits and because
-        else ""
-    )
     sentence = (
-        f"{note}{j.metric.upper()} P{slo.percentile:g} is {seen} against a limit of {say_ms(j.limit_ms)}, "
-        f"{_how_many(j, at_mean)}.{why}"
+        f"{_note(whose)}{j.metric.upper()} P{slo.percentile:g} is {seen} against a limit of {say_ms(j.limit_ms)}, "
+        f"{_how_many(j, at_mean)}.{spent}"
     )
-    reasons = {
+    unknown = "no station reports what it holds or finishes"
+    reasons = dict.fromkeys(
+        ("cause", "owner", "mitigation", "rollback", "recheck_after_s"), unknown
+    ) | {
         "affected": "metrics do not show which requests were slow",
         "trend": "metrics alone: see the indicators over time",
+        "stage": f"the {whose} metrics have no histogram of a part of it",
+        "onset": "no single point after a healthy stretch",
     }
-    # What clients measure of a provider, nobody here can relieve.
-    owner: Owner = "provider" if whose == CLIENTS else "platform"
-    # Fewer requests help where some wait, or where nobody knows.
-    idle = cause is None and len(samples.waiting) > 0 and not samples.waits
-    step, undo = (None, None) if idle else stopgap(stage or "other", owner, [])
-    if idle:
-        reasons |= dict.fromkeys(
-            ("mitigation", "rollback"), "no request waits, so fewer requests would not help"
-        )
-    if stage is None:
-        reasons["stage"] = f"the {whose} metrics have no histogram of a part of it"
-    if cause is None:
-        reasons["cause"] = (
-            "the engine's cache, drafts, lengths and queue are as before: switch tracing on for other causes"
-        )
-    if onset_us is None:
-        reasons["onset"] = "no single point after a healthy stretch"
     return Verdict(
         status="over_budget",
         scope="engine_only",
         metric=_named(j.metric),
         stage=stage,
-        cause=cause.rule if cause else None,
         sentence=sentence,
         onset=None if onset_us is None else from_us(onset_us),
-        owner=owner,
-        mitigation=cause.mitigation if cause else step,
-        rollback="Restore the former settings when the latency is within the limit."
-        if cause
-        else undo,
-        recheck_after_s=_RECHECK_S,
         ruled_out=[
             RuledOut(what=name, figure=f"{say_ms(value)} of a mean request")
             for name, value in means.items()

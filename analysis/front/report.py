@@ -207,6 +207,8 @@ def build(  # noqa: PLR0913
     if ledger is not None:
         made.findings = with_records(made.findings, ledger)
     _name_deployments(con, made)
+    if made.explanation is None:
+        made.reasons = made.reasons | {"explanation": "no open diagnosis was made of this window"}
     if made.sample is None:
         made.reasons = made.reasons | {"sample": "every request of the window was read"}
     return made
@@ -513,6 +515,7 @@ def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo, arrived: Sent)
         indicators=[],
         data_quality=engine.checks,
         instances=engine.instances,
+        explanation=engine.explanation,
         targets=arrived.targets,
         unknown_metrics=arrived.unknown,
         reasons=dict.fromkeys(

@@ -25,7 +25,15 @@ Where = Literal[
     "unseen",
 ]
 State = Literal[
-    "held_back", "at_ceiling", "more_work", "slower", "normal", "idle", "unknown", "more_arrivals"
+    "held_back",
+    "at_ceiling",
+    "more_work",
+    "slower",
+    "normal",
+    "idle",
+    "stopped",
+    "unknown",
+    "more_arrivals",
 ]
 
 
@@ -47,6 +55,7 @@ class Place(msgspec.Struct, kw_only=True):
     callee: str | None = None
     instances: list[str] = []
     words: str
+    reasons: dict[str, str] = {}
 
 
 class Regularity(msgspec.Struct, kw_only=True):
@@ -74,6 +83,7 @@ class Change(msgspec.Struct, kw_only=True):
     what: str
     before: str | None
     after: str | None
+    reasons: dict[str, str] = {}
 
 
 class Mechanism(msgspec.Struct, kw_only=True):
@@ -104,6 +114,7 @@ class Advice(msgspec.Struct, kw_only=True):
     undo: str | None = None
     look: list[str] = []
     avoid: list[str] = []
+    reasons: dict[str, str] = {}
 
 
 class Explanation(msgspec.Struct, kw_only=True):

@@ -63,7 +63,8 @@ def test_engine_within_budget() -> None:
     assert render(report).startswith("OVERRUN  WITHIN BUDGET")
 
 
-def test_queue_of_an_engine_over_capacity_is_named_with_its_onset() -> None:
+def test_queue_of_an_engine_with_longer_prompts_is_named_with_its_onset() -> None:
+    """100 requests end a minute before and since: three times the prompt tokens are three times as many for each."""
     report = engine(
         *[CALM] * 4, *[SLOW] * 5, slo=Slo(ttft_ms=1_000.0), queue_s=2.0, waiting=40.0, grown=3.0
     )
@@ -73,12 +74,12 @@ def test_queue_of_an_engine_over_capacity_is_named_with_its_onset() -> None:
         "engine_only",
         "ttft",
         "queue",
-        "under_capacity",
+        "prompt_bloat",
     )
     assert verdict.onset == at(
         300
     )  # the first scrape after the change: a value is dated at the end of its interval
-    assert "3.0 times as fast" in verdict.sentence
+    assert "A request brings 1,800 prompt tokens instead of 600." in verdict.sentence
     first = report.checklist[0]
     assert (first.step, first.status) == ("TTFT against ITL", "fail")
     assert first.detail.startswith("TTFT P95 ")

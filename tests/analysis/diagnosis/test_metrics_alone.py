@@ -53,7 +53,8 @@ def test_the_sick_replica_is_named_as_the_cause(one_sick: Path) -> None:
     assert (
         "gpu-1: TTFT P95 9.75 s, 95 ms on the others (12 wait, KV cache 97 %)" in verdict.sentence
     )
-    assert verdict.mitigation == "Take gpu-1 out of rotation."
+    # Its peer runs 8 at a cache of 40 %: twice the work fits.
+    assert (verdict.mitigation or "").startswith("Take gpu-1 out of rotation: its peers have room")
     assert "cause" not in verdict.reasons
 
 
