@@ -154,7 +154,7 @@ def corpus(work: Path) -> list[Question]:
         if not db.exists():
             place.mkdir(parents=True, exist_ok=True)
             case = Case(path.parent, place, _no_server)
-            case._prepare()
+            case.prepare()
             case._import(told["step"][0])
         named = dict(zip(flags[::2], flags[1::2], strict=True))
         out.append(
