@@ -331,6 +331,7 @@ def import_(
     url: str | None = None,
     artifact: Path | None = None,
     every: str | None = None,
+    map_file: Path | None = None,
 ) -> None:
     """Import recorded telemetry, from files or from another tool's store. What is imported twice counts once."""
     if bool(paths) == bool(sources):
@@ -362,8 +363,22 @@ def import_(
             progress=lambda at, total: move(at, total=total),
             watched=_watch(artifact, most_calls=None),
             every_s=None if every is None else parse_duration(every).total_seconds(),
+            map_file=map_file,
         )
     print(done)
+
+
+@_command("map")
+def map_(file: Path, check: Path | None = None, config: Path | None = None) -> None:
+    """What is in this file? Print a map of it, a SELECT to correct, with three records and what is in doubt."""
+    from overrun.analysis.front import map_files
+    from overrun.analysis.front.asked import there
+
+    there((file, check), "a file of another tool, and as --check a map")
+    if check is None:
+        print(map_files.propose(file, _settings(config)))
+    else:
+        print(map_files.check(file, check))
 
 
 def _print(asked: Flags) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from overrun.analysis.front import commands, load_test_text
 from overrun.analysis.front.asked import Asked, Source
 from overrun.analysis.front.check import CheckResult
-from overrun.analysis.front.file_import import take_in
+from overrun.analysis.front.file_import import brief_account, take_in
 from overrun.analysis.front.load_test import LoadTestReport, load_test_report
 from overrun.analysis.front.load_test_gate import check_load_test
 from overrun.analysis.front.questions import slo_of
@@ -49,7 +49,8 @@ def answer(asked: Asked[Any], note: Callable[[str], None] = lambda _: None) -> s
     with stored(asked.source) as (own, done):
         for line in done.notes:
             note(line)
-        return commands.with_facts(asked.but(source=own))
+        answer = commands.with_facts(asked.but(source=own))
+        return f"{brief_account(done)}\n\n{answer}" if asked.form in ("text", "details") else answer
 
 
 def _of_load_test(found: Found, asked: Asked[Any]) -> str:

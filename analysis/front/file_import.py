@@ -280,6 +280,14 @@ def _told(done: Imported) -> str:
     return "\n".join(["; ".join(parts), *account_lines(done)])
 
 
+def brief_account(done: Imported) -> str:
+    """What was read, in one line."""
+    kinds = list(dict.fromkeys(account.what for account in done.accounts if account.what))
+    shown = f"{', '.join(kinds[:3])}{', ...' if len(kinds) > 3 else ''}"
+    came = done.became.sentence() if done.became.is_useful else "nothing that a question can use"
+    return printable(f"{say_count(done.files, 'file')} read as {shown}: {came}.", 400)
+
+
 def account_lines(done: Imported) -> list[str]:
     """What the files were read as and what was in them, a line for each statement; files that were read alike share one."""
     groups: dict[str, list[Account]] = {}

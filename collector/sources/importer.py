@@ -198,7 +198,7 @@ def read_bodies(
             raise ImportFailed(
                 f"{path} is empty: its sender has written nothing yet, or a copy failed"
             )
-        form, head = _form_of(path, own, account)
+        form, head = form_of(path, own, account)
         if form is not None:
             yield from _of_form(path, form, head, account)
         elif path.suffix in _TABLES:
@@ -208,13 +208,20 @@ def read_bodies(
                 yield from _of_content(path, stream, account, page_ns, page_engine)
         account.read_as("OTLP", "its messages")
     except (BadPayload, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ImportFailed(f"{path} is not OTLP: {error}") from error
+        raise ImportFailed(_refusal(path, str(error))) from error
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
         raise ImportFailed(f"{path} cannot be read: {error}") from error
 
 
-def _form_of(
-    path: Path, own: Sequence[forms.Form], account: Account
+def _refusal(path: Path, why: str) -> str:
+    """Why a file was not read, and the command that works on it."""
+    known = why.startswith(("it ", "the map", "a map"))
+    said = f"{path}: {why}" if known else f"{path} is not OTLP: {why}"
+    return f"{said.rstrip('.')}. See what is in it and map it yourself: `overrun map {path}`"
+
+
+def form_of(
+    path: Path, own: Sequence[forms.Form], account: Account | None = None
 ) -> tuple[forms.Form | None, bytes]:
     """The form that a file is of, and its beginning; a map that was named for it is its form, whatever is in it."""
     if path.suffix == ".parquet":
@@ -227,11 +234,26 @@ def _form_of(
     if _begins_page(path, text) or _framed(head) or not _PRINTED.fullmatch(text):
         return None, head
     form, others = forms.recognise(head, (*own, *forms.catalogue()))
-    if form is not None and others:
+    if form is not None and others and account is not None:
         account.note(
             f"{form.title} and {', '.join(other.title for other in others)} fit equally well: read as the first"
         )
     return form, head
+
+
+def read_by(path: Path, form: forms.Form, account: Account) -> Iterator[dict[str, Any]]:
+    """The OTLP requests that a map makes of a file.
+
+    Raises:
+        ImportFailed: the file cannot be opened. BadPayload: the map fails on it.
+    """
+    try:
+        with _opened(path) as stream:
+            head = stream.read(framing.LONGEST_HEAD)
+        with _opened(path) as stream:
+            yield from forms.read(form, path, stream, head, account)
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+        raise ImportFailed(f"{path} cannot be read: {error}") from error
 
 
 def _of_form(
@@ -280,7 +302,7 @@ def load_test_of(path: Path) -> load_tests.LoadTest | None:
     try:
         if path.suffix == ".parquet":
             return load_tests.read_table(path)
-        if _form_of(path, (), Account())[0] is not None:
+        if form_of(path, ())[0] is not None:
             return None
         with _opened(path) as stream:
             _, text = _beginning(stream)
@@ -663,7 +685,7 @@ def _concluded(rows: list[Any], account: Account) -> list[Any] | None:
         BadPayload: they lack something, which is named.
     """
     concluded: list[str] = []
-    found = exports.of_rows(rows, concluded)
+    found = exports.of_rows(rows, concluded, account)
     if found:
         account.read_as("rows of calls", "by the words of their columns")
         account.is_concluded = True
@@ -821,12 +843,12 @@ def _signal_of(path: Path, body: bytes) -> str:
     if not what and _PRINTED.fullmatch(body[:_HEAD]):
         what = (
             "a text without calls: each needs a time, a model and a duration in one line, in JSON or as key=value, such as "
-            f"`time=2026-09-21T14:13:20Z duration=2.3s model=NAME`; expected {EXPECTED}"
+            "`time=2026-09-21T14:13:20Z duration=2.3s model=NAME`"
         )
     raise BadPayload(
         f"it looks like {what}"
         if what
-        else f"no {' or '.join(named or list(checks))} export request in protobuf; expected {EXPECTED}"
+        else f"no {' or '.join(named or list(checks))} export request in protobuf"
     )
 
 

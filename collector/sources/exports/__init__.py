@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from overrun.collector.errors import BadPayload
+from overrun.collector.sources.account import Account
 from overrun.collector.sources.exports import (
     agents_sdk,
     app_insights,
@@ -84,9 +85,11 @@ def known(value: Any) -> tuple[str, list[dict[str, Any]] | None]:
     return "", None
 
 
-def of_rows(value: Any, notes: list[str] | None = None) -> list[dict[str, Any]] | None:
+def of_rows(
+    value: Any, notes: list[str] | None = None, account: Account | None = None
+) -> list[dict[str, Any]] | None:
     """The requests in rows of spans or calls whose columns nobody declared; None of anything else. The last way: it goes by the words of their names alone.
-    What had to be concluded is added to `notes`.
+    What had to be concluded is added to `notes`, what its columns were is written into `account`.
 
     Raises:
         BadPayload: a value in it is of another type than its name says.
@@ -94,7 +97,7 @@ def of_rows(value: Any, notes: list[str] | None = None) -> list[dict[str, Any]] 
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     try:
-        found = rows.documents(value, notes)
+        found = rows.documents(value, notes, account)
     except (ValueError, TypeError, OverflowError) as error:
         raise BadPayload(f"it looks like rows of calls, but {str(error)[:200]}") from error
     if found is None and (what := rows.lacking(value)):

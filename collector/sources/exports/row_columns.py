@@ -97,6 +97,7 @@ _OF_PARTS = (
     ("output", re.compile(r"(?:eval|predicted|decoded?)(?:count|n)")),
     ("cached", re.compile(r"cached?(?:count|n)")),
 )
+_OF_CALLS = ("gen_ai.", "llm.", "openinference.")
 _ENVELOPES = re.compile(
     r"^(?:(?:span_?)?attributes|properties|tags|labels|fields|resource)\.(?:attributes\.)?"
 )
@@ -171,12 +172,13 @@ def _add_counts(found: dict[str, Told], of_parts: Mapping[str, Told]) -> None:
 
 
 def known_values(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row says under the very names of a vocabulary, which it passes through as if its sender had sent it; `attributes.` and such before them count
-    for nothing. Names without a dot are anybody's words."""
+    """The attributes of a row that a vocabulary knows, which pass through it as if their sender had sent them: what stands under `attributes`, `tags` and such,
+    or in a namespace of model calls. Other names are anybody's words."""
     found = {}
     for _, name, value in _flat(row):
         key = _ENVELOPES.sub("", name)
-        if "." in key and known_keys.is_known(key):
+        is_attribute = key != name or key.startswith(_OF_CALLS)
+        if is_attribute and "." in key and known_keys.is_known(key):
             found[key] = value
     return found
 

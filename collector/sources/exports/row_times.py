@@ -10,6 +10,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from overrun.collector.sources import log_lines
 from overrun.collector.sources.exports import otlp
@@ -37,6 +38,30 @@ def moment_ns(told: Told | None) -> int:
     if re.match(r"\d{4}-\d\d-\d\d", text):
         return otlp.moment_ns(text)
     return log_lines.time_ns(text, int(datetime.now(UTC).timestamp() * 1e9)) or 0
+
+
+def undeclared(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Which columns hold moments, where no name says so: the only one is a `time`, of two the one that is never later is the `start` and the other the `end`."""
+    columns: dict[str, list[int]] = {}
+    for row in rows:
+        for name, value in row.items():
+            try:
+                moment = (
+                    moment_ns(Told(value, "", name)) if isinstance(value, str | int | float) else 0
+                )
+            except (ValueError, OverflowError):
+                moment = 0
+            columns.setdefault(name, []).append(moment)
+    whole = {name: told for name, told in columns.items() if all(told) and len(told) == len(rows)}
+    if len(whole) == 1:
+        return {"time": next(iter(whole))}
+    if len(whole) == 2:
+        (one, begins), (other, ends_) = whole.items()
+        if all(begin <= end for begin, end in zip(begins, ends_, strict=True)):
+            return {"start": one, "end": other}
+        if all(end <= begin for begin, end in zip(begins, ends_, strict=True)):
+            return {"start": other, "end": one}
+    return {}
 
 
 def is_logged(found: Mapping[str, Told]) -> bool:

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from overrun.collector.sources import model_apis
+from overrun.collector.sources import envelope, model_apis
+from overrun.collector.sources.account import Account
 from overrun.collector.sources.exports import call_logs, otlp, row_times, row_units
 from overrun.collector.sources.exports.row_columns import (
     COUNTS,
@@ -24,7 +25,6 @@ from overrun.collector.sources.exports.row_columns import (
     number,
     plain,
 )
-from overrun.collector.sources.forms import envelope
 
 Found = tuple[dict[str, Any], str, dict[str, Any]]
 # What is asked of a model, by a name, an address or the model's own name, where no count of tokens says it.
@@ -52,26 +52,44 @@ _DEEPEST_LIST = 6  # objects around the rows in an API's answer
 _LONGEST_FIGURE = 40  # characters
 _FIGURE = re.compile(r"-?\d[\d.,]*(?:[eE][-+]?\d{1,3})?\s?[%A-Za-zµ/]{0,12}")
 _CALLED = frozenset({"trace", "model", "input", "output"})  # what only spans and calls have
+_MOMENTS = frozenset({"start", "end", "time"})
 _EQUAL = 0.02  # of a whole and the sum of its parts
 
 
-def documents(value: Any, notes: list[str] | None = None) -> list[dict[str, Any]] | None:
-    """The request of such rows, listed or anywhere inside of an answer; None of anything else. What is concluded about them is added to `notes`."""
+def documents(
+    value: Any, notes: list[str] | None = None, account: Account | None = None
+) -> list[dict[str, Any]] | None:
+    """The request of such rows, listed or anywhere inside of an answer; None of anything else. What is concluded about them is added to `notes`, and what
+    their columns were to `account`."""
     notes = [] if notes is None else notes
-    found = _of_listed(listed(value), notes)
+    account = account or Account()
+    found = _of_listed(listed(value), notes, account)
     if found is not None:
         return found
     for one in envelope.lists(envelope.plain(value)):
         concluded: list[str] = []
-        if len(one.rows) > 1 and (found := _of_listed(one.rows, concluded)) is not None:
+        if len(one.rows) > 1 and (found := _of_listed(one.rows, concluded, account)) is not None:
             notes += [*concluded, f"the rows stand at {one.path}, with the fields around them"]
             return found
     return None
 
 
-def _of_listed(rows: list[dict[str, Any]], notes: list[str]) -> list[dict[str, Any]] | None:
+def _of_listed(
+    rows: list[dict[str, Any]], notes: list[str], account: Account
+) -> list[dict[str, Any]] | None:
     rows = [envelope.plain(row) for row in rows]
     first = [fields(row) for row in rows[:_CONCLUDED_FROM]]
+    moments = (
+        {}
+        if any(_MOMENTS & found.keys() for found in first)
+        else row_times.undeclared(rows[:_CONCLUDED_FROM])
+    )
+    if moments:
+        notes.append(
+            f"moments stand in {', '.join(f'{name} (read as {field})' for field, name in moments.items())}"
+        )
+        rows = [row | {field: row.get(name) for field, name in moments.items()} for row in rows]
+        first = [fields(row) for row in rows[:_CONCLUDED_FROM]]
     concluded = _concluded(first)
     read = [_read(found, concluded) for found in first]
     if None in read[:_LOOKED_AT] or not any(read):
@@ -83,19 +101,32 @@ def _of_listed(rows: list[dict[str, Any]], notes: list[str]) -> list[dict[str, A
         for at, (one, row) in enumerate(zip(read, rows, strict=True))
         if one
     ]
-    notes.extend(_contradicted(first, told))
+    _account_of(rows, first, told, account)
+    if account.contradicted:
+        notes.append(
+            f"first tokens ({account.contradicted[0]}) left out: in no row do they lie between the begin and the end of the call"
+        )
     _keep_apart(told)
     return otlp.request(span for one in told for span in _spans(one))
 
 
-def _contradicted(first: list[dict[str, Told]], told: list[dict[str, Any]]) -> list[str]:
-    """A column that is recognised and whose value fits no row, in words."""
-    name = next((found["first"].name for found in first if "first" in found), "")
-    if not name or any(one["first"] is not None for one in told):
-        return []
-    return [
-        f"first tokens ({name}) left out: in no row do they lie between the begin and the end of the call"
+def _account_of(
+    rows: list[dict[str, Any]],
+    first: list[dict[str, Told]],
+    told: list[dict[str, Any]],
+    account: Account,
+) -> None:
+    """Write down which columns were read, which were not, and which was recognised and fits no row."""
+    account.rows, account.used = len(rows), len(told)
+    read = {one.name for found in first for one in found.values()}
+    account.columns = sorted(read)
+    named = dict.fromkeys(name for row in rows[:_LOOKED_AT] for name in row)
+    account.unused = [
+        name for name in named if not any(f"{one}.".startswith(f"{name}.") for one in read)
     ]
+    name = next((found["first"].name for found in first if "first" in found), "")
+    if name and all(one["first"] is None for one in told):
+        account.contradicted = [name]
 
 
 def _own_id(at: int, told: Mapping[str, Any]) -> str:
