@@ -216,7 +216,7 @@ def read_bodies(
 def _refusal(path: Path, why: str) -> str:
     """Why a file was not read, and the command that works on it."""
     known = why.startswith(("it ", "the map", "a map"))
-    said = f"{path}: {why}" if known else f"{path} is not OTLP: {why}"
+    said = f"{path} cannot be read: {why}" if known else f"{path} is not OTLP: {why}"
     return f"{said.rstrip('.')}. See what is in it and map it yourself: `overrun map {path}`"
 
 
@@ -233,6 +233,11 @@ def form_of(
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:_HEAD]
     if _begins_page(path, text) or _framed(head) or not _PRINTED.fullmatch(text):
         return None, head
+    if any(f'"{root}"'.encode() in text for root in _ROOTS):
+        return None, head
+    if len(head) == framing.LONGEST_HEAD and not framing.head_objects(head) and text[:1] == b"{":
+        with _opened(path) as stream:
+            head = _whole(stream)  # one document, which is known by what is in it
     form, others = forms.recognise(head, (*own, *forms.catalogue()))
     if form is not None and others and account is not None:
         account.note(

@@ -36,14 +36,16 @@ _DECODER = json.JSONDecoder()
 
 def head_objects(head: bytes) -> list[Any]:
     """The first objects in the beginning of a file, decoded; a last one that is cut off is left out."""
-    text = _text(head[:LONGEST_HEAD])
+    text = _text(head)
     if (delimiter := table_delimiter(text)) is not None:
         whole = text if len(head) < LONGEST_HEAD else text[: text.rfind("\n") + 1]
         return [
             json.loads(row)
             for row in itertools.islice(_cells(io.StringIO(whole), delimiter), _FIRST)
         ]
-    return [value for value, _ in itertools.islice(_decoded(text), _FIRST)]
+    # Of a list that is cut off the first elements are whole.
+    inner = text.lstrip().removeprefix("[") if len(head) >= LONGEST_HEAD else text
+    return [value for value, _ in itertools.islice(_decoded(inner), _FIRST)]
 
 
 def rows(stream: IO[bytes], head: bytes) -> Iterator[str]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from overrun.collector.errors import BadPayload
 
-MEMORY_LIMIT: Final = "384MB"
+MEMORY_LIMIT: Final = "1GB"
 SECONDS: Final = 120.0  # of one SELECT over one batch: 32 MiB take 3 s
 MOST_ROWS: Final = 20_000_000  # that one file may become
 _AT_ONCE: Final = 2_000  # rows fetched
@@ -46,7 +46,7 @@ def check(sql: str) -> str:
 
 
 class Locked:
-    """A locked database that holds one batch of a file at a time, as the table `f`."""
+    """A locked database that holds one batch of a file at a time, as `f`."""
 
     def __init__(self, column: str, kind: str, written_ns: int) -> None:
         self._column, self._kind = column, kind
@@ -99,10 +99,9 @@ class Locked:
         )
         self._connection.register("given", given)
         self._connection.execute(
-            "create or replace temp table f as select (row_number() over ())::bigint as number, "
+            "create or replace temp view f as select (row_number() over ())::bigint as number, "
             f"given::{self._kind} as {self._column}, at_ns from given"
         )
-        self._connection.unregister("given")
 
 
 def _said(error: Exception) -> str:

@@ -193,7 +193,7 @@ def test_through_a_server_it_is_the_same(tmp_path: Path, start_server: StartServ
             tmp_path / "unused.db", tmp_path / "files", url=server.http + "/"
         ).startswith("3 files, 2 OTLP requests")
     (tmp_path / "bad.traces.pb").write_bytes(b"garbage")
-    with pytest.raises(ImportFailed, match="is not OTLP"):
+    with pytest.raises(ImportFailed, match=r"bad\.traces\.pb cannot be read"):
         imported(tmp_path / "unused.db", tmp_path / "bad.traces.pb", url=server.http)
     with pytest.raises(StoreLocked, match=rf"is open in another process.*--url {server.http}$"):
         imported(tmp_path / "t.db", tmp_path / "files")
@@ -266,7 +266,7 @@ def test_paths_that_hold_nothing_to_import_are_named_before_anything_is_touched(
         with pytest.raises(ImportFailed, match=wanted):
             imported(tmp_path / "t.db", path)
     assert not (tmp_path / "t.db").exists()
-    with pytest.raises(ImportFailed, match=r"a\.txt is not OTLP"):
+    with pytest.raises(ImportFailed, match=r"a\.txt cannot be read.*overrun map"):
         imported(tmp_path / "t.db", tmp_path / "a.txt")
 
 
