@@ -7,7 +7,6 @@ become one table of requests in the columns of `COLUMNS`, in order of time.
 import csv
 import difflib
 import gzip
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +16,6 @@ from typing import Any, Final
 import polars as pl
 import pyarrow as pa
 
-from overrun.analysis.front import commands
-from overrun.analysis.front.asked import Asked, Source
-from overrun.analysis.front.question_table import EXPORT
 from overrun.models.errors import SourceError
 
 _TIME: Final = pl.Datetime("us", "UTC")
@@ -136,21 +132,6 @@ def load_traces(traces: Sequence[tuple[str | Path, str | None]]) -> pl.DataFrame
             f"{counted} counts time from its start and the other files have dates: train on them one at a time"
         )
     return pl.concat(frames).sort("time", maintain_order=True)
-
-
-def stored(source: Source, since: str | None) -> pl.DataFrame:
-    """Return the calls of a store as `from_llm_calls` does; `since` is a span of time such as 7d.
-
-    Raises:
-        AnalysisError, CollectorError: a bad time, or no store to ask. SourceError: as `from_llm_calls`.
-    """
-    frames = []
-    for kind in ("llm-calls", "prompts"):
-        out = io.BytesIO()
-        commands.export(Asked.read(EXPORT, {"since": since, "kind": kind}, source), out)
-        out.seek(0)
-        frames.append(pl.read_parquet(out))
-    return from_llm_calls(*frames)
 
 
 def from_llm_calls(

@@ -757,14 +757,13 @@ def train(
     _are_traces(trace, route, db)
     from overrun.analysis.front.asked import Source
     from overrun.collector.normalise.prompt_features import read_table_file
-    from overrun.models.sources import stored
 
     with _needing("train"):
         from overrun.models.train import train_to_folder
 
     settings = _settings(config)
     words = settings.privacy.prompt_table
-    frame = _of_traces(trace, route) if trace else stored(Source(settings, db, url), since)
+    frame = _of_traces(trace, route) if trace else _stored(Source(settings, db, url), since)
     with _progress("training") as move:
         done = train_to_folder(
             frame,
@@ -828,7 +827,6 @@ def routing(
     import json
 
     from overrun.analysis.front.asked import Source
-    from overrun.models.sources import stored
 
     with _needing("predict"):
         from overrun.models import routing as models
@@ -846,7 +844,7 @@ def routing(
                 fleet = models.Fleet.calibrated(engine)
                 made = models.evaluate_trace(frame, artifact, fleet, busy)
             else:
-                rows = stored(source, since)
+                rows = _stored(source, since)
                 made = models.evaluate_recorded(rows, start_us, engine, artifact, load)
     except ValueError as error:
         fail(str(error))
@@ -860,6 +858,15 @@ def _calibrated(source: Source, since: str | None) -> tuple[Any, Any]:
 
     with _progress("calibrating") as move:
         return commands.calibrated(source, {"since": since}, move)
+
+
+def _stored(source: Source, since: str | None) -> Any:
+    """The stored model calls as a table of requests, with what was measured of their prompts."""
+    from overrun.analysis.front.python_api import Recording
+    from overrun.models.sources import from_llm_calls
+
+    rows = Recording(source)
+    return from_llm_calls(*(rows.frame(kind, since=since) for kind in ("llm-calls", "prompts")))
 
 
 @_command("serve-predictor")

@@ -152,6 +152,14 @@ def run(
     return subprocess.CompletedProcess(["overrun", *arguments], program.wait(), printed, said[0])
 
 
+def fresh(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Lines of Python in an interpreter that has imported nothing of ours."""
+    command, given = [sys.executable, "-c", code], os.environ | environment
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120, cwd=ROOT, env=given
+    )
+
+
 def _become(wanted: Mapping[str, object], out: int, err: int) -> NoReturn:
     """This process, just forked, is `overrun` from here on."""
     code = 1

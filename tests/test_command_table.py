@@ -1,7 +1,5 @@
 """Commands are made of words, signatures and questions: none of the three says what another does not know, and a question gets a command by its words alone."""
 
-import inspect
-
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -54,12 +52,3 @@ def test_a_question_has_a_command_by_its_words_alone(monkeypatch: pytest.MonkeyP
     given = {name: text for name, text in flags.texts.items() if text}
     assert (given, flags.url, flags.output) == ({"route": "/a", "from": "-2h"}, "u", "text")
     assert "Good requests by group." in CliRunner().invoke(app, ["goodput", "--help"]).stdout
-
-
-def test_functions_have_no_flag_without_words() -> None:
-    """The other way round, a word without a parameter, is a KeyError at import."""
-    for one in cli.app.registered_commands:
-        function = vars(cli).get((one.name or "").replace("-", "_"))
-        if function is not None and "flags" in WORDS[one.name or ""]:
-            named = {n for names in WORDS[one.name or ""]["flags"] for n in names.split()}
-            assert set(inspect.signature(function).parameters) - {"asked"} <= named

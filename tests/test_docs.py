@@ -54,7 +54,15 @@ def test_every_file_that_developing_names_exists() -> None:
     assert len(named) > 40
     files = [
         path.relative_to(ROOT).as_posix()
-        for folder in ("collector", "analysis", "models", "dashboard", "sample_traces", "tests")
+        for folder in (
+            "collector",
+            "analysis",
+            "models",
+            "dashboard",
+            "sample_traces",
+            "overrun",
+            "tests",
+        )
         for path in (ROOT / folder).rglob("*.py")
     ]
     assert [

@@ -14,6 +14,7 @@ from pathlib import Path
 import grimp
 import pytest
 
+from tests import programs
 from tests.conftest import ROOT
 
 PACKAGES = ("collector", "analysis", "models", "dashboard", "sample_traces")
@@ -115,28 +116,11 @@ def test_every_package_is_listed_and_linked() -> None:
 
 
 def test_the_front_door_loads_nothing_heavy() -> None:
-    heavy = {
-        "duckdb",
-        "numba",
-        "streamlit",
-        "pyarrow",
-        "polars",
-        "numpy",
-        "grpc",
-        "xgboost",
-        "plotly",
-        "starlette",
-    }
+    heavy = {"duckdb", "numba", "streamlit", "pyarrow", "polars", "numpy", "grpc", "xgboost"}
+    heavy |= {"plotly", "starlette"}
     code = f"import sys, overrun.cli; print(*sorted({heavy!r} & set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        timeout=60,
-    )
-    assert done.stdout.strip() == ""
+    done = programs.fresh(code)
+    assert (done.returncode, done.stdout.strip()) == (0, "")
 
 
 def test_the_collector_needs_neither_analysis_nor_the_extras() -> None:
@@ -145,15 +129,8 @@ def test_the_collector_needs_neither_analysis_nor_the_extras() -> None:
         " import overrun.collector.sources.importer;"
         " print(*sorted({'overrun.analysis', 'overrun.models', 'overrun.dashboard', 'streamlit', 'plotly', 'xgboost', 'sklearn'} & set(sys.modules)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        timeout=60,
-    )
-    assert done.stdout.strip() == ""
+    done = programs.fresh(code)
+    assert (done.returncode, done.stdout.strip()) == (0, "")
 
 
 # First-party imports that stand inside functions, outside the command line, because a command would wait for them (module -> what it imports there).

@@ -155,7 +155,7 @@ def ask(asked: Asked[Any], **host: object) -> str:
     entry, form = asked.entry, asked.form
     if "simulate" in entry.taken():
         # Compiled kernels: a command that asks a server never calls this.
-        host["simulate"] = _inline
+        host.setdefault("simulate", _inline)
     until = time.monotonic() + TIMEOUT_S
     body = _body(asked, host)
     made = decoded(entry, body)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Final
 
 import msgspec
 
@@ -22,9 +23,11 @@ from overrun.analysis.front.report import Report
 from overrun.analysis.words.encoding import decode, encode
 from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.errors import ImportFailed
-from overrun.collector.sources.importer import EXPECTED, Imported, read_once
+from overrun.collector.sources.importer import EXPECTED, OPENED, UNREADABLE, Imported, unpacked
 from overrun.collector.sources.load_test_files import Found, find_load_tests
 
+# Of the files of a command so many bytes, unpacked, are kept to be looked at again.
+_MOST_KEPT: Final = 64 << 20
 # Filters that a load test's files carry nothing for.
 _NO_FILTERS = ("since", "from", "to", "service", "instance", "route", "tenant", "workload")
 
@@ -36,7 +39,32 @@ class WholeAnswer(msgspec.Struct, kw_only=True):
     report: Report | None
 
 
-@read_once()
+@contextmanager
+def _read_once() -> Iterator[None]:
+    """Within, a file is read and unpacked once, however often it is looked at to recognise it and to take it in; what is too much to keep is read again."""
+    kept: dict[Path, bytes] = {}
+
+    def opened(path: Path) -> IO[bytes]:
+        if path not in kept:
+            most = _MOST_KEPT - sum(map(len, kept.values()))
+            try:
+                with unpacked(path) as stream:
+                    data = stream.read(most + 1)
+            except UNREADABLE:
+                return unpacked(path)  # what comes before its damage is read
+            if len(data) > most:
+                return unpacked(path)
+            kept[path] = data
+        return io.BufferedReader(io.BytesIO(kept[path]))
+
+    token = OPENED.set(opened)
+    try:
+        yield
+    finally:
+        OPENED.reset(token)
+
+
+@_read_once()
 def answer(asked: Asked[Any], note: Callable[[str], None] = lambda _: None) -> str:
     """Answer a question about files. What had to be concluded in reading them, such as a unit, is given to `note`.
 
@@ -71,7 +99,7 @@ def _of_load_test(found: Found, asked: Asked[Any]) -> str:
     return f"{text}\n\n{beside}" if beside else text
 
 
-@read_once()
+@_read_once()
 def check(
     asked: Asked[Report], *, min_goodput: float | None, min_rate: float | None
 ) -> CheckResult:

@@ -67,9 +67,9 @@ EXPECTED = (
     "rows of calls with a begin and a duration, each also compressed by gzip or zstd; "
     f"or results of a load test: {load_tests.EXPECTED}"
 )
-# Of the files of a command so many bytes, unpacked, are kept to be looked at again (`read_once`).
-_MOST_KEPT = 64 << 20
-_KEPT: ContextVar[dict[Path, bytes] | None] = ContextVar("kept", default=None)
+# How a file is opened; another way may keep what it holds, since a file is looked at more than once to learn what it is.
+OPENED: ContextVar[Callable[[Path], IO[bytes]]] = ContextVar("opened")
+UNREADABLE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 # Any longer first message would begin as a bare request does, with the tag of its first field.
 _MOST_FRAMED = 0x0A << 24
@@ -157,9 +157,9 @@ def _kind(path: Path) -> str | None:
 def is_page(path: Path) -> bool:
     """Whether a file is a saved metrics page."""
     try:
-        with _opened(path) as stream:
+        with OPENED.get(unpacked)(path) as stream:
             return _begins_page(path, _beginning(stream)[1])
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError):
+    except UNREADABLE:
         return False  # it is refused when it is imported
 
 
@@ -170,11 +170,11 @@ def says_its_times(path: Path) -> bool:
         ImportFailed: the file cannot be opened.
     """
     try:
-        with _opened(path) as stream:
+        with OPENED.get(unpacked)(path) as stream:
             return prometheus.own_times(prometheus.parse(_whole(stream).decode("utf-8")))
     except (BadPayload, UnicodeDecodeError):
         return True
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+    except UNREADABLE as error:
         raise ImportFailed(f"{path} cannot be read: {error}") from error
 
 
@@ -204,12 +204,12 @@ def read_bodies(
         elif path.suffix in _TABLES:
             yield from _of_table(path, account)
         else:
-            with _opened(path) as stream:
+            with OPENED.get(unpacked)(path) as stream:
                 yield from _of_content(path, stream, account, page_ns, page_engine)
         account.read_as("OTLP", "its messages")
     except (BadPayload, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ImportFailed(_refusal(path, str(error))) from error
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+    except UNREADABLE as error:
         raise ImportFailed(f"{path} cannot be read: {error}") from error
 
 
@@ -226,7 +226,7 @@ def form_of(
     """The form that a file is of, and its beginning; a map that was named for it is its form, whatever is in it."""
     if path.suffix == ".parquet":
         return None, b""
-    with _opened(path) as stream:
+    with OPENED.get(unpacked)(path) as stream:
         head = stream.read(framing.LONGEST_HEAD)
     if len(own) == 1 and not own[0].needs:
         return own[0], head
@@ -236,7 +236,7 @@ def form_of(
     if any(f'"{root}"'.encode() in text for root in _ROOTS):
         return None, head
     if len(head) == framing.LONGEST_HEAD and not framing.head_objects(head) and text[:1] == b"{":
-        with _opened(path) as stream:
+        with OPENED.get(unpacked)(path) as stream:
             head = _whole(stream)  # one document, which is known by what is in it
     form, others = forms.recognise(head, (*own, *forms.catalogue()))
     if form is not None and others and account is not None:
@@ -253,11 +253,11 @@ def read_by(path: Path, form: forms.Form, account: Account) -> Iterator[dict[str
         ImportFailed: the file cannot be opened. BadPayload: the map fails on it.
     """
     try:
-        with _opened(path) as stream:
+        with OPENED.get(unpacked)(path) as stream:
             head = stream.read(framing.LONGEST_HEAD)
-        with _opened(path) as stream:
+        with OPENED.get(unpacked)(path) as stream:
             yield from forms.read(form, path, stream, head, account)
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+    except UNREADABLE as error:
         raise ImportFailed(f"{path} cannot be read: {error}") from error
 
 
@@ -269,11 +269,11 @@ def _of_form(
     Raises:
         BadPayload: none of its rows is of use.
     """
-    with _opened(path) as stream:
+    with OPENED.get(unpacked)(path) as stream:
         for document in forms.read(form, path, stream, head, account):
             yield from _from_json(document)
     if form.figures:
-        with _opened(path) as stream:
+        with OPENED.get(unpacked)(path) as stream:
             yield from _figures(path, framing.whole(stream), account)
     if not account.used:
         raise BadPayload(
@@ -309,7 +309,7 @@ def load_test_of(path: Path) -> load_tests.LoadTest | None:
             return load_tests.read_table(path)
         if form_of(path, ())[0] is not None:
             return None
-        with _opened(path) as stream:
+        with OPENED.get(unpacked)(path) as stream:
             _, text = _beginning(stream)
             if text[:1] in (b"{", b"[") and not _begins_page(path, text):
                 data = _whole(stream)
@@ -332,9 +332,7 @@ def load_test_of(path: Path) -> load_tests.LoadTest | None:
         except BadPayload as of_rows:
             why = of_rows
         raise ImportFailed(f"{path} cannot be read: {why}") from why
-    except UnicodeDecodeError as error:
-        raise ImportFailed(f"{path} cannot be read: {error}") from error
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+    except (UnicodeDecodeError, *UNREADABLE) as error:
         raise ImportFailed(f"{path} cannot be read: {error}") from error
     return None
 
@@ -739,42 +737,15 @@ def _page(path: Path, text: str, page_ns: int | None, engine: str | None) -> byt
     )
 
 
-@contextlib.contextmanager
-def read_once() -> Iterator[None]:
-    """Within, a file is read and unpacked once, however often it is looked at to recognise it and to take it in; what is too much to keep is read again."""
-    token = _KEPT.set({})
-    try:
-        yield
-    finally:
-        _KEPT.reset(token)
-
-
-def _opened(path: Path) -> IO[bytes]:
+def unpacked(path: Path) -> IO[bytes]:
     """A file unpacked, if it is packed as a whole, and in UTF-8, if it is in UTF-16."""
-    kept = _KEPT.get()
-    if kept is None:
-        return _unpacked(path)
-    if path not in kept:
-        most = _MOST_KEPT - sum(map(len, kept.values()))
-        try:
-            with _unpacked(path) as stream:
-                data = stream.read(most + 1)
-        except (OSError, EOFError, zlib.error, zstandard.ZstdError):
-            return _unpacked(path)  # what comes before its damage is read
-        if len(data) > most:
-            return _unpacked(path)
-        kept[path] = data
-    return io.BufferedReader(io.BytesIO(kept[path]))
-
-
-def _unpacked(path: Path) -> IO[bytes]:
-    with path.open("rb") as packed:
-        start = packed.read(4)
-    stream: IO[bytes]
+    stream: IO[bytes] = path.open("rb")
+    start = stream.peek(4)[:4]  # type: ignore[attr-defined]  # all of them have it
     if start[:2] == _GZIP:
+        stream.close()
         stream = io.BufferedReader(gzip.GzipFile(path))
-    else:
-        stream = io.BufferedReader(_Unzstd(path.open("rb"))) if start == _ZSTD else path.open("rb")
+    elif start == _ZSTD:
+        stream = io.BufferedReader(_Unzstd(stream))
     if not stream.peek(2)[:2].startswith(_UTF16):  # type: ignore[attr-defined]  # all of them have it
         return stream
     with stream:

@@ -303,8 +303,7 @@ def _question(
 
 
 def _report(parameters: dict[str, str | None], settings: Settings, db: Path) -> Report:
-    asked = Asked.read(REPORT, parameters, Source(settings, db))
-    return from_json(commands.ask(asked).encode())
+    return from_json(commands.ask(Asked.read(REPORT, parameters, Source(settings, db))).encode())
 
 
 def _path(db: Path, report: Report, truth: dict[str, Any]) -> bool | None:

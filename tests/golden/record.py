@@ -17,12 +17,15 @@ import msgspec
 import zstandard
 from typer.testing import CliRunner
 
+from overrun.analysis.front import commands
 from overrun.analysis.front import question_table as table
-from overrun.analysis.front.commands import Source
+from overrun.analysis.front.asked import Asked as Question
+from overrun.analysis.front.asked import Source
 from overrun.analysis.front.question_table import Entry
 from overrun.analysis.front.report import Report, from_json
 from overrun.analysis.whatif import catalogue
 from overrun.analysis.whatif.fix_pages import pages
+from overrun.analysis.words.encoding import encode
 from overrun.analysis.words.errors import AnalysisError
 from overrun.cli import app
 from overrun.collector.config import load
@@ -92,7 +95,7 @@ def _forms(
     """The answer as JSON and in each of its other forms; of a refusal only that."""
     known = {"width": _WIDTH, "colour": False, "source": source.flags(), "again": ""}
     try:
-        body = source.ask(entry, texts, **host)
+        body = _body(source, entry, texts, host)
     except ANSWERED as refused:
         yield "refused", b"", str(refused)
         return
@@ -101,6 +104,13 @@ def _forms(
     answer = msgspec.convert(steady, type=entry.answer_type())
     for form in entry.forms:
         yield form, body, entry.written(form, answer, {**texts, **known})
+
+
+def _body(
+    source: Source, entry: Entry[Any], texts: Mapping[str, str | None], host: Mapping[str, object]
+) -> bytes:
+    assert source.db is not None
+    return encode(commands.here(source.db, Question.read(entry, texts, source), host))
 
 
 def _steady(value: Any, name: str = "") -> Any:
@@ -116,7 +126,7 @@ def _steady(value: Any, name: str = "") -> Any:
 
 def _slowest(source: Source) -> str | None:
     try:
-        listed = json.loads(source.ask(table.REQUESTS, {"limit": "1"}))
+        listed = json.loads(_body(source, table.REQUESTS, {"limit": "1"}, {}))
     except ANSWERED:
         return None
     rows = listed.get("requests") or [{}]

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from overrun.analysis.front.asked import Source
+from overrun.analysis.front.python_api import Recording
 from overrun.collector.config import PrivacySettings, Settings
 from overrun.collector.errors import ConfigError
 from overrun.collector.ingest.writer import TRACES
@@ -22,7 +23,7 @@ from overrun.collector.normalise.prompt_features import (
 from overrun.collector.normalise.prompt_shape import SHAPE
 from overrun.collector.normalise.verbosity import table_id
 from overrun.models.predict import Predictor
-from overrun.models.sources import stored as stored_calls
+from overrun.models.sources import from_llm_calls
 from overrun.models.train import TrainReport, TrainSettings, train_to_folder
 from tests.collector.conftest import body, opened, span
 
@@ -104,7 +105,8 @@ def stored(
     with opened(path, privacy=privacy) as pipeline:
         pipeline.writer.submit(TRACES, body(spans)).result(60)
         pipeline.drain()
-    return stored_calls(Source(Settings(), path), None)
+    rows = Recording(Source(Settings(), path))
+    return from_llm_calls(rows.frame("llm-calls"), rows.frame("prompts"))
 
 
 @pytest.fixture(scope="module")

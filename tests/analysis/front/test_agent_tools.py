@@ -96,7 +96,6 @@ def test_a_transcript_leads_from_the_question_to_the_fix(source: Source) -> None
         ("traces", {"limit": 21}, "less than or equal to 20"),
         ("whatif", {"fix": "cap", "parameters": {"max_token": 9}}, "nearest known is 'max_tokens'"),
         ("whatif", {"fix": "cap", "parameters": {"max_tokens": 0}}, "max_tokens '0' is not"),
-        ("fixes", {"fix": "cap"}, "unknown parameter 'fix'"),
     ],
 )
 def test_a_mistake_is_an_error_with_its_remedy(

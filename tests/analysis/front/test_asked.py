@@ -1,23 +1,19 @@
-"""What is asked goes together or is refused in one place, a file is read once, and a store that is only read starts nothing."""
+"""What is asked goes together or is refused in one place, and a file is read once."""
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from overrun.analysis.front import commands, file_commands
+from overrun.analysis.front import file_commands
 from overrun.analysis.front import question_table as table
 from overrun.analysis.front.asked import Asked, Source, refuse_form, refuse_place
-from overrun.analysis.front.file_import import take_in
 from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.config import Settings, load
 from overrun.collector.errors import StoreMissing
-from overrun.collector.ingest.writer import Writer
-from overrun.collector.process.steady_clock import SteadyClock
 from overrun.sample_traces.replay import RECORDINGS_PATH
 
 RECORDING = RECORDINGS_PATH / "vllm-joined"
@@ -74,20 +70,3 @@ def test_a_file_is_read_once_however_often_it_is_looked_at(
     source = Source(load(None, environment={}), files=files)
     assert '"requests":' in file_commands.answer(Asked.read(table.REPORT, {}, source))
     assert [opened[file.name] for file in files] == [1] * len(files) != []
-
-
-def test_a_store_that_is_read_starts_no_writer_no_clock_and_no_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    db = tmp_path / "t.db"
-    settings = load(None, environment={}, flags={"collector.db": str(db)})
-    take_in([RECORDING], settings, url=None, progress=lambda at, total: None)
-
-    def no(*_: object, **__: object) -> None:
-        raise AssertionError("reading a store starts nothing")
-
-    for what in (Writer, SteadyClock):
-        monkeypatch.setattr(what, "__init__", no)
-    monkeypatch.setattr(threading.Thread, "start", no)
-    for entry in (table.DOCTOR, table.REQUESTS, table.DEPLOYMENTS):
-        assert commands.ask(Asked.read(entry, {}, Source(settings, db), "text"))

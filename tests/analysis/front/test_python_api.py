@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +11,7 @@ import overrun
 from overrun.analysis.front.python_api import Recording
 from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.errors import StoreMissing
+from tests import programs
 from tests.conftest import ROOT
 
 RECORDING = ROOT / "sample_traces" / "recordings" / "sim-slow-vector-store"
@@ -24,69 +23,34 @@ def recording() -> Iterator[Recording]:
         yield held
 
 
+NAMES = {"AnalysisError", "CollectorError", "Html", "Recording", "Report"} | {
+    *("connect", "diagnose", "open", "read")
+}
+METHODS = {"report", "html", "facts", "requests", "trace", "compare", "whatif", "doctor", "frame"}
+
+
 def test_these_names_are_exported_and_no_others() -> None:
-    names = [
-        "AnalysisError",
-        "CollectorError",
-        "Html",
-        "Recording",
-        "Report",
-        "__version__",
-        "connect",
-        "diagnose",
-        "open",
-        "read",
-    ]
-    assert sorted(overrun.__all__) == sorted(names)
+    assert set(overrun.__all__) == NAMES | {"__version__"}
     for name in overrun.__all__:
         assert getattr(overrun, name) is not None
     methods = {
         name for name, _ in inspect.getmembers(Recording, inspect.isfunction) if name[0] != "_"
     }
-    assert methods == {
-        "close",
-        "report",
-        "html",
-        "facts",
-        "requests",
-        "trace",
-        "compare",
-        "whatif",
-        "doctor",
-        "frame",
-    }
+    assert methods == METHODS | {"close"}
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         overrun.nothing  # noqa: B018
 
 
 def test_the_names_are_documented() -> None:
     page = (ROOT / "docs" / "PYTHON.md").read_text(encoding="utf-8")
-    for name in {
-        *overrun.__all__,
-        "report",
-        "html",
-        "facts",
-        "requests",
-        "trace",
-        "compare",
-        "whatif",
-        "doctor",
-        "frame",
-    } - {"__version__"}:
+    for name in NAMES | METHODS:
         assert f"{name}(" in page or f"`{name}`" in page or f"overrun.{name}" in page, name
 
 
 def test_importing_the_package_loads_nothing() -> None:
     code = "import sys, overrun; print([m for m in sys.modules if m.startswith('overrun.')])"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        timeout=60,
-    )
-    assert done.stdout.strip() == "[]"
+    done = programs.fresh(code)
+    assert (done.returncode, done.stdout.strip()) == (0, "[]")
 
 
 def test_a_recording_answers_as_the_commands_do(recording: Recording) -> None:
@@ -104,8 +68,7 @@ def test_a_recording_answers_as_the_commands_do(recording: Recording) -> None:
 
 
 def test_a_misspelt_name_is_refused_with_the_nearest_known_one(recording: Recording) -> None:
-    asks = (recording.report, recording.facts, recording.doctor, recording.frame)
-    for ask in asks:
+    for ask in (recording.report, recording.facts, recording.doctor, recording.frame):
         with pytest.raises(AnalysisError, match="'sinse': nearest known is 'since'"):
             ask(sinse="1h")
     with pytest.raises(AnalysisError, match="'max_token': nearest known is 'max_tokens'"):

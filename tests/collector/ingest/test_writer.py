@@ -1,6 +1,5 @@
 """Acknowledged means stored: what the writer answers, when, and what it does with repeats, culprits and a store that refuses."""
 
-import subprocess
 import sys
 import threading
 import time
@@ -21,6 +20,7 @@ from overrun.collector.normalise.spans import Rules
 from overrun.collector.receive import health
 from overrun.collector.store.database import FileStore
 from overrun.collector.store.store import Store
+from tests import programs
 from tests.collector.conftest import T0_NS, body, chat, held, one, opened, plain_body, rows, span
 from tests.conftest import new_store
 
@@ -569,9 +569,7 @@ with opened(folder / "t.db") as pipeline:
     print(stored * 1_499)
 """
         assert resource is not None
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
-        )
+        done = programs.fresh(code)
         assert done.returncode == 0, done.stderr[-2_000:]
         with opened(tmp_path / "t.db") as pipeline:
             assert one(pipeline, "select count(*) from spans") == int(done.stdout)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from overrun.collector.process.compiled import FEW_ROWS, Kernel, cache_folder, njit, of_rows
+from tests import programs
 from tests.conftest import ROOT
 
 
@@ -66,15 +67,8 @@ def test_modules_with_kernels_load_no_compiler() -> None:
         "import sys, overrun.analysis.front.serve, overrun.analysis.front.commands, overrun.analysis.whatif.worker;"
         " print('numba' in sys.modules, 'llvmlite' in sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        timeout=60,
-    )
-    assert done.stdout.split() == ["False", "False"]
+    done = programs.fresh(code)
+    assert (done.returncode, done.stdout.split()) == (0, ["False", "False"])
 
 
 @pytest.mark.parametrize("home", ["a read-only one", "none"])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from overrun.collector.process import footprint
+from tests import programs
 from tests.conftest import new_store
 
 
@@ -31,9 +32,7 @@ atexit.register(ended)
 sys.argv = ["overrun", "report", "--db", {str(tmp_path / "t.db")!r}, "--output", "json"]
 cli.main()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
-    )
+    done = programs.fresh(code)
     assert not done.stderr
     assert done.stdout.endswith("\nnumba pyarrow\n")
 

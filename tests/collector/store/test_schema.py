@@ -1,9 +1,6 @@
 """The schema as a contract: every query fits it, the views have the promised columns, and codes mean the same in SQL and Python."""
 
-import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -21,6 +18,7 @@ from overrun.collector.ingest.writer import TRACES
 from overrun.collector.normalise import stages
 from overrun.collector.normalise.metric_names import _all_metrics
 from overrun.collector.store.database import open_store
+from tests import programs
 from tests.collector.conftest import T0_NS, body, chat, one, rows, trace_id
 
 ROOT = Path(__file__).parents[3]
@@ -402,15 +400,7 @@ with opened(Path({str(tmp_path)!r}) / "t.db") as pipeline:
     [(start, text, hour)] = rows(pipeline, "select start, start::varchar, hour(start) from v_requests")
     print(start.isoformat(), text, hour)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"TZ": "Asia/Kolkata"},
-        timeout=60,
-        cwd=ROOT,
-    )
+    done = programs.fresh(code, TZ="Asia/Kolkata")
     assert done.returncode == 0, done.stderr
     at = time.gmtime(T0_NS // 10**9)
     clock = time.strftime("%H:%M:%S", at)

@@ -1,5 +1,6 @@
 """Which traces of a file are not assembled yet, and that a question about the file assembles them first, or starts no ingest where there are none."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from overrun.analysis.front.asked import Asked, Source
 from overrun.analysis.front.file_import import take_in
 from overrun.collector.config import Settings, load
 from overrun.collector.ingest.pipeline import Pipeline
+from overrun.collector.ingest.writer import Writer
+from overrun.collector.process.steady_clock import SteadyClock
 from overrun.collector.store.database import open_store, set_meta
 from overrun.collector.store.unassembled import unassembled
 from overrun.sample_traces.replay import RECORDINGS_PATH
@@ -41,8 +44,10 @@ def test_a_file_with_nothing_to_assemble_is_asked_without_ingest(
     def no(*_: object, **__: object) -> None:
         raise AssertionError("an ingest was started")
 
-    monkeypatch.setattr(Pipeline, "__init__", no)
+    for what in (Pipeline, Writer, SteadyClock):
+        monkeypatch.setattr(what, "__init__", no)
     assert requests_of(db, settings) == 20
+    assert not [one for one in threading.enumerate() if one.name.startswith("overrun-")]
 
 
 def test_what_an_ended_process_left_is_assembled_before_the_answer(
