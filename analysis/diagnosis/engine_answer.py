@@ -19,8 +19,10 @@ def follow(verdict: Verdict, made: Explanation | None, owner: Owner) -> None:
     """Let the place, the mechanism and the advice of an explanation lead a verdict. In place; a verdict within its limit only gets the sentence."""
     if made is None or made.mode == "none" or not made.places:
         return
-    verdict.why = _why(made)
-    verdict.sentence = f"{verdict.sentence} {verdict.why}"
+    why = _why(made)
+    verdict.sentence = f"{verdict.sentence} {why}"
+    if verdict.status != "not_enough_data":  # else what is not measured comes first
+        verdict.why = why
     if verdict.status not in ("over_budget", "not_enough_data"):
         return
     verdict.stage = made.places[0].stage or verdict.stage

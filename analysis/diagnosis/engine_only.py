@@ -8,7 +8,7 @@ nobody restarts an engine to switch tracing on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -162,7 +162,7 @@ def _by_metrics(
     plant: Plant,
 ) -> EngineOnly | None:
     window = frame.window
-    whose, found = _histograms(con, frame, only)
+    whose, found = _histograms(con, frame, only, plant)
     if not any(name in found for name in METRICS):
         counted = only is None or any(
             name in METRICS for instance in only for name in made.indicators.get(instance, [])
@@ -180,29 +180,34 @@ def _by_metrics(
     owner: Owner = "provider" if whose == CLIENTS else "platform"
     follow(verdict, explanation, owner)
     onset = None if verdict.onset is None else to_us(verdict.onset)
-    rows = instance_rows(con, start, end, window.model, made, from_us=onset, only=only)
+    rows = instance_rows(
+        con, start, end, window.model, made, from_us=onset, only=only, roles=plant.roles
+    )
     _say_sick(verdict, rows)
     known = _checks(found, slo, finished)
     return EngineOnly(latency, verdict, start, end, finished, known, rows, explanation)
 
 
 def _histograms(
-    con: duckdb.DuckDBPyConnection, frame: RequestFrame, only: set[str] | None
+    con: duckdb.DuckDBPyConnection, frame: RequestFrame, only: set[str] | None, plant: Plant
 ) -> tuple[str, dict[str, Increments]]:
-    """What the latency histograms counted, and whose they are: those of gateways or clients stand in where no engine counts any."""
+    """What the latency histograms counted, and whose they are: those of gateways or clients stand in where no engine counts any.
+
+    Of stations in front of one another only the outermost ones' latencies are those of requests; the phases are of all.
+    """
     window = frame.window
     wanted = (*METRICS, *PHASES, *_GATEWAY, *(name for _, names in _STAND_INS for name in names))
     if only is None:
         found = load(con, window.start, window.end, wanted, window.model, since_start=True)
     else:
-        apart = load_by_instance(con, window.start, window.end, wanted, window.model)
-        parts = {
-            name: [
-                one for (instance, key), one in apart.items() if key == name and instance in only
-            ]
-            for name in wanted
-        }
-        found = {name: merged(some) for name, some in parts.items() if some}
+        found = _of_instances(con, frame, wanted, only)
+    counted = {name for name in METRICS if name in found}
+    others = {one for name in counted for one in found[name].instances} - plant.observers
+    if others and plant.observers:
+        outer = _of_instances(con, frame, METRICS, plant.observers)
+        if outer:
+            found = {name: one for name, one in found.items() if name not in counted}
+            found.update(outer)
     found = {name: one for name, one in found.items() if one.n > 0}
     own = {name: one for name, one in found.items() if name in (*METRICS, *PHASES)}
     if any(name in own for name in METRICS):
@@ -213,6 +218,18 @@ def _histograms(
             inside = {_GATEWAY[name]: found[name] for name in _GATEWAY if name in found}
             return whose, own | others | (inside if "gateway_e2e" in names else {})
     return _ENGINE, own
+
+
+def _of_instances(
+    con: duckdb.DuckDBPyConnection, frame: RequestFrame, wanted: Sequence[str], only: set[str]
+) -> dict[str, Increments]:
+    window = frame.window
+    apart = load_by_instance(con, window.start, window.end, wanted, window.model)
+    parts = {
+        name: [one for (instance, key), one in apart.items() if key == name and instance in only]
+        for name in wanted
+    }
+    return {name: merged(some) for name, some in parts.items() if some}
 
 
 def _without_histograms(
@@ -257,7 +274,9 @@ def _without_histograms(
             end or max(target.last for target in made.targets),
         )
     onset = None if verdict.onset is None else to_us(verdict.onset)
-    rows = instance_rows(con, start, end, window.model, made, from_us=onset, only=only)
+    rows = instance_rows(
+        con, start, end, window.model, made, from_us=onset, only=only, roles=plant.roles
+    )
     _say_sick(verdict, rows)
     why = "no latency histogram arrived"
     alone = Check(
@@ -337,7 +356,10 @@ def _percentiles(name: str, made: Increments | None) -> Percentiles:
     if made is None:
         nulls = (*fields, "p50_interval", "p95_interval", "p99_interval", "max", "source")
         return Percentiles(
-            n=0, reasons=dict.fromkeys(nulls, f"no span, and no {name} histogram from the engine")
+            n=0,
+            reasons=dict.fromkeys(
+                nulls, f"no span, and no {name} histogram of whoever counts whole requests"
+            ),
         )
     stats = Percentiles(
         n=made.n,

@@ -7,6 +7,7 @@ tokens follow one another half as slow again on average.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -82,8 +83,12 @@ def instance_rows(
     *,
     from_us: int | None = None,
     only: set[str] | None = None,
+    roles: Mapping[str, str] | None = None,
 ) -> list[InstanceRow]:
-    """Return a row per instance that sent an engine's indicators, and per target that gives nothing; `from_us` is the onset, `only` the instances meant."""
+    """Return a row per instance that sent an engine's indicators, and per target that gives nothing; `from_us` is the onset, `only` the instances meant.
+
+    Peers serve the same models in the same role (`roles`, by instance, where they are known), and do some work: who has none to do is no measure.
+    """
     points = read_samples(
         con, "engine_samples", start, end, model, indicators=list(SHOWN)
     ).with_columns(pl.col("instance").fill_null(""))
@@ -107,7 +112,7 @@ def instance_rows(
             and only is None
         ):
             rows.append(_of_target(target))
-    _find_sick(rows, points, made)
+    _find_sick(rows, points, made, roles or {})
     for row in rows:
         if row.sick is None:
             row.reasons["sick"] = (
@@ -278,7 +283,9 @@ def _of_target(target: Target) -> InstanceRow:
     )
 
 
-def _find_sick(rows: list[InstanceRow], points: pl.DataFrame, made: Sent) -> None:
+def _find_sick(
+    rows: list[InstanceRow], points: pl.DataFrame, made: Sent, roles: Mapping[str, str]
+) -> None:
     """Say of each row why it is sick, if it is. In place."""
     for row in rows:
         target = next(
@@ -292,6 +299,8 @@ def _find_sick(rows: list[InstanceRow], points: pl.DataFrame, made: Sent) -> Non
             for other in rows
             if other is not row
             and sorted(other.models) == sorted(row.models)
+            and roles.get(other.instance) == roles.get(row.instance)
+            and (other.running is None or other.running > 0.0 or bool(other.output_tokens))
             and other.state not in ("down", "unreadable")
         ]
         if peers:

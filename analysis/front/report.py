@@ -97,6 +97,10 @@ _UNJUDGED: Final[dict[str, str]] = {
     "not_enough_data": "there is not enough data for a verdict",
     "over_budget": "no stage is judged",
 }
+_NO_VERDICT: Final = (
+    *("metric", "stage", "cause", "onset", "trend", "affected"),
+    *("owner", "mitigation", "rollback", "recheck_after_s"),
+)
 _SEEKING: Final = Causes(Known(None, None, None), [], FINDING_CAUSES, None)
 
 
@@ -528,18 +532,6 @@ def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo, arrived: Sent)
 def _of_nothing(frame: RequestFrame, refused: str, slo: Slo, budgets: Configured | None) -> Report:
     """The report of a filter that names nothing that is stored: no other data stands in."""
     budgets_for(slo, next(iter(slo.limits())), budgets)
-    nulls = (
-        "metric",
-        "stage",
-        "cause",
-        "onset",
-        "trend",
-        "affected",
-        "owner",
-        "mitigation",
-        "rollback",
-        "recheck_after_s",
-    )
     why = "a filter names nothing that is stored"
     return Report(
         window=_window_facts(frame),
@@ -560,7 +552,9 @@ def _of_nothing(frame: RequestFrame, refused: str, slo: Slo, budgets: Configured
         retries=_no_retries(why),
         checklist=checklist(frame, slo, None),
         verdict=Verdict(
-            status="no_data", sentence=f"No data: {refused}.", reasons=dict.fromkeys(nulls, why)
+            status="no_data",
+            sentence=f"No data: {refused}.",
+            reasons=dict.fromkeys(_NO_VERDICT, why),
         ),
         findings=[],
         indicators=[],
@@ -594,18 +588,6 @@ def _refused(
     judged = goodput(judge(frame.rows, slo), frame.seconds)
     judged.ratio = judged.rps = None
     judged.reasons = dict.fromkeys(("ratio", "rps"), why)
-    nulls = (
-        "metric",
-        "stage",
-        "cause",
-        "onset",
-        "trend",
-        "affected",
-        "owner",
-        "mitigation",
-        "rollback",
-        "recheck_after_s",
-    )
     sentence = f"Not enough data to judge: {sampled.detail}. Percentiles, goodput and rates of such a selection would be wrong: keep every trace, or sample by probability."
     return Report(
         window=_window_facts(frame),
@@ -620,7 +602,9 @@ def _refused(
         retries=_no_retries(why),
         checklist=checklist(frame, slo, None),
         verdict=certain
-        or Verdict(status="not_enough_data", sentence=sentence, reasons=dict.fromkeys(nulls, why)),
+        or Verdict(
+            status="not_enough_data", sentence=sentence, reasons=dict.fromkeys(_NO_VERDICT, why)
+        ),
         findings=[],
         indicators=[],
         data_quality=checks(con, frame, slo, sampled),

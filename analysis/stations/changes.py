@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from overrun.analysis.stations.series import Recording, Series
-from overrun.analysis.stations.sides import each
-from overrun.analysis.stations.stretch import find_stretch
+from overrun.analysis.stations.sides import Sides, each
+from overrun.analysis.stations.stretch import WORTH
 from overrun.analysis.words.finding import printable
 
 # Bins beside an onset, and seconds more, within which something came with it: a process takes a minute to start, and traffic returns later. Own defaults.
@@ -56,16 +56,14 @@ class Changes:
         ]
 
 
-def changes_at(recording: Recording, onset: int | None) -> Changes:
+def changes_at(recording: Recording, onset: int, sides: Sides) -> Changes:
     """Return what changed beside the onset (a bin)."""
-    if onset is None:
-        return Changes()
     grid = recording.grid
     at, near = grid.time_s(onset), _BINS * grid.step_s + _SECONDS
     found = [
         *_restarts(recording),
         *_series_changes(recording),
-        *_unknown_moved(recording),
+        *_unknown_moved(recording, sides, at),
     ]
     beside = [one for one in found if abs(one.time_s - at) <= near]
     order = {"restart": 0, "version": 1, "new series": 2, "gone series": 3, "new labels": 4}
@@ -139,22 +137,21 @@ def _start(recording: Recording, instance: str) -> float:
     return recording.grid.time_s(min(firsts, default=0))
 
 
-def _unknown_moved(recording: Recording) -> list[Change]:
-    """Series that the vocabulary does not know and that moved, clearest first; of one name only the clearest."""
-    unknown = [one for one in recording.series if one.quantity is None]
+def _unknown_moved(recording: Recording, sides: Sides, time_s: float) -> list[Change]:
+    """Series that the vocabulary does not know and that differ since the onset, clearest first; of one name only the clearest."""
     found: dict[str, tuple[float, Change]] = {}
-    for one in unknown:
-        values = one.values
-        if one.counts is not None and (mean := each(one.values, one.counts)) is not None:
-            values = mean
-        moved = find_stretch(values, len(unknown))
-        if moved is None or moved.z < _CLEAR or moved.z <= found.get(one.name, (0.0, None))[0]:
+    for one in recording.series:
+        if one.quantity is not None:
+            continue
+        mean = None if one.counts is None else each(one.values, one.counts)
+        values = one.values if mean is None else mean
+        clear = abs(sides.clear(values))
+        now, then = sides.mean(values), sides.former(values)
+        if clear < _CLEAR or clear <= found.get(one.name, (0.0, None))[0]:
+            continue
+        if now is None or then is None or abs(now - then) < (WORTH - 1.0) * abs(then):
             continue
         what = f"{printable(one.name)} on {printable(one.instance)}"
-        time = recording.grid.time_s(moved.at)
-        found[one.name] = (
-            moved.z,
-            Change("moved", what, time, one.name, moved.before, moved.after),
-        )
+        found[one.name] = clear, Change("moved", what, time_s, one.name, then, now)
     ranked = sorted(found.values(), key=lambda item: -item[0])
     return [change for _, change in ranked[:MOST_SHOWN]]

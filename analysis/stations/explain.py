@@ -66,8 +66,8 @@ _STATES: Final = {
     "at_ceiling": "at a ceiling",
     "more_work": "more work for each request",
     "slower": "slower for the same work",
-    "normal": "at its former pace, with more at once",
-    "more_arrivals": "at its former pace, with more that arrives",
+    "normal": "more at once than before",
+    "more_arrivals": "more at once because more arrives",
     "idle": "idle",
     "stopped": "stopped",
     "unknown": "not known",
@@ -99,7 +99,7 @@ def explain(plant: Plant, over: str | None = None) -> Explanation | None:
     ranked = _ranked(plant, chosen, onset.sides)
     if not ranked:
         return _nothing()
-    changes = changes_at(plant.recording, onset.at)
+    changes = changes_at(plant.recording, onset.at, onset.sides)
     case = Case(plant, onset.sides, demand_of(plant, onset), parts, changes)
     at, judged = _place(case, ranked)
     return _answer(case, [at, *(one for one in ranked if one is not at)], judged, onset)
@@ -225,7 +225,7 @@ def _answer(case: Case, ranked: list[_Excess], judged: Judged, onset: Onset | No
         now_ms=_ms(onset.stretch.after) if onset and onset.symptom.seconds else None,
         n_bad=_ended(case, case.sides.now),
         n_good=0 if case.sides.then is None else _ended(case, case.sides.then),
-        sentence=_sentence(places[0], judged, onset, case),
+        sentence=_sentence(places[0], onset, case),
         places=places,
         place_confidence=confidence,
         changed=_changed(case.changes),
@@ -343,11 +343,10 @@ def _interval(case: Case, part: Part, ranked: list[_Excess]) -> tuple[float, flo
     return float(low), float(high)
 
 
-def _sentence(place: Place, judged: Judged, onset: Onset | None, case: Case) -> str:
+def _sentence(place: Place, onset: Onset | None, case: Case) -> str:
     """Place, change and time as one sentence."""
-    state = f"{_STATES[judged.state]} ({judged.which})" if judged.which else _STATES[judged.state]
     if onset is None:
-        return f"{begun(place.words)} is {state} all along."
+        return f"All along it is {place.words}."
     symptom, found = onset.symptom, onset.stretch
     at = datetime.fromtimestamp(case.plant.recording.grid.time_s(onset.at), UTC)
     change = (
@@ -358,7 +357,7 @@ def _sentence(place: Place, judged: Judged, onset: Onset | None, case: Case) -> 
     words = printable(symptom.words, 160)
     return (
         f"{begun(words)} went {change} since {at:%H:%M:%S} UTC; "
-        f"{say_ratio(place.share)} of what is more is {place.words}, {state}."
+        f"{say_ratio(place.share)} of what is more is {place.words}."
     )
 
 

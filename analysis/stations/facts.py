@@ -26,20 +26,20 @@ _BESIDE: Final = 5
 # Quantities with before, now, ratio, grew and fell.
 QUANTITIES: Final = (
     *("hit_rate", "prompt_tokens_each", "new_tokens_each", "output_tokens_each", "prompts_for_a_token"),
-    *("token_s", "prompt_token_s", "clock_hz", "gpu_util", "drafts_accepted", "kv", "running", "waiting"),
+    *("cached_tokens_each", "token_s", "prompt_token_s", "clock_hz", "gpu_util", "drafts_accepted", "kv", "running", "waiting"),
     *("preemptions_each", "output_tokens", "done", "cpu"),
 )  # fmt: skip
 # The other facts; the table is checked against both lists.
 OTHERS: Final = (
     *("phase", "role", "state", "key", "which", "loop", "compared", "arrivals_first", "arrivals_ratio"),
     *("restarted", "restart", "new_speculation", "new_connector", "connector", "external_cache", "counts_cache"),
-    *("counts_requests", "stations", "peers_free", "free", "room_without", "peer_work_ratio", "began_full", "kv_room"),
+    *("counts_requests", "stations", "peers_free", "free", "room_without", "peer_work_ratio", "began_full", "kv_room", "kv_high"),
     *("cpu_full", "adapter_slots", "changed", "cache_row_ratio"),
 )  # fmt: skip
 # Those that are quotients: unknown where what stands below the line is.
 _QUOTIENTS: Final = (
     *("prompt_tokens_each", "new_tokens_each", "output_tokens_each", "prompts_for_a_token"),
-    *("prompt_token_s", "preemptions_each"),
+    *("prompt_token_s", "preemptions_each", "cached_tokens_each"),
 )
 ENDINGS: Final = ("now", "before", "ratio", "grew", "fell")
 NAMES: Final = frozenset(
@@ -75,6 +75,7 @@ def _quantities(group: Group) -> dict[str, tuple[FloatArray | None, FloatArray |
         "new_tokens_each": (group.new_tokens(), done),
         "output_tokens_each": (written, done),
         "prompts_for_a_token": (prompts, written),
+        "cached_tokens_each": (_product(group.hit_rate(), prompts), done),
         "token_s": (group.token_time(), None),
         "prompt_token_s": (group.quantity("prefill"), group.new_tokens()),
         "drafts_accepted": (group.quantity("accepted"), drafts) if drafts is not None else (accepted, None),
@@ -129,6 +130,7 @@ def _about_state(case: Case, part: Part, judged: Judged) -> dict[str, Fact]:
         "counts_requests": part.group.done() is not None,
         "counts_cache": part.group.hit_rate() is not None,
         "kv_room": None if usage is None else usage < ROOM,
+        "kv_high": _kv_high(case, part.group),
         "began_full": _began_full(case, part.group),
         "cpu_full": any(
             one.which == "CPU" for station in part.group.stations for one in ceilings(case, station)
@@ -137,6 +139,20 @@ def _about_state(case: Case, part: Part, judged: Judged) -> dict[str, Fact]:
         "external_cache": (case.sides.mean(part.group.quantity("external_queries")) or 0.0) > 0.0,
         "cache_row_ratio": _cache_per_running(case, part.group),
     }
+
+
+def _product(one: FloatArray | None, other: FloatArray | None) -> FloatArray | None:
+    return None if one is None or other is None else one * other
+
+
+def _kv_high(case: Case, group: Group) -> float | None:
+    """The 95th percentile of the fullest station's KV cache."""
+    known = [
+        values[case.sides.now & np.isfinite(values)]
+        for one in group.stations
+        if (values := one.sums.get("kv")) is not None
+    ]
+    return max((float(np.percentile(some, 95.0)) for some in known if len(some)), default=None)
 
 
 def _cache_per_running(case: Case, group: Group) -> float | None:

@@ -34,7 +34,7 @@ class _Refuter(msgspec.Struct, forbid_unknown_fields=True, rename={"when": "if"}
 
 
 class Row(msgspec.Struct, forbid_unknown_fields=True):
-    """One row of the table."""
+    """One row of the table. `most` is the highest confidence: less where what is needed happens beside the cause and is not the cause itself."""
 
     id: str
     states: list[str]
@@ -44,6 +44,7 @@ class Row(msgspec.Struct, forbid_unknown_fields=True):
     do: list[_Sentence]
     samples: str
     untested: str = ""
+    most: float = 0.9
 
 
 class Table(msgspec.Struct, forbid_unknown_fields=True):
@@ -100,7 +101,7 @@ def mechanism_of(facts: Facts) -> tuple[Mechanism | None, list[RefutedMechanism]
         made = Mechanism(
             id=row.id,
             words=_said(row.words, facts),
-            confidence=_UNTRIED + _ALL_TRIED * part,
+            confidence=min(_UNTRIED + _ALL_TRIED * part, row.most),
             refuted=known,
             untested=[row.untested] if len(known) < len(row.refuted) and row.untested else [],
         )

@@ -201,6 +201,11 @@ class Plant:
         )
 
     @property
+    def roles(self) -> dict[str, str]:
+        """The role of each instance; of one in several the one that stands furthest behind."""
+        return {one.instance: group.role for group in self.all for one in group.stations}
+
+    @property
     def observers(self) -> set[str]:
         """The instances that together count each request once: those in front; else all but who reads prompts for others, of an ensemble the whole."""
         if self.outer is None or self.front is not None or self.outer.role == "step":

@@ -22,6 +22,8 @@ _DEARER: Final = 1.25
 # A curve needs so many bins, and a number running that varies by a tenth.
 _LEAST: Final = 12
 _VARIES: Final = 0.1
+# A line is drawn no further than this many times the largest number that ran in the past; own default.
+_FAR: Final = 1.5
 
 
 class Factor(NamedTuple):
@@ -67,7 +69,7 @@ def _slower(case: Case, group: Group) -> list[Factor]:
     streams, running = group.quantity("itl"), group.quantity("running")
     step = group.token_time() if running is None or streams is not None else group.step_time()
     load = running if streams is None else streams
-    if step is not None and sides.grew(step, WORTH):
+    if step is not None and sides.grew(step, WORTH) and not _beyond(sides, group, load):
         expected = _expected(case, step, load)
         now, then = sides.mean(step) or 0.0, sides.former(step) or 0.0
         words = f"a token takes {1e3 * now:.3g} ms instead of {1e3 * then:.3g} ms"
@@ -82,6 +84,21 @@ def _slower(case: Case, group: Group) -> list[Factor]:
         words = f"a computed prompt token takes {1e3 * (sides.mean(read) or 0.0):.3g} ms instead of {1e3 * (sides.former(read) or 0.0):.3g} ms"
         found.append(Factor("time per prompt token", sides.ratio(read) or 1.0, words))
     return found
+
+
+def _beyond(sides: Sides, group: Group, load: FloatArray | None) -> bool:
+    """Whether far more run than ever did in the past, and more is done: a larger batch takes longer, and the past does not say how much."""
+    if load is None or sides.then is None:
+        return False
+    past = load[sides.then & np.isfinite(load)]
+    done = group.quantity("output_tokens")
+    now = sides.mean(load)
+    return (
+        len(past) > 0
+        and now is not None
+        and now > _FAR * float(past.max())
+        and sides.grew(group.done() if done is None else done)
+    )
 
 
 def _expected(case: Case, step: FloatArray, load: FloatArray | None) -> float:

@@ -88,11 +88,10 @@ class Case:
     def prepare(self) -> None:
         """Lay out the files of the case, made and dated."""
         for path in sorted(self.folder.rglob("*")):
-            if (
-                path.is_file()
-                and path.name not in ("case.toml", "make.py")
-                and "__pycache__" not in path.parts
-            ):
+            own = path.name in ("case.toml", "make.py") or "__pycache__" in path.parts
+            if path.name.endswith(".tar.xz"):
+                shutil.unpack_archive(path, self.work, filter="data")
+            elif path.is_file() and not own:
                 to = self.work / path.relative_to(self.folder)
                 to.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, to)
