@@ -202,8 +202,8 @@ def _histograms(
     else:
         found = _of_instances(con, frame, wanted, only)
     counted = {name for name in METRICS if name in found}
-    others = {one for name in counted for one in found[name].instances} - plant.observers
-    if others and plant.observers:
+    further_in = {one for name in counted for one in found[name].instances} - plant.observers
+    if further_in and plant.observers:
         outer = _of_instances(con, frame, METRICS, plant.observers)
         if outer:
             found = {name: one for name, one in found.items() if name not in counted}
@@ -357,9 +357,7 @@ def _percentiles(name: str, made: Increments | None) -> Percentiles:
         nulls = (*fields, "p50_interval", "p95_interval", "p99_interval", "max", "source")
         return Percentiles(
             n=0,
-            reasons=dict.fromkeys(
-                nulls, f"no span, and no {name} histogram of whoever counts whole requests"
-            ),
+            reasons=dict.fromkeys(nulls, f"no span, and no {name} histogram of whole requests"),
         )
     stats = Percentiles(
         n=made.n,

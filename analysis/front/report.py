@@ -523,7 +523,7 @@ def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo, arrived: Sent)
         targets=arrived.targets,
         unknown_metrics=arrived.unknown,
         reasons=dict.fromkeys(
-            ("baseline", "findings", "findings_age_s", "stages", "cost", "edges", "explanation"),
+            ("baseline", "findings", "findings_age_s", "stages", "cost", "edges"),
             "metrics alone: no request has spans",
         ),
     )
