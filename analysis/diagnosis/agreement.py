@@ -202,13 +202,16 @@ def told(why: str, found: Explanation, main: Diagnosis) -> str:
     return " ".join([why, *more])
 
 
-def without_harm(findings: list[Finding], found: Explanation | None) -> list[Finding]:
+def without_harm(
+    findings: list[Finding], found: Explanation | None, doubts: Collection[str]
+) -> list[Finding]:
     """Return findings without fixes that the arithmetic of the window speaks against; opportunities that are nothing else are left out."""
     if found is None:
         return findings
     out = []
     for one in findings:
-        if one.fix is None or allowed(f"{one.fix.title} {one.fix.detail}", found, COUNTED):
+        only = () if one.rule in doubts else COUNTED
+        if one.fix is None or allowed(f"{one.fix.title} {one.fix.detail}", found, only):
             out.append(one)
         elif one.rule not in ONLY_A_FIX:
             why = f"not advised: {'; '.join(found.advice.avoid)}"

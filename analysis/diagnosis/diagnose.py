@@ -191,7 +191,9 @@ def _diagnosed(
         ranked = replace(
             ranked, causes=lookups.simulated(breach.metric, ranked.causes, period(breach))
         )
-    findings = without_harm([diagnosis.finding for diagnosis in ranked.findings], opened)
+    findings = without_harm(
+        [diagnosis.finding for diagnosis in ranked.findings], opened, agreement.doubts
+    )
     if not over:
         calm = [msgspec.structs.replace(finding, severity="info") for finding in findings]
         calmly = (
