@@ -14,6 +14,7 @@ from overrun.analysis.assembly import critical_path as cp
 from overrun.analysis.contrast import wording
 from overrun.analysis.contrast.advice import advise
 from overrun.analysis.contrast.changes import Moved, changes
+from overrun.analysis.contrast.edges import Shared, joined, shared_end
 from overrun.analysis.contrast.facts import At, facts
 from overrun.analysis.contrast.fit import Fit, Term, fit
 from overrun.analysis.contrast.language import Value
@@ -25,12 +26,14 @@ from overrun.analysis.contrast.sides import APART, Sides, interval, sides, two_h
 from overrun.analysis.contrast.traits import Occurrences, Traits, traits_of
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.explanation import Explanation, Place, Regularity, State
-from overrun.analysis.words.finding import say_ms, say_ratio
+from overrun.analysis.words.finding import printable, say_ms, say_ratio
 from overrun.analysis.words.timestamps import from_us
 
 # A place holds this part of the excess, and three are listed at most; own defaults.
 LEAST_SHARE: Final = 0.12
 MOST_PLACES: Final = 3
+# Good requests of a kind from which bad ones of it are compared with these alone; own default.
+LEAST_OF_KIND: Final = 5
 # Occurrences that are compared; of more, an even sample.
 MOST_OCCURRENCES: Final = 4_000
 _MOST_LISTED: Final = 6
@@ -94,24 +97,57 @@ def _with_spans(spans: Spans, parts: Sides) -> Sides:
 
 def _explained(window: Window, spans: Spans, parts: Sides) -> Explanation:
     found = _judged_segments(window, spans)
+    weights = matched(spans, parts)
     held = per_request(found, len(window.values))
-    number = _numbers(found, len(window.values))
-    bad_ms, good_ms = _mean(held, parts.bad), _mean(held, parts.good)
-    excess = bad_ms - good_ms
+    usual = weights[1] @ held
+    shared = None if parts.mode == "always" else shared_end(found, weights[0] @ held - usual, usual)
+    if shared is not None:
+        found, _ = joined(found, shared, weights[0] @ held - usual)
+        held = per_request(found, len(window.values))
+    excess = (weights[0] - weights[1]) @ held
     whole = float(excess.sum())
     order = np.argsort(-excess)
-    kept = [int(at) for at in order if excess[at] >= LEAST_SHARE * whole][:MOST_PLACES] or [
-        int(order[0])
-    ]
+    kept = [int(at) for at in order if excess[at] >= LEAST_SHARE * whole]
+    kept = kept[:MOST_PLACES] or [int(order[0])]
     inside = parts.inside
     moved = [] if inside is None else changes(spans, inside)
     grew = _grew(window, inside)
-    ats = [_at(window, spans, parts, found, place, (held, number)) for place in kept]
+    number = _numbers(found, len(window.values))
+    means = _Means(held, number, weights)
+    ats = [_at(window, spans, parts, found, place, means) for place in kept]
     known = [facts(spans, parts, at, window.metric, window.values, moved, grew) for at in ats]
     names = [name(one) for one in known]
-    return _answer(
-        window, spans, parts, _Found(ats, known, names, moved, held, whole, kept, window.metric)
-    )
+    told = _Found(ats, known, names, moved, means, whole, kept, window.metric, shared)
+    return _answer(window, spans, parts, told)
+
+
+def matched(spans: Spans, parts: Sides) -> tuple[FloatArray, FloatArray]:
+    """Return the weight of each request in the mean of bad and of good ones: good ones of each kind (operation of the root) count as bad ones have it, so that other
+    traffic is no difference; all alike where fewer than half of the bad ones have good ones of their kind to stand beside."""
+    bad, good = parts.bad.astype(np.float64), parts.good.astype(np.float64)
+    tops = np.unique(spans.root)
+    tops = tops[spans.request[tops] >= 0]
+    kind = np.zeros(len(bad), dtype=np.int64)
+    kind[spans.request[tops]] = spans.operation[tops]
+    of = [np.bincount(kind, weights=side, minlength=int(kind.max()) + 1) for side in (bad, good)]
+    both = of[1] >= LEAST_OF_KIND
+    if of[0][both].sum() > 0.5 * bad.sum():
+        bad = np.where(both[kind], bad, 0.0)
+        good = good * np.where(both, of[0] / np.maximum(of[1], 1.0), 0.0)[kind]
+    return bad / max(bad.sum(), 1e-9), good / good.sum() if good.any() else good
+
+
+@dataclass(frozen=True)
+class _Means:
+    """Milliseconds and number of pieces of each request at each place, shape (requests, places), and the weights of requests in the means of both sides."""
+
+    held: FloatArray
+    number: FloatArray
+    weights: tuple[FloatArray, FloatArray]
+
+    def of(self, what: FloatArray, place: int) -> tuple[float, float]:
+        """The means of bad and of good requests."""
+        return float(self.weights[0] @ what[:, place]), float(self.weights[1] @ what[:, place])
 
 
 @dataclass(frozen=True)
@@ -122,10 +158,11 @@ class _Found:
     facts: list[dict[str, Value]]
     names: list[Named]
     moved: list[Moved]
-    held: FloatArray
+    means: _Means
     whole: float
     kept: list[int]
     metric: str
+    shared: Shared | None
 
 
 def _judged_segments(window: Window, spans: Spans) -> Segments:
@@ -154,10 +191,6 @@ def _numbers(found: Segments, requests: int) -> FloatArray:
     return flat.reshape(requests, len(found.places)).astype(np.float64)
 
 
-def _mean(held: FloatArray, of: BoolArray) -> FloatArray:
-    return held[of].mean(axis=0) if of.any() else np.zeros(held.shape[1])
-
-
 def _grew(window: Window, inside: BoolArray | None) -> float | None:
     """By which factor more requests arrive in the stretch than outside of it; None without one."""
     if inside is None or (~inside).sum() < 5:
@@ -175,21 +208,20 @@ def _at(
     parts: Sides,
     found: Segments,
     place: int,
-    counts: tuple[FloatArray, FloatArray],
+    means: _Means,
 ) -> At:
     """Everything about one place."""
-    held, number = counts
     mine = np.flatnonzero(found.place == place)
     if len(mine) > MOST_OCCURRENCES:
         mine = mine[:: -(-len(mine) // MOST_OCCURRENCES)]
     occurring = Occurrences(
         *(getattr(found, one)[mine] for one in ("request", "row", "before", "after", "at", "ms"))
     )
-    often = _mean(number, parts.bad)[place], _mean(number, parts.good)[place]
+    often, held = means.of(means.number, place), means.of(means.held, place)
     # What is new is that it runs at all, or more often: that is asked of requests.
     of_requests = parts.mode != "always" and often[0] > 1.5 * often[1]
     if of_requests:
-        occurring = _requests(spans, held[:, place])
+        occurring = _requests(spans, means.held[:, place])
     y = occurring.ms
     bad = parts.bad[occurring.request] if parts.mode != "always" else y > np.median(y)
     heaps = two_heaps(y)
@@ -200,8 +232,8 @@ def _at(
     add_order(spans, occurring, traits, _all_requests(window, spans), spans.origin_ns / 1e9)
     if of_requests:
         traits = _without(traits, spans.operations[found.places[place][1]])
-    excess = _mean(held, parts.bad)[place] - _mean(held, parts.good)[place]
-    whole = float((_mean(held, parts.bad) - _mean(held, parts.good)).sum())
+    excess = held[0] - held[1]
+    whole = float(((means.weights[0] - means.weights[1]) @ means.held).sum())
     return At(
         key=found.places[place],
         found=occurring,
@@ -213,8 +245,8 @@ def _at(
         of_requests=of_requests,
         excess_ms=float(excess),
         share=float(excess) / whole if whole else 0.0,
-        held=(float(_mean(held, parts.bad)[place]), float(_mean(held, parts.good)[place])),
-        number=(float(often[0]), float(often[1])),
+        held=held,
+        number=often,
     )
 
 
@@ -299,21 +331,27 @@ def _onset(spans: Spans, first: At, found: datetime) -> datetime:
 
 def _place(spans: Spans, parts: Sides, found: _Found, at: int) -> Place:
     one = found.ats[at]
-    columns = np.column_stack([found.held[:, found.kept[at]], found.held.sum(axis=1)])
+    held = found.means.held
+    columns = np.column_stack([held[:, found.kept[at]], held.sum(axis=1)])
     caller, callee = wording.edge(spans, one)
     stage = wording.stage_of(one)
+    words = wording.place_words(spans, one, found.metric)
+    shared, end = found.shared, None
+    if shared is not None and found.kept[at] in shared.places:
+        end = spans.services[shared.service]
+        words = f"the way to and from {printable(end)}: {shared.grown} of its {shared.ways} links became longer"
     return Place(
         stage=stage,
-        service=spans.services[one.key[0]],
+        service=end or spans.services[one.key[0]],
         operation=spans.operations[one.key[1]],
         where=WHERES[one.key[2]],
         excess_ms=one.excess_ms,
         share=one.share,
-        interval=interval(columns, np.flatnonzero(parts.bad), np.flatnonzero(parts.good)),
-        caller=caller,
-        callee=callee,
+        interval=interval(columns, found.means.weights),
+        caller=None if end else caller,
+        callee=end or callee,
         instances=_instances(spans, one),
-        words=f"{stage.replace('_', ' ')}: {wording.place_words(spans, one, found.metric)}",
+        words=f"{stage.replace('_', ' ')}: {words}",
     )
 
 

@@ -30,7 +30,7 @@ class Segments:
     """Pieces of critical paths in order of request and time, times in ms.
 
     `row` is the span that holds a piece, `before` and `after` the child of it that ended there and the one that begins then (-1: none). `place` is a code of
-    `places`, whose columns are the codes (service, operation, where, operation beside, side of it, stage).
+    `places`, whose columns are the codes (service, operation, where, operation beside, side of it, stage, service at the other end of a way).
     """
 
     request: IntArray
@@ -72,6 +72,7 @@ def segments(spans: Spans, until_ms: FloatArray | None = None) -> Segments:
             np.where(named, spans.operation[beside], -1),
             np.where(where == EDGE, np.where(after >= 0, BEFORE, AFTER), where),
             stage,
+            np.where(named & (where == EDGE), spans.service[beside], -1),
         ]
     )
     places, place = np.unique(key, axis=0, return_inverse=True)

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from overrun.analysis.words.arrays import BoolArray, FloatArray, IndexArray
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.explanation import Mode
 from overrun.analysis.words.finding import SEED
 
@@ -171,15 +171,22 @@ def _of_stretch(values: FloatArray, late: BoolArray | None, at: tuple[int, int])
 
 
 def interval(
-    parts: FloatArray, bad: IndexArray, good: IndexArray, draws: int = 200
+    parts: FloatArray, weights: tuple[FloatArray, FloatArray], draws: int = 200
 ) -> tuple[float, float] | None:
-    """Return the 90 % bootstrap interval of the share that one part (column 0, ms) has of the whole (column 1) in the difference of means of both sides."""
-    if len(bad) < LEAST_STRETCH:
-        return None
+    """Return the 90 % bootstrap interval of the share that one part (column 0, ms) has of the whole (column 1) in the difference of means of both sides, each with
+    the `weights` of its requests; None of fewer than 8 bad ones."""
     rng = np.random.default_rng(SEED)
-    means = parts[bad[rng.integers(len(bad), size=(draws, len(bad)))]].mean(axis=1)
-    if len(good):
-        means = means - parts[good[rng.integers(len(good), size=(draws, len(good)))]].mean(axis=1)
+    means = np.zeros((draws, 2))
+    for weight, sign in zip(weights, (1.0, -1.0), strict=True):
+        some = np.flatnonzero(weight)
+        if len(some) < LEAST_STRETCH and sign > 0.0:
+            return None
+        if len(some):
+            drawn = rng.integers(len(some), size=(draws, len(some)))
+            of = weight[some][drawn]
+            means += (
+                sign * np.einsum("dn,dnk->dk", of, parts[some][drawn]) / of.sum(axis=1)[:, None]
+            )
     shares = means[:, 0] / np.where(np.abs(means[:, 1]) > 1e-9, means[:, 1], np.inf)
     low, high = np.quantile(shares, [0.05, 0.95])
     return float(low), float(high)

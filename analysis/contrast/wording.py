@@ -10,7 +10,7 @@ from overrun.analysis.contrast.changes import Moved
 from overrun.analysis.contrast.facts import At
 from overrun.analysis.contrast.fit import Term
 from overrun.analysis.contrast.read import Spans
-from overrun.analysis.contrast.segments import AFTER, BEFORE, WHERES
+from overrun.analysis.contrast.segments import BEFORE, WHERES
 from overrun.analysis.words.explanation import Change
 from overrun.analysis.words.finding import printable, say_ms, say_ratio
 from overrun.collector.normalise.stages import STAGES
@@ -73,11 +73,7 @@ def edge(spans: Spans, at: At) -> tuple[str | None, str | None]:
     """The services at both ends of a way, None where the place is none."""
     if WHERES[at.key[2]] != "edge":
         return None, None
-    found = at.found
-    child = found.after[0] if at.key[4] == BEFORE else found.before[0]
-    assert at.key[4] in (BEFORE, AFTER)
-    called = spans.services[spans.service[child]] if child >= 0 else None
-    return spans.services[at.key[0]], called
+    return spans.services[at.key[0]], spans.services[at.key[6]] if at.key[6] >= 0 else None
 
 
 def trait_words(text: str) -> str:
