@@ -39,7 +39,8 @@ def advise(facts: Mapping[str, Value], named: Named, moved: list[Moved], at: At)
         elif gate:
             likely.append(f"{entry.advice} It depends on this: {mechanism.untested[0]}.")
     look = [*likely, *_look(facts, named, at, undo)]
-    return Advice(do=do, undo=undo, look=look, avoid=_avoid(facts, at, undo))
+    why = {} if undo else {"undo": "nothing that one could undo is recorded to change at an onset"}
+    return Advice(do=do, undo=undo, look=look, avoid=_avoid(facts, at, undo), reasons=why)
 
 
 def _undo(facts: Mapping[str, Value], moved: list[Moved]) -> str | None:

@@ -340,19 +340,30 @@ def _place(spans: Spans, parts: Sides, found: _Found, at: int) -> Place:
     if shared is not None and found.kept[at] in shared.places:
         end = spans.services[shared.service]
         words = f"the way to and from {printable(end)}: {shared.grown} of its {shared.ways} links became longer"
-    return Place(
+    ends = (None if end else caller), end or callee
+    between = interval(columns, found.means.weights)
+    reasons = {
+        "interval": "too few slow requests" if between is None else None,
+        "caller": "several services call it" if end else "it is no way between services",
+        "callee": "it is no way between services",
+    }
+    place = Place(
         stage=stage,
         service=end or spans.services[one.key[0]],
         operation=spans.operations[one.key[1]],
         where=WHERES[one.key[2]],
         excess_ms=one.excess_ms,
         share=one.share,
-        interval=interval(columns, found.means.weights),
-        caller=None if end else caller,
-        callee=end or callee,
+        interval=between,
+        caller=ends[0],
+        callee=ends[1],
         instances=_instances(spans, one),
         words=f"{stage.replace('_', ' ')}: {words}",
     )
+    place.reasons = {
+        name: why for name, why in reasons.items() if why and getattr(place, name) is None
+    }
+    return place
 
 
 def _instances(spans: Spans, at: At) -> list[str]:
@@ -473,6 +484,8 @@ def _reasons(out: Explanation, parts: Sides, window: Window, first: At) -> dict[
         reasons["regularity_confidence"] = "no trait carries much of the excess"
     if out.mechanism is None:
         reasons["mechanism"] = "no known mechanism fits"
+    if out.place_confidence is None:
+        reasons["place_confidence"] = "no place leads"
     if out.before_ms is None:
         reasons["before_ms"] = "all requests are slow"
     return reasons

@@ -14,8 +14,10 @@ from overrun.analysis.contrast.language import Condition, MechanismError, Value
 from overrun.analysis.words.explanation import Mechanism, RefutedMechanism
 from overrun.analysis.words.finding import say_ratio
 
-# Where something that would refute it could not be tried, a mechanism is rather not known; the surest one stays below what a finding of its own proves.
+# Where something that would refute it could not be tried, a mechanism is rather not known. Else it is as sure as its terms explain, from the least (nothing) to the
+# surest (all), which stays below what a finding of its own proves; own defaults.
 UNTESTED: Final = 0.4
+LEAST: Final = 0.3
 SUREST: Final = 0.85
 _FIELDS: Final = {
     "words",
@@ -130,7 +132,7 @@ def _mechanism(
     if one.untested is not None:
         untested.append(one.untested)
     explained = facts.get("explained")
-    sure = 0.5 + 0.35 * min(1.0, max(0.0, explained if isinstance(explained, float) else 0.0))
+    sure = LEAST + (SUREST - LEAST) * min(1.0, explained if isinstance(explained, float) else 0.0)
     return Mechanism(
         id=one.id,
         words=one.words,

@@ -118,7 +118,11 @@ def change(one: Moved) -> Change:
     """A change as the answer has it."""
     where = f"{printable(one.operation)} in {printable(one.service)}"
     what = where if one.key == "operation" else f"{printable(one.key)} of {where}"
-    return Change(what=what, before=_value(one.before), after=_value(one.after))
+    before, after = _value(one.before), _value(one.after)
+    reasons = {} if before else {"before": "it is new"}
+    return Change(
+        what=what, before=before, after=after, reasons=reasons if after else {"after": "it is gone"}
+    )
 
 
 def _value(text: str | None) -> str | None:

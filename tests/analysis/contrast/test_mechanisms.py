@@ -63,7 +63,7 @@ def test_the_first_call_of_an_instance_is_a_cold_instance_unless_it_follows_load
     found = name(_facts(**cold))
     assert found.first is not None
     assert found.first[0].id == "cold_instance"
-    assert found.first[0].confidence == pytest.approx(0.5 + 0.35 * 0.9, abs=0.01)
+    assert found.first[0].confidence == pytest.approx(0.3 + 0.55 * 0.9, abs=0.01)
     assert found.first[0].confidence <= SUREST
     loaded = name(_facts(**cold | {"gain": {"first": 0.4, "inflight": 0.4}}))
     assert loaded.first is None
