@@ -48,11 +48,20 @@ class Chosen:
 
 def choose(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> Chosen | None:
     """Return the baseline of a window: as asked, or for `auto` a healthy one; None for `none`, where there is none, and where it stands for itself alone."""
+    frame = _of_subject(frame)
     chosen = _choose(con, frame, slo)
     if chosen is None:
         return None
     sampled = assess(con, chosen.frame, weigh=True)
     return None if sampled.refused else replace(chosen, frame=evened(sampled.applied(chosen.frame)))
+
+
+def _of_subject(frame: RequestFrame) -> RequestFrame:
+    """Return a window that holds requests of one service as one of that service: what others did before is no baseline of it."""
+    services = frame.rows["service"].unique().to_list() if "service" in frame.rows.columns else []
+    if frame.window.service is not None or len(services) != 1:
+        return frame
+    return replace(frame, window=replace(frame.window, service=services[0]))
 
 
 def _choose(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> Chosen | None:
@@ -195,6 +204,7 @@ def _share(missed: BoolArray) -> _Share:
 
 def why_none(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> str:
     """Return why a window has no baseline, as a clause with what is stored before it."""
+    frame = _of_subject(frame)
     if frame.window.baseline == "none":
         return "no baseline was asked for"
     if frame.start is None or frame.end is None:
