@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import typer.testing
 from httpx._transports import default as httpx_transport
@@ -24,6 +25,7 @@ from hypothesis import settings
 from overrun.collector.store.database import open_store
 from overrun.collector.store.store import Store
 from tests import programs
+from tests.waiting import LIMIT_S, until
 
 ROOT = Path(__file__).parents[1]
 # An example that takes long on a busy machine is no failure: nothing here asserts a time.
@@ -186,12 +188,18 @@ class ServerProcess:
         self._end()
 
     def _end(self) -> int:
-        code = self.process.wait(60)
-        self._reader.join(10)
+        code = self.process.wait(LIMIT_S)
+        self._reader.join(LIMIT_S)
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
         return code
+
+
+def settled(url: str) -> None:
+    """Wait until all that was sent to the server at `url` is assembled."""
+    get = functools.partial(httpx.get, trust_env=False, verify=False, timeout=LIMIT_S)
+    until(lambda: not get(f"{url}/readyz").json()["pending_traces"])
 
 
 StartServer = Callable[..., ServerProcess]

@@ -26,6 +26,7 @@ from overrun.collector.ingest.writer import Writer
 from overrun.collector.receive import otlp_grpc, otlp_http
 from overrun.collector.receive.http_protocol import GuardedProtocol
 from tests.conftest import new_store
+from tests.waiting import LIMIT_S, until_true
 
 T0_NS = 1_790_000_000_000_000_000  # 2026-09-21 in nanoseconds
 MS = 1_000_000
@@ -181,7 +182,7 @@ class Collector:
             headers=sent,
             trust_env=False,
             verify=False,
-            timeout=30,
+            timeout=LIMIT_S,
         )
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
@@ -210,15 +211,15 @@ def held(writer: Writer) -> Iterator[None]:
 
     def job(connection: duckdb.DuckDBPyConnection) -> None:
         started.set()
-        assert release.wait(60)
+        assert release.wait(LIMIT_S)
 
     done = writer.call(job)
-    assert started.wait(60)
+    assert started.wait(LIMIT_S)
     try:
         yield
     finally:
         release.set()
-        done.result(60)
+        done.result(LIMIT_S)
 
 
 @contextmanager
@@ -259,8 +260,7 @@ def collecting(
             http_server = uvicorn.Server(config)
             http_server.capture_signals = _no_signals  # type: ignore[method-assign]
             running = asyncio.create_task(http_server.serve())
-            while not http_server.started:
-                await asyncio.sleep(0.005)
+            await until_true(lambda: http_server.started)
             port = http_server.servers[0].sockets[0].getsockname()[1]
             ready.append(
                 Collector(pipeline, f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc_port}", path)
@@ -276,12 +276,12 @@ def collecting(
 
         thread = threading.Thread(target=lambda: asyncio.run(receive()))
         thread.start()
-        assert bound.wait(60)
+        assert bound.wait(LIMIT_S)
         try:
             yield ready[0]
         finally:
             stop[0]()
-            thread.join(60)
+            thread.join(LIMIT_S)
 
 
 @contextmanager

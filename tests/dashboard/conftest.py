@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -21,9 +20,10 @@ from streamlit.components.v2 import manifest_scanner
 
 from overrun.dashboard import launch
 from tests.analysis.builders import store
-from tests.conftest import ServerProcess
+from tests.conftest import ServerProcess, settled
 from tests.dashboard.fake_api import FakeApi, fake_api
 from tests.dashboard.watched import Open, Site, Watched
+from tests.waiting import LIMIT_S
 
 CHROMIUM = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -94,7 +94,7 @@ def context(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         reduced_motion="reduce",
         viewport={"width": 1280, "height": 900},
     )
-    made.set_default_timeout(60_000)  # a slow machine is no failure
+    made.set_default_timeout(1_000 * LIMIT_S)  # a slow machine is no failure
     yield made
     made.close()
 
@@ -149,7 +149,7 @@ def servers(
 
 def _ended(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
-    process.wait(30)
+    process.wait(LIMIT_S)
 
 
 RECORDED = {
@@ -169,7 +169,7 @@ def _send_recordings(base: str) -> dict[str, dict[str, str]]:
         "--recording",
         *RECORDED.values(),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
     sent = {
         row["name"]: {"from": row["from"], "to": row["to"], "slo": row["slo"]}
         for row in json.loads(done.stdout)["recordings"]
@@ -188,7 +188,7 @@ def send_made(
         content=body,
         headers={"content-type": "application/x-protobuf"},
         trust_env=False,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert answer.status_code == 200, answer.text
     times = {"from": start - timedelta(seconds=1), "to": start + timedelta(minutes=3)}
@@ -262,10 +262,3 @@ def _made_body(start: datetime, seed: int, count: int, names: Sequence[str]) -> 
 
 def _text(key: str, value: str) -> KeyValue:
     return KeyValue(key=key, value=AnyValue(string_value=value))
-
-
-def settled(base: str) -> None:
-    deadline = time.monotonic() + 60
-    while httpx.get(f"{base}/readyz", trust_env=False, timeout=10).json()["pending_traces"]:
-        assert time.monotonic() < deadline, "not assembled within 60 s"
-        time.sleep(0.2)

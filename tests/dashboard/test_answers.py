@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from overrun.dashboard.answers import FRESH_S, KEEP_S, PART_S, Answers
+from tests.waiting import LIMIT_S
 
 
 class Store:
@@ -96,7 +97,7 @@ def test_ten_who_want_the_same_ask_once() -> None:
 
     def slow() -> int:
         started.set()
-        assert going.wait(10)
+        assert going.wait(LIMIT_S)
         return store._ask()
 
     heard: list[int] = []
@@ -105,11 +106,11 @@ def test_ten_who_want_the_same_ask_once() -> None:
         for _ in range(10)
     ]
     threads[0].start()
-    assert started.wait(10)
+    assert started.wait(LIMIT_S)
     for thread in threads[1:]:
         thread.start()
     going.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(LIMIT_S)
     assert heard == [1] * 10
     assert store.asked == 1

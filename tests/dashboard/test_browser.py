@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,37 +10,44 @@ from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
+from playwright.sync_api import expect
 
 from overrun.analysis.words.finding import SIMULATING
 from overrun.dashboard import nav
 from overrun.dashboard.theme import DARK, LIGHT, say_ms, say_ratio
-from tests.dashboard.conftest import HOSTILE, send_made, settled
+from tests.conftest import settled
+from tests.dashboard.conftest import HOSTILE, send_made
 from tests.dashboard.fake_api import FakeApi
 from tests.dashboard.watched import Open, Site, Watched
+from tests.waiting import until
 
 
 def simulated(site: Site) -> dict[str, Any]:
     """The report once its fixes have been simulated, which changes what it says."""
-    until = time.monotonic() + 60
-    while SIMULATING in json.dumps(report := site.answer("report")) and time.monotonic() < until:
-        time.sleep(0.2)
-    return dict(report)
+
+    def whole() -> dict[str, Any]:
+        report = site.answer("report")
+        return {} if SIMULATING in json.dumps(report) else report
+
+    return until(whole)
 
 
 def test_the_verdict_is_the_apis(servers: dict[str, Site], opened: Open) -> None:
     site = servers["demo"]
     report = simulated(site)
     seen = opened().open(site, "verdict")
-    text = " ".join(seen.text.split())
-    assert report["verdict"]["why"] in text
-    assert report["verdict"]["mitigation"] in text
-    for metric in ("ttft", "e2e"):
-        stats = report["latency"][f"{metric}_ms"]
-        assert {say_ms(stats[name]) for name in ("p50", "p95", "p99")} <= set(
-            re.findall(r"[\d.]+ m?s", text)
-        )
-    assert say_ratio(report["goodput"]["ratio"]) in text
-    assert f"{report['window']['requests']:,} requests" in text
+    seen.says(
+        report["verdict"]["why"],
+        report["verdict"]["mitigation"],
+        say_ratio(report["goodput"]["ratio"]),
+        f"{report['window']['requests']:,} requests",
+    )
+    figures = {
+        say_ms(report["latency"][f"{metric}_ms"][name])
+        for metric in ("ttft", "e2e")
+        for name in ("p50", "p95", "p99")
+    }
+    until(lambda: figures <= set(re.findall(r"[\d.]+ m?s", seen.text)), lambda: seen.text)
     assert seen.page.locator(".js-plotly-plot").count() == 0
     assert all(alt for alt in seen.page.eval_on_selector_all("img", "list => list.map(i => i.alt)"))
     seen.silent()
@@ -51,18 +57,22 @@ def test_the_budget_is_the_apis(servers: dict[str, Site], opened: Open) -> None:
     site = servers["demo"]
     stages, cells = site.answer("stages"), site.answer("heatmap", metric="ttft")
     seen = opened().open(site, "budget").drawn(3)
-    over = [row for row in stages["stages"] if row["over"]]
-    for row in over:
-        assert f"{say_ms(row['tail_ms'])} of {say_ms(row['budget_ms'])}" in seen.text
-    assert (
-        f"{say_ms(stages['typical_ms'])} +{say_ms(stages['slow_ms'] - stages['typical_ms'])} = {say_ms(stages['slow_ms'])}"
-        in seen.text
+    typical, slow = stages["typical_ms"], stages["slow_ms"]
+    seen.says(
+        f"{say_ms(typical)} +{say_ms(slow - typical)} = {say_ms(slow)}",
+        *(
+            f"{say_ms(row['tail_ms'])} of {say_ms(row['budget_ms'])}"
+            for row in stages["stages"]
+            if row["over"]
+        ),
     )
     drawn = seen.page.evaluate("[...document.querySelectorAll('.js-plotly-plot')].map(p => p.data)")
     assert drawn[1][0]["y"][-1] == pytest.approx(stages["slow_ms"])
     assert drawn[2][0]["customdata"] == cells["counts"]
-    assert seen.page.locator('[aria-label*="Waterfall from"], [alt*="Waterfall from"]').count() >= 1
+    waterfall = seen.page.locator('[aria-label*="Waterfall from"], [alt*="Waterfall from"]')
+    waterfall.first.wait_for(state="attached")
     # A value of an attribute narrows the question, and one step back takes that away. Where none differs beyond chance, all are folded.
+    seen.page.locator(".ov-spreads").first.wait_for(state="attached")
     folded = seen.page.locator("details:has(.ov-spreads) > summary")
     if folded.count():
         folded.first.click()
@@ -73,7 +83,7 @@ def test_the_budget_is_the_apis(servers: dict[str, Site], opened: Open) -> None:
     seen.page.locator(".ov-condition").first.wait_for()
     seen.page.go_back()
     seen.page.locator(".ov-condition").first.wait_for(state="detached")
-    assert "where=" not in seen.page.url
+    expect(seen.page).not_to_have_url(re.compile("where="))
     seen.silent()
 
 
@@ -84,16 +94,17 @@ def test_a_chart_is_drawn_once(servers: dict[str, Site], opened: Open) -> None:
             Object.defineProperty(this, '_ev', {value: events, writable: true, configurable: true})
             events.on('plotly_beforeplot', () => { window.drawn.push(1) })
         }})""")
+    measured = (
+        "[...document.querySelectorAll('.js-plotly-plot')].every(chart => chart.layout.width)"
+    )
     seen.open(servers["demo"], "budget").drawn(3)
+    seen.page.wait_for_function(f"window.drawn.length >= 3 && {measured}")
     seen.page.evaluate(
         "document.fonts.ready.then(() => { window.drawn = [] })"
     )  # a font that comes late has words drawn again
     seen.page.get_by_role("radio", name="E2E").click()
     seen.page.wait_for_url("**metric=E2E**")
     seen.settle()
-    measured = (
-        "[...document.querySelectorAll('.js-plotly-plot')].every(chart => chart.layout.width)"
-    )
     seen.page.wait_for_function(f"window.drawn.length >= 3 && {measured}")
     seen.page.wait_for_timeout(500)
     assert len(seen.page.evaluate("window.drawn")) == 3
@@ -107,18 +118,17 @@ def test_traces_lead_to_one_request(servers: dict[str, Site], opened: Open) -> N
     site = servers["demo"]
     rows = site.answer("requests", sort="ttft")["rows"]
     seen = opened().open(site, "traces").drawn(1)
-    assert say_ms(rows[0]["ttft_ms"]) in seen.text
-    assert rows[0]["trace_id"] in seen.text
+    seen.says(say_ms(rows[0]["ttft_ms"]), rows[0]["trace_id"])
     seen.page.locator(".ov-list tbody tr").nth(2).click()
     seen.page.get_by_role("heading", name=f"Request {rows[2]['trace_id']}").wait_for()
-    assert seen.page.locator(".ov-list tr[aria-current] a").get_attribute("tabindex") == "0"
+    expect(seen.page.locator(".ov-list tr[aria-current] a")).to_have_attribute("tabindex", "0")
     seen.page.wait_for_url(f"**trace={rows[2]['trace_id']}**")
     seen.page.get_by_label("Trace id").fill(rows[5]["trace_id"])
     seen.page.keyboard.press("Enter")
     seen.page.get_by_role("heading", name=f"Request {rows[5]['trace_id']}").wait_for()
     seen.settle()
-    assert rows[5]["trace_id"] in seen.page.url
-    assert say_ms(rows[5]["e2e_ms"]) in seen.text
+    seen.page.wait_for_url(f"**{rows[5]['trace_id']}**")
+    seen.says(say_ms(rows[5]["e2e_ms"]))
     again = opened()
     again.page.goto(seen.page.url)
     again.page.get_by_role("heading", name=f"Request {rows[5]['trace_id']}").wait_for()
@@ -139,7 +149,11 @@ def test_a_box_on_the_heat_map_narrows_the_list(servers: dict[str, Site], opened
     again = opened().open(
         servers["demo"], "traces", box=parse_qs(urlsplit(seen.page.url).query)["box"][0]
     )
-    assert re.findall(r"In the box: .*", again.text) == re.findall(r"In the box: .*", seen.text)
+
+    def boxes(of: Watched) -> list[str]:
+        return re.findall(r"In the box: .*", of.text)
+
+    until(lambda: boxes(again) == boxes(seen) != [], lambda: (boxes(again), boxes(seen)))
     found = re.search(r"In the box: .*: ([\d,]+) requests", seen.text)
     assert found
     assert 0 < int(found[1].replace(",", "")) < 1499
@@ -151,7 +165,7 @@ def test_a_window_is_picked_or_dragged_in_one_step_of_the_history(
 ) -> None:
     seen = opened().open(servers["demo"], "verdict")
     seen.page.locator(".ov-hero").wait_for()
-    first, picker = seen.page.url, seen.page.locator(".ov-when")
+    first, picker = seen.page.url, seen.page.locator(".ov-when[data-ready]")
     before = picker.locator("summary").inner_text()
     picker.locator("summary").click()
     start = picker.get_by_label("Start")
@@ -164,16 +178,11 @@ def test_a_window_is_picked_or_dragged_in_one_step_of_the_history(
     seen.page.wait_for_function(
         "was => document.querySelector('.ov-when summary')?.innerText !== was", arg=before
     )
-    assert parse_qs(urlsplit(seen.page.url).query)["from"][0].endswith("59Z")
+    seen.page.wait_for_url(lambda url: parse_qs(urlsplit(url).query)["from"][0].endswith("59Z"))
     seen.page.go_back()
     seen.page.wait_for_url(first)
     seen.settle()
-    course = seen.page.locator(".ov-course").bounding_box()
-    middle = course["y"] + course["height"] / 2
-    seen.page.mouse.move(course["x"] + 0.25 * course["width"], middle)
-    seen.page.mouse.down()
-    seen.page.mouse.move(course["x"] + 0.75 * course["width"], middle, steps=4)
-    seen.page.mouse.up()
+    seen.draw(seen.page.locator(".ov-course"), 0.25, 0.75, 0.5, 0.5)
     seen.page.wait_for_function(
         "was => document.querySelector('.ov-when summary')?.innerText !== was", arg=before
     )
@@ -184,8 +193,12 @@ def test_a_window_is_picked_or_dragged_in_one_step_of_the_history(
     # A click on a step opens its slowest request.
     seen.page.locator(".ov-columns > [data-box]").last.click()
     seen.page.locator(".ov-trace").wait_for()
-    assert "box=" in seen.page.url
+    seen.page.wait_for_url("**box=**")
     seen.silent()
+
+
+# Of its lane, whatever the lane's width: 0 before it is drawn.
+SHARE = "e => e.getBoundingClientRect().width / e.parentElement.getBoundingClientRect().width || 0"
 
 
 def test_a_request_is_searched_folded_and_zoomed_by_keys(
@@ -195,26 +208,24 @@ def test_a_request_is_searched_folded_and_zoomed_by_keys(
     seen.settle()
     rows = seen.page.locator(".ov-rows")
     bar = seen.page.locator(".ov-lane .ov-off").first
-    before = bar.evaluate("e => parseFloat(getComputedStyle(e).width)")
+    before = until(lambda: bar.evaluate(SHARE))
     rows.focus()
     seen.page.keyboard.press("+")
-    assert bar.evaluate("e => parseFloat(getComputedStyle(e).width)") > 1.3 * before
-    assert " to " in seen.page.locator(".ov-shown").inner_text()
+    until(lambda: bar.evaluate(SHARE) > 1.3 * before)
+    expect(seen.page.locator(".ov-shown")).to_contain_text(" to ")
     seen.page.keyboard.press("0")
-    seen.page.wait_for_function(
-        "was => parseFloat(getComputedStyle(document.querySelector('.ov-lane .ov-off')).width) < 1.01 * was",
-        arg=before,
-    )
+    until(lambda: bar.evaluate(SHARE) < 1.01 * before)
     seen.page.keyboard.press("/")
     seen.page.keyboard.type("retrieval")
-    assert seen.page.locator(".ov-found").inner_text().startswith("1 of")
+    expect(seen.page.locator(".ov-found")).to_contain_text("1 of")
     seen.page.keyboard.press("Escape")
     shown = seen.page.locator(".ov-line").locator("visible=true")
-    lines = shown.count()
+    lines = seen.page.locator(".ov-line").count()
+    expect(shown).to_have_count(lines)
     seen.page.locator(".ov-fold").first.click()
-    assert shown.count() < lines
+    until(lambda: 0 < shown.count() < lines)
     seen.page.locator(".ov-fold").first.click()
-    assert shown.count() == lines
+    expect(shown).to_have_count(lines)
     rows.focus()
     seen.page.keyboard.press("n")
     seen.page.wait_for_url("**trace=**")
@@ -224,22 +235,15 @@ def test_a_request_is_searched_folded_and_zoomed_by_keys(
 def test_filters_stay_in_the_url_from_page_to_page(servers: dict[str, Site], opened: Open) -> None:
     site = servers["demo"]
     seen = opened().open(site, "verdict", service="vllm-server")
-    assert (
-        len(
-            set(
-                seen.page.eval_on_selector_all(
-                    ".st-key-filters > *",
-                    "list => list.filter(part => part.offsetParent).map(part => Math.round(part.getBoundingClientRect().bottom))",
-                )
-            )
-        )
-        == 1
+    seen.page.wait_for_function(
+        """new Set([...document.querySelectorAll('.st-key-filters > *')].filter(part => part.offsetParent)
+        .map(part => Math.round(part.getBoundingClientRect().bottom))).size === 1"""
     )
     seen.page.get_by_role("link", name="Which stage, and what slow requests do differently").click()
     seen.page.get_by_text("groups over budget").wait_for()
     seen.drawn(3).settle()
+    seen.page.wait_for_url(lambda url: urlsplit(url).path == "/budget")
     query = urlsplit(seen.page.url).query
-    assert urlsplit(seen.page.url).path == "/budget"
     assert "service=vllm-server" in query
     assert "slo=ttft" in query
     for link in (
@@ -254,8 +258,8 @@ def test_filters_stay_in_the_url_from_page_to_page(servers: dict[str, Site], ope
         assert dict(parse_qsl(shown.query)) == dict(parse_qsl(query))
     # A metric that a URL chose is not lost between pages.
     seen.open(site, "budget", metric="E2E").go("Traces", "traces")
-    assert seen.page.locator(".ov-box h1").inner_text().startswith("Slowest E2E")
-    assert "metric=E2E" in seen.page.url
+    expect(seen.page.locator(".ov-box h1")).to_have_text(re.compile("^Slowest E2E"))
+    seen.page.wait_for_url("**metric=E2E**")
     seen.silent()
 
 
@@ -271,7 +275,7 @@ def test_a_metric_that_nobody_chose_follows_the_verdict(
         seen.page.keyboard.press("Enter")
         metrics.get_by_role("radio", name=judged, checked=True).wait_for()
         seen.settle()
-        assert "metric=" not in seen.page.url
+        expect(seen.page).not_to_have_url(re.compile("metric="))
     seen.silent()
 
 
@@ -281,8 +285,7 @@ def test_the_incident_is_solved_in_four_clicks(servers: dict[str, Site], opened:
     seen = opened().open(site, "verdict")
     # Evidence, a request and the fix are one click away, in sight.
     for name in ("Evidence", "One such request", "Try it"):
-        link = seen.page.get_by_role("link", name=name, exact=True)
-        assert link.bounding_box()["y"] < 900, name
+        expect(seen.page.get_by_role("link", name=name, exact=True)).to_be_in_viewport()
     # A stage of the picture leads to its evidence, and one step back returns.
     stage = seen.page.get_by_role("link", name="queue").locator("visible=true").last
     stage.hover()
@@ -303,17 +306,14 @@ def test_the_incident_is_solved_in_four_clicks(servers: dict[str, Site], opened:
     seen.page.locator(".ov-hero").wait_for()
     seen.page.get_by_role("link", name="See the evidence").click()
     seen.page.get_by_text("Exemplar 1").first.wait_for()
-    assert finding["headline"][1:] in " ".join(seen.text.split())
+    seen.says(finding["headline"][1:])
     seen.page.get_by_role("link", name="Exemplar 1").first.click()
     seen.page.get_by_role("heading", name=f"Request {finding['exemplars'][0]}").wait_for()
-    assert seen.page.locator(".ov-ink").count() >= 1
-    fix = finding["fix"]
-    assert f"{fix['title']}: predicted" in " ".join(
-        seen.text.split()
-    )  # two clicks from the verdict
-    assert say_ms(fix["predicted"]["after"]) in seen.text
+    seen.page.locator(".ov-ink").first.wait_for(state="attached")
+    fix = finding["fix"]  # two clicks from the verdict
+    seen.says(f"{fix['title']}: predicted", say_ms(fix["predicted"]["after"]))
     link = seen.page.get_by_role("link", name="Try the fix")
-    assert f"fix={fix['id']}" in link.get_attribute("href")
+    expect(link).to_have_attribute("href", re.compile(f"fix={fix['id']}"))
     seen.page.get_by_role("link", name="Back to the evidence").click()
     seen.page.get_by_text("Fix:").first.wait_for()
     seen.silent()
@@ -328,26 +328,19 @@ def test_a_slider_moves_the_prediction_and_stands_in_the_url(
 ) -> None:
     site = servers["demo"]
     seen = opened().open(site, "whatif", fix="clip", p_stage="queue", p_limit_ms="500")
-    before = _headline(seen)
-    assert (
-        say_ms(
-            site.answer("whatif/clip", stage="queue", limit_ms="500", metric="ttft")["predicted"][
-                "after"
-            ]
-        )
-        in before
-    )
+
+    def predicted(limit_ms: str) -> str:
+        answer = site.answer("whatif/clip", stage="queue", limit_ms=limit_ms, metric="ttft")
+        return say_ms(answer["predicted"]["after"])
+
+    headline = seen.page.locator(".ov-box h1").first
+    expect(headline).to_contain_text(predicted("500"))
     handle = seen.page.get_by_role("slider").first
     handle.focus()
     handle.press("ArrowRight")
     seen.page.wait_for_url("**p_limit_ms=750**")
     seen.settle()
-    wanted = say_ms(
-        site.answer("whatif/clip", stage="queue", limit_ms="750", metric="ttft")["predicted"][
-            "after"
-        ]
-    )
-    seen.page.locator(".ov-box h1", has_text=wanted).first.wait_for()
+    expect(headline).to_contain_text(predicted("750"))
     _opens_the_same(opened(), seen)
     seen.silent()
 
@@ -357,13 +350,7 @@ def _opens_the_same(again: Watched, seen: Watched) -> None:
     seen.settle()
     again.page.goto(seen.page.url)
     again.page.wait_for_selector(".ov-box")
-    again.settle()
-    wanted = _headline(seen)
-    again.page.locator(".ov-box h1", has_text=wanted).first.wait_for()
-    until = time.monotonic() + 15  # parts that are drawn last
-    while again.text != seen.text and time.monotonic() < until:
-        again.settle()
-    assert again.text == seen.text
+    until(lambda: again.text == seen.text, lambda: (again.text, seen.text))
 
 
 def test_two_windows_are_picked_by_dragging(servers: dict[str, Site], opened: Open) -> None:
@@ -373,18 +360,10 @@ def test_two_windows_are_picked_by_dragging(servers: dict[str, Site], opened: Op
     seen.drag(0.05, 0.3, 0.45, 0.6)
     seen.page.wait_for_url("**after=**")
     query = parse_qs(urlsplit(seen.page.url).query)
-    seen.page.wait_for_function(
-        "t => document.querySelector('.ov-box h1').innerText !== t", arg=before
-    )
+    until(lambda: _headline(seen) != before)
     first = seen.page.get_by_label("A before").first.get_attribute("placeholder")
-    said = site.answer("compare", before=query.get("before", [first])[0], after=query["after"][0])[
-        "sentence"
-    ]
-    # On a busy machine the page may still be at what it showed at first.
-    seen.page.wait_for_function(
-        "said => document.querySelector('[data-testid=stMain]').innerText.replace(/\\s+/g, ' ').includes(said)",
-        arg=said,
-    )
+    before_after = {"before": query.get("before", [first])[0], "after": query["after"][0]}
+    seen.says(site.answer("compare", **before_after)["sentence"])
     _opens_the_same(opened().open(site, "compare", after=query["after"][0]), seen)
     seen.silent()
 
@@ -410,16 +389,17 @@ def test_hostile_filter_values_execute_nothing(servers: dict[str, Site], opened:
     seen = opened().open(
         servers["hostile"], "verdict", service=HOSTILE[1], slo="<img src=x onerror=window.pwned=5>"
     )
-    assert "refuses this question" in seen.text
+    seen.says("refuses this question")
     seen.page.get_by_label("Service").click()
     seen.page.get_by_role("option").first.wait_for()
-    seen.page.wait_for_timeout(200)
+    seen.page.wait_for_timeout(200)  # what must not run would have run
     assert seen.page.evaluate("window.pwned") is None
     seen.silent()
 
 
 def test_every_control_is_reached_with_the_keyboard(servers: dict[str, Site], opened: Open) -> None:
     seen = opened().open(servers["demo"], "verdict")
+    seen.page.locator(".ov-hero").wait_for()
     reached = set()
     for _ in range(24):
         seen.page.keyboard.press("Tab")
@@ -451,9 +431,9 @@ def test_the_incident_is_walked_with_the_keyboard_alone(
     seen.page.get_by_role("heading", name=f"Request {finding['exemplars'][0]}").wait_for()
     seen.drawn(1).settle()
     _tab_to(seen, "Critical path only")
-    assert seen.page.locator("[data-do=fold][aria-pressed=true]").count() == 1
+    expect(seen.page.locator("[data-do=fold][aria-pressed=true]")).to_have_count(1)
     _tab_to(seen, "llm_request")
-    assert seen.page.locator(".ov-span[open]").count() == 1
+    expect(seen.page.locator(".ov-span[open]")).to_have_count(1)
     _tab_to(seen, "Try the fix")
     seen.page.wait_for_url("**/whatif?**")
     # Streamlit may take a choice out of the address that is the page's own default, so what is chosen is read off the page.
@@ -487,7 +467,7 @@ def test_a_server_that_hangs_leaves_no_empty_page(
         seen.page.get_by_role("textbox", name="SLO").fill("ttft:900")
         seen.page.keyboard.press("Enter")
         seen.page.locator("#ov-late.ov-line").wait_for()
-        assert "Waiting for the server" in late.inner_text()
+        expect(late).to_contain_text("Waiting for the server")
     late.wait_for(state="detached")
     seen.settle()
     with empty_api.lock:
@@ -526,8 +506,8 @@ def test_tiles_follow_the_clock_without_flicker(servers: dict[str, Site], opened
     send_made(live.api, timedelta(seconds=60), 5, ["followed"])
     settled(live.api)
     seen = opened().open(live, "verdict")
-    assert "5 requests" in seen.text
-    assert "newest request" in seen.page.locator(".ov-live").inner_text()
+    seen.says("5 requests")
+    expect(seen.page.locator(".ov-live")).to_contain_text("newest request")
     seen.page.evaluate(WATCH)
     _badge_moves(seen, 2)  # ten seconds in which only the badge lives
     send_made(live.api, timedelta(seconds=40), 3, ["followed"])
@@ -555,11 +535,11 @@ def test_charts_stay_while_nothing_moves_and_a_choice_pauses_the_page(
     send_made(live.api, timedelta(seconds=20), 2, ["chosen"])
     settled(live.api)
     seen.page.get_by_text("new data available").wait_for()
-    assert "while a trace is chosen" in seen.page.locator(".ov-live").inner_text()
-    assert "2 of 2 requests listed" in seen.text
+    expect(seen.page.locator(".ov-live")).to_contain_text("while a trace is chosen")
+    seen.says("2 of 2 requests listed")
     seen.page.get_by_role("button", name="Show the new data").click()
     seen.page.get_by_text(re.compile("of the 4 listed|4 of 4 requests listed")).wait_for()
-    assert f"trace={chosen}" in seen.page.url
+    seen.page.wait_for_url(f"**trace={chosen}**")
     seen.silent()
 
 
@@ -588,8 +568,7 @@ def test_every_page_of_every_data_set_is_drawn_in_silence_light_and_dark(
             if turn or twice:
                 _sound(seen, place.name, look)
         if held == "empty" and place.name != "length":
-            assert "Waiting for the first span" in seen.text
-            seen.page.get_by_text(f"OTEL_EXPORTER_OTLP_ENDPOINT={site.api}").first.wait_for()
+            seen.says("Waiting for the first span", f"OTEL_EXPORTER_OTLP_ENDPOINT={site.api}")
             if held == "demo":  # the other look differs by its colours alone
                 dark = {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
                 seen.accessible(**(dark if look == "dark" else {}))
@@ -634,13 +613,11 @@ def _sound(seen: Watched, page: str, look: str) -> None:
         "colour => getComputedStyle(document.querySelector('.stApp')).backgroundColor === colour",
         arg=colours[0],
     )
-    assert (
-        seen.page.evaluate("getComputedStyle(document.querySelector('.ov-box h1')).color")
-        in colours[1:]
-    ), page
+    headline = seen.page.locator(".ov-box h1").first
+    expect(headline).to_have_css("color", re.compile("|".join(map(re.escape, colours[1:]))))
     # A chart whose data has just moved is drawn anew; what counts is that each ends in the look, with its words.
     seen.charts_are(theme.background)
-    assert seen.page.locator(".ov-box h1").first.inner_text(), page
+    expect(headline).not_to_be_empty()
     assert (
         seen.page.locator(
             '[data-testid="stException"], [data-testid="stAlert"], [role=alert]'

@@ -13,6 +13,7 @@ import pytest
 from overrun.dashboard import launch, nav
 from overrun.dashboard.bounded import MAX_CONNECTIONS
 from tests.conftest import ROOT
+from tests.waiting import LIMIT_S
 
 
 def test_nothing_is_reported_to_anyone_and_only_this_machine_is_served() -> None:
@@ -59,7 +60,7 @@ def test_the_address_travels_in_the_environment_and_tokens_never_in_the_command(
 def test_a_process_that_ends_while_starting_is_an_error() -> None:
     process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
     with pytest.raises(launch.DashboardError, match="exit code 3"):
-        launch.wait_ready(process, launch.pick_port(0), timeout_s=20)
+        launch.wait_ready(process, launch.pick_port(0), timeout_s=LIMIT_S)
 
 
 def test_a_dashboard_bounds_its_connections_and_leaves_its_port_when_it_is_ended() -> None:
@@ -85,10 +86,10 @@ def test_a_dashboard_bounds_its_connections_and_leaves_its_port_when_it_is_ended
         )
         # Connections without a request make room for others, or they take every file that the process may open.
         for _ in range(MAX_CONNECTIONS + 1):
-            held.append(socket.create_connection(("127.0.0.1", port), timeout=30))
+            held.append(socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S))
         assert held[0].recv(100).startswith(b"HTTP/1.1 503")
         started.send_signal(signal.SIGTERM)
-        assert started.wait(30) == 0
+        assert started.wait(LIMIT_S) == 0
         for one in held:
             one.close()
         assert launch.pick_port(port) == port

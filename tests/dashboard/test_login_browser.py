@@ -9,12 +9,14 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import pytest
+from playwright.sync_api import expect
 
 from overrun.analysis.words.times import rfc3339
 from overrun.dashboard import launch
 from tests.analysis.builders import T0, at, insert, requests, store
 from tests.dashboard.fake_api import FakeApi, fake_api
 from tests.dashboard.oidc_stub import CLIENT, SECRET, USER, Provider, provider
+from tests.waiting import LIMIT_S
 
 READ_TOKEN = "the-read-token-of-this-test"
 WINDOW = urlencode({"from": rfc3339(T0), "to": rfc3339(at(150)), "slo": "e2el:5000"})
@@ -47,7 +49,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        stack.callback(process.wait, 30)
+        stack.callback(process.wait, LIMIT_S)
         stack.callback(process.terminate)
         yield Guarded(launch.wait_ready(process, port), idp, api)
 
@@ -75,10 +77,10 @@ class Visit:
     frames: list[str]
 
     def waits_for(self, words: str) -> None:
-        self.page.get_by_text(words).first.wait_for(timeout=60_000)
+        self.page.get_by_text(words).first.wait_for()
 
     def sees_the_way_in_alone(self) -> None:
-        self.page.get_by_role("button", name="Log in").wait_for(timeout=60_000)
+        self.page.get_by_role("button", name="Log in").wait_for()
         assert self.page.get_by_label("Time range").count() == 0
         assert "/only-after-login" not in self.page.content() + "".join(self.frames)
 
@@ -86,6 +88,7 @@ class Visit:
 @pytest.fixture
 def visit(browser: Any) -> Iterator[Visit]:
     context = browser.new_context()
+    context.set_default_timeout(1_000 * LIMIT_S)
     made = Visit(context.new_page(), [], [])
     made.page.on("request", lambda request: made.addresses.append(request.url))
     made.page.on(
@@ -115,7 +118,7 @@ def test_nothing_is_shown_before_the_login_and_the_pages_after_it(
     visit.waits_for("Log out")
     page.goto(f"{guarded.url}/?{WINDOW}")
     visit.waits_for("Within budget")
-    assert "140 requests" in page.inner_text('[data-testid="stMain"]')
+    expect(page.get_by_test_id("stMain")).to_contain_text("140 requests")
     assert idp.refused == []
     assert len(idp.issued) == 3  # one code, two tokens
     own = [
@@ -134,8 +137,8 @@ def test_nothing_is_shown_before_the_login_and_the_pages_after_it(
     )  # no script can read who is logged in
 
     page.get_by_role("button", name="Log out").click()
-    page.get_by_role("button", name="Log in").wait_for(timeout=60_000)
-    assert "140 requests" not in page.content()
+    page.get_by_role("button", name="Log in").wait_for()
+    expect(page.locator("body")).not_to_contain_text("140 requests")
 
 
 def test_who_refuses_at_the_provider_stays_outside(guarded: Guarded, visit: Visit) -> None:

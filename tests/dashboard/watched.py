@@ -8,11 +8,13 @@ from urllib.parse import urlencode, urlsplit
 
 import httpx
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import TimeoutError
+from playwright.sync_api import TimeoutError, expect
 
 from overrun.dashboard.theme import DARK, LIGHT
+from tests.waiting import LIMIT_S, until
 
 _AXE = Axe()
+expect.set_options(timeout=1_000 * LIMIT_S)
 
 
 @dataclass(frozen=True)
@@ -74,20 +76,25 @@ class Watched:
         return self
 
     def go(self, title: str, name: str) -> None:
-        """Go to another page by the navigation, as a person does."""
+        """Go to another page by the navigation, as a person does, and wait until it is drawn in the place of this one."""
+        self.page.eval_on_selector_all(
+            ".ov-box", "boxes => boxes.forEach(box => { box.dataset.before = 'yes' })"
+        )
         self.page.get_by_role("link", name=title, exact=True).first.click()
         self.page.wait_for_url(f"**/{name}**")
-        self.page.wait_for_timeout(100)
-        self.settle()
-        self.page.wait_for_selector(".ov-box")
+        self.page.wait_for_selector(".ov-box:not([data-before])")
         self.settle()
 
     def drag(self, left: float, right: float, top: float, bottom: float) -> None:
         """Draw a box on the first chart; the corners are shares of its area."""
-        chart = self.page.locator(".js-plotly-plot .nsewdrag").first
-        chart.scroll_into_view_if_needed()
-        box = chart.bounding_box()
-        self.page.mouse.move(box["x"] + left * box["width"], box["y"] + top * box["height"])
+        self.draw(self.page.locator(".js-plotly-plot .nsewdrag").first, left, right, top, bottom)
+
+    def draw(self, place: Any, left: float, right: float, top: float, bottom: float) -> None:
+        """Press at one corner of a box on `place`, once that stands still, and let go at the other; the corners are shares of it."""
+        place.scroll_into_view_if_needed()
+        box = place.bounding_box()
+        place.hover(position={"x": left * box["width"], "y": top * box["height"]})
+        box = place.bounding_box()
         self.page.mouse.down()
         self.page.mouse.move(
             box["x"] + right * box["width"], box["y"] + bottom * box["height"], steps=8
@@ -132,15 +139,31 @@ class Watched:
     def text(self) -> str:
         return str(self.page.inner_text('[data-testid="stMain"]')).replace("\u00a0", " ")
 
+    def says(self, *words: str) -> "Watched":
+        """Wait until the page has all of these words, however they are spaced."""
+
+        def all_there() -> bool:
+            text = " ".join(self.text.split())
+            missing[:] = [one for one in words if " ".join(one.split()) not in text]
+            return not missing
+
+        missing: list[str] = []
+        until(all_there, lambda: (missing, self.text[:500]))
+        return self
+
     def accessible(self, **options: Any) -> None:
         """axe finds nothing against WCAG or its own good practice; `options` are those of `axe.run`."""
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(_AXE.axe_script)
-        found = self.page.evaluate(
-            "options => axe.run(document, options)", {"resultTypes": ["violations"], **options}
-        )
-        broken = [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]]
-        assert not broken, broken
+        asked = {"resultTypes": ["violations"], **options}
+
+        def sound() -> bool:
+            found = self.page.evaluate("options => axe.run(document, options)", asked)
+            broken[:] = [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]]
+            return not broken
+
+        broken: list[tuple[str, str]] = []
+        until(sound, lambda: broken)  # a chart may be on its way to another width
 
     def silent(self) -> None:
         """Nothing but this machine was asked, and nothing was complained of."""

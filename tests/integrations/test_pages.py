@@ -11,11 +11,11 @@ import re
 import shlex
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -30,6 +30,7 @@ from tests.conftest import StartServer
 from tests.integrations import pages, recording
 from tests.integrations.cases import CASES
 from tests.integrations.seen import seen
+from tests.waiting import until
 
 NAMES = pages.names()
 ENGINES = [name for name in NAMES if "the engine's page" in pages.read(name).text]
@@ -134,14 +135,13 @@ def test_every_engines_page_is_scraped_and_asked_for(
     scraped = [word for at in stand_ins.values() for word in ("--scrape", f"http://{at}/metrics")]
     server = start_server(tmp_path / "e.db", "--grpc-port", "0", "--http-port", "0", *scraped)
     url = ["--url", server.http, "--output", "json"]
-    end = time.monotonic() + 60
-    while True:
+
+    def all_up() -> Any:
         found = json.loads(CliRunner().invoke(app, ["doctor", *url]).stdout)
         up = [one for one in found["targets"] if one["state"] == "up"]
-        if len(up) == len(ENGINES) == len(found["metrics"]) or time.monotonic() > end:
-            break
-        time.sleep(0.2)
-    assert len(up) == len(ENGINES), found["targets"]
+        return len(up) == len(ENGINES) == len(found["metrics"]) and found
+
+    found = until(all_up)
     assert [one["instance"] for one in found["metrics"] if not one["indicators"]] == []
     assert found["unknown_metrics"]["metrics"] == 0
     report = CliRunner().invoke(app, ["report", *url])

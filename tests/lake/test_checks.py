@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 PYTHON = Path(sys.prefix) / "lake" / "bin" / "python"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1_200)  # some fifty servers and a PostgreSQL: minutes on a busy machine
 def test_a_lake_holds_what_a_file_does() -> None:
     if not PYTHON.exists():
         if os.environ.get("CI"):

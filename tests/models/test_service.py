@@ -6,7 +6,6 @@ import math
 import shutil
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from overrun.models.train import TrainReport, TrainSettings, train_to_folder
 from tests import programs
 from tests.conftest import ROOT
 from tests.models import synthetic
+from tests.waiting import LIMIT_S, until
 
 ROW = {"route": "chat", "input_tokens": 800}
 
@@ -44,12 +44,12 @@ class Running:
             else None
         )
         return httpx.request(
-            method, self.url + path, content=body, headers=headers, trust_env=False, timeout=30
+            method, self.url + path, content=body, headers=headers, trust_env=False, timeout=LIMIT_S
         )
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(30)
+        code = self.process.wait(LIMIT_S)
         self.process.stdout.close()
         self.process.stderr.close()
         return code
@@ -141,22 +141,17 @@ def test_a_newer_artifact_is_taken_over_and_a_broken_one_is_not(
     (newer.folder / "golden.jsonl").write_bytes(golden[:-1])
     shutil.rmtree(folder)
     newer.folder.rename(folder)
-    health = wait_for(running, lambda health: health["reload_error"])
+    health = until(lambda: (found := healthy(running))["reload_error"] and found)
     assert "golden.jsonl is damaged" in health["reload_error"]
     assert running.ask("POST", "/predict", ROW).json()["version"] == old
     (folder / "golden.jsonl").write_bytes(golden)
-    health = wait_for(running, lambda health: health["version"] != old)
+    health = until(lambda: (found := healthy(running))["version"] != old and found)
     assert (health["version"], health["reload_error"]) == (newer.version, None)
     assert running.ask("POST", "/predict", ROW).json()["version"] == newer.version
 
 
-def wait_for(running: Running, condition: Any) -> dict[str, Any]:
-    for _ in range(200):
-        health: dict[str, Any] = running.ask("GET", "/healthz").json()
-        if condition(health):
-            return health
-        time.sleep(0.05)
-    raise AssertionError(health)
+def healthy(running: Running) -> Any:
+    return running.ask("GET", "/healthz").json()
 
 
 def test_with_a_token_only_health_is_open(small_report: TrainReport) -> None:
@@ -298,10 +293,10 @@ def test_idle_connections_make_room_for_who_asks(running: Running) -> None:
     held = [socket.create_connection((host, int(port))) for _ in range(MAX_CONNECTIONS + 40)]
     try:
         assert running.ask("GET", "/healthz").status_code == 200
-        held[0].settimeout(60)
+        held[0].settimeout(LIMIT_S)
         assert held[0].recv(100).startswith(b"HTTP/1.1 503")
         held[-1].sendall(b"GET /healthz HTTP/1.1\r\nhost: " + host.encode() + b"\r\n\r\n")
-        held[-1].settimeout(60)
+        held[-1].settimeout(LIMIT_S)
         assert held[-1].recv(100).startswith(b"HTTP/1.1 200")
     finally:
         for connection in held:

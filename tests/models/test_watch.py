@@ -4,7 +4,6 @@ import math
 import os
 import random
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +27,7 @@ from tests import programs
 from tests.collector.conftest import T0_NS, body, one, rows, span
 from tests.conftest import ServerProcess
 from tests.models import synthetic
+from tests.waiting import LIMIT_S, until
 
 
 def calls(count: int, *, factor: float = 0.25, first: int = 1) -> list[Span]:
@@ -68,7 +68,7 @@ def watching(path: Path, watch: Watch) -> Iterator[Pipeline]:
 
 
 def take_in(pipeline: Pipeline, spans: list[Span]) -> None:
-    pipeline.writer.submit(TRACES, body(spans)).result(60)
+    pipeline.writer.submit(TRACES, body(spans)).result(LIMIT_S)
     pipeline.drain()
 
 
@@ -107,7 +107,7 @@ def test_predictions_stand_beside_what_was_generated_and_count_once(
         # What it tells reaches the store as indicators, by the road of all metrics.
         told = as_metrics(state, T0_NS)
         assert told is not None
-        pipeline.writer.submit(METRICS, told).result(60)
+        pipeline.writer.submit(METRICS, told).result(LIMIT_S)
         assert rows(
             pipeline, "select indicator, value, unit from v_metric_points order by indicator"
         ) == [
@@ -215,18 +215,15 @@ def test_a_server_beside_an_artifact_tells_how_it_does(
         forked=True,
     )
     try:
-        with httpx.Client(base_url=server.http, trust_env=False, timeout=30) as client:
+        with httpx.Client(base_url=server.http, trust_env=False, timeout=LIMIT_S) as client:
             sent = client.post(
                 "/v1/traces",
                 content=body(calls(250)),
                 headers={"content-type": "application/x-protobuf"},
             )
             assert sent.status_code == 200, sent.text
-            until = time.monotonic() + 60
-            while (state := client.get("/api/v1/predictor").json())[
-                "rows"
-            ] < 200 and time.monotonic() < until:
-                time.sleep(0.2)
+            until(lambda: client.get("/api/v1/predictor").json()["rows"] == 224)
+            state = client.get("/api/v1/predictor").json()
             assert (state["artifact"], state["watching"], state["predicted"]) == (
                 small_report.version,
                 True,

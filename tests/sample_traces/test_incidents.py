@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import ROOT, ServerProcess, StartServer
+from tests.conftest import ROOT, ServerProcess, StartServer, settled
+from tests.waiting import LIMIT_S
 
 
 def verdict_after(server: ServerProcess, incident: str) -> dict[str, Any]:
@@ -32,14 +32,13 @@ def verdict_after(server: ServerProcess, incident: str) -> dict[str, Any]:
         incident,
     ]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     assert done.returncode == 0, done.stderr
-    while httpx.get(f"{server.http}/readyz", trust_env=False).json()["pending_traces"]:
-        time.sleep(0.1)
+    settled(server.http)
     window = {"from": started, "to": datetime.now(UTC).isoformat(), "service": "rag-demo"}
     report: dict[str, Any] = httpx.get(
-        f"{server.http}/api/v1/report", params=window, timeout=60, trust_env=False
+        f"{server.http}/api/v1/report", params=window, timeout=LIMIT_S, trust_env=False
     ).json()
     return report
 

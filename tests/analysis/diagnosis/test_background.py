@@ -3,8 +3,7 @@
 import threading
 
 from overrun.analysis.diagnosis.background import Later
-
-WAIT_S = 10.0
+from tests.waiting import LIMIT_S
 
 
 class Made:
@@ -18,7 +17,7 @@ class Made:
         found = self.later.get(key, self._job)
         thread = self.later._thread
         if thread is not None:
-            thread.join(WAIT_S)
+            thread.join(LIMIT_S)
         return found
 
     def _job(self) -> int:
@@ -31,12 +30,12 @@ class Made:
 
 def test_the_first_question_is_not_waited_for_and_the_second_has_the_answer() -> None:
     made, hold = Made(), threading.Event()
-    assert made.later.get("slow", lambda: (hold.wait(WAIT_S) and 7) or 0) is None
+    assert made.later.get("slow", lambda: (hold.wait(LIMIT_S) and 7) or 0) is None
     assert made.later.get("slow", lambda: 0) is None
     hold.set()
     thread = made.later._thread
     assert thread is not None
-    thread.join(WAIT_S)
+    thread.join(LIMIT_S)
     assert made.later.last("slow") == (0.0, 7)
 
 
@@ -86,15 +85,15 @@ def test_what_is_asked_last_is_answered_first() -> None:
 
     def job(name: str) -> str:
         begun.set()
-        hold.wait(WAIT_S)
+        hold.wait(LIMIT_S)
         done.append(name)
         return name
 
     for name in ("running", "forgotten", "again", "last", "again"):
         made.get(name, lambda name=name: job(name))  # type: ignore[misc]
-        assert begun.wait(WAIT_S)
+        assert begun.wait(LIMIT_S)
     hold.set()
     thread = made._thread
     assert thread is not None
-    thread.join(WAIT_S)
+    thread.join(LIMIT_S)
     assert done == ["running", "again", "last", "forgotten"]

@@ -14,10 +14,10 @@ from overrun.analysis.front.answering import Answering, Asking, TookTooLong, Unw
 from overrun.analysis.front.http_answers import asked
 from overrun.analysis.front.question_table import ENTRIES
 from overrun.collector.errors import StoreUnavailable
+from tests.waiting import LIMIT_S, until_true
 
 # Minutes of work for DuckDB, unless it is interrupted.
 ENDLESS = "select sum(a.range * b.range) from range(10_000_000) a, range(10_000_000) b"
-LONG_S = 300.0
 
 
 class Store:
@@ -51,7 +51,7 @@ class Store:
         """Made once `release` is set."""
         self.made += 1
         self.reads.set()
-        assert self.release.wait(LONG_S)
+        assert self.release.wait(LIMIT_S)
         return b"%d" % self.made
 
     def ask(
@@ -60,7 +60,7 @@ class Store:
         key: str | None = None,
         *,
         gone: Callable[[], Coroutine[Any, Any, None]] | None = None,
-        within_s: float = LONG_S,
+        within_s: float = LIMIT_S,
     ) -> "asyncio.Task[bytes]":
         waiting = self.answering.get(make, (gone or stays)(), within_s=within_s, key=key)
         return asyncio.create_task(waiting)
@@ -74,12 +74,6 @@ async def leaves() -> None:
     """A client that has gone."""
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LONG_S):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 def test_a_query_ends_when_its_client_has_gone() -> None:
     async def run() -> None:
         store = Store()
@@ -89,11 +83,11 @@ def test_a_query_ends_when_its_client_has_gone() -> None:
             await going.wait()
 
         answer = store.ask(store.endless, gone=gone)
-        await until(store.reads.is_set)
+        await until_true(store.reads.is_set)
         going.set()
         with pytest.raises(Unwanted):
             await answer
-        await until(lambda: store.readers == 0 and store.answering.open == 0)
+        await until_true(lambda: store.readers == 0 and store.answering.open == 0)
         assert store.answering.given_up == 1
 
     asyncio.run(run())
@@ -104,7 +98,7 @@ def test_an_answer_ends_after_its_time() -> None:
         store = Store()
         with pytest.raises(TookTooLong, match="shorter window"):
             await store.ask(store.endless, within_s=0.1)
-        await until(lambda: store.readers == 0 and store.answering.open == 0)
+        await until_true(lambda: store.readers == 0 and store.answering.open == 0)
 
     asyncio.run(run())
 
@@ -113,13 +107,13 @@ def test_a_question_whose_client_left_is_never_begun() -> None:
     async def run() -> None:
         store = Store()
         first = store.ask(store.held)
-        await until(store.reads.is_set)
+        await until_true(store.reads.is_set)
         with pytest.raises(Unwanted):
             await store.ask(store.held, gone=leaves)
-        await until(lambda: store.answering.open == 1)
+        await until_true(lambda: store.answering.open == 1)
         store.release.set()
         assert await first == b"1"
-        await until(lambda: store.answering.open == 0)
+        await until_true(lambda: store.answering.open == 0)
         assert store.made == 1
 
     asyncio.run(run())
@@ -129,7 +123,7 @@ def test_equal_questions_at_once_are_answered_once() -> None:
     async def run() -> None:
         store = Store()
         one = store.ask(store.held, "report")
-        await until(store.reads.is_set)
+        await until_true(store.reads.is_set)
         others = [store.ask(store.held, "report") for _ in range(5)]
         leaving = store.ask(store.held, "report", gone=leaves)
         with pytest.raises(Unwanted):
@@ -145,10 +139,10 @@ def test_an_answer_that_was_begun_before_a_commit_is_not_shared() -> None:
     async def run() -> None:
         store = Store()
         before = store.ask(store.held, "report")
-        await until(store.reads.is_set)
+        await until_true(store.reads.is_set)
         store.changes += 1
         after = [store.ask(store.held, "report") for _ in range(2)]
-        await until(lambda: store.answering.open == 2)
+        await until_true(lambda: store.answering.open == 2)
         store.changes += 1  # the second waits, so it will see this one, too
         after.append(store.ask(store.held, "report"))
         await asyncio.sleep(0)
@@ -163,7 +157,7 @@ def test_more_questions_than_may_wait_are_asked_to_come_again() -> None:
     async def run() -> None:
         store = Store()
         waiting = [store.ask(store.held) for _ in range(3)]
-        await until(lambda: store.answering.open == 3)
+        await until_true(lambda: store.answering.open == 3)
         with pytest.raises(StoreUnavailable, match="ask again"):
             await store.ask(store.held)
         store.release.set()
@@ -181,7 +175,7 @@ def test_errors_reach_all_who_asked() -> None:
             raise ValueError("no such metric")
 
         both = [store.ask(fails, "report"), store.ask(fails, "report")]
-        await until(store.reads.is_set)
+        await until_true(store.reads.is_set)
         store.release.set()
         found = await asyncio.gather(*both, return_exceptions=True)
         assert [str(error) for error in found] == ["no such metric"] * 2
@@ -198,11 +192,11 @@ def test_a_request_that_is_broken_off_gives_its_answer_up() -> None:
         scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
 
         async def receive() -> dict[str, str]:
-            await until(store.reads.is_set)
+            await until_true(store.reads.is_set)
             return {"type": "http.disconnect"}
 
         answer = await endpoint(Request({**scope, "path_params": {}}, receive))
         assert (answer.status_code, answer.body) == (503, b"")
-        await until(lambda: store.readers == 0)
+        await until_true(lambda: store.readers == 0)
 
     asyncio.run(run())

@@ -18,6 +18,7 @@ from tests.analysis.builders import at, insert, requests, store, vllm_gauges, vl
 from tests.collector.conftest import opened
 from tests.collector.sources.remote.real_prometheus import PROMTOOL
 from tests.conftest import ROOT
+from tests.waiting import LIMIT_S, until
 
 SLO = parse_slo("ttft:1000 e2el:5000")
 
@@ -81,17 +82,13 @@ def test_text_never_waits_and_comes_from_the_background() -> None:
     done, made = threading.Event(), snapshot()
 
     def ask() -> Snapshot:
-        done.wait(10)
+        done.wait(LIMIT_S)
         return made
 
     background = Background(ask)
     assert background.text() == []
     done.set()
-    for _ in range(200):
-        if background.text():
-            break
-        threading.Event().wait(0.02)
-    assert ("overrun_verdict", "status=over_budget") in samples(background.text())
+    assert ("overrun_verdict", "status=over_budget") in samples(until(background.text))
 
 
 def test_the_published_rules_ask_for_names_that_are_there() -> None:
@@ -105,7 +102,7 @@ def test_the_published_rules_ask_for_names_that_are_there() -> None:
             [PROMTOOL, "check", "rules", str(ROOT / "docs" / "prometheus-rules.yml")],
             check=True,
             capture_output=True,
-            timeout=60,
+            timeout=LIMIT_S,
         )
 
 
@@ -136,7 +133,10 @@ def test_the_grafana_board_asks_for_names_that_are_there(tmp_path: Path) -> None
         file = tmp_path / "board.yml"
         file.write_text(json.dumps({"groups": [{"name": "board", "rules": rules}]}))
         subprocess.run(
-            [PROMTOOL, "check", "rules", str(file)], check=True, capture_output=True, timeout=60
+            [PROMTOOL, "check", "rules", str(file)],
+            check=True,
+            capture_output=True,
+            timeout=LIMIT_S,
         )
 
 
@@ -145,5 +145,5 @@ def _age_lines() -> list[str]:
     background.text()
     for thread in threading.enumerate():
         if thread.name == "overrun-metrics":
-            thread.join(60)
+            thread.join(LIMIT_S)
     return background.text()

@@ -22,8 +22,8 @@ from overrun.collector.store.database import open_store
 from overrun.collector.store.proof import Claims
 from tests.collector.conftest import body, chat, one, opened, plain_body, rows, span
 from tests.collector.ingest.test_writer import metrics_body
+from tests.waiting import LIMIT_S
 
-WAIT_S = 60
 LIMITS_KB = range(1_000, 9_000, 250)
 
 
@@ -115,7 +115,7 @@ def test_what_is_acknowledged_after_a_commit_without_memory_is_stored_as_it_was_
                     )
                     for i in numbers
                 ]
-                error = pipeline.writer.submit(TRACES, body(spans)).exception(WAIT_S)
+                error = pipeline.writer.submit(TRACES, body(spans)).exception(LIMIT_S)
                 failed += error is not None
                 if error is None:
                     sent += [(s.trace_id.hex(), s.span_id.hex(), s.name) for s in spans]
@@ -130,17 +130,17 @@ def test_after_a_failed_commit_the_file_is_opened_anew_and_the_sender_comes_agai
     pipeline: Pipeline,
 ) -> None:
     before, data = plain_body(), plain_body(3)
-    pipeline.writer.submit(TRACES, before).result(WAIT_S)
+    pipeline.writer.submit(TRACES, before).result(LIMIT_S)
     memory = pipeline.store.connection
     pipeline.store.cursor().execute("set global debug_force_commit_failure = true")
-    error = pipeline.writer.submit(TRACES, data).exception(WAIT_S)
+    error = pipeline.writer.submit(TRACES, data).exception(LIMIT_S)
     assert isinstance(error, StoreUnavailable)
     assert "Forced commit failure" in str(error)
     assert pipeline.store.connection is not memory
-    assert pipeline.writer.submit(TRACES, data).result(WAIT_S) == Stored(3, 0), (
+    assert pipeline.writer.submit(TRACES, data).result(LIMIT_S) == Stored(3, 0), (
         "the body was not remembered"
     )
-    assert pipeline.writer.submit(TRACES, before).result(WAIT_S).duplicate
+    assert pipeline.writer.submit(TRACES, before).result(LIMIT_S).duplicate
     assert one(pipeline, "select count(*) from spans") == 4
 
 
@@ -151,12 +151,12 @@ def test_a_job_whose_commit_fails_leaves_nothing_and_the_file_is_opened_anew(
     pipeline.store.cursor().execute("set global debug_force_commit_failure = true")
     error = pipeline.writer.call(
         lambda connection: connection.execute("insert into meta values ('a', 'b')")
-    ).exception(WAIT_S)
+    ).exception(LIMIT_S)
     assert isinstance(error, duckdb.TransactionException)
     assert pipeline.store.meta("a") is None
     pipeline.writer.call(
         lambda connection: connection.execute("insert into meta values ('a', 'b')")
-    ).result(WAIT_S)
+    ).result(LIMIT_S)
     assert pipeline.store.meta("a") == "b"
 
 
@@ -179,14 +179,14 @@ def test_a_reader_is_interrupted_before_the_file_is_opened_anew_after_a_failed_c
 
     reader = threading.Thread(target=read)
     reader.start()
-    assert begun.wait(WAIT_S)
+    assert begun.wait(LIMIT_S)
     pipeline.store.connection.execute("set global debug_force_commit_failure = true")
     assert isinstance(
-        pipeline.writer.submit(TRACES, plain_body()).exception(WAIT_S), StoreUnavailable
+        pipeline.writer.submit(TRACES, plain_body()).exception(LIMIT_S), StoreUnavailable
     )
-    reader.join(WAIT_S)
+    reader.join(LIMIT_S)
     assert seen == ["the database was reopened after a failed commit: ask again"]
-    assert pipeline.writer.submit(TRACES, plain_body()).result(WAIT_S) == Stored(1, 0)
+    assert pipeline.writer.submit(TRACES, plain_body()).result(LIMIT_S) == Stored(1, 0)
 
 
 def test_a_file_is_closed_after_a_failed_commit_as_its_log_has_it(tmp_path: Path) -> None:
@@ -295,18 +295,18 @@ def test_spans_that_are_not_stored_as_they_were_decoded_are_taken_back(
     damage: Callable[[pa.Table], pa.Table],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    pipeline.writer.submit(TRACES, eventful(1)).result(WAIT_S)
+    pipeline.writer.submit(TRACES, eventful(1)).result(LIMIT_S)
     before = everything(pipeline)
     spoil(table, damage)
     data = eventful(2)
-    error = pipeline.writer.submit(TRACES, data).exception(WAIT_S)
+    error = pipeline.writer.submit(TRACES, data).exception(LIMIT_S)
     assert isinstance(error, NotAsWritten)
     assert (error.http_status, error.retry_after_s) == (503, 5)
     assert everything(pipeline) == before
     assert (
         pipeline.writer.counters.taken_back_commits == pipeline.writer.counters.failed_commits == 1
     )
-    assert pipeline.writer.submit(TRACES, data).result(WAIT_S) == Stored(4, 0), "it is no repeat"
+    assert pipeline.writer.submit(TRACES, data).result(LIMIT_S) == Stored(4, 0), "it is no repeat"
     assert one(pipeline, "select count(distinct (trace_id, span_id)) from v_spans") == 8
     assert "could not be read back" in caplog.text
 
@@ -316,14 +316,14 @@ def test_rows_that_a_checkpoint_has_moved_are_taken_back(
     pipeline: Pipeline, spoil: Callable[..., None], damage: Callable[[pa.Table], pa.Table]
 ) -> None:
     """A checkpoint that drops row groups moves the rows after them: positions that were noted before lie behind them."""
-    pipeline.writer.submit(TRACES, eventful(1)).result(WAIT_S)
+    pipeline.writer.submit(TRACES, eventful(1)).result(LIMIT_S)
     before = everything(pipeline)
     pipeline.writer._ends = {table: end + 1_000 for table, end in pipeline.writer._ends.items()}
     spoil("spans", damage)
     data = eventful(2)
-    assert isinstance(pipeline.writer.submit(TRACES, data).exception(WAIT_S), NotAsWritten)
+    assert isinstance(pipeline.writer.submit(TRACES, data).exception(LIMIT_S), NotAsWritten)
     assert everything(pipeline) == before
-    assert pipeline.writer.submit(TRACES, data).result(WAIT_S) == Stored(4, 0)
+    assert pipeline.writer.submit(TRACES, data).result(LIMIT_S) == Stored(4, 0)
 
 
 @pytest.mark.parametrize("damage", [loss, change])
@@ -332,9 +332,9 @@ def test_points_that_are_not_stored_as_they_were_decoded_are_taken_back(
 ) -> None:
     spoil("points", damage)
     data = metrics_body("m")
-    assert isinstance(pipeline.writer.submit(METRICS, data).exception(WAIT_S), NotAsWritten)
+    assert isinstance(pipeline.writer.submit(METRICS, data).exception(LIMIT_S), NotAsWritten)
     assert one(pipeline, "select count(*) from points") == 0
-    assert pipeline.writer.submit(METRICS, data).result(WAIT_S).items == 1
+    assert pipeline.writer.submit(METRICS, data).result(LIMIT_S).items == 1
 
 
 @pytest.mark.parametrize("table", ["requests", "llm_calls"])
@@ -345,7 +345,7 @@ def test_rows_of_assembly_that_are_not_stored_as_they_were_made_are_made_again(
     table: str,
     damage: Callable[[pa.Table], pa.Table],
 ) -> None:
-    pipeline.writer.submit(TRACES, eventful(1)).result(WAIT_S)
+    pipeline.writer.submit(TRACES, eventful(1)).result(LIMIT_S)
     spoil(table, damage)
     with pytest.raises(StoreUnavailable):
         pipeline.drain()
@@ -370,7 +370,7 @@ def test_a_commit_that_the_log_has_right_is_acknowledged_after_the_file_was_open
     monkeypatch.setattr(Claims, "prove", once)
     wrong.insert(0, False)
     memory = pipeline.store.connection
-    assert pipeline.writer.submit(TRACES, plain_body(3)).result(WAIT_S) == Stored(3, 0)
+    assert pipeline.writer.submit(TRACES, plain_body(3)).result(LIMIT_S) == Stored(3, 0)
     assert pipeline.store.connection is not memory
     assert (
         pipeline.writer.counters.taken_back_commits,

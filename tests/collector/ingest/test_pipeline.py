@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,14 +26,14 @@ from overrun.collector.store.database import BATCH_BITS
 from overrun.sample_traces.replay import load
 from tests.collector.conftest import T0_NS, body, chat, one, opened, rows, span, trace_id
 from tests.conftest import new_store
+from tests.waiting import LIMIT_S, until
 
-WAIT_S = 30
 REQUESTS = "select trace_id, round(e2e_ms, 6), llm_calls, tool_calls, spans from v_requests order by trace_id"
 
 
 def send(pipeline: Pipeline, *bodies: bytes) -> None:
     for data in bodies:
-        pipeline.writer.submit(TRACES, data).result(WAIT_S)
+        pipeline.writer.submit(TRACES, data).result(LIMIT_S)
 
 
 def payloads(name: str) -> list[bytes]:
@@ -54,9 +55,7 @@ def test_nothing_is_assembled_before_the_quiet_period_and_everything_by_a_drain(
 def test_a_quiet_trace_is_assembled_by_itself(tmp_path: Path) -> None:
     with opened(tmp_path / "t.db", quiet_s=0.05) as pipeline:
         send(pipeline, body(chat(1)))
-        until = time.monotonic() + WAIT_S
-        while not one(pipeline, "select count(*) from v_requests") and time.monotonic() < until:
-            time.sleep(0.02)
+        until(lambda: one(pipeline, "select count(*) from v_requests"))
         assert rows(pipeline, REQUESTS) == [(trace_id(1).hex(), 100.0, 1, 0, 2)]
 
 
@@ -396,10 +395,11 @@ def test_an_error_while_assembling_keeps_traces_pending_and_the_next_try_takes_t
     tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     caplog.set_level(logging.CRITICAL, "overrun.collector")
-    broken = [True]
+    broken, met = [True], threading.Event()
 
     def sometimes(spans: pa.Table) -> Assembled:
         if broken[0]:
+            met.set()
             raise error
         return assemble(spans)
 
@@ -407,13 +407,11 @@ def test_an_error_while_assembling_keeps_traces_pending_and_the_next_try_takes_t
         new_store(tmp_path / "t.db"), CollectorSettings(quiet_s=0.05), PrivacySettings(), sometimes
     )
     send(pipeline, body(chat(1)))
-    time.sleep(0.5)  # long enough for the thread to have met the error
+    assert met.wait(LIMIT_S)
     assert (one(pipeline, "select count(*) from requests"), len(pipeline.quiet)) == (0, 1)
     assert pipeline.store.meta("assembled_through") == "0"
     broken[0] = False
-    until = time.monotonic() + WAIT_S
-    while len(pipeline.quiet) and time.monotonic() < until:
-        time.sleep(0.05)
+    until(lambda: not len(pipeline.quiet))
     assert one(pipeline, "select count(*) from requests") == 1
     pipeline.close()
 
@@ -464,14 +462,14 @@ def test_rows_that_the_store_refuses_leave_the_old_ones_and_the_trace_pending(
     pipeline.drain()
     pipeline.writer.call(
         lambda connection: connection.execute("alter table llm_calls rename to away")
-    ).result(WAIT_S)
+    ).result(LIMIT_S)
     send(pipeline, body([span(1, 3, 1, start_ms=95, ms=1)]))
     with pytest.raises(StoreUnavailable, match="1 traces are stored but could not be assembled"):
         pipeline.drain()
     assert (one(pipeline, "select spans from requests"), len(pipeline.quiet)) == (2, 1)
     pipeline.writer.call(
         lambda connection: connection.execute("alter table away rename to llm_calls")
-    ).result(WAIT_S)
+    ).result(LIMIT_S)
     pipeline.drain()
     assert (one(pipeline, "select spans from requests"), len(pipeline.quiet)) == (3, 0)
 
@@ -479,7 +477,7 @@ def test_rows_that_the_store_refuses_leave_the_old_ones_and_the_trace_pending(
 def test_while_somebody_reads_the_log_can_be_moved_into_the_file(pipeline: Pipeline) -> None:
     send(pipeline, body(chat(1)))
     pipeline.drain()
-    pipeline.writer.call(lambda connection: roll_up(connection, time.time_ns())).result(WAIT_S)
+    pipeline.writer.call(lambda connection: roll_up(connection, time.time_ns())).result(LIMIT_S)
     with pipeline.store.reading() as cursor:
         held = cursor.execute(REQUESTS).fetchall()
         send(
@@ -500,7 +498,7 @@ def test_while_somebody_reads_the_log_can_be_moved_into_the_file(pipeline: Pipel
             body(chat(2)),
         )
         pipeline.drain()
-        pipeline.writer.call(lambda connection: roll_up(connection, time.time_ns())).result(WAIT_S)
+        pipeline.writer.call(lambda connection: roll_up(connection, time.time_ns())).result(LIMIT_S)
         pipeline.store.connection.execute("checkpoint")
         assert cursor.execute(REQUESTS).fetchall() == held
     assert len(rows(pipeline, REQUESTS)) == 2
@@ -533,19 +531,23 @@ def test_hostile_times_are_set_aside_and_harm_no_request(pipeline: Pipeline) -> 
 
 
 def test_metrics_wait_for_no_assembly(pipeline: Pipeline) -> None:
-    pipeline.writer.submit(METRICS, b"").result(WAIT_S)
+    pipeline.writer.submit(METRICS, b"").result(LIMIT_S)
     assert len(pipeline.quiet) == 0
 
 
 def test_a_trace_that_never_ends_has_a_row_while_it_goes_on(tmp_path: Path) -> None:
     with opened(tmp_path / "t.db", quiet_s=60.0, max_trace_age_s=1.0) as pipeline:
-        until_s = time.monotonic() + 60
-        number = 2
+        numbers = itertools.count(3)
+        sent = [2]
         send(pipeline, body(chat(1)))
-        while not one(pipeline, "select count(*) from v_requests") and time.monotonic() < until_s:
-            number += 1
-            send(pipeline, body([span(1, number, 1)]))
-            time.sleep(0.05)
+
+        def has_a_row() -> bool:
+            sent.append(next(numbers))
+            send(pipeline, body([span(1, sent[-1], 1)]))
+            return bool(one(pipeline, "select count(*) from v_requests"))
+
+        until(has_a_row)
+        number = sent[-1]
         [seen] = rows(pipeline, "select spans from requests")
         assert int(pipeline.store.meta("assembled_through") or 0) > 1
         send(pipeline, body([span(1, number + 1, 1)]))

@@ -14,15 +14,15 @@ from overrun.collector.ingest.rounds import _as_table
 from overrun.collector.ingest.writer import TRACES
 from tests.collector import oracle_otlp as otlp
 from tests.collector.conftest import body, chat, one, opened, rows, span
+from tests.waiting import LIMIT_S
 
-WAIT_S = 30
 REQUESTS = "select * exclude (batch) from requests order by all"
 CALLS = "select * exclude (batch) from llm_calls order by all"
 
 
 def send(pipeline: Pipeline, *bodies: bytes) -> None:
     for data in bodies:
-        pipeline.writer.submit(TRACES, data).result(WAIT_S)
+        pipeline.writer.submit(TRACES, data).result(LIMIT_S)
 
 
 def waiting(pipeline: Pipeline) -> dict[Key, Seen]:

@@ -21,6 +21,7 @@ from tests.benchmarks.sent import compare, known
 from tests.collector.conftest import PROTOBUF
 from tests.collector.oracle_otlp import RECORDINGS, bodies, plain_columns
 from tests.conftest import ROOT, StartServer
+from tests.waiting import until
 
 AS_PYTHON = """
 from overrun.collector.process import compiled
@@ -89,21 +90,18 @@ def test_no_compiling_is_on_the_way_of_the_first_request(
     server = start_server(
         tmp_path / "t.db", environment=without_kernels(tmp_path) | {"OVERRUN_QUIET_S": "0.1"}
     )
-    while not (compiling := running_children(server.process.pid)):
-        time.sleep(0.01)
+    compiling = until(lambda: running_children(server.process.pid))
     os.kill(int(compiling[0]), signal.SIGSTOP)  # it compiles nothing until the requests are there
     made = payload.make(120, end_ns=time.time_ns(), spans_per_body=60)
     with httpx.Client(base_url=server.http, trust_env=False, verify=False, timeout=600) as client:
         for body in made.bodies:
             answer = client.post("/v1/traces", content=body.data, headers=PROTOBUF)
             assert answer.status_code == 200
-        while client.get("/api/v1/holdings").json()["requests"] < made.traces:
-            time.sleep(0.05)
+        until(lambda: client.get("/api/v1/holdings").json()["requests"] == made.traces)
     os.kill(int(compiling[0]), signal.SIGCONT)
     assert any("compiling for this machine" in line for line in server.said)
     assert not any("at full speed" in line for line in server.said)
     assert server.stop() == 0
-    while Path(f"/proc/{compiling[0]}").exists():  # it ends with its server
-        time.sleep(0.05)
+    until(lambda: not Path(f"/proc/{compiling[0]}").exists())  # it ends with its server
     found = compare(tmp_path / "t.db", [known(body.data) for body in made.bodies])
     assert found.right, found

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import time
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,13 @@ from overrun.collector.process import logs, tracing
 from overrun.collector.receive import health
 from tests.collector.conftest import body, collecting, held, plain_body, span
 from tests.conftest import StartServer
+from tests.waiting import LIMIT_S, until
 
 
 def test_every_metric_has_its_help_and_type_and_a_number(pipeline: Pipeline) -> None:
     odd = span(1, 1)
     odd.end_time_unix_nano = 0
-    pipeline.writer.submit(TRACES, body([odd, span(1, 2)])).result(120)
+    pipeline.writer.submit(TRACES, body([odd, span(1, 2)])).result(LIMIT_S)
     pipeline.writer.tally.count(
         "refused_requests", protocol="http", signal="traces", reason="bad_payload"
     )
@@ -55,13 +55,13 @@ def test_it_is_not_ready_while_the_queue_is_full_or_the_store_refuses(tmp_path: 
                 TRACES, body([span(1, i, name="n" * 250) for i in range(1, 5_000)])
             )
             assert health.readiness(pipeline)[1]["status"] == "queue full"
-        done.result(120)
+        done.result(LIMIT_S)
         pipeline.writer.call(lambda c: c.execute("alter table bodies rename to elsewhere")).result()
-        assert pipeline.writer.submit(TRACES, plain_body()).exception(30) is not None
+        assert pipeline.writer.submit(TRACES, plain_body()).exception(LIMIT_S) is not None
         fine, said = health.readiness(pipeline)
         assert (fine, said["status"].startswith("store refuses: ")) == (False, True)
         pipeline.writer.call(lambda c: c.execute("alter table elsewhere rename to bodies")).result()
-        assert pipeline.writer.submit(TRACES, plain_body()).result(120).items == 1
+        assert pipeline.writer.submit(TRACES, plain_body()).result(LIMIT_S).items == 1
         assert health.readiness(pipeline)[0]
     fine, said = health.readiness(pipeline)  # it has been closed
     assert (fine, said["status"].startswith("nothing is stored any more")) == (False, True)
@@ -138,18 +138,9 @@ def test_a_server_sends_spans_of_its_work_to_another_collector(
             content=plain_body(),
             headers={"content-type": "application/x-protobuf"},
             trust_env=False,
-            timeout=60,
+            timeout=LIMIT_S,
         )
         assert sent.status_code == 200
-        until = time.monotonic() + 90
-        while (
-            not (
-                found := other.rows(
-                    "select distinct service, name from v_spans where name = 'commit'"
-                )
-            )
-            and time.monotonic() < until
-        ):
-            time.sleep(0.05)
-        assert found == [("overrun-7", "commit")]
+        commits = "select distinct service, name from v_spans where name = 'commit'"
+        assert until(lambda: other.rows(commits)) == [("overrun-7", "commit")]
         assert server.stop() == 0

@@ -10,9 +10,9 @@ import uvicorn
 import uvloop
 
 from overrun.collector.receive import http_protocol
+from tests.waiting import LIMIT_S, until_true
 
 LARGE = b"x" * (32 << 20)  # more than the system keeps for a connection
-WAIT_S = 60.0
 
 
 class Answers:
@@ -39,8 +39,7 @@ async def serving(app: Answers, bound: socket.socket) -> tuple[uvicorn.Server, a
     )
     server = uvicorn.Server(config)
     task = asyncio.create_task(server._serve([bound]))
-    while not server.started:
-        await asyncio.sleep(0.01)
+    await until_true(lambda: server.started)
     return server, task
 
 
@@ -54,7 +53,7 @@ def test_a_client_that_takes_nothing_of_its_answer_is_given_up(
         server, task = await serving(app, bound)
         reader, writer = await asyncio.open_connection(*bound.getsockname(), limit=1_024)
         writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(LIMIT_S):
             await app.ended.wait()
             got = b""
             with contextlib.suppress(ConnectionError):
@@ -97,8 +96,7 @@ def test_a_server_that_ends_before_a_request_does_asks_the_sender_to_come_again(
         )
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve(sockets=[bound]))
-        while not server.started:
-            await asyncio.sleep(0.01)
+        await until_true(lambda: server.started)
         reader, writer = await asyncio.open_connection(*bound.getsockname())
         writer.write(b"POST /v1/traces HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\nx")
         await app.begun.wait()
@@ -127,8 +125,7 @@ def test_an_answer_to_a_connection_that_is_being_closed_is_no_news() -> None:
 
         listening = await loop.create_server(Kept, sock=bound)
         _, writer = await asyncio.open_connection(*bound.getsockname())
-        while not made:
-            await asyncio.sleep(0.01)
+        await until_true(lambda: made)
         made[0].abort()
         await asyncio.sleep(0.05)
         with pytest.raises(RuntimeError, match="closed"):  # what is guarded against

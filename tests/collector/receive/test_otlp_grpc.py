@@ -24,6 +24,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from overrun.collector.errors import QueueFull, TooSlow
 from overrun.collector.receive import otlp_grpc
 from tests.collector.conftest import T0_NS, Collector, body, held, request, span
+from tests.waiting import LIMIT_S, until
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 NO_PROXY = [("grpc.enable_http_proxy", 0)]
@@ -51,7 +52,7 @@ def test_spans_are_stored_before_the_answer(
     answer = TraceServiceStub(channel).Export(
         request([span(1, 1), span(1, 2, 1)], {"service.name": service}),
         compression=compression,
-        timeout=30,
+        timeout=LIMIT_S,
     )
     assert not answer.HasField("partial_success")
     assert collector.rows(
@@ -64,7 +65,7 @@ def test_metrics_are_stored_before_the_answer(collector: Collector, channel: grp
     sent.resource_metrics.add().scope_metrics.add().metrics.add(
         name="grpc.metric"
     ).gauge.data_points.add(time_unix_nano=T0_NS, as_int=7)
-    assert not MetricsServiceStub(channel).Export(sent, timeout=30).HasField("partial_success")
+    assert not MetricsServiceStub(channel).Export(sent, timeout=LIMIT_S).HasField("partial_success")
     assert collector.rows("select value from points where name = 'grpc.metric'") == [(7.0,)]
 
 
@@ -72,7 +73,8 @@ def test_logs_are_counted_and_said_not_to_be_stored(channel: grpc.Channel) -> No
     sent = ExportLogsServiceRequest()
     sent.resource_logs.add().scope_logs.add().log_records.add().body.string_value = "text"
     assert (
-        LogsServiceStub(channel).Export(sent, timeout=30).partial_success.rejected_log_records == 1
+        LogsServiceStub(channel).Export(sent, timeout=LIMIT_S).partial_success.rejected_log_records
+        == 1
     )
 
 
@@ -81,7 +83,7 @@ def test_spans_with_invalid_ids_are_a_partial_success(channel: grpc.Channel) -> 
     wrong.span_id = b"tiny"
     assert (
         TraceServiceStub(channel)
-        .Export(request([span(2, 1), wrong]), timeout=30)
+        .Export(request([span(2, 1), wrong]), timeout=LIMIT_S)
         .partial_success.rejected_spans
         == 1
     )
@@ -93,7 +95,7 @@ def test_spans_with_invalid_ids_are_a_partial_success(channel: grpc.Channel) -> 
 def test_a_malformed_body_is_invalid_argument(channel: grpc.Channel, service: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary(f"/opentelemetry.proto.collector.{service}/Export")(
-            b"\xff\xff\xff", timeout=30
+            b"\xff\xff\xff", timeout=LIMIT_S
         )
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert (details(caught.value).code, len(details(caught.value).details)) == (3, 0)
@@ -104,7 +106,7 @@ def test_an_unknown_service_is_unimplemented(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary(
             "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
-        )(b"", timeout=30)
+        )(b"", timeout=LIMIT_S)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
@@ -112,7 +114,7 @@ def test_a_body_over_the_limit_is_resource_exhausted_and_not_to_be_sent_again(
     channel: grpc.Channel,
 ) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary(EXPORT)(bytes((1 << 20) + 1), timeout=30)
+        channel.unary_unary(EXPORT)(bytes((1 << 20) + 1), timeout=LIMIT_S)
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "grpc-status-details-bin" not in dict(caught.value.trailing_metadata() or ())
 
@@ -127,18 +129,17 @@ def test_a_full_queue_is_resource_exhausted_with_the_time_to_come_again(
     ) as channel:
         export = channel.unary_unary(EXPORT)
         with held(collector.writer):
-            first = export.future(large, timeout=60)
-            while not collector.writer.waiting_bytes:
-                pass
+            first = export.future(large, timeout=LIMIT_S)
+            until(lambda: collector.writer.waiting_bytes)
             with pytest.raises(grpc.RpcError) as caught:
-                export(body([span(2, 1)]), timeout=30)
-        assert first.result(60) == b""
+                export(body([span(2, 1)]), timeout=LIMIT_S)
+        assert first.result(LIMIT_S) == b""
         status = details(caught.value)
         info = RetryInfo()
         assert status.details[0].Unpack(info)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert (status.code, info.retry_delay.seconds) == (8, 1)
-        assert export(body([span(2, 1)]), timeout=30) == b""
+        assert export(body([span(2, 1)]), timeout=LIMIT_S) == b""
 
 
 def test_a_store_that_refuses_is_unavailable_with_the_time_to_come_again(
@@ -152,7 +153,7 @@ def test_a_store_that_refuses_is_unavailable_with_the_time_to_come_again(
         grpc.insecure_channel(collector.grpc, options=NO_PROXY) as channel,
         pytest.raises(grpc.RpcError) as caught,
     ):
-        channel.unary_unary(EXPORT)(body([span(1, 1)]), timeout=30)
+        channel.unary_unary(EXPORT)(body([span(1, 1)]), timeout=LIMIT_S)
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     assert len(details(caught.value).details) == 1
 
@@ -164,7 +165,7 @@ def test_many_senders_at_once_are_all_stored(collector: Collector, channel: grpc
             pool.submit(
                 export,
                 request([span(trace, 1), span(trace, 2, 1)], {"service.name": "crowd"}),
-                timeout=60,
+                timeout=LIMIT_S,
             )
             for trace in range(100, 200)
         ]

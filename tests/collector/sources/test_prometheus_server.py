@@ -5,13 +5,9 @@ Debian's package gives the program (`make test` unpacks it where it can); withou
 
 from __future__ import annotations
 
-import os
-import shutil
-import socket
-import subprocess
-import sys
+import functools
+import itertools
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,11 +19,10 @@ import pytest
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.sources import scrape
 from tests.collector.conftest import rows
+from tests.collector.sources.remote.real_prometheus import PROMETHEUS, listening, wanted
 from tests.collector.sources.test_scrape import PAGE, scraped
+from tests.waiting import LIMIT_S, until
 
-PROMETHEUS = shutil.which("prometheus") or shutil.which(
-    Path(sys.prefix) / "prometheus" / "usr" / "bin" / "prometheus"
-)
 CONFIG = """global: {scrape_interval: 1s}
 scrape_configs:
 - job_name: vllm
@@ -36,17 +31,17 @@ scrape_configs:
 
 
 class Engine:
-    """A page whose counters grow by 100 tokens/s since the engine began."""
+    """A page whose counter of tokens grows by 100 each time that it is read."""
 
     def __init__(self) -> None:
-        began = time.monotonic()
+        tokens = itertools.count(100, 100)
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 self.send_response(200)
                 self.send_header("content-type", "text/plain; version=0.0.4")
                 self.end_headers()
-                self.wfile.write((PAGE % {"tokens": 100.0 * (time.monotonic() - began)}).encode())
+                self.wfile.write((PAGE % {"tokens": next(tokens)}).encode())
 
             def log_message(self, *args: Any) -> None:
                 pass
@@ -60,55 +55,20 @@ class Engine:
         self.server.server_close()
 
 
-def free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
-
-
 @pytest.fixture
 def federation(tmp_path: Path) -> Iterator[tuple[str, list[Engine]]]:
-    if PROMETHEUS is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail(
-                "prometheus is not here: `make test` unpacks it, or apt-get install prometheus"
-            )
-        pytest.skip("prometheus is not here")
+    wanted()
     engines = [Engine(), Engine()]
-    config, port = tmp_path / "prometheus.yml", free_port()
+    config = tmp_path / "prometheus.yml"
     config.write_text(CONFIG % ", ".join(f'"{engine.name}"' for engine in engines))
-    process = subprocess.Popen(
-        [
-            PROMETHEUS,
-            f"--config.file={config}",
-            f"--storage.tsdb.path={tmp_path / 'tsdb'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        end = time.monotonic() + 60
-        while True:
-            try:
-                if (
-                    "vllm:generation_tokens_total"
-                    in httpx.get(
-                        f"{url}/federate", params={"match[]": '{job="vllm"}'}, trust_env=False
-                    ).text
-                ):
-                    break
-            except httpx.HTTPError:
-                pass
-            assert time.monotonic() < end, "prometheus did not scrape the engines within a minute"
-            time.sleep(0.2)
-        yield f"{url}/federate?match[]=%7Bjob%3D%22vllm%22%7D", engines
-    finally:
-        process.terminate()
-        process.wait(30)
-        for engine in engines:
-            engine.stop()
+    flags = (f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'tsdb'}")
+    asked = "/federate?match[]=%7Bjob%3D%22vllm%22%7D"
+    with listening(PROMETHEUS, *flags) as url:
+        get = functools.partial(httpx.get, trust_env=False, verify=False, timeout=LIMIT_S)
+        until(lambda: "vllm:generation_tokens_total" in get(url + asked).text)
+        yield url + asked, engines
+    for engine in engines:
+        engine.stop()
 
 
 def test_a_federated_page_is_read_as_its_engines(
@@ -129,13 +89,20 @@ def test_a_federated_page_is_read_as_its_engines(
     assert rows(
         pipeline, "select max(value) from v_metric_points where indicator = 'queue_depth'"
     ) == [(7.0,)]  # and not as often as it was read
-    rates = dict(
-        rows(
-            pipeline,
-            "select instance, avg(value) from v_metric_points where indicator = 'output_tokens' group by instance",
+    tokens = "where indicator = 'output_tokens' order by all"
+    read = rows(pipeline, f"select distinct instance, time_ns / 1e9, value from points {tokens}")
+    rates = [
+        (name, pytest.approx((after - before) / (then - once), rel=1e-3))
+        for (name, once, before), (of, then, after) in itertools.pairwise(read)
+        if name == of
+    ]
+    assert {value % 100 for _, _, value in read} == {0.0}
+    assert [
+        (name, value)
+        for name, _, value in rows(
+            pipeline, f"select instance, time, value from v_metric_points {tokens}"
         )
-    )
-    assert rates == {name: pytest.approx(100.0, rel=0.2) for name in names}
+    ] == rates
     assert rows(
         pipeline,
         "select distinct instance, bounds, counts from v_metric_histograms where indicator = 'ttft' order by all",

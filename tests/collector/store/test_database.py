@@ -12,6 +12,7 @@ import pytest
 from overrun.collector.errors import StoreError, StoreMissing, StoreUnavailable, StoreVersion
 from overrun.collector.store import database as store_module
 from overrun.collector.store.database import _SETTINGS, SCHEMA_VERSION, open_store, server_url
+from tests.waiting import LIMIT_S
 
 
 def make(path: Path) -> None:
@@ -336,9 +337,9 @@ def test_closing_interrupts_whoever_reads_and_lets_nobody_in(tmp_path: Path) -> 
 
     reader = threading.Thread(target=read)
     reader.start()
-    assert began.wait(10)
+    assert began.wait(LIMIT_S)
     store.close()
-    reader.join(10)
+    reader.join(LIMIT_S)
     assert told == ["the server is shutting down"]
     with pytest.raises(StoreUnavailable), store.reading():
         pass

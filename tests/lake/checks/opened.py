@@ -1,7 +1,6 @@
 """Lakes that this process opens itself."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,11 +41,3 @@ def expire_lease(lake: Lake) -> None:
     """As ten seconds later."""
     with catalog_of(lake) as other:
         other.execute("update overrun_leases set until = '-infinity'")
-
-
-def until(holds: Callable[[], bool], within_s: float = 60.0) -> None:
-    """Waits."""
-    end_s = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < end_s
-        time.sleep(0.1)

@@ -25,9 +25,10 @@ from overrun.collector.lifecycle.lake_maintenance import maintain
 from overrun.collector.receive.health import metric_lines
 from overrun.collector.store.database import open_store
 from tests.benchmarks import payload
-from tests.lake.checks.opened import QUIET, expire_lease, opened, rows, until
+from tests.lake.checks.opened import QUIET, expire_lease, opened, rows
 from tests.lake.postgres import Postgres
 from tests.lake.processes import Lake, post, send
+from tests.waiting import until
 
 # What a report counts; its findings hold resampled intervals.
 _COUNTED = ("window", "latency", "goodput", "stages", "errors", "retries", "checklist")

@@ -21,10 +21,11 @@ from tests.benchmarks import payload
 from tests.collector.conftest import MS, T0_NS, body, chat, span
 from tests.collector.normalise.test_points import gauge
 from tests.collector.normalise.test_points import request as points
-from tests.lake.checks.opened import catalog_of, expire_lease, opened, rows, until
+from tests.lake.checks.opened import catalog_of, expire_lease, opened, rows
 from tests.lake.object_store import BUCKET, ObjectStore, Proxy
 from tests.lake.postgres import Postgres
 from tests.lake.processes import Lake
+from tests.waiting import until
 
 _TENANT, _USER = "zz-erased-tenant", "ada-erased@example.com"
 

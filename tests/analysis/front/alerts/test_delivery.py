@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,6 +27,7 @@ from tests.collector.sources.remote.servers import (
     serving,
 )
 from tests.conftest import ServerProcess, StartServer
+from tests.waiting import LIMIT_S, until
 
 T0 = 1_795_600_000.0
 WEBHOOK = Receiver(kind="webhook", name="hook", url="http://127.0.0.1:9")
@@ -89,7 +89,7 @@ def test_a_receiver_that_is_slow_holds_up_no_other() -> None:
     def one_by_one(message: Message, receiver: Receiver, now: float, alive_s: float) -> None:
         if receiver.name == "hook":
             fine.set()
-        elif not fine.wait(10):
+        elif not fine.wait(LIMIT_S):
             raise Failed("the other one was not served meanwhile", final=True)
 
     slow = Receiver(kind="webhook", name="slow", url="http://x")
@@ -153,10 +153,7 @@ def test_of_an_endless_answer_the_status_is_enough() -> None:
 
     with raw(talk) as port:
         send(FIRED, Receiver(kind="webhook", name="h", url=f"http://127.0.0.1:{port}"), T0, 60.0)
-        until = time.monotonic() + 60
-        while read[-1:] != [-1] and time.monotonic() < until:
-            time.sleep(0.01)
-    assert read[-1] == -1  # it hung up
+        until(lambda: read[-1:] == [-1])  # it hung up
 
 
 class World:
@@ -237,13 +234,6 @@ urls = ["http://127.0.0.1:9/metrics"]
     return path
 
 
-def _wait(what: Any, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "nothing came within a minute"
-        time.sleep(0.1)
-
-
 def test_a_server_that_is_killed_sends_what_it_noted(
     tmp_path: Path, start_server: StartServer
 ) -> None:
@@ -269,11 +259,11 @@ def test_a_server_that_is_killed_sends_what_it_noted(
         config = _settings(tmp_path, hook.url)
         ports = ("--grpc-port", "0", "--http-port", "0", "--config", str(config))
         first: ServerProcess = start_server(db, *ports)
-        _wait(lambda: hook.asked)
+        until(lambda: hook.asked)
         first.kill()
         away, before = False, len(hook.asked)
         start_server(db, *ports)
-        _wait(lambda: len(hook.asked) > before)
+        until(lambda: len(hook.asked) > before)
     event = hook.asked[-1].document
     assert event["type"] == "dev.overrun.incident.fired"
     assert event["data"]["trace_id"] == FIRED.trace_id

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from overrun.analysis.front.alerts.delivery import send
 from overrun.analysis.front.alerts.messages import Message
 from overrun.analysis.front.alerts.settings import Receiver
 from overrun.collector.errors import ConfigError
-from tests.collector.sources.remote.real_prometheus import free_port
+from tests.collector.sources.remote.real_prometheus import listening
 
 FIRED = Message(
     id="overrun-requests-1-fired",
@@ -220,33 +219,11 @@ def alertmanager(tmp_path: Path) -> Iterator[str]:
         if os.environ.get("CI") == "true":
             pytest.fail("prometheus-alertmanager is not here: `make test` unpacks it")
         pytest.skip("prometheus-alertmanager is not here")
-    config, port = tmp_path / "am.yml", free_port()
+    config = tmp_path / "am.yml"
     config.write_text("route: {receiver: none}\nreceivers: [{name: none}]\n")
-    process = subprocess.Popen(
-        [
-            ALERTMANAGER,
-            f"--config.file={config}",
-            f"--storage.path={tmp_path / 'am'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-            "--cluster.listen-address=",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    url, end = f"http://127.0.0.1:{port}", time.monotonic() + 60
-    try:
-        while True:
-            try:
-                if httpx.get(f"{url}/-/ready", trust_env=False).status_code == 200:
-                    break
-            except httpx.HTTPError:
-                pass
-            assert time.monotonic() < end, "alertmanager did not start within a minute"
-            time.sleep(0.1)
+    flags = (f"--storage.path={tmp_path / 'am'}", "--cluster.listen-address=")
+    with listening(ALERTMANAGER, f"--config.file={config}", *flags) as url:
         yield url
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 def test_a_real_alertmanager_has_one_alert_of_an_incident(alertmanager: str) -> None:

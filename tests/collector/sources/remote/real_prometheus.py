@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
+from overrun.dashboard.launch import pick_port
+from tests.waiting import LIMIT_S, until
+
 _UNPACKED = Path(sys.prefix) / "prometheus" / "usr" / "bin"
 PROMETHEUS, PROMTOOL = (
     shutil.which(name) or shutil.which(_UNPACKED / name) for name in ("prometheus", "promtool")
 )
-
-
-def free_port() -> int:
-    """A port that nothing listens at."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
 
 
 def wanted() -> None:
@@ -48,35 +42,37 @@ def holding(folder: Path, pages: Sequence[tuple[float, str, str]]) -> Iterator[s
         [PROMTOOL, "tsdb", "create-blocks-from", "openmetrics", str(written), str(tsdb)],
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
-    config, port = folder / "prometheus.yml", free_port()
+    config = folder / "prometheus.yml"
     config.write_text("scrape_configs: []\n")
+    flags = (f"--storage.tsdb.path={tsdb}", "--storage.tsdb.retention.time=36500d")
+    with listening(PROMETHEUS, f"--config.file={config}", *flags) as url:
+        yield url
+
+
+@contextmanager
+def listening(*command: str | None) -> Iterator[str]:
+    """The address of one of Prometheus' programs for as long as the block lasts, from when it is ready."""
+    port = pick_port(0)
     process = subprocess.Popen(
-        [
-            PROMETHEUS,
-            f"--config.file={config}",
-            f"--storage.tsdb.path={tsdb}",
-            "--storage.tsdb.retention.time=36500d",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ],
+        [*map(str, command), f"--web.listen-address=127.0.0.1:{port}"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    url, end = f"http://127.0.0.1:{port}", time.monotonic() + 60
+    url = f"http://127.0.0.1:{port}"
+
+    def ready() -> bool:
+        with suppress(httpx.HTTPError):
+            return httpx.get(f"{url}/-/ready", trust_env=False, verify=False).status_code == 200
+        return False
+
     try:
-        while True:
-            try:
-                if httpx.get(f"{url}/-/ready", trust_env=False).status_code == 200:
-                    break
-            except httpx.HTTPError:
-                pass
-            assert time.monotonic() < end, "prometheus did not start within a minute"
-            time.sleep(0.1)
+        until(ready)
         yield url
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(LIMIT_S)
 
 
 def _openmetrics(pages: Sequence[tuple[float, str, str]]) -> str:
