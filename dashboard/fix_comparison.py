@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, urlencode
 
+import msgspec
 import streamlit as st
 
 from overrun.analysis.front import plan_text
@@ -19,7 +20,7 @@ from overrun.analysis.front.plan import Plan, PlanStep
 from overrun.analysis.whatif.fixes import together
 from overrun.analysis.whatif.prediction import Curve, Prediction, WhatIfError
 from overrun.analysis.words.finding import say_after, say_costs
-from overrun.dashboard import data, evidence, terminal, ui
+from overrun.dashboard import data, terminal, ui
 from overrun.dashboard.theme import say_ms, say_ratio
 
 MOST_KEPT: Final = 3
@@ -183,11 +184,8 @@ def steps(found: Plan, asked: data.Asked) -> str:
         if found.fixes
         else ""
     )
-    others = [one for one in found.considered if "+".join(one.fixes) != found.fixes]
-    rest = "".join(
-        f"<li>{ui.sentence(plan_text.other(one))}</li>"
-        for one in sorted(others, key=lambda one: (not one.meets, one.price))
-    )
+    others = plan_text.others_of(found)
+    rest = "".join(f"<li>{ui.sentence(plan_text.other(one))}</li>" for one in others)
     more = (
         f'<details class="ov-details"><summary>{len(others)} other sets were asked</summary><ul>{rest}</ul></details>'
         if others
@@ -199,15 +197,10 @@ def steps(found: Plan, asked: data.Asked) -> str:
 def _step(at: int, step: PlanStep) -> list[str]:
     one = step.predicted
     query = urlencode({"fix": step.whatif, **{f"p_{k}": v for k, v in step.parameters.items()}})
-    cost = ", ".join(
-        f"{ui.text(evidence.label(name))} {evidence.said(name, value)}"
-        for name, value in step.cost.items()
-        if not name.endswith("_now")
-    )
     return [
         f"<b>{at}. {ui.text(step.title, 120)}</b>",
         f'{say_ms(one.before)} → <span class="ov-predicted">{say_after(one)}</span>',
         f"{say_ms(one.interval[0])} to {say_ms(one.interval[1])}" if one.interval else "–",
-        cost or "none counted",
+        ui.text(say_costs(msgspec.structs.replace(one, cost=step.cost)) or "none counted", 200),
         f'<a class="ov-go" href="/whatif?{ui.text(query, 500)}">try it alone</a>',
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import html
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
@@ -17,6 +17,7 @@ from typing import Any, Final
 import streamlit as st
 
 from overrun.analysis.front.client import ClientError, Refused, TooOld, Unreachable
+from overrun.analysis.front.document import Block, Cell, Figure, Items, Line, words
 from overrun.analysis.words.finding import begun, printable
 from overrun.dashboard import plot
 from overrun.dashboard.theme import Theme, in_order, say_count, say_ms
@@ -117,6 +118,37 @@ def facts(pairs: Sequence[tuple[str, str]]) -> str:
     """Return a list of questions and answers; answers are safe HTML, empty ones are left out."""
     body = "".join(f"<dt>{text(name)}</dt><dd>{answer}</dd>" for name, answer in pairs if answer)
     return f'<dl class="ov-facts">{body}</dl>' if body else ""
+
+
+def blocks(groups: Iterable[Sequence[Block]]) -> str:
+    """Return the lines, tables and lists of a document as safe HTML: what an answer says is built once, for every form."""
+    return "".join(_block(block) for group in groups for block in group)
+
+
+def _block(block: Block) -> str:
+    if isinstance(block, Line):
+        said = sentence(block.text) if block.text else ""
+        if block.label:
+            return facts([(block.label.strip().capitalize(), said)])
+        return f"<p>{said}</p>" if said else ""
+    title = f"<h2>{text(block.title.capitalize(), 200)}</h2>" if block.title else ""
+    if isinstance(block, Items):
+        listed = "".join(
+            f"<li>{sentence(what)}{''.join(f'<br>{sentence(more)}' for more in rest)}</li>"
+            for what, rest in block.entries
+        )
+        return f"{title}<ul>{listed}</ul>"
+    # A column without a name is one that a screen reader cannot say.
+    head = [text(name) if name else "note" if at else "what" for at, name in enumerate(block.head)]
+    rows = [[_cell(cell) for cell in row] for row in block.rows]
+    return title + table(head, rows, caption=sentence(block.note) if block.note else "")
+
+
+def _cell(cell: Cell) -> str:
+    bare = words(cell).strip()
+    said = text(bare, 300) if bare else ""
+    over = isinstance(cell, Figure) and cell.over
+    return f'<span class="ov-over">▲ {said}</span>' if over else said
 
 
 def strip(label: str, parts: dict[str, float], total: float, widest: float, theme: Theme) -> str:

@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from overrun.analysis.front import commands
 from overrun.analysis.front import question_table as table
 from overrun.analysis.front.asked import Asked, Source
+from overrun.analysis.front.explanation_lines import said_of
 from overrun.analysis.front.report import Report, from_json
 from overrun.analysis.words.errors import AnalysisError, nearest
 from overrun.analysis.words.finding import Finding
@@ -270,7 +271,8 @@ def brief(report: Report) -> dict[str, Any]:
             if check.status != "ok"
         ][:_MOST_FINDINGS],
     }
-    return made
+    said = report.explanation
+    return made if said is None else {"explanation": said_of(said), **made}
 
 
 def _cause(finding: Finding) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import math
 from typing import Final
 
 from overrun.analysis.front.budget_answer import BudgetView
+from overrun.analysis.front.document import Block, Document, Figure, Items, Line, Table
 from overrun.analysis.numbers.stages.budget import GROUPS, OTHER
 from overrun.analysis.numbers.stages.budget_rows import said
 from overrun.analysis.numbers.stages.stage_responsibility import Derived, Responsible
@@ -15,61 +16,68 @@ from overrun.analysis.words.finding import printable, say_count, say_ms, say_rat
 _LEAST_MS: Final = 0.05
 
 
-def render(view: BudgetView) -> str:
-    """Return the answer for a terminal: whether the limit can be met, the allocation, and who is responsible for the breaches."""
+def document(view: BudgetView) -> Document:
+    """Return whether the limit can be met, the allocation, and who is responsible for the breaches."""
     if view.metric is None or view.limit_ms is None:
-        return f"No budget can be derived: {view.reasons.get('metric', 'nothing is judged')}."
-    name = f"{view.metric.upper()} P{view.percentile:g}"
-    lines = [
-        f"BUDGET for {name} of {say_ms(view.limit_ms)}, {say_count(view.n, 'successful request')}"
-    ]
+        why = view.reasons.get("metric", "nothing is judged")
+        return Document([], lead=f"No budget can be derived: {why}.")
+    name, counted = (
+        f"{view.metric.upper()} P{view.percentile:g}",
+        say_count(view.n, "successful request"),
+    )
+    head = Line((f"BUDGET for {name} of {say_ms(view.limit_ms)}, {counted}",))
+    first, *rest = _allocation(view, name)
+    return Document([[head, *first], *rest, _breaches(view, name), _by_budget(view, name)])
+
+
+def _allocation(view: BudgetView, name: str) -> list[list[Block]]:
     derived = view.derived
     if derived is None or derived.observed_ms is None:
-        lines.append(
-            f"No allocation: {view.reasons.get('derived') or next(iter(derived.reasons.values()) if derived else iter(['no healthy request']))}."
-        )
-    else:
-        lines += [
-            _achievable(derived, name),
-            _method(view, derived),
-            "",
-            f"{'':22}{'derived':>12}{'in force':>12}",
-        ]
-        for group, ms in groups_of(derived).items():
-            own = view.budget_ms.get(group)
-            lines.append(f"  {group:20}{say_ms(ms):>12}{'-' if own is None else say_ms(own):>12}")
-        lines.append(f"  in force: {printable(view.budget or '-', 200)}")
-    if view.responsibility is not None and view.responsibility.groups:
-        lines += [
-            "",
-            f"BREACHES {view.responsibility.breaching:,} of {view.responsibility.n:,} requests are over the limit",
-        ]
-        none = [
-            row
-            for row in view.responsibility.groups
-            if not row.necessary and max(row.alone_ms, row.shapley_ms) < _LEAST_MS
-        ]
-        lines += [_responsible(row, name) for row in view.responsibility.groups if row not in none]
-        lines += (
-            [
-                f"  {', '.join(f'{row.group} (budget {say_ms(row.budget_ms)})' for row in none)}: no effect on them"
-            ]
-            if none
-            else []
-        )
-    if len(view.by_budget) > 1:
-        lines += ["", "BY BUDGET, each request against the budget of its route, else of its model"]
-    for held in view.by_budget if len(view.by_budget) > 1 else ():
+        reasons = derived.reasons if derived else {}
+        why = view.reasons.get("derived") or next(iter(reasons.values()), "no healthy request")
+        return [[Line((f"No allocation: {why}.",))]]
+    rows = [
+        (f"  {group}", Figure(ms), Figure(view.budget_ms.get(group)))
+        for group, ms in groups_of(derived).items()
+    ]
+    note = f"in force: {printable(view.budget or '-', 200)}"
+    return [
+        [Line((_achievable(derived, name),)), Line((_method(view, derived),))],
+        [Table(("", "derived", "in force"), rows, "<>>", least=(22, 10, 10), note=note)],
+    ]
+
+
+def _breaches(view: BudgetView, name: str) -> list[Block]:
+    found = view.responsibility
+    if found is None or not found.groups:
+        return []
+    rows, idle = [], []
+    for row in found.groups:
+        if row.necessary or max(row.alone_ms, row.shapley_ms) >= _LEAST_MS:
+            rows.append(_responsible(row, name))
+        else:
+            idle.append(f"{row.group} (budget {say_ms(row.budget_ms)})")
+    rows += [f"{', '.join(idle)}: no effect on them"] if idle else []
+    title = f"BREACHES {found.breaching:,} of {found.n:,} requests are over the limit"
+    return [Items(title, [(row, ()) for row in rows], hang=2)]
+
+
+def _by_budget(view: BudgetView, name: str) -> list[Block]:
+    entries = []
+    for held in view.by_budget:
         whose, n, breaching, percentile, over = said(held, name)
-        lines.append(
-            f"  {whose}: {n} requests, {breaching} over the limit, {percentile}; over its budget: {over}"
+        entries.append(
+            (
+                f"{whose}: {n} requests, {breaching} over the limit, {percentile}; over its budget: {over}",
+                [
+                    _responsible(row, name)
+                    for row in held.responsibility.groups
+                    if row.necessary or row.sufficient
+                ],
+            )
         )
-        lines += [
-            f"  {_responsible(row, name)}"
-            for row in held.responsibility.groups
-            if row.necessary or row.sufficient
-        ]
-    return "\n".join(lines)
+    title = "BY BUDGET, each request against the budget of its route, else of its model"
+    return [Items(title, entries, hang=2)] if len(entries) > 1 else []
 
 
 def to_toml(view: BudgetView, route: str | None) -> str:
@@ -141,6 +149,6 @@ def _responsible(row: Responsible, name: str) -> str:
         else f" ({say_ms(row.recomputed_ms)} with a new critical path)"
     )
     return (
-        f"  {row.group}: within its budget of {say_ms(row.budget_ms)} it alone would end {row.necessary:,} of them and lower {name} by "
+        f"{row.group}: within its budget of {say_ms(row.budget_ms)} it alone would end {row.necessary:,} of them and lower {name} by "
         f"{say_ms(row.alone_ms)}{again}. Its fair (Shapley) share is {say_ms(row.shapley_ms)} and {say_ratio(row.shapley_breaches)} of all requests"
     )

@@ -143,15 +143,13 @@ def check(
         requests=n,
         enough=enough,
         gates=gates,
-        doubts=[
-            *notes,
-            *(
-                f"{found.check}: {found.detail}"
-                for found in report.data_quality
-                if found.status != "ok" and found.check not in _SAID
-            ),
-        ],
+        doubts=_doubts(report, notes),
     )
+
+
+def _doubts(report: Report, notes: Sequence[str]) -> list[str]:
+    doubted = (one for one in report.data_quality if one.status != "ok" and one.check not in _SAID)
+    return [*notes, *(f"{one.check}: {one.detail}" for one in doubted)]
 
 
 def _doubt(report: Report, interval: tuple[float, float], wanted: float, *, passed: bool) -> str:
@@ -252,13 +250,6 @@ def _by_metrics(report: Report, notes: Sequence[str]) -> CheckResult:
         requests=n,
         enough=n >= needed,
         gates=gates,
-        doubts=[
-            *notes,
-            *(
-                f"{found.check}: {found.detail}"
-                for found in report.data_quality
-                if found.status != "ok" and found.check not in _SAID
-            ),
-        ],
+        doubts=_doubts(report, notes),
         reasons=dict.fromkeys(("goodput_ratio", "interval"), why),
     )

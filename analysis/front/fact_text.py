@@ -5,39 +5,48 @@ from __future__ import annotations
 from itertools import groupby
 
 from overrun.analysis.evidence.fact import Fact, Side, say_value
+from overrun.analysis.front.document import Document, Items, Table
 from overrun.analysis.front.fact_list import FactList
-from overrun.analysis.front.text_layout import cut, table, wrap
 from overrun.analysis.words.finding import printable, say_count, say_ms, say_ratio
 
 _HEAD = ("FACT", "before", "now", "change", "clear", "excess")
-# The least width of the first column.
-_LABEL = 22
 # From tenfold on a change reads better as a factor; from a thousandfold on there was as good as nothing before.
 _MANY_TIMES, _UNCOUNTED = 10.0, 1_000
 
 
-def render(found: FactList, width: int = 100) -> str:
-    """Return the facts for a terminal of `width` columns, at least 80: below 100 without the intervals, which JSON has."""
+def document(found: FactList) -> Document:
+    """Return what is known of each factor of latency."""
     if found.metric is None:
-        return f"No facts: {found.reasons.get('facts', 'nothing is judged')}"
-    lines = wrap(f"{when_changed(found)} {_said(found)}".strip(), max(width, 72))
+        return Document([], lead=f"No facts: {found.reasons.get('facts', 'nothing is judged')}")
+    unknown = sorted(
+        (fact for fact in found.facts if fact.now is None),
+        key=lambda fact: fact.reasons.get("now", ""),
+    )
+    entries = [
+        f"{', '.join(printable(fact.label) for fact in some)}: {why}"
+        for why, some in groupby(unknown, key=lambda fact: fact.reasons.get("now", ""))
+    ]
+    return Document(
+        [
+            [table(found)],
+            [Items("NOT KNOWN", [(text, ()) for text in entries], hang=2)] if entries else [],
+        ],
+        lead=f"{when_changed(found)} {_said(found)}".strip(),
+    )
+
+
+def table(found: FactList) -> Table:
+    """Return a row for each known fact, what accounts for most of the excess first."""
     known = [fact for fact in found.facts if fact.now is not None]
-    ordered = sorted(known, key=lambda fact: -(fact.excess_total_ms or 0.0))
-    for intervals in (True, False):  # which a narrow terminal has no room for
-        rows = [_HEAD, *(_cells(fact, intervals) for fact in ordered)]
-        others = sum(2 + max(len(row[column]) for row in rows) for column in range(1, len(_HEAD)))
-        if others + _LABEL <= width:
-            break
-    room = max(_LABEL, width - others)
-    lines += ["", *table([(cut(row[0], room), *row[1:]) for row in rows], "<>>><>")]
-    unknown = [fact for fact in found.facts if fact.now is None]
-    if unknown:
-        lines += ["", "NOT KNOWN"]
-    by_reason = sorted(unknown, key=lambda fact: fact.reasons.get("now", ""))
-    for why, some in groupby(by_reason, key=lambda fact: fact.reasons.get("now", "")):
-        names = ", ".join(printable(fact.label) for fact in some)
-        lines += wrap(f"{names}: {why}", max(width, 72), "  ", "    ")
-    return "\n".join(lines)
+    known.sort(key=lambda fact: -(fact.excess_total_ms or 0.0))
+    short, long = ([_cells(fact, intervals) for fact in known] for intervals in (False, True))
+    return Table(
+        _HEAD,
+        long,
+        "<>>><>",
+        cut_first=True,
+        narrow=Table(_HEAD, short, "<>>><>", cut_first=True, spare=(4,)),
+    )
 
 
 def when_changed(found: FactList) -> str:

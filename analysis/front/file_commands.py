@@ -12,7 +12,7 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from overrun.analysis.front import commands, load_test_text
+from overrun.analysis.front import commands, load_test_text, page, text_layout
 from overrun.analysis.front.asked import Asked, Source
 from overrun.analysis.front.check import CheckResult
 from overrun.analysis.front.file_import import brief_account, take_in
@@ -90,12 +90,12 @@ def _of_load_test(found: Found, asked: Asked[Any]) -> str:
             "--output html is not known for a load test: use text, json or markdown"
         )
     if form == "markdown":
-        return load_test_text.to_markdown(made)
+        return page.to_markdown(load_test_text.document(made))
     beside = _beside(found, asked)
     if form == "json":
         read = decode(beside.encode(), Report) if beside else None
         return encode(WholeAnswer(load_test=made, report=read)).decode()
-    text = load_test_text.render(made, asked.width)
+    text = text_layout.render(load_test_text.document(made), asked.width)
     return f"{text}\n\n{beside}" if beside else text
 
 

@@ -10,8 +10,10 @@ from typing import Final, Literal
 
 import msgspec
 
+from overrun.analysis.front import text_layout
+from overrun.analysis.front.document import Cell, Document, Figure, Table
 from overrun.analysis.words.errors import AnalysisError
-from overrun.analysis.words.finding import Finding, Record, say_ms
+from overrun.analysis.words.finding import Finding, Record
 
 Outcome = Literal["as_predicted", "gained_more", "gained_less", "not_known"]
 # Fewer answers say little of a rate: its row is printed without one.
@@ -148,37 +150,34 @@ def _rate(name: str, mine: Iterable[Applied]) -> Rate:
     )
 
 
-def render_ledger(found: Sequence[Applied]) -> str:
+def render_ledger(found: Sequence[Applied], width: int = 110) -> str:
     """The ledger as text: every answer, then the hit rates beside the confidence."""
     if not found:
         return "The ledger is empty: `overrun applied FIX --at TIME` adds a line"
-    lines = [
-        f"{'FIX':24} {'APPLIED':20} {'METRIC':9} {'BEFORE':>9} {'PREDICTED':>10} {'OBSERVED':>9}  OUTCOME"
-    ]
-    for one in found:
-        metric = f"{one.metric} P{one.quantile * 100:g}" if one.metric and one.quantile else "-"
-        figures = [_say(v) for v in (one.before_ms, one.predicted_ms, one.adjusted_ms)]
-        lines.append(
-            f"{one.fix[:24]:24} {one.at:20} {metric:9} {figures[0]:>9} {figures[1]:>10} {figures[2]:>9}  {one.outcome.replace('_', ' ')}"
+    head = ("FIX", "APPLIED", "METRIC", "BEFORE", "PREDICTED", "OBSERVED", "OUTCOME")
+    rows: list[tuple[Cell, ...]] = [
+        (
+            one.fix[:24],
+            one.at,
+            f"{one.metric} P{one.quantile * 100:g}" if one.metric and one.quantile else "-",
+            *map(Figure, (one.before_ms, one.predicted_ms, one.adjusted_ms)),
+            one.outcome.replace("_", " "),
         )
-    for by in reversed(_BY):
-        rows = rates(found, by)
-        if rows:
-            lines += [
-                "",
-                f"{by.upper():24} {'as predicted':>14} {'median error':>13} {'confidence':>11}",
-            ]
-            lines += [_row(row) for row in rows]
-    return "\n".join(lines)
+        for one in found
+    ]
+    groups = [[Table(head, rows, "<<<>>><")], *([_rates(found, by)] for by in reversed(_BY))]
+    return text_layout.render(Document(groups), width)
 
 
-def _row(row: Rate) -> str:
-    share = f"{row.hits} of {row.answers}"
-    share += f" ({row.hits / row.answers:.0%})" if row.answers >= LEAST_ANSWERS else ""
-    error = "-" if row.error_ratio is None else f"{row.error_ratio:.0%}"
-    sure = "-" if row.confidence is None else f"{row.confidence:.0%}"
-    return f"{row.name[:24]:24} {share:>14} {error:>13} {sure:>11}"
-
-
-def _say(ms: float | None) -> str:
-    return "-" if ms is None else say_ms(ms)
+def _rates(found: Sequence[Applied], by: By) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (
+            one.name[:24],
+            f"{one.hits} of {one.answers}"
+            + (f" ({one.hits / one.answers:.0%})" if one.answers >= LEAST_ANSWERS else ""),
+            "-" if one.error_ratio is None else f"{one.error_ratio:.0%}",
+            "-" if one.confidence is None else f"{one.confidence:.0%}",
+        )
+        for one in rates(found, by)
+    ]
+    return Table((by.upper(), "as predicted", "median error", "confidence"), rows, "<>>>")

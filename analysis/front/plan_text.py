@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import msgspec
 
+from overrun.analysis.front.document import Block, Document, Items, Line
 from overrun.analysis.front.plan import LOST_PRICE, Considered, Plan, PlanStep
-from overrun.analysis.front.text_layout import wrap
 from overrun.analysis.words.finding import say_after, say_costs, say_count, say_ms, say_ratio
 
 _MOST_OTHERS = 6
 
 
-def render(found: Plan, width: int = 100, source: str = "", again: str = "") -> str:
-    """Return the plan for a terminal of `width` columns. `source` and `again` are the flags that name the source and the requests to another command."""
-    room = max(width, 60)
-    lines = wrap(headline(found), room)
-    for at, step in enumerate(found.steps, 1):
-        lines += ["", *wrap(f"{at}. {step.title}", room), *wrap(gain(found, step), room, "   ")]
+def document(found: Plan, source: str = "", again: str = "") -> Document:
+    """Return what a plan says: its steps, what they gain together, the command for all of them, and what else was asked."""
+    groups: list[list[Block]] = [
+        [Line((f"{at}. {step.title}",), hang=0), Line((gain(found, step),), indent=3, hang=-3)]
+        for at, step in enumerate(found.steps, 1)
+    ]
     if found.fixes is not None:
-        lines += ["", *wrap(_whole(found), room)]
-        lines += [
-            "",
-            f"ALL AT ONCE  overrun whatif together --fixes '{found.fixes}'{source}{again}",
+        command = f"overrun whatif together --fixes '{found.fixes}'{source}{again}"
+        groups += [
+            [Line((_whole(found),), hang=0)],
+            [Line((command,), "ALL AT ONCE ", copied=True)],
         ]
-    others = [one for one in found.considered if one.fixes != _fixes(found)]
-    if others:
-        lines += ["", "ALSO ASKED"]
-        ordered = sorted(others, key=lambda one: (not one.meets, one.price))
-        lines += [
-            line for one in ordered[:_MOST_OTHERS] for line in wrap(other(one), room, "  ", "    ")
-        ]
-    return "\n".join(lines)
+    others = [(other(one), ()) for one in others_of(found)[:_MOST_OTHERS]]
+    groups += [[Items("ALSO ASKED", others, hang=2)]] if others else []
+    return Document(groups, lead=headline(found))
 
 
-def _fixes(found: Plan) -> list[str]:
-    return found.fixes.split("+") if found.fixes else []
+def others_of(found: Plan) -> list[Considered]:
+    """Return the other sets that were asked, those that meet the SLO and cost least first."""
+    others = [one for one in found.considered if "+".join(one.fixes) != found.fixes]
+    return sorted(others, key=lambda one: (not one.meets, one.price))
 
 
 def headline(found: Plan) -> str:

@@ -261,10 +261,11 @@ class Entry(Generic[Answer]):
         return _named(self.forms[form])
 
     def written(self, form: str, answer: Answer, known: Mapping[str, object]) -> str:
-        """Write an answer in one of its forms; the writer takes those of `known` that it has parameters for."""
-        return str(
-            _called(self.forms[form], {**dict.fromkeys(self.names), **known}, answer)
-        ).rstrip("\n")
+        """Write an answer in one of its forms; the writer takes those of `known` that it has parameters for. A document is laid out for `width` columns."""
+        made = _called(self.forms[form], {**dict.fromkeys(self.names), **known}, answer)
+        if not isinstance(made, str):
+            made = import_module("overrun.analysis.front.text_layout").render(made, known["width"])
+        return str(made).rstrip("\n")
 
     def is_partial(self, answer: Answer) -> bool:
         """Whether the rest of an answer is still being computed."""
@@ -309,11 +310,11 @@ REPORT: Final[Entry[Report]] = Entry(
     "front.report:build",
     forms={
         "text": "front.report_brief:render",
-        "details": "front.report_text:render",
+        "details": "front.report_document:render",
         "brief": "front.report_brief:to_json",
         "top": "front.report_top:render",
-        "html": "front.report_page:to_html",
-        "markdown": "front.report_page:to_markdown",
+        "html": "front.report_document:to_html",
+        "markdown": "front.report_document:to_markdown",
     },
     partial="front.report:seeking",
 )
@@ -321,7 +322,7 @@ FACTS: Final[Entry[FactList]] = Entry(
     "facts",
     "What changed of each factor of latency, and how much of the excess goes with it?",
     "front.fact_list:facts",
-    forms={"text": "front.fact_text:render"},
+    forms={"text": "front.fact_text:document"},
 )
 PROOFS: Final[Entry[ProofList]] = Entry(
     "proofs",
@@ -394,7 +395,7 @@ REQUESTS: Final[Entry[RequestList]] = Entry(
         METRIC,
         *_BOX,
     ),
-    forms={"text": "front.requests_text:render"},
+    forms={"text": "front.requests_text:document"},
 )
 COHORTS: Final[Entry[Cohorts]] = Entry(
     "cohorts",
@@ -435,7 +436,7 @@ COMPARE: Final[Entry[Comparison]] = Entry(
     ),
     kept=False,
     fresh_s=30.0,
-    forms={"text": "front.compare_text:render"},
+    forms={"text": "front.compare_text:document"},
 )
 DEPLOYMENTS: Final[Entry[Deployments]] = Entry(
     "deployments",
@@ -454,7 +455,7 @@ BUDGET: Final[Entry[BudgetView]] = Entry(
     "budget",
     "What is the budget of each stage?",
     "front.budget_answer:budget_view",
-    forms={"text": "front.budget_text:render", "toml": "front.budget_text:to_toml"},
+    forms={"text": "front.budget_text:document", "toml": "front.budget_text:to_toml"},
 )
 INDICATORS: Final[Entry[EngineView]] = Entry(
     "indicators",
@@ -499,7 +500,7 @@ WHATIF: Final[Entry[Prediction]] = Entry(
     fresh_s=300.0,
     timeout_s=240.0,
     more="front.api_whatif:parameters",
-    forms={"text": "front.whatif_text:render"},
+    forms={"text": "front.whatif_text:document"},
 )
 PLAN: Final[Entry[Plan]] = Entry(
     "plan",
@@ -508,7 +509,7 @@ PLAN: Final[Entry[Plan]] = Entry(
     kept=False,
     fresh_s=300.0,
     timeout_s=240.0,
-    forms={"text": "front.plan_text:render"},
+    forms={"text": "front.plan_text:document"},
 )
 TRACE: Final[Entry[Trace]] = Entry(
     "traces/{trace_id}",

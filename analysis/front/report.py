@@ -211,10 +211,10 @@ def build(  # noqa: PLR0913
     if ledger is not None:
         made.findings = with_records(made.findings, ledger)
     _name_deployments(con, made)
-    if made.explanation is None:
-        made.reasons = made.reasons | {"explanation": "no open diagnosis was made of this window"}
     if made.sample is None:
         made.reasons = made.reasons | {"sample": "every request of the window was read"}
+    if made.explanation is None:
+        made.reasons = made.reasons | {"explanation": "no open diagnosis was made of this window"}
     return made
 
 

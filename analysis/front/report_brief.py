@@ -1,19 +1,20 @@
 """What does an engineer on call need first? What is slow, why, what to do, what that gains and how sure it is, on at most 25 lines of 80 columns.
 
-The whole report is `report_text`. Colour is added last and only on request, so that widths are counted without it.
+The whole report is `report_document`. Colour is added last and only on request, so that widths are counted without it.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from datetime import datetime
 from typing import Final
 
 from overrun.analysis.evidence import instances
+from overrun.analysis.front.document import Cell, Figure, Line, Table
+from overrun.analysis.front.explanation_lines import explained, said_of
 from overrun.analysis.front.report import Report, seeking
-from overrun.analysis.front.report_text import shown_stages
-from overrun.analysis.front.text_layout import cut, fitted, table, wrap
+from overrun.analysis.front.report_document import BAD, moment, say_change, shown_stages
+from overrun.analysis.front.text_layout import cut, grid, lines
 from overrun.analysis.front.window_numbers import said_of_sample
 from overrun.analysis.incident.limit_fit import say_unfit
 from overrun.analysis.numbers.latency.percentiles import Percentiles
@@ -45,10 +46,11 @@ LABELS: Final = {
     "not_enough_data": "UNKNOWN",
     "no_data": "NO DATA",
 }
-BAD: Final = ("over_budget", "failing", "traffic_lost", "targets_down")
 # A route with this share of the bad requests is the one that is slow; own default.
 _ONE_ROUTE: Final = 0.9
 _MOST_ROWS: Final = 6
+# Lines that each label of an explanation takes at most: with the tables left out all fit on the screen.
+_MOST_OF: Final = {"WHERE": 3, "WHAT": 3, "CHANGED": 1, "CAUSE": 2, "DO": 2, "NOT": 1}
 _LEAST_ROWS: Final = 3
 # Shorter words carry no meaning ("at", "out", "the"); own default.
 _MEANING: Final = 5
@@ -65,29 +67,30 @@ def render(report: Report, *, width: int = 80, colour: bool = False) -> str:
     `colour` marks labels and what is over its limit with ANSI codes.
     """
     width = min(max(width, WIDTHS[0]), WIDTHS[1])
-    head, *parts = _answer(report, width)
+    head, *parts = [
+        [line for one in part for line in lines(one, width)] for part in _answer(report)
+    ]
     answer = [line for part in parts for line in part]
-    hit, end = (
-        labelled("HIT", hit_words(report), width, 2),
-        [*_ruled_out(report, width), *_more(report, width)],
-    )
+    hit = lines(labelled("HIT", hit_words(report), 2), width)
+    last = [*([] if report.explanation else [_ruled_out(report, width)]), _more(report)]
+    end = [line for one in last for line in lines(one, width)]
     left = MOST_LINES - len([*head, *answer, *hit, *end])
     # Three empty lines stand between the blocks, unless the tables need their place.
-    both = _LEAST_ROWS + 1 + len(latency_table(report))
+    both = _LEAST_ROWS + 1 + len(grid(latency_table(report), width))
     tables = _tables(report, max(left - 3, min(left, both)), width)
     blocks = [head, [*answer, *hit], tables, end]
-    lines = [line for block in blocks if block for line in ("", *block)][1:]
-    while len(lines) > MOST_LINES and "" in lines:
-        del lines[len(lines) - 1 - lines[::-1].index("")]
-    lines = [cut(line, width) for line in lines[:MOST_LINES]]
-    return "\n".join(painted(lines, report) if colour else lines)
+    made = [line for block in blocks if block for line in ("", *block)][1:]
+    while len(made) > MOST_LINES and "" in made:
+        del made[len(made) - 1 - made[::-1].index("")]
+    made = [cut(line, width) for line in made[:MOST_LINES]]
+    return "\n".join(painted(made, report) if colour else made)
 
 
 def to_json(report: Report) -> str:
     """Return the fields of the answer as one JSON object of texts; null where there is nothing to say."""
     verdict, cause = report.verdict, cause_of(report)
     advised = verdict.mitigation is not None
-    fields = {
+    fields: dict[str, object] = {
         "status": verdict.status,
         "slow": subject(report),
         "why": why_words(report),
@@ -101,6 +104,8 @@ def to_json(report: Report) -> str:
         "onset": verdict.onset.isoformat() if verdict.onset else None,
         "trace": cause.exemplars[0] if cause is not None and cause.exemplars else None,
     }
+    if report.explanation is not None:
+        fields["explanation"] = said_of(report.explanation)
     shown = {name: None if value == "" else value for name, value in fields.items()}
     return json.dumps(shown, indent=1, ensure_ascii=False)
 
@@ -109,15 +114,18 @@ def summary(report: Report, *, width: int = 80, colour: bool = False) -> str:
     """Return what is slow, why, what to do, what that gains and how sure it is, each on one line of at most `width` (72 to 100) columns."""
     width = min(max(width, WIDTHS[0]), WIDTHS[1])
     verdict, cause = report.verdict, cause_of(report)
-    fields = [
-        (LABELS[verdict.status], _subject(report)),
-        ("WHY", verdict.why or verdict.sentence),
-        ("DO", verdict.mitigation or (verdict.reasons.get("mitigation") or "")),
-        ("GAIN", gain_words(report, cause) if cause is not None else ""),
-        ("SURE?", sure_words(report, cause)),
-    ]
-    lines = [f"{label:{INDENT}}{one_line(text, width - INDENT)}" for label, text in fields if text]
-    return "\n".join(painted(lines, report) if colour else lines)
+    said = {
+        "WHY": verdict.why or verdict.sentence,
+        "DO": verdict.mitigation or verdict.reasons.get("mitigation") or "",
+        "GAIN": gain_words(report, cause) if cause is not None else "",
+        "SURE?": sure_words(report, cause),
+    }
+    first = _subject(report)
+    if report.explanation is not None:
+        first, said = headline(report), explained(report.explanation)
+    fields = {LABELS[verdict.status]: first, **said}.items()
+    made = [f"{label:{INDENT}}{one_line(text, width - INDENT)}" for label, text in fields if text]
+    return "\n".join(painted(made, report) if colour else made)
 
 
 def one_line(text: str, width: int) -> str:
@@ -137,27 +145,41 @@ def one_line(text: str, width: int) -> str:
     return f"{room[:end].rstrip(',;')}{_CUT}"
 
 
-def _answer(report: Report, width: int) -> list[list[str]]:
+def _answer(report: Report) -> list[list[Line]]:
     """What is slow, why, what to do, what it gains, how sure it is."""
-    verdict, bad = report.verdict, report.verdict.status in BAD
-    cause = cause_of(report)
-    first = labelled("LIMIT", say_unfit(report.unfit, report.slo), width, 3)
+    verdict, cause = report.verdict, cause_of(report)
+    first = [labelled("LIMIT", say_unfit(report.unfit, report.slo), 3)] if report.unfit else []
     parts = [
-        [
-            *(first if report.unfit else []),
-            *labelled(LABELS[verdict.status], subject(report), width, 2),
-        ],
-        labelled("WHY" if bad or verdict.why else "", why_words(report), width, 4),
+        [*first, labelled(LABELS[verdict.status], headline(report), 2)],
+        *_reasons(report, cause),
     ]
-    if verdict.mitigation is not None:
-        parts.append(_steps(report, cause, width))
-    if cause is not None and "mitigation" not in verdict.reasons:
-        parts.append(labelled("GAIN", gain_words(report, cause), width, 2))
     if verdict.status in ("within_budget", "possibly_over_budget") and report.headroom:
-        parts.append(labelled("HEADROOM", f"{headroom.said(report.headroom)}.", width, 3))
-    parts.append(
-        labelled("DATA" if cause is None else "SURE?", sure_words(report, cause), width, 3)
-    )
+        parts.append([labelled("HEADROOM", f"{headroom.said(report.headroom)}.", 3)])
+    known = cause is not None and report.explanation is None
+    parts.append([labelled("SURE?" if known else "DATA", sure_words(report, cause), 3)])
+    return parts
+
+
+def headline(report: Report) -> str:
+    """What is slow: the sentence of the explanation, else what is judged."""
+    found = report.explanation
+    return found.sentence if found is not None and found.sentence else subject(report)
+
+
+def _reasons(report: Report, cause: Finding | None) -> list[list[Line]]:
+    """Why, and what to do: the explanation, or the verdict where there is none."""
+    verdict = report.verdict
+    if report.explanation is not None:
+        return [
+            [labelled(label, words, _MOST_OF[label])]
+            for label, words in explained(report.explanation).items()
+        ]
+    why = "WHY" if verdict.status in BAD or verdict.why else ""
+    parts = [[labelled(why, why_words(report), 4)]]
+    if verdict.mitigation is not None:
+        parts.append(_steps(report, cause))
+    if cause is not None and "mitigation" not in verdict.reasons:
+        parts.append([labelled("GAIN", gain_words(report, cause), 2)])
     return parts
 
 
@@ -165,23 +187,16 @@ def why_words(report: Report) -> str:
     """Why requests are slow, and what else began at the onset."""
     verdict = report.verdict
     said = verdict.sentence.removeprefix(say_unfit(report.unfit, report.slo)).strip()
-    text = " ".join([verdict.why or said, *_changes(report)])
+    began = [f"Changed at the onset: {say_change(one)}." for one in verdict.changed[:1]]
+    text = " ".join([verdict.why or said, *began])
     if not verdict.why and seeking(report) and verdict.status in BAD:
         return f"{text} {FINDING_CAUSES[0].upper()}{FINDING_CAUSES[1:]}."
     return text
 
 
-def labelled(label: str, text: str, width: int, most: int) -> list[str]:
-    """A text behind its label; where it is longer than `most` lines, the whole sentences of it that fit, and one more line if the first needs it."""
-    first, rest = f"{label:{INDENT}}", " " * INDENT
-    lines = wrap(text, width, first, rest)
-    if len(lines) <= most:
-        return lines
-    for end in (most, most + 1):
-        kept = " ".join(line[INDENT:] for line in lines[:end]) + " "
-        if ". " in kept:
-            return wrap(kept[: kept.rindex(". ") + 1], width, first, rest)
-    return [*lines[:most], f"{rest}..."]
+def labelled(label: str, text: str, most: int) -> Line:
+    """A text behind its label, of at most so many lines."""
+    return Line((text,), f"{label:{INDENT - 1}}", hang=INDENT, most=most)
 
 
 def subject(report: Report) -> str:
@@ -214,13 +229,8 @@ def _measured(report: Report) -> str:
     limit = slo.limits().get(metric)
     if value is None:
         return f"{metric.upper()} P{slo.percentile:g}"
-    held = (
-        ", limits by request"
-        if report.goodput.own_limits
-        else f", limit {say_ms(limit)}"
-        if limit is not None
-        else ""
-    )
+    held = f", limit {say_ms(limit)}" if limit is not None else ""
+    held = ", limits by request" if report.goodput.own_limits else held
     seen = say_ms(value)
     if two_percentiles(report):
         seen = f"{say_ms(verdict.since_ms or 0.0)} since the onset ({say_ms(value)} in all)"
@@ -251,35 +261,25 @@ def _window(report: Report) -> str:
     return f"{start.day} {start:%b} {start:%H:%M} to {end.day} {end:%b} {end:%H:%M} UTC"
 
 
-def _changes(report: Report) -> list[str]:
-    """What else began with the breach, as sentences."""
-    return [
-        f"Changed at the onset: {one.what} {'new: ' if len(one.before) != 1 else f'{one.before[0]} -> '}{one.after}."
-        for one in report.verdict.changed[:1]
-    ]
-
-
 def cause_of(report: Report) -> Finding | None:
     """The finding that the verdict names as the cause."""
     return next((one for one in report.findings if one.rule == report.verdict.cause), None)
 
 
-def _steps(report: Report, cause: Finding | None, width: int) -> list[str]:
+def _steps(report: Report, cause: Finding | None) -> list[Line]:
     """What to do at once, what for good, and how to undo it."""
     verdict = report.verdict
-    steps = _advice(report, cause)
-    again = (
-        f" Look again after {verdict.recheck_after_s / 60:.0f} min."
-        if verdict.recheck_after_s
-        else ""
-    )
-    lines = labelled("DO", f"1. {steps[0]}" if len(steps) > 1 else steps[0], width, 3)
-    for at, step in enumerate(steps[1:], start=2):
-        lines += labelled("", f"{at}. {step}", width, 2)
-    if verdict.rollback or again:
-        undo = f"Undo: {verdict.rollback}" if verdict.rollback else ""
-        lines += labelled("", f"{undo}{again}".strip(), width, 2)
-    return lines
+    first, *rest = _advice(report, cause)
+    again = verdict.recheck_after_s
+    undo = [
+        f"Undo: {verdict.rollback}" if verdict.rollback else "",
+        f"Look again after {again / 60:.0f} min." if again else "",
+    ]
+    return [
+        labelled("DO", f"1. {first}" if rest else first, 3),
+        *(labelled("", f"{at}. {step}", 2) for at, step in enumerate(rest, start=2)),
+        labelled("", " ".join(part for part in undo if part), 2),
+    ]
 
 
 def _advice(report: Report, cause: Finding | None) -> list[str]:
@@ -335,7 +335,7 @@ def _recorded(what: str, record: Record | None) -> str:
 def sure_words(report: Report, cause: Finding | None) -> str:
     """How sure the cause is, what it explains, and whether the data can be trusted."""
     parts = []
-    if cause is not None:
+    if cause is not None and report.explanation is None:
         share = cause.evidence.get("share_of_excess")
         explains = (
             f", which explains {say_ratio(float(share))} of the extra time"
@@ -377,50 +377,41 @@ def hit_words(report: Report) -> str:
     onset = report.verdict.onset
     if onset is not None:
         trend = f" ({report.verdict.trend})" if report.verdict.trend else ""
-        parts[-1] += f" since {_moment(onset, report)}{trend}"
+        parts[-1] += f" since {moment(onset, report)}{trend}"
     if not _route(report) and affected.routes:
-        parts.append(
-            "; ".join(
-                f"{printable(share.name, 30)} {say_ratio(share.ratio)}"
-                for share in affected.routes[:2]
-            )
+        shares = (
+            f"{printable(one.name, 30)} {say_ratio(one.ratio)}" for one in affected.routes[:2]
         )
+        parts.append("; ".join(shares))
     return f"{', '.join(parts)}."
-
-
-def _moment(time: datetime, report: Report) -> str:
-    start = report.window.start
-    same = start is not None and time.date() == start.date()
-    return f"{time:%H:%M:%S} UTC" if same else f"{time:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _tables(report: Report, free: int, width: int) -> list[str]:
     """The stages (or the instances, where no request is known) and the latencies, as far as `free` lines hold them."""
-    latency = latency_table(report)
+    latency = grid(latency_table(report), width)
     most = min(_MOST_ROWS + 1, free - len(latency) if free - len(latency) > _LEAST_ROWS else free)
-    where = stages_table(report, most - 1) or instances_table(report, most - 1, width)
+    where = grid(stages_table(report, most - 1), width)
+    where = where or grid(instances_table(report, most - 1, width), width)
     return [*where, *(latency if len(where) + len(latency) <= free else [])]
 
 
-def stages_table(report: Report, most: int) -> list[str]:
+def stages_table(report: Report, most: int) -> Table:
     """The stages that take time, at most so many, those that differ most: usual, near the percentile, and allowed."""
     slowest = max((row.tail_ms or 0.0 for row in report.stages), default=0.0)
     shown = [pair for pair in shown_stages(report.stages, slowest) if pair[0].tail_ms is not None]
     while len(shown) > max(0, most):
         shown.remove(min(shown, key=lambda pair: (pair[0].over, _excess_ms(pair[0]))))
-    if not shown:
-        return []
     rows = [
         (
             name,
-            *(_time(value) for value in (row.typical_ms, row.tail_ms, row.budget_ms)),
+            *map(Figure, (row.typical_ms, row.tail_ms, row.budget_ms)),
             "OVER" if row.over and not row.amber else "",
         )
         for row, name in shown
     ]
     metric = (report.verdict.metric or "e2e").upper()
     head = ("STAGE", "usual", f"near {metric} P{report.slo.percentile:g}", "budget", "")
-    return table([head, *rows], "<>>><")
+    return Table(head, rows, "<>>><")
 
 
 def _excess_ms(row: StageRow) -> float:
@@ -428,48 +419,32 @@ def _excess_ms(row: StageRow) -> float:
     return abs((row.tail_ms or 0.0) - (row.typical_ms or 0.0))
 
 
-def instances_table(report: Report, most: int, width: int) -> list[str]:
+def instances_table(report: Report, most: int, width: int) -> Table:
     """Engine instances, the sick ones first."""
-    shown = report.instances[: max(0, most)]
-    if not shown:
-        return []
     rows = [
         (f"  {cut(name, width - 50)}", *cells[:6], "SICK" if sick else "")
-        for name, *cells, sick in map(instances.cells, shown)
+        for name, *cells, sick in map(instances.cells, report.instances[: max(0, most)])
     ]
     # What is left out where it does not fit: that a target is up, where all are, then the queue, which the stages have.
     spare = [*([1] if all(row[1] == "up" for row in rows) else []), 6]
-    return fitted([("INSTANCE", *instances.HEAD[1:7], ""), *rows], "<<>>>>><", width, spare)
+    return Table(("INSTANCE", *instances.HEAD[1:7], ""), rows, "<<>>>>><", spare=spare)
 
 
-def latency_table(report: Report) -> list[str]:
+def latency_table(report: Report) -> Table:
     """Percentiles of each latency that has a limit."""
-    limits, judged = report.slo.limits(), report.slo.percentile
-    rows: list[tuple[str, ...]] = [("LATENCY", "P50", "P95", "P99", "limit", "")]
-    for metric, limit in limits.items():
+    judged, rows = report.slo.percentile, list[tuple[Cell, ...]]()
+    unjudged = report.goodput.own_limits or LABELS[report.verdict.status] == "UNKNOWN"
+    for metric, limit in report.slo.limits().items():
         stats: Percentiles = getattr(report.latency, f"{metric}_ms")
-        if not stats.n:
-            continue
         value = stats.at(judged)
-        word = "" if value is None else "OVER" if value > limit else "ok"
-        rows.append(
-            (
-                f"  {metric.upper()}",
-                *(_time(one) for one in (stats.p50, stats.p95, stats.p99)),
-                _time(limit),
-                ""
-                if report.goodput.own_limits or LABELS[report.verdict.status] == "UNKNOWN"
-                else word,
-            )
-        )
-    return table(rows, "<>>>><") if len(rows) > 1 else []
+        word = "" if value is None or unjudged else "OVER" if value > limit else "ok"
+        if stats.n:
+            figures = map(Figure, (stats.p50, stats.p95, stats.p99, limit))
+            rows.append((f"  {metric.upper()}", *figures, word))
+    return Table(("LATENCY", "P50", "P95", "P99", "limit", ""), rows, "<>>>><")
 
 
-def _time(value_ms: float | None) -> str:
-    return "-" if value_ms is None else say_ms(value_ms)
-
-
-def _ruled_out(report: Report, width: int) -> list[str]:
+def _ruled_out(report: Report, width: int) -> Line:
     """What is not the cause, as many names as fit into a line."""
     names = dict.fromkeys(
         "time without spans" if one.what == OTHER else one.what.replace("_", " ")
@@ -481,20 +456,20 @@ def _ruled_out(report: Report, width: int) -> list[str]:
         if len(more) > width - INDENT:
             break
         text = more
-    return labelled("NOT", text, width, 1)
+    return labelled("NOT", text, 1)
 
 
-def _more(report: Report, width: int) -> list[str]:
+def _more(report: Report) -> Line:
     """How to see the rest: a request of the cause, or of any finding."""
     cause = cause_of(report)
-    traces = [trace for one in ([cause] if cause else []) for trace in one.exemplars[:1]]
-    text = f"add --details (everything) or --trace {printable(traces[0], 32)}" if traces else ""
-    return labelled("MORE", text or "add --details for everything", width, 2)
+    trace = cause.exemplars[0] if cause is not None and cause.exemplars else None
+    one = f"add --details (everything) or --trace {printable(trace, 32)}" if trace else ""
+    return labelled("MORE", one or "add --details for everything", 2)
 
 
-def painted(lines: list[str], report: Report) -> list[str]:
+def painted(made: list[str], report: Report) -> list[str]:
     """The lines with ANSI codes for labels and what is over its limit."""
     first = _RED if report.verdict.status in BAD else _GREEN
-    painted = [re.sub(r"^[A-Z?]+( DATA)?(?= )", rf"{_BOLD}\g<0>{_PLAIN}", line) for line in lines]
-    painted = [re.sub(r"(OVER|SICK)$", rf"{_RED}\g<0>{_PLAIN}", line) for line in painted]
-    return [painted[0].replace(_BOLD, first, 1), *painted[1:]]
+    shown = [re.sub(r"^[A-Z?]+( DATA)?(?= )", rf"{_BOLD}\g<0>{_PLAIN}", line) for line in made]
+    shown = [re.sub(r"(OVER|SICK)$", rf"{_RED}\g<0>{_PLAIN}", line) for line in shown]
+    return [shown[0].replace(_BOLD, first, 1), *shown[1:]]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from overrun.analysis.front import report_brief as brief
+from overrun.analysis.front.document import Block, Line
+from overrun.analysis.front.explanation_lines import explained
 from overrun.analysis.front.report import Report
-from overrun.analysis.front.text_layout import cut
+from overrun.analysis.front.text_layout import cut, lines
 from overrun.analysis.words.finding import say_count, say_rate, say_ratio
 
 _MOST_STAGES: Final = 14
@@ -20,24 +22,24 @@ def render(report: Report, *, width: int = 80, colour: bool = False) -> str:
     """
     width = max(width, brief.WIDTHS[0])
     verdict = report.verdict
-    why = verdict.why if verdict.why or verdict.status in brief.BAD else ""
-    blocks = [
+    said = {"WHY": verdict.why or "", "DO": verdict.mitigation or ""}
+    said = said if report.explanation is None else explained(report.explanation)
+    groups: list[list[Block]] = [
         [
-            *brief.labelled(brief.LABELS[verdict.status], brief.subject(report), width, 2),
-            *brief.labelled("WHY" if why else "", why, width, 2),
-            *brief.labelled("DO", verdict.mitigation or "", width, 2),
+            brief.labelled(brief.LABELS[verdict.status], brief.headline(report), 2),
+            *(brief.labelled(label, words, 2) for label, words in said.items()),
         ],
         [_traffic(report)],
-        brief.latency_table(report),
-        brief.stages_table(report, _MOST_STAGES),
-        brief.instances_table(report, _MOST_INSTANCES, width),
+        [brief.latency_table(report)],
+        [brief.stages_table(report, _MOST_STAGES)],
+        [brief.instances_table(report, _MOST_INSTANCES, width)],
     ]
-    lines = [line for block in blocks if block for line in ("", *block)][1:]
-    lines = [cut(line, width) for line in lines]
-    return "\n".join(brief.painted(lines, report) if colour else lines)
+    blocks = [[line for block in group for line in lines(block, width)] for group in groups]
+    made = [cut(line, width) for block in blocks if block for line in ("", *block)][1:]
+    return "\n".join(brief.painted(made, report) if colour else made)
 
 
-def _traffic(report: Report) -> str:
+def _traffic(report: Report) -> Line:
     """How much comes in, how much of it is good, how much fails."""
     window, good = report.window, report.goodput
     parts = [say_count(window.requests, "request")]
@@ -50,4 +52,4 @@ def _traffic(report: Report) -> str:
     down = sum(target.state == "down" for target in report.targets)
     if down:
         parts.append(f"{say_count(down, 'target')} down")
-    return f"{'TRAFFIC':{brief.INDENT}}{', '.join(parts)}"
+    return Line((", ".join(parts),), f"{'TRAFFIC':{brief.INDENT - 1}}", hang=brief.INDENT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from overrun.analysis.front.text_layout import cut, fitted
+from overrun.analysis.front.document import Document, Line, Table
 from overrun.analysis.numbers.requests.request_list import RequestList, RequestRow
 from overrun.analysis.words.finding import printable, say_count, say_ms
 
@@ -15,29 +15,29 @@ _SPARE: Final = (7, 6, 2)
 _CELL: Final = 24
 
 
-def render(found: RequestList, width: int = 100, source: str = "") -> str:
-    """The list as a table of at most `width` columns, and the command that draws one of its requests; `source` names where they are (`--db FILE`)."""
+def document(found: RequestList, source: str = "") -> Document:
+    """Return the list of requests."""
     if not found.rows:
-        return "No such request is stored in this window: widen --since, or leave a filter out."
+        return Document(
+            [],
+            lead="No such request is stored in this window: widen --since, or leave a filter out.",
+        )
     by_stage = found.sort if found.sort in found.rows[0].stages else None
-    days = {row.start.date() for row in found.rows}
-    form = "%H:%M:%S" if len(days) == 1 else "%d %b %H:%M:%S"
-    rows = [_HEAD, *(_cells(row, by_stage, form) for row in found.rows)]
-    if by_stage:
-        rows[0] = (*_HEAD[:3], "STAGE", *_HEAD[4:])
-    failed = any(row[-1] for row in rows[1:])
+    one_day = len({row.start.date() for row in found.rows}) == 1
+    rows = [
+        _cells(row, by_stage, "%H:%M:%S" if one_day else "%d %b %H:%M:%S") for row in found.rows
+    ]
+    failed = any(row[-1] for row in rows)
     align, spare = (_ALIGN, (*_SPARE, 4, 3)) if failed else (_ALIGN[:-1], _SPARE)
-    rows = [row[: len(align)] for row in rows]
+    head = (*_HEAD[:3], "STAGE" if by_stage else _HEAD[3], *_HEAD[4:])
     shown = f"{len(found.rows):,} of {say_count(found.total, 'request')}"
-    return "\n".join(
-        [
-            f"{shown}, by {found.sort}, {'newest' if found.sort in ('start', 'errors') else 'largest'} first, "
-            + (f"{found.rows[0].start:%d %b %Y} UTC" if len(days) == 1 else "UTC"),
-            "",
-            *(cut(line, width) for line in fitted(rows, align, width, spare)),
-            "",
-            f"SEE  overrun report --trace {found.rows[0].trace_id}{source}",
-        ]
+    order = "newest" if found.sort in ("start", "errors") else "largest"
+    day = f"{found.rows[0].start:%d %b %Y} " if one_day else ""
+    table = Table(head[: len(align)], [row[: len(align)] for row in rows], align, spare=spare)
+    see = f"overrun report --trace {found.rows[0].trace_id}{source}"
+    return Document(
+        [[table], [Line((see,), "SEE ", copied=True)]],
+        lead=f"{shown}, by {found.sort}, {order} first, {day}UTC",
     )
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import unicodedata
-
 from overrun.analysis.numbers.requests.request_trace import Trace, TraceSpan
-from overrun.analysis.words.finding import say_ratio
+from overrun.analysis.words.finding import printable, say_ms, say_ratio
 
 # On the critical path, and not; they differ in shape, so that no colour is needed.
 _INK, _FADED = "█", "·"
@@ -21,13 +19,13 @@ def render(trace: Trace, width: int = 100) -> str:
     label = int((width - _NUMBERS) * _LABEL)
     bar = width - _NUMBERS - label
     scale = bar / max(trace.e2e_ms + trace.wait_user_ms, 1e-9)
-    ttft = "TTFT not measured" if trace.ttft_ms is None else f"TTFT {_ms(trace.ttft_ms)}"
+    ttft = "TTFT not measured" if trace.ttft_ms is None else f"TTFT {say_ms(trace.ttft_ms)}"
     lines = [
-        f"trace {trace.trace_id}  {printable(trace.service)}  {printable(trace.route or '')}",
-        f"start {trace.start}  E2E {_ms(trace.e2e_ms)}  {ttft}  {len(trace.spans)} spans",
+        f"trace {trace.trace_id}  {printable(trace.service)}  {printable(trace.route) if trace.route else ''}",
+        f"start {trace.start}  E2E {say_ms(trace.e2e_ms)}  {ttft}  {len(trace.spans)} spans",
         "critical path: "
         + ", ".join(
-            f"{stage} {_ms(ms)} ({say_ratio(round(ms / max(trace.e2e_ms, 1e-9), 2))})"
+            f"{stage} {say_ms(ms)} ({say_ratio(round(ms / max(trace.e2e_ms, 1e-9), 2))})"
             for stage, ms in _largest(trace.stages)
         ),
         "",
@@ -72,7 +70,7 @@ def _row(span: TraceSpan, trace: Trace, label: int, bar: int, scale: float) -> s
     if trace.ttft_ms is not None:
         at = min(int(trace.ttft_ms * scale), bar - 1)
         cells[at] = cells[at] if cells[at] == _INK else "▏"
-    on_path = _ms(span.path_ms) if span.path_ms > 0 else "-"
+    on_path = say_ms(span.path_ms) if span.path_ms > 0 else "-"
     return f"{name:<{label}}{''.join(cells)}{span.stage:>12}{on_path:>12}"
 
 
@@ -85,12 +83,3 @@ def _cells(start_ms: float, end_ms: float, scale: float, bar: int) -> range:
 
 def _fit(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def printable(text: str, limit: int = 120) -> str:
-    """Text from telemetry as it may reach a terminal: no control or formatting characters, bounded."""
-    return "".join(c if unicodedata.category(c)[0] != "C" else "�" for c in text[:limit]).strip()
-
-
-def _ms(ms: float) -> str:
-    return f"{ms / 1000:.2f} s" if ms >= 1000 else f"{ms:.1f} ms"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from overrun.analysis.front.document import Cell, Document, Figure, Line, Table
 from overrun.analysis.whatif.prediction import Effect, Fitted, Prediction
 from overrun.analysis.words.finding import (
     printable,
@@ -25,59 +26,65 @@ _METHODS: Final = {
 }
 
 
-def render(answer: Prediction) -> str:
-    """Return the answer as lines of text."""
-    lines = [f"What if: {answer.title}?", ""]
+def document(answer: Prediction) -> Document:
+    """Return what a what-if says."""
+    title, engines = (
+        Line((f"What if: {answer.title}?",)),
+        [Line((_engine(one),)) for one in answer.engine],
+    )
     gain = answer.predicted
     if gain is None:
-        lines += [f"No answer: {answer.reasons.get('predicted', 'nothing to predict')}."]
-        return "\n".join(lines + _engines(answer))
-    band = (
-        f" (90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])})"
-        if gain.interval
-        else ""
-    )
-    lines.append(
-        f"{_NAMES.get(gain.metric, gain.metric)} P{100 * gain.quantile:g}: {say_ms(gain.before)} -> {say_after(gain)}{band}, "
+        why = answer.reasons.get("predicted", "nothing to predict")
+        return Document([[title], [Line((f"No answer: {why}.",)), *engines]])
+    head = [
+        f"{_NAMES.get(gain.metric, gain.metric)} P{100 * gain.quantile:g}: {say_ms(gain.before)} -> {say_after(gain)}{_band(gain.interval)}, "
         f"{say_ratio(gain.touched_ratio)} of {answer.requests:,} requests change{f', {over}' if (over := say_over(gain)) else ''}."
-    )
+    ]
     if answer.goodput_before is not None and answer.goodput_after is not None:
-        lines.append(
+        head.append(
             f"Successful requests within the SLO: {say_ratio(answer.goodput_before)} -> {say_ratio(answer.goodput_after)}."
         )
-    lines += ["", f"{'':14}{'before':>12}{'after':>12}   90 % interval"]
-    lines += [_row(effect) for effect in answer.effects]
-    how = _METHODS[
-        "client_only" if "client_only" in answer.reasons and not answer.bound else answer.method
-    ]
-    lines += [
-        "",
-        f"How: {how}{', a bound' if answer.bound else ''}.",
-        f"Holds if {answer.assumption}.",
-    ]
+    guessed = "client_only" in answer.reasons and not answer.bound
+    how = _METHODS["client_only" if guessed else answer.method]
+    rest = [f"How: {how}{', a bound' if answer.bound else ''}.", f"Holds if {answer.assumption}."]
     if say_costs(gain):
-        lines.append(f"Cost: {say_costs(gain)}.")
+        rest.append(f"Cost: {say_costs(gain)}.")
     if gain.backtest_error_ratio is not None:
-        lines.append(
+        rest.append(
             f"Replay error: {say_ratio(gain.backtest_error_ratio)} at P{100 * gain.quantile:g}, on calls that the calibration had not used."
         )
-    lines += [f"Note: {why}." for name, why in answer.reasons.items() if name != "predicted"]
-    return "\n".join(lines + _engines(answer))
-
-
-def _row(effect: Effect) -> str:
-    name = f"{_NAMES[effect.metric]} P{100 * effect.quantile:g}"
-    if effect.before is None or effect.after is None:
-        known = "-" if effect.before is None else say_ms(effect.before)
-        return f"{name:14}{known:>12}{'-':>12}   {next(iter(effect.reasons.values()), '')}"
-    band = (
-        f"{say_ms(effect.interval[0])} to {say_ms(effect.interval[1])}" if effect.interval else "-"
+    rest += [f"Note: {why}." for name, why in answer.reasons.items() if name != "predicted"]
+    return Document(
+        [
+            [title],
+            [Line((one,)) for one in head],
+            [effects(answer)],
+            [*(Line((one,)) for one in rest), *engines],
+        ]
     )
-    return f"{name:14}{say_ms(effect.before):>12}{say_ms(effect.after):>12}   {band}"
 
 
-def _engines(answer: Prediction) -> list[str]:
-    return [_engine(one) for one in answer.engine]
+def _band(interval: tuple[float, float] | None) -> str:
+    return (
+        ""
+        if interval is None
+        else f" (90 % interval {say_ms(interval[0])} to {say_ms(interval[1])})"
+    )
+
+
+def effects(answer: Prediction) -> Table:
+    """Return every quantile before and after."""
+    head = ("", "before", "after", "90 % interval")
+    return Table(head, [_row(effect) for effect in answer.effects], "<>><", least=(14, 10, 10))
+
+
+def _row(effect: Effect) -> tuple[Cell, ...]:
+    name, between = f"{_NAMES[effect.metric]} P{100 * effect.quantile:g}", "-"
+    if effect.before is None or effect.after is None:
+        return name, Figure(effect.before), "-", next(iter(effect.reasons.values()), "")
+    if effect.interval:
+        between = f"{say_ms(effect.interval[0])} to {say_ms(effect.interval[1])}"
+    return name, Figure(effect.before), Figure(effect.after), between
 
 
 def _engine(one: Fitted) -> str:

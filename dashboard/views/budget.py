@@ -9,9 +9,9 @@ import streamlit as st
 
 from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.report import Report
+from overrun.analysis.front.report_document import budgets
 from overrun.analysis.front.stage_waterfall import Stages
 from overrun.analysis.numbers.stages.budget import LATER
-from overrun.analysis.numbers.stages.budget_rows import said
 from overrun.dashboard import charts, data, empty_states, heatmap, nav, state, ui
 from overrun.dashboard.heatmap_box import Box
 from overrun.dashboard.theme import Theme, say_added, say_ms, theme_of
@@ -151,21 +151,9 @@ def _budgets(found: Stages, theme: Theme) -> None:
 
 def _by_budget(found: Stages) -> str:
     """The budgets of routes and models with what their own requests did, as safe HTML."""
-    name = f"P{found.percentile:g}"
-    rows = [[ui.text(cell) for cell in said(row, name)] for row in found.budgets]
     return (
-        "<h2>Each request against the budget of its route, else of its model</h2>"
-        + ui.table(
-            [
-                "Budget of",
-                "requests",
-                "over the limit",
-                (found.metric or "").upper(),
-                "over its budget",
-            ],
-            rows,
-        )
-        + "<small>n per row; over its budget: mean of the requests within 2 points of their own percentile; above: the mean of several budgets; "
+        f"<h2>Each request against the budget of its route, else of its model</h2>{ui.blocks([budgets(found.budgets, f'P{found.percentile:g}')])}"
+        "<small>n per row; over its budget: mean of the requests within 2 points of their own percentile; above: the mean of several budgets; "
         "source /api/v1/stages</small>"
     )
 

@@ -7,19 +7,15 @@ from datetime import datetime, timedelta
 
 import streamlit as st
 
+from overrun.analysis.front import compare_text
 from overrun.analysis.front import question_table as questions
 from overrun.analysis.front.report import Report
-from overrun.analysis.numbers.comparison.compare import CohortChange, Comparison, RatioChange
-from overrun.analysis.words.finding import say_rate
+from overrun.analysis.numbers.comparison.compare import Comparison
 from overrun.analysis.words.times import rfc3339
 from overrun.dashboard import charts_compare, data, downloads, empty_states, nav, plot, state, ui
 from overrun.dashboard.theme import (
     Theme,
-    say_added,
-    say_count,
     say_ms,
-    say_ratio,
-    say_span,
     say_step,
     say_time,
     theme_of,
@@ -124,95 +120,6 @@ def headline(found: Comparison, onset: datetime | None = None) -> tuple[str, lis
     ]
 
 
-def sides(found: Comparison) -> str:
-    """Both windows in numbers."""
-    head = ["Side", "window", "requests", "rate", "goodput", "errors"]
-    rows = [
-        [
-            f"<b>{name}</b>",
-            f"<span class=ov-long>{ui.text(side.asked, 90)}</span><small>{say_span(side.start, side.end)}</small>",
-            f"{side.requests:,}",
-            say_rate(side.rps, "") if side.rps is not None else "–",
-            say_ratio(side.goodput_ratio),
-            say_ratio(side.error_ratio),
-        ]
-        for name, side in (("A before", found.before), ("B after", found.after))
-    ]
-    rows.append(["<b>B − A</b>", "", "", "", _ratio(found.goodput), _ratio(found.errors)])
-    return ui.table(head, rows)
-
-
-def quantiles(found: Comparison) -> str:
-    """Every quantile of every metric in both windows."""
-    rows = []
-    for metric in found.metrics:
-        for change in metric.quantiles:
-            if change.before_ms is None or change.after_ms is None:
-                why = ui.sentence(next(iter(change.reasons.values()), ""))
-                rows.append(
-                    [
-                        f"{metric.metric.upper()} P{change.quantile:g}",
-                        f"<small>{why}</small>",
-                        "",
-                        "",
-                        "",
-                    ]
-                )
-                continue
-            rest = say_added(change.adjusted_ms) if change.adjusted_ms is not None else "–"
-            rows.append(
-                [
-                    f"{metric.metric.upper()} P{change.quantile:g}",
-                    say_ms(change.before_ms),
-                    say_ms(change.after_ms),
-                    f"{say_added(change.difference_ms or 0.0)}{_certain(change.significant, change.difference_ms)}",
-                    rest,
-                ]
-            )
-    return (
-        ui.table(
-            ["Percentile", "A", "B", "B − A", "with the same traffic"],
-            rows,
-            caption="Beyond chance: at least 5 %, and outside an interval that is widened for the number of comparisons; it is wider than the 95 % interval of the chart.",
-        )
-        if rows
-        else ""
-    )
-
-
-def came_and_went(found: Comparison) -> str:
-    """Values that only one of the windows has."""
-
-    def listed(rows: list[CohortChange]) -> str:
-        return (
-            "".join(
-                f"<dt>{ui.text(row.attribute)}</dt><dd><b>{ui.text(row.value, 100)}</b> {say_count(row.requests, 'request')}, {say_ratio(row.ratio)}</dd>"
-                for row in rows
-            )
-            or "<dt>none</dt><dd></dd>"
-        )
-
-    return (
-        f'<div class="ov-cols"><div><h2>Only in B</h2><dl class="ov-facts">{listed(found.appeared)}</dl></div>'
-        f'<div><h2>Only in A</h2><dl class="ov-facts">{listed(found.vanished)}</dl></div></div>'
-    )
-
-
-def _ratio(change: RatioChange) -> str:
-    if change.difference is None:
-        return "–"
-    points = f"{100.0 * change.difference:+.1f} points".replace("-", "−")
-    return f"{points}{_certain(change.significant, change.difference)}"
-
-
-def _certain(significant: bool | None, difference: float | None) -> str:
-    return (
-        f"<small>{'beyond chance' if significant else 'may be chance'}</small>"
-        if difference
-        else ""
-    )
-
-
 def _pick(asked: data.Asked, metric: str, before: str, after: str, theme: Theme) -> None:
     course = data.ask(questions.SERIES, asked, metric=metric)
     if not course.points:
@@ -253,7 +160,6 @@ def _span(text: str) -> tuple[datetime, datetime] | None:
 
 
 def _details(found: Comparison, theme: Theme) -> None:
-    ui.put(sides(found))
     if any(
         change.difference_ms is not None for metric in found.metrics for change in metric.quantiles
     ):
@@ -295,5 +201,5 @@ def _details(found: Comparison, theme: Theme) -> None:
                 "<small>Solid = mean of all requests, hatched = around the SLO percentile; stages add up to "
                 f"{say_ms(total)}, the difference of mean E2E</small>"
             )
-    ui.put(quantiles(found) + came_and_went(found))
+    ui.put(ui.blocks(compare_text.document(found).groups))
     downloads.as_json("This comparison", "compare", found)

@@ -7,10 +7,8 @@ from functools import partial
 
 import streamlit as st
 
-from overrun.analysis.evidence.fact import Fact, Side, say_value
 from overrun.analysis.front import fact_text
 from overrun.analysis.front import question_table as questions
-from overrun.analysis.front.fact_list import FactList
 from overrun.analysis.front.proof_list import MOST_ASKED, Proof
 from overrun.analysis.front.report import Report, seeking
 from overrun.analysis.words.finding import (
@@ -61,7 +59,8 @@ def draw() -> None:
     ui.put(quiet(report))
     if st.toggle("All facts", key="facts", help="Every factor before and now, with intervals."):
         found = data.ask(questions.FACTS, data.asked(state.filters()))
-        ui.put(all_facts(found))
+        document = fact_text.document(found)
+        ui.put(f"<p>{ui.sentence(document.lead)}</p>{ui.blocks(document.groups)}")
         downloads.as_json("All facts", "facts", found)
     ui.put(empty_states.footer(report))
 
@@ -261,51 +260,6 @@ def quiet(report: Report) -> str:
     )
     many = f"{len(silent)} check{'s' if len(silent) > 1 else ''}"
     return f'<details class="ov-details"><summary>{many} could not run</summary><dl class="ov-facts">{body}</dl></details>'
-
-
-def all_facts(found: FactList) -> str:
-    """Every fact as a table in safe HTML, what most of the excess goes with first; those that are not known below it, each with its reason."""
-    known = sorted(
-        (fact for fact in found.facts if fact.now is not None),
-        key=lambda fact: -(fact.excess_total_ms or 0.0),
-    )
-    if not known:
-        return f'<p class="ov-muted">No facts: {ui.stated(found.reasons.get("facts", "none is known"))}</p>'
-    head = ("factor", "of", "before", "now", "change", "clear", "excess that goes with it")
-    rows = [
-        (
-            ui.text(fact.label, 120),
-            ui.text(fact.among),
-            _side(fact, fact.before),
-            _side(fact, fact.now),
-            fact_text.change(fact),
-            "-" if fact.clear is None else "yes" if fact.clear else "no",
-            fact_text.excess(fact),
-        )
-        for fact in known
-    ]
-    caption = (
-        f"{len(known)} facts; {found.slow:,} slow requests take {say_ms(found.excess_ms or 0.0)} longer than the {ui.text(found.reference or 'typical')} ones. "
-        "Facts overlap, so their parts do not add up. Clear: the 95 % interval of the change leaves out no change; source /api/v1/facts"
-    )
-    unknown = [
-        (fact.label, ui.sentence(fact.reasons.get("now", "not known")))
-        for fact in found.facts
-        if fact.now is None
-    ]
-    changed = fact_text.when_changed(found)
-    lead = f"<p>{ui.sentence(changed)}</p>" if changed else ""
-    return lead + ui.table(head, rows, caption=caption) + ui.facts(unknown)
-
-
-def _side(fact: Fact, side: Side | None) -> str:
-    """A value with its interval and how many calls or requests it is of."""
-    if side is None:
-        return "-"
-    value = say_value(side.value, fact.unit)
-    edges = [say_value(edge, fact.unit) for edge in side.interval or ()]
-    said = f"{edges[0]} to {edges[1]}, " if len(set(edges)) == 2 else ""
-    return f"{value} <small>({said}n {side.n:,})</small>"
 
 
 def _no_fix(finding: Finding) -> str:

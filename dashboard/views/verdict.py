@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from urllib.parse import urlencode
 
 import streamlit as st
 
-from overrun.analysis.evidence import instances
 from overrun.analysis.front import question_table as questions
 from overrun.analysis.front import report_brief
+from overrun.analysis.front.explanation_lines import explained
 from overrun.analysis.front.report import Report
-from overrun.analysis.numbers.comparison.traffic_changes import Changed
+from overrun.analysis.front.report_document import BAD, instance_rows, situation
 from overrun.analysis.numbers.latency.percentiles import Percentiles
 from overrun.analysis.numbers.outcomes.burn_rate import Burn
 from overrun.analysis.numbers.over_time.series import Series, SeriesPoint
 from overrun.analysis.numbers.quality.row import Check
-from overrun.analysis.words.finding import Finding, begun, say_after, say_rate
+from overrun.analysis.words.finding import Finding, begun, say_rate
 from overrun.dashboard import data, empty_states, hero, live, nav, sliders, state, terminal, ui
 from overrun.dashboard.theme import (
     LIGHT,
@@ -31,7 +31,6 @@ from overrun.dashboard.theme import (
     say_time,
     theme_of,
 )
-from overrun.dashboard.views.findings import interval_of
 
 METRICS = ("ttft", "itl", "tpot", "e2e")
 _GLYPH = {
@@ -44,8 +43,6 @@ _GLYPH = {
     "not_enough_data": "◔",
     "no_data": "◔",
 }
-_BAD = ("over_budget", "failing", "traffic_lost", "targets_down")
-_MOST_RULED_OUT = 5
 _LEAST_COVERED = 0.25
 # Requests that were due and did not come: by chance one time in a million.
 _NO_CHANCE = 14.0
@@ -119,18 +116,7 @@ def _by_metrics(report: Report) -> None:
             "▲ and red = over the limit.",
         )
     )
-    if report.instances:
-        ui.put(
-            ui.table(
-                [cell or "what is wrong" for cell in instances.HEAD],
-                [
-                    [ui.text(cell) if cell else "" for cell in instances.cells(row)]
-                    for row in report.instances
-                ],
-                caption="Means of gauges and rates and P95 of histograms"
-                + (" since the onset." if report.verdict.onset else "."),
-            )
-        )
+    ui.put(ui.blocks([instance_rows(report, whole=True)]))
     ui.put(details(report))
     ui.put(empty_states.footer(report))
 
@@ -165,7 +151,7 @@ def verdict_box(report: Report, theme: Theme) -> str:
     return ui.box(
         f"{_GLYPH[verdict.status]} {headline(report)}{chip}",
         [] if verdict.why else [ui.sentence(verdict.sentence)],
-        bad=verdict.status in _BAD,
+        bad=verdict.status in BAD,
     )
 
 
@@ -199,42 +185,52 @@ def _course_of(report: Report) -> dict[str, str]:
 
 def answers(report: Report, asked: data.Asked) -> str:
     """Five labelled lines, in the words of the terminal's report, and the rest behind a fold."""
-    verdict, cause = report.verdict, report_brief.cause_of(report)
-    owner = f" <small>(owner: {ui.text(verdict.owner)})</small>" if verdict.owner else ""
-    undo = f" <small>Undo: {ui.sentence(verdict.rollback)}</small>" if verdict.rollback else ""
-    lines = [
-        (
-            "Why",
-            f"{ui.sentence(report_brief.why_words(report))}{_proof(cause)}" if verdict.why else "",
-        ),
-        (
-            "Do now",
-            f"<b>{ui.sentence(verdict.mitigation)}</b>{_recheck(report)}{owner}{undo}"
-            if verdict.mitigation
-            else _why(report, "mitigation"),
-        ),
-        ("Gain", _gain(report, cause, asked) if cause is not None else _fix(report)),
-        ("Sure?", ui.sentence(report_brief.sure_words(report, cause)) if cause else ""),
-        (
-            "Hit",
-            f"{ui.sentence(report_brief.hit_words(report))}{_groups(report)}"
-            or _why(report, "affected"),
-        ),
-    ]
-    more = ui.facts(
-        [
-            ("Since", _since(report) or _why(report, "onset")),
-            ("What changed", _changes(report) or _why(report, "changed") or _unchanged(report)),
-            ("Ruled out", _ruled_out(report)),
-            ("In one sentence", ui.sentence(verdict.sentence) if verdict.why else ""),
-        ]
+    found = report.explanation
+    lines = (
+        _advised(report, asked)
+        if found is None
+        else [(label.capitalize(), ui.sentence(words)) for label, words in explained(found).items()]
     )
+    hit = report_brief.hit_words(report)
+    lines.append(("Hit", ui.sentence(hit) if hit else _why(report, "affected")))
+    verdict = report.verdict
+    parts = [ui.sentence(part) for part in situation(report, whole=True)]
+    if verdict.onset is not None:
+        parts[0] += ui.local(verdict.onset)
+    if verdict.onset is not None and not verdict.changed and verdict.status in BAD:
+        # Nothing changed is an answer too. Of requests that were lost, the rate is what changed.
+        rate = "" if verdict.status == "traffic_lost" else ", and rate"
+        parts.append(
+            f"no new version or model, and settings, traffic mix and lengths{rate} are as before"
+        )
+    known = "".join(f"<li>{part}</li>" for part in parts)
+    said = f"<p>{ui.sentence(verdict.sentence)}</p>" if verdict.why and found is None else ""
+    missing = ui.facts([(name, _why(report, name)) for name in ("onset", "changed")])
+    more = f"<ul>{known}</ul>{missing}{said}" if known else ""
     folded = (
         f'<details class="ov-details"><summary>Since when, what changed, what is ruled out</summary>{more}</details>'
         if more
         else ""
     )
     return f'<div class="ov-under">{ui.facts(lines)}{folded}</div>'
+
+
+def _advised(report: Report, asked: data.Asked) -> list[tuple[str, str]]:
+    """Why, what to do, what that gains and how sure it is, where no explanation says it."""
+    verdict, cause = report.verdict, report_brief.cause_of(report)
+    owner = f" <small>(owner: {ui.text(verdict.owner)})</small>" if verdict.owner else ""
+    undo = f" <small>Undo: {ui.sentence(verdict.rollback)}</small>" if verdict.rollback else ""
+    why = f"{ui.sentence(report_brief.why_words(report))}{_proof(cause)}" if verdict.why else ""
+    do = _why(report, "mitigation")
+    if verdict.mitigation:
+        do = f"<b>{ui.sentence(verdict.mitigation)}</b>{_recheck(report)}{owner}{undo}"
+    first = cause or next((one for one in report.findings if one.fix is not None), None)
+    return [
+        ("Why", why),
+        ("Do now", do),
+        ("Gain", _gain(report, first, asked) if first is not None else ""),
+        ("Sure?", ui.sentence(report_brief.sure_words(report, cause)) if cause else ""),
+    ]
 
 
 def _gain(report: Report, cause: Finding, asked: data.Asked) -> str:
@@ -270,6 +266,8 @@ def _go(page: str, query: Mapping[str, str], label: str) -> str:
 def headline(report: Report) -> str:
     """The verdict in a few words, as safe HTML."""
     verdict, slo = report.verdict, report.slo
+    if report.explanation is not None and report.explanation.sentence:
+        return ui.sentence(report.explanation.sentence)
     if verdict.status == "not_enough_data":
         return "Not enough data for a verdict"
     if verdict.status == "failing":
@@ -338,7 +336,7 @@ def scores(report: Report, asked: data.Asked, theme: Theme) -> str:
     good = report.goodput
     # A share below its target by chance, or of too few requests, is no breach: the verdict has decided that.
     over = (
-        report.verdict.status in _BAD
+        report.verdict.status in BAD
         and good.ratio is not None
         and good.ratio < report.slo.goodput_target
     )
@@ -552,84 +550,11 @@ def _why(report: Report, field: str) -> str:
     why = report.verdict.reasons.get(field)
     return (
         f'<span class="ov-muted">not known: {ui.sentence(why)}</span>'
-        if why and report.verdict.status in _BAD
+        if why and report.verdict.status in BAD
         else ""
     )
-
-
-def _unchanged(report: Report) -> str:
-    """That nothing changed is an answer too, where it is known since when."""
-    rate = (
-        "" if report.verdict.status == "traffic_lost" else " and rate"
-    )  # of the requests that were lost, the rate is what changed
-    looked = f"no new version or model, and settings, traffic mix{',' if rate else ' and'} lengths{rate} are as before"
-    return looked if report.verdict.onset is not None and report.verdict.status in _BAD else ""
-
-
-def _ruled_out(report: Report) -> str:
-    """What is not the cause, with its figure; beyond the first few behind a fold."""
-    parts = [
-        f"{ui.text(row.what.replace('_', ' '))} <small>({ui.text(row.figure, 200)})</small>"
-        for row in report.verdict.ruled_out
-    ]
-    more = f"<details><summary>and {len(parts) - _MOST_RULED_OUT} more</summary>{'; '.join(parts[_MOST_RULED_OUT:])}</details>"
-    return "; ".join(parts[:_MOST_RULED_OUT]) + (more if len(parts) > _MOST_RULED_OUT else "")
-
-
-def _changes(report: Report) -> str:
-    """What changed, with its day where the window has more than one."""
-    days = {
-        time.astimezone(UTC).date()
-        for time in (report.window.start, report.window.end)
-        if time is not None
-    }
-    return "; ".join(_changed(change, date=len(days) > 1) for change in report.verdict.changed)
-
-
-def _changed(change: Changed, *, date: bool) -> str:
-    before = f"{ui.text(', '.join(change.before))} → " if change.before else ""
-    return f"{ui.text(change.what)} {before}<b>{ui.text(change.after)}</b> at {say_time(change.at, date=date)}"
 
 
 def _recheck(report: Report) -> str:
     seconds = report.verdict.recheck_after_s
     return f" <small>(look again after {say_age(seconds)})</small>" if seconds else ""
-
-
-def _since(report: Report) -> str:
-    verdict = report.verdict
-    return (
-        ""
-        if verdict.onset is None
-        else say_time(verdict.onset, date=True)
-        + ui.local(verdict.onset)
-        + (f", {ui.text(verdict.trend)}" if verdict.trend else "")
-    )
-
-
-def _groups(report: Report) -> str:
-    """Which routes, models and tenants the late requests are of."""
-    affected = report.verdict.affected
-    values = [*affected.routes, *affected.models, *affected.tenants] if affected is not None else []
-    named = "; ".join(
-        f"{ui.text(share.name)} {share.requests:,}, {say_ratio(share.ratio)} of that group"
-        for share in values[:4]
-    )
-    return f" <small>({named})</small>" if named else ""
-
-
-def _fix(report: Report) -> str:
-    fix = next((finding.fix for finding in report.findings if finding.fix is not None), None)
-    if fix is None:
-        return ""
-    gain = fix.predicted
-    if gain is None:
-        return ui.sentence(f"{fix.title}. {fix.detail}")
-    interval = f"{interval_of(gain)}, " if interval_of(gain) else ""
-    of = f"{ui.text(fix.reasons['window'])}, " if "window" in fix.reasons else ""
-    predicted = (
-        f'<span class="ov-predicted">predicted {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → '
-        f"<b>{say_after(gain)}</b></span> "
-        f"<small>({interval}{of}{'a bound, not simulated' if gain.bound else ui.text(fix.method)}, changes {say_ratio(gain.touched_ratio)} of requests)</small>"
-    )
-    return f"<b>{ui.text(fix.title, 200)}</b>: {predicted}"

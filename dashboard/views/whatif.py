@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 import streamlit as st
 
+from overrun.analysis.front import whatif_text
 from overrun.analysis.front.fix_list import FixInfo
 from overrun.analysis.front.report import Report
 from overrun.analysis.whatif.prediction import Curve, Prediction
@@ -16,14 +17,13 @@ from overrun.dashboard import (
     data,
     downloads,
     empty_states,
-    evidence,
     fix_comparison,
     nav,
     sliders,
     state,
     ui,
 )
-from overrun.dashboard.theme import Theme, say_count, say_ms, say_ratio, theme_of
+from overrun.dashboard.theme import Theme, say_ms, say_ratio, theme_of
 from overrun.dashboard.views.findings import interval_of, period, prediction
 
 
@@ -116,8 +116,9 @@ def _answer(report: Report) -> None:
             ("verdict", "Back to the verdict"),
             ("compare", "Compare windows"),
         )
+    document = whatif_text.document(found)
     with left:
-        ui.put(price(found))
+        ui.put(ui.blocks(document.groups[1:2]))
     current = fix_comparison.written(fix, _given(parameters))
     others = [text for text in fix_comparison.kept() if text != current]
     with right:
@@ -134,7 +135,7 @@ def _answer(report: Report) -> None:
             own = fix_comparison.Choice(current, found)
             ui.put(fix_comparison.table([own, *asked_for]))
     fix_comparison.plan(asked)
-    ui.put(effects(found, report) + trust(found))
+    ui.put(ui.blocks(document.groups[2:]))
     downloads.as_json("This prediction", "whatif", found)
 
 
@@ -196,100 +197,6 @@ def headline(found: Prediction, info: FixInfo) -> tuple[str, list[str]]:
         f"{interval}{bound}{ui.text(found.method)} over {found.requests:,} recorded requests, {say_ratio(gain.touched_ratio)} of them change{over}. "
         f"Holds if {ui.sentence(found.assumption)}."
     ]
-
-
-def price(found: Prediction) -> str:
-    """What it costs and what it does to goodput, beside the gain."""
-    rows = [
-        [ui.text(evidence.label(name)), evidence.said(name, value)]
-        for name, value in found.cost.items()
-    ]
-    goodput = (
-        f"{say_ratio(found.goodput_before)} → <b>{say_ratio(found.goodput_after)}</b>"
-        if found.goodput_after is not None
-        else "–"
-    )
-    rows = rows or [["price", "none counted"]]
-    return ui.table(
-        ["Price and goodput", "predicted"], [["successful requests within the SLO", goodput], *rows]
-    )
-
-
-def effects(found: Prediction, report: Report) -> str:
-    """Every quantile before and after."""
-    if all(effect.after is None for effect in found.effects):
-        return ""  # the headline says why
-    limits, rows = report.slo.limits(), []
-    for effect in found.effects:
-        name = f"{effect.metric.upper()} P{100.0 * effect.quantile:g}"
-        if effect.before is None or effect.after is None:
-            rows.append(
-                [
-                    name,
-                    f"<small>{ui.sentence(next(iter(effect.reasons.values()), ''))}</small>",
-                    "",
-                    "",
-                ]
-            )
-            continue
-        limit = (
-            limits.get(effect.metric)
-            if abs(100.0 * effect.quantile - report.slo.percentile) < 1e-9
-            else None
-        )
-        interval = (
-            f"{say_ms(effect.interval[0])} to {say_ms(effect.interval[1])}"
-            if effect.interval
-            else "–"
-        )
-        rows.append(
-            [
-                name,
-                _number(effect.before, limit),
-                f'<span class="ov-predicted">{_number(effect.after, limit)}</span>',
-                interval,
-            ]
-        )
-    return ui.table(
-        ["Percentile", "measured", "predicted", "90 % interval"],
-        rows,
-        caption="▲ and red = over the limit; dashed underline = predicted.",
-    )
-
-
-def trust(found: Prediction) -> str:
-    """How far the calibrated engine is from what was recorded, where one stands behind the answer; and what could not be said."""
-    parts = []
-    for pool in found.engine:
-        errors = ", ".join(
-            f"{ui.text(key.replace('_', ' ').upper())} {say_ratio(value)}"
-            for key, value in pool.identity_error.items()
-        )
-        held = ", ".join(
-            f"{ui.text(key.replace('_', ' ').upper())} {say_ratio(value)}"
-            for key, value in pool.holdout_error.items()
-        )
-        cache = f", {pool.kv_tokens:,} KV tokens" if pool.kv_tokens else ""
-        guessed = ", guessed from the clients' times, not measured" if pool.guessed else ""
-        parts.append(
-            f"<dt>{ui.text(pool.model or 'engine')}</dt><dd>{say_count(pool.replicas, 'replica')}, {say_count(pool.calls, 'call')}, "
-            f"{ui.text(pool.scheduler)}{cache}{guessed}; replay error {errors or 'not measured'}"
-            + (f"; on held-out calls: {held}" if held else "")
-            + "</dd>"
-        )
-    parts += [
-        f"<dt>{ui.text(key.replace('_', ' '))}</dt><dd>{ui.sentence(why)}</dd>"
-        for key, why in found.reasons.items()
-        if key != "predicted"
-    ]
-    return (
-        f'<h2>How reliable is it?</h2><dl class="ov-facts">{"".join(parts)}</dl>' if parts else ""
-    )
-
-
-def _number(value: float, limit: float | None) -> str:
-    over = limit is not None and value > limit
-    return f'<span class="ov-n{" ov-over" if over else ""}">{"▲ " if over else ""}{say_ms(value)}</span>'
 
 
 def _tail(

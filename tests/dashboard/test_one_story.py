@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from overrun.analysis.front import demo, report_brief, report_text
+from overrun.analysis.front import demo, report_brief, report_document
 from overrun.analysis.front.file_import import import_files
 from overrun.analysis.front.report import Report
 from overrun.collector.config import load
@@ -57,7 +57,7 @@ def texts(
         told[page] = (_plain(app), _box(app))
     for form, text in (
         ("brief", report_brief.render(report, width=100)),
-        ("details", report_text.render(report, width=200)),
+        ("details", report_document.render(report, width=200)),
     ):
         told[form] = (" ".join(text.split()), "")
     return told

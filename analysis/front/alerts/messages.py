@@ -17,7 +17,9 @@ import msgspec
 
 from overrun.analysis.front.alerts.incidents import Event, Notice
 from overrun.analysis.front.alerts.settings import SEVERITIES, Receiver
+from overrun.analysis.front.explanation_lines import lines_of
 from overrun.analysis.front.report import Report
+from overrun.analysis.front.report_brief import cause_of
 from overrun.analysis.words.finding import Finding, printable
 from overrun.analysis.words.times import rfc3339
 
@@ -58,11 +60,7 @@ class Message(msgspec.Struct, kw_only=True):
 def describe(notice: Notice, report: Report | None, slowest: str, link: str) -> Message:
     """The message of a notice. `report` is of the moment, `slowest` the trace of a slow request, `link` the dashboard's address; each may be missing."""
     incident = notice.incident
-    finding = (
-        next((f for f in report.findings if f.rule == report.verdict.cause), None)
-        if report
-        else None
-    )
+    finding = cause_of(report) if report else None
     trace = finding.exemplars[0] if finding and finding.exemplars else slowest
     trace = trace if incident.group == "requests" and notice.event != "resolved" else ""
     window = {"from": rfc3339(_moment(incident.began - 900.0)), "to": rfc3339(_moment(notice.at))}
@@ -84,31 +82,35 @@ def describe(notice: Notice, report: Report | None, slowest: str, link: str) -> 
 
 
 def _details(report: Report, finding: Finding | None) -> dict[str, str]:
-    verdict, good = report.verdict, report.goodput
-    predicted = finding.fix.predicted if finding and finding.fix else None
-    fix = finding.fix.title if finding and finding.fix else None
-    gain = (
-        f"{predicted.metric} P{predicted.quantile * 100:g} {predicted.before:,.0f} to {'at most ' if predicted.bound else ''}{predicted.after:,.0f} ms"
-        if predicted is not None and predicted.before is not None and predicted.after is not None
-        else None
-    )
-    found = {
-        "verdict": verdict.sentence,
+    verdict, good, found = report.verdict, report.goodput, report.explanation
+    said: dict[str, str | None] = {
+        "verdict": (found.sentence if found else "") or verdict.sentence,
         "status": verdict.status.replace("_", " "),
         "stage": verdict.stage,
+        **(lines_of(found) if found is not None else _advised(report, finding)),
+        "owner": verdict.owner,
+        "since": rfc3339(verdict.onset) if verdict.onset else None,
+    }
+    if found is None:
+        said["changed"] = "; ".join(f"{one.what} {one.after}" for one in verdict.changed[:2])
+    if good.ratio is not None:
+        said["goodput"] = f"{good.ratio:.1%} of requests within every limit"
+    return {name: printable(words, _LONG) for name, words in said.items() if words}
+
+
+def _advised(report: Report, finding: Finding | None) -> dict[str, str | None]:
+    """The cause, what to do about it and what that gains, where no explanation says it."""
+    verdict, fix = report.verdict, finding.fix if finding else None
+    gain = fix.predicted if fix else None
+    return {
         "cause": verdict.cause if verdict.cause_status == "known" else None,
         "confidence": f"{finding.confidence:.0%}" if finding else None,
         "do now": verdict.mitigation,
-        "fix": fix,
-        "expected": gain,
-        "owner": verdict.owner,
-        "since": rfc3339(verdict.onset) if verdict.onset else None,
-        "changed": "; ".join(f"{one.what} {one.after}" for one in verdict.changed[:2]),
-        "goodput": f"{good.ratio:.1%} of requests within every limit"
-        if good.ratio is not None
+        "fix": fix.title if fix else None,
+        "expected": f"{gain.metric} P{gain.quantile * 100:g} {gain.before:,.0f} to {'at most ' if gain.bound else ''}{gain.after:,.0f} ms"
+        if gain is not None
         else None,
     }
-    return {name: printable(text, _LONG) for name, text in found.items() if text}
 
 
 def text(message: Message) -> str:

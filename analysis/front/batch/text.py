@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from overrun.analysis.front import text_layout
 from overrun.analysis.front.batch.period import Period, StagePath
 from overrun.analysis.front.batch.report import BatchReport
-from overrun.analysis.front.text_layout import table
+from overrun.analysis.front.document import Block, Cell, Document, Figure, Line, Table
 from overrun.analysis.words.finding import say_count, say_ms, say_ratio
 from overrun.analysis.words.slo import METRICS
 from overrun.analysis.words.times import rfc3339
@@ -12,86 +13,76 @@ from overrun.analysis.words.times import rfc3339
 _PERCENTILES = ("p50", "p90", "p95", "p99")
 
 
-def render(report: BatchReport) -> str:
-    """Return a report as text: counts, percentiles, stages, and what differs from the other period."""
-    lines = _of_period(report.period)
-    for path in report.period.paths:
-        lines += ["", *_of_path(path, report.slo.percentile)]
-    if report.before is not None:
-        lines += ["", *_of_changes(report, report.before)]
-    return "\n".join(lines)
+def render(report: BatchReport, width: int = 100) -> str:
+    """Return a report as text."""
+    return text_layout.render(document(report), width)
 
 
-def _of_period(period: Period) -> list[str]:
+def document(report: BatchReport) -> Document:
+    """Return counts, percentiles, stages, and what differs from the other period."""
+    groups = _of_period(report.period)
+    groups += [[_of_path(path, report.slo.percentile)] for path in report.period.paths]
+    return Document([*groups, *(_of_changes(report, report.before) if report.before else [])])
+
+
+def _of_period(period: Period) -> list[list[Block]]:
     good, errors = period.goodput, period.errors
     share = "not known" if good.ratio is None else say_ratio(good.ratio)
     rate = "" if good.rps is None else f" ({good.rps:,.4g} requests/s)"
-    rows = [("", "n", *(name.upper() for name in _PERCENTILES))]
-    for metric in METRICS:
-        stats = getattr(period.latency, f"{metric}_ms")
-        if stats.n:
-            rows.append(
-                (metric.upper(), f"{stats.n:,}", *(_ms(getattr(stats, p)) for p in _PERCENTILES))
-            )
+    measured = [(name, getattr(period.latency, f"{name}_ms")) for name in METRICS]
+    rows: list[tuple[Cell, ...]] = [
+        (name.upper(), Figure(stats.n, "count"), *(Figure(getattr(stats, p)) for p in _PERCENTILES))
+        for name, stats in measured
+        if stats.n
+    ]
+    span = f"{rfc3339(period.start)} to {rfc3339(period.end)}"
+    counted = (
+        f"{say_count(period.requests, 'request')}, {say_count(period.llm_calls, 'model call')}"
+    )
+    left_out = f"incomplete and left out {period.incomplete:,}"
     return [
-        f"{rfc3339(period.start)} to {rfc3339(period.end)}: {say_count(period.requests, 'request')}, {say_count(period.llm_calls, 'model call')}",
-        f"goodput {share}{rate}; failed {say_ratio(errors.ratio or 0.0)}; incomplete and left out {period.incomplete:,}",
-        "",
-        *table(rows, "<>" + ">" * len(_PERCENTILES)),
+        [
+            Line((f"{span}: {counted}",)),
+            Line((f"goodput {share}{rate}", f"failed {say_ratio(errors.ratio or 0.0)}", left_out)),
+        ],
+        [Table(("", "n", *(name.upper() for name in _PERCENTILES)), rows, "<>>>>>")],
     ]
 
 
-def _of_path(path: StagePath, percentile: float) -> list[str]:
-    rows = [
+def _of_path(path: StagePath, percentile: float) -> Table:
+    rows: list[tuple[Cell, ...]] = [
         (
-            "stage",
-            *(name.upper() for name in _PERCENTILES),
-            "typical",
-            f"around P{percentile:g}",
-            "of overrun",
+            row.group if row.stage is None else f"  {row.stage}",
+            *map(
+                Figure,
+                (row.p50_ms, row.p90_ms, row.p95_ms, row.p99_ms, row.typical_ms, row.tail_ms),
+            ),
+            Figure(row.breach_share, "ratio"),
         )
+        for row in path.stages
     ]
-    for row in path.stages:
-        values = (row.p50_ms, row.p90_ms, row.p95_ms, row.p99_ms, row.typical_ms, row.tail_ms)
-        share = "-" if row.breach_share is None else say_ratio(row.breach_share)
-        name = row.group if row.stage is None else f"  {row.stage}"
-        rows.append((name, *map(_ms, values), share))
     over = "" if path.breaching is None else f", {path.breaching:,} over the limit"
-    return [
-        f"Stages of {path.metric.upper()} in {say_count(path.n, 'successful request')}{over}",
-        *table(rows, "<" + ">" * 7),
-    ]
+    quantiles = (name.upper() for name in _PERCENTILES)
+    head = ("stage", *quantiles, "typical", f"around P{percentile:g}", "of overrun")
+    note = f"stages of {path.metric.upper()} in {say_count(path.n, 'successful request')}{over}"
+    return Table(head, rows, "<>>>>>>>", note=note)
 
 
-def _of_changes(report: BatchReport, before: Period) -> list[str]:
-    rows: list[tuple[str, ...]] = [("", "before", "after", "difference", "")]
-    rows += [
+def _of_changes(report: BatchReport, before: Period) -> list[list[Block]]:
+    rows: list[tuple[Cell, ...]] = [
         (
             f"{one.metric.upper()} P{one.percentile:g}",
-            say_ms(one.before_ms),
-            say_ms(one.after_ms),
+            Figure(one.before_ms),
+            Figure(one.after_ms),
             _signed(one.difference_ms),
             "" if one.apart else "within chance",
         )
         for one in report.changes
     ]
-    stages: list[tuple[str, ...]] = [
-        (
-            "stage",
-            "before",
-            "after",
-            f"around P{report.slo.percentile:g}, before",
-            "after",
-            "difference",
-        )
-    ]
-    stages += [
+    stages: list[tuple[Cell, ...]] = [
         (
             one.stage,
-            say_ms(one.before_ms),
-            say_ms(one.after_ms),
-            say_ms(one.tail_before_ms),
-            say_ms(one.tail_after_ms),
+            *map(Figure, (one.before_ms, one.after_ms, one.tail_before_ms, one.tail_after_ms)),
             _signed(one.tail_difference_ms),
         )
         for one in report.stages
@@ -104,17 +95,16 @@ def _of_changes(report: BatchReport, before: Period) -> list[str]:
         )
         if value is not None
     ]
+    near = f"around P{report.slo.percentile:g}, before"
+    span = f"{rfc3339(before.start)} to {rfc3339(before.end)}"
     return [
-        f"Compared with {rfc3339(before.start)} to {rfc3339(before.end)}: {say_count(before.requests, 'request')}",
-        *([", ".join(shares)] if shares else []),
-        *table(rows, "<>>><"),
-        "",
-        *table(stages, "<>>>>>"),
+        [
+            Line((f"Compared with {span}: {say_count(before.requests, 'request')}",)),
+            Line(shares, joint=", "),
+            Table(("", "before", "after", "difference", ""), rows, "<>>><"),
+        ],
+        [Table(("stage", "before", "after", near, "after", "difference"), stages, "<>>>>>")],
     ]
-
-
-def _ms(value: float | None) -> str:
-    return "-" if value is None else say_ms(value)
 
 
 def _signed(value_ms: float) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from overrun.analysis.front.report import Report, build, from_json, to_json
-from overrun.analysis.front.report_text import render
+from overrun.analysis.front.report_document import render
 from overrun.analysis.numbers.latency.histograms import load
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.slo import Slo

@@ -15,8 +15,7 @@ from overrun import cli
 from overrun.analysis.assembly.assemble import assemble
 from overrun.analysis.evidence import instances
 from overrun.analysis.front.report import from_json, to_json
-from overrun.analysis.front.report_page import to_html, to_markdown
-from overrun.analysis.front.report_text import render
+from overrun.analysis.front.report_document import render, to_html, to_markdown
 from overrun.analysis.words.slo import Slo
 from overrun.analysis.words.times import rfc3339
 from overrun.collector.config import CollectorSettings, PrivacySettings

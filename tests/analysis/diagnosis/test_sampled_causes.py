@@ -15,8 +15,7 @@ from overrun.analysis.diagnosis import sampled_causes
 from overrun.analysis.diagnosis.sampled_causes import Background, seek
 from overrun.analysis.front import report as reports
 from overrun.analysis.front.report import Report, build, seeking
-from overrun.analysis.front.report_page import to_html, to_markdown
-from overrun.analysis.front.report_text import render
+from overrun.analysis.front.report_document import render, to_html, to_markdown
 from overrun.analysis.numbers.statistics import request_sample
 from overrun.analysis.numbers.window import Window, count, load
 from overrun.analysis.words.finding import FINDING_CAUSES

@@ -9,6 +9,7 @@ from overrun.analysis.evidence.fact import Fact
 from overrun.analysis.evidence.fact_table import ROWS
 from overrun.analysis.front import fact_text
 from overrun.analysis.front.fact_list import FactList, facts
+from overrun.analysis.front.text_layout import render
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.encoding import decode, encode
 from overrun.analysis.words.slo import Slo
@@ -79,12 +80,12 @@ def test_every_row_answers_with_a_value_or_a_reason(longer: FactList) -> None:
 def test_facts_travel_and_read_as_text(longer: FactList) -> None:
     again = decode(encode(longer), FactList)
     assert again == longer
-    text = fact_text.render(again, 100)
+    text = render(fact_text.document(again), 100)
     assert "output tokens of a call" in text
     assert "+200 %" in text
     assert "NOT KNOWN" in text
     assert max(map(len, text.splitlines())) <= 100
-    narrow = fact_text.render(again, 80)
+    narrow = render(fact_text.document(again), 80)
     assert max(map(len, narrow.splitlines())) <= 80
     assert ("(" in _row(text, "output tokens of a call"), "(" in _row(narrow, "output tokens")) == (
         True,
@@ -118,4 +119,4 @@ def test_no_request_is_a_reason() -> None:
     found = facts(store(), Window(), E2E, None)
     assert not found.facts
     assert "no request" in found.reasons["facts"]
-    assert fact_text.render(found).startswith("No facts: no request")
+    assert render(fact_text.document(found)).startswith("No facts: no request")

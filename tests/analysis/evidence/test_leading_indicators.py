@@ -19,8 +19,7 @@ from overrun.analysis.evidence.leading_indicators import (
 )
 from overrun.analysis.evidence.load_knee import load_knee
 from overrun.analysis.front.report import build
-from overrun.analysis.front.report_page import to_html, to_markdown
-from overrun.analysis.front.report_text import render
+from overrun.analysis.front.report_document import render, to_html, to_markdown
 from overrun.analysis.numbers.stages.headroom import headroom, said
 from overrun.analysis.numbers.window import Window, load
 from overrun.analysis.words.slo import Slo

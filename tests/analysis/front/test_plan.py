@@ -8,6 +8,7 @@ import pytest
 
 from overrun.analysis.front import plan_text
 from overrun.analysis.front.plan import LOST_PRICE, STEP_PRICE, Plan, _Fix, _Search, price_of
+from overrun.analysis.front.text_layout import render
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.fixes import together
 from overrun.analysis.whatif.prediction import Effect, Prediction, WhatIfError
@@ -99,17 +100,17 @@ def test_the_nearest_set_is_shown_where_none_meets() -> None:
     assert not plan.meets
     assert plan.after_ms == pytest.approx(1_260.0)
     assert "comes nearest" in plan.reasons["meets"]
-    assert plan_text.render(plan, 80).startswith("No set of fixes meets every limit.")
+    assert render(plan_text.document(plan), 80).startswith("No set of fixes meets every limit.")
 
 
 def test_nothing_that_helps_is_said() -> None:
     plan = found(100.0, "admission")
     assert plan.steps == []
-    assert plan_text.render(plan).startswith("No plan: no fix that can be computed here")
+    assert render(plan_text.document(plan)).startswith("No plan: no fix that can be computed here")
 
 
 def test_the_text_fits_eighty_columns_and_ends_with_the_command() -> None:
-    text = plan_text.render(found(4_500.0, *LEFT), 80)
+    text = render(plan_text.document(found(4_500.0, *LEFT)), 80)
     assert "1. " in text
     assert "overrun whatif together --fixes 'chunked_prefill+prefix_cache'" in text
     assert max(map(len, text.splitlines())) <= 80

@@ -2,14 +2,16 @@
 
 import json
 import re
+from collections.abc import Callable
 
 import msgspec
 import numpy as np
 import pytest
 
-from overrun.analysis.front import report_brief, report_top
+from overrun.analysis.front import report_brief, report_document, report_top
 from overrun.analysis.front.report import Report, build
 from overrun.analysis.front.report_brief import MOST_LINES, _repeats, one_line, render, summary
+from overrun.analysis.front.text_layout import grid
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.slo import DEFAULT, parse_slo
 from tests.analysis.builders import insert, requests, store, vllm_gauges, vllm_spans
@@ -117,15 +119,17 @@ def test_colour_is_added_on_request_alone_and_changes_no_text(report: Report) ->
     assert re.sub(r"\x1b\[[0-9;]*m", "", painted) == plain
 
 
-def test_hostile_names_print_no_escape_and_no_markup() -> None:
+@pytest.mark.parametrize(("form", "most"), [(render, MOST_LINES), (report_document.render, 50)])
+def test_hostile_names_print_no_escape_and_no_markup(
+    form: Callable[[Report], str], most: int
+) -> None:
     name = "\x1b]0;owned\x07[bold red]\u202egnp.exe\r\n\x9b31m" + "A" * 5000
     slow = np.where(np.arange(200) % 5 == 0, 9000.0, 10.0)
-    text = render(
-        of(200, service=name, route=name, model=name, tenant=name, other_ms=slow, ttft_ms=5.0)
-    )
+    names = dict.fromkeys(("service", "route", "model", "tenant", "sampling"), name)
+    text = form(of(200, **names, other_ms=slow, ttft_ms=5.0))
     assert not set(text) & set("\x1b\x07\x9b\u202e\r[]")
     assert "owned" in text
-    assert len(text.splitlines()) <= MOST_LINES
+    assert len(text.splitlines()) <= most
 
 
 def test_the_fields_as_json_say_what_the_screen_says(report: Report) -> None:
@@ -145,7 +149,8 @@ def test_instances_fit_without_a_cut_number(report: Report) -> None:
         report.instances[0], state="up", queue_p95_ms=285.0, ttft_p95_ms=227.0
     )
     rows = [msgspec.structs.replace(shown, instance=name) for name in names]
-    lines = report_brief.instances_table(msgspec.structs.replace(report, instances=rows), 5, 80)
+    again = msgspec.structs.replace(report, instances=rows)
+    lines = grid(report_brief.instances_table(again, 5, 80), 80)
     assert max(map(len, lines)) <= 80
     assert "queue P95" in lines[0]
     assert "..." not in "".join(lines)

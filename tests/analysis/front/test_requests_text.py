@@ -2,7 +2,8 @@
 
 import pytest
 
-from overrun.analysis.front.requests_text import render
+from overrun.analysis.front.requests_text import document
+from overrun.analysis.front.text_layout import render
 from overrun.analysis.numbers.requests.request_list import ListError, list_requests
 from overrun.analysis.numbers.window import Window
 from tests.analysis.builders import insert, requests, store
@@ -20,7 +21,7 @@ def listed(width: int, **asked: str) -> str:
         route="/a/route/that/is/long",
     )
     insert(con, rows)
-    return render(list_requests(con, Window(), **asked), width)
+    return render(document(list_requests(con, Window(), **asked)), width)
 
 
 def test_the_slowest_stand_first_with_the_stage_that_took_most() -> None:
@@ -50,6 +51,6 @@ def test_eighty_columns_keep_the_whole_id_and_the_error_without_its_escapes() ->
 
 def test_nothing_found_names_what_to_change() -> None:
     con = store()
-    assert "widen --since" in render(list_requests(con, Window()))
+    assert "widen --since" in render(document(list_requests(con, Window())))
     with pytest.raises(ListError, match="status 'broken' is unknown: use ok or error"):
         list_requests(con, Window(), status="broken")

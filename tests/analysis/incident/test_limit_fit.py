@@ -5,8 +5,8 @@ import pytest
 
 from overrun.analysis.front.report import build
 from overrun.analysis.front.report_brief import render
-from overrun.analysis.front.report_page import to_html
-from overrun.analysis.front.report_text import render as render_all
+from overrun.analysis.front.report_document import render as render_all
+from overrun.analysis.front.report_document import to_html
 from overrun.analysis.incident.limit_fit import unfit
 from overrun.analysis.numbers.window import Window, load
 from overrun.analysis.words.slo import Slo, parse_slo

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overrun.analysis.front.whatif_text import render
+from overrun.analysis.front.text_layout import render
+from overrun.analysis.front.whatif_text import document
 from overrun.analysis.simulator.batching import LEAST_LOAD
 from overrun.analysis.simulator.engine import Calls, Setup, simulate
 from overrun.analysis.simulator.guessed_engine import _beside, guess, pools
@@ -63,7 +64,7 @@ def test_the_prediction_is_near_the_engine_with_the_fix(
     assert answer.method == "estimate"
     assert "exact, resampled or estimated" in answer.reasons["client_only"]
     assert [one.guessed for one in answer.engine] == [True]
-    said = render(answer)
+    said = render(document(answer))
     assert "an estimate by replaying the arrivals through engines that were guessed" in said
     assert ", guessed, not measured: 2 x" in said
     assert answer.predicted is not None

@@ -7,7 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from overrun.analysis.front.compare_text import render
+from overrun.analysis.front.compare_text import document
+from overrun.analysis.front.text_layout import render
 from overrun.analysis.numbers.comparison.compare import (
     Comparison,
     _said,
@@ -140,7 +141,7 @@ def test_values_that_came_and_went_and_the_moment_of_change() -> None:
     assert found.change_at is not None
     assert abs((found.change_at - at(600)).total_seconds()) < 30
     assert "version" in [c.what for c in found.changed]
-    assert "REGRESSED" in render(found)
+    assert "REGRESSED" in render(document(found))
     versions = compare(con, read_sides(Window(), "version=v1", "version=v2", at(2000)), SLO)
     assert versions.outcome == "regressed"
     assert (versions.before.requests, versions.after.requests) == (600, 600)
@@ -164,7 +165,7 @@ def test_too_little_is_said_and_not_judged() -> None:
         frame_of(traffic(3, 1), start=at(-9), end=at(-8)), frame_of(traffic(3, 1)), ("a", "b"), SLO
     )
     assert (empty.outcome, empty.before.requests) == ("not_enough_data", 0)
-    render(empty)
+    render(document(empty))
 
 
 @pytest.mark.parametrize("text", ["yesterday", "version=", "-1h", "-1h..-2h"])

@@ -6,10 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from overrun.analysis.front import whatif_text
+from overrun.analysis.front import text_layout, whatif_text
 from overrun.analysis.front.report import Report, build, from_json, to_json
-from overrun.analysis.front.report_page import to_html
-from overrun.analysis.front.report_text import render
+from overrun.analysis.front.report_document import render, to_html
 from overrun.analysis.front.whatif_answer import in_money
 from overrun.analysis.numbers.outcomes.cost import (
     Price,
@@ -151,8 +150,8 @@ def test_a_fix_that_saves_tokens_says_what_that_is_in_money() -> None:
     assert answer.cost["saved_per_1000_requests"] == pytest.approx(0.8)
     assert answer.predicted is not None
     assert answer.predicted.cost == answer.cost
-    assert "Cost: tokens saved 50 %, saved 0.80 EUR per 1,000 requests." in whatif_text.render(
-        answer
+    assert "Cost: tokens saved 50 %, saved 0.80 EUR per 1,000 requests." in text_layout.render(
+        whatif_text.document(answer)
     )
     assert "saved 0.80 EUR per 1,000 requests" in say_trust(answer.predicted)
     assert in_money(prediction(tokens_saved_ratio=0.5), facts, None).cost == {

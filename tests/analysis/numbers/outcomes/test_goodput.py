@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overrun.analysis.front.report import build
-from overrun.analysis.front.report_text import render
+from overrun.analysis.front.report_document import render
 from overrun.analysis.numbers.outcomes.burn_rate import burn
 from overrun.analysis.numbers.outcomes.goodput import clearly_below, design_effect, goodput, judge
 from overrun.analysis.numbers.over_time.series import series

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overrun.analysis.front.budget_answer import budget_view
-from overrun.analysis.front.budget_text import render
+from overrun.analysis.front.budget_text import document
+from overrun.analysis.front.text_layout import render
 from overrun.analysis.numbers.stages.budget import Budgets, StageTimes
 from overrun.analysis.numbers.stages.budget_replay import lost_ms, saved_ms, until_first_token
 from overrun.analysis.numbers.window import Window
@@ -215,7 +216,7 @@ def test_the_view_shows_what_is_left_of_the_gain_when_branches_run_side_by_side(
     row = next(row for row in view.responsibility.groups if row.group == "retrieval")
     assert view.responsibility.recomputed_n == 300
     assert (row.alone_ms, row.recomputed_ms) == (pytest.approx(400.0), pytest.approx(200.0))
-    assert "(200 ms with a new critical path)" in render(view)
+    assert "(200 ms with a new critical path)" in render(document(view))
 
 
 def test_requests_without_spans_tell_nothing_of_the_path() -> None:

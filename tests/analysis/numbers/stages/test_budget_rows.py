@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from overrun.analysis.front import text_layout
 from overrun.analysis.front.budget_answer import budget_view
-from overrun.analysis.front.budget_text import render as budget_text
+from overrun.analysis.front.budget_text import document
 from overrun.analysis.front.report import Report, build
-from overrun.analysis.front.report_page import to_html, to_markdown
-from overrun.analysis.front.report_text import render
+from overrun.analysis.front.report_document import render, to_html, to_markdown
 from overrun.analysis.numbers.stages.budget import (
     EVERYONE,
     GROUPS,
@@ -198,7 +198,7 @@ def test_the_report_judges_each_route_by_its_own_budget_in_every_output() -> Non
         "/report": 600,
         "/chat": 600,
     }
-    said = budget_text(view)
+    said = text_layout.render(document(view))
     assert "BY BUDGET, each request against the budget of its route" in said
     assert "  /report: 600 requests" in said
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overrun.analysis.front.report import build, from_json, to_json
-from overrun.analysis.front.report_page import to_html, to_markdown
-from overrun.analysis.front.report_text import render
+from overrun.analysis.front.report_document import render, to_html, to_markdown
 from overrun.analysis.numbers.latency.client_vs_engine import sides
 from overrun.analysis.numbers.stages.service_edges import culprit, edges, median_polish
 from overrun.analysis.numbers.window import Window
@@ -227,6 +226,7 @@ def test_the_report_shows_the_gap_in_every_form() -> None:
     assert from_json(to_json(report)) == report
     assert "TTFT gap" in render(report)
     for form in (to_html(report), to_markdown(report)):
-        assert "Client and engine, the same model calls" in form
+        assert "TTFT client" in form
+        assert "gap: client minus engine of the same model calls" in form
     if report.verdict.onset is not None:
         assert "callee gpu-1 adds 80 ms" in " ".join(render(report).split())

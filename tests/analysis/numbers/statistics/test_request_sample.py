@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from overrun.analysis.front.report import build
-from overrun.analysis.front.report_text import render
+from overrun.analysis.front.report_document import render
 from overrun.analysis.numbers.comparison.cohorts import cohorts
 from overrun.analysis.numbers.coverage.sampling import assess, evened
 from overrun.analysis.numbers.statistics import request_sample

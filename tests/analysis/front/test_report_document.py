@@ -1,20 +1,25 @@
-"""The whole terminal text: verdict first, bounded, harmless whatever the telemetry says."""
+"""The whole report, on a terminal and as a file: verdict first, bounded, harmless whatever the telemetry holds, and reaching for no network."""
+
+import json
+import re
+from html.parser import HTMLParser
 
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overrun.analysis.front.report import Report, build
-from overrun.analysis.front.report_page import to_html, to_markdown
-from overrun.analysis.front.report_text import render
+from overrun.analysis.front.report_document import render, to_html, to_markdown
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.words.finding import Predicted, printable, say_ms, say_rate, say_ratio, say_s
 from overrun.analysis.words.slo import DEFAULT, parse_slo
 from tests.analysis.builders import insert, requests, store, vllm_gauges, vllm_spans
 
 MOST_LINES = 50
+HOSTILE = (
+    '<script src="https://evil.example/x.js">alert(1)</script>![x](https://evil.example/i.png)|`_*'
+)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +70,7 @@ def test_a_stage_over_its_part_of_a_budget_that_is_kept_is_amber_and_no_verdict(
     for text in (render(calm), to_markdown(calm), to_html(calm)):
         assert "amber" in text
         assert "OVER " not in text.replace("OVERRUN ", "")
-    assert 'class="bar over"' not in to_html(calm)
+    assert 'class="bad' not in to_html(calm)
 
 
 def test_every_number_says_its_unit_and_source(report: Report) -> None:
@@ -88,14 +93,14 @@ def test_width_is_kept(report: Report, width: int) -> None:
 
 
 @pytest.mark.parametrize("n", [0, 5, 100])
-def test_few_or_no_requests_still_give_a_text(n: int) -> None:
+def test_few_or_no_requests_still_give_each_form(n: int) -> None:
     con = store()
     if n:
         insert(con, requests(n, prefill_ms=10.0, ttft_prefill_ms=10.0))
-    text = render(build(con, Window(), DEFAULT))
-    assert text.startswith("OVERRUN  ")
-    assert "None" not in text
-    assert "nan" not in text
+    made = build(con, Window(), DEFAULT)
+    assert render(made).startswith("OVERRUN  ")
+    for text in (render(made), to_html(made), to_markdown(made)):
+        assert not {"None", "nan"} & set(re.findall(r"\w+", text))
 
 
 def test_a_group_of_one_stage_is_one_row_and_what_takes_the_time_is_never_left_out() -> None:
@@ -130,29 +135,6 @@ def test_routes_that_hold_few_of_the_bad_requests_are_not_said_to_be_affected() 
         con = store()
         insert(con, requests(600, prefill_ms=slow, ttft_ms=100.0, route=routes))
         assert ("route /" in " ".join(render(build(con, Window(), DEFAULT)).split())) is told
-
-
-def test_hostile_telemetry_prints_no_escape_and_no_markup() -> None:
-    con = store()
-    name = "\x1b]0;owned\x07[bold red]\u202egnp.exe\r\n\x9b31m" + "A" * 5000
-    slow = np.where(np.arange(200) % 5 == 0, 9000.0, 10.0)
-    insert(
-        con,
-        requests(
-            200,
-            service=name,
-            route=name,
-            model=name,
-            tenant=name,
-            sampling=name,
-            other_ms=slow,
-            ttft_ms=5.0,
-        ),
-    )
-    text = render(build(con, Window(), DEFAULT))
-    assert not set(text) & set("\x1b\x07\x9b\u202e\r[]")
-    assert "owned" in text
-    assert len(text.splitlines()) <= MOST_LINES
 
 
 @settings(max_examples=200)
@@ -192,56 +174,97 @@ def test_times_and_shares_are_said_in_the_unit_of_their_size() -> None:
     assert [say_ratio(v) for v in (0.2455, 0.92, 1.0, 0.0)] == ["24.6 %", "92 %", "100 %", "0 %"]
 
 
-def test_the_verdict_says_who_acts_how_to_undo_it_and_what_it_is_not(report: Report) -> None:
-    verdict = report.verdict
-    for said in (
-        " ".join(render(report, width=200).split()),
-        " ".join(to_html(report).split()),
-        " ".join(to_markdown(report).split()),
-    ):
-        assert "Owner of the fix: platform." in said
-        assert "Look again after 5 min." in said
-        assert verdict.rollback is not None
-        assert f"Undo: {verdict.rollback}" in said
-        for out in verdict.ruled_out[:1]:
-            assert out.what.replace("_", "\\_") in said or out.what in said
+GAIN = Predicted(
+    metric="ttft",
+    quantile=0.95,
+    before=9_000.0,
+    after=3_000.0,
+    interval=(2_500.0, 3_500.0),
+    touched_ratio=0.91,
+    cost={"replicas_factor": 1.5, "truncated_ratio": 0.055, "network_floor_ms": 2.3},
+    backtest_error_ratio=0.003,
+)
+SURE = """{"n": 1000, "n_tail": 80, "stage_share_of_excess": 0.6, "stage_share_of_excess_interval": [0.5, 0.7], "claims_ms": {"queue": 5.0}}"""
 
 
-def test_a_gain_says_whom_it_touches_what_it_costs_and_how_far_its_method_was_off(
+def test_each_form_says_who_acts_what_a_fix_gains_and_on_what_a_finding_rests(
     report: Report,
 ) -> None:
-    gain = Predicted(
-        metric="ttft",
-        quantile=0.95,
-        before=9_000.0,
-        after=3_000.0,
-        interval=(2_500.0, 3_500.0),
-        touched_ratio=0.91,
-        cost={"replicas_factor": 1.5, "truncated_ratio": 0.055, "network_floor_ms": 2.3},
-        backtest_error_ratio=0.003,
-    )
-    first = report.findings[0]
+    first, verdict = report.findings[0], report.verdict
     assert first.fix is not None
-    fix = msgspec.structs.replace(first.fix, predicted=gain)
-    again = msgspec.structs.replace(report, findings=[msgspec.structs.replace(first, fix=fix)])
-    words = "changes 91 % of the requests; cost: 1.5 times the replicas, truncated 5.5 %, network floor 2.3 ms; replay error 0.3 %."
-    for said in (render(again, width=200), to_html(again), to_markdown(again)):
-        assert words in " ".join(said.split())
+    fix = msgspec.structs.replace(first.fix, predicted=GAIN)
+    found = msgspec.structs.replace(first, fix=fix, evidence=json.loads(SURE))
+    again = msgspec.structs.replace(report, findings=[found])
+    for form in (render(again, width=200), to_html(again), to_markdown(again)):
+        said = " ".join(form.replace("\\_", "_").split())
+        for words in (
+            "Owner of the fix: platform.",
+            "Look again after 5 min.",
+            f"Undo: {verdict.rollback}",
+            verdict.ruled_out[0].what,
+            "changes 91 % of the requests; cost: 1.5 times the replicas, truncated 5.5 %, network floor 2.3 ms; replay error 0.3 %.",
+            "n 1,000, 80 slow; queue is 60 % of the excess (50 % to 70 %)",
+        ):
+            assert words in said
 
 
-def test_a_finding_says_its_sample_and_the_interval_of_its_part(report: Report) -> None:
-    first = report.findings[0]
-    sure = {
-        "n": 1000,
-        "n_tail": 80,
-        "stage_share_of_excess": 0.6,
-        "stage_share_of_excess_interval": [0.5, 0.7],
-        "claims_ms": {"queue": 5.0},
-    }
-    again = msgspec.structs.replace(
-        report, findings=[msgspec.structs.replace(first, evidence=sure)]
+@pytest.fixture(scope="module")
+def hostile() -> Report:
+    con = store()
+    insert(
+        con,
+        requests(
+            100,
+            prefill_ms=9_000.0,
+            ttft_ms=9_000.0,
+            route=HOSTILE,
+            service=HOSTILE,
+            model=HOSTILE,
+            tenant=HOSTILE,
+            version=HOSTILE,
+        ),
     )
-    for said in (render(again, width=200), to_html(again), to_markdown(again)):
-        assert "n 1,000, 80 slow; queue is 60 % of the excess (50 % to 70 %)" in " ".join(
-            said.split()
-        )
+    return build(con, Window(), DEFAULT)
+
+
+class Tags(HTMLParser):
+    """Collects tags and attributes."""
+
+    def __init__(self, document: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: dict[str, list[str]] = {}
+        self.feed(document)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            self.attributes.setdefault(name, []).append(value or "")
+
+
+def test_a_file_has_the_verdict_the_numbers_and_every_check(report: Report) -> None:
+    document, text = to_html(report), to_markdown(report)
+    assert document.startswith("<!doctype html>")
+    assert all(check.check in document for check in report.data_quality)
+    assert Tags(document).tags.count("table") >= 3
+    assert text.startswith("## OVER BUDGET (2026-11-20T10:00:00Z to ")
+    assert "| TTFT | 1,499 |" in text
+    assert re.search(r"### Data quality \d+ checks passed, 1 to look at", text)
+    assert all("under" in form and "OVER BUDGET" in form for form in (document, text))
+
+
+@pytest.mark.parametrize("which", ["report", "hostile"])
+def test_page_loads_and_runs_nothing(which: str, request: pytest.FixtureRequest) -> None:
+    document = to_html(request.getfixturevalue(which))
+    seen = Tags(document)
+    assert not {"script", "img", "link", "iframe", "object", "a", "form"} & set(seen.tags)
+    assert not {"src", "href", "onload", "onerror"} & set(seen.attributes)
+    assert "url(" not in document
+    assert "default-src 'none'" in document
+
+
+def test_names_from_telemetry_are_escaped(hostile: Report) -> None:
+    assert "&lt;script" in to_html(hostile)
+    text = to_markdown(hostile)
+    assert "<script" not in text
+    assert not re.search(r"(?<!\\)!\[x\]\(", text)
