@@ -18,9 +18,11 @@ from typing import Any
 
 import msgspec
 
+from overrun.analysis.front import commands
 from overrun.analysis.front import question_table as table
-from overrun.analysis.front.commands import Source
+from overrun.analysis.front.asked import Asked, Source
 from overrun.analysis.front.file_import import import_files
+from overrun.analysis.words.encoding import encode
 from overrun.collector.config import load
 from tests.benchmarks.results import FOLDER as RESULTS
 from tests.benchmarks.results import measured, record
@@ -63,9 +65,10 @@ def answer(folder: Path, slo: str) -> dict[str, Any]:
         settings = load(flags={"collector.db": f"{work}/store.db"})
         paths = _laid_out(folder, Path(work))
         import_files(paths, settings, url=None, progress=lambda at, total: None)
-        source = Source(settings, Path(work) / "store.db", None)
-        body = source.ask(table.REPORT, {"slo": slo or None})
-    report: dict[str, Any] = json.loads(body)
+        source = Source(settings, Path(settings.collector.db))
+        asked = Asked.read(table.REPORT, {"slo": slo or None}, source)
+        made = commands.here(Path(settings.collector.db), asked, {})
+    report: dict[str, Any] = json.loads(encode(made))
     return report
 
 
