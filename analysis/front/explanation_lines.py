@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from overrun.analysis.words.explanation import Change, Explanation, Place, Regularity
-from overrun.analysis.words.finding import printable, say_ms, say_ratio
+from overrun.analysis.words.finding import printable, say_count, say_ms, say_ratio
 
 _MOST: Final = 3
 # Characters of each statement: names in them come from telemetry.
@@ -23,7 +23,7 @@ def explained(found: Explanation) -> dict[str, str]:
         "CHANGED": _changed(found),
         "CAUSE": _cause(found),
         "DO": _do(found),
-        "NOT": "; ".join(_cut(one) for one in found.advice.avoid[:_MOST]),
+        "NOT": ". ".join(_cut(one) for one in found.advice.avoid[:_MOST]),
     }
     return {label: words for label, words in said.items() if words}
 
@@ -50,7 +50,7 @@ def _where(found: Explanation) -> str:
     if not found.places:
         return _unknown(found, "places")
     return (
-        f"{'; '.join(_place(one) for one in found.places[:_MOST])}{_sure(found.place_confidence)}"
+        f"{'. '.join(_place(one) for one in found.places[:_MOST])}{_sure(found.place_confidence)}"
     )
 
 
@@ -68,7 +68,7 @@ def _what(found: Explanation) -> str:
     said = [_regularity(one) for one in found.regularities[:_MOST]]
     sure = _sure(found.regularity_confidence) if said else ""
     said += [_cut(found.state_words)] if found.state_words else []
-    return f"{'; '.join(said) or _unknown(found, 'regularities')}{sure}"
+    return f"{'. '.join(said) or _unknown(found, 'regularities')}{sure}"
 
 
 def _regularity(one: Regularity) -> str:
@@ -100,9 +100,7 @@ def _cause(found: Explanation) -> str:
     if fits is None:
         said = f"not known{': ' if (why := found.reasons.get('mechanism')) else ''}{why or ''}"
     else:
-        said = (
-            f"{_cut(fits.words)} fits ({len(fits.refuted)} refuters tried){_sure(fits.confidence)}"
-        )
+        said = f"{_cut(fits.words)} fits ({say_count(len(fits.refuted), 'refuter')} tried){_sure(fits.confidence)}"
     untested = fits.untested if fits is not None else found.untested
     more = [f"not testable from here: {'; '.join(map(_cut, untested[:_MOST]))}"] if untested else []
     excluded = [f"{_cut(one.words)} ({_cut(one.figure)})" for one in found.refuted[:_MOST]]
@@ -112,9 +110,10 @@ def _cause(found: Explanation) -> str:
 
 def _do(found: Explanation) -> str:
     advice = found.advice
-    steps = [*advice.do[:_MOST], *(f"look at {one}" for one in advice.look[:_MOST])]
     said = [f"undo first: {_cut(advice.undo)}"] if advice.undo else []
-    return "; ".join([*said, *map(_cut, steps)]) or _unknown(found, "advice")
+    said += map(_cut, advice.do[:_MOST])
+    said += [f"look first: {'. '.join(map(_cut, advice.look[:_MOST]))}"] if advice.look else []
+    return ". ".join(said) or _unknown(found, "advice")
 
 
 def _unknown(found: Explanation, field: str) -> str:
