@@ -14,56 +14,13 @@ from typing import Any, Final
 from overrun.collector.dialects import Metric, load
 from overrun.collector.dialects.vllm import DISTINCT
 from overrun.collector.normalise import stages
+from overrun.collector.normalise.word_lists import words
 from overrun.collector.process.remember import LONGEST, remembered
 
 # Whose tables read a page that speaks vLLM's names under a prefix of its own, in this order.
 _FAMILY = ("vllm", "trtllm", "nim")
 # Indicators whose metrics count from the start of a process on, whatever type their page leaves out.
-COUNTS = frozenset(
-    (
-        "prompt_tokens",
-        "output_tokens",
-        "cached_prompt_tokens",
-        "reused_prompt_tokens",
-        "processed_tokens",
-        "finished",
-        "aborts",
-        "rejections",
-        "preemptions",
-        "prefix_cache_hits",
-        "prefix_cache_queries",
-        "external_prefix_cache_hits",
-        "external_prefix_cache_queries",
-        "spec_drafts",
-        "spec_draft_tokens",
-        "spec_accepted_tokens",
-        "kv_blocks_reused",
-        "kv_blocks_missed",
-        "e2e_total",
-        "queue_total",
-        "inference_total",
-        "prefill_total",
-        "decode_total",
-        "embedding_finished",
-        "embedding_aborts",
-        "gateway_requests",
-        "gateway_failures",
-        "gateway_calls",
-        "gateway_call_failures",
-        "gateway_streams",
-        "gateway_call_e2e_total",
-        "gateway_call_ttft_total",
-        "gateway_input_tokens",
-        "gateway_output_tokens",
-        "gateway_cached_tokens",
-        "gateway_reasoning_tokens",
-        "response_cache_hits",
-        "response_cache_misses",
-        "fallbacks",
-        "failed_fallbacks",
-        "cooldowns",
-    )
-)
+COUNTS = words("counts")
 # So many names that only the family has make a prefix one of the family's: a single one may be an application's own.
 _ENOUGH = 2
 # The conventions' names, which gateways put their own name before (`agentgateway_gen_ai_server_request_duration`).

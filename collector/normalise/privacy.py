@@ -13,6 +13,7 @@ import re
 from overrun.collector.normalise import wording
 from overrun.collector.normalise.limits import MAX_KEY
 from overrun.collector.normalise.stages import derived, dialects, fold
+from overrun.collector.normalise.word_lists import words
 from overrun.collector.normalise.wording import redacted
 from overrun.collector.process.remember import remembered
 
@@ -58,76 +59,7 @@ _URL_KEYS = frozenset(
     }
 )
 # A key one of whose words is one of these carries text that a person or a model wrote.
-_TEXT_WORDS = frozenset(
-    {
-        "prompt",
-        "prompts",
-        "completion",
-        "completions",
-        "question",
-        "query",
-        "answer",
-        "content",
-        "input",
-        "output",
-        "inputs",
-        "outputs",
-        "text",
-        "message",
-        "messages",
-        "body",
-        "instructions",
-        "instruction",
-        "arguments",
-        "result",
-        "results",
-        "documents",
-        "document",
-        "transcript",
-        "stacktrace",
-        "stack",
-        "traceback",
-        "statement",
-        "summary",
-        "embedding",
-        "choices",
-        "args",
-        "msg",
-        "reasoning",
-        "thinking",
-        "thought",
-        "thoughts",
-        "baggage",
-        "description",
-        "note",
-        "notes",
-        "comment",
-        "comments",
-        "title",
-        "subject",
-        "history",
-        "utterance",
-        "snippet",
-        "snippets",
-        "passage",
-        "passages",
-        "caption",
-        "reply",
-        "feedback",
-        "q",
-        "term",
-        "terms",
-        "keyword",
-        "keywords",
-        "contents",
-        "explanation",
-        "backstory",
-        "rationale",
-        "payload",
-        "kwargs",
-        "contexts",
-    }
-)
+_TEXT_WORDS = words("text_words")
 # ...and these where they stand last: `tool_response` is a text, `gen_ai.response.model` is none.
 _TEXT_ENDS = frozenset(
     {

@@ -16,6 +16,7 @@ import pyarrow as pa
 from overrun.collector.dialects import Dialect, Mark, SpanName, load
 from overrun.collector.normalise import search_urls
 from overrun.collector.normalise.readers import unquoted
+from overrun.collector.normalise.word_lists import words
 from overrun.collector.process.remember import remembered
 
 T = TypeVar("T")
@@ -104,79 +105,7 @@ _VERBS = "GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT"
 _HTTP_METHOD = re.compile(
     rf"(?:fetch |HTTP )?(?:{_VERBS}|HTTP)(?:\s|$)|(?i:http (?:{_VERBS})(?:\s|$)|(?:{_VERBS}) (?:/|\S+://))"
 )
-_WRITE_VERBS = frozenset(
-    {
-        # SQL
-        "insert",
-        "update",
-        "upsert",
-        "delete",
-        "replace",
-        "merge",
-        "create",
-        "drop",
-        "alter",
-        "commit",
-        "set",
-        "put",
-        "add",
-        "truncate",
-        # Redis
-        "setex",
-        "psetex",
-        "setnx",
-        "mset",
-        "msetnx",
-        "append",
-        "getset",
-        "incr",
-        "incrby",
-        "incrbyfloat",
-        "decr",
-        "decrby",
-        "del",
-        "unlink",
-        "expire",
-        "pexpire",
-        "expireat",
-        "persist",
-        "hset",
-        "hsetnx",
-        "hmset",
-        "hincrby",
-        "hdel",
-        "lpush",
-        "rpush",
-        "lpushx",
-        "rpushx",
-        "lset",
-        "ltrim",
-        "sadd",
-        "srem",
-        "zadd",
-        "zincrby",
-        "zrem",
-        "xadd",
-        "xack",
-        "xtrim",
-        "publish",
-        "json.set",
-        "json.mset",
-        # MongoDB, Elasticsearch
-        "insertone",
-        "insertmany",
-        "updateone",
-        "updatemany",
-        "deleteone",
-        "deletemany",
-        "replaceone",
-        "bulkwrite",
-        "findandmodify",
-        "findoneandupdate",
-        "bulk",
-        "index",
-    }
-)
+_WRITE_VERBS = words("write_verbs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,8 +375,8 @@ def of_name(scope: str, name: str) -> StageVote | None:
     if _HANDSHAKES.fullmatch(name):
         return _vote(RANK_NAME, "phase", "network")
     parted = _WORD_BEGINS.sub("_", name)
-    for stage, words in () if _HTTP_METHOD.match(name) else _WORDS:
-        if words.search(name if stage == "tool" else parted):
+    for stage, named in () if _HTTP_METHOD.match(name) else _WORDS:
+        if named.search(name if stage == "tool" else parted):
             return _vote(RANK_WORD, "plain", stage)
     return None
 

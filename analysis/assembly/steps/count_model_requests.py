@@ -8,7 +8,9 @@ from overrun.analysis.assembly import critical_path as cp
 from overrun.analysis.assembly import duplicate_spans
 from overrun.analysis.assembly.batch import Batch
 from overrun.analysis.assembly.columns import codes_at, grouped
+from overrun.analysis.assembly.nesting import calls_inside
 from overrun.analysis.words.arrays import BoolArray, IntArray
+from overrun.collector.process.compiled import read_only
 
 _DEEP = 256  # spans above one another that are followed: parents may go in a circle
 
@@ -42,15 +44,7 @@ def count_model_requests(batch: Batch) -> None:
 
 def _holding(batch: Batch, rows: IntArray) -> BoolArray:
     """Which spans have one of these rows somewhere in them."""
-    holds = np.zeros(len(batch.role), dtype=np.bool_)
-    above = batch.parent[rows]
-    for _ in range(_DEEP):
-        above = np.unique(above[above >= 0])
-        above = above[~holds[above]]
-        if not len(above):
-            break
-        holds[above] = True
-        above = batch.parent[above]
+    holds: BoolArray = calls_inside(read_only(batch.parent), read_only(rows)) > 0
     return holds
 
 
