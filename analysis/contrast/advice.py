@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from overrun.analysis.contrast.changes import Moved
 from overrun.analysis.contrast.facts import At
-from overrun.analysis.contrast.language import Value
 from overrun.analysis.contrast.mechanisms import Named
 from overrun.analysis.contrast.wording import trait_words
+from overrun.analysis.words.conditions import Facts
 from overrun.analysis.words.explanation import Advice
 from overrun.analysis.words.finding import printable, say_ratio
 
-# Time follows load where traits of load explain this part of the variance; below the second figure it does not.
-FOLLOWS_LOAD: Final = 0.25
+# Time does not follow load where traits of load explain less than this part of the variance; own default.
 NOT_LOAD: Final = 0.1
 # A time-out may cut this part of the occurrences at most; own default.
 MOST_CUT: Final = 0.1
@@ -25,7 +23,7 @@ _MOST_UNDONE: Final = 2
 _WHEN: Final = ("time", "phase", "version")
 
 
-def advise(facts: Mapping[str, Value], named: Named, moved: list[Moved], at: At) -> Advice:
+def advise(facts: Facts, named: Named, moved: list[Moved], at: At) -> Advice:
     """Return the advice for the first place."""
     first = named.first
     undo = _undo(facts, moved)
@@ -43,7 +41,7 @@ def advise(facts: Mapping[str, Value], named: Named, moved: list[Moved], at: At)
     return Advice(do=do, undo=undo, look=look, avoid=_avoid(facts, at, undo), reasons=why)
 
 
-def _undo(facts: Mapping[str, Value], moved: list[Moved]) -> str | None:
+def _undo(facts: Facts, moved: list[Moved]) -> str | None:
     """Undo first what changed with the onset; None where nothing that one could undo was recorded to change."""
     if facts.get("mode") != "stretch":
         return None
@@ -62,7 +60,7 @@ def _said(one: Moved) -> str:
     return f"{printable(one.key)} {printable(one.before)} -> {printable(one.after)} ({printable(one.service)})"
 
 
-def _look(facts: Mapping[str, Value], named: Named, at: At, undo: str | None) -> list[str]:
+def _look(facts: Facts, named: Named, at: At, undo: str | None) -> list[str]:
     """What to look at where no step is known to help."""
     out = []
     main = at.main
@@ -81,10 +79,9 @@ def _look(facts: Mapping[str, Value], named: Named, at: At, undo: str | None) ->
     return out
 
 
-def _avoid(facts: Mapping[str, Value], at: At, undo: str | None) -> list[str]:
+def _avoid(facts: Facts, at: At, undo: str | None) -> list[str]:
     """What would do harm or nothing, with the figure that says so."""
     out = []
-    load = _figure(facts, "inflight") + _figure(facts, "arrivals")
     ceiling, grew = facts.get("ceiling"), facts.get("arrivals_grew")
     late = facts.get("late_share")
     of_class = _class_of(at)
@@ -92,7 +89,8 @@ def _avoid(facts: Mapping[str, Value], at: At, undo: str | None) -> list[str]:
         out.append(f"time-out: it would cut all with {of_class}")
     elif isinstance(late, float) and late > MOST_CUT:
         out.append(f"time-out: it would cut {say_ratio(late)} of these calls")
-    if load < NOT_LOAD and not ceiling:
+    load = facts.get("gain_load")
+    if isinstance(load, float) and load < NOT_LOAD and not ceiling:
         out.append("capacity: their time does not follow load")
     if not (isinstance(grew, float) and grew >= 1.15):
         out.append("shedding: no more requests arrive than before")
@@ -114,8 +112,3 @@ def _class_of(at: At) -> str | None:
         if regular and len(others) and others.mean() < 0.05:
             return trait_words(one.text)
     return None
-
-
-def _figure(facts: Mapping[str, Value], kind: str) -> float:
-    gain = facts.get("gain")
-    return float(gain.get(kind, 0.0)) if isinstance(gain, Mapping) else 0.0

@@ -17,7 +17,6 @@ from overrun.analysis.contrast.changes import Moved, changes
 from overrun.analysis.contrast.edges import Shared, joined, shared_end
 from overrun.analysis.contrast.facts import At, facts
 from overrun.analysis.contrast.fit import Fit, Term, fit
-from overrun.analysis.contrast.language import Value
 from overrun.analysis.contrast.mechanisms import Named, name
 from overrun.analysis.contrast.order_traits import Load, add_order
 from overrun.analysis.contrast.read import MOST_REQUESTS, MOST_SPANS, Spans, read
@@ -25,6 +24,7 @@ from overrun.analysis.contrast.segments import WHERES, Segments, per_request, se
 from overrun.analysis.contrast.sides import APART, Sides, interval, sides, two_heaps
 from overrun.analysis.contrast.traits import Occurrences, Traits, traits_of
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
+from overrun.analysis.words.conditions import Fact
 from overrun.analysis.words.explanation import Explanation, Place, Regularity, State
 from overrun.analysis.words.finding import printable, say_ms, say_ratio
 from overrun.analysis.words.timestamps import from_us
@@ -155,7 +155,7 @@ class _Found:
     """What was found: places with facts and mechanisms, what changed, ms of each request at each place, the whole excess, and which places are listed."""
 
     ats: list[At]
-    facts: list[dict[str, Value]]
+    facts: list[dict[str, Fact]]
     names: list[Named]
     moved: list[Moved]
     means: _Means
@@ -422,24 +422,19 @@ def _regularity_confidence(at: At) -> float | None:
     return round(max(0.0, min(0.99, kept)), 2)
 
 
-def state_of(known: dict[str, Value]) -> tuple[State, str]:
+def state_of(known: dict[str, Fact]) -> tuple[State, str]:
     """The state that a place is in, and why in words."""
-    kinds, rising = known["kinds"], known["rising"]
-    gain = known["gain"]
-    assert isinstance(kinds, frozenset)
-    assert isinstance(rising, frozenset)
-    assert isinstance(gain, dict)
-    load = gain.get("inflight", 0.0) + gain.get("arrivals", 0.0)
-    ceiling, grew = known["ceiling"], known["arrivals_grew"]
+    load, ceiling, grew = (known[name] for name in ("gain_load", "ceiling", "arrivals_grew"))
     if isinstance(ceiling, int) and ceiling >= 2:
         return "at_ceiling", f"never more than {ceiling} at once, and so many while late ones wait"
-    if load > 0.25 and isinstance(grew, float) and grew >= 1.15:
+    if isinstance(load, float) and load > 0.25 and isinstance(grew, float) and grew >= 1.15:
         return "more_arrivals", f"{grew:.2f} times as many requests arrive, and time follows them"
     if known["count_grew"] or known["new"]:
         return "more_work", "it runs more often in a slow request"
-    if rising & kinds & {"size_in", "size_out", "reasoning"}:
+    sizes = ("size_in", "size_out", "reasoning")
+    if any(known[f"up_{one}"] and known[f"kind_{one}"] for one in sizes):
         return "more_work", "its time grows with the size of the work"
-    if "beside" in kinds:
+    if known["kind_beside"]:
         return "held_back", "it waits while others are worked on"
     if (
         known["mode"] == "stretch"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -13,59 +14,65 @@ from overrun.analysis.assembly.columns import CLIENT, PRODUCER, int_column
 from overrun.analysis.contrast import signs
 from overrun.analysis.contrast.changes import Moved
 from overrun.analysis.contrast.fit import Fit, Term
-from overrun.analysis.contrast.language import Type, Value
 from overrun.analysis.contrast.read import Spans
 from overrun.analysis.contrast.segments import WHERES
 from overrun.analysis.contrast.sides import Sides
 from overrun.analysis.contrast.traits import Occurrences, Traits, kinds
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
+from overrun.analysis.words.conditions import Fact
 
 # A term is one of the main ones where it carries this part of the excess, or explains this part of the variance where nothing is compared.
 MAIN: Final = 0.25
 _STORE: Final = re.compile(r"^(SELECT|INSERT|UPDATE|DELETE|EVAL|GET|SET|HGET)\b")
 
-TYPES: Final[dict[str, Type]] = {
-    "mode": "text",  # stretch, always, some
-    "where": "text",  # which part of the operation: see words.explanation.Where
-    "metric": "text",  # ttft, e2e, tpot, itl
-    "what": "text",  # model, engine, store, call, way, own
-    "kinds": "set",  # what the main terms are about (kinds.toml)
-    "all_kinds": "set",  # ... and what the data cannot part from them
-    "apart": "set",  # kinds that part occurrences by what they are: setting, tenant, route, model, place
-    "names": "set",  # traits of the main terms and of those alike
-    "rising": "set",  # kinds of main terms where more of it is slower
-    "gain": "by_kind",  # part of the variance that terms of a kind explain on the other half
-    "statuses": "set",  # of failed calls in late occurrences
-    "changed": "set",  # kinds of attributes that changed at the onset
-    "late_share": "number",  # of the occurrences
-    "late_of_bad": "number",  # part of the occurrences in bad requests that are late
-    "explained": "number",  # of the variance, on the half that did not choose
-    "share": "number",  # of the excess
-    "each_bad_ms": "number",
-    "each_good_ms": "number",
-    "count_bad": "number",  # occurrences in a request
-    "count_good": "number",
-    "count_grew": "flag",  # most of the excess is their number
-    "new": "flag",  # no good request has it
-    "graded": "flag",  # sizes take six values or more
-    "added_ms": "number",
-    "added_spread": "number",
-    "usual_spread": "number",
-    "lattice_ms": "number",
-    "together_late": "number",
-    "together_others": "number",
-    "one_at_a_time": "number",
-    "ceiling": "number",
-    "row": "number",  # siblings in a row
-    "row_saves": "number",  # part of a request's time
-    "per_token": "number",  # ms a token, bad over good
-    "per_token_share": "number",  # of the excess
-    "failed_late": "number",
-    "failed_others": "number",
-    "arrivals_grew": "number",  # factor of the rate of requests in the stretch
-    "ends_moved": "number",  # how much later whole requests end, over what the first token does
-    "hosted": "flag",  # somebody else runs the model
+# What is measured of a place. Beside these there are, for each kind of trait (kinds.toml): kind_X (a main term is of it), alike_X (or a trait that the data cannot part
+# from one), up_X (slower with more of it), apart_X (parts by what they are, not when), gain_X (part of the variance on the other half); and the names of [named].
+MEASURED: Final = {
+    "mode": "stretch, always, some",
+    "where": "which part of the operation: see words.explanation.Where",
+    "metric": "ttft, e2e, tpot, itl",
+    "what": "model, engine, store, call, way, own",
+    "late_share": "of the occurrences",
+    "late_of_bad": "part of the occurrences in bad requests that are late",
+    "explained": "of the variance, on the half that did not choose",
+    "share": "of the excess",
+    "each_bad_ms": "",
+    "each_good_ms": "",
+    "count_bad": "occurrences in a request",
+    "count_good": "",
+    "count_grew": "most of the excess is their number",
+    "new": "no good request has it",
+    "graded": "sizes take six values or more",
+    "added_ms": "",
+    "added_spread": "",
+    "usual_spread": "",
+    "lattice_ms": "",
+    "together_late": "",
+    "together_others": "",
+    "one_at_a_time": "",
+    "ceiling": "",
+    "row": "siblings in a row",
+    "row_saves": "part of a request's time",
+    "per_token": "ms a token, bad over good",
+    "per_token_share": "of the excess",
+    "failed_late": "",
+    "failed_others": "",
+    "arrivals_grew": "factor of the rate of requests in the stretch",
+    "ends_moved": "how much later whole requests end, over what the first token does",
+    "hosted": "a provider runs the model",
+    "gain_load": "gain of what is under way and of arrivals",
+    "gain_size": "gain of sizes of inputs and outputs",
 }
+
+
+@functools.cache
+def names() -> frozenset[str]:
+    """Every fact that a mechanism may ask for."""
+    sets = ("kind", "alike", "up", "apart", "gain")
+    of_kinds = {f"{one}_{kind}" for one in sets for kind in kinds().names}
+    return frozenset(MEASURED.keys() | of_kinds | kinds().named.keys())
+
+
 _APART: Final = {"tenant", "route", "model", "place", "attribute", "child", "version"}
 _PROVIDERS: Final = re.compile(
     r"openai|anthropic|bedrock|googleapis|vertex|azure|mistral|groq|together|cohere|deepseek|fireworks|openrouter",
@@ -116,26 +123,17 @@ def facts(
     values: FloatArray,
     moved: list[Moved],
     grew: float | None,
-) -> dict[str, Value]:
+) -> dict[str, Fact]:
     """Return the facts of a place; `values` are the judged latencies, `grew` by which factor more requests arrive in the stretch."""
     main = at.main
     bad_ms, good_ms = at.held
     each = bad_ms / max(at.number[0], 1e-9), good_ms / max(at.number[1], 1e-9)
     grown = sides.mode != "always" and at.number[0] > 1.5 * max(at.number[1], 0.05)
-    out: dict[str, Value] = {
+    out: dict[str, Fact] = {
         "mode": sides.mode,
         "where": WHERES[at.key[2]],
         "metric": metric,
         "what": what_it_is(spans, at),
-        "kinds": frozenset(one.kind for one in main),
-        "all_kinds": frozenset(kind for one in main for kind in one.kinds),
-        "apart": frozenset(_apart(main)),
-        "names": frozenset(
-            name for one in main for name in (one.name, *(x[0].name for x in one.alike))
-        ),
-        "rising": frozenset(_rising(main)),
-        "gain": _gains(at.fit),
-        "changed": frozenset(kinds().of(one.key) for one in moved[:12] if one.far >= 0.5),
         "late_share": float(at.late.mean()),
         "late_of_bad": float((at.late & at.bad).sum() / max(1, at.bad.sum())),
         "explained": at.fit.gain,
@@ -150,7 +148,8 @@ def facts(
         "arrivals_grew": grew,
         "hosted": _hosted(spans, at),
     }
-    return out | _signs(spans, sides, at, values, metric) | _tokens(spans, at)
+    signed = _signs(spans, sides, at, values, metric) | _tokens(spans, at)
+    return out | _terms(at, main) | signed
 
 
 def what_it_is(spans: Spans, at: At) -> str:
@@ -169,6 +168,28 @@ def what_it_is(spans: Spans, at: At) -> str:
     if _STORE.match(spans.operations[at.key[1]]) or spans.paths.stage[row] == cp.RETRIEVAL:
         return "store"
     return "call" if kind in (CLIENT, PRODUCER) else "own"
+
+
+def _terms(at: At, main: list[Term]) -> dict[str, Fact]:
+    """What the terms say, by kind and by name."""
+    alike = {kind for one in main for kind in one.kinds}
+    said = {name for one in main for name in (one.name, *(other.name for other, _, _ in one.alike))}
+    sets = {
+        "kind": {one.kind for one in main},
+        "alike": alike,
+        "up": _rising(main),
+        "apart": _apart(main),
+    }
+    gains = _gains(at.fit)
+    out: dict[str, Fact] = {}
+    for kind in kinds().names:
+        out |= {f"{one}_{kind}": kind in of for one, of in sets.items()}
+        out[f"gain_{kind}"] = gains.get(kind, 0.0)
+    out["gain_load"] = gains.get("inflight", 0.0) + gains.get("arrivals", 0.0)
+    out["gain_size"] = gains.get("size_in", 0.0) + gains.get("size_out", 0.0)
+    for name, pattern in kinds().named.items():
+        out[name] = any(pattern.search(one) for one in said)
+    return out
 
 
 def _apart(main: list[Term]) -> set[str]:
@@ -212,7 +233,7 @@ def _hosted(spans: Spans, at: At) -> bool | None:
     return any(_PROVIDERS.search(name) for name in named) if named else None
 
 
-def _signs(spans: Spans, sides: Sides, at: At, values: FloatArray, metric: str) -> dict[str, Value]:
+def _signs(spans: Spans, sides: Sides, at: At, values: FloatArray, metric: str) -> dict[str, Fact]:
     """Facts about how late ones end."""
     more = signs.added(at.y, at.late) if sides.mode != "always" else None
     ends = signs.together(spans, at.found)
@@ -233,7 +254,10 @@ def _signs(spans: Spans, sides: Sides, at: At, values: FloatArray, metric: str) 
         "together_others": _part(ends, ~at.late),
         "failed_late": _part(failed, at.late),
         "failed_others": _part(failed, ~at.late),
-        "statuses": frozenset(_statuses(spans, at.found.some(np.flatnonzero(at.late)[:500]))),
+        "throttled": any(
+            kinds().named["throttled"].search(one)
+            for one in _statuses(spans, at.found.some(np.flatnonzero(at.late)[:500]))
+        ),
         "one_at_a_time": signs.one_at_a_time(spans.process[answering], at.found)
         if waits and not queue
         else None,
@@ -305,10 +329,10 @@ def _ends_moved(spans: Spans, sides: Sides, values: FloatArray) -> float | None:
     return later / judged if judged > 0.0 else None
 
 
-def _tokens(spans: Spans, at: At) -> dict[str, Value]:
+def _tokens(spans: Spans, at: At) -> dict[str, Fact]:
     """How long a token takes, bad against good."""
     column = spans.attributes.get("output_tokens")
-    none: dict[str, Value] = {"per_token": None, "per_token_share": None}
+    none: dict[str, Fact] = {"per_token": None, "per_token_share": None}
     if (
         column is None
         or column.numbers is None

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Final
 
-from overrun.analysis.contrast.facts import TYPES
-from overrun.analysis.contrast.language import Condition, MechanismError, Value
+from overrun.analysis.contrast.facts import names
+from overrun.analysis.words.conditions import Condition, ConditionError, Facts, condition
 from overrun.analysis.words.explanation import Mechanism, RefutedMechanism
 from overrun.analysis.words.finding import say_ratio
 
@@ -62,7 +62,7 @@ def entries() -> list[Entry]:
     """The table of mechanisms.
 
     Raises:
-        MechanismError: an entry without a test that refutes it, an unknown field, or a condition that is none.
+        ConditionError: an entry without a test that refutes it, an unknown field, or a condition that is none.
     """
     text = resources.files("overrun.analysis.contrast").joinpath("mechanisms.toml")
     return [entry_of(name, one) for name, one in tomllib.loads(text.read_text("utf-8")).items()]
@@ -72,27 +72,27 @@ def entry_of(name: str, table: Mapping[str, Any]) -> Entry:
     """One entry, checked; raises as `entries`."""
     unknown = table.keys() - _FIELDS
     if unknown:
-        raise MechanismError(
+        raise ConditionError(
             f"{name} has {', '.join(sorted(unknown))}; fields are {', '.join(sorted(_FIELDS))}"
         )
     if not table.get("refuted") or not table.get("needs"):
-        raise MechanismError(f"{name} needs conditions and at least one test that refutes it")
+        raise ConditionError(f"{name} needs conditions and at least one test that refutes it")
     gate = table.get("gate")
     return Entry(
         name,
         table["words"],
-        [Condition(text, TYPES) for text in table["needs"]],
-        {why: Condition(text, TYPES) for why, text in table["refuted"].items()},
+        [condition(text, names()) for text in table["needs"]],
+        {why: condition(text, names()) for why, text in table["refuted"].items()},
         float(table.get("weight", 1.0)),
         table["advice"],
-        None if gate is None else Condition(gate, TYPES),
+        None if gate is None else condition(gate, names()),
         table.get("untested"),
         list(table.get("rules", [])),
         list(table.get("claims", [])),
     )
 
 
-def name(facts: Mapping[str, Value]) -> Named:
+def name(facts: Facts) -> Named:
     """Return the mechanism that fits the facts of a place best, if any."""
     fitting: list[tuple[float, Mechanism, Entry]] = []
     excluded: list[RefutedMechanism] = []
@@ -124,9 +124,7 @@ def name(facts: Mapping[str, Value]) -> Named:
     return Named(first, excluded, {rule: why for rule, why in rules.items() if rule not in fits})
 
 
-def _mechanism(
-    one: Entry, tried: Mapping[str, bool | None], facts: Mapping[str, Value]
-) -> Mechanism:
+def _mechanism(one: Entry, tried: Mapping[str, bool | None], facts: Facts) -> Mechanism:
     """A mechanism with its confidence: what the terms explain on the half that did not choose them, as far as tests could be tried."""
     untested = [why for why, held in tried.items() if held is None]
     if one.untested is not None:
@@ -142,17 +140,17 @@ def _mechanism(
     )
 
 
-def _lacks(one: Entry, at: int, facts: Mapping[str, Value]) -> str:
+def _lacks(one: Entry, at: int, facts: Facts) -> str:
     """Which sign a mechanism lacks."""
     return (
         f"no sign that {one.words} ({one.needs[at].text}{_figure(one.needs[at], facts)} is not so)"
     )
 
 
-def _figure(condition: Condition, facts: Mapping[str, Value]) -> str:
+def _figure(asked: Condition, facts: Facts) -> str:
     """The figures that a test was decided by, in brackets; empty where it asks for none."""
     said = []
-    for fact in sorted(condition.names()):
+    for fact in sorted(asked.names):
         value = facts.get(fact)
         if isinstance(value, float) and not isinstance(value, bool):
             shown = say_ratio(value) if 0.0 <= value <= 1.0 else f"{value:.3g}"

@@ -43,6 +43,12 @@ class Kinds:
     kinds: list[tuple[str, re.Pattern[str]]]
     measured: re.Pattern[str]
     identity: re.Pattern[str]
+    named: dict[str, re.Pattern[str]]
+
+    @property
+    def names(self) -> list[str]:
+        """Every kind."""
+        return [*(name for name, _ in self.kinds), "attribute"]
 
     def of(self, name: str) -> str:
         """The kind of a trait; `attribute` where no word of it is known."""
@@ -59,7 +65,13 @@ def kinds() -> Kinds:
     text = resources.files("overrun.analysis.contrast").joinpath("kinds.toml").read_text("utf-8")
     table = tomllib.loads(text)
     found = [(name, re.compile(pattern, re.I)) for name, pattern in table["kind"].items()]
-    return Kinds(found, re.compile(table["measured"], re.I), re.compile(table["identity"], re.I))
+    named = {name: re.compile(pattern, re.I) for name, pattern in table["named"].items()}
+    return Kinds(
+        found,
+        re.compile(table["measured"], re.I),
+        re.compile(table["identity"], re.I),
+        named,
+    )
 
 
 @dataclass

@@ -115,7 +115,7 @@ def _only_a_place(rule: str, found: Explanation) -> str | None:
     fits = found.mechanism
     if rule not in ONLY_A_PLACE or fits is None or fits.confidence < NAMED or fits.id in GENERAL:
         return None
-    return "it says which call is slow, and not why"
+    return "that is which call is slow, and not why"
 
 
 def _doubted(one: Diagnosis) -> Diagnosis:

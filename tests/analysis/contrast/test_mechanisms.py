@@ -2,17 +2,18 @@
 
 import pytest
 
-from overrun.analysis.contrast.facts import TYPES
-from overrun.analysis.contrast.language import MechanismError
+from overrun.analysis.contrast.facts import names
 from overrun.analysis.contrast.mechanisms import SUREST, UNTESTED, entries, entry_of, name
+from overrun.analysis.contrast.traits import kinds
 from overrun.analysis.diagnosis.rules import rules
+from overrun.analysis.words.conditions import ConditionError
 
 
 def test_each_entry_names_facts_that_are_measured_and_rules_that_exist() -> None:
     known = set(rules())
     for one in entries():
-        asked = {fact for test in (*one.needs, *one.refuted.values()) for fact in test.names()}
-        assert asked <= TYPES.keys()
+        asked = {fact for test in (*one.needs, *one.refuted.values()) for fact in test.names}
+        assert asked <= names()
         assert set(one.rules) | set(one.claims) <= known, one.id
         assert one.refuted
         assert len({one.id for one in entries()}) == len(entries())
@@ -24,7 +25,7 @@ def test_each_entry_names_facts_that_are_measured_and_rules_that_exist() -> None
         ({"words": "w", "advice": "a", "needs": ["new"]}, "at least one test"),
         (
             {"words": "w", "advice": "a", "needs": ["new"], "refuted": {"x": "old"}},
-            "no fact is named old",
+            "which is no fact",
         ),
         (
             {"words": "w", "advice": "a", "needs": ["new"], "refuted": {"x": "new"}, "then": 1},
@@ -33,19 +34,21 @@ def test_each_entry_names_facts_that_are_measured_and_rules_that_exist() -> None
     ],
 )
 def test_a_wrong_entry_is_refused(table: dict[str, object], why: str) -> None:
-    with pytest.raises(MechanismError, match=why):
+    with pytest.raises(ConditionError, match=why):
         entry_of("wrong", table)
 
 
 def _facts(**more: object) -> dict[str, object]:
-    nothing = dict.fromkeys(TYPES) | {
-        "mode": "some",
-        "where": "itself",
-        "metric": "e2e",
-        "what": "call",
+    """A place of which nothing is known but that no trait is a main one."""
+    none = dict.fromkeys(names()) | {
+        name: 0.0 if name.startswith("gain_") else False
+        for name in names()
+        if name.partition("_")[0] in ("kind", "alike", "up", "apart", "gain")
     }
-    sets = {kind: frozenset() for kind, of in TYPES.items() if of == "set"}
-    return nothing | sets | {"gain": {}} | more
+    named = dict.fromkeys(kinds().named, False)
+    return (
+        none | named | {"mode": "some", "where": "itself", "metric": "e2e", "what": "call"} | more
+    )
 
 
 def test_without_facts_nothing_is_named() -> None:
@@ -54,9 +57,8 @@ def test_without_facts_nothing_is_named() -> None:
 
 def test_the_first_call_of_an_instance_is_a_cold_instance_unless_it_follows_load() -> None:
     cold = {
-        "names": frozenset({"first of faas.instance"}),
-        "kinds": frozenset({"first"}),
-        "gain": {"first": 0.9},
+        "first_of_instance": True,
+        "kind_first": True,
         "late_of_bad": 1.0,
         "explained": 0.9,
     }
@@ -65,7 +67,7 @@ def test_the_first_call_of_an_instance_is_a_cold_instance_unless_it_follows_load
     assert found.first[0].id == "cold_instance"
     assert found.first[0].confidence == pytest.approx(0.3 + 0.55 * 0.9, abs=0.01)
     assert found.first[0].confidence <= SUREST
-    loaded = name(_facts(**cold | {"gain": {"first": 0.4, "inflight": 0.4}}))
+    loaded = name(_facts(**cold | {"gain_load": 0.4}))
     assert loaded.first is None
     assert [one.id for one in loaded.refuted] == ["cold_instance"]
 
