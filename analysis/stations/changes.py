@@ -11,6 +11,7 @@ import numpy as np
 from overrun.analysis.stations.series import Recording, Series
 from overrun.analysis.stations.sides import Sides, each
 from overrun.analysis.stations.stretch import WORTH
+from overrun.analysis.words.arrays import BoolArray
 from overrun.analysis.words.finding import printable
 
 # Bins beside an onset, and seconds more, within which something came with it: a process takes a minute to start, and traffic returns later. Own defaults.
@@ -63,10 +64,19 @@ def changes_at(recording: Recording, onset: int, sides: Sides) -> Changes:
     found = [
         *_restarts(recording),
         *_series_changes(recording),
+        *_instances(recording),
         *_unknown_moved(recording, sides, at),
     ]
     beside = [one for one in found if abs(one.time_s - at) <= near]
-    order = {"restart": 0, "version": 1, "new series": 2, "gone series": 3, "new labels": 4}
+    order = {
+        "restart": 0,
+        "new instance": 0,
+        "gone instance": 0,
+        "version": 1,
+        "new series": 2,
+        "gone series": 3,
+        "new labels": 4,
+    }
     return Changes(sorted(beside, key=lambda one: (order.get(one.kind, 5), abs(one.time_s - at))))
 
 
@@ -108,6 +118,24 @@ def _series_changes(recording: Recording) -> list[Change]:
             found.append(Change("gone series", where, end - last, name))
         else:
             found += [_labels(recording, one, some) for one in some if one.late_s > late]
+    return found
+
+
+def _instances(recording: Recording) -> list[Change]:
+    """Instances that came or went while others were there: a replaced pod is one of each."""
+    grid, seen = recording.grid, dict[str, BoolArray]()
+    for one in recording.series:
+        known = np.isfinite(one.values)
+        seen[one.instance] = seen[one.instance] | known if one.instance in seen else known
+    found = []
+    for instance, known in seen.items():
+        bins = np.flatnonzero(known)
+        if len(bins) and bins[0] > _LATE:
+            what = f"{printable(instance)} appeared"
+            found.append(Change("new instance", what, grid.time_s(int(bins[0])), instance))
+        if len(bins) and bins[-1] < grid.bins - 1 - _LATE:
+            what = f"{printable(instance)} vanished"
+            found.append(Change("gone instance", what, grid.time_s(int(bins[-1])), instance))
     return found
 
 

@@ -366,7 +366,8 @@ def _changed(changes: Changes) -> list[Change]:
 
 
 def _change(one: Moved) -> Change:
-    what = one.what if one.kind == "restart" else f"{one.kind}: {one.what}"
+    plain = one.kind in ("restart", "new instance", "gone instance")
+    what = one.what if plain else f"{one.kind}: {one.what}"
     if one.before is None or one.after is None:
         reasons = dict.fromkeys(("before", "after"), "it is a restart, or it is new or gone")
         return Change(what=what, before=None, after=None, reasons=reasons)

@@ -27,13 +27,13 @@ _BESIDE: Final = 5
 QUANTITIES: Final = (
     *("hit_rate", "prompt_tokens_each", "new_tokens_each", "output_tokens_each", "prompts_for_a_token"),
     *("cached_tokens_each", "token_s", "prompt_token_s", "clock_hz", "gpu_util", "drafts_accepted", "kv", "running", "waiting"),
-    *("preemptions_each", "output_tokens", "done", "cpu"),
+    *("preemptions_each", "output_tokens", "done", "cpu", "throttled", "replicas"),
 )  # fmt: skip
 # The other facts; the table is checked against both lists.
 OTHERS: Final = (
     *("phase", "role", "state", "key", "which", "loop", "compared", "arrivals_first", "arrivals_ratio"),
     *("restarted", "restart", "new_speculation", "new_connector", "connector", "external_cache", "counts_cache"),
-    *("counts_requests", "stations", "peers_free", "free", "room_without", "peer_work_ratio", "began_full", "kv_room", "kv_high"),
+    *("counts_requests", "stations", "peers_free", "free", "room_without", "peer_work_ratio", "began_full", "kv_room", "kv_high", "kv_full"),
     *("cpu_full", "adapter_slots", "changed", "cache_row_ratio"),
 )  # fmt: skip
 # Those that are quotients: unknown where what stands below the line is.
@@ -83,7 +83,16 @@ def _quantities(group: Group) -> dict[str, tuple[FloatArray | None, FloatArray |
         "clock_hz": (group.quantity("gpu_clock"), None),
         "done": (done, None),
     }  # fmt: skip
-    for key in ("gpu_util", "kv", "running", "waiting", "output_tokens", "cpu"):
+    for key in (
+        "gpu_util",
+        "kv",
+        "running",
+        "waiting",
+        "output_tokens",
+        "cpu",
+        "throttled",
+        "replicas",
+    ):
         found[key] = (group.quantity(key), None)
     none: tuple[FloatArray | None, FloatArray | None] = (None, None)
     return {
@@ -132,6 +141,11 @@ def _about_state(case: Case, part: Part, judged: Judged) -> dict[str, Fact]:
         "kv_room": None if usage is None else usage < ROOM,
         "kv_high": _kv_high(case, part.group),
         "began_full": _began_full(case, part.group),
+        "kv_full": any(
+            one.which == "KV cache"
+            for station in part.group.stations
+            for one in ceilings(case, station)
+        ),
         "cpu_full": any(
             one.which == "CPU" for station in part.group.stations for one in ceilings(case, station)
         ),

@@ -11,7 +11,7 @@ import numpy as np
 from overrun.analysis.stations.parts import Part
 from overrun.analysis.stations.sides import Sides, each, quotient, smooth
 from overrun.analysis.stations.station import Group, Plant
-from overrun.analysis.stations.stretch import LEAST_BINS, Stretch, find_stretch
+from overrun.analysis.stations.stretch import KNOWN_WORSE, LEAST_BINS, SURE, Stretch, find_stretch
 from overrun.analysis.words.arrays import FloatArray
 
 Of = Literal["all", "first", "tokens"]
@@ -61,10 +61,11 @@ class Onset:
 def find_onset(plant: Plant, parts: list[Part], of: Of | None = None) -> Onset | None:
     """Return the onset; None where nothing is worse beyond its noise. `of`: only symptoms of the first token, of tokens, or of both (all)."""
     asked = [one for one in _symptoms(plant, parts) if of in (None, "all", one.of)]
+    sure = KNOWN_WORSE if of else SURE
     hits = [
         (one, found)
         for one in asked
-        if (found := find_stretch(one.values, len(asked))) is not None and _worse(one, found)
+        if (found := find_stretch(one.values, len(asked), sure)) is not None and _worse(one, found)
     ]
     hits.sort(key=lambda hit: -_weight(*hit))
     for at, (symptom, found) in enumerate(hits):

@@ -25,14 +25,14 @@ def judged(**courses: Sequence[float]) -> Verdict:
 
 @pytest.mark.parametrize("calm", [4, 7, 20])
 def test_a_queue_is_dated_from_four_scrapes_of_calm_on(calm: int) -> None:
-    """4.5 times the prompt tokens arrive as one runs at a time: too little capacity, where there is enough of a before to know what arrived."""
+    """4.5 times the prompt tokens arrive as one runs at a time: too little capacity."""
     verdict = judged(
         queue_depth=[0] * calm + [6, 7, 7, 6] * 10,
         running=[0, 1] * (calm // 2) + [0] * (calm % 2) + [1] * 40,
         prompt_tokens=[62] * calm + [277] * 40,
     )
     assert verdict.stage == "queue"
-    assert verdict.cause == ("under_capacity" if calm > 4 else None)
+    assert verdict.cause == "under_capacity"
     assert verdict.onset == from_us((T0_S + calm * STEP_S) * 1_000_000)
     assert (
         "requests wait in 100 % of the samples (6 on average, at most 7) since " in verdict.sentence

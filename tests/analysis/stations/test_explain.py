@@ -367,3 +367,41 @@ def test_an_instance_that_changes_its_name_is_no_fault() -> None:
     made = told(*rows)
     assert made.mechanism is None
     assert made.state in ("unknown", "normal")
+
+
+@pytest.mark.parametrize(("now", "named"), [(0.6, True), (0.02, False)])
+def test_a_container_that_may_not_run_is_named_by_its_pod(now: float, named: bool) -> None:
+    rows = engine(instance="pod-a", running=(8.0, 8.0), tokens=(800.0, 400.0), done=(4.0, 2.0))
+    throttled = rate(
+        None,
+        steps(0.01, now),
+        name="container_cpu_cfs_throttled_seconds_total",
+        instance="kubelet",
+        labels={"pod": "pod-a"},
+    )
+    made = told(*rows, throttled)
+    assert (made.mechanism is not None and made.mechanism.id == "cpu_quota") is named
+
+
+def test_fewer_replicas_than_before_are_brought_back() -> None:
+    rows = engine(running=(8.0, 16.0), waiting=(0.0, 12.0), running_limit=(16.0, 16.0))
+    ready = level(
+        None,
+        steps(4.0, 2.0),
+        name="kube_deployment_status_replicas_available",
+        instance="kube-state-metrics",
+        labels={"deployment": "vllm"},
+    )
+    made = told(*rows, ready)
+    assert made.mechanism is not None
+    assert made.mechanism.id == "fewer_replicas"
+    assert "autoscaler" in made.advice.do[0]
+
+
+def test_an_instance_that_vanishes_at_the_onset_is_a_change() -> None:
+    rows = engine(instance="a", waiting=(0.0, 12.0))
+    for row in engine(instance="b"):
+        cut = {key: row[key][:40] for key in ("time_ns", "start_ns", "value", "sum", "count")}
+        rows.append(row | cut)
+    made = told(*rows)
+    assert "b vanished" in [one.what for one in made.changed]
