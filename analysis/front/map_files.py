@@ -136,7 +136,7 @@ def _of_objects(path: Path, objects: Sequence[Any]) -> str:
     lines = [f"    {column.sql} as {_name(name)}," for name, column in columns.items()]
     return "\n".join(
         [
-            f"-- # {printable(path.name)} is in no form that is known. Of its rows {best.path} say most:",
+            f"-- # {printable(path.name)} is in no form that is known. Its fullest rows stand at {best.path}:",
             *(f"-- #   {line}" for line in _filled(best.rows, columns)),
             *(f"-- # doubt: {doubt}" for doubt in _doubts(found, columns)),
             f"-- # not used: {printable(', '.join(unused[:_MOST_UNUSED]) or 'nothing', 400)}",
@@ -195,11 +195,11 @@ def _unit(told: Told) -> str:
 def _doubts(found: Mapping[str, Told], columns: Mapping[str, _Column]) -> Iterator[str]:
     """What a person has to confirm of a proposed map."""
     if "start" not in columns:
-        yield 'no column says when a row began: name one as "start"'
+        yield 'no column is known to be the begin of a row: name one as "start"'
     if not columns.keys() & {"end", "duration_ms"}:
-        yield 'no column says when a row ended or how long it took: name one as "end" or duration_ms'
+        yield 'no column is known to be the end or the duration of a row: name one as "end" or duration_ms'
     if "took" in found and not found["took"].unit:
-        yield f"the unit of {found['took'].name} is not said and is taken to be ms"
+        yield f"the unit of {found['took'].name} is not known and is taken to be ms"
     if "start" not in found and "time" in found:
         yield f"{found['time'].name} is taken to be the begin; if it is written at the end, the start is that less the duration"
     if "span_id" not in columns:
@@ -209,7 +209,7 @@ def _doubts(found: Mapping[str, Told], columns: Mapping[str, _Column]) -> Iterat
     if columns.keys() & _CALLED:
         yield "every row is taken to be an answer of a chat model: make operation 'embeddings' or nothing where it is none"
     else:
-        yield "no column names a model or counts tokens: say operation, model and tokens, or no row is a call"
+        yield "no column names a model or counts tokens: add operation, model and tokens, or no row is a call"
 
 
 def _filled(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, _Column]) -> Iterator[str]:

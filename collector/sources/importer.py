@@ -278,7 +278,7 @@ def _of_form(
     if not account.used:
         raise BadPayload(
             f"it was read as {form.title}, and none of its {account.rows:,} rows is of use"
-            + (f" ({account.lost})" if account.lost else "")
+            + (f" ({account.lost or form.empty})" if account.lost or form.empty else "")
         )
 
 

@@ -29,7 +29,7 @@ from overrun.collector.sources.forms import child, framing, locked, records
 
 FOLDER: Final = Path(__file__).parent
 _KEYS = {"title", "source", "read", "needs", "whole", "timed", "figures"}
-_KEYS |= {"refuse", "expected", "note"}
+_KEYS |= {"refuse", "expected", "note", "empty"}
 _READS: Final = {
     "objects": ("row", "json"),
     "lines": ("line", "varchar"),
@@ -58,6 +58,7 @@ class Form:
     is_own: bool = False  # of a user, and run in a process of its own
     refuse: str = ""
     note: str = ""
+    empty: str = ""  # what to do where no row comes
     expected: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -1,6 +1,6 @@
 -- title = "LiteLLM's standard logging payloads (S3, GCS and file loggers)"
 -- source = "docs.litellm.ai, StandardLoggingPayload: times in seconds since 1970; completionStartTime is the end where nothing was streamed"
--- needs = ["call_type", "startTime", "endTime", "custom_llm_provider", "model_group | model_parameters | hidden_params"]
+-- needs = ["call_type", "startTime", "endTime", "custom_llm_provider", "model_parameters | hidden_params"]
 -- [expected]
 -- spans = 2
 -- failed = 1

@@ -96,7 +96,7 @@ def documents(
             else:
                 spans.append(_span(row, account, named))
         except (ValueError, TypeError, OverflowError, AttributeError) as error:
-            account.lost = account.lost or f"row {account.rows:,}: {str(error)[:200]}"
+            account.lost = account.lost or f"row {account.rows:,}: {str(error)[:400]}"
         else:
             account.used += 1
         if len(spans) >= _SPANS_A_BODY:
@@ -158,7 +158,10 @@ def _point(row: Mapping[str, Any]) -> _Sample | None:
     """A sample; None of one that is no number, as Prometheus keeps of what stood still."""
     name, at = row["metric"], moment_ns(row["time"])
     if not name or not at:
-        raise ValueError("it has no metric's name or no time")
+        raise ValueError(
+            "no metric is named, or no time: of an expression such as rate() or histogram_quantile() the query alone names the figure. Ask for the "
+            "metric itself, `vllm:num_requests_waiting[1h]`, or save a page, `curl http://HOST:9090/federate?match[]=... > page.prom`"
+        )
     value = math.nan if row["value"] is None else float(row["value"])
     labels = {
         key: str(told) for key, told in mapping(row.get("labels")).items() if told is not None

@@ -32,7 +32,7 @@ def test_a_proposed_map_reads_the_file_that_it_is_for(tmp_path: Path) -> None:
     file, own = tmp_path / "own.json", tmp_path / "own.sql"
     file.write_text(json.dumps({"meta": {"x": 1}, "items": ROWS}))
     proposed = map_files.propose(file, settings_of(tmp_path))
-    assert "the unit of took is not said and is taken to be ms" in proposed
+    assert "the unit of took is not known and is taken to be ms" in proposed
     assert "begun is taken to be the begin" in proposed
     assert proposed.count("start=2026-09-21T14:13:0") == 3
     own.write_text(proposed)
