@@ -13,7 +13,7 @@ import msgspec
 from overrun.analysis.diagnosis.sampled_causes import Sought, seek
 from overrun.analysis.front.predictor_watch import State
 from overrun.analysis.front.question_table import ENTRIES, PREDICTOR, TRACE
-from overrun.analysis.front.questions import Asked
+from overrun.analysis.front.questions import Prepared
 from overrun.analysis.numbers.requests.request_trace import (
     PathPiece,
     Trace,
@@ -67,7 +67,7 @@ class FakeApi(ThreadingHTTPServer):
                 )
             return a_trace(last, spans=TRACE_SPANS)
         in_path = {p.name: last for p in entry.parameters if entry.in_path(p)}
-        asked = Asked.read(
+        asked = Prepared.read(
             entry, {**parameters, **in_path}, self.settings, now=T0, default_since="1h"
         )
         if entry is PREDICTOR:

@@ -14,7 +14,7 @@ import pytest
 
 from overrun.analysis.assembly.assemble import assemble
 from overrun.analysis.front.question_table import ENTRIES
-from overrun.analysis.front.questions import Asked
+from overrun.analysis.front.questions import Prepared
 from overrun.analysis.words.encoding import encode
 from overrun.collector.config import PrivacySettings, Settings
 from overrun.collector.ingest import lake_pipeline
@@ -133,7 +133,7 @@ def _same_as_a_file(of: LakePipeline, bodies: list[bytes]) -> None:
     now, settings = datetime.now(UTC), Settings()
     # Rows come in another order: sums differ by their last digits, and what is resampled by more.
     for path in ("report", "series", "heatmap", "requests", "stages"):
-        asked = Asked.read(ENTRIES[path], {"since": "1h"}, settings, now=now)
+        asked = Prepared.read(ENTRIES[path], {"since": "1h"}, settings, now=now)
         lake, alone = (json.loads(encode(asked.answer(one.store.reading))) for one in (of, file))
         for part in _COUNTED if path == "report" else lake.keys() | alone.keys():
             assert alike(lake[part], alone[part]), (path, part)
