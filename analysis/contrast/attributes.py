@@ -85,11 +85,9 @@ def attribute_of(column: pl.Series) -> Attribute:
         numbers = read.fill_null(np.nan).to_numpy() if numeric else None
     if numbers is not None:
         numbers = np.where(np.isfinite(numbers), numbers, np.nan)
-    texts = column.drop_nulls().unique().sort()
-    places = column.replace_strict(
-        texts, np.arange(len(texts)), default=None, return_dtype=pl.Int64
-    )
-    return Attribute(places.fill_null(-1).to_numpy(), texts.to_list(), numbers)
+    coded = column.to_arrow().dictionary_encode()
+    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return Attribute(codes, coded.dictionary.to_pylist(), numbers)
 
 
 def attributes_of(

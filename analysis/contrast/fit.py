@@ -181,8 +181,8 @@ def _step_gains(state: _State, rows: BoolArray) -> FloatArray:
     """The squares that each step removes among some rows."""
     centred = np.where(rows, state.r - state.r[rows].mean(), 0.0).astype(np.float32)
     n = float(rows.sum())
-    on = (state.sides @ rows.astype(np.float32)).astype(np.float64)
-    total = (state.sides @ centred).astype(np.float64)
+    both = (state.sides @ np.column_stack([rows.astype(np.float32), centred])).astype(np.float64)
+    on, total = both[:, 0], both[:, 1]
     off = n - on
     with np.errstate(divide="ignore", invalid="ignore"):
         gains: FloatArray = np.where((on < 3) | (off < 3), 0.0, total**2 * n / (on * off))
