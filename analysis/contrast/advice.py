@@ -35,7 +35,8 @@ def advise(facts: Facts, named: Named, moved: list[Moved], at: At) -> Advice:
         if gate and mechanism.confidence >= SURE:
             do.append(entry.advice)
         elif gate:
-            likely.append(f"{entry.advice} It depends on this: {mechanism.untested[0]}.")
+            on = [f"It depends on this: {one}." for one in mechanism.untested[:1]]
+            likely.append(" ".join([entry.advice, *on]))
     look = [*likely, *_look(facts, named, at, undo)]
     why = {} if undo else {"undo": "nothing that one could undo is recorded to change at an onset"}
     return Advice(do=do, undo=undo, look=look, avoid=_avoid(facts, at, undo), reasons=why)
