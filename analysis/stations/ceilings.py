@@ -11,7 +11,7 @@ from overrun.analysis.stations.case import Case
 from overrun.analysis.stations.sides import each, mean
 from overrun.analysis.stations.station import Group, Station
 from overrun.analysis.stations.vocabulary import is_resource
-from overrun.analysis.words.arrays import FloatArray
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import printable
 
 # A gauge at 98 % of its limit is at it; in most bins, so that a moment is none. Own defaults.
@@ -62,6 +62,17 @@ def ceilings(case: Case, station: Station) -> list[Ceiling]:
     return [one for one in found if one is not None]
 
 
+def idle(case: Case, group: Group) -> str:
+    """Return what is seen to compute less than half of the time, as words; empty if nothing is known to."""
+    used, busy = (case.sides.mean(group.quantity(key)) for key in ("gpu_util", "inference"))
+    if used is not None:
+        return f"its GPUs are used to {used:.0%}" if used < MOSTLY else ""
+    busy = None if busy is None else busy / len(group.stations)
+    if busy is not None and busy < MOSTLY:
+        return f"it computes for {busy:.0%} of the time"
+    return ""
+
+
 def merged(group: Group) -> Station:
     """Return a group as one station, for resources that stand on other pages than its queue."""
     keys = {key for one in group.stations for key in one.sums}
@@ -72,11 +83,11 @@ def merged(group: Group) -> Station:
     return made
 
 
-def _known(case: Case, station: Station, key: str) -> FloatArray:
+def _known(case: Case, station: Station, key: str, some: BoolArray | None = None) -> FloatArray:
     values = station.sums.get(key)
     if values is None:
         return np.zeros(0)
-    return values[case.sides.now & np.isfinite(values)]
+    return values[case.sides.now & np.isfinite(values) & (True if some is None else some)]
 
 
 def _seats(case: Case, station: Station) -> Ceiling | None:
@@ -90,9 +101,14 @@ def _seats(case: Case, station: Station) -> Ceiling | None:
 
 
 def _number(case: Case, station: Station) -> Ceiling | None:
-    """Never more run than a number that is reached most of the time, though others wait: a limit that nobody reports."""
-    running = _known(case, station, "running")
-    if len(running) < _LEAST or running.max() < 1.0 or not waits(station, case.sides.now):
+    """Never more run than a number that is reached most of the time while others wait: a limit that nobody reports."""
+    waiting = station.sums.get("waiting")
+    if waiting is None:
+        return None
+    running = _known(case, station, "running", waiting >= _WAITS)
+    if len(running) < _LEAST or running.max() < 1.0:
+        return None
+    if running.max() < np.nanmax(station.sums["running"][case.sides.now]):
         return None
     if (running >= _AT * running.max()).mean() < _PINNED:
         return None

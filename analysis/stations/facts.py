@@ -26,20 +26,27 @@ _BESIDE: Final = 5
 # Quantities with before, now, ratio, grew and fell.
 QUANTITIES: Final = (
     *("hit_rate", "prompt_tokens_each", "new_tokens_each", "output_tokens_each", "prompts_for_a_token"),
-    *("cached_tokens_each", "token_s", "prompt_token_s", "clock_hz", "gpu_util", "drafts_accepted", "kv", "running", "waiting"),
+    *("external_hit_rate", "batch", "queue_s", "cached_tokens_each", "token_s", "prompt_token_s", "clock_hz", "gpu_util", "drafts_accepted", "kv", "running", "waiting"),
     *("preemptions_each", "output_tokens", "done", "cpu", "throttled", "replicas"),
 )  # fmt: skip
 # The other facts; the table is checked against both lists.
 OTHERS: Final = (
     *("phase", "role", "state", "key", "which", "loop", "compared", "arrivals_first", "arrivals_ratio"),
     *("restarted", "restart", "new_speculation", "new_connector", "connector", "external_cache", "counts_cache"),
-    *("counts_requests", "stations", "peers_free", "free", "room_without", "peer_work_ratio", "began_full", "kv_room", "kv_high", "kv_full"),
+    *("counts_requests", "stations", "peers_free", "free", "room_without", "peer_work_ratio", "began_full", "kv_room", "kv_high", "kv_full", "running_high"),
     *("cpu_full", "adapter_slots", "changed", "cache_row_ratio"),
 )  # fmt: skip
 # Those that are quotients: unknown where what stands below the line is.
 _QUOTIENTS: Final = (
     *("prompt_tokens_each", "new_tokens_each", "output_tokens_each", "prompts_for_a_token"),
-    *("prompt_token_s", "preemptions_each", "cached_tokens_each"),
+    *(
+        "prompt_token_s",
+        "preemptions_each",
+        "cached_tokens_each",
+        "external_hit_rate",
+        "batch",
+        "queue_s",
+    ),
 )
 ENDINGS: Final = ("now", "before", "ratio", "grew", "fell")
 NAMES: Final = frozenset(
@@ -71,6 +78,9 @@ def _quantities(group: Group) -> dict[str, tuple[FloatArray | None, FloatArray |
     accepted = group.quantity("accept_length") if accepted is None else accepted
     found = {
         "hit_rate": (group.hit_rate(), None),
+        "external_hit_rate": (group.quantity("external_hits"), group.quantity("external_queries")),
+        "batch": (done, group.quantity("executions")),
+        "queue_s": (group.quantity("queue"), done),
         "prompt_tokens_each": (prompts, done),
         "new_tokens_each": (group.new_tokens(), done),
         "output_tokens_each": (written, done),
@@ -140,6 +150,7 @@ def _about_state(case: Case, part: Part, judged: Judged) -> dict[str, Fact]:
         "counts_cache": part.group.hit_rate() is not None,
         "kv_room": None if usage is None else usage < ROOM,
         "kv_high": _kv_high(case, part.group),
+        "running_high": _running_high(case, part.group),
         "began_full": _began_full(case, part.group),
         "kv_full": any(
             one.which == "KV cache"
@@ -167,6 +178,13 @@ def _kv_high(case: Case, group: Group) -> float | None:
         if (values := one.sums.get("kv")) is not None
     ]
     return max((float(np.percentile(some, 95.0)) for some in known if len(some)), default=None)
+
+
+def _running_high(case: Case, group: Group) -> float | None:
+    """The largest number that ran at once."""
+    running = group.quantity("running")
+    some = None if running is None else running[case.sides.now & np.isfinite(running)]
+    return None if some is None or not len(some) else float(some.max())
 
 
 def _cache_per_running(case: Case, group: Group) -> float | None:

@@ -15,21 +15,23 @@ from overrun.analysis.stations.ceilings import (
     ROOM,
     Ceiling,
     ceilings,
+    idle,
     merged,
     short_of_computing,
     waits,
 )
 from overrun.analysis.stations.parts import Part
 from overrun.analysis.stations.peers import full_and_free, slower_peer, token_seconds, work_each
-from overrun.analysis.stations.sides import mean
+from overrun.analysis.stations.sides import each, mean
 from overrun.analysis.stations.station import Group, Station
+from overrun.analysis.stations.stretch import ranks
 from overrun.analysis.stations.work import MORE, WORK, Factor, factors
 from overrun.analysis.words.explanation import State
 
 # What the state turns on, for the table of mechanisms: a resource that was cut, idle peers, one of the peers, more arrivals, and so on.
 Key = Literal[
     "routing", "peer", "demand", "seats_cut", "kv_cut", "resource", "held", "work", "time", "batch",
-    "front", "scheduler", "transfer", "stopped", "none",
+    "front", "scheduler", "transfer", "stopped", "delay", "none",
 ]  # fmt: skip
 _PLAIN: Final = ("seats", "KV cache", "instances", "CPU", "number running")
 # Peers that are as fast take as much; who is given 15 % more, or has less than a third of what runs elsewhere, is routed to or not. Own defaults.
@@ -39,6 +41,9 @@ _SLOWER: Final = 1.5
 # A ceiling of throughput: of 1.3 times as many inside, less than a third shows in the rate; own defaults.
 _MANY: Final = 1.3
 _SHOWS: Final = 0.35
+# A wait that is caused by load follows it; from so many bins on a correlation below this is none. Own defaults.
+_LEAST: Final = 12
+_UNRELATED: Final = 0.2
 
 
 class Judged(NamedTuple):
@@ -63,20 +68,22 @@ def _queued(case: Case, part: Part) -> Judged:
     group, sides = part.group, case.sides
     full = [one for one in group.stations if waits(one, sides.now)]
     running = group.quantity("running")
-    if part.known_by == "waiting" and running is not None and not full:
+    queues = [one for one in group.stations if "waiting" in one.sums]
+    apart = len(group.stations) > 1 and all("running" not in one.sums for one in queues)
+    asked = [merged(group)] if apart else full or group.stations
+    ends = sorted((one for station in asked for one in ceilings(case, station)), key=_rank)
+    if part.known_by == "waiting" and running is not None and not full and not (apart and ends):
         grew = case.demand.first or sides.grew(group.work())
         few = f"{sides.mean(part.inside) or 0.0:.2f} wait on average, now and then"
         return Judged("normal" if grew else "unknown", "none", "few wait", [few], group.stations)
     full = full or group.stations
-    asked = full
-    if len(group.stations) > 1 and all("running" not in one.sums for one in full):
-        asked = [merged(group)]
-    ends = sorted((one for station in asked for one in ceilings(case, station)), key=_rank)
     other = [one for one in ends if one.which not in _PLAIN]
     known = [
         one for one in ends if one.which in _PLAIN and (one.which != "number running" or not other)
     ]
     short = short_of_computing(case, group)
+    if not known and (delayed := _delayed(case, part)) is not None:
+        return delayed
     if known or short:
         return _at_ceiling(case, part, known, short, full)
     return _held_or_unknown(case, part, other, full)
@@ -163,6 +170,31 @@ def _held_or_unknown(case: Case, part: Part, other: list[Ceiling], full: list[St
         seen.append(f"{case.demand.what} changed by a factor of {case.demand.growth:.2f}")
     which = other[0].which if other else "not seen by what"
     return Judged("held_back", "held", which, seen, full)
+
+
+def _delayed(case: Case, part: Part) -> Judged | None:
+    """Requests wait for a time that does not grow with what arrives, in front of hardware that is idle: a delay that is set, not one that is caused."""
+    group, sides = part.group, case.sides
+    work, unused = group.work(), idle(case, group)
+    wait = each(part.inside, work)
+    if not unused or wait is None or work is None or sides.then is None or sides.grew(work):
+        return None
+    known = sides.now & np.isfinite(wait) & np.isfinite(work)
+    if known.sum() < _LEAST or not sides.grew(wait):
+        return None
+    with_load = float(np.corrcoef(ranks(wait[known]), ranks(work[known]))[0, 1])
+    if with_load > _UNRELATED:
+        return None
+    seen = [
+        f"a request waits {1e3 * (sides.mean(wait) or 0.0):,.3g} ms instead of {1e3 * (sides.former(wait) or 0.0):,.3g} ms while {unused}",
+        f"and no longer where more arrives (rank correlation {with_load:.2f})",
+    ]
+    batch = each(work, group.quantity("executions"))
+    if sides.grew(batch):
+        seen.append(
+            f"{sides.mean(batch) or 0.0:.2g} requests are executed together instead of {sides.former(batch) or 0.0:.2g}"
+        )
+    return Judged("held_back", "delay", "a delay that does not follow load", seen, group.stations)
 
 
 def _arrow(case: Case, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> str:

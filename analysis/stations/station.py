@@ -116,11 +116,17 @@ class Group:
 
     def seen(self) -> FloatArray | None:
         """Requests that gauges see inside."""
-        return self.sum(Station.seen)
+        return self._with_queues(Station.seen)
 
     def inside(self) -> FloatArray | None:
         """Requests inside."""
-        return self.sum(Station.inside)
+        return self._with_queues(Station.inside)
+
+    def _with_queues(self, of: Callable[[Station], FloatArray | None]) -> FloatArray | None:
+        """The sum, with those who wait at a station that shows no more than its queue: a proxy that waits for replicas on other pages."""
+        found = self.sum(of)
+        queues = [s.sums["waiting"] for s in self.stations if of(s) is None and "waiting" in s.sums]
+        return found if found is None else _summed([found, *queues])
 
     def work(self) -> FloatArray | None:
         """What is counted as finished work a second: requests, else output tokens, else prompt tokens."""
@@ -141,6 +147,9 @@ class Group:
         if (new := self.quantity("new_length")) is not None:
             return new
         total, cached = self.quantity("prompt_tokens"), self.quantity("cached")
+        loaded = self.quantity("external_hits")
+        if total is not None and loaded is not None:  # what another engine or store sent
+            total = np.maximum(total - np.nan_to_num(loaded), 0.0)
         hits, asked = self.quantity("hits"), self.quantity("queries")
         if total is None:
             return None
@@ -231,16 +240,25 @@ def plant_of(recording: Recording) -> Plant:
     behind = [one for one in groups if one.role not in vocabulary().stations.front]
     fronts = [one for one in groups if one not in behind and one.inside() is not None]
     front = max(fronts, key=lambda group: _total(group.inside()), default=None)
-    return Plant(recording, front, [_with_role(one, alone=len(behind) == 1) for one in behind])
+    writes = any(not _reads(one) for group in behind for one in group.stations)
+    return Plant(recording, front, _parted(behind) if writes else behind)
 
 
-def _with_role(group: Group, *, alone: bool) -> Group:
-    """The group; as prefill where it writes one token a request and is not alone."""
-    written, done = group.quantity("output_tokens"), group.done()
-    if alone or group.role not in ("engine", "decode") or written is None or done is None:
-        return group
-    reads = 0.0 < _total(written) <= _ONE_TOKEN * _total(done)
-    return Group("prefill", group.model, group.stations) if reads else group
+def _parted(groups: list[Group]) -> list[Group]:
+    """The groups, those stations as prefill that write one token a request beside others that write more, whatever their page calls them."""
+    parted: dict[tuple[str, str], list[Station]] = {}
+    for group in groups:
+        for one in group.stations:
+            role = "prefill" if _reads(one) else group.role
+            parted.setdefault((role, group.model), []).append(one)
+    return [Group(role, model, some) for (role, model), some in parted.items()]
+
+
+def _reads(station: Station) -> bool:
+    """Whether an engine writes no more than a first token a request: it reads prompts for another one."""
+    written = _total(station.sums.get("output_tokens"))
+    done = _total(station.done())
+    return station.role in ("engine", "decode") and 0.0 < written <= _ONE_TOKEN * done
 
 
 def _stations(series: list[Series]) -> list[Station]:

@@ -57,20 +57,19 @@ def _more_work(sides: Sides, group: Group) -> list[Factor]:
     )
     for of, above, words in sorts:
         now, then = (quotient(above, below, side) for side in (sides.now, sides.then))
-        if now and then and sides.grew(each(above, below), MORE):
-            found.append(
-                Factor(of, now / then, f"{now:,.1f} {words} per {unit} instead of {then:,.1f}")
-            )
+        if now and then is not None and sides.grew(each(above, below), MORE):
+            ratio = now / then if then > 0.0 else float("inf")
+            found.append(Factor(of, ratio, f"{now:,.1f} {words} per {unit} instead of {then:,.1f}"))
     return found
 
 
 def _slower(case: Case, group: Group) -> list[Factor]:
-    sides, found = case.sides, []
+    sides, found = case.sides, _fewer_a_step(case.sides, group)
     streams, running = group.quantity("itl"), group.quantity("running")
     step = group.token_time() if running is None or streams is not None else group.step_time()
     load = running if streams is None else streams
     if step is not None and sides.grew(step, WORTH) and not _beyond(sides, group, load):
-        expected = _expected(case, step, load)
+        expected = _expected(case, step, load, group.work())
         now, then = sides.mean(step) or 0.0, sides.former(step) or 0.0
         words = f"a token takes {1e3 * now:.3g} ms instead of {1e3 * then:.3g} ms"
         if load is not None:
@@ -84,6 +83,19 @@ def _slower(case: Case, group: Group) -> list[Factor]:
         words = f"a computed prompt token takes {1e3 * (sides.mean(read) or 0.0):.3g} ms instead of {1e3 * (sides.former(read) or 0.0):.3g} ms"
         found.append(Factor("time per prompt token", sides.ratio(read) or 1.0, words))
     return found
+
+
+def _fewer_a_step(sides: Sides, group: Group) -> list[Factor]:
+    """That a step with drafts gives fewer tokens, whatever the size of the batch: less is accepted, and more must be drafted for a token."""
+    written, drafted = group.quantity("output_tokens"), group.quantity("drafted")
+    accepted = group.quantity("accepted")
+    now, then = (quotient(written, drafted, side) for side in (sides.now, sides.then))
+    if not now or not then or then < WORTH * now or not sides.fell(each(accepted, drafted)):
+        return []
+    part, former = (quotient(accepted, drafted, side) or 0.0 for side in (sides.now, sides.then))
+    shares = f"{part:.2f} of the drafted tokens are accepted instead of {former:.2f}"
+    words = f"{shares}, and a drafted token gives {now:.2f} written ones instead of {then:.2f}"
+    return [Factor("time per token", then / now, words)]
 
 
 def _beyond(sides: Sides, group: Group, load: FloatArray | None) -> bool:
@@ -101,9 +113,15 @@ def _beyond(sides: Sides, group: Group, load: FloatArray | None) -> bool:
     )
 
 
-def _expected(case: Case, step: FloatArray, load: FloatArray | None) -> float:
-    """The time of a token that an engine's own past gives for as many at once as now; without a curve a larger batch excuses only if more came."""
-    curve = _curve(case.sides, step, load)
+def _expected(
+    case: Case, step: FloatArray, load: FloatArray | None, done: FloatArray | None
+) -> float:
+    """The time of a token that an engine's own past gives for as many at once as now; without a curve a larger batch excuses only if more came.
+
+    By Little's law more are inside where each takes longer: that excuses nothing where no more is done or asked for.
+    """
+    more = case.demand.first or case.demand.loop == "closed" or case.sides.grew(done)
+    curve = _curve(case.sides, step, load) if more else None
     if curve is not None:
         return curve
     excused = load is not None and (case.demand.first or case.demand.loop == "closed")

@@ -405,3 +405,118 @@ def test_an_instance_that_vanishes_at_the_onset_is_a_change() -> None:
         rows.append(row | cut)
     made = told(*rows)
     assert "b vanished" in [one.what for one in made.changed]
+
+
+def test_more_at_once_at_equal_arrivals_is_an_effect() -> None:
+    """Little's law: 4 a second end as before, 16 are inside instead of 8, whatever larger batches took before."""
+    wave = 1.0 + 0.3 * np.sin(np.arange(N) * 2.399963)
+    run, ended = steps(8.0, 16.0) * wave, 4.0 * wave
+    # The past: twice as many at once took twice as long for a token.
+    tokens = np.full(N, 800.0)
+    rows = [
+        level("running", run),
+        rate("finished", ended),
+        rate("output_tokens", tokens),
+        times("e2e", ended, run / ended),
+        times("decode", ended, run / ended),
+        times("prefill", ended, np.zeros(N)),
+    ]
+    assert told(*rows).state == "slower"
+
+
+def test_fewer_tokens_a_draft_are_said_with_figures() -> None:
+    rows = engine(running=(8.0, 12.0), varies=0.3)
+    rows += [
+        rate("spec_draft_tokens", steps(1_000.0, 1_600.0, noise=0.02)),
+        rate("spec_accepted_tokens", steps(600.0, 320.0, noise=0.02)),
+    ]
+    made = told(*rows)
+    assert (made.state, made.mechanism and made.mechanism.id) == (
+        "slower",
+        "speculation_not_paying",
+    )
+    assert "0.20 of the drafted tokens are accepted instead of 0.60" in made.state_words
+    assert "0.50 written ones instead of 0.80" in made.state_words
+
+
+def test_prompts_that_no_longer_come_from_elsewhere_are_computed_here() -> None:
+    """A decode worker beside the one that reads for it: both send vLLM's names and no role."""
+    read = np.full(N, 4.0)
+    reads = [
+        {**row, "instance": "worker-a"}
+        for row in (
+            rate("finished", read),
+            rate("output_tokens", read),
+            times("e2e", read, np.full(N, 0.3)),
+        )
+    ]
+    found = steps(4_000.0, 0.0)
+    seconds = steps(0.02, 0.4, noise=0.02)
+    writes = [
+        {**row, "instance": "worker-b"}
+        for row in (
+            rate("finished", read),
+            rate("output_tokens", steps(800.0, 800.0, noise=0.02)),
+            rate("prompt_tokens", np.full(N, 4_000.0)),
+            rate("external_prefix_cache_queries", np.full(N, 4_000.0)),
+            rate("external_prefix_cache_hits", found),
+            times("e2e", read, 2.0 + seconds),
+            times("prefill", read, seconds),
+            times("decode", read, np.full(N, 2.0)),
+        )
+    ]
+    made = told(*reads, *writes)
+    assert made.places[0].words == "reading prompts of worker-b"
+    assert (made.state, made.mechanism and made.mechanism.id) == ("more_work", "kv_transfer_lost")
+
+
+def test_a_wait_at_idle_hardware_that_load_does_not_lengthen_is_a_delay() -> None:
+    """Batches of four instead of one: who arrives when more do waits less."""
+    wave = 0.3 * np.sin(np.arange(N) * 2.399963)
+    ended = 10.0 * (1.0 + wave)
+    wait = np.where(np.arange(N) < 40, 0.002, 0.18 * (1.0 - wave))
+    rows = [
+        {**row, "name": row["name"].replace("vllm:", "nv_inference_")}
+        for row in (
+            rate("finished", ended),
+            rate("e2e_total", ended * (wait + 0.008)),
+            rate("queue_total", ended * wait),
+            rate("inference_total", ended * 0.006),
+            rate(None, ended / steps(1.0, 4.0), name="nv_inference_exec_count"),
+        )
+    ]
+    made = told(*rows)
+    assert (made.state, made.mechanism and made.mechanism.id) == ("held_back", "batching_delay")
+    assert "4 requests are executed together instead of 1" in made.state_words
+    assert not any("replicas" in text for text in made.advice.do)
+
+
+def test_a_queue_in_front_of_full_replicas_on_other_pages_is_their_ceiling() -> None:
+    """A proxy whose queue fills where both replicas have six, before the rest of what is inside grows."""
+    wave = np.sin(np.arange(N) * 2.399963)
+    late = np.arange(N) >= 40
+    wait = np.where(late & (wave > 0.0), 14.0 * wave, 0.0)
+    ended = np.where(late, 2.0, 1.0) * (1.0 + 0.02 * wave)
+    inside = np.where(late, np.where(wait > 0.0, 6.0, 4.5), 2.0)
+    serve = {"name": "ray_serve_http_request_latency_ms", "instance": "proxy", "model": ""}
+    rows = [
+        times("e2e", ended, (2 * inside + wait) / ended, **serve),
+        level("queue_depth", wait, instance="proxy", name="ray_serve_deployment_queued_queries"),
+    ]
+    for name in ("one", "two"):
+        rows += [
+            level("running", inside, instance=name, name="ray_serve_replica_processing_queries"),
+            times(
+                "inference",
+                ended / 2,
+                2 * inside / ended,
+                instance=name,
+                name="ray_serve_deployment_processing_latency_ms",
+            ),
+        ]
+    made = told(*rows, over="e2e")
+    assert (made.places[0].stage, made.state) == ("queue", "at_ceiling")
+    assert "never more than 12 run at a time" in made.state_words
+    assert made.mechanism is not None
+    assert "Add replicas" in made.advice.do[0]
+    assert "ceiling of 12" in made.advice.do[0]
