@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from overrun.collector.custom_dialect import own_dialect
-from overrun.collector.custom_metrics import own_metrics
 from overrun.collector.dialects import Dialect
 from overrun.collector.errors import ConfigError
 
@@ -212,12 +211,7 @@ def load(
         }
         built[table] = replace(kind(), **checked)
     free = {name: _table(document, name) for name in _FREE_TABLES}
-    words = own_dialect(
-        document.get("attributes", {}),
-        document.get("stages", []),
-        path,
-        own_metrics(document.get("metrics", {}), path),
-    )
+    words = own_dialect(document, path)
     return Settings(
         collector=built["collector"],
         privacy=built["privacy"],

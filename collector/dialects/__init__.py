@@ -1,186 +1,38 @@
-"""Which words do senders use? One vocabulary per file in this folder, as data: attribute -> canonical field, and what marks a span's stage.
+"""Which words do senders use? One vocabulary per TOML file in this folder (its form: reading.py): attribute -> canonical field, and what marks a span's stage.
 
 A `Field` means: this attribute, read this way, is that canonical column. Of several that are present, the one with the lowest `rank` wins
-(then the order of DIALECTS), if its value can be read. A `Mark` means: a span with this attribute (and value) has this role and stage.
+(then the order of the files), if its value can be read. A `Mark` means: a span with this attribute (and value) has this role and stage.
 Keys also match with `:` or `_` in the place of `.` (what exporters make of them). The tables come from the documented names of each
 convention and from recorded payloads; each file names its source, and reports it if no real sender's payload was at hand.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from dataclasses import dataclass
+import functools
+import tomllib
+from importlib import resources
+from typing import Final
 
-# How a value is read (collector/normalise/readers.py). `first` is the first item of an array, of a JSON array in a string, or the value itself; `path` a URL
-# path; `duration` carries its unit, as Rust prints it; `moment` is an ISO time, taken from the span's start on; `present` is true if the attribute
-# is there, `streams` if its value reports it; `resends` is one attempt more than the number; `ended` is the word
-# with which OpenAI's Responses API ends an answer; `chat_id` is a request's UUID as the id of a chat's answer, `given` a text other than `null`.
-READERS = (
-    "text",
-    "int",
-    "float",
-    "bool",
-    "seconds",
-    "millis",
-    "duration",
-    "moment",
-    "first",
-    "status",
-    "path",
-    "present",
-    "streams",
-    "resends",
-    "ended",
-    "chat_id",
-    "given",
+from overrun.collector.dialects.reading import vocabulary
+from overrun.collector.dialects.words import (
+    READERS,
+    Dialect,
+    EventField,
+    Field,
+    Mark,
+    Metric,
+    SpanName,
 )
 
+__all__ = ["READERS", "Dialect", "EventField", "Field", "Mark", "Metric", "SpanName", "load"]
 
-# Where the answers of the providers' own interfaces give the reason of their end: OpenAI's chat, Anthropic, Bedrock, Gemini in both spellings, OpenAI's Responses.
-ENDINGS: tuple[tuple[str, ...], ...] = (
-    ("choices", "0", "finish_reason"),
-    ("stop_reason",),
-    ("stopReason",),
-    ("candidates", "0", "finish_reason"),
-    ("candidates", "0", "finishReason"),
-    ("incomplete_details", "reason"),
-)
+LAST: Final = 100  # place of a vocabulary that names none
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """canonical column <- attribute `key`, read by `reader` (one of READERS); lower rank wins.
-
-    With `path`, the value is a document (JSON in a string, or a map) and what stands at the path is read; counts at the paths of `plus` are
-    added to it (a sender that lists cached tokens beside the others). With `served`, not on CLIENT spans: the route that a client calls is another's.
-    With `beside` (not with `path`), only on spans that have this attribute too: what a common word means there.
-    """
-
-    column: str
-    key: str
-    reader: str = "text"
-    rank: int = 0
-    path: tuple[str, ...] = ()
-    plus: tuple[tuple[str, ...], ...] = ()
-    served: bool = False
-    beside: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class EventField:
-    """canonical column <- attribute `key` of span events named `event`, where no attribute of the span gave it; of several events the largest
-    number, or the first text, counts. With `failed`, only on spans whose status is an error."""
-
-    column: str
-    event: str
-    key: str
-    reader: str = "text"
-    failed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A span that carries attribute `key` (with one of `values`, or one that matches `pattern` as a whole, if given) has this role and stage. A `weak` one
-    is asked after the span's name (one of model calls last), a `strong` one before everything but `overrun.stage`. `beside` (not with values or a
-    pattern) as in Field; with `client` (likewise) only on CLIENT spans, and before the words of their names."""
-
-    key: str
-    role: str
-    stage: str
-    values: frozenset[str] = frozenset()
-    weak: bool = False
-    strong: bool = False
-    pattern: str = ""
-    beside: str = ""
-    client: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SpanName:
-    """A span whose name matches `pattern` (a regular expression, whole string) under scope `scope` (or any, if empty) has this role and stage.
-    `strong` as in Mark."""
-
-    pattern: str
-    role: str
-    stage: str
-    scope: str = ""
-    strong: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """Metric `name` is indicator `indicator`; values times `scale` are in SI units. `where` keeps only points with these attributes.
-
-    With `labels` the value is the product of these attributes (numbers as text): as in an `_info` metric. With `scope` it holds for metrics of
-    that instrumentation scope or below it. `sum_as` is the indicator that a histogram's growing sum is. If several names report one indicator at
-    once, the first in the tables counts (a name and its successor repeat the same); one that `adds` counts beside the others.
-    """
-
-    name: str
-    indicator: str
-    scale: float = 1.0
-    where: tuple[tuple[str, str], ...] = ()
-    labels: tuple[str, ...] = ()
-    scope: str = ""
-    sum_as: str = ""
-    adds: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """One vocabulary. `prefixes` of attribute keys decide the name shown for a span (`v_spans.dialect`): the longest prefix, then the
-    lowest `precedence` of all its keys (what is special to one sender before what all use). A span under one of `scopes` (or below
-    it) is this dialect's, whatever its keys say. A span event named in `chunk_events` is one chunk of a stream (`*` at the end stands for the
-    rest of the name), one in `attempt_events` an attempt's start, from the last of which on an attribute counts the first token; an attribute in `failures`
-    with one of its values (the first of an array) marks the span as failed, with any status, and so does an exception of a span under `scopes` if
-    `exceptions_fail`. A span with one of `answers` has not failed, whatever its status, if it holds no exception. Attributes that hold all that one of
-    `stored_answers` lists (a value at a path of the key's document, or the text itself at none; None: any but an empty one, ...: nothing) mark a model
-    call's answer came out of a cache of answers. `hints` lists, per canonical column that senders of this dialect may leave out, what to switch on.
-    Under the scopes of `cached_apart` input tokens leave out the cached ones.
-    Spans with a (scope, name) in `wrappers` come from an instrumentation of a client that shares its scope with a framework's; spans under the scopes of
-    `names_tasks` that end in `.task` are named after the task's description."""
-
-    name: str
-    prefixes: tuple[str, ...] = ()
-    scopes: tuple[str, ...] = ()
-    fields: tuple[Field, ...] = ()
-    marks: tuple[Mark, ...] = ()
-    names: tuple[SpanName, ...] = ()
-    first_token_events: tuple[str, ...] = ()
-    chunk_events: tuple[str, ...] = ()
-    attempt_events: tuple[str, ...] = ()
-    event_fields: tuple[EventField, ...] = ()
-    failures: tuple[tuple[str, frozenset[str]], ...] = ()
-    exceptions_fail: bool = False
-    answers: tuple[str, ...] = ()
-    stored_answers: tuple[tuple[tuple[str, tuple[str, ...], object], ...], ...] = ()
-    hints: tuple[tuple[str, str], ...] = ()
-    text_keys: tuple[str, ...] = ()
-    cached_apart: tuple[str, ...] = ()
-    wrappers: tuple[tuple[str, str], ...] = ()
-    names_tasks: tuple[str, ...] = ()
-    metrics: tuple[Metric, ...] = ()
-    model_labels: tuple[str, ...] = ()
-    precedence: int = 10
-
-
-def llama_index(scope: str) -> tuple[SpanName, ...]:
-    """What LlamaIndex does in spans of this instrumentation that name its classes: engines retrieve and ask models, whatever their name; what puts a prompt
-    together has the kind of a model call, and what collects the tools' results calls none."""
-    return (
-        SpanName(r"\w+(?:Query|Chat)Engine\.\w+", "container", "other", scope),
-        SpanName(r"(?:\w+\.)?aggregate_tool_results(?:\.\w+)?", "container", "other", scope),
-        SpanName(r"\w+\._a?prepare_\w+", "plain", "prompt", scope, strong=True),
-    )
-
-
+@functools.cache
 def load() -> tuple[Dialect, ...]:
-    """Every dialect of this folder, in the order of precedence (`ORDER`, default 100, in its file; then by name)."""
-    modules = [
-        importlib.import_module(f"{__name__}.{info.name}")
-        for info in pkgutil.iter_modules(__path__)
-    ]
-    return tuple(
-        m.DIALECT for m in sorted(modules, key=lambda m: (getattr(m, "ORDER", 100), m.__name__))
-    )
+    """Every vocabulary of this folder by the `order` in its file, then by the file's name; read once for the process."""
+    files = [file for file in resources.files(__name__).iterdir() if file.name.endswith(".toml")]
+    documents = [(file.name, tomllib.loads(file.read_text("utf-8"))) for file in files]
+    in_order = sorted(documents, key=lambda one: (one[1].get("order", LAST), one[0]))
+    return tuple(vocabulary(document, f"dialects/{name}") for name, document in in_order)

@@ -1,24 +1,12 @@
-"""Pipelines and deployments: what a CI system, a deployment tool or an application reports of them.
-
-Source: OpenTelemetry's registry of attributes (`cicd.*`, `deployment.*`), which its collector's receivers for GitHub and GitLab and exporters of workflows
-(corentinmusard/otel-cicd-action) send. A span of a pipeline is no part of a request.
-"""
+"""Which span or event reports a deployment? The words are in cicd.toml."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from overrun.collector.dialects import Dialect
-
-ORDER = 95
 TASK: Final = "cicd.pipeline.task.type"
 NAMES: Final = ("deployment.name", "deployment.id")
-DIALECT = Dialect(
-    name="cicd",
-    prefixes=("cicd.", "deployment.id", "deployment.name", "deployment.status"),
-    precedence=85,  # an application may put its deployment's name on every span
-)
 
 
 def is_deployment(name: str, attributes: Mapping[str, Any]) -> bool:

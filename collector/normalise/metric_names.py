@@ -12,13 +12,27 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from overrun.collector.dialects import Metric, load
-from overrun.collector.dialects.vllm import DISTINCT
 from overrun.collector.normalise import stages
 from overrun.collector.normalise.word_lists import words
 from overrun.collector.process.remember import LONGEST, remembered
 
 # Whose tables read a page that speaks vLLM's names under a prefix of its own, in this order.
 _FAMILY = ("vllm", "trtllm", "nim")
+# Names, without their prefix, that nobody chose who did not take them over from vLLM.
+_DISTINCT: Final = (
+    "num_requests_running",
+    "num_requests_waiting",
+    "kv_cache_usage_perc",
+    "gpu_cache_usage_perc",
+    "time_to_first_token_seconds",
+    "inter_token_latency_seconds",
+    "time_per_output_token_seconds",
+    "e2e_request_latency_seconds",
+    "request_queue_time_seconds",
+    "request_inference_time_seconds",
+    "request_prefill_time_seconds",
+    "request_decode_time_seconds",
+)
 # Indicators whose metrics count from the start of a process on, whatever type their page leaves out.
 COUNTS = words("counts")
 # So many names that only the family has make a prefix one of the family's: a single one may be an application's own.
@@ -67,7 +81,7 @@ def own_prefixes(names: Iterable[str]) -> frozenset[str]:
         if spelled in _indicators():
             continue
         core = next(
-            (core for core in DISTINCT if spelled == core or spelled.endswith(f"_{core}")), None
+            (core for core in _DISTINCT if spelled == core or spelled.endswith(f"_{core}")), None
         )
         if core is not None and len(spelled) <= LONGEST:
             seen.setdefault(spelled.removesuffix(core), set()).add(core)

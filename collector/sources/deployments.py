@@ -1,6 +1,6 @@
 """Which spans and log records report a deployment? Pipelines and applications say so in OpenTelemetry's attributes `deployment.*` and `cicd.*`.
 
-A log record becomes a span without a duration, so that both are stored alike: no request, found again by its dialect (dialects/cicd.py). Its text is left out.
+A log record becomes a span without a duration, so that both are stored alike: no request, found again by its dialect (dialects/cicd.toml). Its text is left out.
 """
 
 from __future__ import annotations

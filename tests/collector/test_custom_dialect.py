@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from overrun.collector import custom_dialect
 from overrun.collector.config import described, load
 from overrun.collector.decode.otlp_spans import decode_spans
-from overrun.collector.dialects import READERS
+from overrun.collector.dialects import READERS, reading
 from overrun.collector.errors import ConfigError
 from overrun.collector.normalise import stages
-from overrun.collector.normalise.spans import INT_COLUMNS, TEXT_COLUMNS, Rules, normalize
+from overrun.collector.normalise.spans import INT_COLUMNS, TEXT_COLUMNS, TOTAL, Rules, normalize
 from overrun.collector.normalise.stages import ROLES, STAGES
 from tests.collector.oracle_build import Made, body
 
@@ -191,10 +190,10 @@ def test_a_mistake_is_named_with_its_remedy(tmp_path: Path, text: str, says: str
 
 
 def test_every_field_of_the_table_is_a_column_with_a_reader() -> None:
-    columns = {*INT_COLUMNS, *TEXT_COLUMNS, "temperature", "streaming"}
-    assert {column for column, _ in custom_dialect.FIELDS.values()} | set(
-        custom_dialect.TIMES.values()
+    columns = {*INT_COLUMNS, *TEXT_COLUMNS, TOTAL, "temperature", "streaming"}
+    assert {column for column, _ in reading.FIELDS.values()} | set(
+        reading.TIMES.values()
     ) == columns
-    assert {reader for _, reader in custom_dialect.FIELDS.values()} | set(
-        custom_dialect.UNITS.values()
-    ) <= set(READERS)
+    assert {reader for _, reader in reading.FIELDS.values()} | set(reading.UNITS.values()) <= set(
+        READERS
+    )
