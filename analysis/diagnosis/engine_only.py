@@ -211,7 +211,10 @@ def _histograms(
     found = {name: one for name, one in found.items() if one.n > 0}
     own = {name: one for name, one in found.items() if name in (*METRICS, *PHASES)}
     if any(name in own for name in METRICS):
-        return _ENGINE, own
+        whole = found.get("gateway_e2e")
+        if whole is None or not set(whole.instances) & plant.observers:
+            return _ENGINE, own
+        return "gateway's", own | {"e2e": whole}
     for whose, names in _STAND_INS:
         others = {names[name]: found[name] for name in names if name in found}
         if any(name in others for name in METRICS):

@@ -520,3 +520,33 @@ def test_a_queue_in_front_of_full_replicas_on_other_pages_is_their_ceiling() -> 
     assert made.mechanism is not None
     assert "Add replicas" in made.advice.do[0]
     assert "ceiling of 12" in made.advice.do[0]
+
+
+def test_a_proxy_that_its_quota_stops_is_the_place_and_not_the_engines_behind_it() -> None:
+    many = np.full(N, 20.0)
+    whole = steps(0.11, 0.23, noise=0.02)
+    proxy = {"instance": "envoy-gw-0", "model": ""}
+    rows = engine(done=(20.0, 20.0), running=(2.0, 2.0), tokens=(200.0, 200.0))
+    rows += [
+        times("gateway_e2e", many, whole, name="envoy_http_downstream_rq_time", **proxy),
+        times(
+            "gateway_call_e2e",
+            many,
+            np.full(N, 0.105),
+            name="envoy_cluster_upstream_rq_time",
+            **proxy,
+        ),
+        rate(
+            None,
+            steps(0.0, 0.9),
+            name="container_cpu_cfs_throttled_seconds_total",
+            instance="cadvisor",
+            model="",
+            labels={"pod": "envoy-gw-0"},
+        ),
+    ]
+    made = told(*rows, over="e2e")
+    place = made.places[0]
+    assert (place.stage, place.service, made.state) == ("gateway", "router", "slower")
+    assert made.mechanism is not None
+    assert made.mechanism.id == "cpu_quota"
