@@ -64,7 +64,7 @@ def by_gauges(
     plant: Plant, names: list[str], slo: Slo
 ) -> tuple[Verdict | None, Explanation | None]:
     """Return the verdict of gauges, rates and means, and what explains it; `names` are all indicators that came. None without any."""
-    if not names:
+    if not names and not plant.groups:
         return None, None
     note = "By the engine's gauges alone (no spans, no latency histogram): "
     means = [mean for name in ("e2e", "ttft") if (mean := _mean(plant, name, slo)) is not None]

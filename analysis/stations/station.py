@@ -14,6 +14,7 @@ import numpy as np
 
 from overrun.analysis.stations.series import Recording, Series
 from overrun.analysis.stations.sides import each
+from overrun.analysis.stations.unnamed import as_steps, known
 from overrun.analysis.stations.vocabulary import SURROUNDING, VIEW, adds, vocabulary
 from overrun.analysis.words.arrays import FloatArray
 
@@ -227,7 +228,8 @@ class Plant:
 
 def plant_of(recording: Recording) -> Plant:
     """Return the stations of a recording in their groups."""
-    stations = _stations(recording.series)
+    own = recording.series if known(recording.series) else as_steps(recording.series)
+    stations = _stations(own)
     _add_surroundings(stations, recording.series)
     _find_ensembles(stations)
     by: dict[tuple[str, str], list[Station]] = {}
