@@ -44,7 +44,9 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = overrun("import", RECORDINGS_PATH / "vllm-joined", "--db", path)
     assert (done.returncode, done.stdout) == (
         0,
-        "2 files, 2 OTLP requests; 60 spans and data points stored\n",
+        "2 files, 2 OTLP requests; 60 spans and data points stored; "
+        "20 requests, 20 calls of models (0 failed, 20 with a first token, 20 with tokens)\n"
+        "001.traces.pb.zst and 1 more: read as OTLP (its messages)\n",
     ), done.stderr
     return path
 
