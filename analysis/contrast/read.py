@@ -13,7 +13,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from overrun.analysis.assembly.assemble import walk_trace
 from overrun.analysis.assembly.columns import ERROR, int_column
 from overrun.analysis.assembly.critical_path import Paths
 from overrun.analysis.contrast.attributes import Attribute, Attributes, attribute_of, attributes_of
@@ -90,6 +89,9 @@ def read(
     traces, spans, texts = spans_with_texts(con, keys, since - margin, until + margin)
     if not traces.num_rows:
         return None
+    # Loads the schema of OTLP: a client that asks a server needs this module's types alone.
+    from overrun.analysis.assembly.assemble import walk_trace
+
     table, paths = walk_trace(spans)
     known = _frame(traces).join(
         requests.select("trace_key").with_row_index("request"), on="trace_key"
