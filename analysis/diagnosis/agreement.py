@@ -37,8 +37,9 @@ GENERAL: Final = (
     "more_calls",
     "new_step",
 )
-# Of what a sure rule advises, whom it cuts is counted; that it follows load, or that something changed, the rule has shown by figures of its own.
-COUNTED: Final = ("time-out",)
+# Of what a sure rule advises, a cut of a whole class of calls is held against it: its answers would be gone for good. How many others it cuts is in the fix's own
+# figures (`touched_ratio`); that time follows load, or that something changed, the rule has shown by figures of its own.
+COUNTED: Final = ("time-out: it would cut all",)
 ONLY_A_FIX: Final = ("no_timeout_fallback",)
 # A mechanism is named in the verdict from this confidence on.
 NAMED: Final = 0.5
@@ -159,11 +160,14 @@ def _gates() -> dict[str, re.Pattern[str]]:
 
 
 def allowed(step: str | None, found: Explanation | None, only: Collection[str] = ()) -> bool:
-    """Whether a step passes the arithmetic of the window: none of what the open diagnosis advises against is in it, of the kinds in `only` where there are any."""
+    """Whether a step passes the arithmetic of the window: none of what the open diagnosis advises against is in it.
+
+    With `only`, of the entries that begin with one of these.
+    """
     if step is None or found is None:
         return True
-    against = {one.partition(":")[0] for one in found.advice.avoid}
-    against &= set(only) or against
+    entries = [one for one in found.advice.avoid if not only or one.startswith(tuple(only))]
+    against = {one.partition(":")[0] for one in entries}
     return not any(_gates()[name].search(step) for name in against if name in _gates())
 
 

@@ -355,6 +355,15 @@ def _again(
     return made if found.why_no_causes is None else None
 
 
+def leading(report: Report) -> Explanation | None:
+    """Return the open diagnosis where it leads the answer: a cause that is known by a finding, and requests that meet their limits, are answered by the verdict."""
+    verdict = report.verdict
+    rules = {finding.rule for finding in report.findings}
+    known = verdict.cause_status == "known" and verdict.cause in rules
+    fine = verdict.status == "within_budget" and verdict.scope == "requests"
+    return None if known or fine else report.explanation
+
+
 def seeking(report: Report) -> bool:
     """Return whether the findings of a report are still being sought."""
     return report.reasons.get("findings_age_s") == FINDING_CAUSES

@@ -12,7 +12,7 @@ from typing import Final
 from overrun.analysis.evidence import instances
 from overrun.analysis.front.document import Cell, Figure, Line, Table
 from overrun.analysis.front.explanation_lines import explained, said_of
-from overrun.analysis.front.report import Report, seeking
+from overrun.analysis.front.report import Report, leading, seeking
 from overrun.analysis.front.report_document import BAD, moment, say_change, shown_stages
 from overrun.analysis.front.text_layout import cut, grid, lines
 from overrun.analysis.front.window_numbers import said_of_sample
@@ -72,7 +72,7 @@ def render(report: Report, *, width: int = 80, colour: bool = False) -> str:
     ]
     answer = [line for part in parts for line in part]
     hit = lines(labelled("HIT", hit_words(report), 2), width)
-    last = [*([] if report.explanation else [_ruled_out(report, width)]), _more(report)]
+    last = [*([] if leading(report) else [_ruled_out(report, width)]), _more(report)]
     end = [line for one in last for line in lines(one, width)]
     left = MOST_LINES - len([*head, *answer, *hit, *end])
     # Three empty lines stand between the blocks, unless the tables need their place.
@@ -121,8 +121,8 @@ def summary(report: Report, *, width: int = 80, colour: bool = False) -> str:
         "SURE?": sure_words(report, cause),
     }
     first = _subject(report)
-    if report.explanation is not None:
-        first, said = headline(report), explained(report.explanation)
+    if (found := leading(report)) is not None:
+        first, said = headline(report), explained(found)
     fields = {LABELS[verdict.status]: first, **said}.items()
     made = [f"{label:{INDENT}}{one_line(text, width - INDENT)}" for label, text in fields if text]
     return "\n".join(painted(made, report) if colour else made)
@@ -155,24 +155,23 @@ def _answer(report: Report) -> list[list[Line]]:
     ]
     if verdict.status in ("within_budget", "possibly_over_budget") and report.headroom:
         parts.append([labelled("HEADROOM", f"{headroom.said(report.headroom)}.", 3)])
-    known = cause is not None and report.explanation is None
+    known = cause is not None and leading(report) is None
     parts.append([labelled("SURE?" if known else "DATA", sure_words(report, cause), 3)])
     return parts
 
 
 def headline(report: Report) -> str:
     """What is slow: the sentence of the explanation, else what is judged."""
-    found = report.explanation
+    found = leading(report)
     return found.sentence if found is not None and found.sentence else subject(report)
 
 
 def _reasons(report: Report, cause: Finding | None) -> list[list[Line]]:
     """Why, and what to do: the explanation, or the verdict where there is none."""
     verdict = report.verdict
-    if report.explanation is not None:
+    if (found := leading(report)) is not None:
         return [
-            [labelled(label, words, _MOST_OF[label])]
-            for label, words in explained(report.explanation).items()
+            [labelled(label, words, _MOST_OF[label])] for label, words in explained(found).items()
         ]
     why = "WHY" if verdict.status in BAD or verdict.why else ""
     parts = [[labelled(why, why_words(report), 4)]]
@@ -335,7 +334,7 @@ def _recorded(what: str, record: Record | None) -> str:
 def sure_words(report: Report, cause: Finding | None) -> str:
     """How sure the cause is, what it explains, and whether the data can be trusted."""
     parts = []
-    if cause is not None and report.explanation is None:
+    if cause is not None and leading(report) is None:
         share = cause.evidence.get("share_of_excess")
         explains = (
             f", which explains {say_ratio(float(share))} of the extra time"

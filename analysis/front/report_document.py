@@ -8,7 +8,7 @@ from overrun.analysis.evidence import instances, leading_indicators
 from overrun.analysis.front import page, text_layout
 from overrun.analysis.front.document import Block, Document, Figure, Items, Line, Table
 from overrun.analysis.front.explanation_lines import explained
-from overrun.analysis.front.report import Report, seeking
+from overrun.analysis.front.report import Report, leading, seeking
 from overrun.analysis.incident.limit_fit import asked
 from overrun.analysis.numbers.comparison.traffic_changes import Changed
 from overrun.analysis.numbers.latency.percentiles import Percentiles
@@ -67,7 +67,7 @@ def to_html(report: Report) -> str:
 
 def document(report: Report, *, whole: bool = False) -> Document:
     """Return what a report says: `whole` for a file, else as much as a terminal takes."""
-    status, found = report.verdict.status, report.explanation
+    status, found = report.verdict.status, leading(report)
     judged = f"{(report.verdict.metric or 'e2e').upper()} P{report.slo.percentile:g}"
     numbers = [
         Line((_goodput(report),), "GOODPUT", hang=0),

@@ -7,7 +7,7 @@ from typing import Final
 from overrun.analysis.front import report_brief as brief
 from overrun.analysis.front.document import Block, Line
 from overrun.analysis.front.explanation_lines import explained
-from overrun.analysis.front.report import Report
+from overrun.analysis.front.report import Report, leading
 from overrun.analysis.front.text_layout import cut, lines
 from overrun.analysis.words.finding import say_count, say_rate, say_ratio
 
@@ -23,7 +23,8 @@ def render(report: Report, *, width: int = 80, colour: bool = False) -> str:
     width = max(width, brief.WIDTHS[0])
     verdict = report.verdict
     said = {"WHY": verdict.why or "", "DO": verdict.mitigation or ""}
-    said = said if report.explanation is None else explained(report.explanation)
+    found = leading(report)
+    said = said if found is None else explained(found)
     groups: list[list[Block]] = [
         [
             brief.labelled(brief.LABELS[verdict.status], brief.headline(report), 2),

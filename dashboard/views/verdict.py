@@ -12,7 +12,7 @@ import streamlit as st
 from overrun.analysis.front import question_table as questions
 from overrun.analysis.front import report_brief
 from overrun.analysis.front.explanation_lines import explained
-from overrun.analysis.front.report import Report
+from overrun.analysis.front.report import Report, leading
 from overrun.analysis.front.report_document import BAD, instance_rows, situation
 from overrun.analysis.numbers.latency.percentiles import Percentiles
 from overrun.analysis.numbers.outcomes.burn_rate import Burn
@@ -185,7 +185,7 @@ def _course_of(report: Report) -> dict[str, str]:
 
 def answers(report: Report, asked: data.Asked) -> str:
     """Five labelled lines, in the words of the terminal's report, and the rest behind a fold."""
-    found = report.explanation
+    found = leading(report)
     lines = (
         _advised(report, asked)
         if found is None
@@ -266,8 +266,9 @@ def _go(page: str, query: Mapping[str, str], label: str) -> str:
 def headline(report: Report) -> str:
     """The verdict in a few words, as safe HTML."""
     verdict, slo = report.verdict, report.slo
-    if report.explanation is not None and report.explanation.sentence:
-        return ui.sentence(report.explanation.sentence)
+    found = leading(report)
+    if found is not None and found.sentence:
+        return ui.sentence(found.sentence)
     if verdict.status == "not_enough_data":
         return "Not enough data for a verdict"
     if verdict.status == "failing":

@@ -12,6 +12,7 @@ from overrun.analysis.assembly.nesting import calls_inside
 from overrun.analysis.words.arrays import BoolArray, IntArray
 from overrun.collector.process.compiled import read_only
 
+_CALLS = (cp.LLM, cp.ENGINE)
 _DEEP = 256  # spans above one another that are followed: parents may go in a circle
 
 
@@ -21,11 +22,13 @@ def count_model_requests(batch: Batch) -> None:
     One that is in a call's span, or has one in it, is its way over the network. One beside a call's span of the same process that lasts as long, and has no
     request in it, repeats that. Of requests in one another the inner one is the call: the outer one goes to a gateway, or to the same client's other layer.
     """
-    asked = batch.ints("role") == cp.MODEL_REQUEST
+    sent = batch.ints("role")
+    asked = sent == cp.MODEL_REQUEST
     asks = np.flatnonzero(asked)
     if not len(asks):
         return
-    calls = np.flatnonzero((batch.role == cp.LLM) | (batch.role == cp.ENGINE))
+    # A call that another one reports as well, or that a cache answered, is none any more: as it was sent it is one.
+    calls = np.flatnonzero(np.isin(batch.role, _CALLS) | np.isin(sent, _CALLS))
     calls = calls[np.isin(batch.trace[calls], batch.trace[asks])]
     with_asks, with_calls = _holding(batch, asks), _holding(batch, calls)
     below = np.zeros(len(asked), dtype=np.bool_)

@@ -18,7 +18,7 @@ import msgspec
 from overrun.analysis.front.alerts.incidents import Event, Notice
 from overrun.analysis.front.alerts.settings import SEVERITIES, Receiver
 from overrun.analysis.front.explanation_lines import lines_of
-from overrun.analysis.front.report import Report
+from overrun.analysis.front.report import Report, leading
 from overrun.analysis.front.report_brief import cause_of
 from overrun.analysis.words.finding import Finding, printable
 from overrun.analysis.words.times import rfc3339
@@ -82,7 +82,7 @@ def describe(notice: Notice, report: Report | None, slowest: str, link: str) -> 
 
 
 def _details(report: Report, finding: Finding | None) -> dict[str, str]:
-    verdict, good, found = report.verdict, report.goodput, report.explanation
+    verdict, good, found = report.verdict, report.goodput, leading(report)
     said: dict[str, str | None] = {
         "verdict": (found.sentence if found else "") or verdict.sentence,
         "status": verdict.status.replace("_", " "),

@@ -83,5 +83,5 @@ create or replace macro is_read(time_ns, first, until, every) as every = 1 or ha
 -- Does a platform ask here whether the service lives, and is nobody waiting? By the last part of the path, or the method of gRPC: Kubernetes' and Spring Boot's
 -- health, Prometheus' metrics, what browsers ask for by themselves.
 create or replace macro is_probe(place) as regexp_matches(lower(place),
-    '(?:^|[/ ])(?:health(?:z|_?-?checks?)?|livez?|liveness|alive|readyz?|readiness|startupz?|heartbeat|ping|metrics|prometheus|favicon\.ico|robots\.txt)/?$'
+    '(?:^|[/ ])(?:health(?:z|_?-?checks?)?|livez?|liveness|liveliness|alive|readyz?|readiness|startupz?|heartbeat|ping|metrics|prometheus|favicon\.ico|robots\.txt)/?$'
     '|/actuator/(?:health|prometheus|info)(?:/[a-z]+)?$|(?:^|/)grpc\.health\.v1\.health/');
