@@ -236,7 +236,8 @@ def test_a_report_names_the_deployment_and_rolls_it_back_where_no_cause_is_known
     rolled = "Roll back what changed at the onset (deployment, now deploy-shop 1.4.2 (failed)) if that is quick. Else: Cap answers."
     assert verdict.mitigation == ("Cap answers." if cause else rolled)
     good = SimpleNamespace(ratio=None)
-    details = messages._details(SimpleNamespace(verdict=verdict, goodput=good), None)  # type: ignore[arg-type]
+    told = SimpleNamespace(verdict=verdict, goodput=good, findings=[], explanation=None)
+    details = messages._details(told, None)  # type: ignore[arg-type]
     assert details["changed"].endswith("; deployment deploy-shop 1.4.2 (failed)")
 
 
