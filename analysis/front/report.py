@@ -357,11 +357,13 @@ def _again(
 
 def leading(report: Report) -> Explanation | None:
     """Return the open diagnosis where it leads the answer: a cause that is known by a finding, and requests that meet their limits, are answered by the verdict."""
-    verdict = report.verdict
+    verdict, found = report.verdict, report.explanation
+    if found is None or not found.places:
+        return None
     rules = {finding.rule for finding in report.findings}
     known = verdict.cause_status == "known" and verdict.cause in rules
     fine = verdict.status == "within_budget" and verdict.scope == "requests"
-    return None if known or fine else report.explanation
+    return None if known or fine else found
 
 
 def seeking(report: Report) -> bool:
