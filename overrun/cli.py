@@ -902,7 +902,7 @@ def dashboard(
     except DashboardError as error:
         fail(str(error))
     except KeyboardInterrupt:
-        code = ending.INTERRUPTED
+        code = ending.code()
     finally:
         if shown is not None:
             shown.terminate()

@@ -61,7 +61,18 @@ def by_itself() -> None:
     """Let the command end in its own time: it has started processes that it must end."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    if number == signal.SIGINT:
+        _interrupted.set()
+    raise KeyboardInterrupt
+
+
+def code() -> int:
+    """The code of a command that a signal has ended in its own time: that of Ctrl-C, or 0 of a service that was asked to stop."""
+    return INTERRUPTED if interrupted() else 0
 
 
 def reader_has_gone() -> NoReturn:
