@@ -137,6 +137,8 @@ def test_the_collector_needs_neither_analysis_nor_the_extras() -> None:
 # `analysis/front/commands.py` is loaded by every command: 0.2 s of CPU as it is, 1.0 s with stores, assembly, rules and what-ifs on top, which a command that
 # asks a server never needs (`python -X importtime`, 2 cores, 2026-11-26).
 LATE_IMPORTS = {
+    # The types of assembly load OTLP's schema, which a command that asks a server has no need of.
+    "analysis/contrast/read.py": {"overrun.analysis.assembly.assemble"},
     "analysis/front/commands.py": {
         "overrun.analysis.assembly.assemble",
         "overrun.analysis.diagnosis.simulated_gains",
@@ -151,7 +153,7 @@ LATE_IMPORTS = {
         "overrun.collector.normalise.stages",
         "overrun.collector.store.database",
         "overrun.collector.store.unassembled",
-    }
+    },
 }
 
 
