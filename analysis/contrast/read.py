@@ -93,9 +93,9 @@ def read(
     from overrun.analysis.assembly.assemble import walk_trace
 
     table, paths = walk_trace(spans)
-    known = _frame(traces).join(
-        requests.select("trace_key").with_row_index("request"), on="trace_key"
-    )
+    # A trace may hold several requests: its spans are of the first one, so that each stays one row.
+    first = requests.select("trace_key").with_row_index("request").unique("trace_key", keep="first")
+    known = _frame(traces).join(first, on="trace_key").unique(["trace_hi", "trace_lo"])
     return _spans(con, table, paths, known, texts)
 
 

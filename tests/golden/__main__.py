@@ -37,8 +37,9 @@ def main(arguments: list[str]) -> int:
     wanted = [one for one in known if asked.only in one.name]
     began = time.monotonic()
     now = _answered([one.name for one in wanted], asked.small, asked.processes)
-    texts = sum(len(one) for one in now.values())
-    print(f"{len(now)} inputs, {texts:,} answers, {time.monotonic() - began:.0f} s")
+    print(
+        f"{len(now)} inputs, {sum(map(len, now.values())):,} answers, {time.monotonic() - began:.0f} s"
+    )
     if asked.write or not path.exists():
         record.write(now, path)
         print(f"written: {path} ({path.stat().st_size / 1e6:.1f} MB)")
@@ -54,16 +55,9 @@ def main(arguments: list[str]) -> int:
 def _answered(names: list[str], small: bool, processes: int) -> dict[str, record.Answers]:
     """The answers by input, made by processes of their own; the long ones first."""
     order = sorted(names, key=lambda name: not name.startswith(("recording", "laboratory")))
-    if processes == 1:
-        return {name: record.named(name, some=small)[1] for name in order}
-    made: dict[str, record.Answers] = {}
     one = functools.partial(record.named, some=small)
     with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=40) as pool:
-        for name, answers in pool.imap_unordered(one, order):
-            made[name] = answers
-            if len(made) % 50 == 0:
-                print(f"{len(made)} of {len(order)}", file=sys.stderr)
-    return made
+        return dict(pool.imap_unordered(one, order))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import polars as pl
 import pytest
 import zstandard
 
@@ -48,6 +49,10 @@ def test_places_add_up_to_what_is_judged(tmp_path: Path) -> None:
     assert spans is not None
     whole = per_request(segments(spans), rows.height).sum(axis=1)
     assert np.allclose(whole, rows["e2e_ms"].to_numpy(), atol=1e-6)
+    # A trace that is listed twice gives each of its spans once.
+    twice = read(con, pl.concat([rows, rows]))
+    assert twice is not None
+    assert np.array_equal(twice.request, spans.request)
     first = rows["ttft_ms"].to_numpy()
     until = per_request(segments(spans, first), rows.height).sum(axis=1)
     assert np.allclose(until, first, atol=1e-6)
