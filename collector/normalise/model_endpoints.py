@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import Final
 
+from overrun.collector.process.remember import remembered
+
 _END: Final = r"/?(?:[?#]|$)"
 _HOST_START: Final = r"(?i)^(?:[a-z][a-z0-9+.-]*://)?(?:[^/?#@]*@)?"
 _HOST_END: Final = r"(?::[0-9]+)?(?:[/?#]|$)"
@@ -72,14 +74,14 @@ def _naming() -> tuple[re.Pattern[str], ...]:
     )
 
 
-@functools.lru_cache(65_536)
+@remembered(65_536)
 def model_of(url: str) -> str | None:
     """The model that a URL's path names; None where none does."""
     found = (pattern.match(url) for pattern in _naming())
     return next((match["model"].replace("%3A", ":") for match in found if match), None)
 
 
-@functools.lru_cache(65_536)
+@remembered(65_536)
 def host_of(text: str) -> str | None:
     """The host of a URL without user and port, or the text itself where it is a host alone; None of a path."""
     match = re.match(

@@ -13,7 +13,8 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from importlib import resources
 from typing import Any, Final
@@ -45,10 +46,12 @@ _LONGEST_NUMBER: Final = 3
 _LEAST_PART: Final = 3  # of a camel-case word: of shorter parts any word could be put together
 _TEXT: Final = "text"
 # The rooms whose words are vocabulary: what senders are known to write, and what Overrun looks for.
-_ROOMS: Final = ("dialects", "sources/exports")
+_ROOMS: Final = ("dialects", "sources/exports", "sources/forms")
 _FILES: Final = (
     "stages.py",
     "privacy.py",
+    "words.toml",
+    "model_endpoints.toml",
     "metric_names.py",
     "points.py",
     "untyped_metrics.py",
@@ -302,17 +305,14 @@ def _known(word: str) -> bool:
 
 @functools.cache
 def vocabulary() -> frozenset[str]:
-    """The words of the vocabularies: every word of a text in the code that knows them, its documentation aside, and of HTTP."""
+    """The words of the vocabularies: every word of a text in the code or data that knows them, documentation aside, and of HTTP."""
     found: set[str] = set()
     base = resources.files("overrun.collector")
-    modules = [
-        path
-        for room in _ROOMS
-        for path in base.joinpath(room).iterdir()
-        if path.name.endswith(".py")
-    ]
-    modules += [base.joinpath("normalise", name) for name in _FILES]
-    for text in (text for path in modules for text in _texts(path.read_text(encoding="utf-8"))):
+    files = [path for room in _ROOMS for path in base.joinpath(room).iterdir()]
+    files += [base.joinpath("normalise", name) for name in _FILES]
+    known = [(path, path.name.rpartition(".")[2]) for path in files]
+    read = [(path.read_text("utf-8"), kind) for path, kind in known if kind in _TEXTS_OF]
+    for text in (text for source, kind in read for text in _TEXTS_OF[kind](source)):
         words = _WORD.findall(text)
         found.update(part.lower() for word in words for part in (word, *_PART.findall(word)))
     found.update(
@@ -352,6 +352,25 @@ def _texts(source: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
             yield node.value
+
+
+def _held(value: Any) -> Iterator[str]:
+    """The keys and texts of a document."""
+    if isinstance(value, dict):
+        yield from value
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _held(one)
+    if isinstance(value, str):
+        yield value
+
+
+# What a file of a vocabulary says, by the kind of the file: comments are prose.
+_TEXTS_OF: Final[dict[str, Callable[[str], Iterable[str]]]] = {
+    "py": _texts,
+    "toml": lambda source: _held(tomllib.loads(source)),
+    "sql": lambda source: [one for one in source.splitlines() if not one.startswith("--")],
+}
 
 
 def hidden_lines(bodies: Iterable[tuple[str, bytes]]) -> list[bytes]:

@@ -46,11 +46,21 @@ def plain() -> Report:
     insert(con, vllm_spans())
     vllm_gauges(con)
     made = build(con, Window(), parse_slo("ttft:1000 e2el:5000"))
+    assert made.verdict.cause_status == "known"
     return msgspec.structs.replace(made, explanation=None)
 
 
 def of(report: Report, found: Explanation) -> Report:
-    return msgspec.structs.replace(report, explanation=found)
+    """The report with an explanation, and with no cause that a rule knows."""
+    unknown = msgspec.structs.replace(report.verdict, cause_status="not_known")
+    return msgspec.structs.replace(report, explanation=found, verdict=unknown)
+
+
+def test_a_cause_that_a_finding_knows_leads_before_an_explanation(plain: Report) -> None:
+    known = msgspec.structs.replace(plain, explanation=explanation())
+    lines = report_brief.render(known).splitlines()
+    labels = [line[:9].strip() for line in lines if re.match(r"[A-Z]+\??\b", line)]
+    assert labels[:4] == ["SLOW", "WHY", "DO", "GAIN"]
 
 
 def test_each_label_says_its_part_and_its_own_confidence() -> None:
