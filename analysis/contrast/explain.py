@@ -21,7 +21,7 @@ from overrun.analysis.contrast.mechanisms import Named, name
 from overrun.analysis.contrast.order_traits import Load, add_order
 from overrun.analysis.contrast.read import MOST_REQUESTS, MOST_SPANS, Spans, read
 from overrun.analysis.contrast.segments import WHERES, Segments, per_request, segments
-from overrun.analysis.contrast.sides import APART, Sides, interval, sides, two_heaps
+from overrun.analysis.contrast.sides import APART, Sides, interval, relative, sides, two_heaps
 from overrun.analysis.contrast.traits import Occurrences, Traits, traits_of
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.conditions import Fact
@@ -75,17 +75,52 @@ def window_of(
 def explain(con: duckdb.DuckDBPyConnection, windows: list[Window]) -> Explanation | str:
     """Return why slow requests of a window are slow, or why nothing can be said; of windows by several latencies, the one that moved most is explained."""
     found = [(sides(one.values, one.limits, one.percentile), one) for one in windows]
-    speaking = [pair for pair in found if pair[0].mode != "none"]
-    if not speaking:
-        return found[0][0].how if found else "no request has a latency that can be judged"
-    parts, window = max(speaking, key=lambda pair: pair[0].moved)
+    if not found:
+        return "no request has a latency that can be judged"
+    parts, window = max(found, key=lambda pair: (pair[0].mode != "none", pair[0].moved))
     spans = read(con, window.rows, timedelta(minutes=1))
+    if spans is not None:
+        parts = _by_kind(window, spans, parts)
+    if parts.mode == "none":
+        return parts.how
     if spans is None:
         return "the spans of these requests are not stored any more"
     seen = _with_spans(spans, parts)
     if min(seen.bad.sum(), seen.good.sum() if parts.mode != "always" else len(seen.bad)) < 5:
         return "the spans of too few slow requests are stored"
     return _explained(window, spans, seen)
+
+
+def _by_kind(window: Window, spans: Spans, parts: Sides) -> Sides:
+    """The sides where requests are compared with others of their kind: within the limit, where the kinds of most requests were there before."""
+    kind, values, limits = kinds_of(spans, len(window.values)), window.values, window.limits
+    within = limits is None or (values > limits).mean() <= 1.0 - window.percentile / 100.0
+    often = np.bincount(kind) >= LEAST_OF_KIND
+    if not within or often.sum() < 2 or parts.mode == "always":
+        return parts
+    if parts.mode != "none" and not _known_kinds(kind, parts)[kind][parts.bad].mean() > 0.5:
+        return parts
+    none = None if limits is None else np.full(len(values), np.inf)
+    return sides(relative(values, kind), none, window.percentile)
+
+
+def kinds_of(spans: Spans, requests: int) -> IntArray:
+    """Return the kind of each request, a code: the operation of its root, and the first operation of another service that it enters."""
+    top = np.flatnonzero((spans.parent < 0) & (spans.request >= 0))
+    enters = np.flatnonzero(
+        (spans.parent >= 0) & (spans.service != spans.service[spans.parent]) & (spans.request >= 0)
+    )
+    enters = enters[np.argsort(-spans.start[enters], kind="stable")]
+    both = np.full((requests, 2), -1)
+    both[spans.request[top], 0] = spans.operation[top]
+    # Of several the last one that is put stays: the earliest.
+    both[spans.request[enters], 1] = spans.operation[enters]
+    return np.unique(both, axis=0, return_inverse=True)[1].ravel()
+
+
+def _known_kinds(kind: IntArray, parts: Sides) -> BoolArray:
+    """Per kind whether enough good requests are of it to compare bad ones with."""
+    return np.bincount(kind[parts.good], minlength=int(kind.max()) + 1) >= LEAST_OF_KIND
 
 
 def _with_spans(spans: Spans, parts: Sides) -> Sides:
@@ -122,15 +157,12 @@ def _explained(window: Window, spans: Spans, parts: Sides) -> Explanation:
 
 
 def matched(spans: Spans, parts: Sides) -> tuple[FloatArray, FloatArray]:
-    """Return the weight of each request in the mean of bad and of good ones: good ones of each kind (operation of the root) count as bad ones have it, so that other
+    """Return the weight of each request in the mean of bad and of good ones: good ones of each kind (`kinds_of`) count as bad ones have it, so that other
     traffic is no difference; all alike where fewer than half of the bad ones have good ones of their kind to stand beside."""
     bad, good = parts.bad.astype(np.float64), parts.good.astype(np.float64)
-    tops = np.unique(spans.root)
-    tops = tops[spans.request[tops] >= 0]
-    kind = np.zeros(len(bad), dtype=np.int64)
-    kind[spans.request[tops]] = spans.operation[tops]
+    kind = kinds_of(spans, len(bad))
     of = [np.bincount(kind, weights=side, minlength=int(kind.max()) + 1) for side in (bad, good)]
-    both = of[1] >= LEAST_OF_KIND
+    both = _known_kinds(kind, parts)
     if of[0][both].sum() > 0.5 * bad.sum():
         bad = np.where(both[kind], bad, 0.0)
         good = good * np.where(both, of[0] / np.maximum(of[1], 1.0), 0.0)[kind]

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from overrun.analysis.words.arrays import BoolArray, FloatArray
+from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.explanation import Mode
 from overrun.analysis.words.finding import SEED
 
@@ -99,6 +99,13 @@ def stretch(signal: FloatArray, rng: np.random.Generator) -> tuple[int, int, flo
     return first, last, (1.0 + float((reached >= largest).sum())) / (SHUFFLES + 1.0)
 
 
+def relative(values: FloatArray, kind: IntArray) -> FloatArray:
+    """Return latencies over the median of their kind, times the median of all, so that more requests of a slow kind are no change."""
+    usual = np.array([np.median(values[kind == one]) for one in range(int(kind.max()) + 1)])
+    out: FloatArray = values / np.maximum(usual[kind], 1e-3) * float(np.median(values))
+    return out
+
+
 def sides(values: FloatArray, limits: FloatArray | None, percentile: float = 95.0) -> Sides:
     """Part requests by their latency in ms, in order of start; `limits` are those of each, None where nobody gave any."""
     n = len(values)
@@ -136,7 +143,7 @@ def _stretch(values: FloatArray, late: BoolArray | None) -> tuple[int, int] | No
     """The stretch that moved most, by ranks or by what is late; None where chance has as much or it matters to nobody."""
     n, rng = len(values), np.random.default_rng(SEED)
     ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable") / n
-    flags = values > np.quantile(values, 0.9) if late is None else late
+    flags = late if late is not None and late.any() else values > np.quantile(values, 0.9)
     best: tuple[float, tuple[int, int]] | None = None
     for signal in (ranks, flags.astype(np.float64)):
         first, last, p = stretch(signal, rng)
@@ -162,7 +169,8 @@ def _of_stretch(values: FloatArray, late: BoolArray | None, at: tuple[int, int])
     inside = np.zeros(len(values), dtype=np.bool_)
     inside[first:last] = True
     whole = np.median(values[inside]) > WHOLE * np.median(values[~inside])
-    spikes = values > np.quantile(values[~inside], 0.95) if late is None else late
+    asked = late is not None and late.any()
+    spikes = late if asked else values > np.quantile(values[~inside], 0.95)
     if whole or (inside & spikes).sum() < 5:
         return Sides("stretch", inside, ~inside, first, last, "slower since", _moved(values, at))
     bad = inside & spikes
