@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.contrast.segments import EDGE, Segments
-from overrun.analysis.words.arrays import FloatArray, IntArray
+from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 
-# A way has grown where it holds this part of what all ways have more and a fifth more than it had; own defaults.
-LEAST_PART: Final = 0.05
+# A way has grown where a call on it has more by this part of what one has more on the way that grew most in all, and a fifth more than it had; own defaults.
+LEAST_PART: Final = 0.2
 GREW: Final = 1.2
 # A service is the shared end where its ways hold this part of what all have more, and this part of its ways has grown; own defaults.
 MOST_OF_ALL: Final = 0.7
@@ -28,10 +28,12 @@ class Shared:
     places: IntArray
 
 
-def shared_end(found: Segments, excess: FloatArray, good: FloatArray) -> Shared | None:
-    """Return the end that most of what ways have more shares; None where fewer than two links have grown or no service is on most of them.
+def shared_end(
+    found: Segments, excess: FloatArray, good: FloatArray, often: FloatArray
+) -> Shared | None:
+    """Return the end that most of what ways have more shares; of one link alone its callee, where only that one can be; None where no service is on most of them.
 
-    `excess` and `good` are ms a request at each place: what bad ones have more, and what good ones have.
+    `excess` and `good` are ms a request at each place: what bad ones have more, and what good ones have; `often` is how often bad ones have it.
     """
     ways = np.flatnonzero((found.places[:, 2] == EDGE) & (found.places[:, 6] >= 0))
     ends = found.places[ways][:, [0, 6]]
@@ -42,9 +44,10 @@ def shared_end(found: Segments, excess: FloatArray, good: FloatArray) -> Shared 
     links, link = np.unique(ends, axis=0, return_inverse=True)
     of_link = np.bincount(link.ravel(), weights=more)
     usual = np.bincount(link.ravel(), weights=good[ways])
-    grown = (of_link >= LEAST_PART * whole) & (usual + of_link >= GREW * usual)
+    each = of_link / np.maximum(np.bincount(link.ravel(), weights=often[ways]), 1e-9)
+    grown = (each >= LEAST_PART * each[np.argmax(of_link)]) & (usual + of_link >= GREW * usual)
     if grown.sum() < 2:
-        return None
+        return _only_link(links, link.ravel(), grown & (of_link >= MOST_OF_ALL * whole), ways)
     best: tuple[float, int] | None = None
     for service in np.unique(links):
         mine = (links == service).any(axis=1)
@@ -59,6 +62,19 @@ def shared_end(found: Segments, excess: FloatArray, good: FloatArray) -> Shared 
         return None
     mine = (links == best[1]).any(axis=1)
     return Shared(best[1], int((grown & mine).sum()), int(mine.sum()), ways[mine[link.ravel()]])
+
+
+def _only_link(links: IntArray, link: IntArray, grown: BoolArray, ways: IntArray) -> Shared | None:
+    """The callee of the one link that has grown, where nobody else calls it and its caller has other ways that did not grow; else None."""
+    at = int(np.argmax(grown))
+    caller, callee = links[at]
+    if (
+        not grown[at]
+        or (links[:, 1] == callee).sum() > 1
+        or (links == caller).any(axis=1).sum() < 2
+    ):
+        return None
+    return Shared(int(callee), 1, 1, ways[link == at])
 
 
 def joined(found: Segments, shared: Shared, excess: FloatArray) -> tuple[Segments, int]:

@@ -135,7 +135,10 @@ def _explained(window: Window, spans: Spans, parts: Sides) -> Explanation:
     weights = matched(spans, parts)
     held = per_request(found, len(window.values))
     usual = weights[1] @ held
-    shared = None if parts.mode == "always" else shared_end(found, weights[0] @ held - usual, usual)
+    shared = None
+    if parts.mode != "always":
+        often = weights[0] @ _numbers(found, len(window.values))
+        shared = shared_end(found, weights[0] @ held - usual, usual, often)
     if shared is not None:
         found, _ = joined(found, shared, weights[0] @ held - usual)
         held = per_request(found, len(window.values))
