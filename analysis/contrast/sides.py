@@ -100,9 +100,9 @@ def stretch(signal: FloatArray, rng: np.random.Generator) -> tuple[int, int, flo
 
 
 def relative(values: FloatArray, kind: IntArray) -> FloatArray:
-    """Return latencies over the median of their kind, times the median of all, so that more requests of a slow kind are no change."""
+    """Return latencies less the median of their kind, plus the median of all, so that more requests of a slow kind are no change."""
     usual = np.array([np.median(values[kind == one]) for one in range(int(kind.max()) + 1)])
-    out: FloatArray = values / np.maximum(usual[kind], 1e-3) * float(np.median(values))
+    out: FloatArray = np.maximum(values - usual[kind] + float(np.median(values)), 0.0)
     return out
 
 
