@@ -113,10 +113,12 @@ def sides(values: FloatArray, limits: FloatArray | None, percentile: float = 95.
     if n < LEAST:
         return Sides("none", none, none, how=f"{n} requests, {LEAST} are needed to compare")
     late = None if limits is None else values > limits
-    found = _stretch(values, late)
+    # A limit that none is over parts nothing.
+    asked = None if late is None or not late.any() else late
+    found = _stretch(values, asked)
     within = late is not None and late.mean() <= 1.0 - percentile / 100.0
     if found is not None and not (within and _moved(values, found) < MOVED_UNASKED):
-        return _of_stretch(values, late, found)
+        return _of_stretch(values, asked, found)
     heaps = two_heaps(values)
     if late is None or within:
         if heaps and heaps.apart > APART_UNASKED and heaps.factor > (3.0 if within else 2.0):
@@ -143,7 +145,7 @@ def _stretch(values: FloatArray, late: BoolArray | None) -> tuple[int, int] | No
     """The stretch that moved most, by ranks or by what is late; None where chance has as much or it matters to nobody."""
     n, rng = len(values), np.random.default_rng(SEED)
     ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable") / n
-    flags = late if late is not None and late.any() else values > np.quantile(values, 0.9)
+    flags = values > np.quantile(values, 0.9) if late is None else late
     best: tuple[float, tuple[int, int]] | None = None
     for signal in (ranks, flags.astype(np.float64)):
         first, last, p = stretch(signal, rng)
@@ -169,8 +171,7 @@ def _of_stretch(values: FloatArray, late: BoolArray | None, at: tuple[int, int])
     inside = np.zeros(len(values), dtype=np.bool_)
     inside[first:last] = True
     whole = np.median(values[inside]) > WHOLE * np.median(values[~inside])
-    asked = late is not None and late.any()
-    spikes = late if asked else values > np.quantile(values[~inside], 0.95)
+    spikes = values > np.quantile(values[~inside], 0.95) if late is None else late
     if whole or (inside & spikes).sum() < 5:
         return Sides("stretch", inside, ~inside, first, last, "slower since", _moved(values, at))
     bad = inside & spikes

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from overrun.analysis.contrast.sides import interval, sides, stretch, two_heaps
+from overrun.analysis.contrast.sides import interval, relative, sides, stretch, two_heaps
 
 
 def _usual(n: int, seed: int = 1) -> np.ndarray:
@@ -71,3 +71,22 @@ def test_the_interval_of_a_share_holds_it_and_is_narrow_for_many() -> None:
     low, high = interval(np.column_stack([part, whole]), (bad / 300.0, ~bad / 300.0))
     assert low < 1.0 < high
     assert high - low < 0.05
+
+
+def test_more_requests_of_a_slow_kind_are_no_stretch() -> None:
+    kind = (np.random.default_rng(4).random(400) < np.repeat([0.1, 0.6], 200)).astype(np.int64)
+    values = _usual(400) + 2000.0 * kind
+    assert sides(values, None).mode == "stretch"
+    assert sides(relative(values, kind), None).mode == "none"
+
+
+def test_a_kind_that_becomes_slower_is_a_stretch_among_slower_kinds() -> None:
+    kind = np.random.default_rng(5).integers(0, 5, 400)
+    values = _usual(400) / 10.0 + 500.0 * kind
+    values[250:][kind[250:] == 1] += 600.0
+    found = sides(relative(values, kind), np.full(400, np.inf))
+    assert found.mode == "stretch"
+    assert abs(found.first - 250) <= 12
+    slower = (kind == 1) & (np.arange(400) >= max(250, found.first))
+    assert found.bad[slower].all()
+    assert found.bad[~slower].mean() < 0.1
