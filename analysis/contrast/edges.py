@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -68,18 +68,12 @@ def _only_link(links: IntArray, link: IntArray, grown: BoolArray, ways: IntArray
     """The callee of the one link that has grown, where nobody else calls it and its caller has other ways that did not grow; else None."""
     at = int(np.argmax(grown))
     caller, callee = links[at]
-    if (
-        not grown[at]
-        or (links[:, 1] == callee).sum() > 1
-        or (links == caller).any(axis=1).sum() < 2
-    ):
-        return None
-    return Shared(int(callee), 1, 1, ways[link == at])
+    alone = (links[:, 1] == callee).sum() == 1 and (links == caller).any(axis=1).sum() > 1
+    return Shared(int(callee), 1, 1, ways[link == at]) if grown[at] and alone else None
 
 
-def joined(found: Segments, shared: Shared, excess: FloatArray) -> tuple[Segments, int]:
-    """The segments with all ways of the shared end as one place, and that place: the one of them that became longest."""
+def joined(found: Segments, shared: Shared, excess: FloatArray) -> Segments:
+    """The segments with all ways of the shared end as one place: the one of them that became longest."""
     first = int(shared.places[np.argmax(excess[shared.places])])
     place = np.where(np.isin(found.place, shared.places), first, found.place)
-    fields = {name: getattr(found, name) for name in found.__dataclass_fields__}
-    return Segments(**fields | {"place": place}), first
+    return replace(found, place=place)

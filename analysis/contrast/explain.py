@@ -95,10 +95,9 @@ def _by_kind(window: Window, spans: Spans, parts: Sides) -> Sides:
     """The sides where requests are compared with others of their kind: within the limit, where the kinds of most requests were there before."""
     kind, values, limits = kinds_of(spans, len(window.values)), window.values, window.limits
     within = limits is None or (values > limits).mean() <= 1.0 - window.percentile / 100.0
-    often = np.bincount(kind) >= LEAST_OF_KIND
-    if not within or often.sum() < 2 or parts.mode == "always":
-        return parts
-    if parts.mode != "none" and not _known_kinds(kind, parts)[kind][parts.bad].mean() > 0.5:
+    several = (np.bincount(kind) >= LEAST_OF_KIND).sum() > 1
+    new = parts.bad.any() and _known_kinds(kind, parts)[kind][parts.bad].mean() <= 0.5
+    if not within or not several or new:
         return parts
     none = None if limits is None else np.full(len(values), np.inf)
     return sides(relative(values, kind), none, window.percentile)
@@ -140,7 +139,7 @@ def _explained(window: Window, spans: Spans, parts: Sides) -> Explanation:
         often = weights[0] @ _numbers(found, len(window.values))
         shared = shared_end(found, weights[0] @ held - usual, usual, often)
     if shared is not None:
-        found, _ = joined(found, shared, weights[0] @ held - usual)
+        found = joined(found, shared, weights[0] @ held - usual)
         held = per_request(found, len(window.values))
     excess = (weights[0] - weights[1]) @ held
     whole = float(excess.sum())

@@ -12,7 +12,7 @@ from overrun.analysis.contrast.fit import Term
 from overrun.analysis.contrast.read import Spans
 from overrun.analysis.contrast.segments import BEFORE, WHERES
 from overrun.analysis.words.explanation import Change
-from overrun.analysis.words.finding import printable, say_ms, say_ratio
+from overrun.analysis.words.finding import printable, say_ms
 from overrun.collector.normalise.stages import STAGES
 
 _WHOSE: Final = {
@@ -129,9 +129,3 @@ def _value(text: str | None) -> str | None:
     return (
         None if text is None else printable(_PRIVATE.sub(r"a text of \1 characters (\2)", text), 80)
     )
-
-
-def share_words(at: At, whole_ms: float, always: bool) -> str:
-    """How much of what slow requests have more lies at a place."""
-    more = "of the time" if always else "of what slow requests have more"
-    return f"{say_ms(at.excess_ms)} of {say_ms(whole_ms)} ({say_ratio(at.share)} {more})"

@@ -33,9 +33,7 @@ def test_the_callee_is_shared_where_every_way_to_it_grew() -> None:
     assert found is not None
     assert (found.service, found.grown, found.ways) == (STORE, 2, 2)
     assert sorted(found.places.tolist()) == [2, 3]
-    one, place = joined(_segments(), found, excess)
-    assert place == 3
-    assert one.place.tolist() == [0, 1, 3, 3, 4, 5]
+    assert joined(_segments(), found, excess).place.tolist() == [0, 1, 3, 3, 4, 5]
 
 
 def test_the_caller_is_shared_where_all_that_it_calls_is_farther() -> None:
