@@ -204,9 +204,9 @@ def main() -> None:
     script = "python -m tests.benchmarks.nezha FOLDER"
     conditions = "TrainTicket half of Nezha (IntelligentDDS/Nezha d8140101), fault-free traces before each fault's windows, preset chat"
     figures = [
-        measured("faulty service named first, injected latency faults", right[True], of=of[True], script=script, conditions=conditions, page=False),
-        measured("faulty service named first, injected code faults (return, exception)", right[False], of=of[False], script=script, conditions=conditions, page=False),
-        measured("faults whose traces without model calls are judged", judged, of=of[True] + of[False], script=script, conditions=conditions, page=False),
+        measured("faulty service named first, injected latency faults", right[True], of=of[True], script=script, conditions=conditions),
+        measured("faulty service named first, injected code faults (return, exception)", right[False], of=of[False], script=script, conditions=conditions),
+        measured("faults whose traces without model calls are judged", judged, of=of[True] + of[False], script=script, conditions=conditions),
     ]  # fmt: skip
     for figure in figures:
         print(f"{figure.what}: {figure.value} of {figure.of}")

@@ -6,7 +6,6 @@ when the page is stale.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -19,13 +18,14 @@ HEAD: Final = """\
 # Measured
 
 This page is generated from [docs/results](results) by `make benchmarks-page`: do not edit it.
-Each figure there carries its date, its conditions, the script that measured it and, where known, its build.
-The files also hold the details that this page leaves out: single seeds, single fixes, other sizes.
+It shows the figures that are wanted to be something, and the newest beside them. All others, with conditions, script, build and date, are in the files.
 
 The machines are shared. Their speed changes by a factor of two to three within a day.
 Compare the figures of one run with each other, never with those of another day.
 To measure again, run the command of a section. `ARGS="--write"` records the new figures in docs/results.
 """
+# A section shows so many figures.
+MOST_ROWS: Final = 5
 
 # Area, title, what the figures mean and how they are measured. Areas come in this order.
 AREAS: Final[dict[str, tuple[str, str]]] = {
@@ -71,6 +71,10 @@ AREAS: Final[dict[str, tuple[str, str]]] = {
         "Inputs rebuilt from public reports and documented forms, none seen before. What is right was written down before the first run; what was wrong "
         "was mended afterwards, by its kind, and the inputs joined the corpus. `partly`: the numbers and the stage are right, and the cause is not named, or what "
         "to do does not fit it; a file that is refused with a way to make it readable.",
+    ),
+    "microservices": (
+        "Microservices without models: `python -m tests.benchmarks.nezha`",
+        "Real traces of a microservice system with injected faults (Nezha): whether the first place names the faulty service.",
     ),
     "small_worlds": (
         "Small worlds: `python -m tests.benchmarks.referee_set --worlds FOLDER`",
@@ -172,29 +176,19 @@ def page(folder: Path = FOLDER) -> str:
 
 def _section(area: str, figures: Sequence[Figure]) -> str:
     title, meaning = AREAS[area]
-    shown = [figure for figure in figures if figure.page]
-    notes = _notes(shown)
-    numbered = [f"({i}) {_sentence(note)}" for i, note in enumerate(notes, 1)]
-    lines = [f"\n## {title}", " ".join([meaning, *numbered]), "", TABLE]
-    return "\n".join([*lines, *(_row(figure, notes) for figure in shown)]) + "\n"
+    known = [figure for figure in figures if figure.page]
+    first = sorted(known, key=lambda figure: figure.date, reverse=True)
+    first.sort(key=lambda figure: not figure.target)
+    shown = [figure for figure in known if figure in first[:MOST_ROWS]]
+    link = f"All {len(figures)} figures: [{area}.json](results/{area}.json)."
+    lines = [f"\n## {title}", f"{meaning} {link}", "", TABLE]
+    return "\n".join([*lines, *map(_row, shown)]) + "\n"
 
 
-def _notes(shown: Sequence[Figure]) -> list[str]:
-    """What stands above a table: its notes, and the conditions that several rows share."""
-    shared = Counter(figure.conditions for figure in shown)
-    found = [
-        text for f in shown for text in (f.conditions if shared[f.conditions] > 1 else "", f.note)
-    ]
-    return list(dict.fromkeys(text for text in found if text))
-
-
-def _row(figure: Figure, notes: Sequence[str]) -> str:
-    above = [text for text in (figure.conditions, figure.note) if text in notes]
-    marks = "".join(f" ({notes.index(text) + 1})" for text in above)
-    alone = f"; {figure.conditions}" if figure.conditions and figure.conditions not in notes else ""
-    more = "; ".join(f"{name} {_number(value)}" for name, value in figure.more.items())
-    told = measured(figure) + (f" ({more})" if more else "")
-    return f"| {figure.what}{alone}{marks} | {told} | {figure.target or '-'} | {_when(figure)} |"
+def _row(figure: Figure) -> str:
+    note = f" ({figure.note})" if figure.note else ""
+    day = figure.date.partition(" ")[0]
+    return f"| {figure.what}{note} | {measured(figure)} | {figure.target or '-'} | {day} |"
 
 
 def measured(figure: Figure) -> str:
@@ -210,15 +204,6 @@ def _number(value: Number | str) -> str:
     if isinstance(value, str):
         return value
     return f"{value:,}" if isinstance(value, int) else f"{value:,.12g}"
-
-
-def _when(figure: Figure) -> str:
-    day = figure.date.partition(" ")[0]
-    return f"{day}, {figure.build}" if figure.build else day
-
-
-def _sentence(note: str) -> str:
-    return f"{note[0].upper()}{note[1:]}."
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 from overrun.analysis.evidence.leading_indicators import Scored
 from tests.benchmarks import analysis, dashboard, leading, referees_page, results, whatif
 from tests.benchmarks.results import FOLDER, ROOT, Figure, measured, read, record
-from tests.benchmarks.results_page import AREAS, PAGE, page
+from tests.benchmarks.results_page import AREAS, MOST_ROWS, PAGE, page
 
 OLD = "measured before commits were read back (fault fixed on 2026-11-26)"
 SOURCES = ("analysis", "collector", "models", "dashboard")
@@ -86,16 +86,13 @@ def test_an_area_without_a_section_is_refused(tmp_path: Path) -> None:
         page(tmp_path)
 
 
-def test_a_row_shows_value_target_and_marks(tmp_path: Path) -> None:
-    told = {"note": "old", "conditions": "two runs", "target": "<= 250 ms", "unit": "ms"}
-    record(
-        "ingest",
-        [figure("P99", 119, more={"gRPC": 1200}, **told), figure("P50", 44, **told)],
-        tmp_path,
-    )
+def test_figures_with_a_target_come_first_and_a_section_has_few(tmp_path: Path) -> None:
+    wanted = figure("P99", 119, unit="ms", target="<= 250 ms", note="old", more={"gRPC": 1200})
+    record("ingest", [*(figure(f"x{at}", at) for at in range(MOST_ROWS)), wanted], tmp_path)
     text = page(tmp_path)
-    assert "| P99 (1) (2) | 119 ms (gRPC 1,200) | <= 250 ms | 2026-11-01 |" in text
-    assert "(1) Two runs. (2) Old." in text
+    assert "| P99 (old) | 119 ms | <= 250 ms | 2026-11-01 |" in text
+    assert len(re.findall(r"^\| (x\d|P99)", text, re.MULTILINE)) == MOST_ROWS
+    assert f"All {MOST_ROWS + 1} figures: [ingest.json]" in text
 
 
 def test_printed_tables_become_figures() -> None:
