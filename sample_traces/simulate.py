@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from overrun.sample_traces.simulator import otlp
 from overrun.sample_traces.simulator.confounders import Confounded, confound
-from overrun.sample_traces.simulator.faults import FURTHER, OPPORTUNITIES, SCENARIOS
+from overrun.sample_traces.simulator.faults import FURTHER, SCENARIOS
 from overrun.sample_traces.simulator.pairs import AND, find
 from overrun.sample_traces.simulator.run import Window, simulate
 from overrun.sample_traces.simulator.scenarios import (
@@ -74,7 +74,7 @@ def make(job: Job) -> Made:
     """Simulate a job; ValueError names an unknown scenario or severity and the known ones."""
     scenario = find(job.scenario)
     if scenario is None and job.scenario not in HEALTHY:
-        known = ", ".join([*SCENARIOS, *OPPORTUNITIES, *FURTHER, *HEALTHY])
+        known = ", ".join([*SCENARIOS, *FURTHER, *HEALTHY])
         raise ValueError(
             f"there is no scenario {job.scenario!r}; known: {known}, and two joined by a plus"
         )
@@ -320,7 +320,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "scenario",
         help="one of: "
-        + ", ".join([*SCENARIOS, *OPPORTUNITIES, *FURTHER, *HEALTHY])
+        + ", ".join([*SCENARIOS, *FURTHER, *HEALTHY])
         + "; or two of the former joined by a plus",
     )
     parser.add_argument(

@@ -40,7 +40,6 @@ GENERAL: Final = (
 # Of what a sure rule advises, a cut of a whole class of calls is held against it: its answers would be gone for good. How many others it cuts is in the fix's own
 # figures (`touched_ratio`); that time follows load, or that something changed, the rule has shown by figures of its own.
 COUNTED: Final = ("time-out: it would cut all",)
-ONLY_A_FIX: Final = ("no_timeout_fallback",)
 # A mechanism is named in the verdict from this confidence on.
 NAMED: Final = 0.5
 
@@ -209,7 +208,7 @@ def told(why: str, found: Explanation, main: Diagnosis) -> str:
 def without_harm(
     findings: list[Finding], found: Explanation | None, doubts: Collection[str]
 ) -> list[Finding]:
-    """Return findings without fixes that the arithmetic of the window speaks against; opportunities that are nothing else are left out."""
+    """Return findings without fixes that the arithmetic of the window speaks against."""
     if found is None:
         return findings
     out = []
@@ -217,7 +216,7 @@ def without_harm(
         only = () if one.rule in doubts else COUNTED
         if one.fix is None or allowed(f"{one.fix.title} {one.fix.detail}", found, only):
             out.append(one)
-        elif one.rule not in ONLY_A_FIX:
+        else:
             why = f"not advised: {'; '.join(found.advice.avoid)}"
             reasons = one.reasons | {"fix": why}
             out.append(msgspec.structs.replace(one, fix=None, reasons=reasons))

@@ -180,7 +180,7 @@ def _diagnosed(
             budgets=held,
             explained=explained,
         )
-    ranked = about or Ranked([], [], [], {})
+    ranked = about or Ranked([], [], {})
     case = _case(breach, lookups, coverage) if with_findings else None
     if case is not None:
         ranked = run_rules(case, rules())
@@ -192,7 +192,7 @@ def _diagnosed(
             ranked, causes=lookups.simulated(breach.metric, ranked.causes, period(breach))
         )
     findings = without_harm(
-        [diagnosis.finding for diagnosis in ranked.findings], opened, agreement.doubts
+        [diagnosis.finding for diagnosis in ranked.causes], opened, agreement.doubts
     )
     if not over:
         calm = [msgspec.structs.replace(finding, severity="info") for finding in findings]

@@ -12,7 +12,6 @@ import numpy as np
 from overrun.analysis.diagnosis.causal_graph import brings, is_last, is_reaction, may_bring
 from overrun.analysis.diagnosis.rule_answer import explained
 from overrun.analysis.evidence.case import Case, too_few_breaches
-from overrun.analysis.incident.no_baseline import WORTH_ANYWAY
 from overrun.analysis.numbers.stages.budget import StageTimes
 from overrun.analysis.numbers.stages.tail import Tail
 from overrun.analysis.words.finding import (
@@ -36,12 +35,11 @@ MIN_LEFT: Final = 0.1
 
 @dataclass(frozen=True)
 class Ranked:
-    """Causes (first is the verdict's), opportunities, what was ruled out with its figure, and what rules lacked to answer.
+    """Causes (first is the verdict's), what was ruled out with its figure, and what rules lacked to answer.
 
     `consequences` are rules that found what a cause brings."""
 
     causes: list[Diagnosis]
-    opportunities: list[Diagnosis]
     ruled_out: list[RuledOut]
     lacking: dict[str, str]
     consequences: frozenset[str] = frozenset()
@@ -50,11 +48,6 @@ class Ranked:
     def found(self) -> frozenset[str]:
         """Every cause that a rule found, those that another one brings included."""
         return self.consequences | {one.finding.rule for one in self.causes}
-
-    @property
-    def findings(self) -> list[Diagnosis]:
-        """Everything worth listing, causes first."""
-        return [*self.causes, *self.opportunities]
 
 
 def run_rules(case: Case, modules: Mapping[str, ModuleType]) -> Ranked:
@@ -67,7 +60,7 @@ def run_rules(case: Case, modules: Mapping[str, ModuleType]) -> Ranked:
     lacking: dict[str, str] = {}
     few = too_few_breaches(case)
     for name, module in modules.items():
-        answer = few if few and name not in WORTH_ANYWAY else module.diagnose(case)
+        answer = few or module.diagnose(case)
         if is_last(name) and isinstance(answer, Diagnosis) and case.not_at_random:
             answer = RuledOut(what=name, figure=case.not_at_random)
         if isinstance(answer, Diagnosis | list):
@@ -76,12 +69,8 @@ def run_rules(case: Case, modules: Mapping[str, ModuleType]) -> Ranked:
             ruled_out.append(answer)
         elif isinstance(answer, NotEnoughData):
             lacking[name] = answer.reason
-    causes, followed, consequences = rank(case, [one for one in found if not one.opportunity])
-    gains = sorted(
-        (one for one in found if one.opportunity),
-        key=lambda one: (-_saved_ms(one), one.finding.rule),
-    )
-    return Ranked(causes, gains, [*followed, *ruled_out], lacking, consequences)
+    causes, followed, consequences = rank(case, found)
+    return Ranked(causes, [*followed, *ruled_out], lacking, consequences)
 
 
 def rank(
@@ -236,15 +225,3 @@ def _reserved(found: list[Diagnosis], causes: list[Diagnosis]) -> dict[str, floa
             for stage, ms in one.claims_ms.items():
                 out[stage] = out.get(stage, 0.0) + max(0.0, ms)
     return out
-
-
-def _saved_ms(one: Diagnosis) -> float:
-    """Milliseconds saved times the share of requests touched times how sure it is: what an opportunity is worth."""
-    fix = one.finding.fix
-    if fix is None or fix.predicted is None:
-        return 0.0
-    return (
-        (fix.predicted.before - fix.predicted.after)
-        * fix.predicted.touched_ratio
-        * one.finding.confidence
-    )

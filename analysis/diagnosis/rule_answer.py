@@ -93,7 +93,6 @@ def named(  # noqa: PLR0913
     why_no_service: str = "no single service causes it",
     among: IndexArray | None = None,
     driven: bool = False,
-    opportunity: bool = False,
     dominates: float = 0.0,
     rather: str = "",
 ) -> Diagnosis:
@@ -104,16 +103,14 @@ def named(  # noqa: PLR0913
     """
     share = explained(case, claims_ms)
     rather = rather or (unlike_before(case, rule) if is_change(rule) else "")
-    seen = None if opportunity else sight(case, rule, share, fits=2 if rather else 1)
+    seen = sight(case, rule, share, fits=2 if rather else 1)
     finding = Finding(
         rule=rule,
         stage=stage,
         service=service,
-        severity="info" if opportunity else case.severity(),
-        confidence=0.5 if seen is None else confidence(seen),
-        headline=headline
-        if opportunity
-        else f"{headline}; that is {say_ratio(share)} of the excess",
+        severity=case.severity(),
+        confidence=confidence(seen),
+        headline=f"{headline}; that is {say_ratio(share)} of the excess",
         evidence={
             "n": len(case.values),
             "n_breaching": int(case.breaching.sum()),
@@ -121,7 +118,7 @@ def named(  # noqa: PLR0913
             "n_reference": case.tail.reference_n,
             "reference": case.tail.reference,
             "share_of_excess": share,
-            "seen": None if seen is None else seen._asdict(),
+            "seen": seen._asdict(),
             "claims_ms": {name: ms for name, ms in claims_ms.items() if ms > 0.0},
             "stage_share_of_excess": case.tail.share(stage),
             "stage_share_of_excess_interval": case.share_interval(stage),
@@ -140,7 +137,6 @@ def named(  # noqa: PLR0913
         action.rollback,
         action.recheck_after_s,
         driven,
-        opportunity,
         dominates,
         rather=rather,
     )

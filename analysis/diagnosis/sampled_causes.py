@@ -37,7 +37,6 @@ from overrun.analysis.numbers.window import (
     load,
     load_evidence_call_traits,
     load_evidence_calls,
-    load_evidence_prompts,
     load_evidence_spans,
     load_trace_ids,
 )
@@ -63,7 +62,7 @@ AFTER_S: Final = 1.5
 
 
 # What is known of the causes where nothing is over a limit.
-NO_CAUSES: Final = Known(Ranked([], [], [], {}), None, None)
+NO_CAUSES: Final = Known(Ranked([], [], {}), None, None)
 
 
 @dataclass(frozen=True)
@@ -260,9 +259,6 @@ def lookups(
         trace_ids=lambda rows: load_trace_ids(con, rows),
         calls=functools.cache(calls),
         spans=spans,
-        prompts=lambda period, origin, n: load_evidence_prompts(
-            con, period.start, period.end, origin, n, frame.one_in
-        ),
         traits=lambda period, origin, n, pattern: load_evidence_call_traits(
             con, period.start, period.end, origin, n, pattern, frame.one_in
         ),

@@ -19,7 +19,7 @@ from overrun.analysis.incident import impact
 from overrun.analysis.incident.baseline import Chosen
 from overrun.analysis.incident.breach import Breach, over_before, overrun_stage
 from overrun.analysis.incident.impact import Affected, Trend
-from overrun.analysis.incident.no_baseline import MOST_UNSEEN, WORTH_ANYWAY, unseen, without_before
+from overrun.analysis.incident.no_baseline import MOST_UNSEEN, unseen, without_before
 from overrun.analysis.incident.period import Period
 from overrun.analysis.numbers.comparison import traffic_changes
 from overrun.analysis.numbers.comparison.traffic_changes import Changed
@@ -621,7 +621,7 @@ def _candidates(ranked: Ranked, main: Diagnosis | None) -> list[Diagnosis]:
     """Return the causes that may explain the breach: the named one, then the others, the surest first."""
     if main is None:
         return []
-    others = [one for one in ranked.causes if one is not main and not one.opportunity]
+    others = [one for one in ranked.causes if one is not main]
     return [main, *sorted(others, key=lambda one: -one.finding.confidence)]
 
 
@@ -633,7 +633,7 @@ def _likely(ranked: Ranked, main: Diagnosis) -> str:
     ]
     named[1:1] = [main.rather] if main.rather else []
     said = " or ".join(named)
-    lacking = [why.rstrip(".") for name, why in ranked.lacking.items() if name not in WORTH_ANYWAY]
+    lacking = [why.rstrip(".") for why in ranked.lacking.values()]
     apart = (
         f" {_to_distinguish(named)}: {lacking[0]}."
         if lacking
@@ -824,8 +824,7 @@ def _gain(finding: Finding, percentile: str, slo: Slo) -> str:
 def _why_no_cause(skipped: dict[str, str]) -> str:
     of: dict[str, list[str]] = {}
     for rule, reason in skipped.items():
-        if rule not in WORTH_ANYWAY:
-            of.setdefault(reason, []).append(rule)
+        of.setdefault(reason, []).append(rule)
     told = [
         f"{', '.join(named)}: {reason}" if len(named) <= MOST_UNSEEN else reason
         for reason, named in of.items()

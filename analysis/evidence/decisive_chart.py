@@ -507,7 +507,6 @@ OF_RULE: Final[Mapping[str, Shown]] = {
     "token_rate_sag": Shown(_PACE, _SPEED),
     "model_changed": Shown(_PACE, (*_SPEED, "output")),
     "engine_pauses": Shown(_PACE, _SPEED),
-    "static_batching": Shown(_PACE, _SPEED),
     "speculation_not_paying": Shown(
         _gauge("spec_accept_length", "Tokens of a step with drafts", "tokens", "mean"),
         ("drafts", *_SPEED),

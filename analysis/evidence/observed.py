@@ -53,7 +53,6 @@ class Lookups:
     trace_ids: Callable[[pl.DataFrame], list[str]]
     calls: Callable[[Period, datetime], pl.DataFrame]
     spans: Callable[[Period, datetime, int, pl.Series], pl.DataFrame]
-    prompts: Callable[[Period, datetime, int], pl.DataFrame]
     simulated: Callable[[str, list[Diagnosis], Period], list[Diagnosis]] | None = None
     """Causes of a judged metric with the figures of simulated fixes; None without a simulation."""
     traits: Callable[[Period, datetime, int, str], pl.DataFrame] | None = None
@@ -362,11 +361,6 @@ class Observed:
     def _read_spans(self, period: Period, traces: pl.Series, known: str) -> Tree:
         every = 0 if known in self.__dict__ else self.spans_every
         return Tree(self.lookups.spans(period, self.origin, every, traces))
-
-    @functools.cached_property
-    def prompts(self) -> pl.DataFrame:
-        """Model calls of the judged period with `prompt_hash`, among the spans of `tree`."""
-        return self.lookups.prompts(self.period, self.origin, self.rows.height)
 
     def gauge(self, indicator: str, *, before: bool = False) -> FloatArray:
         """Return the samples of an engine indicator in the judged period or in the baseline, all instances, in order of time."""

@@ -404,7 +404,7 @@ def _headline(finding: Finding) -> str:
 def _advice(finding: Finding, whole: bool, *, told: bool) -> list[str]:
     """The fix of a finding, what it gains and where to look. On what the gain rests is not said again where the verdict's sentence has `told` it."""
     fix, gain = finding.fix, ""
-    # An opportunity, not what is wrong: two lines of it are enough on a terminal.
+    # Information, not what is wrong: two lines of it are enough on a terminal.
     brief = finding.severity == "info" and not whole
     if fix is not None and fix.predicted is not None:
         gain = _gain(fix, fix.predicted, told=told, brief=brief)

@@ -13,10 +13,6 @@ from overrun.analysis.words.finding import say_ms
 
 # The columns of requests whose figures are shown.
 FIGURES: Final = ("input_tokens", "output_tokens", "tpot_ms")
-# Rules whose findings are opportunities: never the cause, and what they lack is no reason for none.
-WORTH_ANYWAY: Final = frozenset(
-    {"no_response_cache", "one_model_for_all", "static_batching", "no_timeout_fallback"}
-)
 # As many reasons as a sentence bears; all stand among the report's reasons.
 MOST_UNSEEN: Final = 3
 _WRITING: Final = ("decode", "generation")
@@ -49,8 +45,8 @@ def without_before(slow: pl.DataFrame, tail: Tail, stage: str, older: str) -> st
 
 
 def unseen(lacking: Mapping[str, str]) -> str:
-    """Return which causes could not be looked at, with what to record; empty where each was. What is worth doing for any cause left out."""
-    told = [f"{rule}: {why}" for rule, why in lacking.items() if rule not in WORTH_ANYWAY]
+    """Return which causes could not be looked at, with what to record; empty where each was."""
+    told = [f"{rule}: {why}" for rule, why in lacking.items()]
     return f" The data may not show the cause: {'; '.join(told[:MOST_UNSEEN])}." if told else ""
 
 

@@ -112,12 +112,6 @@ _POINTS: Final = {
     "indicator": pl.String,
     "value": pl.Float64,
 }
-_PROMPTS: Final = {
-    "trace_key": pl.UInt64,
-    "start_s": pl.Float64,
-    "duration_ms": pl.Float64,
-    "prompt_hash": pl.String,
-}
 # A text is worth reading once where so many requests share it with all others of their kind.
 _FEW_KINDS: Final = 8
 
@@ -640,26 +634,6 @@ def without_copies(spans: pl.DataFrame) -> pl.DataFrame:
     return spans.unique(["trace_key", "span_key"], keep="first", maintain_order=True)
 
 
-def load_evidence_prompts(
-    con: duckdb.DuckDBPyConnection,
-    start: datetime,
-    end: datetime,
-    origin: datetime,
-    requests: int,
-    of: int = 1,
-) -> pl.DataFrame:
-    """Return the model calls with a hash of their prompt of every k-th trace where there are more than
-    `MOST_SPAN_REQUESTS` requests, which are one in `of` (`RequestFrame.every`): trace_key, start_s, duration_ms, prompt_hash."""
-    if not con.execute(query("any_prompt_hash")).fetchall():
-        return pl.DataFrame(schema=_PROMPTS)
-    prompts = fetch_frame(
-        con,
-        query("evidence_prompts"),
-        {"start": start, "end": end, "every": _every(requests, of)},
-    )
-    return prompts.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
-
-
 def load_evidence_call_traits(
     con: duckdb.DuckDBPyConnection,
     start: datetime,
@@ -669,8 +643,8 @@ def load_evidence_call_traits(
     pattern: str,
     of: int = 1,
 ) -> pl.DataFrame:
-    """Return the attributes of the model calls of the same traces as `load_evidence_prompts`, of keys that match a regular expression: one row per call
-    and key, columns trace_key, start_s, key, value."""
+    """Return the attributes, of keys that match a regular expression, of the model calls of every k-th trace where there are more than
+    `MOST_SPAN_REQUESTS` requests, which are one in `of` (`RequestFrame.every`): one row per call and key, columns trace_key, start_s, key, value."""
     found = fetch_frame(
         con,
         query("evidence_call_traits"),

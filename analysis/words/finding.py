@@ -121,9 +121,8 @@ class Diagnosis:
 
     `because` completes the sentence "... because ...". `claims_ms` is what the cause adds to a slow request, per stage: competing causes
     are ranked by the part of the excess that this is. `driven`: its own figures show that something else makes it happen (retries of slow calls, a cache that
-    more work fills), so it comes behind what may drive it. An `opportunity` is worth doing for any cause, and is never
-    the cause. `dominates` is the share of slow requests that would not be slow but for it: a second cause that strikes few requests hard is
-    listed for that, however small its part of the mean; `least` is the part of the excess from which any second cause is. `apart`: its claims
+    more work fills), so it comes behind what may drive it. `dominates` is the share of slow requests that would not be slow but for it: a second cause that strikes few requests
+    hard is listed for that, however small its part of the mean; `least` is the part of the excess from which any second cause is. `apart`: its claims
     are what it makes worse than for others at the same moments, so that nothing which all of them share is among them. `rather` is another explanation that the
     same figures fit as well; it completes the same sentence.
     """
@@ -136,7 +135,6 @@ class Diagnosis:
     rollback: str
     recheck_after_s: int
     driven: bool = False
-    opportunity: bool = False
     dominates: float = 0.0
     least: float = MIN_LISTED
     apart: bool = False

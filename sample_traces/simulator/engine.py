@@ -226,8 +226,6 @@ class Engine:
 
     def _admit(self) -> None:
         """First come, first served, as long as what is free holds the whole prompt beside what those inside are about to write."""
-        if self.settings.static_batches and self._running:
-            return
         while self.waiting and self._running < self.settings.max_num_seqs:
             sequence = self.waiting[0]
             hit = self._take_prefix(sequence)
@@ -298,11 +296,7 @@ class Engine:
 
     def _decode(self) -> None:
         decoding, grown = len(self.decoding), self._grown()
-        first = (
-            self._heap_top()[0][0]
-            if not self.settings.static_batches
-            else max(sequence.finish_step for sequence in self.decoding)
-        )
+        first = self._heap_top()[0][0]
         steps = max(1, min(first - self.step, _LONGEST_EVENT, max(1, self._free() // grown)))
         seconds = self._seconds(0, 0.0, decoding)
         self._block = (self.clock.now, seconds, steps)
@@ -346,10 +340,6 @@ class Engine:
         return 1.0 + sum(s.acceptance**i for i in range(1, s.draft_tokens + 1))
 
     def _retire(self) -> None:
-        if self.settings.static_batches and (
-            self.prefilling or any(sequence.finish_step > self.step for sequence in self.decoding)
-        ):
-            return  # padded to the longest
         while top := self._heap_top():
             finish, _, sequence = top[0]
             if finish > self.step:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from overrun.sample_traces.simulator.scenarios import (
     AGENT,
@@ -17,7 +16,6 @@ from overrun.sample_traces.simulator.scenarios import (
     RAG_SLO,
     TIGHT,
     Fix,
-    Fixes,
     Scenario,
     changed,
     set_to,
@@ -743,53 +741,6 @@ SCENARIOS: Final = {
         ),
     )
 }
-
-
-def _also(
-    id: str, title: str, fixes: Fixes = lambda before, after: [], slo: str = RAG_SLO, **knobs: Any
-) -> Scenario:
-    """A slow store in a world where something else could be better, too: what the rule of this id says of it is an opportunity, never the cause."""
-    slow = SCENARIOS["slow_dependency"]
-    return replace(
-        slow,
-        id=id,
-        number="O",
-        title=f"{title}, and a vector store turns slow",
-        slo=slo,
-        world=changed(RAG, **knobs),
-        accepted=(id,),
-        fixes=fixes,
-    )
-
-
-OPPORTUNITIES: Final = {
-    s.id: s
-    for s in (
-        _also(
-            "static_batching",
-            "The engine computes fixed batches",
-            slo="ttft:4000 e2el:6000",
-            rate_rps=3.0,
-            static_batches=True,
-            chunked=False,
-            output_sigma=0.6,
-        ),
-        _also(
-            "one_model_for_all",
-            "Short labels and long answers come from one model",
-            other_route="/rag/label",
-            other_share=0.4,
-            other_size=0.2,
-        ),
-        _also(
-            "no_response_cache",
-            "Some questions are asked again and again",
-            set_to("response_cache", {}, response_cache=True),
-            repeat_share=0.4,
-        ),
-    )
-}
-"""Beside the scenarios: what the rules of opportunities see, for their tests."""
 
 # Short answers, and reports of a nightly job that share a head of 4,000 tokens and are 17 times as long, each on a replica of their own.
 LANES: Final = changed(

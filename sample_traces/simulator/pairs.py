@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from overrun.sample_traces.simulator.faults import FURTHER, OPPORTUNITIES, SCENARIOS
+from overrun.sample_traces.simulator.faults import FURTHER, SCENARIOS
 from overrun.sample_traces.simulator.scenarios import AGENT, CHAT, HOSTED, RAG, Scenario, changed
 from overrun.sample_traces.simulator.settings import Settings
 from overrun.sample_traces.simulator.truth import limits_s
@@ -22,9 +22,8 @@ _USUAL: Final = {(world.kind, world.provider): world for world in (RAG, CHAT, AG
 
 def find(name: str) -> Scenario | None:
     """A scenario by its id, or two joined by a plus; None where there is none of that name. ValueError: the two cannot come together."""
-    alone = {**OPPORTUNITIES, **FURTHER}
-    if name in alone:
-        return alone[name]
+    if name in FURTHER:
+        return FURTHER[name]
     first, _, second = name.partition(AND)
     if first not in SCENARIOS or (second and second not in SCENARIOS):
         return None

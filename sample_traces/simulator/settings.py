@@ -119,9 +119,6 @@ class Settings:
     max_num_seqs: int = 48
     token_budget: int = 2048
     chunked: bool = True
-    static_batches: bool = (
-        False  # nobody joins a batch, and nobody leaves it before the longest answer of it is done
-    )
     graph_limit: int = 512  # sequences up to which iterations run as recorded graphs; larger batches are launched kernel by kernel
     kv_tokens: int = 160_000
     prefix_cache: bool = True

@@ -34,12 +34,6 @@ from tests.benchmarks import fault_baselines
 from tests.benchmarks.fault_ablations import ablate, lasting
 from tests.benchmarks.fault_fixes import BestFix, best_fix
 
-OPPORTUNITIES: Final = (
-    "no_response_cache",
-    "one_model_for_all",
-    "static_batching",
-    "no_timeout_fallback",
-)
 # An onset in the recording's books and the first request that it touched may be this far apart.
 _ONSET_SLACK_S: Final = 5.0
 # Seconds after the onset at which the report is asked for again, until it names the cause.
@@ -148,13 +142,9 @@ class Result(msgspec.Struct):
 
     @property
     def named(self) -> list[str]:
-        """Rules that were found, best first, without opportunities and mere information."""
+        """Rules that were found, best first, without mere information."""
         told = self.status not in ("possibly_over_budget", "within_budget")
-        return [
-            rule
-            for rule, severity, _ in self.findings
-            if rule not in OPPORTUNITIES and (severity != "info" or not told)
-        ]
+        return [rule for rule, severity, _ in self.findings if severity != "info" or not told]
 
     @property
     def set_right(self) -> bool:

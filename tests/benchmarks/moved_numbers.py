@@ -134,7 +134,7 @@ def told(answer: Answer) -> Any:
     if not isinstance(answer, Diagnosis):
         return type(answer).__name__
     claims = {stage: round(ms, 1) for stage, ms in answer.claims_ms.items() if ms > 0.0}
-    return answer.finding.stage, claims, answer.driven, answer.opportunity
+    return answer.finding.stage, claims, answer.driven
 
 
 def effects(

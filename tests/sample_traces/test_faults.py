@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from overrun.analysis.whatif import catalogue
 from overrun.sample_traces.simulate import Job, latency_with, make, write
-from overrun.sample_traces.simulator.faults import FURTHER, OPPORTUNITIES, SCENARIOS
+from overrun.sample_traces.simulator.faults import FURTHER, SCENARIOS
 from overrun.sample_traces.simulator.pairs import find
 from overrun.sample_traces.simulator.scenarios import SEVERITIES
 from tests.benchmarks import fault_figures, fault_tables, faults
@@ -233,13 +233,12 @@ def test_naming_nothing_is_right_only_where_nothing_can_be_known() -> None:
     assert msgspec.structs.replace(silent, causes=["none", "provider_queueing"]).cause_right(1)
 
 
-def test_opportunities_and_what_follows_from_a_cause_do_not_spoil_the_set() -> None:
+def test_what_follows_from_a_cause_does_not_spoil_the_set() -> None:
     rich = result(
         chain=["retry_storm"],
         findings=[
             ("long_outputs", "critical", 0.9),
             ("retry_storm", "warning", 0.5),
-            ("no_response_cache", "warning", 0.5),
         ],
     )
     assert rich.set_right
@@ -357,20 +356,6 @@ def test_a_whole_run_gives_its_headlines_as_figures() -> None:
 
 def test_seeds_for_the_table_are_in_no_other_use() -> None:
     assert not set(faults.DEVELOPMENT) & set(faults.HELD_OUT)
-
-
-@pytest.mark.parametrize("name", OPPORTUNITIES)
-def test_an_opportunity_is_told_beside_the_cause(name: str) -> None:
-    case = run(
-        Job(scenario=name, severity="easy", seed=3, duration_s=150.0, confounders=False), Options()
-    )
-    assert (case.cause, case.stage) == ("slow_dependency", "retrieval")
-    assert (name, "info") in [(rule, severity) for rule, severity, _ in case.findings]
-    for predicted in case.whatifs:  # of the answers that a cache would have had
-        assert predicted.method == "simulated"
-        assert predicted.after == pytest.approx(predicted.truth, rel=0.04)
-        assert predicted.interval is not None
-        assert predicted.interval[0] <= predicted.truth <= predicted.interval[1]
 
 
 def test_short_answers_beside_long_ones_are_told_and_their_lanes_come_true() -> None:

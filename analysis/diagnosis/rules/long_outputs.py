@@ -22,7 +22,7 @@ False alarms
     A long tail of lengths alone is no problem (every lognormal has one): only the share of the excess counts.
     Without a baseline that is not enough either, because at any slow pace the longest answers are the slow
     ones. Then answers must be cut by max_tokens. A second peak of lengths looks like a heavy tail, so that
-    slower tokens fit as well and neither is sure; otherwise the cap is listed as an opportunity. A new route with longer answers is a change of traffic: compare by route.
+    slower tokens fit as well and neither is sure; one peak names nothing. A new route with longer answers is a change of traffic: compare by route.
 
 Source
     x_decode = n_out x TPOT, and at least a quarter of the excess from length: own default. The cap: a published rule of
@@ -86,6 +86,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return RuledOut(what=RULE, figure=figure)
     delta = cliffs_delta(tokens_of(case.slow), tokens_of(case.reference))
     unseen = case.tail.reference != "baseline" and not cut_off(case.slow)
+    if unseen and not lopsided(case.rows):
+        return RuledOut(
+            what=RULE, figure="lengths have one peak: at any pace the longest answers are slow"
+        )
     return _diagnosis(
         case,
         stage if own > 0.0 else max(claims, key=lambda name: claims[name]),
@@ -93,7 +97,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         parts,
         delta,
         claims,
-        unseen and not lopsided(case.rows),
         "every token takes longer than before, which shows in the longest answers first (what a token took before is not stored)"
         if unseen
         else "",
@@ -130,7 +133,6 @@ def _diagnosis(
     parts: Parts,
     delta: float,
     claims: dict[str, float],
-    usual_tail: bool,
     rather: str,
 ) -> Diagnosis:
     typical = float(np.median(tokens_of(case.reference)))
@@ -176,7 +178,6 @@ def _diagnosis(
             "truncated_ratio_now": cut,
         },
         why_no_service="no single service decides the length of an answer",
-        opportunity=usual_tail,
         rather=rather,
     )
 

@@ -7,7 +7,6 @@ import pytest
 from overrun.analysis.diagnosis import causal_graph as graph
 from overrun.analysis.diagnosis.rules import rules
 from overrun.analysis.evidence.fact_table import TABLE
-from overrun.analysis.incident.no_baseline import WORTH_ANYWAY
 
 CAUSES = [name for name, node in graph.NODES.items() if node.kind == "cause"]
 NAMED = {fact for node in graph.NODES.values() for fact in node.facts}
@@ -15,9 +14,7 @@ STAGES = [name for name, node in graph.NODES.items() if node.kind == "stage"]
 
 
 def test_every_rule_that_names_a_cause_is_a_node_and_every_cause_has_a_rule() -> None:
-    opportunities = {"no_response_cache", "one_model_for_all", "no_timeout_fallback"}
-    assert set(CAUSES) == set(rules()) - opportunities
-    assert opportunities <= WORTH_ANYWAY
+    assert set(CAUSES) == set(rules())
 
 
 def test_edges_and_facts_name_what_exists() -> None:

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from overrun.analysis.diagnosis.mitigation import owner_of_errors, stopgap
-from overrun.analysis.diagnosis.ranking import _saved_ms
 from overrun.analysis.diagnosis.verdict import Verdict
-from overrun.analysis.words.finding import Diagnosis, Finding, Fix, Predicted
 from tests.analysis.builders import requests
 from tests.analysis.diagnosis.rules.cases import run
 
@@ -28,7 +26,6 @@ def test_a_verdict_without_a_cause_still_says_what_is_safe_to_do_now() -> None:
     )
     assert (found.verdict.status, found.verdict.cause) == ("over_budget", None)
     assert complete(found.verdict), found.verdict.reasons
-    assert "no_response_cache" not in found.verdict.reasons["cause"]
 
 
 def test_what_clients_alone_see_is_for_the_provider_to_mend() -> None:
@@ -100,31 +97,3 @@ def test_a_step_for_each_owner_can_be_undone() -> None:
         step, undo = stopgap(stage, owner, [])  # type: ignore[arg-type]
         assert step.endswith(".")
         assert undo.endswith(".")
-
-
-def test_opportunities_are_ranked_by_time_saved_times_share_times_confidence() -> None:
-    def one(before: float, after: float, touched: float, confidence: float) -> Diagnosis:
-        gain = Predicted(
-            metric="e2e",
-            quantile=0.95,
-            before=before,
-            after=after,
-            interval=None,
-            touched_ratio=touched,
-            cost={},
-        )
-        fix = Fix(id="x", title="x", detail="x", assumption="x", method="exact", predicted=gain)
-        finding = Finding(
-            rule="x",
-            stage="decode",
-            service=None,
-            severity="info",
-            confidence=confidence,
-            headline="x",
-            evidence={},
-            exemplars=[],
-            fix=fix,
-        )
-        return Diagnosis(finding, {}, "x", "app", "x", "x", 300)
-
-    assert _saved_ms(one(3000.0, 1000.0, 0.5, 0.4)) == pytest.approx(2000.0 * 0.5 * 0.4)

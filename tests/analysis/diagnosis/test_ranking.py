@@ -11,7 +11,6 @@ import pytest
 
 from overrun.analysis.diagnosis.ranking import rank
 from overrun.analysis.diagnosis.rules import rules
-from overrun.analysis.incident.no_baseline import WORTH_ANYWAY
 from overrun.analysis.numbers.stages.budget import StageTimes
 from overrun.analysis.words.finding import Diagnosis, Finding
 from tests.analysis.builders import requests
@@ -176,4 +175,4 @@ def test_below_ten_slow_requests_no_cause_is_named_and_none_is_ruled_out() -> No
         f"{slow} requests are over the limit, a cause needs at least 10: widen the window"
     )
     assert not {out.what for out in found.verdict.ruled_out} & set(rules())
-    assert set(found.skipped) >= set(rules()) - WORTH_ANYWAY
+    assert set(found.skipped) >= set(rules())

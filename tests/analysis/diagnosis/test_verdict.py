@@ -33,7 +33,7 @@ def _named(rule: str, confidence: float, because: str) -> Diagnosis:
 
 
 def _with(*causes: Diagnosis) -> Verdict:
-    ranked = Ranked([*causes], [], [], {"kv_pressure": "scrape the engine"})
+    ranked = Ranked([*causes], [], {"kv_pressure": "scrape the engine"})
     with patch("overrun.analysis.diagnosis.diagnose.run_rules", return_value=ranked):
         rows = requests(400, retrieval_ms=np.where(LATE, 4_000.0, 100.0), decode_ms=500.0)
         return run(rows, slo=Slo(e2e_ms=2500.0)).verdict

@@ -15,7 +15,6 @@ from overrun.analysis.numbers.window import (
     _in_order,
     count,
     load,
-    load_evidence_prompts,
     load_evidence_spans,
     load_llm_calls,
     load_trace_ids,
@@ -23,7 +22,6 @@ from overrun.analysis.numbers.window import (
 )
 from overrun.analysis.words.errors import WindowError
 from overrun.analysis.words.times import parse_duration, parse_range, parse_time
-from overrun.collector.normalise.stages import ROLE
 from tests.analysis.builders import (
     at,
     frame_of,
@@ -237,22 +235,6 @@ def test_the_evidence_of_some_traces_and_times_is_what_the_view_of_all_spans_say
     some = load_evidence_spans(con, at(10), at(30), at(0), 0, keys[5:15])
     assert some.equals(whole.filter(pl.col("trace_key").is_in(keys[5:15].implode())))
     assert load_evidence_spans(con, at(10), at(30), at(0), 0, keys[:0]).is_empty()
-
-
-def test_only_model_calls_with_a_hash_of_their_prompt_are_prompts() -> None:
-    con = store()
-    frame = requests(10)
-    insert(con, frame)
-    hashes = {"gen_ai.prompt.hash": [f"h{i % 3}" for i in range(10)]}
-    assert load_evidence_prompts(con, at(0), at(10), at(0), 10).is_empty()
-    insert_spans(
-        con,
-        spans_of(frame, "chat", "decode", 1.0, 50.0, role=ROLE["llm"], attributes=hashes),
-        spans_of(frame, "step", "other", 0.0, 60.0, span_id=3, attributes=hashes),
-    )
-    found = load_evidence_prompts(con, at(0), at(10), at(0), 10)
-    assert found["prompt_hash"].to_list() == hashes["gen_ai.prompt.hash"]
-    assert found["duration_ms"].unique().to_list() == [50.0]
 
 
 def test_columns_read_later_belong_to_their_rows_however_many_row_groups_there_are() -> None:

@@ -14,7 +14,6 @@ from overrun.analysis.numbers.window import (
     load,
     load_evidence_call_traits,
     load_evidence_calls,
-    load_evidence_prompts,
     load_evidence_spans,
     load_trace_ids,
 )
@@ -58,9 +57,6 @@ def run(
             _no_spans()
             if spans is None
             else load_evidence_spans(con, period.start, period.end, origin, every, traces)
-        ),
-        prompts=lambda period, origin, n: load_evidence_prompts(
-            con, period.start, period.end, origin, n
         ),
         traits=lambda period, origin, n, pattern: load_evidence_call_traits(
             con, period.start, period.end, origin, n, pattern

@@ -7,11 +7,10 @@ import pytest
 
 from overrun.analysis.diagnosis.diagnose import Diagnosed
 from overrun.analysis.diagnosis.rules import rules
-from overrun.analysis.incident.no_baseline import WORTH_ANYWAY
 from tests.analysis.builders import requests
 from tests.analysis.diagnosis.rules.cases import run
 
-CAUSES = sorted(set(rules()) - WORTH_ANYWAY)
+CAUSES = sorted(rules())
 N = 100
 
 

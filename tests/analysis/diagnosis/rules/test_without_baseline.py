@@ -67,7 +67,7 @@ def test_long_answers_are_a_cause_where_they_are_more_than_the_tail_that_lengths
         "decode",
         cause,
     )
-    assert the(found, "long_outputs").severity == ("info" if cause is None else "warning")
+    assert (of(found, "long_outputs") is None) == (cause is None)
     if cause is None:
         assert "whether tokens were faster before" in found.verdict.sentence
     # A heavy tail and a hump look alike: slower tokens fit as well, and the sentence names both.
