@@ -1,4 +1,4 @@
-"""How do files get in? OTLP in every form that the Collector's file exporter writes, what Jaeger, Zipkin, Tempo and Langfuse export (exports/), saved metrics
+"""How do files get in? OTLP in every form that the Collector's file exporter writes, what other tools export (forms/), saved metrics
 pages, results of load tests (load_tests/), and folders of them become bodies as of live traffic. What a file is follows from its content, not from its name.
 
 A file is read, recognised and handed over body by body; the sender behind `send` is the writer itself or a running server.
@@ -276,10 +276,7 @@ def _of_form(
         with OPENED.get(unpacked)(path) as stream:
             yield from _figures(path, framing.whole(stream), account)
     if not account.used:
-        raise BadPayload(
-            f"it was read as {form.title}, and none of its {account.rows:,} rows is of use"
-            + (f" ({account.lost or form.empty})" if account.lost or form.empty else "")
-        )
+        raise BadPayload(forms.unused(form, account))
 
 
 def _of_table(path: Path, account: Account) -> Iterator[tuple[str, bytes]]:
@@ -498,7 +495,7 @@ def _json_bodies(path: Path, stream: IO[bytes], account: Account) -> Iterator[tu
     try:
         value = msgspec.json.decode(begin)
         # A container's log may be of an engine, whose lines mean something together.
-        together = exports.belongs_together(value) or _is_logged(value)
+        together = _is_logged(value)
         first = None if together else _otlp(value, account)
     except (msgspec.DecodeError, RecursionError):
         data = begin + _whole(stream, len(begin))  # not a document a line
@@ -529,9 +526,7 @@ def _of_documents(
     path: Path, data: bytes, values: list[Any], account: Account
 ) -> Iterator[tuple[str, bytes]]:
     """The bodies of a whole file: its documents, an engine's log that begins like one, lines of a log, or a load test's result."""
-    if values and exports.belongs_together(values[0]):
-        values = [values]
-    elif values and _is_logged(values[0]):
+    if values and _is_logged(values[0]):
         values = []
     requests = [_otlp(value, account) for value in values]
     if requests and None not in requests:
@@ -610,24 +605,26 @@ def _values(data: bytes) -> list[Any]:
 
 
 def _otlp(value: Any, account: Account) -> list[Any] | None:
-    """The requests in a document with a root of OTLP on top, or in its first element, or in a form that another tool exports; None of any other."""
+    """The requests in a document with a root of OTLP on top, or in its first element, or inside of something else; None of any other."""
     found = _documents(value)
     if found and isinstance(found[0], dict) and not found[0].keys().isdisjoint(_ROOTS):
         account.read_as("OTLP", "its root")
         return found
-    named, known = exports.known(value)
-    if known:
-        account.read_as(f"an export of {named}", "its keys")
-    return known
+    inside = exports.otlp_inside(value)
+    if inside:
+        account.read_as("OTLP", "its root inside of another")
+    return inside
 
 
 def bodies_of(value: Any) -> Iterator[tuple[str, bytes]]:
-    """(signal, protobuf body) of every request in a decoded document: OTLP/JSON, or a form that another tool exports; none of any other.
+    """(signal, protobuf body) of every request in a decoded document: OTLP/JSON, or of a form; none of any other.
 
     Raises:
-        BadPayload: it is of a known form, but a value in it is of another type.
+        BadPayload: it is of a form, and none of its rows is of use.
     """
-    for document in _otlp(value, Account()) or ():
+    account = Account()
+    found = _otlp(value, account)
+    for document in (forms.of_value(value, account) or ()) if found is None else found:
         yield from _from_json(document)
 
 
@@ -704,10 +701,7 @@ def _of_rows(path: Path, account: Account) -> list[Any] | None:
         BadPayload: it cannot be read.
     """
     rows = load_tests.table_rows(path)
-    named, found = exports.known(rows)
-    if found:
-        account.read_as(f"an export of {named}", "its columns")
-    return found or _concluded(rows, account)
+    return forms.of_value(rows, account) or _concluded(rows, account)
 
 
 def _say_others(others: int, account: Account) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from overrun.collector.normalise import readers
 from overrun.collector.sources import access_formats, access_statuses, model_apis
-from overrun.collector.sources.exports import call_logs, otlp
+from overrun.collector.sources.exports import calls, otlp
 from overrun.collector.sources.log_lines import plain_lines, time_ns
 
 _Found = tuple[dict[str, Any], str, dict[str, Any]]
@@ -189,24 +189,26 @@ def _of_format(number: int, line: access_formats.Line) -> list[_Found]:
     """The call of a line, and where its proxy let it wait, the request around it."""
     failed = line.status >= 400 or line.status < 100
     asked = {"http.request.method": "POST", "http.route": line.path}
-    waits = line.queue is not None
-    call = call_logs.Call(
-        key=f"{line.proxy} {line.start} {number}",
-        start_ns=line.start,
-        ms=(line.whole - (line.queue or 0)) / 1e6,
-        told={"http.response.status_code": line.status, "error.type": "no answer"}
-        if line.status < 100
-        else {"http.response.status_code": line.status},
-        failed=failed,
-        service=line.proxy,
-        asked=line.path,
-        around=asked if waits else {},
-        queue_ms=(line.queue or 0) / 1e6,
-        whole_ms=line.whole / 1e6,
+    operation, queue = model_apis.asked_of(line.path), line.queue or 0
+    told: dict[str, Any] = {
+        "gen_ai.operation.name": operation,
+        "http.response.status_code": line.status,
+    }
+    told |= {"error.type": "no answer"} if line.status < 100 else {}
+    call = _span(
+        line.proxy,
+        f"{line.proxy} {line.start} {number}",
+        operation,
+        line.start + line.whole,
+        line.whole - queue,
+        attributes=otlp.attributes(told | (asked if line.queue is None else {})),
+        status={"code": otlp.ERROR if failed else 0},
     )
-    call.told.update({} if waits else asked)
-    call.told["gen_ai.operation.name"] = model_apis.asked_of(line.path)
-    return call_logs.spans(line.proxy, call)
+    call[2]["kind"] = otlp.KINDS["client"]
+    if line.queue is None:
+        return [call]
+    waits = calls.Waits(queue_ms=queue / 1e6, whole_ms=line.whole / 1e6)
+    return calls.with_gateway(call, asked, line.start, waits)
 
 
 def _took(words: str) -> int | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from overrun.collector.sources import envelope, model_apis
 from overrun.collector.sources.account import Account
-from overrun.collector.sources.exports import call_logs, otlp, row_times, row_units
+from overrun.collector.sources.exports import calls, otlp, row_times, row_units
 from overrun.collector.sources.exports.row_columns import (
     COUNTS,
     KINDS,
@@ -26,7 +26,7 @@ from overrun.collector.sources.exports.row_columns import (
     plain,
 )
 
-Found = tuple[dict[str, Any], str, dict[str, Any]]
+Found = calls.Found
 # What is asked of a model, by a name, an address or the model's own name, where no count of tokens says it.
 _ASKED = (
     ("EMBEDDING", "embed"),
@@ -482,26 +482,27 @@ def _spans(told: Mapping[str, Any]) -> Iterable[Found]:
     if told["behind"] is None:
         return [found]
     resource, scope, own = found
-    call = call_logs.Call(
-        key=own["spanId"] + own["traceId"],
-        start_ns=told["start"],
-        ms=told["behind"] / 1e6,
-        told={one: value for one, value in _attributes(told).items() if one != _KIND},
-        first_ms=None if told["first"] is None else told["first"] / 1e6,
-        failed=told["is_failed"],
-        service=resource["service.name"],
-        trace=own["traceId"],
-        asked=str(told.get("asked") or ""),
-        around={
-            "http.route": model_apis.path_of(str(told["asked"]))
-            if told.get("asked")
-            else _name(told)
-        }
-        | _http(told),
-        before_ms=(told["whole"] - told["behind"]) / 1e6,
-        whole_ms=told["whole"] / 1e6,
+    attributes = {one: value for one, value in _attributes(told).items() if one != _KIND}
+    operation = "embeddings" if "embed" in str(told.get("asked")).lower() else "chat"
+    attributes = {"gen_ai.operation.name": operation} | attributes
+    before = told["whole"] - told["behind"]
+    call = own | {
+        "parentSpanId": "",
+        "name": attributes["gen_ai.operation.name"],
+        "kind": otlp.KINDS["client"],
+        "startTimeUnixNano": told["start"] + before,
+        "attributes": otlp.attributes(
+            {one: value for one, value in attributes.items() if value not in (None, "")}
+        ),
+    }
+    route = model_apis.path_of(str(told["asked"])) if told.get("asked") else _name(told)
+    around = {"http.route": route} | _http(told)
+    return calls.with_gateway(
+        (resource, scope, call),
+        {one: value for one, value in around.items() if value not in (None, "")},
+        told["start"],
+        calls.Waits(before / 1e6, 0.0, told["whole"] / 1e6),
     )
-    return call_logs.spans(scope, call)
 
 
 _KIND = "openinference.span.kind"

@@ -3,6 +3,7 @@
     -- title = "spans of Go's stdouttrace exporter"
     -- source = "go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
     -- read = "objects"                      # a row a JSON object or line of a table; or "lines", or "text" for the file as one
+    -- rows = ["data"]                       # names below which the rows stand in an answer, as far as an object has not itself what is needed
     -- needs = ["SpanContext.TraceID"]       # paths that the first objects have, `path ~ pattern` for a value, `a | b` for either; of lines and texts patterns
     -- [expected]                            # what comes of the sample beside it, NAME.sample.EXTENSION
     -- spans = 2
@@ -15,7 +16,9 @@ Of several forms that know a file the one that needs most is taken; a tie is rep
 from __future__ import annotations
 
 import functools
+import itertools
 import re
+import time
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +32,7 @@ from overrun.collector.sources.forms import child, framing, locked, records
 
 FOLDER: Final = Path(__file__).parent
 _KEYS = {"title", "source", "read", "needs", "whole", "timed", "figures"}
-_KEYS |= {"refuse", "expected", "note", "empty"}
+_KEYS |= {"refuse", "expected", "note", "empty", "rows"}
 _READS: Final = {
     "objects": ("row", "json"),
     "lines": ("line", "varchar"),
@@ -37,6 +40,7 @@ _READS: Final = {
 }
 # Characters of rows at once. An extraction parses its row again: 16 MB of LiteLLM's rows, with 17 of them, took 600 MB (28 November 2026).
 _BATCH: Final = 2 << 20
+_LOOKED_AT: Final = 50  # rows by which a form is known
 _LEAST_SHARE: Final = (
     1 / 3
 )  # of the first objects; a session's or a log's other lines stand between them
@@ -52,6 +56,7 @@ class Form:
     sql: str
     read: str = "objects"
     needs: tuple[str, ...] = ()
+    rows: frozenset[str] = frozenset()
     whole: bool = False
     timed: bool = False
     figures: bool = False
@@ -65,6 +70,11 @@ class Form:
     def why(self) -> str:
         """By what a file is known to be of this form."""
         return f"it has {', '.join(self.needs)}" if self.read == "objects" else "its lines match"
+
+    @property
+    def where(self) -> framing.Rows:
+        """Where its rows stand."""
+        return framing.Rows(self.rows, lambda value: all(_has(value, need) for need in self.needs))
 
 
 def parse(name: str, text: str) -> Form:
@@ -94,8 +104,9 @@ def parse(name: str, text: str) -> Form:
     if not sql and not told.get("refuse"):
         raise ConfigError(f"form {name}: it has no SELECT")
     told.pop("source", None)
-    needs = tuple(told.pop("needs", ()))
-    return Form(name=name, title=told.pop("title", name), sql=sql, needs=needs, **told)
+    needs, rows = tuple(told.pop("needs", ())), frozenset(told.pop("rows", ()))
+    title = told.pop("title", name)
+    return Form(name=name, title=title, sql=sql, needs=needs, rows=rows, **told)
 
 
 @functools.cache
@@ -132,8 +143,13 @@ def of_map(path: Path) -> Form:
 
 def recognise(head: bytes, forms: Sequence[Form]) -> tuple[Form | None, list[Form]]:
     """The form of a file that begins so, None where none knows it, and the others that know it as well."""
-    objects = framing.head_objects(head)
     text = head[: framing.HEAD].decode("utf-8-sig", "replace")
+    return _recognised(framing.head_objects(head), text, forms)
+
+
+def _recognised(
+    objects: Sequence[Any], text: str, forms: Sequence[Form]
+) -> tuple[Form | None, list[Form]]:
     known = [form for form in forms if form.needs and _knows(form, objects, text)]
     if not known:
         return None, []
@@ -145,8 +161,10 @@ def recognise(head: bytes, forms: Sequence[Form]) -> tuple[Form | None, list[For
 def _knows(form: Form, objects: Sequence[Any], text: str) -> bool:
     if form.read != "objects":
         return all(re.search(pattern, text) for pattern in form.needs)
-    fits = sum(all(_has(one, need) for need in form.needs) for one in objects)
-    return fits > 0 and fits >= _LEAST_SHARE * len(objects)
+    where = form.where
+    rows = list(itertools.islice(where.of(objects), _LOOKED_AT))
+    fits = sum(map(where.is_row, rows))
+    return fits > 0 and fits >= _LEAST_SHARE * len(rows)
 
 
 def _has(value: Any, need: str) -> bool:
@@ -167,6 +185,8 @@ def _at(value: Any, path: Sequence[str]) -> Iterator[Any]:
     elif not path:
         yield value
     elif isinstance(value, dict):
+        if len(path) > 1 and (name := ".".join(path)) in value:
+            yield value[name]  # a table's column
         inner: Iterable[Any] = (
             value.values() if path[0] == "*" else [value[path[0]]] if path[0] in value else ()
         )
@@ -194,6 +214,33 @@ def read(
         yield from records.documents(made, account, form.name)
 
 
+def of_value(value: Any, account: Account) -> list[dict[str, Any]] | None:
+    """The OTLP requests in a decoded document, or the rows of a table; None where no form knows it.
+
+    Raises:
+        BadPayload: the SELECT of its form fails on it, or none of its rows is of use.
+    """
+    objects = value[:_LOOKED_AT] if isinstance(value, list) else [value]
+    form, _ = _recognised(objects, "", [one for one in catalogue() if one.read == "objects"])
+    if form is None or form.refuse:
+        return None
+    account.read_as(form.title, form.why)
+    found: list[dict[str, Any]] = []
+    rows = map(framing.encoded, form.where.of(value))
+    for batch in framing.batches(rows, framing.MOST_BYTES if form.whole else _BATCH):
+        found += records.documents(_selected(form, batch, time.time_ns()), account, form.name)
+    if not account.used:
+        raise BadPayload(unused(form, account))
+    return found
+
+
+def unused(form: Form, account: Account) -> str:
+    """That no row of a file is of use, and why."""
+    lost = account.lost or form.empty
+    said = f"it was read as {form.title}, and none of its {account.rows:,} rows is of use"
+    return said + (f" ({lost})" if lost else "")
+
+
 def _selected(form: Form, batch: list[str], written_ns: int) -> Iterator[dict[str, Any]]:
     column, kind = _READS[form.read]
     times = [log_lines.time_ns(line, written_ns) for line in batch] if form.timed else None
@@ -208,5 +255,7 @@ def _batches(form: Form, stream: IO[bytes], head: bytes) -> Iterator[list[str]]:
     if form.read == "text":
         yield [framing.whole(stream)]
         return
-    given = framing.rows(stream, head) if form.read == "objects" else framing.lines(stream)
+    given = (
+        framing.rows(stream, head, form.where) if form.read == "objects" else framing.lines(stream)
+    )
     yield from framing.batches(given, framing.MOST_BYTES if form.whole else _BATCH)

@@ -10,9 +10,9 @@ import csv
 import io
 import itertools
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import IO, Any, Final
 
 import msgspec
@@ -25,13 +25,48 @@ MOST_COLUMNS: Final = 4_096  # of a table; the widest export that was seen (Phoe
 HEAD: Final = 1 << 16  # bytes by which a text is known
 LONGEST_HEAD: Final = 1 << 20  # bytes in which the first objects are looked for
 _FIRST: Final = 20  # objects by which a file is known
+_DEEPEST: Final = 8  # lists and names within one another
 _DELIMITERS: Final = ",;\t|"
 # A name of the first line of a table.
 _COLUMN = re.compile(r'\ufeff?\s*(?:"[^"\n]{0,200}"|[\w@%#][\w /%.()+@:-]{0,200})?\s*')
 _OPENS = re.compile(r"[{\[]")
 # Python's json writes them, and JSON has none.
 _NOT_FINITE = re.compile(r"\bNaN\b|\bInfinity\b")
+_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d+)?")
 _DECODER = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Where the rows of a form stand: below which names of what a file holds, and what tells that an object is one itself."""
+
+    names: frozenset[str] = frozenset()
+    is_row: Callable[[Any], bool] = bool
+
+    def of(self, value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
+        """The rows in a value: lists are opened, and what stands below the names; an answer's columns and rows become objects."""
+        if depth > _DEEPEST:
+            return
+        if isinstance(value, list):
+            for one in value:
+                if isinstance(one, dict | list):
+                    yield from self.of(one, depth + 1)
+        elif isinstance(value, dict):
+            inner = [value[name] for name in self.names if isinstance(value.get(name), dict | list)]
+            if inner and not self.is_row(value):
+                for one in inner:
+                    yield from self.of(one, depth + 1)
+            else:
+                yield from _below_columns(value) or (value,)
+
+
+def _below_columns(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a table whose columns are named beside them, as query APIs answer; none of anything else."""
+    columns, rows = value.get("columns"), value.get("rows")
+    if not isinstance(columns, list) or not isinstance(rows, list):
+        return []
+    names = [str(one.get("name") if isinstance(one, dict) else one) for one in columns]
+    return [dict(zip(names, row, strict=False)) for row in rows if isinstance(row, list)]
 
 
 def head_objects(head: bytes) -> list[Any]:
@@ -45,10 +80,15 @@ def head_objects(head: bytes) -> list[Any]:
         ]
     # Of a list that is cut off the first elements are whole.
     inner = text.lstrip().removeprefix("[") if len(head) >= LONGEST_HEAD else text
-    return [value for value, _ in itertools.islice(_decoded(inner), _FIRST)]
+    found = (
+        one
+        for value, _ in _decoded(inner)
+        for one in (value if isinstance(value, list) else [value])
+    )
+    return list(itertools.islice(found, _FIRST))
 
 
-def rows(stream: IO[bytes], head: bytes) -> Iterator[str]:
+def rows(stream: IO[bytes], head: bytes, where: Rows) -> Iterator[str]:
     """Every row of a file as the text of a JSON object.
 
     Raises:
@@ -61,10 +101,35 @@ def rows(stream: IO[bytes], head: bytes) -> Iterator[str]:
             yield from _cells(file, delimiter)
         finally:
             file.detach()  # whoever opened the stream closes it
-    elif _is_line_by_line(text):
-        yield from _of_lines(stream)
-    else:
-        yield from (row for _, row in _decoded(whole(stream)))
+        return
+    by_line = _is_line_by_line(text)
+    for value, own in _of_lines(stream) if by_line else _decoded(whole(stream)):
+        if isinstance(value, dict) and where.names.isdisjoint(value) and "columns" not in value:
+            yield own
+        else:
+            yield from map(encoded, where.of(value))
+
+
+def cell(name: str, told: Any) -> Any:
+    """What a cell holds; an id stays as it is written."""
+    if not isinstance(told, str) or name.lower().endswith("id"):
+        return told
+    if _NUMBER.fullmatch(told):
+        return float(told) if "." in told else int(told)
+    if told[:1] in ("{", "[") and told[-1:] in ("}", "]"):
+        try:
+            return json.loads(told)
+        except (ValueError, RecursionError):
+            return told
+    return told
+
+
+def encoded(row: dict[str, Any]) -> str:
+    """A row as the text of a JSON object; numbers that JSON does not have are nothing."""
+    try:
+        return msgspec.json.encode(row).decode()
+    except UnicodeEncodeError:
+        return json.dumps(row)  # half a character, which no row that is read has
 
 
 def lines(stream: IO[bytes]) -> Iterator[str]:
@@ -136,19 +201,23 @@ def _is_object(text: str) -> bool:
         return False
 
 
-def _of_lines(stream: IO[bytes]) -> Iterator[str]:
+def _of_lines(stream: IO[bytes]) -> Iterator[tuple[Any, str]]:
     for line in lines(stream):
         at = line.find("{")
         if at < 0 or not (row := line[at:].strip()).endswith("}"):
             continue
-        if _is_object(row):
-            yield row
-        elif _NOT_FINITE.search(row):
-            yield from (row for _, row in _decoded(row))
+        try:
+            value = msgspec.json.decode(row)
+        except (msgspec.DecodeError, RecursionError):
+            if _NOT_FINITE.search(row):
+                yield from _decoded(row)
+        else:
+            if isinstance(value, dict):
+                yield value, row
 
 
-def _decoded(text: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """The objects in a text and their own text, those of a list one by one; what stands between them is left out."""
+def _decoded(text: str) -> Iterator[tuple[Any, str]]:
+    """The objects and lists in a text and their own text; what stands between them is left out."""
     at = 0
     while (opens := _OPENS.search(text, at)) is not None:
         at = opens.start()
@@ -161,30 +230,17 @@ def _decoded(text: str) -> Iterator[tuple[dict[str, Any], str]]:
                 return
             at = following + 1
             continue
-        if isinstance(value, dict):
-            own = text[at:end]
-            yield value, json.dumps(_finite(value)) if _NOT_FINITE.search(own) else own
-        elif isinstance(value, list):
-            yield from ((one, json.dumps(_finite(one))) for one in value if isinstance(one, dict))
+        own = text[at:end]
+        yield value, encoded(value) if _NOT_FINITE.search(own) else own
         at = end
-
-
-def _finite(value: Any) -> Any:
-    """A decoded value with nothing in the place of numbers that JSON does not have."""
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_finite(one) for one in value]
-    return value if not isinstance(value, float) or math.isfinite(value) else None
 
 
 def _cells(file: IO[str], delimiter: str) -> Iterator[str]:
     """The rows of a table as objects of texts, without empty cells; a column without a name is left out."""
     csv.field_size_limit(MOST_CELL)
-    encode: Callable[[Any], str] = json.dumps
     try:
         for row in csv.DictReader(file, delimiter=delimiter):
-            yield encode(
+            yield encoded(
                 {
                     name: cell
                     for name, cell in row.items()

@@ -100,7 +100,7 @@ class Locked:
         self._connection.register("given", given)
         self._connection.execute(
             "create or replace temp view f as select (row_number() over ())::bigint as number, "
-            f"given::{self._kind} as {self._column}, at_ns from given"
+            f"try_cast(given as {self._kind}) as {self._column}, at_ns from given"
         )
 
 

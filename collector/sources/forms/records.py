@@ -1,8 +1,10 @@
 """What does a row that a form's SELECT made mean? Its documented columns in, OTLP requests out: spans with their raw attributes, or samples of metrics.
 
-Spans: `start` with `end` or `duration_ms`, and as far as they are known trace_id, span_id, parent_id, name, kind, error, service, scope, message, trace_state,
+Spans: two of `start`, `end` and `duration_ms`, and as far as they are known trace_id, span_id, parent_id, name, kind, error, service, scope, message, trace_state,
 attributes, resource, events, links. Calls of models besides: operation, model, provider, input_tokens, output_tokens, cached_tokens, reasoning_tokens, first (a
-moment) or first_ms, status (of HTTP), route, session, tenant, request_id. Samples: metric, time, value, and labels, service, instance.
+moment) or first_ms, status (of HTTP), route, session, tenant, request_id. Where a gateway reports a call: `around` are the attributes of its own request, which
+takes `whole_ms`, does its part for `before_ms` and lets the call wait for `queue_ms`. `dotted` is a row whose attributes stand below `attributes`.
+Samples: metric, time, value, and labels, service, instance.
 A moment is a timestamp, a text in ISO's form, or a number of s, ms, us or ns since 1970. `attributes`, `resource` and `labels` are JSON objects, or lists of
 key and value; every attribute passes through the vocabularies as if its sender had sent it.
 """
@@ -21,11 +23,13 @@ from prometheus_client import Metric as Family
 from overrun.collector.errors import BadPayload
 from overrun.collector.sources import prometheus
 from overrun.collector.sources.account import Account
-from overrun.collector.sources.exports import otlp
+from overrun.collector.sources.exports import calls, otlp
+from overrun.collector.sources.forms import framing
 
 _SPAN: Final = (
     *("trace_id", "span_id", "parent_id", "name", "kind", "start", "end", "duration_ms", "error"),
     *("service", "scope", "message", "trace_state", "attributes", "resource", "events", "links"),
+    *("dotted", "around", "whole_ms", "before_ms", "queue_ms"),
 )
 # Columns of a call, and the attribute that each is.
 _CALL: Final = {
@@ -47,6 +51,15 @@ POINT_COLUMNS: Final = frozenset({"metric", "time", "value", "labels", "service"
 _COUNTS: Final = frozenset(name for name in _CALL if name.endswith("_tokens")) | {"status"}
 _FIRST: Final = "gen_ai.response.time_to_first_chunk"
 _OWN: Final = "__name__"
+_BELOW: Final = "attributes."
+# Attributes by which OpenTelemetry's exporters to Jaeger and Zipkin write a span's fields.
+_OF_SPAN: Final = {
+    "kind": ("span.kind",),
+    "scope": ("otel.scope.name", "otel.library.name"),
+    "error": ("otel.status_code",),
+    "trace_state": ("w3c.tracestate",),
+}
+_EVENT_NAMES: Final = ("event", "name", "message")
 _STATUS: Final = {"ok": 1, "error": otlp.ERROR}
 # Of one request; what is read at one time is more than a body of points where it must.
 _SPANS_A_BODY: Final = 2_000
@@ -55,6 +68,7 @@ _LONGEST_S: Final = (
     7 * 86_400
 )  # of a span: no request takes a week, a longer one is a number in another unit
 
+Found = calls.Found
 _Sample = tuple[dict[str, str], int, float]  # labels, ns since 1970, value
 
 
@@ -70,11 +84,11 @@ def check(columns: Iterable[str]) -> None:
         raise BadPayload(
             f"a map has no column {unknown[0]!r}: expected some of {', '.join(sorted(known))}"
         )
-    needed = {"metric", "time", "value"} if "metric" in named else {"start"}
+    needed = {"metric", "time", "value"} if "metric" in named else set()
     if missing := sorted(needed - named):
         raise BadPayload(f"the map lacks the column {missing[0]!r}")
-    if "metric" not in named and not named & {"end", "duration_ms"}:
-        raise BadPayload("the map lacks a column `end` or `duration_ms`")
+    if "metric" not in named and len(named & {"start", "end", "duration_ms"}) < 2:
+        raise BadPayload("the map lacks two of the columns `start`, `end` and `duration_ms`")
 
 
 def documents(
@@ -94,7 +108,7 @@ def documents(
             if "metric" in row:
                 points.append(_point(row))
             else:
-                spans.append(_span(row, account, named))
+                spans += _spans(row, account, named)
         except (ValueError, TypeError, OverflowError, AttributeError) as error:
             account.lost = account.lost or f"row {account.rows:,}: {str(error)[:400]}"
         else:
@@ -172,30 +186,50 @@ def _point(row: Mapping[str, Any]) -> _Sample | None:
     return (labels | {_OWN: str(name)}, at, value) if math.isfinite(value) else None
 
 
-def _span(
-    row: Mapping[str, Any], account: Account, named: str
-) -> tuple[dict[str, Any], str, dict[str, Any]]:
+def _spans(row: Mapping[str, Any], account: Account, named: str) -> list[Found]:
+    """The span of a row, and those of the gateway around it."""
     start, end = _times(row)
+    before_ms, queue_ms, whole_ms = (
+        float(row.get(name) or 0.0) for name in ("before_ms", "queue_ms", "whole_ms")
+    )
+    shift = round((before_ms + queue_ms) * 1e6)
+    inner = _span(row, start + shift, end + shift, account, named)
+    if not row.get("around"):
+        return [inner]
+    around = {key: told for key, told in mapping(row["around"]).items() if told is not None}
+    return calls.with_gateway(
+        inner, around, start, calls.Waits(before_ms, queue_ms, whole_ms or (end - start) / 1e6)
+    )
+
+
+def _span(row: Mapping[str, Any], start: int, end: int, account: Account, named: str) -> Found:
     own = str(row.get("span_id") or f"row {account.rows} of {start}")
-    status = str(row.get("error") or "").lower()
-    resource = {"service.name": str(row.get("service") or named)} | mapping(row.get("resource"))
+    attributes = _attributes(row, start, end, account)
+    # What exporters of other formats write as attributes are a span's own fields.
+    told = {name: row.get(name) for name in _OF_SPAN}
+    for name, key in ((name, key) for name, keys in _OF_SPAN.items() for key in keys):
+        told[name] = told[name] or attributes.pop(key, told[name])
+    named_call = " ".join(str(row[key]) for key in ("operation", "model") if row.get(key))
+    status = str(told["error"]).lower()
+    resource = {"service.name": str(row.get("service") or named)}
+    resource |= {k: one for k, one in mapping(row.get("resource")).items() if one is not None}
     if row.get("service"):
         resource["service.name"] = str(row["service"])
     return (
         resource,
-        str(row.get("scope") or named),
+        str(named if told["scope"] is None else told["scope"]),
         {
             "traceId": otlp.any_id(row.get("trace_id") or f"trace of {own}", 32),
             "spanId": otlp.any_id(own, 16),
             "parentSpanId": otlp.any_id(parent, 16)
             if (parent := row.get("parent_id")) and str(parent).strip("0")
             else "",
-            "traceState": str(row.get("trace_state") or ""),
-            "name": str(row.get("name") or row.get("operation") or "row"),
-            "kind": _kind(row.get("kind")),
+            "traceState": str(told["trace_state"] or ""),
+            "name": str(row.get("name") or named_call or "row"),
+            "kind": _kind(told["kind"]),
             "startTimeUnixNano": start,
             "endTimeUnixNano": end,
-            "attributes": otlp.attributes(_attributes(row, start, end, account)),
+            "attributes": otlp.attributes(attributes),
             "events": [_event(one) for one in _objects(row.get("events"))],
             "links": [
                 {
@@ -214,14 +248,19 @@ def _span(
 
 def _times(row: Mapping[str, Any]) -> tuple[int, int]:
     """When a row's call began and ended, in ns since 1970."""
-    start, end = moment_ns(row["start"]), moment_ns(row.get("end"))
-    if not start:
-        raise ValueError(f"its start is no moment: {str(row['start'])[:80]!r}")
-    if not end and row.get("duration_ms") is not None:
+    start, end = moment_ns(row.get("start")), moment_ns(row.get("end"))
+    took_ns = None
+    if row.get("duration_ms") is not None and not (start and end):
         took = float(row["duration_ms"])
         if not 0.0 <= took <= _LONGEST_S * 1e3:
             raise ValueError(f"its duration is none: {took:g} ms")
-        end = start + round(took * 1e6)
+        took_ns = round(took * 1e6)
+    if not start and end and took_ns is not None:
+        start = end - took_ns
+    if not start:
+        raise ValueError(f"its start is no moment: {str(row.get('start'))[:80]!r}")
+    if not end and took_ns is not None:
+        end = start + took_ns
     if not end:
         raise ValueError("it has neither an end nor a duration")
     if not 0 <= end - start <= _LONGEST_S * 10**9:
@@ -231,7 +270,7 @@ def _times(row: Mapping[str, Any]) -> tuple[int, int]:
 
 def _attributes(row: Mapping[str, Any], start: int, end: int, account: Account) -> dict[str, Any]:
     """The attributes of a row, and what its columns say under the names of the conventions."""
-    found = {key: told for key, told in mapping(row.get("attributes")).items() if told is not None}
+    found = mapping(row.get("attributes")) | dict(_dotted("", mapping(row.get("dotted"))))
     for column, key in _CALL.items():
         if (told := row.get(column)) not in (None, ""):
             found[key] = _count(told) if column in _COUNTS else told
@@ -240,6 +279,18 @@ def _attributes(row: Mapping[str, Any], start: int, end: int, account: Account) 
     if isinstance(code := found.get(_CALL["status"]), int):
         account.statuses[code] += 1
     return {key: told for key, told in found.items() if told is not None}
+
+
+def _dotted(before: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What stands below `attributes`, under whole names; counts that a table made fractions of are counts."""
+    for key, told in values.items():
+        name = f"{before}{key}"
+        if isinstance(told, dict):
+            yield from _dotted(f"{name}.", told)
+        elif name.startswith(_BELOW):
+            value = framing.cell(name, told)
+            whole = isinstance(value, float) and value.is_integer()
+            yield name.removeprefix(_BELOW), int(value) if whole else value
 
 
 def _first_s(row: Mapping[str, Any], start: int, end: int, account: Account) -> float | None:
@@ -300,10 +351,14 @@ def _objects(told: Any) -> list[dict[str, Any]]:
 
 
 def _event(told: Mapping[str, Any]) -> dict[str, Any]:
+    attributes = mapping(told.get("attributes"))
+    name = told.get("name") or next(
+        (attributes.pop(key) for key in _EVENT_NAMES if key in attributes), ""
+    )
     return {
         "timeUnixNano": moment_ns(told.get("time")),
-        "name": str(told.get("name") or ""),
-        "attributes": otlp.attributes(mapping(told.get("attributes"))),
+        "name": str(name),
+        "attributes": otlp.attributes(attributes),
     }
 
 

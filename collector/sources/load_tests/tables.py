@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from overrun.collector.errors import BadPayload
+from overrun.collector.sources.forms import framing
 from overrun.collector.sources.load_tests.result import (
     LoadTest,
     Request,
@@ -23,7 +22,6 @@ from overrun.collector.sources.load_tests.values import MS, count, failure, mome
 # Rows that a Parquet file may have beyond one for each of its bytes: equal ones take none, so that 35 kB hold four million.
 SPARE_ROWS = 100_000
 MOST_CELL = 16 << 20  # characters of a cell in a CSV
-_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d+)?")
 MOST_TEXT = 200  # characters of a text that are used; a Parquet file holds a long one once for all of its rows
 _COLUMNS = (
     *("time", "start", "start_time", "end", "e2e_ms", "ttft_ms", "error"),
@@ -50,23 +48,13 @@ def rows(path: Path) -> list[dict[str, Any]]:
         except csv.Error as error:
             raise BadPayload(f"it is no CSV that can be read: {error}") from error
     return [
-        {str(key): _cell(str(key), told) for key, told in row.items() if told not in (None, "")}
+        {
+            str(key): framing.cell(str(key), told)
+            for key, told in row.items()
+            if told not in (None, "")
+        }
         for row in listed
     ]
-
-
-def _cell(name: str, told: Any) -> Any:
-    """What a cell holds; an id stays as it is written."""
-    if not isinstance(told, str) or name.lower().endswith("id"):
-        return told
-    if _NUMBER.fullmatch(told):
-        return float(told) if "." in told else int(told)
-    if told[:1] in ("{", "[") and told[-1:] in ("}", "]"):
-        try:
-            return json.loads(told)
-        except (ValueError, RecursionError):
-            return told
-    return told
 
 
 def _parquet(path: Path, wanted: tuple[str, ...] | None = _COLUMNS) -> pa.Table:

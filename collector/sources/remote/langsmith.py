@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from overrun.collector.errors import ImportFailed
-from overrun.collector.sources.exports import langsmith, otlp
 from overrun.collector.sources.remote.documents import Cursors, Notes, iso, listed, read
 from overrun.collector.sources.remote.fetching import Fetcher
 
@@ -66,9 +65,9 @@ class LangSmith:
         while True:
             answer = self._fetch.post("/api/v1/runs/query", asked)
             runs = listed(answer, "runs")
-            spans = (langsmith.span(run, self._project(run)) for run in runs)
-            for request in otlp.request(spans) if runs else ():
-                yield from read(request, self.notes)
+            if runs:
+                named = [run | {"session_name": self._project(run)} for run in runs]
+                yield from read(named, self.notes)
             cursors = answer.get("cursors")
             after = pages.next(cursors.get("next") if isinstance(cursors, dict) else None)
             if after is None:

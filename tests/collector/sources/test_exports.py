@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from overrun.collector.decode import otlp_json
 from overrun.collector.errors import BadPayload
-from overrun.collector.sources.exports import as_otlp, otlp, unread
+from overrun.collector.sources import forms
+from overrun.collector.sources.account import Account
+from overrun.collector.sources.exports import otlp, otlp_inside, unread
 
 _KEYS = (
     "data",
@@ -52,6 +54,13 @@ _KEYS = (
     "links",
     "parentId",
 )
+
+
+def as_otlp(value: Any) -> list[dict[str, Any]] | None:
+    found = otlp_inside(value)
+    return forms.of_value(value, Account()) if found is None else found
+
+
 _leaves = (
     st.none()
     | st.booleans()
@@ -96,7 +105,9 @@ def test_a_document_of_no_known_form_is_none(document: Any) -> None:
 
 
 def test_a_time_that_is_none_is_refused_by_the_form() -> None:
-    with pytest.raises(BadPayload, match="an export of Langfuse, but"):
+    with pytest.raises(
+        BadPayload, match=r"observations of Langfuse, and none of its 1 rows is of use .*yesterday"
+    ):
         as_otlp([{"id": "a", "traceId": "b", "type": "SPAN", "startTime": "yesterday"}])
 
 

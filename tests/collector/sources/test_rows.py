@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from overrun.collector.decode import otlp_json
 from overrun.collector.errors import BadPayload
-from overrun.collector.sources.exports import as_otlp, of_rows, otlp
+from overrun.collector.sources import forms
+from overrun.collector.sources.account import Account
+from overrun.collector.sources.exports import of_rows, otlp
 
 T0 = 1_790_000_000
 CALL = {"created_at": "2026-09-21T14:13:20Z", "model": "m", "duration_ms": 2_300}
@@ -382,6 +384,10 @@ def test_times_are_read_in_the_forms_of_tables_and_of_net() -> None:
     ):
         span = spans_of([{"TimeGenerated [UTC]": told, "model": "m", "DurationMs": 5}])[0]
         assert span["startTimeUnixNano"] == T0 * 10**9, told
+
+
+def as_otlp(value: Any) -> list[dict[str, Any]] | None:
+    return forms.of_value(value, Account())
 
 
 _VALUES = st.recursive(
