@@ -99,8 +99,10 @@ def _of_key(
     for at in np.flatnonzero((totals[0] >= LEAST) & (totals[1] >= LEAST)):
         shares = [side[at] / total[at] for side, total in zip(counts, totals, strict=True)]
         far = float(np.abs(shares[1] - shares[0]).sum() / 2.0)
-        if far > MOVED:
-            old, new = np.argmax(shares[0] - shares[1]), np.argmax(shares[1] - shares[0])
+        lost, won = shares[0] - shares[1], shares[1] - shares[0]
+        # Where hardly any value has a part of it, each value is a thing that came and went, and no setting.
+        if far > MOVED and max(lost.max(), won.max()) > MOVED / 2.0:
+            old, new = np.argmax(lost), np.argmax(won)
             out.append(_moved(spans, groups[at], key, column.texts[old], column.texts[new], far))
     return out
 

@@ -51,6 +51,9 @@ MEASURED: Final = {
     "together_others": "",
     "one_at_a_time": "",
     "ceiling": "",
+    "processes": "that answer in the stretch of the late ones",
+    "busiest": "how many times an even part of the occurrences in bad requests the busiest of them answers",
+    "late_at_busiest": "part of the late ones that it answers",
     "row": "siblings in a row",
     "row_saves": "part of a request's time",
     "per_token": "ms a token, bad over good",
@@ -262,6 +265,7 @@ def _signs(spans: Spans, sides: Sides, at: At, values: FloatArray, metric: str) 
         if waits and not queue
         else None,
         "ceiling": _ceiling(spans, at) if waits else None,
+        **_busiest(spans, at, answering),
         "row": 0.0 if row is None else row.number,
         "row_saves": 0.0 if row is None else row.saves_ms / max(bad_ms, 1e-9),
         "ends_moved": _ends_moved(spans, sides, values) if metric == "ttft" else None,
@@ -297,21 +301,51 @@ def _statuses(spans: Spans, found: Occurrences) -> set[str]:
     return out
 
 
+def _busiest(spans: Spans, at: At, answering: IntArray) -> dict[str, Fact]:
+    """How many processes answer, and which part of it the busiest does."""
+    mine, bad = spans.process[answering], at.bad & (at.found.row >= 0)
+    if at.of_requests or not bad.any() or not at.late.any():
+        return {}
+    same = np.isin(spans.operation, np.unique(spans.operation[answering[bad]]))
+    times = spans.start[answering[bad]]
+    meanwhile = same & (spans.start >= times.min()) & (spans.start <= times.max())
+    numbers = np.bincount(mine[bad])
+    first, of = int(np.argmax(numbers)), len(np.unique(spans.process[meanwhile]))
+    return {
+        "processes": float(of),
+        "busiest": float(of * numbers[first] / bad.sum()),
+        "late_at_busiest": float((mine[at.late] == first).mean()),
+    }
+
+
 def _ceiling(spans: Spans, at: At) -> int | None:
-    """How many of what occurrences wait for are under way while late ones wait; see `signs.ceiling`."""
+    """How many places are held while late ones wait; see `signs.ceiling`. What is entered after the wait holds them; of a queue, the rest of the operation; of an
+    operation that enters nothing, what contains it, from its end on."""
     found = at.found
+    own, same = spans.process[found.row], np.zeros(len(found.row), dtype=np.int64)
     if WHERES[at.key[2]] == "queue":
         mine = np.isin(spans.operation, np.unique(spans.operation[found.row])) & (
-            spans.process == spans.process[found.row[0]]
+            spans.process == own[0]
         )
         waited = np.zeros(len(spans.start))
         waited[found.row] = found.ms
-        return signs.ceiling((spans.start + waited)[mine], spans.end[mine], found, at.late)
+        begins, ends = (spans.start + waited)[mine], spans.end[mine]
+        return signs.ceiling(signs.Held(begins, ends, np.zeros_like(ends)), found, same, at.late)
     after = found.after[found.after >= 0]
-    if not len(after):
+    if len(after):
+        mine = np.isin(spans.operation, np.unique(spans.operation[after]))
+        begins, ends = spans.start[mine], spans.end[mine]
+        return signs.ceiling(signs.Held(begins, ends, np.zeros_like(ends)), found, same, at.late)
+    if WHERES[at.key[2]] != "itself" or what_it_is(spans, at) in ("model", "engine"):
         return None
-    mine = np.isin(spans.operation, np.unique(spans.operation[after]))
-    return signs.ceiling(spans.start[mine], spans.end[mine], found, at.late)
+    rows = np.flatnonzero(np.isin(spans.operation, np.unique(spans.operation[found.row])))
+    rows = rows[spans.parent[rows] >= 0]
+    for holds in (spans.parent[rows], spans.root[rows]):
+        held = signs.Held(spans.end[rows], spans.end[holds], spans.process[rows])
+        top = signs.ceiling(held, found, own, at.late)
+        if top is None or top >= 2:
+            return top
+    return 0
 
 
 def _ends_moved(spans: Spans, sides: Sides, values: FloatArray) -> float | None:

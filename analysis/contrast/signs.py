@@ -109,17 +109,26 @@ def one_at_a_time(key: IntArray, found: Occurrences) -> float | None:
     return float((apart > 0.0).mean()) if steady and fits else 0.0
 
 
-def ceiling(
-    begins: FloatArray, ends: FloatArray, found: Occurrences, late: BoolArray
-) -> int | None:
-    """Return how many were under way of what occurrences wait for, while late ones wait, where it is always as many (2 or more); 0 where it varies.
+@dataclass(frozen=True)
+class Held:
+    """What may hold the places that occurrences wait for: from when until when (ms), and in which process (a code; all one where it does not matter)."""
+
+    begins: FloatArray
+    ends: FloatArray
+    process: IntArray
+
+
+def ceiling(held: Held, found: Occurrences, process: IntArray, late: BoolArray) -> int | None:
+    """Return how many places were held in the process of each occurrence while late ones wait, where it is always as many (2 or more); 0 where it varies.
 
     None where too few wait. The number also must not be reached while others do not wait.
     """
     middle = found.at + 0.5 * found.ms
-    under_way = np.searchsorted(np.sort(begins), middle, "right") - np.searchsorted(
-        np.sort(ends), middle, "right"
-    )
+    under_way = np.zeros(len(middle), dtype=np.int64)
+    for one in np.unique(process):
+        here, mine = process == one, held.process == one
+        begun = np.searchsorted(np.sort(held.begins[mine]), middle[here], "right")
+        under_way[here] = begun - np.searchsorted(np.sort(held.ends[mine]), middle[here], "right")
     if not late.any():
         return None
     typical = float(np.median(found.ms[late]))

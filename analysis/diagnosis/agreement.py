@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -46,10 +46,11 @@ NAMED: Final = 0.5
 
 @dataclass(frozen=True)
 class Agreed:
-    """Ranked causes, those that are contradicted with less confidence, and why: by rule."""
+    """Ranked causes, those that are contradicted with less confidence, and why: by rule. `refuted` rules speak of another place or are excluded by a sign."""
 
     ranked: Ranked
     doubts: dict[str, str] = field(default_factory=dict)
+    refuted: Collection[str] = frozenset()
 
 
 def judged(breach: Breach) -> list[Window]:
@@ -85,15 +86,18 @@ def agreed(ranked: Ranked, found: Explanation | None) -> Agreed:
     """Return the causes with no more than `CONTRADICTED` for those that the open diagnosis contradicts."""
     if found is None or (found.place_confidence or 0.0) < LEADS:
         return Agreed(ranked)
-    doubts = {}
+    doubts, refuted = {}, set[str]()
     for one in ranked.causes:
         rule = one.finding.rule
-        why = _elsewhere(one, found) or found.excluded.get(rule) or _only_a_place(rule, found)
+        wrong = _elsewhere(one, found) or _outside(rule, found) or found.excluded.get(rule)
+        why = wrong or _only_a_place(rule, found)
         if why is not None:
-            doubts[one.finding.rule] = why
+            doubts[rule] = why
+        if wrong is not None:
+            refuted.add(rule)
     causes = [_doubted(one) if one.finding.rule in doubts else one for one in ranked.causes]
     causes.sort(key=lambda one: one.finding.rule in doubts)
-    return Agreed(replace(ranked, causes=causes), doubts)
+    return Agreed(replace(ranked, causes=causes), doubts, refuted)
 
 
 def _elsewhere(one: Diagnosis, found: Explanation) -> str | None:
@@ -108,6 +112,14 @@ def _elsewhere(one: Diagnosis, found: Explanation) -> str | None:
     if groups & holding:
         return None
     return f"it speaks of {one.finding.stage}, which holds less than 12 % of the difference"
+
+
+def _outside(rule: str, found: Explanation) -> str | None:
+    """Why a cause that lies inside of what answers cannot hold the time, None where it can: the time passes before that begins to answer."""
+    first = next(iter(found.places), None)
+    if first is None or first.where != "edge" or rule not in inside():
+        return None
+    return "the time passes on the way to what answers, and not in it"
 
 
 def _only_a_place(rule: str, found: Explanation) -> str | None:
@@ -152,10 +164,20 @@ def words(found: Explanation, doubts: Mapping[str, str], main: Diagnosis | None)
 
 
 @functools.cache
-def _gates() -> dict[str, re.Pattern[str]]:
+def _tables() -> dict[str, Any]:
     text = resources.files("overrun.analysis.diagnosis").joinpath("advice_gates.toml")
-    table = tomllib.loads(text.read_text("utf-8"))
-    return {name: re.compile(pattern, re.I) for name, pattern in table["gate"].items()}
+    return tomllib.loads(text.read_text("utf-8"))
+
+
+@functools.cache
+def inside() -> frozenset[str]:
+    """Rules whose cause lies inside of what answers a call."""
+    return frozenset(_tables()["inside"]["rules"])
+
+
+@functools.cache
+def _gates() -> dict[str, re.Pattern[str]]:
+    return {name: re.compile(pattern, re.I) for name, pattern in _tables()["gate"].items()}
 
 
 def allowed(step: str | None, found: Explanation | None, only: Collection[str] = ()) -> bool:
@@ -206,18 +228,22 @@ def told(why: str, found: Explanation, main: Diagnosis) -> str:
 
 
 def without_harm(
-    findings: list[Finding], found: Explanation | None, doubts: Collection[str]
+    findings: list[Finding], found: Explanation | None, agreement: Agreed
 ) -> list[Finding]:
-    """Return findings without fixes that the arithmetic of the window speaks against."""
+    """Return findings without fixes that the arithmetic of the window speaks against, and without those of refuted causes."""
     if found is None:
         return findings
     out = []
     for one in findings:
-        only = () if one.rule in doubts else COUNTED
-        if one.fix is None or allowed(f"{one.fix.title} {one.fix.detail}", found, only):
+        only = () if one.rule in agreement.doubts else COUNTED
+        refuted = one.rule in agreement.refuted
+        if one.fix is None or (
+            not refuted and allowed(f"{one.fix.title} {one.fix.detail}", found, only)
+        ):
             out.append(one)
         else:
-            why = f"not advised: {'; '.join(found.advice.avoid)}"
+            against = [agreement.doubts[one.rule]] if refuted else found.advice.avoid
+            why = f"not advised: {'; '.join(against)}"
             reasons = one.reasons | {"fix": why}
             out.append(msgspec.structs.replace(one, fix=None, reasons=reasons))
     return out

@@ -191,9 +191,7 @@ def _diagnosed(
         ranked = replace(
             ranked, causes=lookups.simulated(breach.metric, ranked.causes, period(breach))
         )
-    findings = without_harm(
-        [diagnosis.finding for diagnosis in ranked.causes], opened, agreement.doubts
-    )
+    findings = without_harm([diagnosis.finding for diagnosis in ranked.causes], opened, agreement)
     if not over:
         calm = [msgspec.structs.replace(finding, severity="info") for finding in findings]
         calmly = (

@@ -1,10 +1,12 @@
 """The table of mechanisms: each entry is read, can fit, and can be refuted by each of its tests; nothing is named by default."""
 
+import numpy as np
 import pytest
 
+from overrun.analysis.contrast import signs
 from overrun.analysis.contrast.facts import names
 from overrun.analysis.contrast.mechanisms import SUREST, UNTESTED, entries, entry_of, name
-from overrun.analysis.contrast.traits import kinds
+from overrun.analysis.contrast.traits import Occurrences, kinds
 from overrun.analysis.diagnosis.rules import rules
 from overrun.analysis.words.conditions import ConditionError
 
@@ -85,3 +87,11 @@ def test_a_rule_whose_only_claim_is_measured_false_is_excluded() -> None:
     found = name(_facts(ceiling=0))
     assert "client_throttled" in found.refuted_rules
     assert "client_throttled" not in name(_facts(ceiling=None)).refuted_rules
+
+
+@pytest.mark.parametrize(("process", "right"), [([0, 0, 0], 3), ([0, 0, 1], 2)])
+def test_places_are_counted_in_the_process_that_waits(process: list[int], right: int) -> None:
+    held = signs.Held(np.zeros(3), np.full(3, 60_000.0), np.array(process))
+    none, at = np.zeros(12, dtype=np.int64), np.arange(12) * 1_000.0
+    waits = Occurrences(none, none, none, none, at, np.full(12, 5_000.0))
+    assert signs.ceiling(held, waits, none, np.ones(12, dtype=np.bool_)) == right
