@@ -67,11 +67,8 @@ def _before_query(some: Iterable[str]) -> str:
 
 @functools.cache
 def _naming() -> tuple[re.Pattern[str], ...]:
-    return tuple(
-        re.compile(rf"^[^?#]*{path}{_END}")
-        for path in _vocabulary()["paths"]
-        if "?P<model>" in path
-    )
+    known = [one for one in _vocabulary()["paths"] if "?P<model>" in one]
+    return tuple(re.compile(rf"^[^?#]*{path}{_END}") for path in known)
 
 
 @remembered(65_536)
