@@ -37,6 +37,7 @@ from overrun.analysis.assembly.steps.nest_duplicates import nest_duplicates
 from overrun.analysis.assembly.steps.nest_servers import nest_servers
 from overrun.analysis.assembly.steps.nest_tools import nest_tools
 from overrun.analysis.assembly.steps.part_shared_ids import part_shared_ids
+from overrun.analysis.assembly.steps.part_turns import part_turns
 from overrun.analysis.assembly.steps.start_parsers_late import start_parsers_late
 from overrun.analysis.assembly.steps.wait_for_jobs import wait_for_jobs
 from overrun.analysis.assembly.walk import walk
@@ -62,6 +63,7 @@ STEPS: Final[tuple[Callable[[Batch], None], ...]] = (
     nest_tools,
     add_missing_parents,
     extend_streaming_servers,
+    part_turns,
     wait_for_jobs,
 )
 

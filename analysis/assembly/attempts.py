@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -53,17 +53,20 @@ class Attempts:
     cause: IntArray
 
 
-def follow(  # noqa: PLR0913
-    operation: pa.Array,
-    asked: IntArray,
-    role: IntArray,
-    counts: IntArray,
-    parent: IntArray,
-    calls: IntArray,
-    failed: BoolArray,
-    start: IntArray,
-    end: IntArray,
-) -> Retried:
+class Sent(NamedTuple):
+    """Spans as they were sent, a row each: `asked` are codes of the ids that calls were asked for under (-1: none), `counts` attempts (-1: unknown)."""
+
+    operation: pa.Array
+    role: IntArray
+    parent: IntArray
+    start: IntArray
+    end: IntArray
+    asked: IntArray
+    counts: IntArray
+    failed: BoolArray
+
+
+def follow(sent: Sent, calls: IntArray) -> Retried:
     """Find attempts that are spans of their own: calls whose operation is a step of their parent's (`ai.streamText.doStream` under `ai.streamText`),
     or whose parent is a model call too, by its `role` as it was sent (a router's call around those to its deployments), or of several attempts,
     by its number in `counts` (LiteLLM's proxy), or that were `asked` for under one id (LiteLLM's; -1 for none).
@@ -72,16 +75,15 @@ def follow(  # noqa: PLR0913
     ends everything else. So was one that is followed by a call that is marked as a further attempt. A call that several instrumentations record in
     spans within each other stands where the outermost of them does.
     """
-    outermost = _outermost(calls, role, parent)
+    outermost = _outermost(calls, sent.role, sent.parent)
     if (outermost[calls] == calls).all():
-        return Retried(
-            *_follow(operation, asked, role, counts, parent, calls, failed, start, end), outermost
-        )
-    stands, of = outermost[calls], np.full(len(parent), -1, dtype=np.int64)
+        return Retried(*_follow(sent, calls), outermost)
+    stands, of = outermost[calls], np.full(len(sent.parent), -1, dtype=np.int64)
     of[stands] = calls
-    asked, counts, failed = asked.copy(), counts.copy(), failed.copy()
+    asked, counts, failed = sent.asked.copy(), sent.counts.copy(), sent.failed.copy()
     asked[stands], counts[stands], failed[stands] = asked[calls], counts[calls], failed[calls]
-    later, single = _follow(operation, asked, role, counts, parent, stands, failed, start, end)
+    moved = sent._replace(asked=asked, counts=counts, failed=failed)
+    later, single = _follow(moved, stands)
     mine = Retried(np.full_like(later, -1), np.zeros_like(single), outermost)
     mine.later[calls], mine.single[calls] = (
         np.where(later[stands] >= 0, of[later[stands]], -1),
@@ -104,17 +106,8 @@ def _outermost(calls: IntArray, role: IntArray, parent: IntArray) -> IntArray:
     return out
 
 
-def _follow(  # noqa: PLR0913
-    operation: pa.Array,
-    asked: IntArray,
-    role: IntArray,
-    counts: IntArray,
-    parent: IntArray,
-    calls: IntArray,
-    failed: BoolArray,
-    start: IntArray,
-    end: IntArray,
-) -> tuple[IntArray, BoolArray]:
+def _follow(sent: Sent, calls: IntArray) -> tuple[IntArray, BoolArray]:
+    operation, role, parent, start, end, asked, counts, failed = sent
     later = np.full(len(parent), -1, dtype=np.int64)
     single = np.zeros(len(parent), dtype=bool)
     inner = calls[parent[calls] >= 0]
@@ -132,17 +125,7 @@ def _follow(  # noqa: PLR0913
     single[inner[step]] = True
     stepwise = np.zeros(len(parent), dtype=bool)
     stepwise[inner[step | (role[parent[inner]] == cp.LLM) | (counts[parent[inner]] > 1)]] = True
-    _without_id(
-        later,
-        single,
-        code,
-        counts,
-        parent,
-        inner[~stepwise[inner] & (asked[inner] < 0)],
-        failed,
-        start,
-        end,
-    )
+    _without_id(later, single, code, sent, inner[~stepwise[inner] & (asked[inner] < 0)])
     inner = inner[stepwise[inner] | (asked[inner] >= 0)]
     if len(inner) < 2:
         return later, single
@@ -160,18 +143,11 @@ def _follow(  # noqa: PLR0913
     return later, single
 
 
-def _without_id(  # noqa: PLR0913
-    later: IntArray,
-    single: BoolArray,
-    code: IntArray,
-    counts: IntArray,
-    parent: IntArray,
-    calls: IntArray,
-    failed: BoolArray,
-    start: IntArray,
-    end: IntArray,
+def _without_id(
+    later: IntArray, single: BoolArray, code: IntArray, sent: Sent, calls: IntArray
 ) -> None:
     """Give calls that are marked as further attempts (LiteLLM's Router) the last failed one of the same operation under the same parent, each its own."""
+    _, _, parent, start, end, _, counts, failed = sent
     retried = calls[counts[calls] > 1]
     calls = calls[np.isin(parent[calls], parent[retried]) & (failed[calls] | (counts[calls] > 1))]
     waiting: dict[tuple[int, int], list[int]] = {}

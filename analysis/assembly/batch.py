@@ -23,6 +23,7 @@ from overrun.collector.process.compiled import read_only
 
 MOST_AT_ONCE = 32  # calls of a trace among which one is looked for: among more nothing shows which it is, and all of them would be compared with all
 NEARLY_ALL = 0.8  # how much of what is within a step lies in its time: the step may end as it has its answer, before its server does
+TURN, AROUND = 1, 2  # what is in a turn of a session, and what else is in the session
 _NESTED = 8  # spans between a chain's step and the model call in it
 
 
@@ -43,8 +44,10 @@ class Batch:
             numpy_column(spans, "parent_id"),
         )
         role = self.ints("role")
-        # Requests over the network until a step finds that they are calls.
-        self.role: IntArray = np.where(role == cp.MODEL_REQUEST, cp.PLAIN, role)
+        # Requests over the network and parts of requests until steps find that they are calls and turns.
+        role = np.where(role == cp.MODEL_REQUEST, cp.PLAIN, role)
+        self.role: IntArray = np.where(role == cp.TURN, cp.CONTAINER, role)
+        self.turn: IntArray = np.zeros(len(role), dtype=np.int64)  # TURN, AROUND or 0
         self.start = self.ints("start_ns")
         self.end: IntArray = self.start + self.ints("duration_ns")
         # By the span id of a call: when the last of its attempts without a span began, in ns from its start.
@@ -108,6 +111,11 @@ class Batch:
         only: BoolArray = names | (self.ints("output_tokens")[engines] == 1)
         return only
 
+    def turn_ids(self, roots: IntArray) -> pa.Array:
+        """The span ids of these roots of requests where they are turns."""
+        ids = numpy_column(self.spans, "span_id")[roots]
+        return pa.array(ids, pa.uint64(), mask=self.turn[roots] != TURN)
+
     def calling(self) -> IntArray:
         """The rows of model calls and of the steps that they are in, but for roots."""
         above = np.flatnonzero(self.role == cp.LLM)
@@ -130,12 +138,10 @@ class Batch:
         parent = self.parent[order]
         self.parent = np.where(parent >= 0, place[parent], -1)
         self.spans = self.spans.take(pa.array(order))
-        self.trace, self.role, self.start, self.end = (
-            self.trace[order],
-            self.role[order],
-            self.start[order],
-            self.end[order],
-        )
+        columns = (self.trace, self.role, self.start, self.end)
+        self.trace, self.role, self.start, self.end = (column[order] for column in columns)
+        # Only the step that parts turns sets it, and no later one adds spans.
+        self.turn = self.turn[order] if len(self.turn) == len(order) else 0 * order
 
 
 def _parent_rows(bounds: IntArray, span_id: Any, parent_id: Any) -> IntArray:

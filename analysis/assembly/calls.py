@@ -205,6 +205,7 @@ class Calls:
         return {
             "trace_hi": of("trace_hi", trace_row),
             "trace_lo": of("trace_lo", trace_row),
+            "turn_span_id": self.batch.turn_ids(self.walk.paths.root[self.trace]),
             "span_id": of("span_id", rows),
             "engine_span_id": of("span_id", engine_row),
             "on_path": pa.array(self.on_path),

@@ -10,7 +10,8 @@ Pure functions on arrays. "Row" is an index into the span arrays; the rows of on
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,24 +19,9 @@ from overrun.analysis.words.arrays import BoolArray, IntArray
 from overrun.collector.process.compiled import njit, read_only
 
 # Codes of collector/normalise/stages.py (a test holds them together).
-PLAIN, CONTAINER, LLM, ENGINE, PHASE, FOLDED, WRITE, MODEL_REQUEST = range(8)
-(
-    NETWORK,
-    GATEWAY,
-    RETRIEVAL,
-    PROMPT,
-    GUARDRAIL,
-    QUEUE,
-    KV_TRANSFER,
-    PREFILL,
-    DECODE,
-    TOOL,
-    POST,
-    WAIT_USER,
-    OTHER,
-    FIRST_TOKEN,
-    GENERATION,
-) = range(15)
+PLAIN, CONTAINER, LLM, ENGINE, PHASE, FOLDED, WRITE, MODEL_REQUEST, TURN = range(9)
+NETWORK, GATEWAY, RETRIEVAL, PROMPT, GUARDRAIL, QUEUE, KV_TRANSFER, PREFILL = range(8)
+DECODE, TOOL, POST, WAIT_USER, OTHER, FIRST_TOKEN, GENERATION = range(8, 15)
 STAGES = 15
 _SERVER, _CLIENT, _PRODUCER, _CONSUMER = 2, 3, 4, 5
 # A descendant that outlives the root by more than this share of it (and 1 ms) was not waited for: it is off the path.
@@ -47,8 +33,7 @@ MAX_ORPHAN_WORK = 4_000_000
 _FEW = 16  # children that are put into order one by one
 
 
-@dataclass(frozen=True, slots=True)
-class Forest:
+class Forest(NamedTuple):
     """Span trees as columns (n rows, t traces). Times in ns; -1 is "absent" in parent, ttft, queue, prefill and decode.
 
     `bounds` (t + 1): trace k is rows bounds[k]:bounds[k+1]. `true_root`: the span says that it has no parent. `domain`: which clock
@@ -101,108 +86,29 @@ class Paths:
 
 def critical_paths(forest: Forest) -> Paths:
     """The critical path of every trace of the forest; sum of (piece_to - piece_from) per trace == end - start of its root."""
-    forest = Forest(**{f.name: read_only(getattr(forest, f.name)) for f in fields(forest)})
+    forest = Forest(*map(read_only, forest))
     parent = forest.parent.copy()
     n = len(parent)
-    inferred = np.zeros(n, dtype=np.bool_)
-    root, depth = _resolve_parents(
-        forest.bounds, parent, forest.true_root, forest.start, forest.end, forest.role, inferred
-    )
+    shifted, clipped, skipped, inferred = (np.zeros(n, dtype=np.bool_) for _ in range(4))
+    root, depth = _resolve_parents(forest, parent, inferred)
     topological, _ = _grouped_by(depth, np.arange(n))
     start, end = forest.start.copy(), forest.end.copy()
     role, stage = forest.role.copy(), forest.stage.copy()
-    shifted, clipped, skipped = (np.zeros(n, dtype=np.bool_) for _ in range(3))
-    _repair_times(
-        topological,
-        root,
-        forest.bounds,
-        parent,
-        start,
-        end,
-        role,
-        forest.kind,
-        forest.domain,
-        forest.left,
-        forest.ttft,
-        inferred,
-        shifted,
-        clipped,
-    )
-    _hand_over(
-        topological,
-        root,
-        forest.bounds,
-        parent,
-        start,
-        end,
-        role,
-        forest.kind,
-        forest.domain,
-        clipped,
-    )
-    call, engine, phases = _settle_roles(
-        topological,
-        root,
-        forest.bounds,
-        parent,
-        start,
-        end,
-        role,
-        stage,
-        forest.kind,
-        forest.has_tokens,
-        skipped,
-    )
-    until = _hand_on(
-        forest.bounds,
-        parent,
-        start,
-        end,
-        role,
-        stage,
-        forest.kind,
-        call,
-        engine,
-        forest.ttft,
-        skipped,
-    )
-    _drop_unwaited(topological, root, forest.bounds, parent, start, end, role, skipped)
+    tree = (topological, root, forest, parent, start, end, role)
+    _repair_times(*tree, inferred, shifted, clipped)
+    _hand_over(*tree, clipped)
+    call, engine, phases = _settle_roles(*tree, stage, skipped)
+    until = _hand_on(forest, parent, start, end, role, stage, call, engine, skipped)
+    _drop_unwaited(*tree, skipped)
     _drop_cancelled(forest.bounds, parent, start, end, role, forest.cancelled, skipped)
     walked = np.flatnonzero((parent >= 0) & ~skipped)
     children, first_child = _grouped_by(parent, walked)
     _last_first(children, first_child, start, until, forest.has_tokens)
     capacity = int((np.diff(first_child) + 1).sum() * 6 + 16)
-    pieces = _walk(
-        root,
-        children,
-        first_child,
-        start,
-        until,
-        role,
-        stage,
-        engine,
-        phases,
-        forest.ttft,
-        forest.queue,
-        forest.prefill,
-        forest.decode,
-        capacity,
-    )
-    return Paths(
-        parent,
-        start,
-        end,
-        role,
-        stage,
-        inferred,
-        shifted,
-        clipped,
-        skipped,
-        call,
-        engine,
-        root,
-        *pieces,
-    )
+    nested = (root, children, first_child)
+    pieces = _walk(*nested, forest, start, until, role, stage, engine, phases, capacity)
+    marks = (inferred, shifted, clipped, skipped)
+    return Paths(parent, start, end, role, stage, *marks, call, engine, root, *pieces)
 
 
 @njit(cache=True, nogil=True)
@@ -258,13 +164,14 @@ def _patience(start, end):
 
 
 @njit(cache=True, nogil=True)
-def _resolve_parents(bounds, parent, true_root, start, end, role, inferred):
+def _resolve_parents(forest, parent, inferred):
     """Break cycles, choose each trace's root, attach what has no parent. Changes `parent` and `inferred`; returns (root, depth)."""
+    bounds, start, end = forest.bounds, forest.start, forest.end
     _break_cycles(parent)
     root = np.empty(len(bounds) - 1, dtype=np.int64)
     for t in range(len(bounds) - 1):
         a, b = bounds[t], bounds[t + 1]
-        root[t], orphans = _root_of(a, b, parent, true_root, start, end, role)
+        root[t], orphans = _root_of(a, b, forest, parent)
         search = orphans * (b - a) <= MAX_ORPHAN_WORK
         for i in range(a, b):
             if parent[i] < 0 and i != root[t]:
@@ -294,11 +201,12 @@ def _break_cycles(parent):
 
 
 @njit(cache=True, nogil=True)
-def _root_of(a, b, parent, true_root, start, end, role):
+def _root_of(a, b, forest, parent):
     """Return the root of the trace in rows [a, b), and how many of its spans have no parent.
 
     A span that says it is a root goes before others, then one that is no mere part of a request, then the earliest, then the longest.
     """
+    true_root, start, end, role = forest.true_root, forest.start, forest.end, forest.role
     best = -1
     orphans = 0
     for i in range(a, b):
@@ -357,23 +265,9 @@ def _depths(parent):
 
 
 @njit(cache=True, nogil=True)
-def _repair_times(
-    topological,
-    root,
-    bounds,
-    parent,
-    start,
-    end,
-    role,
-    kind,
-    domain,
-    left,
-    ttft,
-    inferred,
-    shifted,
-    clipped,
-):
+def _repair_times(topological, root, forest, parent, start, end, role, inferred, shifted, clipped):
     """Lift children of folded spans, undo clock skew between resources, mark spans that reach over their parent. In place."""
+    kind, domain, left, ttft = forest.kind, forest.domain, forest.left, forest.ttft
     n = len(parent)
     is_root = np.zeros(n, dtype=np.bool_)
     for t in range(len(root)):
@@ -429,11 +323,12 @@ def _repair_times(
 
 
 @njit(cache=True, nogil=True)
-def _hand_over(topological, root, bounds, parent, start, end, role, kind, domain, clipped):
+def _hand_over(topological, root, forest, parent, start, end, role, clipped):
     """Put a span that outlives its parent under the next one above that did nothing else after that parent. In place.
 
     Spans of asynchronous frameworks end when they have handed a stream or a task on (LlamaIndex's workflows); what came of it is no less waited for.
     """
+    bounds, kind, domain = forest.bounds, forest.kind, forest.domain
     n = len(parent)
     is_root = np.zeros(n, dtype=np.bool_)
     limit = np.empty(n, dtype=np.int64)  # what lasts longer was not waited for
@@ -485,20 +380,19 @@ def _hand_over(topological, root, bounds, parent, start, end, role, kind, domain
 
 
 @njit(cache=True, nogil=True)
-def _settle_roles(
-    topological, root, bounds, parent, start, end, role, stage, kind, has_tokens, skipped
-):
+def _settle_roles(topological, root, forest, parent, start, end, role, stage, skipped):
     """Decide which spans are model calls, which engine span belongs to which, and whose stage nested spans carry.
 
     Changes role, stage, parent and skipped in place; returns (call, engine, phases): per row the call it belongs to, per call its engine
     span, and whether an engine span has phase spans of its own.
     """
+    kind = forest.kind
     n = len(parent)
     call = np.full(n, -1, dtype=np.int64)
     engine = np.full(n, -1, dtype=np.int64)
     bearing = np.full(n, -1, dtype=np.int64)
     tokens_below, engine_below, served, phases = _what_is_below(
-        topological, parent, role, kind, has_tokens
+        topological, parent, role, kind, forest.has_tokens
     )
     for x in range(n):
         i = topological[x]
@@ -604,12 +498,13 @@ def _settle_call(i, above, tokens_below, served, role, stage, call, bearing, ski
 
 
 @njit(cache=True, nogil=True)
-def _hand_on(bounds, parent, start, end, role, stage, kind, call, engine, ttft, skipped):
+def _hand_on(forest, parent, start, end, role, stage, call, engine, skipped):
     """Let a proxy hold a model call from its arrival there until it is sent on. Returns the ends to walk with; role, stage, parent and skipped in place.
 
     A proxy is a server's span within a call without engine telemetry, within which the longest client's span takes most of what is left up to the first
     token (HTTP clients end theirs with the headers) or the end: the answer passes through. A server that asks for something small first is none.
     """
+    bounds, kind, ttft = forest.bounds, forest.kind, forest.ttft
     until = end.copy()
     for t in range(len(bounds) - 1):
         a, b = bounds[t], bounds[t + 1]
@@ -656,7 +551,7 @@ def _hand_on(bounds, parent, start, end, role, stage, kind, call, engine, ttft, 
 
 
 @njit(cache=True, nogil=True)
-def _drop_unwaited(topological, root, bounds, parent, start, end, role, skipped):
+def _drop_unwaited(topological, root, forest, parent, start, end, role, skipped):
     """Skip subtrees without a model call that end after their root did: no client waited for them. In place."""
     n = len(parent)
     calls = np.zeros(n, dtype=np.bool_)
@@ -668,7 +563,7 @@ def _drop_unwaited(topological, root, bounds, parent, start, end, role, skipped)
             calls[parent[i]] = True
     for t in range(len(root)):
         limit = _patience(start[root[t]], end[root[t]])
-        for i in range(bounds[t], bounds[t + 1]):
+        for i in range(forest.bounds[t], forest.bounds[t + 1]):
             if i != root[t] and not calls[i] and end[i] > limit:
                 skipped[i] = True
 
@@ -698,22 +593,7 @@ def _drop_cancelled(bounds, parent, start, end, role, cancelled, skipped):
 
 
 @njit(cache=True, nogil=True)
-def _walk(
-    root,
-    children,
-    first_child,
-    start,
-    end,
-    role,
-    stage,
-    engine,
-    phases,
-    ttft,
-    queue,
-    prefill,
-    decode,
-    capacity,
-):
+def _walk(root, children, first_child, forest, start, end, role, stage, engine, phases, capacity):
     """The backward walk of every trace. Returns piece arrays (row, stage, from, to)."""
     rows = np.empty(capacity, dtype=np.int64)
     stages = np.empty(capacity, dtype=np.int64)
@@ -754,19 +634,7 @@ def _walk(
                     break
             if upper > lower:
                 k = _profile(
-                    v,
-                    start[v],
-                    end[v],
-                    role[v],
-                    stage[v],
-                    engine[v],
-                    phases[v],
-                    ttft[v],
-                    queue[v],
-                    prefill[v],
-                    decode[v],
-                    edge,
-                    kind,
+                    v, forest, start[v], end[v], role[v], stage[v], engine[v], phases[v], edge, kind
                 )
                 at = lower
                 for q in range(k):
@@ -790,12 +658,14 @@ def _walk(
 
 
 @njit(cache=True, nogil=True)
-def _profile(v, start, end, role, stage, engine, phases, ttft, queue, prefill, decode, edge, kind):
+def _profile(v, forest, start, end, role, stage, engine, phases, edge, kind):
     """How a span's own time divides: stage kind[q] up to edge[q], q < the returned count; the last one runs to the end.
 
     Engine: front end, queue, prefill, decode, front end. With queue or prefill unknown, what precedes the first token stays unsplit.
     Client call: first_token up to its TTFT, then decode; `generation` without a TTFT; `network` around an engine span of its own.
     """
+    ttft, queue = forest.ttft[v], forest.queue[v]
+    prefill, decode = forest.prefill[v], forest.decode[v]
     if role == LLM and stage != GUARDRAIL:
         if engine >= 0:
             kind[0] = NETWORK

@@ -438,17 +438,8 @@ def _served(outer: int, inner: int, parent: IntArray, start: IntArray, end: IntA
 
 # What one instrumentation knows of a call and another leaves out. Output tokens are not among it: they decide which span is the call.
 SHARED = (
-    "response_id",
-    "finish_reason",
-    "model",
-    "provider",
-    "input_tokens",
-    "cached_tokens",
-    "reasoning_tokens",
-    "max_tokens",
-    "temperature",
-    "streaming",
-    "error_type",
+    *("response_id", "finish_reason", "model", "provider", "input_tokens", "cached_tokens"),
+    *("reasoning_tokens", "max_tokens", "temperature", "streaming", "error_type"),
 )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from overrun.analysis.words.arrays import IntArray
+from overrun.analysis.words.arrays import BoolArray, IntArray
 from overrun.collector.process.compiled import njit, read_only
 
 _MAX_DEPTH = 10_000  # chains of parents are cut here, against cycles
@@ -15,6 +15,24 @@ _MAX_DEPTH = 10_000  # chains of parents are cut here, against cycles
 def is_below(row: int, ancestor: int, parent: Any) -> bool:
     """Whether `ancestor` is above `row` (or `row` itself)."""
     return bool(_leads_to(row, ancestor, read_only(parent), _MAX_DEPTH))
+
+
+def tops(parent: IntArray) -> IntArray:
+    """The outermost row that each is in: its root."""
+    top = np.where(parent >= 0, parent, np.arange(len(parent)))
+    for _ in range(_MAX_DEPTH.bit_length()):
+        above = top[top]
+        if bool((above == top).all()):
+            break
+        top = above
+    return top
+
+
+def under(parent: IntArray, rows: IntArray, marked: BoolArray) -> BoolArray:
+    """Which of these rows are somewhere in a marked one."""
+    above = parent[rows]
+    nearest = tops(np.where(marked, -1, parent))[np.maximum(above, 0)]
+    return (above >= 0) & marked[nearest]
 
 
 class Nesting:

@@ -11,24 +11,9 @@ from overrun.analysis.words.arrays import IntArray
 
 # What a span says of its request and its sender, or what stands for it goes by as well; of everything else that knows nothing.
 _KEPT = (
-    "trace_hi",
-    "trace_lo",
-    "seq",
-    "start_ns",
-    "name",
-    "route",
-    "parent_id",
-    "flags",
-    "trace_state",
-    "source_id",
-    "service",
-    "instance",
-    "version",
-    "scope_name",
-    "session",
-    "tenant",
-    "user_hash",
-    "workload",
+    *("trace_hi", "trace_lo", "seq", "start_ns", "name", "route", "parent_id", "flags"),
+    *("trace_state", "source_id", "service", "instance", "version", "scope_name"),
+    *("session", "tenant", "user_hash", "workload"),
 )
 _ZERO = ("duration_ns", "kind", "status", "stage", "role", "ttft_source")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from overrun.analysis.assembly.batch import Batch
+from overrun.analysis.assembly.batch import TURN, Batch
 from overrun.analysis.assembly.calls import Calls
 from overrun.analysis.assembly.columns import CONSUMER, ERROR, SERVER, numpy_column
 from overrun.analysis.assembly.root_texts import ROOT_TEXT, any_of_trace, routes
@@ -48,6 +48,7 @@ def request_identity(
         "trace_hi": of("trace_hi", rows),
         "trace_lo": of("trace_lo", rows),
         "root_span_id": of("span_id", rows),
+        "turn_span_id": batch.turn_ids(root),
         "service": pc.fill_null(of("service", rows), "unknown_service"),
         "instance": of("instance", rows),
         "version": of("version", rows),
@@ -66,7 +67,8 @@ def request_identity(
         "http_status": of("http_status", rows),
         "complete": (numpy_column(s, "parent_id")[root] == 0)
         | _called_from_elsewhere(batch, root)
-        | alone,
+        | alone
+        | (batch.turn[root] == TURN),
         "server_root": server,
         "engine_only": alone,
         "sampling": sampling,

@@ -1,4 +1,7 @@
-"""Which requests were made? One row of `requests` per trace with a model call or a root that serves somebody, its stage times from the critical path."""
+"""Which requests were made? One row of `requests` per trace with a model call or a root that serves somebody, or per turn of a session with a model call.
+
+Stage times are from the critical path.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from overrun.analysis.assembly import critical_path as cp
-from overrun.analysis.assembly.batch import Batch
+from overrun.analysis.assembly.batch import AROUND, TURN, Batch
 from overrun.analysis.assembly.calls import TOKENS, Calls
-from overrun.analysis.assembly.columns import CLIENT, CONSUMER, SERVER, int_column, numpy_column
+from overrun.analysis.assembly.columns import (
+    ABSENT,
+    CLIENT,
+    CONSUMER,
+    SERVER,
+    int_column,
+    numpy_column,
+)
 from overrun.analysis.assembly.request_identity import request_identity
 from overrun.analysis.assembly.walk import Walk
 from overrun.analysis.words.arrays import BoolArray, IntArray
@@ -53,7 +63,8 @@ def request_rows(batch: Batch, walk: Walk, calls: Calls) -> pa.Table:
             if name != "wait_user"
         },
     }
-    return pa.table(columns).filter(pa.array((count > 0) | server))
+    wanted = ((count > 0) | server) & (batch.turn[root] != AROUND)
+    return pa.table(columns).filter(pa.array(wanted))
 
 
 def _serves(batch: Batch, walk: Walk) -> BoolArray:
@@ -113,16 +124,20 @@ def _first_tokens(batch: Batch, walk: Walk, calls: Calls, answer: IntArray) -> d
     paths = walk.paths
     start, end = paths.start[paths.root], paths.end[paths.root]
     call = np.maximum(answer, 0)
-    has = (
-        (answer >= 0) & (calls.first[call] >= 0)
-        if len(calls.row)
-        else np.zeros(len(answer), dtype=bool)
-    )
-    moment = (
-        np.where(has, np.clip(calls.start[call] + calls.first[call], start, end), start)
-        if len(calls.row)
-        else start
-    )
+    first, source = np.full(len(start), ABSENT), np.zeros(len(start), dtype=np.int64)
+    if len(calls.row):
+        streamed = (answer >= 0) & (calls.first[call] >= 0)
+        first = np.where(streamed, calls.start[call] + calls.first[call] - start, ABSENT)
+        shown = streamed | ((answer >= 0) & (calls.ttft_source[call] == TTFT_CUT))
+        source = np.where(shown, calls.ttft_source[call], TTFT_NONE)
+    # What the sender of a turn measured itself counts as it is: speech is heard after the first token.
+    own = batch.ints("ttft_ns")[paths.root]
+    at = paths.root
+    turns = ((batch.turn[at] == TURN) | (batch.ints("role")[at] == cp.TURN)) & (own >= 0)
+    first = np.where(turns, own, first)
+    source = np.where(turns, batch.ints("ttft_source")[paths.root], source)
+    has = first != ABSENT
+    moment = np.where(has, np.clip(start + first, start, end), start)
     parts, waited = _stage_sums(batch, walk, moment)
     ttft = parts.sum(axis=1)
     first_model = np.full(len(start), np.iinfo(np.int64).max)
@@ -135,15 +150,7 @@ def _first_tokens(batch: Batch, walk: Walk, calls: Calls, answer: IntArray) -> d
     out: dict[str, Any] = {
         "ttft_ns": pa.array(ttft, mask=~has),
         "first_model_token_ns": pa.array(first_model, mask=no_model),
-        "ttft_source": (
-            np.where(
-                (answer >= 0) & (has | (calls.ttft_source[call] == TTFT_CUT)),
-                calls.ttft_source[call],
-                TTFT_NONE,
-            )
-            if len(calls.row)
-            else np.zeros(len(answer))
-        ).astype(np.uint8),
+        "ttft_source": source.astype(np.uint8),
         "first_answer_ns": pa.array(ttft, mask=~has | hidden),
         "usable_ns": usable,
     }

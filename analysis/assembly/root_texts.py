@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from overrun.analysis.assembly.batch import Batch
 from overrun.analysis.assembly.walk import Walk
+from overrun.analysis.words.arrays import IntArray
 
 ROOT_TEXT = ("workload", "tenant", "session", "user_hash")
 
@@ -30,11 +31,17 @@ def routes(batch: Batch, walk: Walk) -> pa.Array:
 def any_of_trace(batch: Batch, walk: Walk, column: str) -> pa.Array:
     """The root's text, else the first one that any span of the trace has."""
     values = batch.spans.column(column).combine_chunks()
-    known = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-    if not len(known):
-        return pa.nulls(len(walk.paths.root), pa.string())
-    pick = np.full(len(walk.paths.root), -1, dtype=np.int64)
-    pick[batch.trace[known[::-1]]] = known[::-1]
     root = walk.paths.root
-    pick = np.where(np.isin(root, known), root, pick)
+    first = first_known(values, batch.trace)
+    pick = np.where(
+        values.is_valid().to_numpy(zero_copy_only=False)[root], root, first[: len(root)]
+    )
     return values.take(pa.array(pick, mask=pick < 0))
+
+
+def first_known(values: pa.Array, trace: IntArray) -> IntArray:
+    """The first row of each trace that has a value, -1 for none."""
+    known = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+    first = np.full(int(trace.max()) + 1, -1, dtype=np.int64)
+    first[trace[known[::-1]]] = known[::-1]
+    return first

@@ -111,17 +111,12 @@ def _find_retries(batch: Batch, paths: Paths) -> Retried:
     asked = np.full(len(batch.role), ABSENT, dtype=np.int64)
     for final, tried in batch.tried_before().items():
         asked[[final, *tried]] = final
-    retried = attempts.follow(
+    sent = attempts.Sent(
         batch.spans.column("operation").combine_chunks(),
-        asked,
-        batch.role,
-        batch.ints("attempts"),
-        paths.parent,
-        calls,
-        failed,
-        paths.start,
-        paths.end,
+        *(batch.role, paths.parent, paths.start, paths.end),
+        *(asked, batch.ints("attempts"), failed),
     )
+    retried = attempts.follow(sent, calls)
     for row, begin, end in attempts.waits(retried, paths.parent, paths.start, paths.end):
         paused = (paths.piece_row == row) & (paths.piece_from >= begin) & (paths.piece_to <= end)
         paths.piece_stage[paused] = cp.QUEUE

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from overrun.analysis.assembly.columns import ERROR, int_column
 from overrun.analysis.assembly.critical_path import Paths
+from overrun.analysis.assembly.nesting import tops
 from overrun.analysis.contrast.attributes import Attribute, Attributes, attribute_of, attributes_of
 from overrun.analysis.numbers.window import query
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
@@ -93,9 +94,9 @@ def read(
     from overrun.analysis.assembly.assemble import walk_trace
 
     table, paths = walk_trace(spans)
-    # A trace may hold several requests: its spans are of the first one, so that each stays one row.
+    # A request that is listed twice has its spans once, so that each stays one row.
     first = requests.select("trace_key").with_row_index("request").unique("trace_key", keep="first")
-    known = _frame(traces).join(first, on="trace_key").unique(["trace_hi", "trace_lo"])
+    known = _frame(traces).join(first, on="trace_key")
     return _spans(con, table, paths, known, texts)
 
 
@@ -107,9 +108,16 @@ def _spans(
     texts: pa.Table,
 ) -> Spans:
     ids = _frame(table.select(["trace_hi", "trace_lo", "span_id", "start_ns"]))
-    root = _roots(paths)
-    of_root = ids[root].select("trace_hi", "trace_lo")
-    request = of_root.join(known, on=["trace_hi", "trace_lo"], how="left", maintain_order="left")
+    root = tops(paths.parent)
+    trace, of_root = ["trace_hi", "trace_lo"], ids[root].rename({"span_id": "turn"})
+    # A trace that is a request has all of its roots, and a turn the one that it begins with.
+    turns = known.filter(pl.col("turn") > 0).select(*trace, "turn", "request")
+    request = of_root.join(turns, on=[*trace, "turn"], how="left", maintain_order="left").join(
+        known.filter(pl.col("turn") == 0).select(*trace, whole="request"),
+        on=trace,
+        how="left",
+        maintain_order="left",
+    )
     canonical = _frame(table.select(CANONICAL)).with_columns(
         uncached_tokens=pl.col("input_tokens") - pl.col("cached_tokens")
     )
@@ -134,7 +142,9 @@ def _spans(
         table=table,
         paths=paths,
         attributes=attributes,
-        request=request["request"].cast(pl.Int64).fill_null(-1).to_numpy(),
+        request=request.select(pl.coalesce("request", "whole").cast(pl.Int64).fill_null(-1))
+        .to_series()
+        .to_numpy(),
         root=root,
         origin_ns=origin,
         start=(paths.start - origin) / 1e6,
@@ -150,16 +160,6 @@ def _spans(
 
 def _frame(table: pa.Table) -> pl.DataFrame:
     return pl.DataFrame(pl.from_arrow(table))
-
-
-def _roots(paths: Paths) -> IntArray:
-    """Per row the root of its tree."""
-    top = np.where(paths.parent >= 0, paths.parent, np.arange(len(paths.parent)))
-    while True:
-        above = top[top]
-        if bool((above == top).all()):
-            return top
-        top = above
 
 
 def _shapes(con: duckdb.DuckDBPyConnection) -> dict[int, tuple[list[str], dict[str, str]]]:

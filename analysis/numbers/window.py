@@ -21,9 +21,11 @@ import polars as pl
 from overrun.analysis.numbers.statistics import request_sample
 from overrun.analysis.numbers.statistics.id_sampling import FEWEST_IDS, MOST_IDS, share_kept
 from overrun.analysis.numbers.statistics.request_sample import MOST_READ, Counted, Sample
+from overrun.analysis.numbers.turns import Turns
 from overrun.analysis.words.errors import WindowError
 from overrun.analysis.words.times import parse_duration, parse_range, parse_time, rfc3339
 from overrun.collector.normalise.sampling_threshold import threshold
+from overrun.collector.normalise.stages import STAGES
 from overrun.collector.store.answers import column_names, fetch_frame
 
 # Work that no client waits for: kept out of the default verdict so that a nightly job does not hide or cause a breach.
@@ -32,52 +34,18 @@ UNATTENDED_WORKLOADS: Final = ("batch", "eval")
 SIDE_WORKLOADS: Final = ("side", "other")
 # Indicators that the numbers and rules of this package read; others stay in the store.
 INDICATORS: Final = (
-    "queue_depth",
-    "running",
-    "kv_cache_usage",
-    "preemptions",
-    "prompt_tokens",
-    "output_tokens",
-    "kv_capacity",
-    "prefix_cache_hit_rate",
-    "spec_accept_rate",
-    "spec_accept_length",
-    "spec_accepted_tokens",
-    "gpu_util",
-    "gpu_clock",
-    "gpu_power",
-    "gpu_temperature",
-    "gpu_xid",
+    *("queue_depth", "running", "kv_cache_usage", "preemptions", "prompt_tokens"),
+    *("output_tokens", "kv_capacity", "prefix_cache_hit_rate", "spec_accept_rate"),
+    *("spec_accept_length", "spec_accepted_tokens", "gpu_util", "gpu_clock", "gpu_power"),
+    *("gpu_temperature", "gpu_xid"),
 )
 # What only the rules look at; the numbers of a report do without, and every column of a million requests takes 10 ms to read.
 FOR_RULES: Final = (
-    "instance",
-    "provider",
-    "cached_tokens",
-    "reasoning_tokens",
-    "tool_calls",
-    "trace_key",
+    *("instance", "provider", "cached_tokens", "reasoning_tokens"),
+    *("tool_calls", "trace_key"),
 )
 # Stage times up to the first token, read once that is what is judged.
-FIRST_TOKEN_PATH: Final = tuple(
-    f"ttft_{stage}_ms"
-    for stage in (
-        "network",
-        "gateway",
-        "retrieval",
-        "prompt",
-        "guardrail",
-        "queue",
-        "kv_transfer",
-        "prefill",
-        "decode",
-        "tool",
-        "post",
-        "other",
-        "first_token",
-        "generation",
-    )
-)
+FIRST_TOKEN_PATH: Final = tuple(f"ttft_{stage}_ms" for stage in STAGES if stage != "wait_user")
 # Texts of which many requests have the same few combinations.
 TEXTS: Final = (
     "service",
@@ -590,12 +558,14 @@ def load_evidence_spans(
     All of these are among one trace in `of` (`RequestFrame.every`), which spares a look at the others.
     Of copies of a span the latest one counts; of a client and a server that share an id, the one that begins first.
     """
-    wanted = {"every": every, "of": of, "traces": None if traces is None else traces.to_list()}
+    turns = Turns(fetch_frame(con, query("turns"), {"start": start, "end": end}))
+    keys = None if traces is None else turns.traces(traces).to_list()
+    wanted = {"every": every, "of": of, "traces": keys}
     spans = fetch_frame(con, query("evidence_spans"), {"start": start, "end": end, **wanted})
     shapes = fetch_frame(con, query("span_shapes"))
     order = spans.select(pl.arg_sort_by(*_SPAN_ORDER, descending=_LATEST_FIRST)).to_series()
     spans = spans[order].join(shapes, on="shape", how="left", maintain_order="left")
-    spans = without_copies(spans)
+    spans = turns.parted(without_copies(spans))
     if (spans["role"] == "model_request").any():
         calls = fetch_frame(con, query("request_calls"), {"start": start, "end": end})
         spans = _with_calls(spans, calls)

@@ -56,11 +56,10 @@ SCALES: Final = {
     "GiB": float(1 << 30),
     "MHz": 1e6,
 }
-# What a rule makes of a span besides a stage -> role and stage: a model call, a request at an engine, time that counts where no child covers it, nothing.
+# What a rule makes of a span besides a stage -> role and stage: a model call, a request at an engine, time that counts where no child covers it, a turn of a session, nothing.
 _ROLES: Final = {
     "model_call": ("llm", "generation"),
-    "engine": ("engine", "other"),
-    "container": ("container", "other"),
+    **{role: (role, "other") for role in ("engine", "container", "turn")},
     "ignore": ("folded", "other"),
     "write": ("write", "post"),
 }

@@ -218,13 +218,13 @@ def _asked(
 def spans_with_texts(
     cursor: duckdb.DuckDBPyConnection, keys: pa.Table, since: datetime, until: datetime
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """The requests whose traces begin in [since, until) and have these keys (column trace_key): the traces found with their keys, their spans as `quiet_spans`
+    """The requests whose traces begin in [since, until) and have these keys (column trace_key): the traces found with their keys (and `turn`), their spans as `quiet_spans`
     gives them, and shape and packed attribute values of each (trace_hi, trace_lo, span_id, start_ns, shape, attribute_values)."""
     period: dict[str, object] = {"since": since, "until": until}
     traces = _asked(cursor, "traces_of_keys", period, wanted=keys)
     if not traces.num_rows:
         return traces, traces, traces
-    spans = quiet_spans(cursor, traces.drop_columns(["trace_key"]))
+    spans = quiet_spans(cursor, traces.select(["trace_hi", "trace_lo", "start_ns"]))
     among = spans.select(["trace_hi", "trace_lo"]).group_by(["trace_hi", "trace_lo"]).aggregate([])
     floor = int(traces.column("start_ns").to_numpy().min()) - LOOK_BACK_NS
     return traces, spans, _asked(cursor, "span_texts", {"floor": floor}, wanted=among)

@@ -22,27 +22,15 @@ from overrun.collector.process.remember import remembered
 T = TypeVar("T")
 
 STAGES = (
-    "network",
-    "gateway",
-    "retrieval",
-    "prompt",
-    "guardrail",
-    "queue",
-    "kv_transfer",
-    "prefill",
-    "decode",
-    "tool",
-    "post",
-    "wait_user",
-    "other",
-    "first_token",
-    "generation",
+    *("network", "gateway", "retrieval", "prompt", "guardrail", "queue", "kv_transfer", "prefill"),
+    *("decode", "tool", "post", "wait_user", "other", "first_token", "generation"),
 )
 # plain: its own time is its stage's. container: only time that no child covers, and that is `other`. llm: a model call seen by its client.
 # engine: a request seen by the inference server. phase: a part of an engine request, or a step to a connection. folded: no stage, children move to its parent.
 # write: a database write, `post` wherever it stands: what a request stores is no part of what it looks up.
-# model_request: a client's request to a model over HTTP or RPC, which is a call where no span of a call encloses or repeats it (assembly decides).
-ROLES = ("plain", "container", "llm", "engine", "phase", "folded", "write", "model_request")
+# turn: a container that is a request in the trace of a session. model_request: a client's request to a model over HTTP or RPC, which is a call where no span
+# of a call encloses or repeats it. Of both assembly decides.
+ROLES = ("plain", "container", "llm", "engine", "phase", "folded", "write", "model_request", "turn")
 STAGE = {name: code for code, name in enumerate(STAGES)}
 ROLE = {name: code for code, name in enumerate(ROLES)}
 MODEL_ROLES = pa.array([ROLE["llm"], ROLE["engine"]], pa.uint8())

@@ -33,7 +33,7 @@ from overrun.collector.store.store import Store
 LEAST_DUCKDB: tuple[int, ...] = (2, 0, 1)
 log = logging.getLogger("overrun.collector")
 IN_MEMORY = ":memory:"  # the path of a database that no file holds
-SCHEMA_VERSION = 11  # of the last step in collector/store/schema/
+SCHEMA_VERSION = 12  # of the last step in collector/store/schema/
 BATCH_BITS = 24  # seq = commit << 24 | row: a commit holds at most 16 M spans
 # asof_loop_join_threshold: an ASOF join can hang with the default, and a plain SET is not inherited by cursors.
 # Extensions: nothing is downloaded at run time.

@@ -8,12 +8,11 @@ from overrun.analysis.assembly import critical_path as cp
 from overrun.analysis.assembly import duplicate_spans
 from overrun.analysis.assembly.batch import Batch
 from overrun.analysis.assembly.columns import codes_at, grouped
-from overrun.analysis.assembly.nesting import calls_inside
+from overrun.analysis.assembly.nesting import calls_inside, under
 from overrun.analysis.words.arrays import BoolArray, IntArray
 from overrun.collector.process.compiled import read_only
 
 _CALLS = (cp.LLM, cp.ENGINE)
-_DEEP = 256  # spans above one another that are followed: parents may go in a circle
 
 
 def count_model_requests(batch: Batch) -> None:
@@ -33,7 +32,7 @@ def count_model_requests(batch: Batch) -> None:
     with_asks, with_calls = _holding(batch, asks), _holding(batch, calls)
     below = np.zeros(len(asked), dtype=np.bool_)
     below[calls] = True
-    alone = asks[~with_asks[asks] & ~with_calls[asks] & ~_under(batch, asks, below)]
+    alone = asks[~with_asks[asks] & ~with_calls[asks] & ~under(batch.parent, asks, below)]
     free = calls[~with_asks[calls]]
     if len(free) and len(alone):
         alone = alone[~_repeated(batch, alone, free)]
@@ -49,19 +48,6 @@ def _holding(batch: Batch, rows: IntArray) -> BoolArray:
     """Which spans have one of these rows somewhere in them."""
     holds: BoolArray = calls_inside(read_only(batch.parent), read_only(rows)) > 0
     return holds
-
-
-def _under(batch: Batch, rows: IntArray, marked: BoolArray) -> BoolArray:
-    """Which of these rows are somewhere in a marked span."""
-    found = np.zeros(len(rows), dtype=np.bool_)
-    above = batch.parent[rows]
-    for _ in range(_DEEP):
-        on = (above >= 0) & ~found
-        if not on.any():
-            break
-        found[on] = marked[above[on]]
-        above = np.where(on, batch.parent[above], above)
-    return found
 
 
 def _repeated(batch: Batch, asks: IntArray, calls: IntArray) -> BoolArray:

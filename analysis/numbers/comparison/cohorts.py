@@ -41,31 +41,12 @@ from overrun.analysis.words.times import parse_time, rfc3339
 from overrun.collector.store.answers import fetch_frame
 
 TEXTS: Final = (
-    "service",
-    "instance",
-    "route",
-    "model",
-    "provider",
-    "tenant",
-    "version",
-    "session",
-    "user_hash",
-    "finish",
-    "error_type",
-    "calls_of",
-    "engine_instance",
-    "operation",
-    "host",
+    *("service", "instance", "route", "model", "provider", "tenant", "version", "session"),
+    *("user_hash", "finish", "error_type", "calls_of", "engine_instance", "operation", "host"),
 )
 NUMBERS: Final = (
-    "input_tokens",
-    "output_tokens",
-    "cached_ratio",
-    "reasoning_tokens",
-    "max_tokens",
-    "llm_calls",
-    "tool_calls",
-    "attempts",
+    *("input_tokens", "output_tokens", "cached_ratio", "reasoning_tokens", "max_tokens"),
+    *("llm_calls", "tool_calls", "attempts"),
 )
 # A value must be in at least 5 slow requests and a fifth of them; an attribute with more values than half the requests is an identifier. Own defaults.
 LEAST_HITS: Final = 5

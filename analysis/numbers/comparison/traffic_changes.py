@@ -22,15 +22,8 @@ _LEAD_PART: Final = 0.2
 _LEAD_S: Final = 600.0
 _MOST_LISTED: Final = 3
 _MAY_CHANGE: Final = (
-    "start_us",
-    "version",
-    "model",
-    "max_tokens",
-    "route",
-    "tenant",
-    "input_tokens",
-    "output_tokens",
-    "sample_weight",
+    *("start_us", "version", "model", "max_tokens", "route", "tenant", "input_tokens"),
+    *("output_tokens", "sample_weight"),
 )
 
 

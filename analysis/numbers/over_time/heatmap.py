@@ -23,16 +23,7 @@ PER_DECADE: Final = 12
 BASE_MS: Final = 50.0
 # The latency axis of the published buckets; labels outside of it appear only where there are values.
 LABELS_MS: Final = (
-    50.0,
-    100.0,
-    200.0,
-    500.0,
-    1_000.0,
-    2_000.0,
-    5_000.0,
-    10_000.0,
-    20_000.0,
-    30_000.0,
+    *(50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0, 20_000.0, 30_000.0),
 )
 _OUTER_LABELS_MS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 60_000.0, 120_000.0, 300_000.0, 600_000.0)
 # 1 ms to 10 min. Faster and slower values count in the outermost rows.

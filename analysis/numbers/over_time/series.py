@@ -24,24 +24,8 @@ from overrun.analysis.words.slo import Slo
 
 # Steps that people read on a clock, in seconds: 1 s to 1 day.
 STEPS_S: Final = (
-    1,
-    2,
-    5,
-    10,
-    15,
-    30,
-    60,
-    120,
-    300,
-    600,
-    900,
-    1800,
-    3600,
-    7200,
-    14_400,
-    21_600,
-    43_200,
-    86_400,
+    *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600),
+    *(43_200, 86_400),
 )
 # About as many points as a sparkline has pixels, and few enough to send for every metric.
 MOST_POINTS: Final = 120

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from overrun.analysis.assembly.assemble import assemble, walk_trace
 from overrun.analysis.assembly.critical_path import Paths
+from overrun.analysis.assembly.nesting import tops
 from overrun.analysis.numbers.requests.stored_names import say_extent
 from overrun.analysis.numbers.window import answers
 from overrun.analysis.words.errors import AnalysisError
@@ -87,7 +88,8 @@ class Trace(msgspec.Struct, kw_only=True):
 
 
 def load_trace(con: duckdb.DuckDBPyConnection, trace_id: str) -> Trace:
-    """The request of a trace id, as digits in any case or in the form of a sender; the beginning of an id is enough where one trace has it.
+    """The request of a trace id, as digits in any case or in the form of a sender; the beginning of an id is enough where one trace has it. Of a session the
+    slowest turn, or the one that a span's id is of.
 
     Raises:
         BadTraceId: no trace id. UnknownTrace: no span of it is stored; names the nearest one, and the time that is stored.
@@ -97,7 +99,7 @@ def load_trace(con: duckdb.DuckDBPyConnection, trace_id: str) -> Trace:
     if spans is None or not spans.num_rows:
         wanted = _stored(con, wanted)
         spans = trace_spans(con, wanted)
-    found, at = _view(wanted, spans)
+    found, at = _view(wanted, spans, digits_of(trace_id))
     _add_details(con, found, at)
     return found
 
@@ -149,15 +151,15 @@ def _stored(con: duckdb.DuckDBPyConnection, digits: str) -> str:
     raise UnknownTrace(f"no span of trace {digits} is stored: {nearest}; {say_extent(con)}")
 
 
-def _view(trace_id: str, spans: pa.Table) -> tuple[Trace, dict[str, tuple[int, int, int]]]:
+def _view(
+    trace_id: str, spans: pa.Table, asked: str
+) -> tuple[Trace, dict[str, tuple[int, int, int]]]:
     """The request, and of each span the halves of its trace's id and its stored start in ns."""
     rows, paths = walk_trace(spans)
-    k = _request_of(trace_id, rows, paths)
-    made = assemble(spans).requests
+    made = assemble(spans).requests.to_pylist()
+    k = _request_of(trace_id, rows, paths, made, asked)
     mine = [
-        r
-        for r in made.to_pylist()
-        if r["root_span_id"] == rows.column("span_id")[int(paths.root[k])].as_py()
+        r for r in made if r["root_span_id"] == rows.column("span_id")[int(paths.root[k])].as_py()
     ]
     row: Mapping[str, Any] = mine[0] if mine else {}
     origin = int(paths.start[paths.root[k]])
@@ -205,21 +207,24 @@ def _view(trace_id: str, spans: pa.Table) -> tuple[Trace, dict[str, tuple[int, i
     return found, at
 
 
-def _request_of(trace_id: str, rows: pa.Table, paths: Paths) -> int:
-    """Which of the requests in `rows` (a trace and those joined to it) the trace id belongs to."""
-    hi, lo = (rows.column(c).to_numpy() for c in ("trace_hi", "trace_lo"))
-    at = int(np.flatnonzero((hi == int(trace_id[:16], 16)) & (lo == int(trace_id[16:], 16)))[0])
-    while paths.parent[at] >= 0:
-        at = int(paths.parent[at])
-    return int(np.flatnonzero(paths.root == at)[0])
+def _request_of(
+    trace_id: str, rows: pa.Table, paths: Paths, made: list[dict[str, Any]], asked: str
+) -> int:
+    """Which of the requests in `rows` (a trace and those joined to it) the trace id belongs to, or the span id that was asked for."""
+    hi, lo, span = (rows.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "span_id"))
+    mine = (hi == int(trace_id[:16], 16)) & (lo == int(trace_id[16:], 16))
+    named = mine & (span == int(asked, 16)) if len(asked) == 16 else np.zeros_like(mine)
+    turns = [row for row in made if row["turn_span_id"] is not None]
+    if turns and not named.any():
+        slowest = max(turns, key=lambda row: (row["e2e_ns"], row["root_span_id"]))
+        named = mine & (span == slowest["root_span_id"])
+    at = int(np.flatnonzero(named if named.any() else mine)[0])
+    return int(np.flatnonzero(paths.root == tops(paths.parent)[at])[0])
 
 
 def _bounds(rows: pa.Table, paths: Paths, k: int) -> tuple[int, int]:
     """Rows of request k: spans of one request stand together."""
-    top = np.arange(len(paths.parent))
-    while (paths.parent[top] >= 0).any():
-        top = np.where(paths.parent[top] >= 0, paths.parent[top], top)
-    mine = np.flatnonzero(top == paths.root[k])
+    mine = np.flatnonzero(tops(paths.parent) == paths.root[k])
     return int(mine[0]), int(mine[-1]) + 1
 
 

@@ -2,6 +2,8 @@
 
 create or replace macro trace_hex(hi, lo) as printf('%016x%016x', hi, lo);
 create or replace macro span_hex(id) as printf('%016x', id);
+-- What joins a request and its calls: a trace, or one turn of it. The spans of a trace have the key of the trace.
+create or replace macro request_key(hi, lo, turn_span_id) as hash(hi, xor(lo, coalesce(turn_span_id, 0::ubigint)));
 -- Texts packed into one, separated by U+001F; U+001B 1 and U+001B 0 inside them stand for that and for U+001B (collector/normalise/packed_texts.py).
 create or replace macro unpacked(texts) as case when texts is null then []::varchar[]
     when contains(texts, chr(27)) then list_transform(string_split(texts, chr(31)), lambda t: replace(replace(t, chr(27) || '1', chr(31)), chr(27) || '0', chr(27)))
@@ -10,7 +12,7 @@ create or replace macro unpacked(texts) as case when texts is null then []::varc
 -- Codes: collector/normalise/stages.py (stage, role), OTLP (kind), collector/dialects (ttft_source).
 create or replace macro stage_name(code) as ['network', 'gateway', 'retrieval', 'prompt', 'guardrail', 'queue', 'kv_transfer', 'prefill', 'decode', 'tool', 'post',
     'wait_user', 'other', 'first_token', 'generation'][code + 1];
-create or replace macro role_name(code) as ['plain', 'container', 'llm', 'engine', 'phase', 'folded', 'write', 'model_request'][code + 1];
+create or replace macro role_name(code) as ['plain', 'container', 'llm', 'engine', 'phase', 'folded', 'write', 'model_request', 'turn'][code + 1];
 create or replace macro span_kind_name(code) as ['unspecified', 'internal', 'server', 'client', 'producer', 'consumer'][code + 1];
 create or replace macro ttft_source_name(code) as ['none', 'attribute', 'event', 'engine', 'events_dropped'][code + 1];
 create or replace macro indicator_unit(indicator) as case

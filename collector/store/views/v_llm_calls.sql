@@ -2,7 +2,7 @@
 -- ttft_ms is the client's if it measured one, else the engine's; ttft_source says which.
 create or replace view v_llm_calls as
 select
-    trace_hex(trace_hi, trace_lo) as trace_id, hash(trace_hi, trace_lo) as trace_key, span_hex(span_id) as span_id, case when engine_span_id is not null then span_hex(engine_span_id) end as engine_span_id,
+    trace_hex(trace_hi, trace_lo) as trace_id, request_key(trace_hi, trace_lo, turn_span_id) as trace_key, span_hex(span_id) as span_id, case when engine_span_id is not null then span_hex(engine_span_id) end as engine_span_id,
     coalesce(engine_span_id = span_id, false) as engine_alone,
     response_id, start_ns, make_timestamptz(start_ns // 1000) as start, make_timestamptz((start_ns + duration_ns) // 1000) as "end",
     service, instance, engine_instance, route, model, provider, coalesce(workload, 'chat') as workload, session, tenant, user_hash, turn, prefix_hash, streaming,

@@ -5,7 +5,7 @@
 -- <stage>_ms sum to e2e_ms exactly (wait_user_ms stands outside e2e_ms); ttft_<stage>_ms sum to ttft_ms.
 create or replace view v_requests as
 select
-    trace_hex(trace_hi, trace_lo) as trace_id, hash(trace_hi, trace_lo) as trace_key,
+    trace_hex(trace_hi, trace_lo) as trace_id, request_key(trace_hi, trace_lo, turn_span_id) as trace_key,
     start_ns, make_timestamptz(start_ns // 1000) as start, make_timestamptz((start_ns + e2e_ns + wait_user_ns) // 1000) as "end",
     r.service, r.instance, r.route, r.name, r.model, r.provider, case when r.kind = 'calls' then coalesce(r.workload, 'chat') else r.kind end as workload, r.tenant, r.session, r.user_hash, r.version,
     case when r.error then 'error' else 'ok' end as status,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overrun.analysis.assembly.nesting import Nesting, calls_inside, is_below
+from overrun.analysis.assembly.nesting import Nesting, calls_inside, is_below, tops, under
 from overrun.analysis.words.arrays import IntArray
 
 
@@ -47,3 +47,22 @@ def test_calls_inside_are_counted_at_every_depth(choices: list[int], data: st.Da
 def test_the_deepest_row_of_a_long_chain_is_below_the_first(row: int) -> None:
     chain = array(list(range(-1, 99_999)))
     assert Nesting(chain).is_below(row, 0) == (row >= 0)
+
+
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=30), st.data())
+def test_tops_and_what_is_under_are_what_a_walk_finds(
+    choices: list[int], data: st.DataObject
+) -> None:
+    parent = [-1] + [choice % (i + 1) if choice % 4 else -1 for i, choice in enumerate(choices)]
+    marked = data.draw(st.lists(st.booleans(), min_size=len(parent), max_size=len(parent)))
+    rows = np.arange(len(parent))
+    above = [
+        [other for other in rows.tolist() if other != row and walks_to(row, other, parent)]
+        for row in rows.tolist()
+    ]
+    assert tops(array(parent)).tolist() == [
+        next(other for other in [*of, row] if parent[other] < 0) for row, of in enumerate(above)
+    ]
+    assert under(array(parent), rows, np.array(marked)).tolist() == [
+        any(marked[other] for other in of) for of in above
+    ]

@@ -29,9 +29,7 @@ def test_a_cause_inside_of_what_answers_holds_no_time_on_the_way_to_it(
 ) -> None:
     place = msgspec.structs.replace(PLACE, where=where)
     cause = Diagnosis(FINDING, {"generation": 900.0}, "of it", "app", "", "", 60)
-    agreement = agreed(
-        Ranked([cause], [], {}), msgspec.structs.replace(FOUND, places=[place])
-    )
+    agreement = agreed(Ranked([cause], [], {}), msgspec.structs.replace(FOUND, places=[place]))
     finding = agreement.ranked.causes[0].finding
     assert finding.confidence == confidence
     [kept] = without_harm([finding], FOUND, agreement)

@@ -495,9 +495,9 @@ def test_codes_are_positions_that_no_stored_row_may_lose() -> None:
         "generation",
     )
     assert ROLES[:7] == ("plain", "container", "llm", "engine", "phase", "folded", "write")
-    assert ROLES[7:] == ("model_request",)
+    assert ROLES[7:] == ("model_request", "turn")
     assert [STAGE[s] for s in STAGES] == list(range(15))
-    assert [ROLE[r] for r in ROLES] == list(range(8))
+    assert [ROLE[r] for r in ROLES] == list(range(9))
     assert set(MODEL_STAGES) <= set(STAGES)
 
 

@@ -6,19 +6,8 @@ from pathlib import Path
 
 T0 = datetime(2026, 9, 21, 8, 0, tzinfo=UTC)
 COLUMNS = (
-    "timestamp",
-    "id",
-    "operation_Id",
-    "operation_ParentId",
-    "name",
-    "duration",
-    "success",
-    "resultCode",
-    "itemType",
-    "type",
-    "target",
-    "cloud_RoleName",
-    "customDimensions",
+    *("timestamp", "id", "operation_Id", "operation_ParentId", "name", "duration", "success"),
+    *("resultCode", "itemType", "type", "target", "cloud_RoleName", "customDimensions"),
 )
 
 

@@ -48,14 +48,8 @@ def make(folder: Path) -> None:
         table = csv.writer(out)
         table.writerow(
             [
-                "TimeGenerated [UTC]",
-                "ResourceId",
-                "Category",
-                "OperationName",
-                "DurationMs",
-                "CorrelationId",
-                "ResultSignature",
-                "properties_s",
+                *("TimeGenerated [UTC]", "ResourceId", "Category", "OperationName", "DurationMs"),
+                *("CorrelationId", "ResultSignature", "properties_s"),
             ]
         )
         for row in rows:

@@ -7,24 +7,9 @@ from pathlib import Path
 
 T0 = datetime(2026, 9, 21, 8, 0, tzinfo=UTC)
 COLUMNS = (
-    "id",
-    "type",
-    "traceId",
-    "traceName",
-    "name",
-    "startTime",
-    "endTime",
-    "completionStartTime",
-    "latency",
-    "timeToFirstToken",
-    "level",
-    "statusMessage",
-    "model",
-    "usageDetails",
-    "costDetails",
-    "environment",
-    "input",
-    "output",
+    *("id", "type", "traceId", "traceName", "name", "startTime", "endTime"),
+    *("completionStartTime", "latency", "timeToFirstToken", "level", "statusMessage", "model"),
+    *("usageDetails", "costDetails", "environment", "input", "output"),
 )
 
 

@@ -6,21 +6,10 @@ from pathlib import Path
 
 T0 = datetime(2026, 9, 21, 8, 0, tzinfo=UTC)
 COLUMNS = (
-    "context.span_id",
-    "name",
-    "span_kind",
-    "parent_id",
-    "start_time",
-    "end_time",
-    "status_code",
-    "status_message",
-    "events",
-    "context.trace_id",
-    "attributes.llm.model_name",
-    "attributes.llm.token_count.prompt",
-    "attributes.llm.token_count.completion",
-    "attributes.openinference.span.kind",
-    "attributes.input.value",
+    *("context.span_id", "name", "span_kind", "parent_id", "start_time", "end_time"),
+    *("status_code", "status_message", "events", "context.trace_id", "attributes.llm.model_name"),
+    *("attributes.llm.token_count.prompt", "attributes.llm.token_count.completion"),
+    *("attributes.openinference.span.kind", "attributes.input.value"),
 )
 
 

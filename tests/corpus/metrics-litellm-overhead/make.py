@@ -6,23 +6,8 @@ from pathlib import Path
 from tests.analysis.diagnosis.engine_pages import write
 
 EDGES = (
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    1.5,
-    2.0,
-    2.5,
-    3.0,
-    3.5,
-    4.0,
-    5.0,
-    7.5,
-    10.0,
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0),
+    *(7.5, 10.0),
 )
 MODEL = 'model="gpt-4o",hashed_api_key="k",api_key_alias="app",team="t",user="u"'
 
