@@ -48,15 +48,10 @@ class Background:
             if not self._running and (not self._made or time.monotonic() - self._made > EVERY_S):
                 self._running = True
                 threading.Thread(target=self._refresh, name="overrun-metrics", daemon=True).start()
-            age = (
-                []
-                if not self._made
-                else [
-                    "# TYPE overrun_report_age_seconds gauge",
-                    f"overrun_report_age_seconds {time.monotonic() - self._made:.1f}",
-                ]
-            )
-            return [*self._lines, *age]
+            if not self._made:
+                return list(self._lines)
+            age = f"overrun_report_age_seconds {time.monotonic() - self._made:.1f}"
+            return [*self._lines, "# TYPE overrun_report_age_seconds gauge", age]
 
     def _refresh(self) -> None:
         lines: list[str] | None = None
@@ -64,9 +59,7 @@ class Background:
             lines = exposition(self._ask())
         except StoreUnavailable:  # the server ends
             log.info("the report behind /metrics was not finished")
-        except (
-            Exception
-        ):  # the thread's edge: a failed question must not end the metrics of the collector
+        except Exception:  # the thread's edge: the collector's metrics go on
             log.exception("the report behind /metrics failed, trying again in %d s", EVERY_S)
         with self._lock:
             self._lines = lines if lines is not None else self._lines
@@ -75,79 +68,52 @@ class Background:
 
 def exposition(snapshot: Snapshot) -> list[str]:
     """Return the lines of one snapshot. What is not known is left out: a missing series is not a 0."""
-    report, lines = snapshot.report, []
-    lines += _gauge(
-        "overrun_requests",
-        {(): float(report.window.requests)},
-        "Complete requests of the last hour",
-    )
-    if report.goodput.ratio is not None:
-        lines += _gauge(
-            "overrun_goodput_ratio",
-            {(): report.goodput.ratio},
-            "Share of requests that meet every SLO",
-        )
-    if report.goodput.rps is not None:
-        lines += _gauge(
-            "overrun_goodput_rps",
-            {(): report.goodput.rps},
-            "Requests per second that meet every SLO",
-        )
-    if report.errors.ratio is not None:
-        lines += _gauge(
-            "overrun_error_ratio", {(): report.errors.ratio}, "Share of failed requests"
-        )
+    report, pairs = snapshot.report, snapshot.burn.pairs
+    quantiles = (("0.5", "p50"), ("0.95", "p95"), ("0.99", "p99"))
     latency: Samples = {
         (("metric", metric), ("quantile", quantile)): value / 1000.0
         for metric in ("ttft", "itl", "tpot", "e2e")
-        for quantile, field in (("0.5", "p50"), ("0.95", "p95"), ("0.99", "p99"))
+        for quantile, field in quantiles
         if (value := getattr(getattr(report.latency, f"{metric}_ms"), field)) is not None
     }
-    lines += _gauge("overrun_latency_seconds", latency, "Latency of successful requests")
     limits: Samples = {
         (("metric", metric), ("quantile", f"{part.percentile / 100.0:g}")): limit / 1000.0
         for part in report.slo.each()
         for metric, limit in part.limits().items()
     }
-    lines += _gauge("overrun_limit_seconds", limits, "Limit of the SLO for a latency")
     stages: Samples = {
         (("stage", row.stage),): row.p95_ms / 1000.0
         for row in report.stages
         if row.stage is not None and row.p95_ms is not None
     }
-    lines += _gauge(
-        "overrun_stage_p95_seconds", stages, "P95 of exclusive time on the critical path"
-    )
-    burns: Samples = {
-        (("window", f"{pair.long_s}s"),): pair.long_burn
-        for pair in snapshot.burn.pairs
-        if pair.long_burn is not None
+    windows = [((("window", f"{pair.long_s}s"),), pair) for pair in pairs]
+    burns: Samples = {key: pair.long_burn for key, pair in windows if pair.long_burn is not None}
+    firing: Samples = {key: float(pair.firing) for key, pair in windows}
+    found: Samples = {
+        (("rule", one.rule), ("severity", one.severity), ("stage", one.stage)): one.confidence
+        for one in report.findings
     }
-    lines += _gauge(
-        "overrun_burn_rate", burns, "Error budget spent, in multiples of the allowed rate"
+    status: Samples = {(("status", report.verdict.status),): 1.0}
+    gauges: tuple[tuple[str, str, Samples], ...] = (
+        ("requests", "Complete requests of the last hour", _one(report.window.requests)),
+        ("goodput_ratio", "Share of requests that meet every SLO", _one(report.goodput.ratio)),
+        ("goodput_rps", "Requests per second that meet every SLO", _one(report.goodput.rps)),
+        ("error_ratio", "Share of failed requests", _one(report.errors.ratio)),
+        ("latency_seconds", "Latency of successful requests", latency),
+        ("limit_seconds", "Limit of the SLO for a latency", limits),
+        ("stage_p95_seconds", "P95 of exclusive time on the critical path", stages),
+        ("burn_rate", "Error budget spent, in multiples of the allowed rate", burns),
+        ("burn_alert", "1 when the long and the short window of the pair burn too fast", firing),
+        ("finding", "Confidence of an active finding", found),
+        ("verdict", "1 for the status of the last hour", status),
     )
-    firing: Samples = {
-        (("window", f"{pair.long_s}s"),): float(pair.firing) for pair in snapshot.burn.pairs
-    }
-    lines += _gauge(
-        "overrun_burn_alert",
-        firing,
-        "1 when the long and the short window of the pair burn too fast",
-    )
-    findings: Samples = {
-        (
-            ("rule", finding.rule),
-            ("severity", finding.severity),
-            ("stage", finding.stage),
-        ): finding.confidence
-        for finding in report.findings
-    }
-    lines += _gauge("overrun_finding", findings, "Confidence of an active finding")
-    return lines + _gauge(
-        "overrun_verdict",
-        {(("status", report.verdict.status),): 1.0},
-        "1 for the status of the last hour",
-    )
+    return [
+        line for name, said, samples in gauges for line in _gauge(f"overrun_{name}", samples, said)
+    ]
+
+
+def _one(value: float | None) -> Samples:
+    return {} if value is None else {(): float(value)}
 
 
 def _gauge(name: str, samples: Samples, help_: str) -> list[str]:
