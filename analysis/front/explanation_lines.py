@@ -57,9 +57,11 @@ def _where(found: Explanation) -> str:
 def _place(one: Place) -> str:
     stage = f"{one.stage}: " if one.stage and not one.words.startswith(one.stage) else ""
     on = f", on {', '.join(map(_cut, one.instances[:_MOST]))}" if one.instances else ""
-    whole = f" of the {say_ms(one.excess_ms / one.share)}" if one.share > 0.0 else ""
-    low, high = map(say_ratio, one.interval or (one.share, one.share))
-    share = say_ratio(one.share) + (f", {low} to {high}" if low != high else "")
+    # Places that work at the same time can take more together than a request takes: no part is larger than the whole.
+    part = min(one.share, 1.0)
+    whole = f" of the {say_ms(one.excess_ms / part)}" if 0.0 < part < 1.0 else ""
+    low, high = (say_ratio(min(edge, 1.0)) for edge in one.interval or (part, part))
+    share = say_ratio(part) + (f", {low} to {high}" if low != high else "")
     carried = f"{say_ms(one.excess_ms)}{whole} that slow requests have more ({share})"
     return f"{stage}{_cut(one.words)}{on}, {carried}"
 
@@ -77,7 +79,7 @@ def _regularity(one: Regularity) -> str:
     )
     by_chance = "p < 1e-12" if one.p < 1e-12 else f"p {one.p:.1g}"
     alike = f"; parted alike by {', '.join(map(_cut, one.alike[:_MOST]))}" if one.alike else ""
-    carried = f"carries {say_ratio(one.carried)}, {by_chance}, {one.tried:,} traits tried"
+    carried = f"carries {say_ratio(min(one.carried, 1.0))}, {by_chance}, {one.tried:,} traits tried"
     return f"{_cut(one.words)}: {counted} ({carried}{alike})"
 
 
@@ -100,7 +102,8 @@ def _cause(found: Explanation) -> str:
     if fits is None:
         said = f"not known{': ' if (why := found.reasons.get('mechanism')) else ''}{why or ''}"
     else:
-        said = f"{_cut(fits.words)} fits ({say_count(len(fits.refuted), 'refuter')} tried){_sure(fits.confidence)}"
+        tests = say_count(len(fits.refuted), "test")
+        said = f"{_cut(fits.words)} ({tests} could not refute it){_sure(fits.confidence)}"
     untested = fits.untested if fits is not None else found.untested
     more = [f"not testable from here: {'; '.join(map(_cut, untested[:_MOST]))}"] if untested else []
     excluded = [f"{_cut(one.words)} ({_cut(one.figure)})" for one in found.refuted[:_MOST]]

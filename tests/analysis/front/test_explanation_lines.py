@@ -75,7 +75,7 @@ def test_each_label_says_its_part_and_its_own_confidence() -> None:
         "image v1 -> v2; filter tenant is new; cache on is gone at 10:00:00 UTC"
     )
     assert said["CAUSE"] == (
-        "an index missing for the filtered field fits (2 refuters tried); sure 50 %. "
+        "an index missing for the filtered field (2 tests could not refute it); sure 50 %. "
         "not testable from here: the collection's indexes. tried and not so: load (rate x 1.0)"
     )
     assert said["DO"].startswith("undo first: the release v2. create a payload index")
