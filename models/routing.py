@@ -255,34 +255,22 @@ def _sentence(best: Outcome | None, load: float) -> str:
 
 
 def describe(made: Evaluation) -> list[str]:
-    """Return the evaluation as text: a row per policy, changes in percent against least requests."""
-    names = (
-        "ttft_p50",
-        "ttft_p95",
-        "ttft_p99",
-        "e2e_p50",
-        "e2e_p95",
-        "e2e_p99",
-        "short_p50",
-        "long_p99",
-    )
-    lines = [f"{'policy':<22}{'lengths':<11}" + "".join(f"{name:>11}" for name in names)]
+    """Return the evaluation as text: the answer, then a row per policy, changes in percent against least requests."""
+    names = ("ttft_p50", "ttft_p99", "e2e_p50", "e2e_p99", "short_p50", "long_p99")
+    lines = [
+        f"{'policy':<20}{'lengths':<10}"
+        + "".join(f"{name.replace('_', ' '):>10}" for name in names)
+    ]
     for one in made.outcomes:
         changed = "".join(
-            f"{one.seconds[name]:>10.2f}s"
+            f"{one.seconds[name]:>8.2f} s"
             if one.policy == BASELINE
-            else f"{100.0 * one.change[name]:>+9.0f} %"
+            else f"{100.0 * one.change[name]:>+8.0f} %"
             for name in names
         )
-        lines.append(
-            f"{one.policy:<22}{'-' if one.policy in LENGTHLESS else one.known:<11}{changed}"
-        )
-    return [
-        *lines,
-        "",
-        made.sentence,
-        made.engine,
-    ]
+        known = "-" if one.policy in LENGTHLESS else one.known
+        lines.append(f"{one.policy[:19]:<20}{known:<10}{changed}")
+    return [made.sentence, "", *lines, "", made.engine]
 
 
 def as_json(made: Evaluation) -> dict[str, Any]:

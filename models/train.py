@@ -65,22 +65,8 @@ _PARTS: Final = (1.0, 0.7, 0.5, 0.35, 0.25, 0.1)
 _FINGERPRINTS: Final = 8_192
 # The learning curve doubles from here.
 _CURVE_START: Final = 250
-_COLUMNS: Final = (
-    "route",
-    "n test",
-    "MAE",
-    "no hist.",
-    "route med",
-    "bucket med",
-    "previous",
-    "med. APE",
-    "tau",
-    "thirds",
-    "P90 cov",
-    "P99 cov",
-    "skill",
-)
-_TABLE: Final = "{:<20}{:>8}{:>8}{:>9}{:>10}{:>11}{:>9}{:>9}{:>6}{:>7}{:>8}{:>8}  {}"
+_COLUMNS: Final = (*("route", "n test", "MAE", "route med", "previous", "tau", "P90 cov", "skill"),)
+_TABLE: Final = "{:<20}{:>8}{:>8}{:>11}{:>10}{:>6}{:>9}  {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,21 +132,21 @@ class TrainReport:
     curve: tuple[CurvePoint, ...]
 
     def lines(self) -> list[str]:
-        """Return the report as text: one row per route, errors in output tokens, then the reason for each skill."""
+        """Return the report as text: whether each route shows skill and why, then a row per route, errors in output tokens."""
         counts = ", ".join(f"{count:,} {use}" for use, count in self.rows.items())
         lines = [
-            f"predictor {self.version} in {self.folder} ({self.size_bytes / 1024:,.0f} kB)",
-            f"requests: {counts}; {self.start:%Y-%m-%d %H:%M} to {self.end:%Y-%m-%d %H:%M} UTC",
-            f"features: {', '.join(self.features)}",
+            *(
+                f"{_route_name(report.route)}: skill {report.verdict.skill}: {report.verdict.reason}"
+                for report in self.test.routes
+            ),
             "",
             _TABLE.format(*_COLUMNS),
             *(_table_row(_route_name(report.route), report) for report in self.test.routes),
             _table_row("all", self.test.overall),
             "",
-            *(
-                f"{_route_name(report.route)}: skill {report.verdict.skill}: {report.verdict.reason}"
-                for report in self.test.routes
-            ),
+            f"predictor {self.version} in {self.folder} ({self.size_bytes / 1024:,.0f} kB)",
+            f"requests: {counts}; {self.start:%Y-%m-%d %H:%M} to {self.end:%Y-%m-%d %H:%M} UTC",
+            f"features: {', '.join(self.features)}",
         ]
         lines.append(self._rows_wanted())
         if self.test.unlisted_routes:
@@ -584,14 +570,9 @@ def _table_row(name: str, report: RouteReport) -> str:
         name[:19],
         f"{answered.rows:,}",
         f"{answered.mae:.1f}",
-        f"{report.without_history.mae:.1f}",
         f"{report.route_median_mae:.1f}",
-        f"{report.bucket_median_mae:.1f}",
         f"{report.previous_mae:.1f}",
-        say_ratio(answered.median_ape),
         "-" if answered.kendall_tau is None else f"{answered.kendall_tau:.2f}",
-        say_ratio(round(answered.tertile_accuracy, 2)),
         say_ratio(answered.p90_coverage),
-        say_ratio(answered.p99_coverage),
         report.verdict.skill,
     )
