@@ -101,7 +101,7 @@ class StoreMissing(StoreError):
     @classmethod
     def at(cls, path: Path) -> StoreMissing:
         """The error of a path that holds nothing."""
-        remedy = f"name another --db, or make one with `overrun serve --db {path}` or `overrun import ... --db {path}`"
+        remedy = f"name another --db, or make one with `overrun serve --db {path}` or `overrun store import ... --db {path}`"
         return cls(f"there is no database at {path}: {remedy}")
 
 
@@ -118,4 +118,4 @@ class ConfigError(CollectorError):
 
 
 class ImportFailed(CollectorError):
-    """A file that is neither OTLP nor anything else that `overrun import` reads."""
+    """A file that is neither OTLP nor anything else that `overrun store import` reads."""

@@ -184,7 +184,7 @@ def snippets(url: str) -> list[tuple[str, str]]:
                 ]
             ),
         ),
-        ("Recorded example traffic", f"overrun import FOLDER --url {url}"),
+        ("Recorded example traffic", f"overrun store import FOLDER --url {url}"),
     ]
 
 

@@ -31,7 +31,7 @@ GOLDEN: Final = "golden.jsonl"
 QUANTILES: Final = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99}
 # The promise to routers, and the bound on what a damaged or hostile folder can make a router read.
 MAX_BYTES: Final = 2_000_000
-_RETRAIN: Final = "train the artifact again with `overrun train`, or copy the folder again"
+_RETRAIN: Final = "train the artifact again with `overrun length train`, or copy the folder again"
 _WANTED_KEYS: Final = {
     "schema",
     "version",
@@ -199,7 +199,7 @@ def _load_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not folder.is_dir():
         raise ArtifactError(
-            f"{folder} is not a folder, expected an artifact folder written by `overrun train`"
+            f"{folder} is not a folder, expected an artifact folder written by `overrun length train`"
         )
     try:
         manifest = json.loads(_read(path))

@@ -18,7 +18,7 @@ _NOTES: Final = (
     "The scores come from models that were not trained on the test requests. The shipped models have the same settings and are trained on all requests.",
     "A predictor of one traffic predicts another badly: train on your own traffic.",
     "P90 and P99 keep their coverage under drift only if finished requests are reported (observe).",
-    "Sorting requests by predicted length lowers the latency of short requests and the median. It can raise the P99: replay your own trace first (overrun routing).",
+    "Sorting requests by predicted length lowers the latency of short requests and the median. It can raise the P99: replay your own trace first (overrun length routing).",
 )
 _BASELINES: Final = ("constant", "route_median", "bucket_median", "previous")
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 560, 220, 60, 30

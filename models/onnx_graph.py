@@ -1,4 +1,4 @@
-"""Is an ONNX file the trees that `overrun train` writes, and nothing else? Read from its bytes, before a runtime opens it.
+"""Is an ONNX file the trees that `overrun length train` writes, and nothing else? Read from its bytes, before a runtime opens it.
 
 Any other operator can ask for memory and time without end in a few bytes: 8 GB of zeros made by ConstantOfShape, a Loop. The trees themselves are
 bounded by the size of the file, and onnxruntime refuses those that refer to themselves, to absent features or to more targets than there are.

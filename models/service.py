@@ -50,7 +50,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class Service:
-    """The predictor of a folder, answering; `reload` takes over what `overrun train` has written there since."""
+    """The predictor of a folder, answering; `reload` takes over what `overrun length train` has written there since."""
 
     def __init__(self, folder: Path) -> None:
         """Load the artifact.

@@ -30,7 +30,7 @@ MOST_CALLS: Final = 500
 _REMEMBERED: Final = 20_000
 _FIELDS: Final = {"route": "route", "model": "model", "input_tokens": "input_tokens", "max_tokens": "max_tokens", "temperature": "temperature",
                   "streaming": "stream", "turn": "turn", "session": "session", "tenant": "tenant", "prefix_hash": "prefix_hash"}  # fmt: skip
-_PROMPTED: Final = "it was trained with prompts, which the store does not keep: see /healthz of `overrun serve-predictor` for its accuracy"
+_PROMPTED: Final = "it was trained with prompts, which the store does not keep: see /healthz of `overrun length serve` for its accuracy"
 
 Key = tuple[int, int, int]
 

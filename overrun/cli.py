@@ -11,9 +11,8 @@ import os
 import shutil
 import subprocess
 import sys
-import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -28,11 +27,9 @@ from overrun.command_table import Flags
 if TYPE_CHECKING:
     from overrun.analysis.front.asked import Asked, Source
     from overrun.analysis.front.predictor_watch import Lengths
-    from overrun.analysis.front.remote_import import Fetched
     from overrun.collector.config import Settings
 
-_OTLP = "an OTLP file or a folder of them"
-_ARTIFACT = "the folder that `overrun train` wrote"
+_ARTIFACT = "the folder that `overrun length train` wrote"
 _LAKE = "ducklake:postgresql://USER@HOST:PORT/DATABASE?data=FOLDER"
 SERVER_URL = "http://127.0.0.1:4318"
 _MOST_COLUMNS = 100
@@ -43,16 +40,11 @@ def fail(message: str, code: int = 2) -> NoReturn:
     """Say what is wrong on standard error, in lines that a terminal has room for, and end."""
     said = f"overrun: {message}"
     if sys.stderr.isatty():
-        room = min(_width(), _MOST_COLUMNS)
-        said = "\n".join(line for part in said.splitlines() for line in _fitted(part, room))
+        from overrun.analysis.front.text_layout import within
+
+        said = within(said, min(_width(), _MOST_COLUMNS))
     print(said, file=sys.stderr)
     raise typer.Exit(code)
-
-
-def _fitted(line: str, room: int) -> list[str]:
-    return textwrap.wrap(
-        line, room, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
 
 
 def _width() -> int:
@@ -130,7 +122,8 @@ def _progress(what: str, total: float | None = 1.0) -> Iterator[Callable[..., No
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    quiet = not sys.stderr.isatty()
+    with Progress(console=Console(stderr=True), transient=True, disable=quiet) as bar:
         task = bar.add_task(what, total=total)
 
         def move(completed: float, **more: Any) -> None:
@@ -144,30 +137,48 @@ def _asking(flags: Flags) -> Asked[Any]:
     from overrun.analysis.front import asked as front
 
     front.refuse_form(flags.entry, flags.output, flags.outputs)
-    front.refuse_place(flags.db, flags.url, flags.files or ())
     texts = flags.entry.texts(flags.texts)
+    settings = _settings(flags.config, collector__db=flags.db and str(flags.db))
+    source = front.source_of(flags.sources or (), settings, flags.db, flags.url, flags.match)
     for parameter in flags.entry.parameters:
         if parameter.name in texts:
             parameter.read(texts[parameter.name])
-    settings = _settings(flags.config, collector__db=flags.db and str(flags.db))
-    source = front.Source(settings, flags.db, flags.url, flags.files or ())
     return front.Asked(flags.entry, texts, source, flags.output, _width(), _coloured())
 
 
 def _answer(asked: Asked[Any]) -> str:
-    """The answer to a question, of files or of a store."""
-    from overrun.analysis.front import commands
+    """The answer to a question, of any source."""
+    if asked.source.is_stored:
+        from overrun.analysis.front import commands
 
-    if asked.source.files:
-        from overrun.analysis.front import file_commands
+        return commands.with_facts(asked)
+    from overrun.analysis.front import file_commands
 
-        return file_commands.answer(asked, _note)
-    return commands.with_facts(asked)
+    return file_commands.answer(asked, _note, lambda: _progress("reading"))
+
+
+@contextmanager
+def _readable(asked: Asked[Any]) -> Iterator[Asked[Any]]:
+    """A question of a store or a server: any other source is read into one within."""
+    if asked.source.is_stored:
+        yield asked
+        return
+    from overrun.analysis.front import file_commands
+
+    with file_commands.opened(asked, _note, lambda: _progress("reading")) as made:
+        yield made
+
+
+def _say(text: str) -> None:
+    """Print a text, its longer lines wrapped to the terminal."""
+    from overrun.analysis.front.text_layout import within
+
+    print(within(text, _width()))
 
 
 def _note(line: str) -> None:
     """Print what a reader of an answer has to know of how it came about, beside the answer."""
-    print(line, file=sys.stderr)
+    print(line, file=sys.stderr, flush=True)
 
 
 def _coloured() -> bool:
@@ -231,8 +242,7 @@ def serve(
         if dashboard and asked_at:
             shown.extend(_dashboard_of(f"{at.scheme}://{asked_at}", artifact))
         apart = f" api={at.api}" if at.api else ""
-        said = f"ready grpc={at.grpc or '-'} http={at.http or '-'}{apart}"
-        print(said, file=sys.stderr, flush=True)
+        _note(f"ready grpc={at.grpc or '-'} http={at.http or '-'}{apart}")
 
     try:
         run_loop(run(settings, ready, scrape_urls=scrape or (), watched=_watch(artifact)))
@@ -266,66 +276,10 @@ def _dashboard_of(url: str, artifact: Path | None = None) -> list[subprocess.Pop
     return started
 
 
-def _fetch(
-    texts: Sequence[str],
-    match: str,
-    asked: table.Texts,
-    settings: Settings,
-    url: str | None = None,
-) -> Fetched:
-    """Read a window of other tools' stores into the settings' database, or into a server."""
-    from datetime import UTC, datetime
-
-    from overrun.analysis.front import remote_import
-    from overrun.collector.sources.remote.pull import Address
-
-    sources = [Address.read(text) for text in texts]
-    window = remote_import.window_of(asked, datetime.now(UTC))
-    with _progress("reading") as move:
-        return remote_import.fetch(sources, match, window, settings, url=url, shown=move)
-
-
-@_command("diagnose")
-def diagnose(
-    asked: Flags,
-    sources: list[str],
-    match: str = "",
-    db: Path | None = None,
-    details: bool = False,
-) -> None:
-    """Report on a window of Prometheus, Tempo, Jaeger or Langfuse. Nothing is written there.
-
-    LangSmith, Phoenix, MLflow and ClickHouse are read as well.
-
-    Credentials come from OVERRUN_SOURCE_TOKEN, or OVERRUN_SOURCE_USER and OVERRUN_SOURCE_PASSWORD, or the tool's own variables.
-    """
-    import tempfile
-
-    from overrun.collector.sources.remote.pull import is_address
-
-    form = "details" if details and asked.output == "text" else asked.output
-    remote = [text for text in sources if is_address(text)]
-    if remote and len(remote) < len(sources):
-        fail("files and addresses were given together: import the files with --db first")
-    if not remote:
-        made = _asking(replace(asked, files=[Path(text) for text in sources]))
-        print(_answer(made.but(form)))
-        return
-    with tempfile.TemporaryDirectory(prefix="overrun-diagnose-") as folder:
-        path = db or Path(folder) / "pulled.db"
-        fetched = _fetch(
-            remote, match, asked.texts, _settings(asked.config, collector__db=str(path))
-        )
-        _note(fetched.sentence())
-        texts = {**asked.texts, **fetched.window()}
-        print(_answer(_asking(replace(asked, db=path, texts=texts)).but(form)))
-
-
-@_command("import")
+@_command("store import")
 def import_(
     asked: Flags,
-    paths: list[Path] | None = None,
-    sources: list[str] | None = None,
+    sources: list[str],
     match: str = "",
     db: Path | None = None,
     url: str | None = None,
@@ -334,8 +288,6 @@ def import_(
     map_file: Path | None = None,
 ) -> None:
     """Import recorded telemetry, from files or from another tool's store. What is imported twice counts once."""
-    if bool(paths) == bool(sources):
-        fail("give FILES, or --from SOURCE (one of them)")
     if (db is None) == (url is None):
         fail("the target is missing: give --db FILE or --url of a running server (one of them)")
     if artifact is not None and url is not None:
@@ -343,21 +295,23 @@ def import_(
             "--artifact goes with --db: a running server watches the predictor that it was started with"
         )
     settings = _settings(asked.config, collector__db=db and str(db))
-    if sources:
-        print(_fetch(sources, match, asked.texts, settings, url).sentence())
-        return
-    if any(asked.texts.values()) or match:
-        fail("--since, --to and --match go with --from SOURCE")
-    from overrun.analysis.front.asked import there
+    from overrun.analysis.front.asked import source_of, there
 
-    paths = paths or []
-    there((*paths, artifact), f"{_OTLP}, and as --artifact {_ARTIFACT}" if artifact else _OTLP)
+    source = source_of(sources, settings, match=match)
+    if source.remote:
+        print(_fetched(source, asked.texts, url))
+        return
+    if source.url is not None:
+        fail(f"{sources[0]} is a server, which has its telemetry: ask it as it is")
+    if any(asked.texts.values()):
+        fail("--since, --from and --to are for other tools' addresses: files are read whole")
+    there((artifact,), _ARTIFACT)
     from overrun.analysis.front.file_import import import_files
     from overrun.analysis.words.times import parse_duration
 
     with _progress("importing", None) as move:
         done = import_files(
-            paths,
+            [Path(one) for one in sources],
             settings,
             url=url,
             progress=lambda at, total: move(at, total=total),
@@ -368,7 +322,19 @@ def import_(
     print(done)
 
 
-@_command("map")
+def _fetched(source: Source, texts: table.Texts, url: str | None) -> str:
+    """Read a window of other tools into the settings' database, or into a server; returns what came of it."""
+    from datetime import UTC, datetime
+
+    from overrun.analysis.front import remote_import
+
+    window = remote_import.window_of(texts, datetime.now(UTC))
+    with _progress("reading") as move:
+        done = remote_import.fetch(source, window, source.settings, url=url, shown=move)
+    return done.sentence()
+
+
+@_command("store map")
 def map_(file: Path, check: Path | None = None, config: Path | None = None) -> None:
     """What is in this file? Print a map of it, a SELECT to correct, with three records and what is in doubt."""
     from overrun.analysis.front import map_files
@@ -401,12 +367,12 @@ def report(
     if watch and (trace is not None or asked.output != "text"):
         fail("--watch repeats the report as text: leave --trace and --output out")
     every_s = _seconds(every or "10s")
-    if asked.files and trace is not None:
-        fail("FILES was given together with --trace: import them with --db first")
-    if trace is not None:
-        _print(replace(asked, entry=table.TRACE, texts={"trace_id": trace}))
-        return
     made = _asking(asked)
+    if trace is not None:
+        table.TRACE.read({"trace_id": trace})
+        with _readable(made) as stored:
+            print(_answer(stored.of(table.TRACE, made.form, {"trace_id": trace})))
+        return
     made = made.but("details") if details and made.form == "text" else made
     if watch:
         _repeat("overrun report", made, every_s)
@@ -418,8 +384,8 @@ def _repeat(title: str, asked: Asked[Any], every_s: float) -> None:
     """Show an answer again and again."""
     from overrun.analysis.front import commands, live
 
-    files = asked.source.files
-    named = ", ".join(map(str, files[:2])) + (", ..." if len(files) > 2 else "")
+    typed = asked.source.named
+    named = ", ".join(typed[:2]) + (", ..." if len(typed) > 2 else "")
     place = named or commands.place(asked.source)
     live.show(lambda width: _answer(replace(asked, width=width)), f"{title}  {place}", every_s)
 
@@ -482,47 +448,54 @@ def compare(
     if deployment is not None:
         if before or after:
             fail("--deployment stands in place of --before and --after: leave those out")
-        source = _asking(replace(asked, texts={})).source
         from overrun.analysis.front import applied as front
 
-        sides = dict(front.moment_of(front.deployed_at(source, deployment), span, "1m").sides())
+        with _readable(_asking(replace(asked, texts={}))) as made:
+            at = front.deployed_at(made.source, deployment)
+        sides = dict(front.moment_of(at, span, "1m").sides())
     _print(replace(asked, texts={**asked.texts, **sides}))
 
 
 @_command("check")
 def check(asked: Flags, min_goodput: float | None = None, min_rate: float | None = None) -> None:
     """Does this window pass? Exit code 0: yes; 1: a gate failed; 2: bad input, or nothing to judge."""
-    if min_rate is not None and not asked.files:
-        fail("--min-rate goes with FILES of a load test")
     made = _asking(asked).but(baseline="none")
-    from overrun.analysis.front import check_output, commands, file_commands
+    if min_rate is not None and not made.source.files:
+        fail("--min-rate goes with files of a load test")
+    from overrun.analysis.front import check_output, commands
 
-    result = (
-        file_commands.check(made, min_goodput=min_goodput, min_rate=min_rate)
-        if made.source.files
-        else commands.check(made, min_goodput=min_goodput)
-    )
-    print(check_output.render(result, made.form))
+    if made.source.is_stored:
+        result = commands.check(made, min_goodput=min_goodput)
+    else:
+        from overrun.analysis.front import file_commands
+
+        result = file_commands.check(
+            made,
+            min_goodput=min_goodput,
+            min_rate=min_rate,
+            reading=lambda: _progress("reading"),
+        )
+    (_say if made.form == "text" else print)(check_output.render(result, made.form))
     raise typer.Exit(0 if result.passed else 1)
 
 
-@_command("bug-report")
+@_command("admin bug-report")
 def bug_report(asked: Flags, out: Path, trace: str | None = None) -> None:
     """Pack telemetry that Overrun reads wrongly, without names, texts and dates, as a case that can be sent and run."""
-    if asked.files and trace is not None:
-        fail("FILES was given together with --trace: pack one of them")
     made = _asking(asked).but("json")
     from overrun.analysis.front import bug_report as packing
 
-    print(packing.pack(made, out, trace=trace))
+    as_it_is = made.source.files and trace is None
+    with nullcontext(made) if as_it_is else _readable(made) as stored:
+        print(packing.pack(stored, out, trace=trace))
 
 
 def _whatif(flags: Flags) -> None:
     """Ask for the gain of one fix."""
-    asked = _asking(flags)
+    made = _asking(flags)
     from overrun.analysis.front import commands
 
-    with _progress("what if") as move:
+    with _readable(made) as asked, _progress("what if") as move:
         answer = commands.whatif(asked, move)
     print(answer)
 
@@ -538,7 +511,7 @@ whatif_app.callback()(lambda: None)
 app.add_typer(whatif_app)
 
 
-@_command("export")
+@_command("store export")
 def export(
     asked: Flags,
     kind: str | None = None,
@@ -557,7 +530,7 @@ def export(
         _export_hours(source, folder, shard, kind, given, continuous)
         return
     if kind is None:
-        fail("name what is exported, such as `overrun export requests`")
+        fail("name what is exported, such as `overrun store export requests`")
     if continuous or shard is not None:
         fail("--continuous and --shard are for files by the hour: give --folder")
     made = _asking(replace(asked, texts={**given, "kind": kind}, output="json"))
@@ -605,7 +578,7 @@ def _export_hours(
         time.sleep(EVERY_S)
 
 
-@_command("batch report")
+@_command("explain batch report")
 def batch_report(
     asked: Flags,
     folder: Path,
@@ -628,7 +601,7 @@ def batch_report(
     print(render(made) if asked.output == "text" else encode(made).decode())
 
 
-@_command("batch export-training")
+@_command("explain batch export-training")
 def batch_export_training(
     asked: Flags,
     folder: Path,
@@ -684,7 +657,7 @@ def doctor(asked: Flags, repair: Path | None = None) -> None:
     print(repaired(run(asked.db, repair), asked.db, repair))
 
 
-@_command("applied")
+@_command("fix apply")
 def applied(
     asked: Flags,
     fix: str,
@@ -695,20 +668,27 @@ def applied(
     settle: str = "1m",
     ledger: Path | None = None,
 ) -> None:
-    """Hold a fix that was applied against its prediction, and keep the answer in a ledger."""
-    source = _asking(asked).source
+    """Record that a fix was applied: a step of the report by its number, or any fix by its name. With --at, what it predicted is held against what came."""
+    made = _asking(asked)
     from overrun.analysis.front import applied as front
     from overrun.analysis.front.ledger import append
     from overrun.analysis.words.encoding import encode
 
     given = _pairs(sets, "--set", "is not of the form NAME=VALUE")
-    if (at is None) == (deployment is None):
+    if bool(at) + bool(deployment) != 1 and (at or not fix.isdecimal()):
         fail("one of --at TIME and --deployment NAME is needed: the moment when it was applied")
-    moment = front.moment_of(at or front.deployed_at(source, deployment or ""), span, settle)
     parameters = {name.replace("-", "_"): value for name, value in given.items()}
-    made = front.applied(source, fix.replace("-", "_"), parameters, moment, asked.texts)
-    append(_ledger(ledger, asked.db), made)
-    print(encode(made).decode() if asked.output == "json" else front.render(made))
+    with _readable(made) as stored:
+        if deployment is not None:
+            at = front.deployed_at(stored.source, deployment)
+        moment = None if at is None else front.moment_of(at, span, settle)
+        if fix.isdecimal():
+            done = front.advised(stored.but("json"), int(fix), moment)
+        elif moment is not None:
+            name = fix.replace("-", "_")
+            done = front.applied(stored.source, name, parameters, moment, stored.texts)
+    append(_ledger(ledger, made.source.db), done)
+    print(encode(done).decode() if asked.output == "json" else front.render(done))
 
 
 def _ledger(ledger: Path | None, db: Path | None) -> Path:
@@ -717,7 +697,7 @@ def _ledger(ledger: Path | None, db: Path | None) -> Path:
     return ledger or path_of(db or "overrun.db")
 
 
-@_command("ledger")
+@_command("fix ledger")
 def show_ledger(ledger: Path | None = None, db: Path | None = None, output: str = "text") -> None:
     """List the fixes that were applied: predicted beside observed, and the hit rate of each fix and rule."""
     from overrun.analysis.front import ledger as front
@@ -727,19 +707,20 @@ def show_ledger(ledger: Path | None = None, db: Path | None = None, output: str 
     print(encode(found).decode() if output == "json" else front.render_ledger(found))
 
 
-@_command("mcp")
+@_command("admin mcp")
 def mcp(asked: Flags, port: int | None = None) -> None:
     """Answer an agent's questions over the Model Context Protocol. All tools only read."""
-    source = _asking(asked).source
+    made = _asking(asked)
     with _needing("mcp"):
         from overrun.analysis.front import agent_tools
-    if port is None:
-        agent_tools.serve_stdio(source)
-    else:
-        agent_tools.serve_http(source, port)
+    with _readable(made) as stored:
+        if port is None:
+            agent_tools.serve_stdio(stored.source)
+        else:
+            agent_tools.serve_http(stored.source, port)
 
 
-@_command("train")
+@_command("length train")
 def train(
     out: Path,
     db: Path | None = None,
@@ -771,7 +752,7 @@ def train(
             progress=lambda step, share: move(share, description=step),
             prompt_table=read_table_file(words)[0] if words else None,
         )
-    print("\n".join(done.lines()))
+    _say("\n".join(done.lines()))
 
 
 def _are_traces(traces: list[Path] | None, routes: list[str] | None, db: Path | None) -> None:
@@ -795,17 +776,21 @@ def _of_traces(traces: list[Path], routes: list[str] | None) -> Any:
     return load_traces(list(itertools.zip_longest(traces, routes or [])))
 
 
-@_command("predict")
+@_command("length predict")
 def predict(artifact: Path) -> None:
     """Predict output lengths of JSON requests, one per line."""
     with _needing("predict"):
         from overrun.models.predict import predict_lines
 
+    refused = 0
     for line in predict_lines(artifact, sys.stdin.buffer):
+        refused += line.startswith('{"error":')
         print(line, flush=True)
+    if refused:
+        fail(f"{refused} of the lines were not answered: each has its reason in the output")
 
 
-@_command("routing")
+@_command("length routing")
 def routing(
     artifact: Path,
     trace: list[Path] | None = None,
@@ -848,8 +833,10 @@ def routing(
                 made = models.evaluate_recorded(rows, start_us, engine, artifact, load)
     except ValueError as error:
         fail(str(error))
-    said = json.dumps(models.as_json(made)) if output == "json" else None
-    print(said or "\n".join(models.describe(made)))
+    if output == "json":
+        print(json.dumps(models.as_json(made)))
+    else:
+        _say("\n".join(models.describe(made)))
 
 
 def _calibrated(source: Source, since: str | None) -> tuple[Any, Any]:
@@ -869,17 +856,14 @@ def _stored(source: Source, since: str | None) -> Any:
     return from_llm_calls(*(rows.frame(kind, since=since) for kind in ("llm-calls", "prompts")))
 
 
-@_command("serve-predictor")
+@_command("length serve")
 def serve_predictor(artifact: Path, host: str = "127.0.0.1", port: int = 8502) -> None:
     """Serve the predictor to routers over HTTP. Routes: POST /predict, POST /observe, GET /healthz."""
     with _needing("predict"):
         from overrun.models.service import serve as run
 
-    def ready(address: str) -> None:
-        print(f"ready http={address}", file=sys.stderr, flush=True)
-
     try:
-        run(artifact, host, port, ready)
+        run(artifact, host, port, lambda address: _note(f"ready http={address}"))
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         fail(f"{host}:{port} cannot be used ({why}): choose another with --host or --port")
@@ -887,18 +871,22 @@ def serve_predictor(artifact: Path, host: str = "127.0.0.1", port: int = 8502) -
 
 @_command("dashboard")
 def dashboard(
-    url: str = SERVER_URL, host: str = "127.0.0.1", port: int = 8501, artifact: Path | None = None
+    asked: Flags, host: str = "127.0.0.1", port: int = 8501, artifact: Path | None = None
 ) -> None:
-    """Show the dashboard of a running server in the browser."""
+    """Show the dashboard in the browser: of a running server, or of anything else that can be asked."""
     from overrun.dashboard.launch import DashboardError, pick_port, run, wait_ready
 
+    if not (asked.sources or asked.db or asked.url):
+        asked = replace(asked, url=SERVER_URL)
+    made = _asking(asked)
     ending.by_itself()  # nothing that it has started keeps a port
     shown = None
     try:
         port = pick_port(port, host)
-        shown = run(url, port, host, artifact)
-        _note(f"dashboard: {wait_ready(shown, port, host)}")
-        code = shown.wait()
+        with _served(made) as url:
+            shown = run(url, port, host, artifact)
+            _note(f"dashboard: {wait_ready(shown, port, host)}")
+            code = shown.wait()
     except DashboardError as error:
         fail(str(error))
     except KeyboardInterrupt:
@@ -908,6 +896,18 @@ def dashboard(
             shown.terminate()
             shown.wait()
     raise typer.Exit(code)
+
+
+@contextmanager
+def _served(asked: Asked[Any]) -> Iterator[str]:
+    """The address of the server that answers for a source; one is started where none runs."""
+    if asked.source.url is not None:
+        yield asked.source.url
+        return
+    from overrun.analysis.front.demo import private_server
+
+    with _readable(asked) as stored, private_server(Path(stored.source.db or "")) as server:
+        yield server.base
 
 
 @_command("demo")
@@ -930,20 +930,20 @@ def demo(everything: bool = False, once: bool = False) -> None:
         fail(str(error), 1)
 
 
-@_command("migrate")
+@_command("store migrate")
 def migrate(
-    db: Path | None = None,
-    to: str | None = None,
     source: Path | None = None,
+    db: Path | None = None,
+    into: str | None = None,
     config: Path | None = None,
 ) -> None:
-    """Update a database file of an earlier version (make a copy of it first), or move it into a lake with --to."""
+    """Update a database file of an earlier version (make a copy of it first), or move it into a lake with --into."""
     if (db is None) == (source is None):
-        fail("give --db FILE or --from FOLDER (one of them)")
-    if to is not None and not to.strip():
-        fail("--to is blank: name the folder or the lake to move to")
-    if to is not None or db is None:
-        _move(db, source, to, config)
+        fail("give --db FILE or FOLDER (one of them)")
+    if into is not None and not into.strip():
+        fail("--into is blank: name the folder or the lake to move to")
+    if into is not None or db is None:
+        _move(db, source, into, config)
         return
     from overrun.analysis.front import upkeep_text
     from overrun.collector.lifecycle.migrate import migrate as run
@@ -951,28 +951,28 @@ def migrate(
     print(upkeep_text.migrated(run(db), db))
 
 
-def _move(db: Path | None, source: Path | None, to: str | None, config: Path | None) -> None:
+def _move(db: Path | None, source: Path | None, into: str | None, config: Path | None) -> None:
     """A file into a folder, or a folder into a lake."""
-    is_lake = (to or "").startswith("ducklake:")
+    is_lake = (into or "").startswith("ducklake:")
     if db is not None and is_lake:
         fail(
-            f"no DuckDB opens both {db} and a lake: use `overrun migrate --db {db} --to FOLDER` here, "
-            "then `overrun migrate --from FOLDER --to STORE` where overrun[lake] is installed"
+            f"no DuckDB opens both {db} and a lake: use `overrun store migrate --db {db} --into FOLDER` here, "
+            "then `overrun store migrate FOLDER --into STORE` where overrun[lake] is installed"
         )
     if source is not None and not is_lake:
-        fail(f"--to {to or 'is missing and'} names no lake: use {_LAKE}")
+        fail(f"--into {into or 'is missing and'} names no lake: use {_LAKE}")
     from overrun.analysis.front.asked import refuse_place
 
     refuse_place(db, None)
     from overrun.analysis.front.lake_commands import move_in, move_out
 
     if db is not None:
-        print(move_out(_settings(config), db, Path(to or "")))
+        print(move_out(_settings(config), db, Path(into or "")))
     elif source is not None:
-        print(move_in(_settings(config, collector__store=to), source))
+        print(move_in(_settings(config, collector__store=into), source))
 
 
-@_command("forget")
+@_command("store forget")
 def forget(
     user: str | None = None,
     tenant: str | None = None,
@@ -1002,7 +1002,7 @@ def forget(
     print(upkeep_text.forgotten(done))
 
 
-@_command("lake status")
+@_command("store lake status")
 def lake_status(store: str | None = None, output: str = "text", config: Path | None = None) -> None:
     """Print what a lake holds, and who assembles and maintains it."""
     as_json = _is_json(output)
@@ -1011,7 +1011,7 @@ def lake_status(store: str | None = None, output: str = "text", config: Path | N
     print(status(_settings(config, collector__store=store), as_json=as_json))
 
 
-@_command("lake compact")
+@_command("store lake compact")
 def lake_compact(store: str | None = None, config: Path | None = None) -> None:
     """Do a round of maintenance now: merge all files that can be merged, delete what no snapshot needs."""
     from overrun.analysis.front.lake_commands import compact
@@ -1019,7 +1019,7 @@ def lake_compact(store: str | None = None, config: Path | None = None) -> None:
     print(compact(_settings(config, collector__store=store)))
 
 
-@_command("lake verify")
+@_command("store lake verify")
 def lake_verify(store: str | None = None, output: str = "text", config: Path | None = None) -> None:
     """Check that every file is there with its rows, and that spans, shapes, requests and calls fit each other. Exit code 1 if something does not."""
     as_json = _is_json(output)
@@ -1037,7 +1037,7 @@ def _is_json(output: str) -> bool:
     return output == "json"
 
 
-@_command("alerts test")
+@_command("admin alerts")
 def alerts_test(config: Path | None = None) -> None:
     """Send each receiver of [alerts] a message that fires and one that resolves. Exit code 1 if one was not taken."""
     from overrun.analysis.front.alerts import settings as alert_settings
@@ -1053,7 +1053,7 @@ def alerts_test(config: Path | None = None) -> None:
     raise typer.Exit(int(refused))
 
 
-@_command("config show")
+@_command("admin config")
 def config_show(config: Path | None = None) -> None:
     """Print every setting with its value and its source."""
     from overrun.collector.config import described
@@ -1062,7 +1062,7 @@ def config_show(config: Path | None = None) -> None:
         print(line)
 
 
-@_command("completion")
+@_command("admin completion")
 def completion(shell: str) -> None:
     """Print the script that teaches a shell to complete `overrun`."""
     if shell not in manual.SHELLS:
@@ -1070,7 +1070,7 @@ def completion(shell: str) -> None:
     print(manual.completion(shell))
 
 
-@_command("man")
+@_command("admin man")
 def man() -> None:
     """Print the manual page (roff), made from the commands."""
     print(manual.page(typer.main.get_command(app), __version__))

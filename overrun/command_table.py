@@ -5,8 +5,9 @@ the table of questions, and those of a fix from the fix.
 from __future__ import annotations
 
 import inspect
+import shlex
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from keyword import iskeyword
 from pathlib import Path
@@ -20,10 +21,11 @@ from overrun.analysis.front.question_table import Entry, Parameter, Texts
 WORDS: Final[Mapping[str, Any]] = tomllib.loads(
     Path(__file__).with_name("commands.toml").read_text(encoding="utf-8")
 )
-EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
-    name: tuple(words["examples"]) for name, words in WORDS.items() if "examples" in words
-}
 PROGRAM: Final = "overrun"
+EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
+    **{name.replace(PROGRAM, ""): tuple(some) for name, some in WORDS["examples"].items()},
+    **{name: tuple(words["examples"]) for name, words in WORDS.items() if "examples" in words},
+}
 _LINE: Final = 200
 T = TypeVar("T", bound=Callable[..., None])
 Around = Callable[..., None]
@@ -41,7 +43,8 @@ class Flags:
     entry: Entry[Any]
     texts: Texts
     outputs: tuple[str, ...] = ()
-    files: list[Path] | None = None
+    sources: list[str] | None = None
+    match: str = ""
     db: Path | None = None
     url: str | None = None
     output: str = "text"
@@ -54,33 +57,82 @@ _PLACE: Final = {
     for name, annotation in get_type_hints(Flags).items()
     if name not in ("entry", "texts", "outputs")
 }
-_USUAL: Final = {"db url output config": True}
+_USUAL: Final = {"sources match db url output config": True}
 
 
-class Commands(typer.core.TyperGroup):
-    """The list of commands in sections, with whole descriptions; one that no section names stands with the questions."""
+class Group(typer.core.TyperGroup):
+    """A list of commands with whole descriptions, which ends with what one would type."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        listed = self.list_commands(ctx)
-        sections = {title: list(names) for title, names in WORDS["sections"].items()}
-        sections["Ask"] += [n for n in listed if not any(n in s for s in sections.values())]
-        for title, names in sections.items():
-            known = [(name, self.get_command(ctx, name)) for name in names if name in listed]
+        for title, names in self.sections(ctx).items():
+            known = [(name, self.get_command(ctx, name)) for name in names]
             with formatter.section(title):
                 formatter.write_dl(
                     [(name, one.get_short_help_str(_LINE)) for name, one in known if one]
                 )
 
+    def sections(self, ctx: Any) -> Mapping[str, Sequence[str]]:
+        """The names of its commands by heading."""
+        return {"Commands": self.list_commands(ctx)}
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        path = _path(ctx)
+        inner = [some[0] for name, some in EXAMPLES.items() if name.startswith(f"{path} ")]
+        _examples(EXAMPLES.get(path, inner[:2]), formatter)
+
+
+class Commands(Group):
+    """The program: old words work and say the new ones, `help` and `version` are words, too."""
+
+    def sections(self, ctx: Any) -> Mapping[str, Sequence[str]]:
+        sections: Mapping[str, Sequence[str]] = WORDS["sections"]
+        return sections
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] == "version":
+            args = ["--version", *args[1:]]
+        elif args[0] == "help":
+            args = [*args[1:], "--help"]
+        if args[0].startswith("--"):
+            self.parse_args(ctx, args)  # which prints, and ends
+        return super().resolve_command(ctx, _renamed(args, aloud=not ctx.resilient_parsing))
+
+
+def _renamed(args: list[str], *, aloud: bool) -> list[str]:
+    """The words of a command as they are now; `aloud`, where they were others before, that is said."""
+    for count in (2, 1):
+        old = " ".join(args[:count])
+        if new := WORDS["renamed"].get(old):
+            if aloud:
+                typer.echo(f"{PROGRAM}: `{PROGRAM} {old}` is now `{PROGRAM} {new}`", err=True)
+            return [*new.split(), *args[count:]]
+    return args
+
+
+def _examples(shown: Sequence[str], formatter: Any) -> None:
+    if shown:
+        with formatter.section("Examples"):
+            formatter.write("".join(f"  {one}\n" for one in shown))
+
 
 class _Command(typer.core.TyperCommand):
-    """A command whose help has what selects and judges the requests in a section of its own, and ends with what one would type."""
+    """A command whose help has what selects and judges the requests in a section of its own, what few need apart, and ends with what one would type."""
+
+    examples: Sequence[str] = ()
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        window = _WINDOW if "asks" in WORDS[_path(ctx)] else ()
-        sections: dict[str, list[Any]] = {"Arguments": [], "Which requests": [], "Options": []}
+        sections: dict[str, list[Any]] = {
+            "Arguments": [],
+            "Which requests": [],
+            "Options": [],
+            "Less often": [],
+        }
         for one in self.get_params(ctx):
             row = one.get_help_record(ctx)
-            which = "Which requests" if one.name in window else "Options"
+            if isinstance(one, typer.core.TyperArgument) and row is not None:
+                row = (one.metavar or row[0], one.help or row[1])
+            which = "Which requests" if one.name in _WINDOW else "Options"
+            which = "Less often" if one.name in _ADVANCED else which
             title = "Arguments" if one.param_type_name == "argument" else which
             sections[title] += [] if row is None else [row]
         for title, rows in sections.items():
@@ -89,10 +141,7 @@ class _Command(typer.core.TyperCommand):
                     formatter.write_dl(rows)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        shown = EXAMPLES.get(_path(ctx), ())
-        if shown:
-            with formatter.section("Examples"):
-                formatter.write("".join(f"  {one}\n" for one in shown))
+        _examples(self.examples or EXAMPLES.get(_path(ctx), ()), formatter)
 
 
 def _path(ctx: Any) -> str:
@@ -109,6 +158,9 @@ def key(parameter: Parameter) -> str:
 
 
 _WINDOW: Final = {key(parameter) for parameter in table.WINDOW}
+_ADVANCED: Final = frozenset(WORDS["advanced"]["flags"])
+_KINDS: Final = {"Path": "PATH", "int": "NUMBER", "float": "NUMBER", "str": "TEXT"}
+_TYPES: Final = {name: word for word, names in WORDS["types"].items() for name in names}
 
 
 def registrar(app: typer.Typer, around: Around) -> Callable[[str], Callable[[T], T]]:
@@ -118,8 +170,9 @@ def registrar(app: typer.Typer, around: Around) -> Callable[[str], Callable[[T],
     """
     groups = {"": app}
     for name, said in WORDS["groups"].items():
-        groups[name] = typer.Typer(name=name, no_args_is_help=True, help=said, **TYPER)
-        app.add_typer(groups[name])
+        outer, _, own = name.rpartition(" ")
+        groups[name] = typer.Typer(name=own, cls=Group, no_args_is_help=True, help=said, **TYPER)
+        groups[outer].add_typer(groups[name])
 
     def named(path: str) -> Callable[[T], T]:
         def made(function: T) -> T:
@@ -139,7 +192,6 @@ def complete(
     for name, words in WORDS.items():
         if "help" in words:
             named(name)(answer)
-    app.registered_commands.sort(key=lambda one: list(WORDS).index(one.name or ""))
 
 
 def _command(path: str, function: Callable[..., None], around: Around) -> Callable[..., None]:
@@ -184,20 +236,34 @@ def _flags(
 
 def _flag(name: str, said: Any, annotation: Any, default: Any) -> inspect.Parameter:
     words = {"help": said} if isinstance(said, str) else dict(said)
+    kind = next((word for part, word in _KINDS.items() if part in str(annotation)), None)
+    if kind or name in _TYPES:
+        words.setdefault("metavar", _TYPES.get(name, kind))
     if words.pop("argument", False):
         info: Any = typer.Argument(**words)
     else:
         names = words.pop("name", f"--{name.replace('_', '-')}").split()
-        info = typer.Option(*names, **words)
+        info = typer.Option(*names, *_short(name), **words)
     return _keyword(name, Annotated[annotation, info], default)
 
 
 def _question_flag(parameter: Parameter) -> inspect.Parameter:
     """A parameter of a question as a flag; its text is judged where the question is answered, so that a bad one is refused in the same words over HTTP."""
     default = "" if parameter.default is None else f" (default {parameter.default})"
-    info = typer.Option(f"--{parameter.name.replace('_', '-')}", help=f"{parameter.help}{default}")
+    name = parameter.name
+    info = typer.Option(
+        f"--{name.replace('_', '-')}",
+        *_short(name),
+        help=f"{parameter.help}{default}",
+        metavar=_TYPES.get(name, "TEXT" if parameter.kind is str else "NUMBER"),
+    )
     empty = inspect.Parameter.empty if parameter.required else None
     return _keyword(key(parameter), Annotated[str | None, info], empty)
+
+
+def _short(name: str) -> list[str]:
+    """The letter of a flag, where it has one."""
+    return [WORDS["short"][name]] if name in WORDS["short"] else []
 
 
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
@@ -215,7 +281,7 @@ def fixes(ask: Callable[[Flags], None]) -> type[typer.core.TyperGroup]:
     """A group with a command per fix of analysis/whatif, each made when it is asked for."""
     from overrun.analysis.whatif import fix_pages
 
-    class Fixes(typer.core.TyperGroup):
+    class Fixes(Group):
         def list_commands(self, ctx: Any) -> list[str]:
             return [name.replace("_", "-") for name in fix_pages.pages()]
 
@@ -242,9 +308,9 @@ def _fix_command(name: str, fix: str, ask: Callable[[Flags], None]) -> Any:
 
     own = catalogue.parameters(fix)
     shared = [p for p in table.WHATIF.parameters if p.name not in ("fix", "baseline")]
-    place = {n: f for n, f in _PLACE.items() if n != "files"}
+    place = _PLACE
     taken = [_fix_flag(parameter) for parameter in own]
-    first, last = ("db", "url"), ("output", "config")
+    first, last = ("sources", "match", "db", "url"), ("output", "config")
     taken += [_flag(n, WORDS["flags"][n], *place[n]) for n in first]
     taken += [_question_flag(p) for p in shared]
     taken += [_flag(n, WORDS["flags"][n], *place[n]) for n in last]
@@ -259,8 +325,18 @@ def _fix_command(name: str, fix: str, ask: Callable[[Flags], None]) -> Any:
 
     run.__doc__ = fix_pages.pages()[fix]
     one = typer.Typer(**TYPER)
-    one.command(name, short_help=fix_pages.question(fix))(_signed(run, taken))
-    return typer.main.get_command(one)
+    one.command(name, cls=_Command, short_help=fix_pages.question(fix))(_signed(run, taken))
+    made: Any = typer.main.get_command(one)
+    needed = "".join(f" --{p.name.replace('_', '-')} {_value(p)}" for p in own if p.required)
+    made.examples = [
+        f"{PROGRAM} whatif {name} {where}{needed}" for where in ("traces/", "overrun.db -s 1h")
+    ]
+    return made
+
+
+def _value(parameter: Any) -> str:
+    """What one might type for a parameter of a fix."""
+    return shlex.quote(str(WORDS["values"][parameter.name]))
 
 
 def _fix_flag(parameter: Any) -> inspect.Parameter:

@@ -12,13 +12,18 @@ SHELLS: Final = ("bash", "zsh", "fish")
 COMPLETE: Final = "_OVERRUN_COMPLETE"
 _VARIABLES: Final = (
     ("OVERRUN_READ_TOKEN", "the token with which commands ask a server"),
-    ("OVERRUN_INGEST_TOKEN", "the token with which `overrun import --url` sends to a server"),
+    ("OVERRUN_INGEST_TOKEN", "the token with which `overrun store import --url` sends to a server"),
     ("NO_COLOR, CLICOLOR, CLICOLOR_FORCE", "whether the report is coloured"),
 )
-_CODES: Final = (
+CODES: Final = (
     ("0", "done"),
-    ("1", "a gate failed (`overrun check`), or the demo could not run"),
-    ("2", "bad input"),
+    (
+        "1",
+        "answered, and the answer is no: a gate failed, a lake is not whole, a receiver refused, the demo could not run",
+    ),
+    ("2", "bad input, nothing to answer about, or a source that does not answer"),
+    ("130", "ended by Ctrl-C"),
+    ("141", "the reader of the output has gone"),
 )
 
 
@@ -48,7 +53,7 @@ def page(group: Any, version: str) -> str:
     ]
     for name, command, context, known in _commands(group, root):
         lines += _command(name, command, context, known)
-    lines += [".SH ENVIRONMENT", *_listed(_VARIABLES), ".SH EXIT STATUS", *_listed(_CODES)]
+    lines += [".SH ENVIRONMENT", *_listed(_VARIABLES), ".SH EXIT STATUS", *_listed(CODES)]
     return "\n".join(lines)
 
 

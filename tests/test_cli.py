@@ -41,7 +41,7 @@ def overrun(
 @pytest.fixture(scope="module")
 def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("cli") / "t.db"
-    done = overrun("import", RECORDINGS_PATH / "vllm-joined", "--db", path)
+    done = overrun("store", "import", RECORDINGS_PATH / "vllm-joined", "--db", path)
     assert (done.returncode, done.stdout) == (
         0,
         "2 files, 2 OTLP requests; 60 spans and data points stored; "
@@ -58,7 +58,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         environment={"OVERRUN_QUIET_S": "0.1"},
         forked=True,
     )
-    assert here("import", RECORDINGS_PATH / "vllm-joined", "--url", made.http).exit_code == 0
+    assert (
+        here("store", "import", RECORDINGS_PATH / "vllm-joined", "--url", made.http).exit_code == 0
+    )
     yield made
     made.stop()
 
@@ -69,6 +71,16 @@ EVER = ("--from", "2020-01-01T00:00:00Z", "--to", "2035-01-01T00:00:00Z")
 def both(db: Path, server: ServerProcess, *command: str) -> tuple[str, str]:
     """What a command prints of the file and of the server that have the same telemetry."""
     return here(*command, "--db", db).stdout, here(*command, "--url", server.http).stdout
+
+
+@pytest.mark.parametrize(
+    "command", ["report", "check", "traces", "explain facts", "doctor", "whatif streaming"]
+)
+def test_any_source_is_named_in_its_place(db: Path, command: str) -> None:
+    flagged = here(*command.split(), "--db", db)
+    for named in (db, RECORDINGS_PATH / "vllm-joined"):
+        done = here(*command.split(), named)
+        assert (done.exit_code, done.stdout[:150]) == (flagged.exit_code, flagged.stdout[:150])
 
 
 def test_doctor_says_the_same_of_a_file_and_of_a_server(db: Path, server: ServerProcess) -> None:
@@ -89,6 +101,7 @@ def test_doctor_says_the_same_of_a_file_and_of_a_server(db: Path, server: Server
 def test_a_mistake_in_own_attributes_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "overrun.toml").write_text('[attributes]\n"acme.in" = "input_token"\n')
     done = here(
+        "store",
         "import",
         RECORDINGS_PATH / "vllm-joined",
         "--db",
@@ -103,7 +116,7 @@ def test_a_mistake_in_own_attributes_stops_the_start(tmp_path: Path) -> None:
 def test_the_help_has_every_command_in_a_section_and_whole_descriptions() -> None:
     done, short = here("--help"), here("-h")
     assert (done.exit_code, done.stdout) == (0, short.stdout)
-    assert "..." not in done.stdout.split("Collect:")[1]
+    assert "..." not in done.stdout.split("Commands:")[1]
     assert "More:" not in done.stdout
     asked = here("report", "-h").stdout
     assert asked.index("Which requests:") < asked.index("--since") < asked.index("Options:")
@@ -115,10 +128,10 @@ def test_the_help_has_every_command_in_a_section_and_whole_descriptions() -> Non
         "report --db nowhere.db",
         "report --db pyproject.toml --since soon",
         "report --db pyproject.toml --slo tfft:1",
-        "import nowhere.pb --db new.db",
+        "store import nowhere.pb --db new.db",
         "check nowhere.json",
-        "export frob --db pyproject.toml",
-        "forget --user a --db nowhere.db",
+        "store export frob --db pyproject.toml",
+        "store forget --user a --db nowhere.db",
     ],
 )
 def test_what_cannot_be_asked_is_refused_before_anything_is_loaded(command: str) -> None:
@@ -161,10 +174,14 @@ def test_the_version_is_the_installed_one() -> None:
 @pytest.mark.parametrize(
     ("command", "missing", "extra"),
     [
-        (("train", "--trace", "README.md", "--out", "a"), "xgboost", "train"),
-        (("predict", "--artifact", "a"), "onnxruntime", "predict"),
-        (("serve-predictor", "--artifact", "a"), "onnxruntime", "predict"),
-        (("routing", "--artifact", "a", "--trace", "README.md"), "onnxruntime", "predict"),
+        (("length", "train", "--trace", "README.md", "--out", "a"), "xgboost", "train"),
+        (("length", "predict", "--artifact", "a"), "onnxruntime", "predict"),
+        (("length", "serve", "--artifact", "a"), "onnxruntime", "predict"),
+        (
+            ("length", "routing", "--artifact", "a", "--trace", "README.md"),
+            "onnxruntime",
+            "predict",
+        ),
     ],
 )
 def test_a_command_names_the_extra_that_it_lacks(
@@ -184,7 +201,7 @@ def test_who_asks_a_server_waits_for_no_compiler(server: ServerProcess) -> None:
     questions = [
         ["report", "--help"],
         ["report", "--url", server.http, *EVER],
-        ["budget", "--url", server.http, *EVER],
+        ["explain", "budget", "--url", server.http, *EVER],
         ["doctor", "--url", server.http],
         ["compare", "--url", server.http, *sides],
     ]
@@ -253,10 +270,10 @@ BAD = [
     ("report --db {db} --trace xyz", "32 hexadecimal digits"),
     (f"report --db {{db}} --trace {'f' * 32}", "no span of trace"),
     ("report --db {db} --config nowhere.toml", "cannot read the settings file"),
-    ("import nowhere.pb --db new.db", "there is nothing at nowhere.pb"),
-    ("import {db} --db new.db", "it looks like a DuckDB database"),
-    ("import x.pb", "--db FILE or --url"),
-    ("import x.pb --db a --url b", "one of them"),
+    ("store import nowhere.pb --db new.db", "there is nothing at nowhere.pb"),
+    ("store import {db} --db new.db", "it looks like a DuckDB database"),
+    ("store import x.pb", "--db FILE or --url"),
+    ("store import x.pb --db a --url b", "one of them"),
     ("compare --db {db} --before yesterday --after today", "yesterday"),
     ("frobnicate", "frobnicate"),
     ("serve --http-port x", "valid integer"),
@@ -313,7 +330,7 @@ def test_a_bad_settings_file_stops_every_command_with_the_nearest_known_key(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "overrun.toml").write_text("[collector]\nhttp_prot = 1\n")
-    for command in (("serve",), ("config", "show"), ("report",)):
+    for command in (("serve",), ("admin", "config"), ("report",)):
         done = here(*command)
         assert (done.exit_code, "did you mean http_port?" in done.stderr) == (2, True)
 
@@ -342,7 +359,7 @@ def test_config_show_prints_value_and_origin(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OVERRUN_STORE_TEXT", "true")
     (tmp_path / "overrun.toml").write_text("[collector]\nqueue_mib = 7\n")
-    done = here("config", "show")
+    done = here("admin", "config")
     assert "[collector] queue_mib = 7  (file overrun.toml)" in done.stdout
     assert "[privacy] store_text = True  (environment OVERRUN_STORE_TEXT)" in done.stdout
 
@@ -524,7 +541,9 @@ WINDOW = {
 
 def test_a_server_simulates_replicas_and_says_how_well_it_fits(server: ServerProcess) -> None:
     # Last in this file: the tests above know a server with twenty requests.
-    assert here("import", RECORDINGS_PATH / "vllm-spans", "--url", server.http).exit_code == 0
+    assert (
+        here("store", "import", RECORDINGS_PATH / "vllm-spans", "--url", server.http).exit_code == 0
+    )
     answer = httpx.get(
         f"{server.http}/api/v1/whatif/replicas", params={"replicas": "2", **WINDOW}, timeout=300.0
     ).json()

@@ -29,7 +29,7 @@ def test_ctrl_c_ends_a_command_with_130_and_leaves_no_folder(work: str, tmp_path
         "    folder = tempfile.TemporaryDirectory()\n    print('ready', flush=True)\n"
         f"{indented}"
         "from overrun.analysis.front import ledger\nledger.entries = work\n"
-        "sys.argv = ['overrun', 'ledger']\ncli.main()\n"
+        "sys.argv = ['overrun', 'fix', 'ledger']\ncli.main()\n"
     )
     running = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -47,7 +47,7 @@ def test_ctrl_c_ends_a_command_with_130_and_leaves_no_folder(work: str, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", [["man"], ["config", "show"]])
+@pytest.mark.parametrize("command", [["admin", "man"], ["admin", "config"]])
 def test_a_reader_that_has_gone_ends_a_command_in_silence(command: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)

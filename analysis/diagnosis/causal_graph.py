@@ -40,7 +40,7 @@ class Node(NamedTuple):
 class PathStep(msgspec.Struct, kw_only=True):
     """One step of the way from a cause to the stage that loses the time.
 
-    `kind` is cause, state or stage. `fact` names the row of `overrun facts` that shows it: of several, the first that changed clearly. It is null where only a
+    `kind` is cause, state or stage. `fact` names the row of `overrun explain facts` that shows it: of several, the first that changed clearly. It is null where only a
     rule does. `seen` says whether this window shows it: a rule found it or its fact changed clearly.
     """
 

@@ -49,6 +49,9 @@ AS_SAID: Final = (
 )
 # A simulated figure is shown for so long before it is made again.
 FRESH_S: Final = 600.0
+NOT_COMPILED: Final = (
+    "the simulator is not compiled on this machine yet: `overrun whatif` compiles it, once"
+)
 
 
 def inline(
@@ -68,6 +71,23 @@ def inline(
         if _asks(one) and at < MOST_SIMULATED
         else one
         for at, one in enumerate(causes)
+    ]
+
+
+def not_compiled(
+    con: duckdb.DuckDBPyConnection,
+    window: Window,
+    slo: Slo,
+    metric: str,
+    causes: list[Diagnosis],
+    period: Period,
+) -> list[Diagnosis]:
+    """Return the causes with a note that nothing was simulated: as `inline`, for a command that does not wait for a compiler."""
+    return [
+        _with(one, _noted(one.finding.fix, NOT_COMPILED))
+        if one.finding.fix is not None and _asks(one)
+        else one
+        for one in causes
     ]
 
 

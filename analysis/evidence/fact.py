@@ -336,4 +336,5 @@ def say_value(value: float, unit: Unit) -> str:
         return f"{value / 1e6:,.0f} MHz"
     if unit == "tokens":
         return f"{value:,.0f}"
-    return f"{value:,.3g}{'/s' if unit == 'per_s' else ' times' if unit == 'times' else ''}"
+    said = f"{value:,.0f}" if value >= 1000.0 else f"{value:.3g}"
+    return f"{said}{'/s' if unit == 'per_s' else ' times' if unit == 'times' else ''}"

@@ -17,13 +17,16 @@ from overrun.analysis.front.asked import Asked, Source
 from overrun.analysis.front.client import decoded
 from overrun.analysis.front.ledger import Applied, Outcome
 from overrun.analysis.front.report import Report
+from overrun.analysis.front.report_brief import cause_of, steps
 from overrun.analysis.incident.deployments import named
 from overrun.analysis.numbers.comparison.compare import QuantileChange
 from overrun.analysis.whatif.prediction import Prediction
 from overrun.analysis.words.encoding import decode
+from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.finding import Finding, say_count, say_ms
 from overrun.analysis.words.times import parse_duration, parse_time, rfc3339
 
+_WINDOW: Final = ("since", "from", "to")
 # What a fix itself changes of the traffic that a comparison evens out: its gain would be taken for other traffic's.
 _TOKENS: Final = ("input tokens", "output tokens", "cached tokens")
 _MOVES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -75,7 +78,7 @@ def applied(
     """
     start, end = moment.before()
     own = {"from": start.isoformat(), "to": end.isoformat()}
-    asked = {name: text for name, text in texts.items() if text}
+    asked = {name: text for name, text in texts.items() if text and name not in _WINDOW}
     given = {**asked, **own, **parameters, "fix": fix}
     body = commands.whatif(Asked.read(table.WHATIF, given, source))
     prediction = decode(body.encode(), Prediction)
@@ -98,6 +101,48 @@ def applied(
     return made
 
 
+def advised(asked: Asked[Report], number: int, at: Moment | None) -> Applied:
+    """What the step of a number in a report's DO predicts, as far as it is known; with the moment `at` of the past also what came of it.
+
+    Raises:
+        AnalysisError: the report advises no such step.
+    """
+    report = decoded(table.REPORT, commands.ask(asked).encode())
+    known = steps(report)
+    if not 1 <= number <= len(known):
+        raise AnalysisError(
+            f"the report advises {say_count(len(known), 'step')}, so there is no number {number}"
+        )
+    step = known[number - 1]
+    parameters = (
+        {name: f"{value}" for name, value in step.fix.parameters.items()} if step.fix else {}
+    )
+    moment = at.at if at is not None else datetime.now(UTC)
+    made = Applied(fix=step.id, parameters=parameters, at=rfc3339(moment))
+    cause = cause_of(report)
+    if cause is None:
+        made.reasons["rule"] = "the report names no cause"
+    else:
+        made.rule, made.confidence = cause.rule, round(cause.confidence, 3)
+    if (gain := step.fix.predicted if step.fix else None) is None:
+        why = step.fix.reasons.get("predicted") if step.fix else None
+        made.reasons["predicted_ms"] = why or "no what-if computes this step"
+        made.metric, made.quantile = report.verdict.metric, report.slo.percentile / 100.0
+    else:
+        made.metric, made.quantile = gain.metric, gain.quantile
+        made.before_ms, made.predicted_ms, made.predicted_interval = (
+            *(gain.before, gain.after),
+            gain.interval,
+        )
+    if at is None:
+        made.reasons["observed_ms"] = f"ask again with --at {made.at} once requests have come"
+    else:
+        filters = {name: text for name, text in asked.texts.items() if text and name not in _WINDOW}
+        _observe(made, asked.source, filters, at)
+    made.outcome = outcome(made)
+    return made
+
+
 def _advised(report: Report, fix: str) -> Finding | None:
     """The most certain finding that advises a fix."""
     found = [f for f in report.findings if f.fix is not None and f.fix.whatif == fix]
@@ -106,7 +151,11 @@ def _advised(report: Report, fix: str) -> Finding | None:
 
 def _observe(made: Applied, source: Source, asked: Mapping[str, str], moment: Moment) -> None:
     """Put in what came of it, at the metric and quantile of the prediction."""
-    answer = commands.ask(Asked.read(table.COMPARE, {**asked, **moment.sides()}, source))
+    try:
+        answer = commands.ask(Asked.read(table.COMPARE, {**asked, **moment.sides()}, source))
+    except AnalysisError as error:
+        made.reasons["observed_ms"] = str(error)
+        return
     found = decoded(table.COMPARE, answer.encode())
     made.requests_before, made.requests_after = found.before.requests, found.after.requests
     change = next(
@@ -166,14 +215,14 @@ def render(made: Applied) -> str:
         lines.append(f"  advised by {made.rule}, confidence {made.confidence:.0%}")
     if made.predicted_ms is not None and made.before_ms is not None and made.quantile is not None:
         lines.append(
-            f"  {(made.metric or '').upper()} P{made.quantile * 100:g} before     {say_ms(made.before_ms)} ({say_count(made.requests_before, 'request')})"
+            f"  {(made.metric or '').upper()} P{made.quantile * 100:g} before     {say_ms(made.before_ms)}{_count(made.requests_before)}"
         )
         lines.append(
             f"  predicted          {say_ms(made.predicted_ms)}{_interval(made.predicted_interval)}"
         )
     if made.observed_ms is not None:
         lines.append(
-            f"  observed           {say_ms(made.observed_ms)} ({say_count(made.requests_after, 'request')})"
+            f"  observed           {say_ms(made.observed_ms)}{_count(made.requests_after)}"
         )
     if made.adjusted_ms is not None:
         what = (
@@ -182,12 +231,18 @@ def render(made: Applied) -> str:
         lines.append(
             f"  for equal traffic  {say_ms(made.adjusted_ms)}{_interval(made.adjusted_interval)}, {what}"
         )
-    lines += [f"  no {name}: {why}" for name, why in made.reasons.items()]
+    lines += [
+        f"  {name.removesuffix('_ms')} is not known: {why}" for name, why in made.reasons.items()
+    ]
     return "\n".join(lines)
 
 
 def _interval(bounds: tuple[float, float] | None) -> str:
     return "" if bounds is None else f" ({say_ms(bounds[0])} to {say_ms(bounds[1])})"
+
+
+def _count(requests: int) -> str:
+    return f" ({say_count(requests, 'request')})" if requests else ""
 
 
 def deployed_at(source: Source, name: str) -> str:

@@ -15,37 +15,98 @@ from overrun.analysis.front.question_table import Answer, Entry, Texts
 from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.config import Settings
 from overrun.collector.errors import StoreMissing
+from overrun.collector.sources.remote.address import Address, is_address
 
 OTLP = "an OTLP file or a folder of them"
+# What stands behind the checksum of a DuckDB file.
+_STORE = (8, b"DUCK")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where answers come from: the file `db`, the server at `url`, `files` of telemetry, or, with none of them, the server at its usual port or else overrun.db here."""
+    """Where answers come from: the store `db`, the server at `url`, `files` of telemetry, a window of the other tools at `remote` (narrowed by `match`, kept in `db`
+    where that is given), or, with none of them, the server at its usual port or else overrun.db here. `named` is what was typed.
+    """
 
     settings: Settings
     db: Path | None = None
     url: str | None = None
     files: Sequence[Path] = ()
+    remote: Sequence[Address] = ()
+    match: str = ""
+    named: Sequence[str] = ()
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether a question can be asked of it as it is."""
+        return not (self.files or self.remote)
 
     def flags(self) -> str:
         """What names this source on a command line, with a space before it; nothing where every command finds it."""
+        if self.named:
+            return f" {shlex.join([*self.named, *(['--match', self.match] if self.match else [])])}"
         if self.db is not None:
             return f" --db {shlex.quote(str(self.db))}"
         return f" --url {shlex.quote(self.url)}" if self.url is not None else ""
 
 
-def refuse_place(db: Path | None, url: str | None, files: Sequence[Path] = ()) -> None:
-    """Refuse more than one source, and a file that is not there.
+def source_of(
+    named: Sequence[str],
+    settings: Settings,
+    db: Path | None = None,
+    url: str | None = None,
+    match: str = "",
+) -> Source:
+    """The source that a command names: files, folders, a store, a server, or addresses of other tools; or `db` or `url` in place of them.
+
+    Raises:
+        AnalysisError, CollectorError: it is not there, or several are named that do not go together.
+    """
+    addresses = [Address.read(text) for text in named if is_address(text)]
+    paths = [Path(text) for text in named if not is_address(text)]
+    there(paths, f"{OTLP}, a store, or an address such as prometheus:http://127.0.0.1:9090")
+    tools = [one for one in addresses if one.kind]
+    servers = [one.url for one in addresses if not one.kind]
+    stores = [path for path in paths if _is_store(path)]
+    files = [path for path in paths if path not in stores]
+    kinds = (files, tools, stores, servers)
+    if sum(map(bool, kinds)) > 1 or len(servers) > 1 or len(stores) > 1:
+        raise AnalysisError(
+            f"{', '.join(named)} were given together: name files, or one store, or one server, or addresses of other tools"
+        )
+    if match and not tools:
+        raise AnalysisError("--match narrows what is read of another tool: name its address")
+    if named and (url is not None or (db is not None and not tools)):
+        raise AnalysisError("more than one of SOURCE, --db and --url was given: use one of them")
+    if not tools:
+        refuse_place(db, url)
+    return Source(
+        settings,
+        stores[0] if stores else db,
+        servers[0] if servers else url,
+        files,
+        tools,
+        match,
+        named,
+    )
+
+
+def _is_store(path: Path) -> bool:
+    at, mark = _STORE
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(at + len(mark))[at:] == mark
+
+
+def refuse_place(db: Path | None, url: str | None) -> None:
+    """Refuse more than one source, and a store that is not there.
 
     Raises:
         AnalysisError, StoreMissing: named with the remedy.
     """
-    if files and (db is not None or url is not None):
-        raise AnalysisError("more than one of FILES, --db and --url was given: use one of them")
     if db is not None and url is not None:
         raise AnalysisError("--db and --url were both given: ask the file or the server")
-    there(files, OTLP)
     if db is not None and not (db.exists() and db.stat().st_size):
         raise StoreMissing.at(db)
 
@@ -90,7 +151,7 @@ class Asked(Generic[Answer]):
         return cls(entry, texts, source, form)
 
     def but(
-        self, form: str | None = None, source: Source | None = None, **texts: str
+        self, form: str | None = None, source: Source | None = None, **texts: str | None
     ) -> Asked[Answer]:
         """The same with another form, source or other values of parameters."""
         return replace(

@@ -217,7 +217,7 @@ class Client:
             return Refused(sentence, status)
         if status == httpx.codes.NOT_FOUND:
             return TooOld(
-                f"{self.url} does not know {path}: it is an older Overrun (update the server), or another program"
+                f"{self.url} does not know {path}: it is an older Overrun (update the server), or another tool: name its kind, as in prometheus:{self.url}"
             )
         return Refused(f"{self.url} answered {status}: is it an Overrun server?", status)
 

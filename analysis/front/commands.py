@@ -44,21 +44,7 @@ _ASK_AGAIN_S = 1.0
 # Parameters that hold a moment or a range of time.
 _TIMES = ("from", "to", "baseline", "before", "after", "box_from", "box_to")
 # Parameters that choose requests and limits: a command that is offered for the same ones repeats them.
-SAME_REQUESTS = frozenset(
-    [
-        "since",
-        "from",
-        "to",
-        "baseline",
-        "service",
-        "instance",
-        "model",
-        "route",
-        "tenant",
-        "workload",
-        "slo",
-    ]
-)
+SAME_REQUESTS = frozenset(parameter.name for parameter in table.WINDOW)
 # Forms that are read in a terminal.
 _FOR_TERMINALS = ("text", "details")
 # A server at its usual place answers in milliseconds.
@@ -177,9 +163,9 @@ def ask(asked: Asked[Any], **host: object) -> str:
     return within(said, asked.width) if form in _FOR_TERMINALS else said
 
 
-def with_facts(asked: Asked[Any]) -> str:
-    """Answer a question; the details of a report have the list of facts at their end."""
-    text = ask(asked)
+def with_facts(asked: Asked[Any], **host: object) -> str:
+    """Answer a question as `ask` does; the details of a report have the list of facts at their end."""
+    text = ask(asked, **host)
     if asked.form != "details":
         return text
     return f"{text}\n\nFACTS\n{ask(replace(asked.of(table.FACTS, 'text'), colour=False))}"

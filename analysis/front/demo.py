@@ -7,6 +7,7 @@ However slow the machine is, the demo waits: it gives up where the server has en
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -31,20 +32,15 @@ from overrun.collector.errors import CollectorError
 INCIDENTS: Final = ("sim-prefix-cache-lost", "vllm-spans", "sim-slow-vector-store")
 # What other SDKs and engines send: most have too few requests for a percentile.
 OTHERS: Final = (
-    "vllm-joined",
-    "semconv-genai-openai",
-    "semconv-openai-v2",
-    "sglang-spans",
-    "openinference-openai",
-    "openinference-langgraph",
-    "openinference-langgraph-double",
-    "openllmetry",
-    "langfuse",
-    "vercel-ai-sdk",
-    "mlflow",
-    "litellm-sdk",
-    "pydantic-ai-logfire",
-    "vector-db-db-semconv",
+    *("vllm-joined", "semconv-genai-openai", "semconv-openai-v2", "sglang-spans"),
+    *(
+        "openinference-openai",
+        "openinference-langgraph",
+        "openinference-langgraph-double",
+        "openllmetry",
+    ),
+    *("langfuse", "vercel-ai-sdk", "mlflow", "litellm-sdk"),
+    *("pydantic-ai-logfire", "vector-db-db-semconv"),
 )
 PATIENCE_S: Final = 900.0
 # One question waits so long before it is asked again.
@@ -76,22 +72,16 @@ class Server:
 
 
 @contextmanager
-def private_server(folder: Path) -> Iterator[Server]:
-    """`overrun serve` on free ports with a database in `folder`, ended with the block."""
-    command = [
-        sys.executable,
-        "-m",
-        "overrun",
-        "serve",
-        "--db",
-        str(folder / "demo.db"),
-        "--grpc-port",
-        "0",
-        "--http-port",
-        "0",
-    ]
+def private_server(db: Path) -> Iterator[Server]:
+    """`overrun serve` of a database on free ports, ended with the block. It lets nothing go."""
+    ports = ("--grpc-port", "0", "--http-port", "0")
+    command = [sys.executable, "-m", "overrun", "serve", "--db", str(db.resolve()), *ports]
     process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=folder
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "OVERRUN_MAX_AGE_DAYS": "0", "OVERRUN_DB_MAX_SIZE": "0"},
     )
     # Keeps its standard error flowing.
     reader = threading.Thread(target=lambda: [None for _ in process.stderr or ()], daemon=True)
@@ -120,7 +110,7 @@ def _ready(process: subprocess.Popen[str]) -> str:
         if line.startswith("ready "):
             found = dict(part.split("=", 1) for part in line.split()[1:])
             return f"http://{found['http']}"
-    raise CollectorError("the demo's server did not start: " + " ".join(said[-3:]))
+    raise CollectorError("the server did not start: " + " ".join(said[-3:]))
 
 
 def run(
@@ -137,7 +127,7 @@ def run(
     names = (*INCIDENTS, *(OTHERS if everything else ()))
     with (
         tempfile.TemporaryDirectory(prefix="overrun-demo-") as folder,
-        private_server(Path(folder)) as server,
+        private_server(Path(folder) / "demo.db") as server,
     ):
         print(
             f"sending {len(names)} recordings to a private server at {server.base}", file=sys.stderr
@@ -174,15 +164,8 @@ def _told(found: reports.Report, width: int, colour: bool) -> str:
 
 
 def _send(base: str, names: tuple[str, ...]) -> list[dict[str, Any]]:
-    command = [
-        sys.executable,
-        "-m",
-        "overrun.sample_traces.replay",
-        "--endpoint",
-        base,
-        "--recording",
-        *names,
-    ]
+    replay = [sys.executable, "-m", "overrun.sample_traces.replay", "--endpoint", base]
+    command = [*replay, "--recording", *names]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=PATIENCE_S, check=False

@@ -74,7 +74,7 @@ class Table:
     """Rows of cells under their columns' names; `title` stands in the place of the first name on a terminal, above the table on a page.
 
     `align` has `<` or `>` for each column, `least` the least widths of the first ones. Where a terminal is narrower than the table, the columns of `spare` go,
-    first ones first; or `narrow` stands in its place; or the first column is cut (`cut_first`). `note` says what the numbers are.
+    first ones first; or `narrow` stands in its place; or the first column is wrapped (`wrap_first`). `note` says what the numbers are.
     """
 
     head: Sequence[str]
@@ -84,7 +84,7 @@ class Table:
     spare: Sequence[int] = ()
     least: Sequence[int] = ()
     narrow: Table | None = None
-    cut_first: bool = False
+    wrap_first: bool = False
     note: str = ""
 
 

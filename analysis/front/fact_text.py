@@ -12,6 +12,8 @@ from overrun.analysis.words.finding import printable, say_count, say_ms, say_rat
 _HEAD = ("FACT", "before", "now", "change", "clear", "excess")
 # From tenfold on a change reads better as a factor; from a thousandfold on there was as good as nothing before.
 _MANY_TIMES, _UNCOUNTED = 10.0, 1_000
+_NAMED = 3
+_NOTE = "Facts overlap, so their parts of the excess do not add up. 'Clear' means that the 95 % interval of the change leaves out no change."
 
 
 def document(found: FactList) -> Document:
@@ -31,7 +33,7 @@ def document(found: FactList) -> Document:
             [table(found)],
             [Items("NOT KNOWN", [(text, ()) for text in entries], hang=2)] if entries else [],
         ],
-        lead=f"{when_changed(found)} {_said(found)}".strip(),
+        lead=_said(found),
     )
 
 
@@ -40,12 +42,14 @@ def table(found: FactList) -> Table:
     known = [fact for fact in found.facts if fact.now is not None]
     known.sort(key=lambda fact: -(fact.excess_total_ms or 0.0))
     short, long = ([_cells(fact, intervals) for fact in known] for intervals in (False, True))
+    note = f"{when_changed(found)} {_NOTE}".strip()
     return Table(
         _HEAD,
         long,
         "<>>><>",
-        cut_first=True,
-        narrow=Table(_HEAD, short, "<>>><>", cut_first=True, spare=(4,)),
+        wrap_first=True,
+        narrow=Table(_HEAD, short, "<>>><>", wrap_first=True, spare=(4,), note=note),
+        note=note,
     )
 
 
@@ -62,16 +66,19 @@ def when_changed(found: FactList) -> str:
 
 
 def _said(found: FactList) -> str:
-    """What was compared with what."""
+    """What was compared with what, and what most of the excess goes with."""
     against = {
         "baseline": "the slowest ones of the baseline",
         "healthy": "the requests within the limit",
         "typical": "typical requests",
     }[found.reference or "typical"]
-    return (
-        f"{say_count(found.slow, 'slow request')}: {(found.metric or '').upper()} is {say_ms(found.excess_ms or 0.0)} longer than that of {against}. Facts "
-        "overlap, so their parts of the excess do not add up. 'Clear' means that the 95 % interval of the change leaves out no change."
-    )
+    most = sorted(
+        (fact for fact in found.facts if fact.now is not None and fact.excess_total_ms),
+        key=lambda fact: -(fact.excess_total_ms or 0.0),
+    )[:_NAMED]
+    named = ", ".join(f"{printable(one.label)} ({excess(one, intervals=False)})" for one in most)
+    goes = f" It goes most with: {named}." if named else ""
+    return f"{say_count(found.slow, 'slow request')}: {(found.metric or '').upper()} is {say_ms(found.excess_ms or 0.0)} longer than that of {against}.{goes}"
 
 
 def _cells(fact: Fact, intervals: bool) -> tuple[str, ...]:

@@ -1,18 +1,21 @@
-"""Who answers a question about files? They are read into a store of their own and forgotten; results of load tests are judged run by run."""
+"""How is a question of any source answered? Files and windows of other tools are read into a store of their own first, and load tests are judged run by run."""
 
 from __future__ import annotations
 
 import io
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Final
 
 import msgspec
 
-from overrun.analysis.front import commands, load_test_text, page, text_layout
+from overrun.analysis.diagnosis.simulated_gains import NOT_COMPILED, not_compiled
+from overrun.analysis.front import commands, load_test_text, page, remote_import, text_layout
+from overrun.analysis.front import question_table as table
 from overrun.analysis.front.asked import Asked, Source
 from overrun.analysis.front.check import CheckResult
 from overrun.analysis.front.file_import import brief_account, take_in
@@ -22,12 +25,24 @@ from overrun.analysis.front.questions import slo_of
 from overrun.analysis.front.report import Report
 from overrun.analysis.words.encoding import decode, encode
 from overrun.analysis.words.errors import AnalysisError
+from overrun.collector.config import Settings
 from overrun.collector.errors import ImportFailed
-from overrun.collector.sources.importer import EXPECTED, OPENED, UNREADABLE, Imported, unpacked
+from overrun.collector.process import compiled
+from overrun.collector.sources.importer import (
+    EXPECTED,
+    OPENED,
+    UNREADABLE,
+    Imported,
+    find_files,
+    unpacked,
+)
 from overrun.collector.sources.load_test_files import Found, find_load_tests
 
 # Of the files of a command so many bytes, unpacked, are kept to be looked at again.
 _MOST_KEPT: Final = 64 << 20
+# Files up to this size are taken in without compiled code: that costs no more than loading it does (2.7 s of CPU in all for 0.25 MiB, 1,499 requests, either way;
+# 2 cores, loaded, 2026-11-28), or, where nothing is compiled yet, less than the 50 s that compiling takes.
+_FEW_BYTES, _MORE_BYTES = 1 << 20, 16 << 20
 # Filters that a load test's files carry nothing for.
 _NO_FILTERS = ("since", "from", "to", "service", "instance", "route", "tenant", "workload")
 
@@ -37,6 +52,14 @@ class WholeAnswer(msgspec.Struct, kw_only=True):
 
     load_test: LoadTestReport
     report: Report | None
+
+
+Reading = Callable[[], AbstractContextManager[Callable[..., None]]]
+
+
+@contextmanager
+def _unseen() -> Iterator[Callable[..., None]]:
+    yield lambda share: None
 
 
 @contextmanager
@@ -65,20 +88,62 @@ def _read_once() -> Iterator[None]:
 
 
 @_read_once()
-def answer(asked: Asked[Any], note: Callable[[str], None] = lambda _: None) -> str:
-    """Answer a question about files. What had to be concluded in reading them, such as a unit, is given to `note`.
+def answer(
+    asked: Asked[Any], note: Callable[[str], None] = lambda _: None, reading: Reading = _unseen
+) -> str:
+    """Answer a question of any source. What came of reading it is given to `note`.
 
     Raises:
         AnalysisError, CollectorError: bad input, or files that nobody can read.
     """
-    found = find_load_tests(asked.source.files)
-    if found.runs:
-        return _of_load_test(found, asked)
-    with stored(asked.source) as (own, done):
-        for line in done.notes:
-            note(line)
-        answer = commands.with_facts(asked.but(source=own))
-        return f"{brief_account(done)}\n\n{answer}" if asked.form in ("text", "details") else answer
+    if asked.source.files and asked.entry is table.REPORT:
+        found = find_load_tests(asked.source.files)
+        if found.runs:
+            return _of_load_test(found, asked)
+    with opened(asked, note, reading) as made:
+        if "simulate" not in asked.entry.taken() or compiled.is_kept("simulator"):
+            return commands.with_facts(made)
+        note(f"no gain is simulated: {NOT_COMPILED}")
+        return commands.with_facts(made, simulate=not_compiled)
+
+
+@contextmanager
+def opened(
+    asked: Asked[Any], note: Callable[[str], None] = lambda _: None, reading: Reading = _unseen
+) -> Iterator[Asked[Any]]:
+    """The same question of a store or a server: files, and windows of other tools, are read into a store that is forgotten at the end.
+
+    Raises:
+        AnalysisError, CollectorError: a source that cannot be read.
+    """
+    source = asked.source
+    if source.is_stored:
+        yield asked
+    elif source.files:
+        found = find_load_tests(source.files)
+        # A run's file may be a table, which an import takes from no folder.
+        runs = [path for _, path, run in found.runs if run.requests]
+        own = replace(source, files=[*runs, *found.others]) if found.runs else source
+        with stored(own, strict=not found.runs, reading=reading) as (made, done):
+            for line in (*done.notes, brief_account(done)):
+                note(line)
+            yield asked.but(source=made)
+    else:
+        with tempfile.TemporaryDirectory(prefix="overrun-pulled-") as folder:
+            path = source.db or Path(folder) / "pulled.db"
+            settings = _into(source.settings, path)
+            window = remote_import.window_of(asked.texts, datetime.now(UTC))
+            with reading() as shown:
+                fetched = remote_import.fetch(source, window, settings, url=None, shown=shown)
+            note(fetched.sentence())
+            made = replace(source, settings=settings, db=path, remote=())
+            whole = fetched.window() if "before" not in asked.texts else {}
+            texts = {name: t for name, t in whole.items() if name in asked.entry.names}
+            yield asked.but(source=made, **texts)
+
+
+def _into(settings: Settings, db: Path) -> Settings:
+    return replace(settings, collector=replace(settings.collector, db=str(db)))
 
 
 def _of_load_test(found: Found, asked: Asked[Any]) -> str:
@@ -101,15 +166,19 @@ def _of_load_test(found: Found, asked: Asked[Any]) -> str:
 
 @_read_once()
 def check(
-    asked: Asked[Report], *, min_goodput: float | None, min_rate: float | None
+    asked: Asked[Report],
+    *,
+    min_goodput: float | None,
+    min_rate: float | None,
+    reading: Reading = _unseen,
 ) -> CheckResult:
-    """Judge files: of a load test with several runs, or of which only summaries are there, each run; else all requests together.
+    """Judge any source: a load test with several runs, or of which only summaries are there, run by run; else all requests together.
 
     Raises:
         AnalysisError, CollectorError: bad input, or nothing to judge.
     """
-    source = asked.source
-    found = find_load_tests(source.files)
+    files = asked.source.files
+    found = find_load_tests(files) if files else Found()
     single = len(found.runs) == 1 and found.runs[0][2].requests
     if found.runs and (min_rate is not None or not single):
         if min_goodput is not None:
@@ -119,25 +188,32 @@ def check(
         return check_load_test(_load_test(found, asked), min_rate)
     if min_rate is not None:
         raise AnalysisError("--min-rate is for results of load tests, of which the files hold none")
-    # A run's file may be a table, which an import takes from no folder.
-    judged = [found.runs[0][1], *found.others] if single else source.files
-    with stored(replace(source, files=judged), strict=not single) as (own, done):
-        return commands.check(asked.but(source=own), min_goodput=min_goodput, notes=done.notes)
+    notes: list[str] = []
+    with opened(asked, notes.append, reading) as made:
+        return commands.check(made, min_goodput=min_goodput, notes=notes[:-1])
 
 
 @contextmanager
-def stored(source: Source, *, strict: bool = True) -> Iterator[tuple[Source, Imported]]:
+def stored(
+    source: Source, *, strict: bool = True, reading: Reading = _unseen
+) -> Iterator[tuple[Source, Imported]]:
     """A database of its own with what the files of a source hold, and the account of it."""
     with tempfile.TemporaryDirectory(prefix="overrun-files-") as folder:
         db = Path(folder) / "files.db"
-        settings = source.settings
-        own = replace(settings, collector=replace(settings.collector, db=str(db)))
-        done = take_in(source.files, own, url=None, progress=lambda at, total: None, strict=strict)
+        own = _into(source.settings, db)
+        most = _FEW_BYTES if compiled.is_kept("decode") else _MORE_BYTES
+        if sum(path.stat().st_size for path in find_files(source.files)) <= most:
+            compiled.for_few()
+            own = replace(own, collector=replace(own.collector, decoder="upb"))
+        with reading() as shown:
+            done = take_in(
+                source.files, own, url=None, progress=lambda at, n: shown(at / n), strict=strict
+            )
         if not done.files:
             raise ImportFailed(
                 f"none of {', '.join(map(str, source.files))} can be judged: expected {EXPECTED}"
             )
-        yield Source(own, db), done
+        yield replace(source, settings=own, db=db, files=()), done
 
 
 def _load_test(found: Found, asked: Asked[Any]) -> LoadTestReport:

@@ -1,4 +1,4 @@
-"""What do `overrun lake` and `overrun migrate --to` print? Opens the lake or the file, calls one function of the collector, and makes lines of what it returns."""
+"""What do `overrun store lake` and `overrun store migrate --into` print? Opens the lake or the file, calls one function of the collector, and makes lines of what it returns."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def move_out(settings: Settings, db: Path, folder: Path) -> str:
         raise StoreError(f"{db} cannot be read: {str(error).splitlines()[0]}") from error
     finally:
         file.close()
-    return f"{db} is in {folder} as {whole.parts:,} parts: `overrun migrate --from {folder} --to STORE` moves them into a lake, where overrun[lake] is installed"
+    return f"{db} is in {folder} as {whole.parts:,} parts: `overrun store migrate {folder} --into STORE` moves them into a lake, where overrun[lake] is installed"
 
 
 def move_in(settings: Settings, folder: Path) -> str:

@@ -78,7 +78,7 @@ def entries(ledger: Path) -> list[Applied]:
             if line.strip()
         ]
     except msgspec.MsgspecError as error:
-        raise AnalysisError(f"{ledger} is not a ledger of `overrun applied`: {error}") from error
+        raise AnalysisError(f"{ledger} is not a ledger of `overrun fix apply`: {error}") from error
 
 
 def path_of(store: Path | str) -> Path:
@@ -153,7 +153,7 @@ def _rate(name: str, mine: Iterable[Applied]) -> Rate:
 def render_ledger(found: Sequence[Applied], width: int = 110) -> str:
     """The ledger as text: every answer, then the hit rates beside the confidence."""
     if not found:
-        return "The ledger is empty: `overrun applied FIX --at TIME` adds a line"
+        return "The ledger is empty: `overrun fix apply FIX --at TIME` adds a line"
     head = ("FIX", "APPLIED", "METRIC", "BEFORE", "PREDICTED", "OBSERVED", "OUTCOME")
     rows: list[tuple[Cell, ...]] = [
         (

@@ -74,7 +74,7 @@ def check(path: Path, map_file: Path) -> str:
     said = "\n".join(printable(line, 600) for line in lines)
     if not account.used:
         raise ImportFailed(f"{said}\nnone of its rows is of use")
-    return f"{said}\nimport it: overrun import {path} --map {map_file} --db overrun.db"
+    return f"{said}\nimport it: overrun store import {path} --map {map_file} --db overrun.db"
 
 
 def _records(document: Mapping[str, Any]) -> Iterator[str]:
@@ -105,7 +105,7 @@ def _of_form(path: Path, form: forms.Form) -> str:
     return "\n".join(
         [
             f"-- # {printable(path.name)} is {form.title}: {form.why}.",
-            f"-- # It is read as it is: overrun import {path} --db overrun.db. This is the SELECT that reads it:",
+            f"-- # It is read as it is: overrun store import {path} --db overrun.db. This is the SELECT that reads it:",
             f"-- read = {json.dumps(form.read)}",
             *(f"-- {key} = true" for key in ("whole", "timed", "figures") if getattr(form, key)),
             form.sql,
@@ -140,7 +140,7 @@ def _of_objects(path: Path, objects: Sequence[Any]) -> str:
             *(f"-- #   {line}" for line in _filled(best.rows, columns)),
             *(f"-- # doubt: {doubt}" for doubt in _doubts(found, columns)),
             f"-- # not used: {printable(', '.join(unused[:_MOST_UNUSED]) or 'nothing', 400)}",
-            f"-- # Try it: overrun map {path} --check my.sql",
+            f"-- # Try it: overrun store map {path} --check my.sql",
             '-- read = "objects"',
             "select",
             *lines[:-1],
@@ -263,7 +263,7 @@ def _of_lines(path: Path, lines: Sequence[str]) -> str:
             f"-- # {printable(path.name)} is in no form that is known, and its lines hold no rows. The first are:",
             *(f"-- #   {printable(line, 200)}" for line in lines[:_SHOWN]),
             "-- # doubt: each pattern below is to be filled in; at_ns is when a line was written, which is mostly the end of a call",
-            f"-- # Try it: overrun map {path} --check my.sql",
+            f"-- # Try it: overrun store map {path} --check my.sql",
             '-- read = "lines"',
             "-- timed = true",
             "with parts as (",

@@ -323,6 +323,12 @@ class _Search:
             and judged.after < judged.before
         )
 
+    def _helps(self, told: Prediction) -> bool:
+        """Whether more requests are within the limits, as far as that shows in the answer; the judged metric alone where nothing is known of that."""
+        before, after = told.goodput_before, told.goodput_after
+        more = before is None or after is None or float(f"{after - before:.3f}") > 0.0
+        return more and self._gains(told)
+
     def _meets(self, told: Prediction, *, surely: bool = False) -> bool:
         plan = self._plan
         return meets(told, plan.metric, plan.percentile, self._limits, surely=surely)
@@ -356,14 +362,14 @@ class _Search:
         near: list[tuple[float, int, list[_Fix]]] = []
         for some, told in self._known.items():
             judged = self._judged(told)
-            if judged is not None and judged.after is not None and self._gains(told):
+            if judged is not None and judged.after is not None and self._helps(told):
                 near.append((judged.after, len(some), sorted(some, key=lambda one: one.name)))
         return min(near, key=lambda one: one[:2])[2] if near else None
 
     def _fill(self, some: Sequence[_Fix] | None) -> None:
         answer = self._plan
         if some is None:
-            why = "no fix that can be computed here lowers the judged metric: record engine spans or metrics, or look at the findings"
+            why = "no fix that can be computed here brings more requests within the limits: record engine spans or metrics, or look at the findings"
             answer.reasons |= dict.fromkeys(("steps", "fixes", "after_ms", "before_ms"), why)
             return
         self._asked = 0  # the steps of the chosen set are asked whatever was asked before

@@ -7,22 +7,19 @@ command line. Answers are the structs that the API's JSON decodes to (`msgspec.t
 from __future__ import annotations
 
 import io
-import tempfile
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import polars as pl
 
-from overrun.analysis.front import commands
+from overrun.analysis.front import commands, file_commands
 from overrun.analysis.front import question_table as table
-from overrun.analysis.front.asked import Asked, Source
+from overrun.analysis.front.asked import Asked, Source, source_of
 from overrun.analysis.front.client import decoded
 from overrun.analysis.front.fact_list import FactList
-from overrun.analysis.front.file_import import take_in
 from overrun.analysis.front.question_table import Answer
-from overrun.analysis.front.remote_import import fetch, window_of
 from overrun.analysis.front.report import Report
 from overrun.analysis.numbers.comparison.compare import Comparison
 from overrun.analysis.numbers.quality.doctor import Checkup
@@ -30,13 +27,9 @@ from overrun.analysis.numbers.requests.request_list import RequestList
 from overrun.analysis.numbers.requests.request_trace import Trace
 from overrun.analysis.whatif.prediction import Prediction
 from overrun.analysis.words.encoding import decode
-from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.config import Settings, load
-from overrun.collector.errors import CollectorError, StoreMissing
-from overrun.collector.sources.remote.pull import Address
+from overrun.collector.errors import StoreMissing
 
-# What every call of this module may raise: bad input, or a store or server that cannot be asked.
-ERRORS: Final = (AnalysisError, CollectorError)
 Given: TypeAlias = str | float | None
 
 
@@ -52,10 +45,15 @@ class Html(str):
 class Recording:
     """Telemetry that can be asked: a file, or a running server. As a context it forgets what it has read from elsewhere."""
 
-    def __init__(
-        self, source: Source, held: tempfile.TemporaryDirectory[str] | None = None
-    ) -> None:
-        self._source, self._held = source, held
+    def __init__(self, source: Source, kept: ExitStack | None = None) -> None:
+        self._source, self._kept = source, kept or ExitStack()
+
+    def __repr__(self) -> str:
+        source = self._source
+        return f"<Recording{source.flags() or ' of overrun.db or the server at its usual port'}>"
+
+    def _repr_html_(self) -> str:
+        return self.html()
 
     def __enter__(self) -> Recording:
         return self
@@ -65,8 +63,7 @@ class Recording:
 
     def close(self) -> None:
         """Forget what was read from files or another tool; a file of one's own stays."""
-        if self._held is not None:
-            self._held.cleanup()
+        self._kept.close()
 
     def report(self, **window: Given) -> Report:
         """What is wrong, why, and what each fix would gain."""
@@ -134,40 +131,29 @@ def connect(url: str = "http://127.0.0.1:4318") -> Recording:
     return Recording(Source(_settings(None), None, url))
 
 
-def read(*paths: str | Path, settings: str | Path | None = None) -> Recording:
-    """Files and folders of telemetry, read into a database that is forgotten at the end.
-
-    Raises:
-        ImportFailed: a file is no telemetry.
-    """
-    held, made = _held(settings)
-    take_in([Path(p) for p in paths], made, url=None, progress=lambda at, total: None)
-    return Recording(Source(made, Path(made.collector.db), None), held)
-
-
-def diagnose(
-    *sources: str,
+def read(
+    *sources: str | Path,
     match: str = "",
     since: str | None = None,
     from_: str | None = None,
     to: str | None = None,
     settings: str | Path | None = None,
 ) -> Recording:
-    """A window of what other tools have stored (`http://prometheus:9090`, `tempo:http://...`), read into a database that is forgotten at the end.
+    """Whatever a command takes: files and folders, a store, a server, or a window of other tools (`prometheus:http://...`, `tempo:http://...`).
+
+    What is not stored is read into a database that is forgotten at the end.
 
     Raises:
-        ConfigError, ImportFailed: an unknown source, or one that does not answer.
+        AnalysisError, CollectorError: nothing is there, or it cannot be read.
     """
-    held, made = _held(settings)
-    window = window_of({"since": since, "from": from_, "to": to}, datetime.now(UTC))
-    found: Sequence[Address] = [Address.read(text) for text in sources]
-    fetch(found, match, window, made, url=None, shown=lambda part: None)
-    return Recording(Source(made, Path(made.collector.db), None), held)
+    source = source_of([str(one) for one in sources], _settings(settings), match=match)
+    window = {"since": since, "from": from_, "to": to}
+    kept = ExitStack()
+    made = kept.enter_context(file_commands.opened(Asked.read(table.DOCTOR, window, source)))
+    return Recording(made.source, kept)
 
 
-def _held(settings: str | Path | None) -> tuple[tempfile.TemporaryDirectory[str], Settings]:
-    held = tempfile.TemporaryDirectory(prefix="overrun-")
-    return held, _settings(settings, Path(held.name) / "recording.db")
+diagnose = read
 
 
 def _settings(path: str | Path | None, db: str | Path | None = None) -> Settings:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from overrun.analysis.assembly.assemble import assemble
+from overrun.analysis.front.asked import Source
 from overrun.analysis.front.client import Client
 from overrun.analysis.front.file_import import IN_FLIGHT, submit
 from overrun.analysis.front.question_table import Texts
@@ -22,7 +23,6 @@ from overrun.collector.ingest.writer import LOGS, METRICS, TRACES, Stored
 from overrun.collector.normalise import log_records
 from overrun.collector.sources.remote.pull import (
     PROGRESS,
-    Address,
     Progress,
     Pulled,
     Taker,
@@ -62,7 +62,7 @@ class Fetched:
 
 
 def window_of(texts: Texts, now: datetime) -> tuple[datetime, datetime]:
-    """The window that --since, --from and --to ask for; the last hour without them.
+    """The window that --since, --from and --to ask for, else the one around both sides of a comparison, else the last hour.
 
     Raises:
         AnalysisError: they contradict each other, or cannot be read.
@@ -70,6 +70,10 @@ def window_of(texts: Texts, now: datetime) -> tuple[datetime, datetime]:
     since, start, end = (texts.get(name) for name in ("since", "from", "to"))
     if since and start:
         raise AnalysisError("--since and --from were both given: use one of them")
+    sides = [texts.get("before") or "", texts.get("after") or ""]
+    if not (since or start or end) and all(".." in side for side in sides):
+        moments = [parse_time(text, now) for side in sides for text in side.split("..")]
+        return min(moments), max(moments)
     until = parse_time(end, now) if end else now
     if start:
         return parse_time(start, now), until
@@ -77,21 +81,20 @@ def window_of(texts: Texts, now: datetime) -> tuple[datetime, datetime]:
 
 
 def fetch(
-    sources: Sequence[Address],
-    match: str,
+    source: Source,
     window: tuple[datetime, datetime],
     settings: Settings,
     *,
     url: str | None,
     shown: Callable[[float], None],
 ) -> Fetched:
-    """Read a window of the sources into the settings' database, or through the server at `url`; returns after assembly.
+    """Read a window of the tools of a source into the settings' database, or through the server at `url`; returns after assembly.
 
     Raises:
         ConfigError, ImportFailed: bad input, or a source that does not answer; the same command then goes on from there.
     """
     start, end = window
-    wanted = Wanted(sources, match, start.timestamp(), end.timestamp())
+    wanted = Wanted(source.remote, source.match, start.timestamp(), end.timestamp())
     if url is not None:
         with Client(url.rstrip("/"), right="ingest") as client:
             taker = Taker(client.send, lambda: None, shown)

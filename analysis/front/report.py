@@ -163,6 +163,9 @@ class Report(msgspec.Struct, kw_only=True):
     explanation: Explanation | None = None
     reasons: dict[str, str] = {}
 
+    def __repr__(self) -> str:
+        return f"<Report {self.verdict.status}: {self.verdict.sentence}>"
+
 
 def build(  # noqa: PLR0913
     con: duckdb.DuckDBPyConnection,

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from overrun.analysis.evidence import instances
@@ -23,6 +26,7 @@ from overrun.analysis.numbers.stages.budget import OTHER, StageRow
 from overrun.analysis.words.finding import (
     FINDING_CAUSES,
     Finding,
+    Fix,
     Record,
     printable,
     say_after,
@@ -61,14 +65,36 @@ _CUT: Final = " ..."
 _RED, _GREEN, _BOLD, _PLAIN = "\x1b[1;31m", "\x1b[1;32m", "\x1b[1m", "\x1b[0m"
 
 
-def render(report: Report, *, width: int = 80, colour: bool = False) -> str:
-    """Return the report's answer as plain text of at most 25 lines and `width` (72 to 100) columns.
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that the answer advises: its id, its sentence, and the fix that it is, where it is one."""
 
-    `colour` marks labels and what is over its limit with ANSI codes.
+    id: str
+    text: str
+    fix: Fix | None = None
+
+    def tried(self, source: str, again: str) -> str:
+        """The command that asks what the step would gain; empty where no what-if can be asked."""
+        if self.fix is None or self.fix.whatif is None:
+            return ""
+        given = "".join(
+            f" --{name.replace('_', '-')} {shlex.quote(value if isinstance(value, str) else f'{value:.10g}')}"
+            for name, value in self.fix.parameters.items()
+        )
+        return f"overrun whatif {self.id.replace('_', '-')}{source}{given}{again}"
+
+
+def render(
+    report: Report, *, width: int = 80, colour: bool = False, source: str = "", again: str = ""
+) -> str:
+    """Return the report's answer as plain text of at most 25 lines and `width` (72 to 100) columns; of commands, all of it.
+
+    `colour` marks labels and what is over its limit with ANSI codes. `source` and `again` are what a command needs to ask about the same requests.
     """
     width = min(max(width, WIDTHS[0]), WIDTHS[1])
     head, *parts = [
-        [line for one in part for line in lines(one, width)] for part in _answer(report)
+        [line for one in part for line in lines(one, width)]
+        for part in _answer(report, source, again)
     ]
     answer = [line for part in parts for line in part]
     hit = lines(labelled("HIT", hit_words(report), 2), width)
@@ -82,19 +108,21 @@ def render(report: Report, *, width: int = 80, colour: bool = False) -> str:
     made = [line for block in blocks if block for line in ("", *block)][1:]
     while len(made) > MOST_LINES and "" in made:
         del made[len(made) - 1 - made[::-1].index("")]
-    made = [cut(line, width) for line in made[:MOST_LINES]]
+    made = [line if "  overrun " in line else cut(line, width) for line in made[:MOST_LINES]]
     return "\n".join(painted(made, report) if colour else made)
 
 
-def to_json(report: Report) -> str:
+def to_json(report: Report, *, source: str = "", again: str = "") -> str:
     """Return the fields of the answer as one JSON object of texts; null where there is nothing to say."""
     verdict, cause = report.verdict, cause_of(report)
     advised = verdict.mitigation is not None
+    advice = steps(report)
     fields: dict[str, object] = {
         "status": verdict.status,
         "slow": subject(report),
         "why": why_words(report),
-        "do": _advice(report, cause) if advised else [],
+        "do": [one.text for one in advice],
+        "try": [one.tried(source, again) or None for one in advice],
         "undo": verdict.rollback,
         "gain": gain_words(report, cause) if cause is not None and advised else None,
         "sure": sure_words(report, cause),
@@ -145,13 +173,14 @@ def one_line(text: str, width: int) -> str:
     return f"{room[:end].rstrip(',;')}{_CUT}"
 
 
-def _answer(report: Report) -> list[list[Line]]:
+def _answer(report: Report, source: str, again: str) -> list[list[Line]]:
     """What is slow, why, what to do, what it gains, how sure it is."""
     verdict, cause = report.verdict, cause_of(report)
     first = [labelled("LIMIT", say_unfit(report.unfit, report.slo), 3)] if report.unfit else []
     parts = [
-        [*first, labelled(LABELS[verdict.status], headline(report), 2)],
+        [*first, labelled(LABELS[verdict.status], headline(report), 3)],
         *_reasons(report, cause),
+        _commands(steps(report), source, again),
     ]
     if verdict.status in ("within_budget", "possibly_over_budget") and report.headroom:
         parts.append([labelled("HEADROOM", f"{headroom.said(report.headroom)}.", 3)])
@@ -161,9 +190,11 @@ def _answer(report: Report) -> list[list[Line]]:
 
 
 def headline(report: Report) -> str:
-    """What is slow: the sentence of the explanation, else what is judged."""
+    """What is slow: what is judged with its limit, and the sentence of the explanation, where there is one."""
     found = leading(report)
-    return found.sentence if found is not None and found.sentence else subject(report)
+    if found is None or not found.sentence:
+        return subject(report)
+    return f"{_subject(report)}. {found.sentence}"
 
 
 def _reasons(report: Report, cause: Finding | None) -> list[list[Line]]:
@@ -176,7 +207,7 @@ def _reasons(report: Report, cause: Finding | None) -> list[list[Line]]:
     why = "WHY" if verdict.status in BAD or verdict.why else ""
     parts = [[labelled(why, why_words(report), 4)]]
     if verdict.mitigation is not None:
-        parts.append(_steps(report, cause))
+        parts.append(_steps(report))
     if cause is not None and "mitigation" not in verdict.reasons:
         parts.append([labelled("GAIN", gain_words(report, cause), 2)])
     return parts
@@ -265,10 +296,10 @@ def cause_of(report: Report) -> Finding | None:
     return next((one for one in report.findings if one.rule == report.verdict.cause), None)
 
 
-def _steps(report: Report, cause: Finding | None) -> list[Line]:
+def _steps(report: Report) -> list[Line]:
     """What to do at once, what for good, and how to undo it."""
     verdict = report.verdict
-    first, *rest = _advice(report, cause)
+    first, *rest = (one.text for one in steps(report))
     again = verdict.recheck_after_s
     undo = [
         f"Undo: {verdict.rollback}" if verdict.rollback else "",
@@ -281,14 +312,36 @@ def _steps(report: Report, cause: Finding | None) -> list[Line]:
     ]
 
 
-def _advice(report: Report, cause: Finding | None) -> list[str]:
-    """What to do at once, with its owner, and the fix of the cause where that is another step."""
-    verdict = report.verdict
+def steps(report: Report) -> list[Step]:
+    """What is advised, in the order in which it is printed: of the explanation, else what to do at once and the fix of the cause where that is another step."""
+    verdict, cause = report.verdict, cause_of(report)
+    if (found := leading(report)) is not None:
+        name = found.mechanism.id if found.mechanism else "explanation"
+        undo = [Step("undo", found.advice.undo)] if found.advice.undo else []
+        return [*undo, *(Step(name, text) for text in found.advice.do)]
+    if verdict.mitigation is None:
+        return []
     owner = f" (owner: {verdict.owner})" if verdict.owner else ""
-    steps = [f"{(verdict.mitigation or '').rstrip('.')}.{owner}"]
-    if cause is not None and cause.fix is not None and not _repeats(cause.fix.title, steps[0]):
-        steps.append(f"{cause.fix.title.rstrip('.')}.")
-    return steps
+    text = f"{verdict.mitigation.rstrip('.')}.{owner}"
+    fix = cause.fix if cause is not None else None
+    if fix is None:
+        return [Step(verdict.cause or "stopgap", text)]
+    own = fix.whatif or fix.id
+    if _repeats(fix.title, text):
+        return [Step(own, f"{text} (fix: {own})", fix)]
+    title = f"{fix.title.rstrip('.')}. (fix: {own})"
+    return [Step(verdict.cause or "stopgap", text), Step(own, title, fix)]
+
+
+def _commands(advised: Sequence[Step], source: str, again: str) -> list[Line]:
+    """How to try what can be tried, and how to record which step was made."""
+    tried = [one.tried(source, again) for one in advised]
+    made = [Line((text,), f"{'TRY':{INDENT - 1}}", copied=True) for text in tried if text]
+    if advised:
+        which = "" if len(advised) == 1 else f"  # 1 to {len(advised)}: the step that was made"
+        text = f"overrun fix apply 1{source}{again}{which}"
+        made.append(Line((text,), f"{'DONE':{INDENT - 1}}", copied=True))
+    return made
 
 
 def _repeats(title: str, step: str) -> bool:

@@ -51,7 +51,7 @@ def graph() -> str:
             mermaid().rstrip(),
             "```",
             "",
-            "| node | meaning | fact that shows it (`overrun facts`) | brings | may drive |",
+            "| node | meaning | fact that shows it (`overrun explain facts`) | brings | may drive |",
             "|---|---|---|---|---|",
             *rows,
             "",

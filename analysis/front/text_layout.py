@@ -8,8 +8,9 @@ from typing import Final
 from overrun.analysis.front.document import LONGEST, Block, Cell, Document, Items, Table, words
 from overrun.analysis.words.finding import printable
 
-# The least width of a column that is cut where its table is wider than the terminal.
+# The least width of a column that is wrapped where its table is wider than the terminal, and the most lines of a name.
 _LEAST: Final = 22
+_NAME_LINES: Final = 4
 
 
 def render(document: Document, width: int = 100) -> str:
@@ -81,7 +82,7 @@ def grid(table: Table, width: int) -> list[str]:
     for dropped in range(len(table.spare) + 1):
         kept = [at for at in range(len(table.align)) if at not in table.spare[:dropped]]
         made = _aligned(table, kept)
-        if table.cut_first and (over := max(map(len, made)) - width) > 0:
+        if table.wrap_first and (over := max(map(len, made)) - width) > 0:
             made = _aligned(table, kept, over)
         if max(map(len, made)) <= width:
             return made
@@ -98,10 +99,12 @@ def _aligned(table: Table, kept: Sequence[int], over: int = 0) -> list[str]:
     sizes[0] = min(sizes[0], max(_LEAST, sizes[0] - over)) if over else sizes[0]
     made = []
     for row in rows:
-        row[0] = cut(row[0], sizes[0])
+        hang = " " * (len(row[0]) - len(row[0].lstrip()) + 2)
+        room = cut(row[0], _NAME_LINES * sizes[0])
+        row[0], *more = textwrap.wrap(room, sizes[0], subsequent_indent=hang) or [""]
         sides = (table.align[at] for at in kept)
         cells = [f"{cell:{side}{size}}" for cell, side, size in zip(row, sides, sizes, strict=True)]
-        made.append("  ".join(cells).rstrip())
+        made += ["  ".join(cells).rstrip(), *more]
     return made
 
 

@@ -25,11 +25,11 @@ def forgotten(done: Forgotten) -> str:
         lines.append(f"searched for the name afterwards: found {' and '.join(places)}")
     if done.found_rows:
         lines.append(
-            "other traces still contain the name, as an attribute or inside a longer text: `overrun export spans` shows which"
+            "other traces still contain the name, as an attribute or inside a longer text: `overrun store export spans` shows which"
         )
     if done.traces or done.points:
         lines.append(
-            "files of `overrun export --folder` are replaced by its next round, except for hours of which retention has deleted a part: erase there yourself"
+            "files of `overrun store export --folder` are replaced by its next round, except for hours of which retention has deleted a part: erase there yourself"
         )
     return "\n".join(lines)
 

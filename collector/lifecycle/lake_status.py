@@ -1,4 +1,4 @@
-"""How is a lake, and is it whole? Counts for `overrun lake status`, and the checks of `overrun lake verify`."""
+"""How is a lake, and is it whole? Counts for `overrun store lake status`, and the checks of `overrun store lake verify`."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def whole_in(folder: Path) -> tuple[Whole, dict[int, Part]]:
     whole, parts = read_whole(folder), parts_in(folder)
     if whole is None or parts.keys() != set(range(whole.parts)):
         raise StoreError(
-            f"{folder} does not hold a whole file: `overrun migrate --db FILE --to {folder}` writes it, or what of it is missing"
+            f"{folder} does not hold a whole file: `overrun store migrate --db FILE --into {folder}` writes it, or what of it is missing"
         )
     if whole.schema != SCHEMA_VERSION:
         raise StoreError(
@@ -117,7 +117,7 @@ def _columns(connection: duckdb.DuckDBPyConnection, path: str, folder: Path) -> 
         found = connection.execute(f"describe select * from read_parquet('{path}')").fetchall()
     except duckdb.Error as error:
         raise StoreError(
-            f"{folder} cannot be read ({str(error).splitlines()[0]}): delete it, call `overrun migrate --db FILE --to {folder.parent}`, then this again"
+            f"{folder} cannot be read ({str(error).splitlines()[0]}): delete it, call `overrun store migrate --db FILE --into {folder.parent}`, then this again"
         ) from error
     return [str(row[0]) for row in found]
 

@@ -218,4 +218,4 @@ def _read(path: Path, kind: type[T]) -> T | None:
     except FileNotFoundError:
         return None
     except (msgspec.DecodeError, OSError) as error:
-        raise StoreError(f"{path} cannot be read ({error}): choose an empty folder, or delete {path.parent} if `overrun migrate` alone wrote to it") from error  # fmt: skip
+        raise StoreError(f"{path} cannot be read ({error}): choose an empty folder, or delete {path.parent} if `overrun store migrate` alone wrote to it") from error  # fmt: skip

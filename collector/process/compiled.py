@@ -107,6 +107,7 @@ class _State(threading.local):
 
 
 _state = _State()
+_few = threading.Event()
 _interpreting = threading.Event()
 _absent: set[Any] = set()
 
@@ -132,6 +133,17 @@ def of_rows(rows: int) -> Iterator[None]:
         yield
     finally:
         _state.few = before
+
+
+def for_few() -> None:
+    """From now on run kernels of arriving telemetry as Python: a command that reads a small file ends before a compiler is loaded."""
+    _few.set()
+
+
+def is_kept(room: str) -> bool:
+    """Whether the cache has compiled code of the kernels in the folder `room`; numba names theirs after it."""
+    folder = os.environ.get("NUMBA_CACHE_DIR") or cache_folder()
+    return folder is not None and any(Path(folder).glob(f"{room}_*/*.nbc"))
 
 
 def any_absent() -> bool:
@@ -224,7 +236,7 @@ class Kernel:
         """Return what the compiled function returns."""
         if self._compiled is not None:
             return self._compiled(*arguments)
-        if _state.few:
+        if _state.few or (_few.is_set() and self._function.__module__.startswith(_ARRIVING)):
             return _interpreted(self._function, *arguments)
         return self.compiled()(*arguments)
 
@@ -266,8 +278,10 @@ __all__ = [
     "Kernel",
     "any_absent",
     "cache_folder",
+    "for_few",
     "inlined",
     "interpret",
+    "is_kept",
     "lean",
     "njit",
     "of_rows",

@@ -217,7 +217,7 @@ def _refusal(path: Path, why: str) -> str:
     """Why a file was not read, and the command that works on it."""
     known = why.startswith(("it ", "the map", "a map"))
     said = f"{path} cannot be read: {why}" if known else f"{path} is not OTLP: {why}"
-    return f"{said.rstrip('.')}. See what is in it and map it yourself: `overrun map {path}`"
+    return f"{said.rstrip('.')}. See what is in it and map it yourself: `overrun store map {path}`"
 
 
 def form_of(

@@ -64,7 +64,7 @@ def _of_folder(
         )
         raise ImportFailed(
             f"{len(pages)} pages in {folder.name} all have the same file time ({moment}), so their reading times are not known. Give the time "
-            "between pages with `overrun import --every 15s` (in the order of their names), or name them by their time (1795640636.prom, "
+            "between pages with `overrun store import --every 15s` (in the order of their names), or name them by their time (1795640636.prom, "
             "20261126T005910Z.prom), or copy them with their times (cp -p, rsync -t, tar; git keeps none). Put the pages of each engine into a "
             "separate folder"
         )

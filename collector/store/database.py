@@ -377,14 +377,16 @@ def tables(connection: duckdb.DuckDBPyConnection, database: str | None = None) -
 
 
 def is_older(version: str) -> bool:
-    """Whether `overrun migrate` can bring a file of this version up to date."""
+    """Whether `overrun store migrate` can bring a file of this version up to date."""
     return version.isdigit() and 1 <= int(version) < SCHEMA_VERSION
 
 
 def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     seen = version_of(connection, path)
     if seen != str(SCHEMA_VERSION):
-        remedy = f"run `overrun migrate --db {path}`" if is_older(seen) else "use a newer Overrun"
+        remedy = (
+            f"run `overrun store migrate --db {path}`" if is_older(seen) else "use a newer Overrun"
+        )
         raise StoreVersion(
             f"{path} is schema {seen}, this build needs {SCHEMA_VERSION}: {remedy}, or choose another --db"
         )

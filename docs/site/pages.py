@@ -77,7 +77,7 @@ def settings_page() -> str:
         "# Settings",
         "",
         "Generated from the settings themselves. A flag wins over the environment (`OVERRUN_` and the key in capitals), the environment over the",
-        "file (`--config overrun.toml`), and the file over the default. `overrun config show` prints the values in force and their sources.",
+        "file (`--config overrun.toml`), and the file over the default. `overrun admin config` prints the values in force and their sources.",
         "Tables of limits, budgets, prices, scraping and alerts: [OPERATIONS](OPERATIONS.md#settings) and [ALERTS](ALERTS.md).",
     ]
     remarks = dict(_remarks(Path(settings.__file__)))
@@ -163,7 +163,7 @@ def columns_page() -> str:
         "# Columns of exported files",
         "",
         "Generated from the export itself. The files by the hour, and how they are read, are in [SCALE](SCALE.md#open-data-an-hour-a-file); the words are in",
-        "[GLOSSARY](GLOSSARY.md). A null means that nobody reported a value; it never means 0. `overrun export KIND` gives the same columns as JSON lines or CSV.",
+        "[GLOSSARY](GLOSSARY.md). A null means that nobody reported a value; it never means 0. `overrun store export KIND` gives the same columns as JSON lines or CSV.",
         "The folders add two columns: `hour`, the hour of UTC in which the row starts, and `shard`, the store that it is from.",
     ]
     store = open_store(Path(":memory:"), create=True)

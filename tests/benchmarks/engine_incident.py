@@ -104,7 +104,7 @@ def diagnose(url: str, run: Run, output: str) -> str:
     """What the command prints for the minutes of a run."""
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "overrun", "diagnose", f"prometheus:{url}"),
+            *(sys.executable, "-m", "overrun", "report", f"prometheus:{url}"),
             *("--from", run.start, "--to", run.end, "--output", output),
         ],
         capture_output=True,

@@ -180,7 +180,8 @@ def ask_api(port: int) -> str:
 def ask_month(port: int) -> str:
     """A month of Tempo's traces, asked for as fast as it answers."""
     from overrun.collector.errors import CollectorError
-    from overrun.collector.sources.remote.pull import Address, Progress, Taker, Wanted, pull
+    from overrun.collector.sources.remote.address import Address
+    from overrun.collector.sources.remote.pull import Progress, Taker, Wanted, pull
 
     address = Address("tempo", f"http://127.0.0.1:{port}")
     taker = Taker(lambda signal, body: None, lambda: None, lambda share: None)

@@ -1071,7 +1071,7 @@ def test_without_a_predictor_the_page_says_how_to_train_one(
     monkeypatch.delenv("OVERRUN_ARTIFACT", raising=False)
     app = shown(demo, monkeypatch, "length", **WINDOW)
     assert "No predictor is loaded" in plain(app)
-    assert f"overrun train --url {demo.url}" in plain(app)
+    assert f"overrun length train --url {demo.url}" in plain(app)
 
 
 def test_the_artifact_is_handed_out_as_it_is(tmp_path: Path) -> None:

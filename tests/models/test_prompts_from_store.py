@@ -82,7 +82,7 @@ def as_openinference(prompt: str) -> dict[str, str]:
 def stored(
     path: Path, privacy: PrivacySettings, worded: Callable[[str], dict[str, str]] = as_semconv
 ) -> pl.DataFrame:
-    """Send the calls, close the store, and read them as `overrun train --db` does."""
+    """Send the calls, close the store, and read them as `overrun length train --db` does."""
     spans = []
     for number, (prompt, tokens) in enumerate(prompts()):
         call = {

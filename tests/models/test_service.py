@@ -1,4 +1,4 @@
-"""`overrun serve-predictor`: the predictor's own answers over HTTP, clear refusals, a newer artifact taken over while it runs."""
+"""`overrun length serve`: the predictor's own answers over HTTP, clear refusals, a newer artifact taken over while it runs."""
 
 import asyncio
 import json

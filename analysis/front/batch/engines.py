@@ -125,7 +125,7 @@ class Spark:
                 f"--engine spark needs {error.name}, which is not installed: pip install 'overrun[spark]', and Java 17 or newer"
             ) from error
         self._failed = PySparkException
-        built = SparkSession.builder.master(master).appName("overrun batch")
+        built = SparkSession.builder.master(master).appName("overrun explain batch")
         for name, value in {"spark.ui.enabled": "false", **(settings or {})}.items():
             built = built.config(name, value)
         try:
@@ -225,7 +225,7 @@ def _written(batches: pa.RecordBatchReader, out: Path) -> int:
 
 def _unreadable(error: Exception) -> Unreadable:
     return Unreadable(
-        f"the files cannot be read: {_first_line(error)}. Delete a file that is cut short, and let `overrun export --folder` write its hour again"
+        f"the files cannot be read: {_first_line(error)}. Delete a file that is cut short, and let `overrun store export --folder` write its hour again"
     )
 
 

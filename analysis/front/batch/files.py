@@ -1,4 +1,4 @@
-"""Which hourly files hold a period? Chosen by the hour in their path (`KIND/hour=2026-11-26T14/shard=NAME/KIND.parquet`, as `overrun export --folder` writes them)."""
+"""Which hourly files hold a period? Chosen by the hour in their path (`KIND/hour=2026-11-26T14/shard=NAME/KIND.parquet`, as `overrun store export --folder` writes them)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def hourly(
     ]
     if not held:
         raise NoFiles(
-            f"{folder} has no files {kind}/hour=.../shard=.../{kind}.parquet: name the folder that `overrun export {kind} --folder` writes to"
+            f"{folder} has no files {kind}/hour=.../shard=.../{kind}.parquet: name the folder that `overrun store export {kind} --folder` writes to"
         )
     found = [
         (hour, path)

@@ -63,7 +63,7 @@ class On:
 
 
 def report(folder: Path, asked: Question, on: On) -> BatchReport:
-    """Report on the requests of a folder that `overrun export --folder` writes to. The baseline of the window is the other period; `auto` compares with none.
+    """Report on the requests of a folder that `overrun store export --folder` writes to. The baseline of the window is the other period; `auto` compares with none.
 
     Raises:
         AnalysisError: no files, no engine, requests that do not stand for all, or a baseline that needs a start.

@@ -1,5 +1,5 @@
 -- Which model calls can a length predictor learn from, the newest $most of a window? One row per call that succeeded and whose lengths are known, in order of time.
--- Columns are what `overrun train --trace` reads.
+-- Columns are what `overrun length train --trace` reads.
 select start, trace_id, span_id, route, model, input_tokens, output_tokens, max_tokens, temperature, streaming, turn, session, tenant, prefix_hash, finish_reason, e2e_ms
 from (
     select * from v_llm_calls

@@ -16,7 +16,7 @@ _LATE: Final = timedelta(hours=1)
 
 
 class Held(msgspec.Struct, kw_only=True):
-    """How many commits a file has, and spans of them that were acknowledged and are missing: found by `overrun migrate` (`lost_before`), or now (`lost`).
+    """How many commits a file has, and spans of them that were acknowledged and are missing: found by `overrun store migrate` (`lost_before`), or now (`lost`).
 
     `copies` are rows that stand twice. `first` and `last` are when the commits with missing or doubled spans were received.
     """

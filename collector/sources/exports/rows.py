@@ -217,7 +217,7 @@ def lacking(value: Any) -> str:
     if not calls and len(found) > 1 and all(_is_point(row) for row in rows):
         return (
             "figures over time, as a dashboard exports a panel: percentiles of several minutes are none of all; ask where it has them from, "
-            "`overrun diagnose http://HOST:9090`"
+            "`overrun report http://HOST:9090`"
         )
     if not calls or not all({"start", "time"} & one.keys() for one in found):
         return ""

@@ -1,6 +1,6 @@
 -- title = "Azure's published LLM inference trace (arrivals with their tokens)"
 -- source = "github.com/Azure/AzurePublicDataset: TIMESTAMP, ContextTokens, GeneratedTokens"
 -- needs = ["TIMESTAMP", "ContextTokens", "GeneratedTokens"]
--- refuse = "it has arrivals and tokens and no durations, so that nothing in it took a time. Lengths and arrivals can be learned from it: `overrun train --trace {file} --route chat --out predictor`"
+-- refuse = "it has arrivals and tokens and no durations, so that nothing in it took a time. Lengths and arrivals can be learned from it: `overrun length train --trace {file} --route chat --out predictor`"
 -- [expected]
 -- refused = "no durations"

@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import httpx
 import msgspec
@@ -22,6 +21,7 @@ from overrun.collector.access.deadline import BoundedTransport
 from overrun.collector.access.trust import trusted
 from overrun.collector.decode import items
 from overrun.collector.errors import ConfigError, ImportFailed
+from overrun.collector.sources.remote.address import checked_url
 
 MAX_ANSWER: Final = 32 << 20  # bytes of one answer; as Python values they take about ten times that
 # Values of one answer, by what they take as Python's objects: about 300 bytes each. Empty ones take twenty times their size in the answer, not ten.
@@ -51,29 +51,6 @@ class Refused(ImportFailed):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
-
-
-def checked_url(text: str) -> str:
-    """An http(s) address without a query, credentials or a closing slash.
-
-    Raises:
-        ConfigError: it is none; names what is wrong.
-    """
-    try:
-        parts = urlsplit(text)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        good = False
-    if not good:
-        raise ConfigError(f"{text!r} is not an address such as http://127.0.0.1:9090")
-    if parts.username or parts.password:
-        raise ConfigError(
-            "the address holds a user or password, which others can read in the list of processes: "
-            "set OVERRUN_SOURCE_USER and OVERRUN_SOURCE_PASSWORD, or OVERRUN_SOURCE_TOKEN"
-        )
-    if parts.query or parts.fragment:
-        raise ConfigError(f"{text!r} holds a query: give the address alone, and --match")
-    return text.rstrip("/")
 
 
 def credentials(environment: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -23,8 +22,9 @@ from overrun.collector.sources.remote import (
     mlflow,
     phoenix,
 )
+from overrun.collector.sources.remote.address import Address
 from overrun.collector.sources.remote.clickhouse import ClickHouse
-from overrun.collector.sources.remote.fetching import Fetcher, TooMuch, checked_url, credentials
+from overrun.collector.sources.remote.fetching import Fetcher, TooMuch, credentials
 from overrun.collector.sources.remote.jaeger import Jaeger
 from overrun.collector.sources.remote.langfuse import Langfuse
 from overrun.collector.sources.remote.langsmith import LangSmith
@@ -39,18 +39,6 @@ LEAST_WIDTH_S: Final = 2.0
 # Pieces that may be left out. A server that finds every question too large would be asked for every two seconds of a month.
 MOST_LEFT_OUT: Final = 1_000
 PROGRESS: Final = ".pull.json"
-# The ports at which these listen unless they are told otherwise: an address alone is then enough.
-_PORTS: Final = {
-    9090: "prometheus",
-    9009: "prometheus",
-    8428: "prometheus",
-    3200: "tempo",
-    16686: "jaeger",
-    6006: "phoenix",
-    5000: "mlflow",
-    8123: "clickhouse",
-}
-_HOSTS: Final = {"langfuse.com": "langfuse", "smith.langchain.com": "langsmith"}
 
 
 class Source(Protocol):
@@ -82,7 +70,6 @@ _KINDS: Final[Mapping[str, Callable[[Fetcher, str], Source]]] = {
     "mlflow": MLflow,
     "clickhouse": ClickHouse,
 }
-KINDS: Final = tuple(_KINDS)
 _OWN_HEADERS: Final[Mapping[str, Callable[[Mapping[str, str]], dict[str, str]]]] = {
     "langfuse": langfuse.headers,
     "langsmith": langsmith.headers,
@@ -90,44 +77,6 @@ _OWN_HEADERS: Final[Mapping[str, Callable[[Mapping[str, str]], dict[str, str]]]]
     "mlflow": mlflow.headers,
     "clickhouse": clickhouse.headers,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a source is: its kind and the address of its API."""
-
-    kind: str
-    url: str
-
-    @classmethod
-    def read(cls, text: str) -> Address:
-        """`KIND:URL`, or a URL whose port or host tells the kind.
-
-        Raises:
-            ConfigError: neither.
-        """
-        kind, _, rest = text.partition(":")
-        if kind in _KINDS:
-            return cls(kind, checked_url(rest))
-        url = checked_url(text)
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        by_host = [k for end, k in _HOSTS.items() if host == end or host.endswith(f".{end}")]
-        found = by_host[0] if by_host else _PORTS.get(parts.port or 0)
-        if found is None:
-            raise ConfigError(
-                f"which kind of source is {text!r}? Write it before the address, as in prometheus:{text}; known are {', '.join(KINDS)}"
-            )
-        return cls(found, url)
-
-    def __str__(self) -> str:
-        return f"{self.kind}:{self.url}"
-
-
-def is_address(text: str) -> bool:
-    """Whether a text is meant as a source rather than as a file."""
-    kind, colon, _ = text.partition(":")
-    return text.startswith(("http://", "https://")) or (bool(colon) and kind in _KINDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ def open_lake(
         if not create and not store.catalog.has_lake():
             store.catalog.close()
             raise StoreMissing(
-                f"{address}: that database has no lake. Check its name, or make one with `overrun serve --store` or `overrun migrate --from FOLDER --to STORE`"
+                f"{address}: that database has no lake. Check its name, or make one with `overrun serve --store` or `overrun store migrate FOLDER --into STORE`"
             )
         with store.catalog.alone():
             _attach(connection, address)

@@ -43,9 +43,24 @@ def applied(folder: Path, experiment: str, *given: str) -> tuple[Applied, str]:
     at = datetime.fromtimestamp((before + pause / 2) / 1e9, UTC).isoformat()
     ledger = folder / "ledger.jsonl"
     asked = ["--at", at, "--db", str(db), "--ledger", str(ledger), "--span", "5m", "--settle", "0s"]
-    done = CliRunner().invoke(cli.app, ["applied", *given, *asked, "--slo", "ttft:1500 e2e:12000"])
+    done = CliRunner().invoke(
+        cli.app, ["fix", "apply", *given, *asked, "--slo", "ttft:1500 e2e:12000"]
+    )
     assert done.exit_code == 0, done.output
     return entries(ledger)[-1], done.stdout
+
+
+def test_a_step_of_the_report_is_recorded_by_its_number(tmp_path: Path) -> None:
+    source = str(ROOT / "sample_traces" / "recordings" / "sim-slow-vector-store")
+    ledger = tmp_path / "ledger.jsonl"
+    asked = [source, "--slo", "ttft:1500 e2e:3000", "--ledger", str(ledger)]
+    done = CliRunner().invoke(cli.app, ["fix", "apply", "1", *asked])
+    assert done.exit_code == 0, done.output
+    [made] = entries(ledger)
+    assert (made.rule, made.metric, made.outcome) == ("slow_dependency", "ttft", "not_known")
+    assert f"observed is not known: ask again with --at {made.at}" in done.stdout
+    refused = CliRunner().invoke(cli.app, ["fix", "apply", "9", *asked])
+    assert (refused.exit_code, "there is no number 9" in refused.stderr) == (2, True)
 
 
 def test_a_cap_on_a_real_engine_gains_what_was_predicted(tmp_path: Path) -> None:

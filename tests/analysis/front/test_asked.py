@@ -10,7 +10,7 @@ import pytest
 
 from overrun.analysis.front import file_commands
 from overrun.analysis.front import question_table as table
-from overrun.analysis.front.asked import Asked, Source, refuse_form, refuse_place
+from overrun.analysis.front.asked import Asked, Source, refuse_form, refuse_place, source_of
 from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.config import Settings, load
 from overrun.collector.errors import StoreMissing
@@ -46,12 +46,33 @@ def test_a_form_and_a_source_that_do_not_go_together_are_refused(tmp_path: Path)
         refuse_form(table.FACTS, "yaml")
     with pytest.raises(AnalysisError, match="both given"):
         refuse_place(tmp_path / "a.db", "http://127.0.0.1:1")
-    with pytest.raises(AnalysisError, match="more than one of FILES"):
-        refuse_place(None, "http://127.0.0.1:1", [RECORDING])
-    with pytest.raises(AnalysisError, match="there is nothing at"):
-        refuse_place(None, None, [tmp_path / "nothing"])
+    url, tool = "http://127.0.0.1:1", "prometheus:http://127.0.0.1:1"
+    for named, more, said in (
+        ([str(RECORDING)], {"url": url}, "more than one of SOURCE"),
+        ([str(RECORDING), tool], {}, "were given together"),
+        ([url, url], {}, "were given together"),
+        ([url], {"match": "a"}, "--match narrows"),
+        ([str(tmp_path / "nothing")], {}, "there is nothing at"),
+    ):
+        with pytest.raises(AnalysisError, match=said):
+            source_of(named, Settings(), **more)
     with pytest.raises(StoreMissing):
         refuse_place(tmp_path / "a.db", None)
+
+
+def test_a_source_is_known_by_what_stands_there(tmp_path: Path) -> None:
+    store = tmp_path / "x.db"
+    store.write_bytes(b"12345678DUCK and more")
+    kept = Path("kept.db")
+    made = source_of(["tempo:http://t:1", "http://p:9090"], Settings(), db=kept, match="{}")
+    assert ([one.kind for one in made.remote], made.db) == (["tempo", "prometheus"], kept)
+    assert made.flags() == " tempo:http://t:1 http://p:9090 --match '{}'"
+    of_store, of_files, of_server = (
+        source_of([name], Settings()) for name in (str(store), str(RECORDING), "http://h:4318")
+    )
+    assert (of_store.db, of_store.is_stored) == (store, True)
+    assert (of_files.files, of_files.is_stored) == ([RECORDING], False)
+    assert (of_server.url, of_server.is_stored) == ("http://h:4318", True)
 
 
 @pytest.mark.parametrize("name", ["vllm-joined", "semconv-genai-openai"])

@@ -1,4 +1,4 @@
-"""`overrun bug-report`: a folder that the corpus runs, which shows what was reported and nothing of who sent it."""
+"""`overrun admin bug-report`: a folder that the corpus runs, which shows what was reported and nothing of who sent it."""
 
 import tomllib
 from pathlib import Path

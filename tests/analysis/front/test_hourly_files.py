@@ -399,7 +399,9 @@ def test_the_command_writes_the_same_files_through_a_server_and_from_its_file(
     runner = CliRunner()
 
     def export(*arguments: object) -> tuple[int, str]:
-        done = runner.invoke(cli.app, ["export", *map(str, arguments), "--folder", str(folder)])
+        done = runner.invoke(
+            cli.app, ["store", "export", *map(str, arguments), "--folder", str(folder)]
+        )
         return done.exit_code, done.output.splitlines()[0]
 
     new = "wrote 6 files of new hours and 0 files of hours that had changed; 0 are unchanged"
@@ -412,7 +414,9 @@ def test_the_command_writes_the_same_files_through_a_server_and_from_its_file(
     for refused in (["--format", "csv"], ["--out", "x"], ["--shard", ".."]):
         assert export("--db", path, *refused)[0] == 2
     for refused in ([], ["requests", "--continuous"], ["requests", "--shard", "a"]):
-        assert runner.invoke(cli.app, ["export", *refused, "--db", str(path)]).exit_code == 2
+        assert (
+            runner.invoke(cli.app, ["store", "export", *refused, "--db", str(path)]).exit_code == 2
+        )
 
 
 def test_a_continuous_export_outlives_rounds_that_fail(

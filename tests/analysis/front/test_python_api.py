@@ -30,7 +30,7 @@ METHODS = {"report", "html", "facts", "requests", "trace", "compare", "whatif", 
 
 
 def test_these_names_are_exported_and_no_others() -> None:
-    assert set(overrun.__all__) == NAMES | {"__version__"}
+    assert set(overrun.__all__) == set(dir(overrun)) == NAMES | {"__version__"}
     for name in overrun.__all__:
         assert getattr(overrun, name) is not None
     methods = {
@@ -56,6 +56,8 @@ def test_importing_the_package_loads_nothing() -> None:
 def test_a_recording_answers_as_the_commands_do(recording: Recording) -> None:
     report = recording.report(route="/rag/ask", slo="ttft:1500 e2el:3000")
     assert (report.verdict.cause, report.window.requests) == ("slow_dependency", 385)
+    assert repr(report) == f"<Report over_budget: {report.verdict.sentence}>"
+    assert repr(recording).endswith("recordings/sim-slow-vector-store>")
     fix = report.findings[0].fix
     assert fix is not None
     assert fix.whatif is not None
@@ -65,6 +67,7 @@ def test_a_recording_answers_as_the_commands_do(recording: Recording) -> None:
     [slowest] = recording.requests(limit=1).rows
     assert recording.trace(slowest.trace_id).trace_id == slowest.trace_id
     assert recording.html()._repr_html_().startswith("<!doctype html>")
+    assert recording._repr_html_() == recording.html()
 
 
 def test_a_misspelt_name_is_refused_with_the_nearest_known_one(recording: Recording) -> None:

@@ -1,4 +1,4 @@
-"""Deployments that were reported by OTLP: kept without being requests, listed, named beside an onset, and a time for `overrun applied`."""
+"""Deployments that were reported by OTLP: kept without being requests, listed, named beside an onset, and a time for `overrun fix apply`."""
 
 import json
 import re

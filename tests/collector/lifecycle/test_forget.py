@@ -181,10 +181,10 @@ def test_the_command_erases_from_a_file_and_through_a_server(
     with opened(path) as pipeline:
         fill(pipeline)
     cli = CliRunner()
-    said = cli.invoke(app, ["forget", "--user", "ada@example.com", "--db", str(path)])
+    said = cli.invoke(app, ["store", "forget", "--user", "ada@example.com", "--db", str(path)])
     erased = "erased 1 trace: 2 spans, 1 request\n"
     searched = "searched for the name afterwards: found in 0 rows of the tables"
-    exported = "files of `overrun export --folder` are replaced by its next round, except for hours of which retention has deleted a part: erase there yourself\n"
+    exported = "files of `overrun store export --folder` are replaced by its next round, except for hours of which retention has deleted a part: erase there yourself\n"
     assert (said.exit_code, said.output) == (
         0,
         f"{erased}{searched} and in 0 places of the file's bytes\n{exported}",
@@ -194,10 +194,10 @@ def test_the_command_erases_from_a_file_and_through_a_server(
         ["--user", "a", "--tenant", "b", "--db", "x"],
         ["--db", str(path)],
     ):
-        assert cli.invoke(app, ["forget", *arguments]).exit_code == 2
+        assert cli.invoke(app, ["store", "forget", *arguments]).exit_code == 2
     server = start_server(path)
     assert (
-        cli.invoke(app, ["forget", "--tenant", "acme-marker", "--url", server.http]).output
+        cli.invoke(app, ["store", "forget", "--tenant", "acme-marker", "--url", server.http]).output
         == f"{erased}{searched}\n{exported}"
     )
     asked = {"url": f"{server.http}/v1/forget", "trust_env": False, "verify": False}

@@ -61,7 +61,7 @@ def test_steps_are_numbered_without_a_gap_up_to_this_version() -> None:
 def test_an_earlier_file_is_refused_until_it_is_migrated_and_then_has_everything(
     earlier: Path,
 ) -> None:
-    with pytest.raises(StoreVersion, match="overrun migrate"):
+    with pytest.raises(StoreVersion, match="overrun store migrate"):
         open_store(earlier, create=False)
     done = migrate(earlier)
     assert (done.before < done.after, done.after, done.incomplete_commits) == (

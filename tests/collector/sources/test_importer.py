@@ -266,7 +266,7 @@ def test_paths_that_hold_nothing_to_import_are_named_before_anything_is_touched(
         with pytest.raises(ImportFailed, match=wanted):
             imported(tmp_path / "t.db", path)
     assert not (tmp_path / "t.db").exists()
-    with pytest.raises(ImportFailed, match=r"a\.txt cannot be read.*overrun map"):
+    with pytest.raises(ImportFailed, match=r"a\.txt cannot be read.*overrun store map"):
         imported(tmp_path / "t.db", tmp_path / "a.txt")
 
 

@@ -535,7 +535,7 @@ def test_several_runs_of_a_file_are_routes() -> None:
             b'{"request_throughput": {"unit": "requests/sec"}, "request_latency": {"unit": "ms", "avg": 3.0}}',
             r"give profile_export\.jsonl",
         ),
-        (b'{"metrics": 1, "a": 2}', r"document with a, metrics.*overrun map"),
+        (b'{"metrics": 1, "a": 2}', r"document with a, metrics.*overrun store map"),
         (lines(vllm(itls=[])), ""),
         (lines(vllm(errors=["", ""])), "errors has 2 entries and ttfts 6"),
         (lines(guidellm(successful=[])), "holds 1 of the 6 requests"),
@@ -571,7 +571,9 @@ def test_tables_without_the_columns_are_refused_and_folders_take_only_what_they_
     (tmp_path / "azure.csv").write_text(
         "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,4808,10\n"
     )
-    with pytest.raises(ImportFailed, match=r"azure\.csv.*no durations.*overrun train --trace"):
+    with pytest.raises(
+        ImportFailed, match=r"azure\.csv.*no durations.*overrun length train --trace"
+    ):
         list(read_bodies(tmp_path / "azure.csv"))
     (tmp_path / "inputs.json").write_text('{"data": []}')
     with pytest.raises(ImportFailed, match=r"none of .* can be imported"):

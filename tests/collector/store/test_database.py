@@ -64,7 +64,7 @@ def test_another_schema_version_is_refused_with_its_remedy(tmp_path: Path, versi
         connection.execute(
             "update meta set value = $v where key = 'schema_version'", {"v": str(version)}
         )
-    remedy = "overrun migrate" if version == SCHEMA_VERSION - 1 else "use a newer Overrun"
+    remedy = "overrun store migrate" if version == SCHEMA_VERSION - 1 else "use a newer Overrun"
     with pytest.raises(
         StoreVersion,
         match=rf"is schema {version}, this build needs {SCHEMA_VERSION}: .*{remedy}.*choose another --db",

@@ -73,9 +73,7 @@ def test_a_wrong_address_or_folder_makes_no_lake(postgres: Postgres, tmp_path: P
     for words in (["lake", "status"], ["lake", "verify"], ["lake", "compact"], ["forget", "--user", "u"]):  # fmt: skip
         said = CliRunner().invoke(app, [*words, "--store", lake.address])
         assert (said.exit_code, "has no lake" in said.output) == (2, True), said.output
-    said = CliRunner().invoke(
-        app, ["migrate", "--from", str(tmp_path / "typo"), "--to", lake.address]
-    )
+    said = CliRunner().invoke(app, ["migrate", str(tmp_path / "typo"), "--into", lake.address])
     assert "does not hold a whole file" in said.output
     said = CliRunner().invoke(app, ["lake", "status", "--store", lake.address])
     assert "has no lake" in said.output
@@ -84,10 +82,10 @@ def test_a_wrong_address_or_folder_makes_no_lake(postgres: Postgres, tmp_path: P
 @pytest.mark.parametrize(
     ("given", "remedy"),
     [
-        ((), "give --db FILE or --from FOLDER"),
-        (("--db", "x.db", "--to", "ducklake:postgresql://h/d?data=/f"), "--to FOLDER"),
-        (("--db", "x.db", "--to", " "), "--to is blank"),
-        (("--from", "parts", "--to", "elsewhere"), "use ducklake:postgresql://"),
+        ((), "give --db FILE or FOLDER"),
+        (("--db", "x.db", "--into", "ducklake:postgresql://h/d?data=/f"), "--into FOLDER"),
+        (("--db", "x.db", "--into", " "), "--into is blank"),
+        (("parts", "--into", "elsewhere"), "use ducklake:postgresql://"),
     ],
 )
 def test_a_move_that_cannot_be_says_what_to_give(given: tuple[str, ...], remedy: str) -> None:

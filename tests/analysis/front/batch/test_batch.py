@@ -64,7 +64,7 @@ def con() -> duckdb.DuckDBPyConnection:
 
 @pytest.fixture(scope="module")
 def folder(con: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `overrun export --folder` writes of it, in two shards."""
+    """What `overrun store export --folder` writes of it, in two shards."""
     out = tmp_path_factory.mktemp("hours")
     for kind in ("requests", "llm-calls"):
         found = fetch_frame(
@@ -304,7 +304,7 @@ def test_engines_that_are_not_there_are_named(
         report(folder, asked_of(), On("spark"))
     with pytest.raises(NoEngine, match="duckdb or spark"):
         report(folder, asked_of(), On("presto"))
-    with pytest.raises(AnalysisError, match="overrun export requests --folder"):
+    with pytest.raises(AnalysisError, match="overrun store export requests --folder"):
         report(tmp_path, asked_of(), On())
 
 

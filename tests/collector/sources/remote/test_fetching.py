@@ -9,9 +9,9 @@ import pytest
 
 from overrun.collector.errors import ConfigError, ImportFailed
 from overrun.collector.sources.remote import documents, fetching
+from overrun.collector.sources.remote.address import Address, checked_url
 from overrun.collector.sources.remote.documents import Cursors, Notes
-from overrun.collector.sources.remote.fetching import Fetcher, TooMuch, checked_url, credentials
-from overrun.collector.sources.remote.pull import Address
+from overrun.collector.sources.remote.fetching import Fetcher, TooMuch, credentials
 from tests.collector.sources.remote.servers import Answer, Asked, answer, dripping, raw, serving
 
 SECRET = "s3cr3t-token"
@@ -141,19 +141,21 @@ def test_credentials_in_an_address_are_refused_without_being_shown() -> None:
         ("tempo:https://tempo.example.com", "tempo"),
         ("https://cloud.langfuse.com", "langfuse"),
         ("http://127.0.0.1:16686/", "jaeger"),
+        ("http://example.com", ""),
+        ("https://notlangfuse.com", ""),
     ],
 )
-def test_an_address_names_its_kind_or_has_its_port(text: str, kind: str) -> None:
+def test_an_address_names_its_kind_or_has_its_port_or_is_a_server_of_ours(
+    text: str, kind: str
+) -> None:
     assert Address.read(text).kind == kind
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "http://example.com",
         "zipkin:http://x:1",
         "prometheus:ftp://x",
-        "https://notlangfuse.com",
         "prometheus:http://x:1/?a=b",
     ],
 )

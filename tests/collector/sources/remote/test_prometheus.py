@@ -45,10 +45,11 @@ def test_a_stored_incident_has_the_verdict_of_its_pages(tmp_path: Path) -> None:
 
     db = tmp_path / "pulled.db"
     asked = [
-        *("diagnose", "--slo", "ttft:1000", "--output", "json", "--db", str(db)),
+        *("report", "--slo", "ttft:1000", "--output", "json", "--db", str(db)),
         *("--from", str(T0), "--to", str(T0 + EVERY_S * (STEPS + 1))),
     ]
     first_asked = [
+        "store",
         "import",
         "--db",
         str(db),
@@ -60,7 +61,7 @@ def test_a_stored_incident_has_the_verdict_of_its_pages(tmp_path: Path) -> None:
     # The second pull reads the same samples: they count once.
     with holding(tmp_path, pages) as url:
         first = CliRunner().invoke(
-            cli.app, [*first_asked, "--from", f"prometheus:{url}", "--match", 'job="vllm"']
+            cli.app, [*first_asked, f"prometheus:{url}", "--match", 'job="vllm"']
         )
         assert first.exit_code == 0, first.output
         done = CliRunner().invoke(cli.app, [*asked, f"prometheus:{url}"])
@@ -118,9 +119,9 @@ def as_prometheus(asked: Asked) -> Answer:
 
 def test_too_many_samples_are_asked_for_in_halves(tmp_path: Path) -> None:
     db = tmp_path / "halves.db"
-    asked = ["import", "--db", str(db), "--since", "10m", "--to", "1000000600"]
+    asked = ["store", "import", "--db", str(db), "--since", "10m", "--to", "1000000600"]
     with serving(as_prometheus) as server:
-        done = CliRunner().invoke(cli.app, [*asked, "--from", f"prometheus:{server.url}"])
+        done = CliRunner().invoke(cli.app, [*asked, f"prometheus:{server.url}"])
     assert done.exit_code == 0, done.output
     assert "types of metrics are guessed" in done.stdout
     # 39 scrapes after the window's start, of two metrics; the target of another job is none of an engine's.

@@ -12,7 +12,8 @@ import pytest
 
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.writer import TRACES
-from overrun.collector.sources.remote.pull import Address, Progress, Pulled, Taker, Wanted, pull
+from overrun.collector.sources.remote.address import Address
+from overrun.collector.sources.remote.pull import Progress, Pulled, Taker, Wanted, pull
 from tests.collector.conftest import rows
 from tests.collector.sources.remote.servers import Answer, Asked, answer, serving
 
