@@ -194,11 +194,6 @@ check-integrations: $(VENV)/.dev
 	$(BIN)/python -m tests.integrations $(ARGS)
 	$(BIN)/python -m tests.integrations.flags
 
-# One page per diagnosis, from the docstring of its rule; a test says when a page is stale.
-.PHONY: pages
-pages: $(VENV)/.dev
-	$(BIN)/python -m overrun.analysis.front.rule_pages docs/rules
-
 # docs/BENCHMARKS.md, from docs/results; a test says when the page is stale.
 .PHONY: benchmarks-page
 benchmarks-page: $(VENV)/.dev

@@ -1,7 +1,7 @@
 """What brings about what? Causes of latency, the states that they lead to, and the stages in which a request then loses time: one graph, from roots to stages.
 
 Ranking explains an excess from the roots of this graph down (`ranking.py`), a verdict shows the way from its cause to the stage (`path_to`), and the drawing in
-docs/rules/GRAPH.md is made of it (`mermaid`). A cause carries the name of its rule. A state has no rule of its own: a fact shows it.
+the site draws it (`mermaid`). A cause carries the name of its rule. A state has no rule of its own: a fact shows it.
 """
 
 from __future__ import annotations

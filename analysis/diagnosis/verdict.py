@@ -90,7 +90,7 @@ class Verdict(msgspec.Struct, kw_only=True):
     `since_ms` is the judged percentile of the requests since the onset.
     `cause_status` is `known` where a cause is named with at least 50 % confidence. Below that `cause` is the most likely of the `candidates`, and nothing is
     advised on it.
-    `path` is the way from the cause to the stage in the graph of causes (docs/rules/GRAPH.md), empty without a cause.
+    `path` is the way from the cause to the stage in the graph of causes (causal_graph.py), empty without a cause.
     `why` is the part of `sentence` that explains slow requests, as sentences of its own; empty where the sentence explains none.
     Null fields have their reason in `reasons`.
     """

@@ -2,16 +2,20 @@
 
 import json
 import re
+import textwrap
 import tokenize
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, Final
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from overrun.analysis.diagnosis.causal_graph import BRINGS, MAY_DRIVE, NODES, mermaid
+from overrun.analysis.diagnosis.rules import rules
 from overrun.analysis.front import export_columns, hourly_files
 from overrun.analysis.front.openapi import openapi
 from overrun.collector import config as settings
@@ -29,8 +33,8 @@ INSTEAD = {
     "docs/README.md": "index.md",
     "docs/results": "BENCHMARKS.md",
     "docs/screenshots": "DASHBOARD.md",
-    "docs/rules": "rules/index.md",
-    "docs/rules/README.md": "rules/index.md",
+    "analysis/diagnosis/rules": "rules/index.md",
+    "analysis/diagnosis/causal_graph.py": "rules/GRAPH.md",
 }
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)")
 
@@ -39,7 +43,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages that are made here."""
     made = {site: (ROOT / path).read_text(encoding="utf-8") for path, site in ELSEWHERE.items()}
     made["index.md"] = f"---\nhide: [navigation]\n---\n{made['index.md']}"
-    made["rules/index.md"] = (ROOT / "docs/rules/README.md").read_text(encoding="utf-8")
+    made |= {f"rules/{name}": text for name, text in rule_pages().items()}
     made["SETTINGS.md"] = settings_page()
     made["API.md"] = api_page()
     made["COLUMNS.md"] = columns_page()
@@ -51,7 +55,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """The document with links that lead to pages of the site; a file that is no page is named without a link."""
     places = {site: path for path, site in ELSEWHERE.items()}
-    places["rules/index.md"] = "docs/rules/README.md"
     here = page.file.src_uri
     folder = (ROOT / places.get(here, f"docs/{here}")).parent
 
@@ -185,3 +188,67 @@ def columns_page() -> str:
             ]
     store.close()
     return "\n".join([*lines, ""])
+
+
+HEADINGS: Final = ("Detects", "Why it hurts", "Evidence", "Fix", "False alarms", "Source")
+
+
+def rule_page(name: str, module: ModuleType) -> str:
+    """Return a rule's page: the title, what it is in one sentence, then one section per heading."""
+    summary, _, rest = (module.__doc__ or "").partition("\n")
+    parts = [f"# {name}", summary.partition(": ")[2].strip()]
+    for block in rest.strip("\n").split("\n\n"):
+        heading, _, text = block.partition("\n")
+        if heading in HEADINGS:
+            parts += [f"## {heading}", textwrap.dedent(text).strip()]
+        else:
+            parts.append(textwrap.dedent(block).strip())
+    return (
+        "\n\n".join(parts)
+        + f"\n\nWritten from the docstring of `analysis/diagnosis/rules/{name}.py`.\n"
+    )
+
+
+def graph() -> str:
+    """Return the page of the causal graph: its drawing, and the fact that shows each cause and state."""
+    rows = [
+        f"| {f'[{name}]({name}.md)' if node.kind == 'cause' else name} | {node.label} | {node.fact or '-'} | {', '.join(BRINGS.get(name, ())) or '-'} | "
+        f"{', '.join(MAY_DRIVE.get(name, ())) or '-'} |"
+        for name, node in NODES.items()
+        if node.kind != "stage"
+    ]
+    return "\n".join(
+        [
+            "# What brings about what",
+            "",
+            "Causes are boxes, states that they lead to are rounded, stages that lose the time are hexagons. A solid arrow: the one comes with the other, whose",
+            "signature it therefore shows as well. A dashed arrow: it may come of it, and counts only where a finding shows that something else drives it. Causes",
+            "are ranked from the roots of this graph down ([DIAGNOSIS](../DIAGNOSIS.md)), and `verdict.path` of a report is the way that was taken.",
+            "",
+            "```mermaid",
+            mermaid().rstrip(),
+            "```",
+            "",
+            "| node | meaning | fact that shows it (`overrun explain facts`) | brings | may drive |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+            "Written from `analysis/diagnosis/causal_graph.py`.",
+            "",
+        ]
+    )
+
+
+def rule_pages() -> dict[str, str]:
+    """Return every file of the folder by its name: one page per rule, README.md with a line for each, and the causal graph."""
+    out = {f"{name}.md": rule_page(name, module) for name, module in rules().items()}
+    lines = [
+        f"- [{name}]({name}.md): {(module.__doc__ or '').partition(': ')[2].partition(chr(10))[0]}"
+        for name, module in rules().items()
+    ]
+    return out | {
+        "GRAPH.md": graph(),
+        "index.md": "# Diagnoses\n\n"
+        + "\n".join(lines)
+        + "\n\nWhat brings about what: [GRAPH](GRAPH.md). How causes are ranked and what each was checked with: [DIAGNOSIS](../DIAGNOSIS.md).\n",
+    }
