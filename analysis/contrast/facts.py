@@ -77,6 +77,8 @@ def names() -> frozenset[str]:
 
 
 _APART: Final = {"tenant", "route", "model", "place", "attribute", "child", "version"}
+# Traits of a moment, which part all that comes later where nothing else does.
+_WHEN: Final = {"time", "version"}
 _PROVIDERS: Final = re.compile(
     r"openai|anthropic|bedrock|googleapis|vertex|azure|mistral|groq|together|cohere|deepseek|fireworks|openrouter",
     re.I,
@@ -152,7 +154,9 @@ def facts(
         "hosted": _hosted(spans, at),
     }
     signed = _signs(spans, sides, at, values, metric) | _tokens(spans, at)
-    return out | _terms(at, main) | signed
+    around = {one.within for one in main}
+    outer = [one for one in at.fit.terms if one.text in around and one not in main]
+    return out | _terms(at, [*main, *outer]) | signed
 
 
 def what_it_is(spans: Spans, at: At) -> str:
@@ -175,7 +179,8 @@ def what_it_is(spans: Spans, at: At) -> str:
 
 def _terms(at: At, main: list[Term]) -> dict[str, Fact]:
     """What the terms say, by kind and by name."""
-    alike = {kind for one in main for kind in one.kinds}
+    # Since a moment, but only some of them: that is when these are late, and no trait of all.
+    alike = {kind for one in main if not (one.within and one.kind in _WHEN) for kind in one.kinds}
     said = {name for one in main for name in (one.name, *(other.name for other, _, _ in one.alike))}
     sets = {
         "kind": {one.kind for one in main},

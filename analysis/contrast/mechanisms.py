@@ -29,6 +29,7 @@ _FIELDS: Final = {
     "untested",
     "rules",
     "claims",
+    "over",
 }
 
 
@@ -46,6 +47,12 @@ class Entry:
     untested: str | None
     rules: list[str]
     claims: list[str]
+    over: list[str]
+
+    @property
+    def claimed(self) -> set[str]:
+        """Rules of diagnosis that name the same."""
+        return {*self.rules, *self.claims}
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,7 @@ def entry_of(name: str, table: Mapping[str, Any]) -> Entry:
         table.get("untested"),
         list(table.get("rules", [])),
         list(table.get("claims", [])),
+        list(table.get("over", [])),
     )
 
 

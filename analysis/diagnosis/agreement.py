@@ -15,6 +15,8 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.contrast.explain import Window, window_of
+from overrun.analysis.contrast.mechanisms import entries
+from overrun.analysis.diagnosis.causal_graph import is_last
 from overrun.analysis.diagnosis.ranking import Ranked
 from overrun.analysis.incident.breach import Breach
 from overrun.analysis.numbers.outcomes.goodput import limits_of
@@ -123,11 +125,19 @@ def _outside(rule: str, found: Explanation) -> str | None:
 
 
 def _only_a_place(rule: str, found: Explanation) -> str | None:
-    """Why a rule that names a call and no cause stands back behind a mechanism that fits, None where it does not."""
+    """Why a rule that names a call and no cause, or what remains where nothing distinguishes late calls, stands back behind a mechanism that fits; None where it
+    does not."""
     fits = found.mechanism
-    if rule not in ONLY_A_PLACE or fits is None or fits.confidence < NAMED or fits.id in GENERAL:
+    if fits is None or fits.confidence < NAMED or fits.id in GENERAL:
         return None
-    return "that is which call is slow, and not why"
+    if rule in ONLY_A_PLACE:
+        return "that is which call is slow, and not why"
+    entry = next((one for one in entries() if one.id == fits.id), None)
+    if entry is None:
+        return None
+    if rule in entry.over or (is_last(rule) and rule not in entry.claimed):
+        return f"what distinguishes late calls is known: {fits.words}"
+    return None
 
 
 def _doubted(one: Diagnosis) -> Diagnosis:
@@ -152,7 +162,7 @@ def words(found: Explanation, doubts: Mapping[str, str], main: Diagnosis | None)
     fits = found.mechanism
     if fits is not None:
         said.append(f"What fits: {fits.words} ({say_ratio(fits.confidence)}).")
-    if main is not None:
+    if main is not None and not opens(main, found):
         why = doubts.get(main.finding.rule)
         against = f", but {why}" if why else f" or {main.rather}" if main.rather else ""
         said.append(
@@ -212,6 +222,12 @@ def undone(
     against = f"not advised: {'; '.join(found.advice.avoid)}"
     why = "there is nothing to undo" if step is not None else against
     return None, reasons | {"mitigation": against, "rollback": why}
+
+
+def opens(main: Diagnosis, found: Explanation | None) -> bool:
+    """Return whether a cause is the mechanism of the open diagnosis, which is said with all that it rests on."""
+    fits = None if found is None else found.mechanism
+    return fits is not None and fits.id == main.finding.rule
 
 
 def told(why: str, found: Explanation, main: Diagnosis) -> str:

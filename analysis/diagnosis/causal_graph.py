@@ -67,9 +67,8 @@ NODES: Final[Mapping[str, Node]] = {
     "noisy_tenant": Node("one tenant sends much more", "tenant_share", change=True),
     "prompt_bloat": Node("prompts are longer", "input", also=("input_slow",), change=True),
     "huge_context": Node("a few prompts are huge", "input", also=("input_slow",)),
-    "long_outputs": Node("answers are longer", "output", also=("output_slow",)),
-    "reasoning_inflation": Node(
-        "models reason longer", "reasoning", also=("reasoning_slow",), change=True
+    "long_outputs": Node(
+        "answers are longer", "output", also=("output_slow", "reasoning", "reasoning_slow")
     ),
     "agent_loop": Node("agents take more steps", "repeats"),
     "retry_storm": Node(
@@ -100,7 +99,7 @@ NODES: Final[Mapping[str, Node]] = {
     ),
     "straggler_replica": Node("one replica is slower", "replica_pace"),
     "hot_replica": Node("one replica gets too many calls", "replica_share"),
-    "cold_start": Node("a model or replica starts cold", "silence"),
+    "cold_start": Node("a replica starts cold", None),
     "model_changed": Node("another model answers", "pace", change=True),
     # Providers, seen from their clients.
     "provider_queueing": Node(
@@ -117,7 +116,9 @@ NODES: Final[Mapping[str, Node]] = {
         also=("refusals", "lost_inside"),
     ),
     "connection_churn": Node("calls open new connections", "engine_gap"),
-    "stalled_connection": Node("a name lookup or handshake times out", "constant"),
+    "stalled_connection": Node(
+        "a name lookup or handshake times out", "constant", also=("silence",)
+    ),
     "cross_region": Node("calls go to another region", "engine_gap"),
     "gateway_queue": Node("a gateway or front end is busy", "engine_gap"),
     "not_streaming": Node("the stream is held back", "first_against_end"),
@@ -125,8 +126,6 @@ NODES: Final[Mapping[str, Node]] = {
     "slow_dependency": Node("another service is slow", None),
     "sequential_calls": Node("calls run one after the other", None),
     "oversized_side_model": Node("a side task uses a large model", None),
-    "serial_orchestrator": Node("the application does one thing at a time", "in_flight"),
-    "unattributed_time": Node("time has no span", f"{OF_STAGE}other"),
     # What these lead to.
     "more_work": Node("the engine has more to do", "in_flight", "state"),
     "more_to_read": Node(
@@ -161,12 +160,10 @@ BRINGS: Final[Mapping[str, tuple[str, ...]]] = {
         "prompt_bloat",
         "huge_context",
         "long_outputs",
-        "reasoning_inflation",
     ),
     "prompt_bloat": ("more_to_read",),
     "huge_context": ("prompt_bloat", "more_to_read"),
     "long_outputs": ("more_work", "decode", "generation"),
-    "reasoning_inflation": ("long_outputs", "late_first_token"),
     "agent_loop": ("prompt_bloat", "more_work", *_OWN),
     "retry_storm": ("more_work", "provider_queueing", "late_first_token"),
     "missing_cancellation": ("more_work", "under_capacity"),
@@ -190,7 +187,7 @@ BRINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "provider_queueing": ("late_first_token", "generation"),
     "token_rate_sag": ("slower_tokens",),
     "provider_spikes": ("late_first_token", "generation"),
-    "client_throttled": ("unattributed_time", *_AT_CLIENT),
+    "client_throttled": ("other", *_AT_CLIENT),
     "connection_churn": ("slow_dependency", *_AT_CLIENT),
     "stalled_connection": ("slow_dependency", *_AT_CLIENT),
     "cross_region": ("slow_dependency", *_AT_CLIENT),
@@ -199,8 +196,6 @@ BRINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "slow_dependency": (*_OWN, "kv_transfer", "gateway"),
     "sequential_calls": ("slow_dependency",),
     "oversized_side_model": ("slow_dependency", "guardrail", "tool", "prompt", "post", "retrieval"),
-    "serial_orchestrator": ("unattributed_time", *_OWN),
-    "unattributed_time": ("other",),
     "more_to_read": ("more_work", "decode_stall", "late_first_token"),
     "more_work": _AT_ENGINE,
     "queue_wait": ("queue", "late_first_token", "kv_transfer"),

@@ -17,6 +17,7 @@ from overrun.analysis.diagnosis.agreement import agreed, without_harm
 from overrun.analysis.diagnosis.agreement import judged as judged_requests
 from overrun.analysis.diagnosis.causal_graph import NODES
 from overrun.analysis.diagnosis.checklist import Step, checklist
+from overrun.analysis.diagnosis.open_cause import with_mechanism
 from overrun.analysis.diagnosis.ranking import Ranked, run_rules
 from overrun.analysis.diagnosis.rules import rules
 from overrun.analysis.diagnosis.verdict import (
@@ -186,6 +187,8 @@ def _diagnosed(
         ranked = run_rules(case, rules())
     agreement = agreed(ranked, opened)
     ranked = agreement.ranked
+    if case is not None:
+        ranked = with_mechanism(case, ranked, opened)
     told = Known(ranked, breach.metric, breach.onset, explained=explained)
     if lookups.simulated is not None and ranked.causes:
         ranked = replace(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from overrun.analysis.numbers.comparison.traffic_changes import Changed
+from overrun.analysis.numbers.stages.budget import GROUPS, StageTimes
 from overrun.analysis.words.finding import Owner
 
 # What went wrong is the caller's: it asks for what is not there or not allowed (HTTP 4xx but for the two that say that the endpoint is full or late).
@@ -62,3 +63,13 @@ def owner_of_errors(name: str | None, *, own_engines: bool) -> Owner | None:
     if _SERVERS.search(name):
         return "platform" if own_engines else "provider"
     return None
+
+
+def owner_of_stage(times: StageTimes, stage: str) -> Owner:
+    """Who runs a stage: where calls are seen from their clients alone, what answers them is a provider's."""
+    outside = any(
+        times.ms[name].any() for name in ("first_token", "generation") if name in times.ms
+    )
+    if stage in ("first_token", "generation") or (stage in GROUPS["model"] and outside):
+        return "provider"
+    return "platform" if stage in (*GROUPS["model"], *GROUPS["network+gateway"]) else "app"

@@ -10,7 +10,7 @@ import polars as pl
 
 from overrun.analysis.diagnosis import agreement
 from overrun.analysis.diagnosis.causal_graph import PathStep, steps
-from overrun.analysis.diagnosis.mitigation import owner_of_errors, stopgap
+from overrun.analysis.diagnosis.mitigation import owner_of_errors, owner_of_stage, stopgap
 from overrun.analysis.diagnosis.ranking import Ranked
 from overrun.analysis.evidence.calls import come_together
 from overrun.analysis.evidence.observed import Lookups
@@ -26,7 +26,7 @@ from overrun.analysis.numbers.comparison.traffic_changes import Changed
 from overrun.analysis.numbers.latency.percentiles import min_n, quantile
 from overrun.analysis.numbers.outcomes.failures import abandoned, timed_out
 from overrun.analysis.numbers.outcomes.goodput import Goodput, Judged, clearly_below
-from overrun.analysis.numbers.stages.budget import GROUPS, OTHER, StageTimes
+from overrun.analysis.numbers.stages.budget import OTHER
 from overrun.analysis.numbers.statistics.proportion import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.window import RequestFrame
 from overrun.analysis.words.arrays import BoolArray
@@ -526,6 +526,7 @@ def over_budget(  # noqa: PLR0913
     stage = main.finding.stage if main else stage
     of_engine = front_ms > ENGINES * breach.excess.excess_ms.get(OTHER, 0.0)
     without_span = _without_span(stage, main) and not of_engine
+    by_rule = main is not None and not agreement.opens(main, opened)
     cause = main.finding.rule if main else "unattributed_time" if without_span else None
     reasons = {} if cause else {"cause": why_none or _why_no_cause(ranked.lacking)}
     if breach.since_ms is None and breach.onset is not None:
@@ -534,10 +535,12 @@ def over_budget(  # noqa: PLR0913
         reasons["onset"] = "requests do not turn bad from a single moment after a healthy stretch"
         reasons["trend"] = "no onset is known"
     changes = traffic_changes.changed(breach.frame.rows, began, breach.base)
-    owner = main.owner if main else _owner(breach.times, stage)
+    owner = main.owner if main else owner_of_stage(breach.times, stage)
     step: str | None
     undo: str | None
-    step, undo = (main.mitigation, main.rollback) if main else stopgap(stage, owner, changes)
+    step, undo = stopgap(stage, owner, changes)
+    if main is not None and by_rule:
+        step, undo = main.mitigation, main.rollback
     if main is not None and not sure(main):
         step, undo = None, None
         reasons |= dict.fromkeys(
@@ -555,7 +558,7 @@ def over_budget(  # noqa: PLR0913
     )
     if main is not None and not sure(main) and not without_span:
         why, gain = f"{begun(_where(breach, stage, main))}. {_likely(ranked, main)}", ""
-    if opened is not None and (main is None or not sure(main)):
+    if opened is not None and (main is None or not by_rule or not sure(main)):
         said = agreement.words(opened, doubts or {}, main)
         why, gain = f"{why} {said}" if without_span else said, ""
         step, undo = agreement.step_of(opened, step), None
@@ -579,7 +582,7 @@ def over_budget(  # noqa: PLR0913
         path=steps(cause, stage, {cause, *ranked.found}, shown) if cause else [],
         sentence=f"{lead}: {why} {gain}".rstrip(),
         why=_explained(breach, stage, main)
-        if main and sure(main) and not without_span
+        if main and by_rule and sure(main) and not without_span
         else begun(why),
         onset=began,
         since_ms=breach.since_ms,
@@ -852,16 +855,6 @@ def _ruled_out(breach: Breach, stage: str, by_rules: list[RuledOut]) -> list[Rul
             )
         )
     return [*out, *by_rules][:_MOST_RULED_OUT]
-
-
-def _owner(times: StageTimes, stage: str) -> Owner:
-    """Who runs a stage: where calls are seen from their clients alone, what answers them is a provider's."""
-    outside = any(
-        times.ms[name].any() for name in ("first_token", "generation") if name in times.ms
-    )
-    if stage in ("first_token", "generation") or (stage in GROUPS["model"] and outside):
-        return "provider"
-    return "platform" if stage in (*GROUPS["model"], *GROUPS["network+gateway"]) else "app"
 
 
 def _limited(slo: Slo) -> str:

@@ -465,10 +465,6 @@ OF_RULE: Final[Mapping[str, Shown]] = {
         _lengths("output_tokens", "Share of calls by output tokens"),
         ("output", "output_slow", "reasoning", "batch", "cut_answers"),
     ),
-    "reasoning_inflation": Shown(
-        _lengths("reasoning_tokens", "Share of calls by reasoning tokens"),
-        ("reasoning", "reasoning_slow", "output", "batch"),
-    ),
     "prompt_bloat": Shown(
         _lengths("input_tokens", "Share of calls by input tokens"),
         ("input", "input_slow", "cache", "read_meanwhile"),
@@ -541,7 +537,7 @@ OF_RULE: Final[Mapping[str, Shown]] = {
         _course("Model calls of a request", "calls", _calls_per_request),
         ("repeats", "input", "output", "arrivals"),
     ),
-    "cold_start": Shown(None, ("silence", "arrivals", "first_equal_load", "engine_gap")),
+    "cold_start": Shown(None, ("arrivals", "first_equal_load", "engine_gap")),
     "connection_churn": Shown(None, ("silence", "engine_gap", "constant", "waited_inside")),
     "stalled_connection": Shown(None, ("constant", "silence", "engine_gap", "lost_inside")),
     "cross_region": Shown(None, ("engine_gap", "waited_inside", "arrivals")),

@@ -313,7 +313,7 @@ _ENGINE: Final = frozenset({"queue", "prefill", "decode", "first_token", "genera
 _SLOW: Final = ("none", "gpu_throttled", "slower_engine", "token_rate_sag")
 # From outside, the same is a far side that queues.
 _SLOW_FAR: Final = (*_SLOW, "provider_queueing")
-_SWAPS_FAR: Final = ("cold_start", "one_kind_of_call", "none", "provider_queueing")
+_SWAPS_FAR: Final = ("displaced", "one_kind_of_call", "none", "provider_queueing")
 WORLDS: Final = (
     World("mgk", "calm", lambda _: mgk(), _of(), frozenset()),
     World(
@@ -409,7 +409,7 @@ WORLDS: Final = (
         "polling",
         "switch",
         lambda s: polling(switch=_then(400, 5_000, s)),
-        _of("cold_start", "one_kind_of_call", "none", client=_SWAPS_FAR, no_first=_SWAPS_FAR),
+        _of("displaced", "one_kind_of_call", "none", client=_SWAPS_FAR, no_first=_SWAPS_FAR),
         _ENGINE,
     ),
     World("bucket", "calm", lambda _: bucket(), _of(), frozenset()),
@@ -485,14 +485,14 @@ WORLDS: Final = (
         lambda s: single(
             work=lambda draw, call: draw.gammavariate(4, 30) * _then(1.0, 6.0, s)(call.at)
         ),
-        _of("serial_orchestrator", "unattributed_time"),
+        _of("one_at_a_time", "unattributed_time"),
         frozenset({"other"}),
     ),
     World(
         "thread",
         "load",
         lambda s: single(every=_then(800, 124, s)),
-        _of("serial_orchestrator", "unattributed_time", "under_capacity"),
+        _of("one_at_a_time", "unattributed_time", "under_capacity"),
         frozenset({"other"}),
     ),
     World("around", "calm", lambda _: around(), _of(), frozenset()),

@@ -6,10 +6,8 @@ Detects
     of 1.5, or of two in the first half minute alone, is enough if they clearly get faster with their age. If no
     other instance served at the same time, as after a deployment that replaces all, they must get faster with
     their age. Older instances count too if all of their calls became that slow at once and then faster with
-    their age, while others kept their pace: they restarted. The second form: nearly all calls after a silence
-    are late while other calls of the same time are not. The silence is minutes without a call, or without a
-    call of the same model, engine or tenant, or with calls of others that took its place: the model was
-    unloaded and is loaded again.
+    their age, while others kept their pace: they restarted. What is unloaded in silences is
+    named by the open diagnosis (`expiry_in_silence`, `displaced`).
 
 Why it hurts
     The first users of every new replica wait while it loads weights, compiles graphs and fills caches: scaling
@@ -17,32 +15,26 @@ Why it hurts
 
 Evidence
     When each new instance was first seen, the pace of its first minute against warm calls, the share of slow
-    requests that it served while cold. After silences: the number of late calls after a silence and of other
-    late calls, the length of the silence, and the former times of such calls.
+    requests that it served while cold.
 
 Fix
     Warm pools: send synthetic requests through a new replica before it gets traffic (readiness gate), never
-    scale to zero, scale early on queue depth. The gain gives cold replicas the pace of warm ones: exact. After
-    silences: a longer keep-alive, at least one replica, enough memory for all models and adapters; the gain
-    gives these calls the time of the others.
+    scale to zero, scale early on queue depth. The gain gives cold replicas the pace of warm ones: exact.
 
 False alarms
     An instance that stays slow is a straggler. A restart of the collector makes old instances look new: the
     instance must be absent from the baseline. A deployment during an incident gives every instance a new name:
-    new instances that are no slower than others at the same time, and no faster later, are not the cause. Calls
-    after a silence with more to read (a resumed conversation, an expired prompt cache) wait for that. If all
+    new instances that are no slower than others at the same time, and no faster later, are not the cause. If all
     instances restart at once under their old names, it looks like a passing overload.
 
 Source
-    First 60 s against later, ratio above 2, at least 5 calls: published default. A first call of 18 s in a captured payload. Silences and swaps:
-    intervals of both rates (Wilson) apart by a factor of two.
+    First 60 s against later, ratio above 2, at least 5 calls: published default. A first call of 18 s in a captured payload.
 """
 
 from typing import Final
 
 import numpy as np
 
-from overrun.analysis.diagnosis.idle_start import idle_start
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.cold_instances import Cold, cold_instances
@@ -61,9 +53,6 @@ RULE: Final = "cold_start"
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the cold instances with the gain of warm ones, None without instances that began or where they are as fast as others."""
-    idle = idle_start(case)
-    if idle is not None:
-        return idle
     highest = 0.0
     for found in cold_instances(case):
         if isinstance(found, float):

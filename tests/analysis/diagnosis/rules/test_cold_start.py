@@ -9,7 +9,6 @@ from tests.analysis.builders import calls_of, requests
 from tests.analysis.diagnosis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.diagnosis.rules.fleet import LATE, N, fleet
 from tests.analysis.diagnosis.rules.hosted import N as HOSTED
-from tests.analysis.diagnosis.rules.hosted import hosted
 
 # Starts are half a second apart: the onset is at 300 s, and calls 600 to 719 fall into the minute after it.
 REPLICA = np.where(LATE & (np.arange(N) % 3 == 0), 9, np.arange(N) % 2)
@@ -243,22 +242,3 @@ def test_new_instances_of_the_caller_did_not_bring_a_queue_that_the_engine_tells
 
 
 PAUSE_S = np.where(np.arange(HOSTED) % 12 == 5, 400.0, 30.0)
-
-
-@pytest.mark.parametrize(
-    ("after_pause", "named"), [(True, "cold_start"), (False, "provider_spikes")]
-)
-def test_calls_that_are_late_after_each_long_pause_start_cold(
-    after_pause: bool, named: str
-) -> None:
-    """Fifty late calls of 600: all of those after 400 s of silence, or as many at random."""
-    late = np.arange(HOSTED) >= HOSTED // 2
-    late &= (PAUSE_S > 100.0) if after_pause else np.random.default_rng(3).random(HOSTED) < 1 / 12
-    first = np.where(late, 12_000.0, 500.0)
-    found = run(hosted(first, start_s=np.cumsum(PAUSE_S)), slo=Slo(ttft_ms=3_000.0))
-    assert found.verdict.cause == named
-    if after_pause:
-        evidence = the(found, "cold_start").evidence
-        assert (evidence["late_after"], evidence["calls_after"]) == (50, 50)
-        assert (evidence["late_others"], evidence["other_keys_from"]) == (0, None)
-        assert evidence["quick_until_s"] < 40.0 < 380.0 < evidence["silence_from_s"]

@@ -52,7 +52,6 @@ def test_silent_when_hidden_thought_comes_first() -> None:
     frame, calls = answers(LATE, reasoning_tokens=np.where(LATE, 190, 0))
     found = run(frame, calls=[calls], slo=TTFT)
     assert of(found, "not_streaming") is None
-    assert found.verdict.cause == "reasoning_inflation"
 
 
 def test_silent_when_first_tokens_were_as_late_before() -> None:
