@@ -94,9 +94,6 @@ NODES: Final[Mapping[str, Node]] = {
     "speculation_not_paying": Node("drafts cost more than they save", "drafts"),
     "engine_pauses": Node("the engine pauses", None),
     "gpu_throttled": Node("the GPU is slower", "clock", change=True),
-    "slower_engine": Node(
-        "the engine is slower at the same load", "pace_equal_load", last=True, change=True
-    ),
     "straggler_replica": Node("one replica is slower", "replica_pace"),
     "hot_replica": Node("one replica gets too many calls", "replica_share"),
     "cold_start": Node("a replica starts cold", None),
@@ -148,7 +145,6 @@ NODES: Final[Mapping[str, Node]] = {
 }
 
 _AT_ENGINE: Final = ("queue_wait", "slower_tokens")
-_SLOW_ENGINE: Final = ("slower_engine", *_AT_ENGINE)
 _AT_CLIENT: Final = ("outside_engine", "late_first_token", "generation", "provider_queueing")
 _OWN: Final = ("retrieval", "prompt", "guardrail", "tool", "post", "other", "network")
 # What comes with a cause: its signature holds that of what it brings.
@@ -169,21 +165,20 @@ BRINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "missing_cancellation": ("more_work", "under_capacity"),
     "one_kind_of_call": ("queue_wait", *_AT_CLIENT),
     "prefix_cache_lost": ("more_to_read",),
-    "kv_pressure": ("slower_engine", *_AT_ENGINE, "more_to_read"),
+    "kv_pressure": (*_AT_ENGINE, "more_to_read"),
     "too_few_seats": ("under_capacity", "queue_wait"),
     "head_of_line": ("queue_wait",),
-    "batch_past_knee": ("slower_engine", "slower_tokens", "under_capacity"),
-    "decode_stall": ("token_rate_sag", *_SLOW_ENGINE),
+    "batch_past_knee": ("slower_tokens", "under_capacity"),
+    "decode_stall": ("token_rate_sag", *_AT_ENGINE),
     "small_chunks": ("queue_wait", "prefill"),
-    "mixed_lengths": _SLOW_ENGINE,
-    "speculation_not_paying": _SLOW_ENGINE,
-    "engine_pauses": _SLOW_ENGINE,
-    "gpu_throttled": _SLOW_ENGINE,
-    "slower_engine": _AT_ENGINE,
-    "straggler_replica": (*_SLOW_ENGINE, "late_first_token"),
+    "mixed_lengths": _AT_ENGINE,
+    "speculation_not_paying": _AT_ENGINE,
+    "engine_pauses": _AT_ENGINE,
+    "gpu_throttled": _AT_ENGINE,
+    "straggler_replica": (*_AT_ENGINE, "late_first_token"),
     "hot_replica": _AT_ENGINE,
     "cold_start": ("straggler_replica", "slow_dependency", "generation", "provider_queueing"),
-    "model_changed": (*_SLOW_ENGINE, "late_first_token"),
+    "model_changed": (*_AT_ENGINE, "late_first_token"),
     "provider_queueing": ("late_first_token", "generation"),
     "token_rate_sag": ("slower_tokens",),
     "provider_spikes": ("late_first_token", "generation"),

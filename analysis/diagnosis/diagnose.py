@@ -64,8 +64,6 @@ from overrun.analysis.words.finding import FINDING_CAUSES, Finding
 from overrun.analysis.words.slo import Slo
 from overrun.analysis.words.timestamps import from_us, to_us
 
-# Fewest requests of the first part of a baseline that stands for all of it: rules compare replicas and tenants, of which some have few; own default.
-MIN_EARLIER: Final = 300
 # Why there is no open diagnosis where nobody asked for findings.
 NOT_ASKED: Final = "not asked for"
 # A breach whose onset was found this far away is the same one: a sample or some minutes more of data move the change point; own default.

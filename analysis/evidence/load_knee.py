@@ -23,8 +23,6 @@ _CANDIDATES: Final = 40
 _BEYOND: Final = 0.1
 # The slope behind the break must be this much steeper, and the upper side of its interval inside the observed load.
 _STEEPER: Final = 1.5
-# 20 to 30 % of spare load are the field's rule for a batching engine.
-SPARE_LOAD: Final = (0.2, 0.3)
 
 
 class Knee(msgspec.Struct, kw_only=True):

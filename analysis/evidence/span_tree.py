@@ -235,28 +235,3 @@ def _rounds(frame: pl.DataFrame, stages: tuple[str, ...]) -> pl.DataFrame:
     return ordered.with_columns(round=between.cast(pl.Int32).cum_sum().over(family)).select(
         "trace_key", "span_key", "round"
     )
-
-
-def longest_hole(tree: Tree) -> tuple[str, str] | None:
-    """Return the operations between which the longest pauses of the root's children lie, None without two children."""
-    frame = tree.frame
-    roots = frame.filter(pl.col("root")).select(
-        "trace_key", parent_key="span_key", root_start_s="start_s"
-    )
-    children = frame.join(roots, on=["trace_key", "parent_key"], how="inner").sort(
-        "trace_key", "start_s"
-    )
-    pauses = children.with_columns(
-        after=pl.col("name").shift(1).over("trace_key").fill_null("the start"),
-        pause=pl.col("start_s")
-        - pl.col("end_s").cum_max().shift(1).over("trace_key").fill_null(pl.col("root_start_s")),
-    )
-    if pauses.is_empty():
-        return None
-    top = (
-        pauses.filter(pl.col("pause") > 0.0)
-        .group_by("after", "name")
-        .agg(pl.col("pause").sum())
-        .sort("pause", descending=True)
-    )
-    return (str(top["after"][0]), str(top["name"][0])) if top.height else None

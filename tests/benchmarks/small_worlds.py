@@ -310,7 +310,7 @@ def _of(*causes: str, **by_sight: tuple[str, ...]) -> dict[str, frozenset[str]]:
 
 _ENGINE: Final = frozenset({"queue", "prefill", "decode", "first_token", "generation"})
 # An engine that writes more slowly at the same load, without a word why: no cause of ours, unless it is seen as a provider.
-_SLOW: Final = ("none", "gpu_throttled", "slower_engine", "token_rate_sag")
+_SLOW: Final = ("none", "gpu_throttled", "slower_tokens", "token_rate_sag")
 # From outside, the same is a far side that queues.
 _SLOW_FAR: Final = (*_SLOW, "provider_queueing")
 _SWAPS_FAR: Final = ("displaced", "one_kind_of_call", "none", "provider_queueing")

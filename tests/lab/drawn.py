@@ -176,7 +176,7 @@ def _slower(rng: random.Random, law: str, load: Load) -> Experiment:
     usual = Setup(engines=(engine(law=law),), load=replace(load, rate=load.rate * 0.7))
     return _experiment(
         f"the engine runs at {speed:.0%} of its speed",
-        ("decode", ("gpu_throttled", "token_rate_sag", "slower_engine"), ("hardware", "eject")),
+        ("decode", ("gpu_throttled", "token_rate_sag", "slower_tokens"), ("hardware", "eject")),
         *(usual, replace(usual, engines=(engine(law=law, speed=speed),)), usual),
         whatif=("hardware", "--time-factor", f"{speed:.2f}"),
     )

@@ -24,7 +24,7 @@ def test_all_diagnoses_of_the_contract_are_there() -> None:
     huge_context straggler_replica hot_replica mixed_lengths noisy_tenant retry_storm provider_queueing token_rate_sag provider_spikes slow_dependency
     sequential_calls agent_loop oversized_side_model cold_start connection_churn cross_region not_streaming
     missing_cancellation speculation_not_paying client_throttled gateway_queue
-    model_changed gpu_throttled one_kind_of_call engine_pauses too_few_seats stalled_connection slower_engine head_of_line"""
+    model_changed gpu_throttled one_kind_of_call engine_pauses too_few_seats stalled_connection head_of_line"""
     assert set(wanted.split()) <= set(rules())
 
 
