@@ -142,8 +142,8 @@ class Processes:
             fits = [p for p in self._known if p.started == started]
         else:
             fits = sorted(
-                (p for p in self._known if _continues(p.counters, counters)),
-                key=lambda p: _growth(p.counters, counters),
+                (p for p in self._known if min(_growth(p.counters, counters), default=0) >= 0),
+                key=lambda p: sum(_growth(p.counters, counters)),
             )
         if fits:
             process = fits[0]
@@ -163,12 +163,8 @@ def _some(counters: dict[Any, float]) -> dict[Any, float]:
     return {key: counters[key] for key in heapq.nsmallest(MOST_COUNTERS, counters, key=hash)}
 
 
-def _continues(last: dict[Any, float], values: dict[Any, float]) -> bool:
-    return all(values[key] >= before for key, before in last.items() if key in values)
-
-
-def _growth(last: dict[Any, float], values: dict[Any, float]) -> float:
-    return sum(values[key] - before for key, before in last.items() if key in values)
+def _growth(last: dict[Any, float], values: dict[Any, float]) -> list[float]:
+    return [values[key] - before for key, before in last.items() if key in values]
 
 
 class _TooLarge(BadPayload):
@@ -227,10 +223,8 @@ class Scraper:
         addresses = await _addresses(host, port)
         if len(addresses) <= 1:
             return await self._read(target, None, target.instance or f"{host}:{port}")
-        named = [
-            (address, f"{target.instance or host}/{_bracketed(address)}:{port}")
-            for address in addresses
-        ]
+        name = target.instance or host
+        named = [(at, f"{name}/{f'[{at}]' if ':' in at else at}:{port}") for at in addresses]
         return any(
             await asyncio.gather(
                 *(self._read(target, address, instance) for address, instance in named)
@@ -429,7 +423,3 @@ async def _addresses(host: str, port: int) -> list[str]:
         return []
     four = sorted({str(entry[4][0]) for entry in found if entry[0] == socket.AF_INET})
     return four or sorted({str(entry[4][0]) for entry in found})
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from prometheus_client import (
     CollectorRegistry,
@@ -282,6 +284,30 @@ def test_openmetrics_need_not_be_strict(text: str) -> None:
         "counter",
         [({"b": "c"}, 5.0, 1.5)],
     )
+
+
+_LABELS = "a='b'|a='c'|le='+Inf'|m=' x,y} # {'|__a='b'|é='b'|a='\\'|a='''| a = 'b' ||a='|a"
+_STARTS = ("", " ", "# TYPE x histogram\n", "# HELP x y\n", "# TYPE x counter\n")
+_LINE = st.tuples(
+    st.sampled_from(
+        [f"{before}{name}" for before in _STARTS for name in ("x", "x_bucket", "é", "x ")]
+    ),
+    st.lists(st.sampled_from(_LABELS.replace("'", '"').split("|")), max_size=3).map(
+        lambda labels: "{" + ",".join(labels) + "}" if labels else ""
+    ),
+    st.sampled_from((" 1", "\t1e3  5 ", "2", " 1 # {} 2", " 1 # 2", "", " x", " 1\r", "{} 1")),
+).map("".join)
+
+
+@given(text=st.lists(_LINE, max_size=6).map("\n".join))
+def test_labels_are_read_as_prometheus_client_reads_them(text: str) -> None:
+    try:
+        right = list(prometheus.plain_text(text))
+    except (ValueError, KeyError, IndexError, TypeError):
+        with pytest.raises(BadPayload):
+            prometheus.parse(text)
+    else:
+        assert prometheus.parse(text) == right
 
 
 @pytest.mark.parametrize("text", ["<html>no</html>", 'a{b="c} 1\n', "name\n", "a 1 2 3 4 x\n"])
