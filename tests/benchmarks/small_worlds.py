@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from overrun.analysis.front.file_import import import_files
 from overrun.collector.config import load
-from tests.corpus.otlp import CLIENT, SERVER, chat, resource, span, write
+from tests.corpus.otlp import CLIENT, chat, resource, span, write
 
 HALF_MS: Final = 600_000.0
 # A hard window: so many of all its requests miss the limit, twice as many of those since the change. That is the middle of the 2 to 5 % of our simulator's.
@@ -545,8 +545,7 @@ def write_calls(path: Path, calls: list[Call], sight: str) -> None:
                 "POST /ask",
                 call.at,
                 call.e2e,
-                key="root",
-                kind=SERVER,
+                "server root",
                 http__route="/ask",
                 tenant__id=call.tenant,
             )
@@ -557,9 +556,7 @@ def write_calls(path: Path, calls: list[Call], sight: str) -> None:
                 "search",
                 call.at + 1.0,
                 call.search - 2.0,
-                key="search",
-                parent="root",
-                kind=CLIENT,
+                "client search < root",
                 db__system__name="qdrant",
                 db__operation__name="search",
                 server__address="vectors",
@@ -611,10 +608,8 @@ def _engine(call: Call, sight: str) -> dict[str, Any]:
         "llm_request",
         call.call_at + call.front,
         inside,
-        key="engine",
-        parent="chat",
-        kind=SERVER,
-        attributes={
+        "server engine < chat",
+        {
             "gen_ai.request.model": call.kind,
             **({} if sight == "no_tokens" else tokens),
             "gen_ai.latency.time_to_first_token": (call.queue + call.prefill) / 1e3,

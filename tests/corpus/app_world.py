@@ -94,11 +94,7 @@ class Trace:
 
 
 def requests(
-    serve: Callable[[Trace], None],
-    *,
-    n: int = 500,
-    every_ms: float = 2_400.0,
-    seed: int = 1,
+    serve: Callable[[Trace], None], *, n: int = 500, every_ms: float = 2_400.0, seed: int = 1
 ) -> list[Trace]:
     """So many requests at random moments; those of the second half are `later`."""
     draw, at, out = random.Random(seed), 0.0, []

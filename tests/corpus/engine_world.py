@@ -84,11 +84,7 @@ class Page:
 
 
 def pages(
-    folder: Path,
-    at: Callable[[int, Page], None],
-    *,
-    steps: int = 120,
-    prefix: str = "vllm:",
+    folder: Path, at: Callable[[int, Page], None], *, steps: int = 120, prefix: str = "vllm:"
 ) -> None:
     """A folder of an engine with a page every 15 s, named by its time."""
     folder.mkdir(parents=True, exist_ok=True)

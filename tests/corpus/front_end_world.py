@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.corpus.otlp import CLIENT, SERVER, resource, span, write
+from tests.corpus.otlp import resource, span, write
 
 
 def calls(
@@ -32,16 +32,14 @@ def calls(
         prefill, decode = 40.0 + 0.03 * read, 12.0 * output
         whole = ready + prefill + decode + 8.0 - at
         client += [
-            span(number, "POST /ask", at - 5, whole + 15, key="root", kind=SERVER),
+            span(number, "POST /ask", at - 5, whole + 15, "server root"),
             span(
                 number,
                 "ChatCompletion",
                 at,
                 whole,
-                key="call",
-                parent="root",
-                kind=CLIENT,
-                attributes={
+                "client call < root",
+                {
                     "openinference.span.kind": "LLM",
                     "llm.model_name": "qwen",
                     "llm.token_count.prompt": read,
@@ -55,10 +53,8 @@ def calls(
                 "llm_request",
                 ready,
                 prefill + decode,
-                key="engine",
-                parent="call",
-                kind=SERVER,
-                attributes={
+                "server engine < call",
+                {
                     "gen_ai.request.model": "qwen",
                     "gen_ai.usage.prompt_tokens": read,
                     "gen_ai.usage.completion_tokens": output,

@@ -10,6 +10,7 @@ from typing import Any
 
 T0_MS = 1_790_000_000_000  # 2026-09-21
 INTERNAL, SERVER, CLIENT, PRODUCER, CONSUMER = 1, 2, 3, 4, 5
+_KINDS = {"internal": 1, "server": 2, "client": 3, "producer": 4, "consumer": 5}
 
 
 def trace_id(name: object) -> str:
@@ -50,6 +51,8 @@ def span(
     name: str,
     start_ms: float,
     ms: float,
+    place: str = "",
+    says: Mapping[str, Any] | None = None,
     *,
     key: object = "",
     parent: object = "",
@@ -59,13 +62,18 @@ def span(
     more: Mapping[str, Any] | None = None,
     **given: Any,
 ) -> dict[str, Any]:
-    """A span; `key` and `parent` name ids within the trace, `more` are fields of the span, the rest (`__` for a dot) and `attributes` its attributes."""
+    """A span. `place` is its kind, its key and its parent's, "client call < root"; keys that are no words are given as `key` and `parent`. Both name ids within
+    the trace. `more` are fields of the span; `says`, `attributes` and the rest (`__` for a dot) its attributes."""
+    own, _, above = place.partition("<")
+    words = own.split()
+    kind = _KINDS[words.pop(0)] if words and words[0] in _KINDS else kind
+    key, parent = " ".join(words) or key or name, above.strip() or parent
     told = {
         name_.replace("__", "."): item for name_, item in given.items() if name_ != "attributes"
-    } | dict(given.get("attributes", {}))
+    } | dict(given.get("attributes", says or {}))
     out: dict[str, Any] = {
         "traceId": trace_id(trace),
-        "spanId": span_id((trace, key or name)),
+        "spanId": span_id((trace, key)),
         "name": name,
         "kind": kind,
         "startTimeUnixNano": ns(start_ms),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.corpus.otlp import SERVER, chat, resource, span, write
+from tests.corpus.otlp import chat, resource, span, write
 
 Pauses = Sequence[tuple[float, float]]
 PACE_MS = 16.0
@@ -50,7 +50,7 @@ def streams(
             "gen_ai.usage.output_tokens": output,
         }
         client += [
-            span(number, "POST /chat", at - 20, whole + 40, key="root", kind=SERVER),
+            span(number, "POST /chat", at - 20, whole + 40, "server root"),
             chat(
                 number,
                 at,
@@ -77,10 +77,8 @@ def _engine(
         "llm_request",
         at + 2,
         last - at - 2,
-        key="engine",
-        parent="chat",
-        kind=SERVER,
-        attributes={
+        "server engine < chat",
+        {
             "gen_ai.request.model": "m",
             "gen_ai.usage.prompt_tokens": read,
             "gen_ai.usage.completion_tokens": output,

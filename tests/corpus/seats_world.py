@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.corpus.otlp import SERVER, attributes, chat, ns, resource, span, write
+from tests.corpus.otlp import attributes, chat, ns, resource, span, write
 
 
 def calls(
@@ -58,7 +58,7 @@ def calls(
             "gen_ai.response.time_to_first_chunk": (queue + prefill + 6) / 1e3,
         }
         client += [
-            span(number, "POST /chat", at - 5, whole + 25, key="root", kind=SERVER),
+            span(number, "POST /chat", at - 5, whole + 25, "server root"),
             chat(number, at - 2, whole + 12, parent="root", attributes=told),
         ]
         server.append(
@@ -67,10 +67,8 @@ def calls(
                 "llm_request",
                 at,
                 whole,
-                key="engine",
-                parent="chat",
-                kind=SERVER,
-                attributes={
+                "server engine < chat",
+                {
                     "gen_ai.request.model": "m",
                     "gen_ai.usage.prompt_tokens": read,
                     "gen_ai.usage.completion_tokens": output,

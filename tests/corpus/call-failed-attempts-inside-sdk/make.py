@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.corpus.otlp import CLIENT, SERVER, chat, resource, span, write
+from tests.corpus.otlp import CLIENT, chat, resource, span, write
 
 URL = "https://eu.api.example/v1/messages"
 
@@ -41,18 +41,12 @@ def make(folder: Path) -> None:
                 "POST",
                 at + begin,
                 answer,
-                key="answer",
-                parent="chat",
-                kind=CLIENT,
-                attributes={
-                    "http.request.method": "POST",
-                    "url.full": URL,
-                    "http.response.status_code": 200,
-                },
+                "client answer < chat",
+                {"http.request.method": "POST", "url.full": URL, "http.response.status_code": 200},
             )
         )
         spans += [
-            span(n, "POST /ask", at, begin + answer + 20, key="root", kind=SERVER),
+            span(n, "POST /ask", at, begin + answer + 20, "server root"),
             chat(
                 n, at + 15, begin + answer - 10, parent="root", ttft_s=(begin + first - 15) / 1_000
             ),

@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.corpus.otlp import CLIENT, SERVER, chat, resource, span, write
+from tests.corpus.otlp import chat, resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -13,21 +13,19 @@ def make(folder: Path) -> None:
         lookup = draw.choice((5_004.0, 5_006.0, 10_010.0)) if n % 9 == 4 else draw.uniform(1, 4)
         answer = draw.uniform(600, 900)
         spans += [
-            span(n, "POST /chat", at, lookup + answer + 40, key="root", kind=SERVER),
+            span(n, "POST /chat", at, lookup + answer + 40, "server root"),
             chat(n, at + 10, lookup + answer + 20, parent="root", ttft_s=(lookup + 320) / 1_000),
             span(
                 n,
                 "HTTP POST",
                 at + 12,
                 lookup + answer + 15,
-                key="http",
-                parent="chat",
-                kind=CLIENT,
-                attributes={
+                "client http < chat",
+                {
                     "http.request.method": "POST",
                     "url.full": "https://api.openai.com/v1/chat/completions",
                 },
             ),
-            span(n, "http.dns", at + 13, lookup, key="dns", parent="http", kind=CLIENT),
+            span(n, "http.dns", at + 13, lookup, "client dns < http"),
         ]
     write(folder / "traces.json", resource("chat", spans))

@@ -4,7 +4,7 @@ import heapq
 import random
 from pathlib import Path
 
-from tests.corpus.otlp import CLIENT, SERVER, chat, resource, span, write
+from tests.corpus.otlp import chat, resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -18,17 +18,15 @@ def make(folder: Path) -> None:
         heapq.heappush(free, begin + answer)
         whole = begin + answer - at
         spans += [
-            span(n, "POST /sum", at, whole + 20, key="root", kind=SERVER),
+            span(n, "POST /sum", at, whole + 20, "server root"),
             chat(n, at + 10, whole + 5, parent="root"),
             span(
                 n,
                 "HTTP POST",
                 begin,
                 answer,
-                key="http",
-                parent="chat",
-                kind=CLIENT,
-                attributes={
+                "client http < chat",
+                {
                     "http.method": "POST",
                     "http.url": "https://api.openai.com/v1/chat/completions",
                     "http.status_code": 200,

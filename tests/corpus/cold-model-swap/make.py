@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.corpus.otlp import SERVER, resource, span, write
+from tests.corpus.otlp import resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -14,15 +14,14 @@ def make(folder: Path) -> None:
         load = draw.uniform(14_000, 30_000) if model != loaded else 0.0
         whole, loaded = load + 400 + 25.0 * output, model
         spans += [
-            span(n, "POST /ask", at, whole + 20, key="root", kind=SERVER),
+            span(n, "POST /ask", at, whole + 20, "server root"),
             span(
                 n,
                 "ChatOpenAI",
                 at + 10,
                 whole,
-                key="call",
-                parent="root",
-                attributes={
+                "call < root",
+                {
                     "openinference.span.kind": "LLM",
                     "llm.model_name": model,
                     "llm.token_count.prompt": int(draw.uniform(300, 900)),

@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.corpus.otlp import SERVER, chat, resource, span, write
+from tests.corpus.otlp import chat, resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -24,7 +24,7 @@ def make(folder: Path) -> None:
             "gen_ai.response.time_to_first_chunk": first / 1e3,
         }
         spans += [
-            span(n, "POST /chat", at, first + 1_620, key="root", kind=SERVER),
+            span(n, "POST /chat", at, first + 1_620, "server root"),
             chat(n, at + 10, first + 1_600, parent="root", attributes=told),
         ]
     write(folder / "traces.json", resource("chat", spans))

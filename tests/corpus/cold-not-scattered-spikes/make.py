@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.corpus.otlp import SERVER, chat, resource, span, write
+from tests.corpus.otlp import chat, resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -13,7 +13,7 @@ def make(folder: Path) -> None:
         late = n >= 300 and draw.random() < 0.12
         first = draw.uniform(9_000, 20_000) if late else draw.uniform(400, 800)
         spans += [
-            span(n, "POST /chat", at, first + 1_520, key="root", kind=SERVER),
+            span(n, "POST /chat", at, first + 1_520, "server root"),
             chat(n, at + 10, first + 1_500, parent="root", ttft_s=first / 1e3),
         ]
     write(folder / "traces.json", resource("chat", spans))

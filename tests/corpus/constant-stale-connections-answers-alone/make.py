@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.corpus.otlp import CLIENT, SERVER, resource, span, write
+from tests.corpus.otlp import resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -24,19 +24,16 @@ def make(folder: Path) -> None:
                 "POST /classify",
                 at,
                 whole + 20,
-                key="root",
-                kind=SERVER,
-                attributes={"http.method": "POST", "http.route": "/classify"},
+                "server root",
+                {"http.method": "POST", "http.route": "/classify"},
             ),
             span(
                 n,
                 "openai.chat",
                 at + 8,
                 whole,
-                key="c",
-                parent="root",
-                kind=CLIENT,
-                attributes={
+                "client c < root",
+                {
                     "llm.request.type": "chat",
                     "gen_ai.system": "OpenAI",
                     "gen_ai.request.model": "gpt-4o-mini",

@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.corpus.otlp import SERVER, chat, resource, span, write
+from tests.corpus.otlp import chat, resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -23,9 +23,8 @@ def make(folder: Path) -> None:
                 "POST /ask",
                 at,
                 whole + 25,
-                key="root",
-                kind=SERVER,
-                attributes={"http.route": "/ask", "http.request.method": "POST"},
+                "server root",
+                {"http.route": "/ask", "http.request.method": "POST"},
             ),
             chat(n, at + 10, whole, parent="root", ttft_s=first / 1e3, output=output),
         ]

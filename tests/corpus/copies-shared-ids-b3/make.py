@@ -28,7 +28,7 @@ def make(folder: Path) -> None:
         ]
         gateway += [
             served(n, "post /gateway", 150, 3_700, "a", "root", SERVER),
-            span(n, "guardrail", 10_000 * n + 200, 500, parent="a"),
+            span(n, "guardrail", 10_000 * n + 200, 500, "< a"),
             served(n, "post", 800, 3_000, "b", "a", CLIENT),
         ]
         model += [

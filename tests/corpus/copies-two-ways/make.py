@@ -2,21 +2,13 @@
 
 from pathlib import Path
 
-from tests.corpus.otlp import SERVER, chat, resource, span, write
+from tests.corpus.otlp import chat, resource, span, write
 
 
 def make(folder: Path) -> None:
     def spans(n: int, ms: float) -> list[dict[str, object]]:
         return [
-            span(
-                n,
-                "POST /chat",
-                10_000 * n,
-                ms,
-                key="root",
-                kind=SERVER,
-                attributes={"http.route": "/chat"},
-            ),
+            span(n, "POST /chat", 10_000 * n, ms, "server root", {"http.route": "/chat"}),
             chat(n, 10_000 * n + 100, ms - 200, parent="root", ttft_s=0.3),
         ]
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.corpus.otlp import INTERNAL, SERVER, resource, span, write
+from tests.corpus.otlp import resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -15,20 +15,17 @@ def make(folder: Path) -> None:
                 "POST /chat",
                 10_000 * n,
                 2_000,
-                key="root",
-                kind=SERVER,
-                attributes={"http.request.method": "POST", "http.route": "/chat"},
+                "server root",
+                {"http.request.method": "POST", "http.route": "/chat"},
             ),
             span(
                 n,
                 "ChatCompletion",
                 10_000 * n + 10,
                 1_900,
-                key="llm",
-                parent="root",
-                kind=INTERNAL,
+                "internal llm < root",
+                messages | {"openinference.span.kind": "LLM"},
                 more={"droppedAttributesCount": 61 + n, "droppedLinksCount": 2},
-                attributes=messages | {"openinference.span.kind": "LLM"},
             ),
         ]
     write(folder / "traces.json", resource("agent", spans, "openinference.instrumentation.openai"))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.corpus.otlp import CLIENT, SERVER, resource, span, write
+from tests.corpus.otlp import resource, span, write
 
 CHUNKS, LIMIT, FIRST_MS, GAP_MS = 300, 128, 400, 10
 CALL = {
@@ -26,21 +26,18 @@ def stream(
             "POST /chat",
             at,
             lasts + 10,
-            key="root",
-            kind=SERVER,
-            attributes={"http.request.method": "POST", "http.route": "/chat"},
+            "server root",
+            {"http.request.method": "POST", "http.route": "/chat"},
         ),
         span(
             n,
             "chat m",
             at,
             lasts,
-            key="chat",
-            parent="root",
-            kind=CLIENT,
+            "client chat < root",
+            CALL | {"gen_ai.request.model": model} | more,
             events=[(at + ms, name) for ms, name in events],
             more={"droppedEventsCount": lost},
-            attributes=CALL | {"gen_ai.request.model": model} | more,
         ),
     ]
 

@@ -6,22 +6,14 @@ from pathlib import Path
 
 import zstandard
 
-from tests.corpus.otlp import SERVER, chat, resource, span
+from tests.corpus.otlp import chat, resource, span
 
 
 def make(folder: Path) -> None:
     lines = []
     for n in range(5):
         spans = [
-            span(
-                n,
-                "POST /chat",
-                10_000 * n,
-                2_000,
-                key="root",
-                kind=SERVER,
-                attributes={"http.route": "/chat"},
-            ),
+            span(n, "POST /chat", 10_000 * n, 2_000, "server root", {"http.route": "/chat"}),
             chat(n, 10_000 * n + 10, 1_900, parent="root"),
         ]
         lines.append(json.dumps({"resourceSpans": [resource("app", spans)]}).encode())

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.corpus.otlp import SERVER, chat, resource, span
+from tests.corpus.otlp import chat, resource, span
 
 
 def make(folder: Path) -> None:
@@ -17,9 +17,8 @@ def make(folder: Path) -> None:
                         "POST /chat",
                         10_000 * i,
                         3_000,
-                        key="root",
-                        kind=SERVER,
-                        attributes={"http.request.method": "POST", "http.route": "/chat"},
+                        "server root",
+                        {"http.request.method": "POST", "http.route": "/chat"},
                     ),
                     chat(i, 10_000 * i + 100, 2_800, parent="root", ttft_s=0.3),
                 ],

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.corpus.otlp import SERVER, chat, resource, span
+from tests.corpus.otlp import chat, resource, span
 
 _KINDS = {1: "SPAN_KIND_INTERNAL", 2: "SPAN_KIND_SERVER", 3: "SPAN_KIND_CLIENT"}
 
@@ -17,10 +17,9 @@ def told(n: int, *, in_base64: bool) -> dict[str, Any]:
             "POST /chat",
             10_000 * n,
             2_000,
-            key="root",
-            kind=SERVER,
+            "server root",
+            {"http.route": "/chat"},
             more={"parentSpanId": "0000000000000000"},
-            attributes={"http.route": "/chat"},
         ),
         chat(n, 10_000 * n + 10, 1_900, parent="root", ttft_s=0.3),
     ]

@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.corpus.otlp import SERVER, chat, resource, span, write
+from tests.corpus.otlp import chat, resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -15,7 +15,7 @@ def make(folder: Path) -> None:
         came = [wrote[min((k // size + 1) * size, output) - 1] + 15 for k in range(output)]
         whole = wrote[-1] + 20
         client += [
-            span(n, "POST /write", at, whole + 30, key="root", kind=SERVER),
+            span(n, "POST /write", at, whole + 30, "server root"),
             chat(
                 n,
                 at + 10,
@@ -31,10 +31,8 @@ def make(folder: Path) -> None:
                 "llm_request",
                 at + 18,
                 wrote[-1],
-                key="engine",
-                parent="chat",
-                kind=SERVER,
-                attributes={
+                "server engine < chat",
+                {
                     "gen_ai.request.model": "m",
                     "gen_ai.usage.prompt_tokens": 100,
                     "gen_ai.usage.completion_tokens": output,

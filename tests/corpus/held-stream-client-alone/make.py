@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.corpus.otlp import SERVER, chat, resource, span, write
+from tests.corpus.otlp import chat, resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -13,7 +13,7 @@ def make(folder: Path) -> None:
         whole = first + 30.0 * output
         held = 1_500.0 if n >= 450 else 0.0
         spans += [
-            span(n, "POST /chat", at, whole + 40, key="root", kind=SERVER),
+            span(n, "POST /chat", at, whole + 40, "server root"),
             chat(n, at + 20, whole, parent="root", ttft_s=(first + held) / 1e3, output=output),
         ]
     write(folder / "traces.json", resource("chat", spans))

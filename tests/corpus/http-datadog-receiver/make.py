@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.corpus.otlp import CLIENT, SERVER, chat, resource, span, write
+from tests.corpus.otlp import chat, resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -29,18 +29,11 @@ def make(folder: Path) -> None:
             "component": "axios",
         }
         spans += [
-            span(n, "express.request", at, 2_500, key="root", kind=SERVER, attributes=web),
+            span(n, "express.request", at, 2_500, "server root", web),
             # Of a type that the receiver knows no kind of.
             span(n, "axios.post", at + 20, 400, key="a", parent="root", kind=0, attributes=call),
             span(
-                n,
-                "http.request",
-                at + 450,
-                300,
-                key="b",
-                parent="root",
-                kind=CLIENT,
-                attributes=call | {"span.kind": "client"},
+                n, "http.request", at + 450, 300, "client b < root", call | {"span.kind": "client"}
             ),
             chat(n, at + 800, 1_600, parent="root"),
         ]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.corpus.otlp import CLIENT, SERVER, chat, resource, span, write
+from tests.corpus.otlp import chat, resource, span, write
 
 
 def envoy(url: str, cluster: str) -> dict[str, str]:
@@ -34,19 +34,16 @@ def make(folder: Path) -> None:
                 "ingress",
                 at,
                 3_000,
-                key="in",
-                kind=SERVER,
-                attributes=envoy("https://chat.acme.example/api/chat?stream=1", "outbound|80||app"),
+                "server in",
+                envoy("https://chat.acme.example/api/chat?stream=1", "outbound|80||app"),
             ),
             span(
                 n,
                 "router output-api.default.svc.cluster.local egress",
                 at + 5,
                 2_990,
-                key="out",
-                parent="in",
-                kind=CLIENT,
-                attributes=envoy(
+                "client out < in",
+                envoy(
                     "http://output-api/api/chat",
                     "outbound|80||output-api.default.svc.cluster.local",
                 ),
@@ -58,10 +55,8 @@ def make(folder: Path) -> None:
                 "POST /api/chat",
                 at + 10,
                 2_980,
-                key="app",
-                parent="out",
-                kind=SERVER,
-                attributes={
+                "server app < out",
+                {
                     "http.request.method": "POST",
                     "http.route": "/api/chat",
                     "http.response.status_code": 200,
@@ -72,10 +67,8 @@ def make(folder: Path) -> None:
                 "prompt-store.default.svc.cluster.local:8080/*",
                 at + 30,
                 600,
-                key="store",
-                parent="app",
-                kind=CLIENT,
-                attributes=envoy(
+                "client store < app",
+                envoy(
                     "http://prompt-store:8080/read",
                     "outbound|8080||prompt-store.default.svc.cluster.local",
                 ),

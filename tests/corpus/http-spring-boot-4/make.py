@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.corpus.otlp import CLIENT, SERVER, chat, resource, span, write
+from tests.corpus.otlp import chat, resource, span, write
 
 
 def observed(uri: str, **more: str) -> dict[str, str]:
@@ -27,22 +27,15 @@ def make(folder: Path) -> None:
         at = 10_000 * n
         spans += [
             span(
-                n,
-                f"http post {uri}",
-                at,
-                3_000,
-                key="root",
-                kind=SERVER,
-                attributes=observed(uri, **{"http.url": url}),
+                n, f"http post {uri}", at, 3_000, "server root", observed(uri, **{"http.url": url})
             ),
             span(
                 n,
                 "ask#handle",
                 at + 10,
                 2_900,
-                key="handler",
-                parent="root",
-                attributes={"class": "com.acme.Ask", "method": "post"},
+                "handler < root",
+                {"class": "com.acme.Ask", "method": "post"},
             ),
             # RestClient without a template: no URL but the path.
             span(
@@ -50,10 +43,8 @@ def make(folder: Path) -> None:
                 "http post",
                 at + 20,
                 800,
-                key="http",
-                parent="handler",
-                kind=CLIENT,
-                attributes=observed("/render/prompt", **{"client.name": "render"}),
+                "client http < handler",
+                observed("/render/prompt", **{"client.name": "render"}),
             ),
             chat(n, at + 900, 1_900, parent="handler"),
         ]
@@ -70,10 +61,9 @@ def make(folder: Path) -> None:
             "http post /ask/{id}",
             40_000,
             500,
-            key="root",
-            kind=SERVER,
+            "server root",
+            failed,
             more={"status": {"code": 2}},
-            attributes=failed,
         )
     )
     write(folder / "traces.json", resource("ask", spans, "org.springframework.boot"))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.corpus.otlp import CLIENT, INTERNAL, SERVER, chat, resource, span, write
+from tests.corpus.otlp import chat, resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -15,9 +15,8 @@ def make(folder: Path) -> None:
                 "output-service",
                 at,
                 2_000,
-                key="root",
-                kind=SERVER,
-                attributes={
+                "server root",
+                {
                     "http.method": "POST",
                     "http.url": "https://api.acme.example/prod/answer",
                     "http.status_code": 200,
@@ -26,16 +25,14 @@ def make(folder: Path) -> None:
                     "aws.xray.traced": True,
                 },
             ),
-            span(n, "## handler", at + 10, 1_980, key="sub", parent="root", kind=INTERNAL),
+            span(n, "## handler", at + 10, 1_980, "internal sub < root"),
             span(
                 n,
                 "queue.acme.example",
                 at + 20,
                 500,
-                key="http",
-                parent="sub",
-                kind=CLIENT,
-                attributes={
+                "client http < sub",
+                {
                     "http.method": "POST",
                     "http.url": "https://queue.acme.example/ask",
                     "http.status_code": 200,

@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.corpus.otlp import SERVER, chat, resource, span, write
+from tests.corpus.otlp import chat, resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -24,7 +24,7 @@ def make(folder: Path) -> None:
             "gen_ai.response.time_to_first_chunk": (first + 6) / 1e3,
         }
         client += [
-            span(n, "POST /ask", at, whole + 40, key="root", kind=SERVER),
+            span(n, "POST /ask", at, whole + 40, "server root"),
             chat(n, at + 10, whole + 12, parent="root", attributes=told),
         ]
         engine.append(
@@ -33,10 +33,8 @@ def make(folder: Path) -> None:
                 "llm_request",
                 at + 14,
                 whole,
-                key="engine",
-                parent="chat",
-                kind=SERVER,
-                attributes={
+                "server engine < chat",
+                {
                     "gen_ai.request.model": model,
                     "gen_ai.usage.prompt_tokens": told["gen_ai.usage.input_tokens"],
                     "gen_ai.usage.completion_tokens": output,

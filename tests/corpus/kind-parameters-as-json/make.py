@@ -4,7 +4,7 @@ import json
 import random
 from pathlib import Path
 
-from tests.corpus.otlp import SERVER, resource, span, write
+from tests.corpus.otlp import resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -16,15 +16,14 @@ def make(folder: Path) -> None:
         if must:
             asked |= {"tools": [{"type": "function"}], "tool_choice": "required"}
         spans += [
-            span(n, "POST /extract", at, whole + 20, key="root", kind=SERVER),
+            span(n, "POST /extract", at, whole + 20, "server root"),
             span(
                 n,
                 "ChatOpenAI",
                 at + 10,
                 whole,
-                key="call",
-                parent="root",
-                attributes={
+                "call < root",
+                {
                     "openinference.span.kind": "LLM",
                     "llm.model_name": "qwen",
                     "llm.invocation_parameters": json.dumps(asked),

@@ -2,18 +2,7 @@
 
 from pathlib import Path
 
-from tests.corpus.otlp import (
-    CONSUMER,
-    INTERNAL,
-    PRODUCER,
-    SERVER,
-    chat,
-    resource,
-    span,
-    span_id,
-    trace_id,
-    write,
-)
+from tests.corpus.otlp import chat, resource, span, span_id, trace_id, write
 
 
 def make(folder: Path) -> None:
@@ -22,25 +11,8 @@ def make(folder: Path) -> None:
     for n in range(3):
         at = 60_000 * n
         web += [
-            span(
-                n,
-                "POST /ask",
-                at,
-                5_000,
-                key="root",
-                kind=SERVER,
-                attributes={"http.route": "/ask"},
-            ),
-            span(
-                n,
-                "asks publish",
-                at + 10,
-                10,
-                key="send",
-                parent="root",
-                kind=PRODUCER,
-                attributes=told,
-            ),
+            span(n, "POST /ask", at, 5_000, "server root", {"http.route": "/ask"}),
+            span(n, "asks publish", at + 10, 10, "producer send < root", told),
         ]
         link = {"links": [{"traceId": trace_id(n), "spanId": span_id((n, "send"))}]}
         worker += [
@@ -49,20 +21,17 @@ def make(folder: Path) -> None:
                 "asks receive",
                 at + 900,
                 120,
-                key="receive",
-                kind=CONSUMER,
-                attributes=told | {"messaging.operation": "receive"},
+                "consumer receive",
+                told | {"messaging.operation": "receive"},
             ),
             span(
                 ("poll", n),
                 "asks process",
                 at + 1_020,
                 3_900,
-                key="process",
-                parent="receive",
-                kind=CONSUMER,
+                "consumer process < receive",
+                told,
                 more=link,
-                attributes=told,
             ),
             chat(("poll", n), at + 1_120, 3_700, parent="process", ttft_s=0.4),
         ]
@@ -72,17 +41,10 @@ def make(folder: Path) -> None:
         }
         other += [
             span(
-                ("batch", n),
-                "asks batch",
-                at + 30_000,
-                1_000,
-                key="batch",
-                kind=CONSUMER,
-                more=every,
-                attributes=told,
+                ("batch", n), "asks batch", at + 30_000, 1_000, "consumer batch", told, more=every
             ),
             chat(("batch", n), at + 30_100, 800, parent="batch"),
-            span(("turn", n), "turn", at + 40_000, 1_000, key="turn", kind=INTERNAL, more=link),
+            span(("turn", n), "turn", at + 40_000, 1_000, "internal turn", more=link),
             chat(("turn", n), at + 40_100, 800, parent="turn"),
         ]
     write(

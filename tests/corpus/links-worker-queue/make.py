@@ -19,7 +19,7 @@ def make(folder: Path) -> None:
             of = {"kind": SERVER, "attributes": {"http.route": route}}
             sends = {"key": "send", "parent": "root", "kind": PRODUCER, "attributes": TOLD}
             web += [
-                span(trace, f"POST {route}", begun, lasts, key="root", **of),
+                span(trace, f"POST {route}", begun, lasts, "root", **of),
                 sent := span(trace, "answers publish", begun + 10, 10, **sends),
             ]
             works = {"key": "job", "kind": CONSUMER, "attributes": TOLD}

@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.corpus.otlp import CONSUMER, PRODUCER, SERVER, chat, resource, span, write
+from tests.corpus.otlp import chat, resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -33,23 +33,16 @@ def make(folder: Path) -> None:
                 "POST /reports" if report else "POST /ask",
                 at,
                 45 if report else end - at + 15,
-                key="root",
-                kind=SERVER,
-                attributes={
-                    "http.request.method": "POST",
-                    "http.route": "/reports" if report else "/ask",
-                },
+                "server root",
+                {"http.request.method": "POST", "http.route": "/reports" if report else "/ask"},
             ),
             span(
                 n,
                 f"apply_async/{name}",
                 at + 10,
                 8,
-                key="send",
-                parent="root",
-                kind=PRODUCER,
-                attributes=told
-                | {"celery.action": "apply_async", "messaging.destination_kind": "queue"},
+                "producer send < root",
+                told | {"celery.action": "apply_async", "messaging.destination_kind": "queue"},
             ),
         ]
         work += [
@@ -58,10 +51,8 @@ def make(folder: Path) -> None:
                 f"run/{name}",
                 begin,
                 run,
-                key="run",
-                parent="send",
-                kind=CONSUMER,
-                attributes=told
+                "consumer run < send",
+                told
                 | {
                     "celery.action": "run",
                     "celery.state": "SUCCESS",

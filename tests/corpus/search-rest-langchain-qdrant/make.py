@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.corpus.otlp import CLIENT, INTERNAL, SERVER, chat, resource, span, write
+from tests.corpus.otlp import INTERNAL, chat, resource, span, write
 
 URL = "http://vectors:6333/collections/docs/points/search"
 
@@ -21,29 +21,24 @@ def make(folder: Path) -> None:
                 "POST /rag/ask",
                 at,
                 whole,
-                key="root",
-                kind=SERVER,
-                attributes={"http.method": "POST", "http.route": "/rag/ask"},
+                "server root",
+                {"http.method": "POST", "http.route": "/rag/ask"},
             ),
             span(
                 n,
                 "POST /rag/ask http receive",
                 at + 1,
                 0.2,
-                key="receive",
-                parent="root",
-                kind=INTERNAL,
-                attributes={"asgi.event.type": "http.request"},
+                "internal receive < root",
+                {"asgi.event.type": "http.request"},
             ),
             span(
                 n,
                 "POST",
                 at + 10,
                 search,
-                key="search",
-                parent="root",
-                kind=CLIENT,
-                attributes={"http.method": "POST", "http.url": URL, "http.status_code": 200},
+                "client search < root",
+                {"http.method": "POST", "http.url": URL, "http.status_code": 200},
             ),
             chat(n, at + search + 20, answer, parent="root", ttft_s=0.3),
             *(

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.corpus.otlp import CLIENT, SERVER, resource, span, write
+from tests.corpus.otlp import CLIENT, resource, span, write
 
 SEARCHES = (
     "http://10.0.0.7:6333/collections/docs/points/query/batch",
@@ -47,7 +47,7 @@ NONE = (
 
 
 def make(folder: Path) -> None:
-    spans = [span(1, "POST /ask", 0, 10_000, key="root", kind=SERVER)]
+    spans = [span(1, "POST /ask", 0, 10_000, "server root")]
     asked = [
         (url, word)
         for word, urls in (("search", SEARCHES), ("write", WRITES), ("none", NONE))
@@ -73,10 +73,8 @@ def make(folder: Path) -> None:
             "http post",
             5_000,
             50,
-            key="apart",
-            parent="root",
-            kind=CLIENT,
-            attributes={
+            "client apart < root",
+            {
                 "http.method": "POST",
                 "http.target": "/query",
                 "net.peer.name": "docs-1.svc.pinecone.io",
@@ -88,10 +86,8 @@ def make(folder: Path) -> None:
             "http post",
             5_100,
             50,
-            key="micrometer",
-            parent="root",
-            kind=CLIENT,
-            attributes={
+            "client micrometer < root",
+            {
                 "method": "POST",
                 "uri": "/v1/graphql",
                 "outcome": "SUCCESS",

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.corpus.otlp import CLIENT, INTERNAL, PRODUCER, SERVER, resource, span, write
+from tests.corpus.otlp import CLIENT, INTERNAL, PRODUCER, resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -15,19 +15,10 @@ def make(folder: Path) -> None:
                 "POST /run",
                 at,
                 6_100,
-                key="root",
-                kind=SERVER,
-                attributes={"http.route": "/run", "http.request.method": "POST"},
+                "server root",
+                {"http.route": "/run", "http.request.method": "POST"},
             ),
-            span(
-                number,
-                "workflow.run",
-                at + 10,
-                6_050,
-                key="run",
-                parent="root",
-                attributes={"workflow.id": "w1"},
-            ),
+            span(number, "workflow.run", at + 10, 6_050, "run < root", {"workflow.id": "w1"}),
         ]
         begin = at + 20
         for step, name in enumerate(("Writer", "Reviewer", "Editor")):

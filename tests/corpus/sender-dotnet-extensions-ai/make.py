@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.corpus.otlp import CLIENT, SERVER, resource, span, write
+from tests.corpus.otlp import CLIENT, resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -47,18 +47,16 @@ def make(folder: Path) -> None:
                     "POST chat",
                     0,
                     3_000,
-                    key="root",
-                    kind=SERVER,
-                    attributes={"http.request.method": "POST", "http.route": "chat"},
+                    "server root",
+                    {"http.request.method": "POST", "http.route": "chat"},
                 ),
                 span(
                     1,
                     "orchestrate_tools",
                     50,
                     2_900,
-                    key="loop",
-                    parent="root",
-                    attributes={"gen_ai.operation.name": "orchestrate_tools"},
+                    "loop < root",
+                    {"gen_ai.operation.name": "orchestrate_tools"},
                 ),
                 *call("first", 100, 20),
                 span(
@@ -66,12 +64,8 @@ def make(folder: Path) -> None:
                     "execute_tool weather",
                     1_400,
                     200,
-                    key="tool",
-                    parent="loop",
-                    attributes={
-                        "gen_ai.operation.name": "execute_tool",
-                        "gen_ai.tool.name": "weather",
-                    },
+                    "tool < loop",
+                    {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "weather"},
                 ),
                 *call("second", 1_600, 50),
             ],

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.corpus.otlp import CLIENT, SERVER, resource, span, write
+from tests.corpus.otlp import resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -16,21 +16,18 @@ def make(folder: Path) -> None:
                 "POST /chat",
                 2_000 * i,
                 1_500 + 10 * (i % 7),
-                key="root",
-                kind=SERVER,
+                "server root",
+                {"http.request.method": "POST", "http.route": "/chat"},
                 more=failed,
-                attributes={"http.request.method": "POST", "http.route": "/chat"},
             ),
             span(
                 i,
                 "chat m",
                 2_000 * i + 100,
                 1_300,
-                key="chat",
-                parent="root",
-                kind=CLIENT,
+                "client chat < root",
+                {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"} | told,
                 more=failed,
-                attributes={"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"} | told,
             ),
         ]
     write(folder / "traces.json", resource("assistant", spans))

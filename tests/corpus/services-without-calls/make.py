@@ -24,11 +24,7 @@ def serve(trace: Trace) -> None:
         ):
             told = {"db.system": "postgresql", "db.operation.name": "SELECT"}
             trace.step(
-                "SELECT stock",
-                trace.about(slow),
-                kind=CLIENT,
-                service="inventory",
-                attributes=told,
+                "SELECT stock", trace.about(slow), kind=CLIENT, service="inventory", attributes=told
             )
 
 

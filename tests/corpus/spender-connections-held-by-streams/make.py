@@ -4,7 +4,7 @@ import heapq
 import random
 from pathlib import Path
 
-from tests.corpus.otlp import CLIENT, SERVER, resource, span, write
+from tests.corpus.otlp import resource, span, write
 
 POOL, LIMIT_MS = 15, 30_000.0
 DB = {
@@ -45,9 +45,8 @@ def make(folder: Path) -> None:
                 "POST /chat/stream",
                 at,
                 (begin + waited + 3 if refused else end + 15) - at,
-                key="root",
-                kind=SERVER,
-                attributes={
+                "server root",
+                {
                     "http.method": "POST",
                     "http.route": "/chat/stream",
                     "http.status_code": 500 if refused else 200,
@@ -58,10 +57,8 @@ def make(folder: Path) -> None:
                 "connect",
                 begin,
                 waited + draw.uniform(0.2, 1.2),
-                key="connect",
-                parent="root",
-                kind=CLIENT,
-                attributes=DB,
+                "client connect < root",
+                DB,
                 more=status if refused else None,
             ),
         ]
@@ -73,10 +70,8 @@ def make(folder: Path) -> None:
                 "SELECT app",
                 given + 2,
                 lookup,
-                key="select",
-                parent="root",
-                kind=CLIENT,
-                attributes=DB
+                "client select < root",
+                DB
                 | {
                     "db.statement": "SELECT conversations.id FROM conversations WHERE conversations.id = %(id_1)s"
                 },
@@ -86,10 +81,8 @@ def make(folder: Path) -> None:
                 "chat gpt-4o",
                 chat_at,
                 whole,
-                key="chat",
-                parent="root",
-                kind=CLIENT,
-                attributes={
+                "client chat < root",
+                {
                     "gen_ai.operation.name": "chat",
                     "gen_ai.system": "openai",
                     "gen_ai.request.model": "gpt-4o",
@@ -103,10 +96,8 @@ def make(folder: Path) -> None:
                 "INSERT app",
                 end + 2,
                 draw.uniform(3, 9),
-                key="insert",
-                parent="root",
-                kind=CLIENT,
-                attributes=DB
+                "client insert < root",
+                DB
                 | {
                     "db.statement": "INSERT INTO messages (role, content) VALUES (%(role)s, %(content)s)"
                 },

@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.corpus.otlp import CLIENT, SERVER, chat, resource, span, write
+from tests.corpus.otlp import chat, resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -18,19 +18,16 @@ def make(folder: Path) -> None:
                 "POST /v1/chat/completions",
                 at,
                 check + answer + 40,
-                key="root",
-                kind=SERVER,
-                attributes={"http.route": "/v1/chat/completions"},
+                "server root",
+                {"http.route": "/v1/chat/completions"},
             ),
             span(
                 n,
                 "SELECT",
                 at + 10,
                 check,
-                key="key",
-                parent="root",
-                kind=CLIENT,
-                attributes={
+                "client key < root",
+                {
                     "db.system.name": "postgresql",
                     "db.operation.name": "SELECT",
                     "db.collection.name": "LiteLLM_VerificationToken",

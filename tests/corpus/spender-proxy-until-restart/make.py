@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.corpus.otlp import CLIENT, INTERNAL, SERVER, resource, span, write
+from tests.corpus.otlp import resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -33,19 +33,16 @@ def make(folder: Path) -> None:
                 "POST /complete",
                 at - 6,
                 own + whole + 40,
-                key="root",
-                kind=SERVER,
-                attributes={"http.request.method": "POST", "http.route": "/complete"},
+                "server root",
+                {"http.request.method": "POST", "http.route": "/complete"},
             ),
             span(
                 n,
                 f"chat {model}",
                 at,
                 own + whole + 22,
-                key="call",
-                parent="root",
-                kind=CLIENT,
-                attributes={
+                "client call < root",
+                {
                     "gen_ai.operation.name": "chat",
                     "gen_ai.provider.name": "openai",
                     "gen_ai.request.model": model,
@@ -62,10 +59,8 @@ def make(folder: Path) -> None:
                 "POST /chat/completions",
                 at + 3,
                 own + whole + 16,
-                key="proxy",
-                parent="call",
-                kind=SERVER,
-                attributes={
+                "server proxy < call",
+                {
                     "http.request.method": "POST",
                     "http.route": "/chat/completions",
                     "http.response.status_code": 200,
@@ -76,49 +71,33 @@ def make(folder: Path) -> None:
                 "fastapi.dependencies",
                 at + 4,
                 own * 0.3 + 4,
-                key="deps",
-                parent="proxy",
-                kind=INTERNAL,
-                attributes={"code.function.name": "litellm.proxy.proxy_server.chat_completion"},
+                "internal deps < proxy",
+                {"code.function.name": "litellm.proxy.proxy_server.chat_completion"},
             ),
-            span(
-                n,
-                "auth /chat/completions",
-                at + 5,
-                own * 0.3 + 2,
-                key="auth",
-                parent="deps",
-                kind=INTERNAL,
-            ),
+            span(n, "auth /chat/completions", at + 5, own * 0.3 + 2, "internal auth < deps"),
             span(
                 n,
                 "fastapi.endpoint",
                 at + own * 0.3 + 9,
                 own * 0.7 + whole + 9,
-                key="endpoint",
-                parent="proxy",
-                kind=INTERNAL,
-                attributes={"code.function.name": "litellm.proxy.proxy_server.chat_completion"},
+                "internal endpoint < proxy",
+                {"code.function.name": "litellm.proxy.proxy_server.chat_completion"},
             ),
             span(
                 n,
                 f"route {model}",
                 at + own * 0.8 + 9,
                 1,
-                key="route",
-                parent="endpoint",
-                kind=INTERNAL,
-                attributes={"gen_ai.request.model": model},
+                "internal route < endpoint",
+                {"gen_ai.request.model": model},
             ),
             span(
                 n,
                 f"chat {model}",
                 called,
                 whole,
-                key="up",
-                parent="deps",
-                kind=CLIENT,
-                attributes={
+                "client up < deps",
+                {
                     "gen_ai.operation.name": "chat",
                     "gen_ai.provider.name": "openai",
                     "gen_ai.request.model": model,

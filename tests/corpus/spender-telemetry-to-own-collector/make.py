@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.corpus.otlp import CLIENT, SERVER, chat, resource, span, write
+from tests.corpus.otlp import chat, resource, span, write
 
 
 def make(folder: Path) -> None:
@@ -13,16 +13,14 @@ def make(folder: Path) -> None:
         export = draw.uniform(5, 15) if n < 240 else draw.uniform(1_500, 2_500)
         answer = draw.uniform(900, 1_300)
         web += [
-            span(n, "POST /chat", at, answer + export + 60, key="root", kind=SERVER),
+            span(n, "POST /chat", at, answer + export + 60, "server root"),
             span(
                 n,
                 "POST",
                 at + 10,
                 answer + export + 40,
-                key="ask",
-                parent="root",
-                kind=CLIENT,
-                attributes={
+                "client ask < root",
+                {
                     "http.method": "POST",
                     "http.url": f"http://answers:8080/sessions/{n + 1000}/messages",
                 },
@@ -34,9 +32,7 @@ def make(folder: Path) -> None:
                 "POST /sessions/{id}/messages",
                 at + 15,
                 answer + export + 30,
-                key="served",
-                parent="ask",
-                kind=SERVER,
+                "server served < ask",
             ),
             chat(n, at + 20, answer, parent="served", ttft_s=0.3),
             span(
@@ -44,10 +40,8 @@ def make(folder: Path) -> None:
                 "HTTP POST",
                 at + answer + 25,
                 export,
-                key="export",
-                parent="served",
-                kind=CLIENT,
-                attributes={
+                "client export < served",
+                {
                     "http.method": "POST",
                     "http.url": "http://gateway.observe.svc:4318/v1/traces",
                     "net.peer.name": "gateway.observe.svc",
