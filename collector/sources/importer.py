@@ -80,9 +80,6 @@ _TABLE_NAME = re.compile(rb'\s*"?[\w@%][\w /%.()+@-]{0,200}"?\s*')
 _PRINTED = re.compile(rb"[^\x00-\x08\x0b\x0c\x0e-\x1f]+")
 # What is read at once, unpacked: a document, a line, a metrics page. A file of a few kB unpacks to gigabytes, and a line without an end is none.
 MAX_DOCUMENT = 512 << 20
-# Values of a JSON document: each takes up to 200 bytes of memory, however few it takes in the file. As many as the file has bytes ten times over (what tools
-# write packs to about one byte a value) and some more; 29 kB hold ten million empty ones.
-MAX_VALUES, SPARE_VALUES, VALUES_A_BYTE = 20_000_000, 1_000_000, 10
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -269,6 +266,12 @@ def _of_form(
     Raises:
         BadPayload: none of its rows is of use.
     """
+    if form.tool:
+        test = load_tests.with_requests(_test_of(path, form, head))
+        with OPENED.get(unpacked)(path) as stream:
+            digest = hashlib.file_digest(stream, "sha256").digest()  # type: ignore[arg-type]  # a raw stream is enough
+        yield from _of_load_test(path, test, digest, account)
+        return
     with OPENED.get(unpacked)(path) as stream:
         for document in forms.read(form, path, stream, head, account):
             yield from _from_json(document)
@@ -284,7 +287,7 @@ def _of_table(path: Path, account: Account) -> Iterator[tuple[str, bytes]]:
     with path.open("rb") as table:
         digest = hashlib.file_digest(table, "sha256").digest()
     try:
-        test = _table(path)
+        test = load_tests.read_table(path)
     except BadPayload:
         found = _of_rows(path, account)
         if not found:
@@ -302,25 +305,13 @@ def load_test_of(path: Path) -> load_tests.LoadTest | None:
         ImportFailed: a load test's result that cannot be read.
     """
     try:
+        form, head = form_of(path, ())
+        if form is not None:
+            return _test_of(path, form, head) if form.tool else None
         if path.suffix == ".parquet":
             return load_tests.read_table(path)
-        if form_of(path, ())[0] is not None:
-            return None
         with OPENED.get(unpacked)(path) as stream:
-            _, text = _beginning(stream)
-            if text[:1] in (b"{", b"[") and not _begins_page(path, text):
-                data = _whole(stream)
-                _check_values(path, data)
-                return _runs_of_json(data, _written_ns(path))
-            if _begins_table(text):
-                return load_tests.read_csv(
-                    _whole(stream).decode("utf-8-sig"), _written_ns(path)
-                ) or _table(path)
-            if _PRINTED.fullmatch(text) and not _begins_page(path, text):
-                printed = _whole(stream).decode("utf-8", "replace")
-                return load_tests.read_text(printed, _written_ns(path))
-    except TooLarge:
-        return None  # no summary: line by line it may be OTLP
+            return load_tests.read_table(path) if _begins_table(_beginning(stream)[1]) else None
     except BadPayload as error:
         why = error
         try:
@@ -331,24 +322,12 @@ def load_test_of(path: Path) -> load_tests.LoadTest | None:
         raise ImportFailed(f"{path} cannot be read: {why}") from why
     except (UnicodeDecodeError, *UNREADABLE) as error:
         raise ImportFailed(f"{path} cannot be read: {error}") from error
-    return None
 
 
-def _runs_of_json(data: bytes, written_ns: int) -> load_tests.LoadTest | None:
-    try:
-        documents = load_tests.documents_of(data)
-    except BadPayload:
-        return None  # not a load test's: whoever reads it as telemetry says what it is
-    return load_tests.recognised(documents, written_ns)
-
-
-def _table(path: Path) -> load_tests.LoadTest:
-    """The requests in a table of one request a row, or in a generator's CSV."""
-    if path.suffix == ".csv":
-        found = load_tests.read_csv(path.read_bytes().decode("utf-8-sig"), _written_ns(path))
-        if found is not None:
-            return load_tests.with_requests(found)
-    return load_tests.read_table(path)
+def _test_of(path: Path, form: forms.Form, head: bytes) -> load_tests.LoadTest:
+    """The runs in a file of a load generator's form."""
+    with OPENED.get(unpacked)(path) as stream:
+        return forms.load_test(form, path, stream, head)
 
 
 def _of_content(
@@ -375,14 +354,9 @@ def _of_content(
 
 
 def _of_text(path: Path, data: bytes, account: Account) -> Iterator[tuple[str, bytes]]:
-    """The bodies of a text that is no JSON: a generator's table or printed figures, or a log in which lines hold OTLP."""
+    """The bodies of a text that is no JSON and of no form: a server's log, or one in which lines hold OTLP."""
     text = data.decode("utf-8-sig", "replace")
     written_ns = _written_ns(path)
-    test = load_tests.read_csv(text, written_ns) or load_tests.read_text(text, written_ns)
-    if test is not None:
-        digest = hashlib.sha256(data).digest()
-        yield from _of_load_test(path, load_tests.with_requests(test), digest, account)
-        return
     if log := _of_log(path, text, account):
         yield from log
         return
@@ -414,17 +388,8 @@ def _whole(stream: IO[bytes], before: int = 0) -> bytes:
 
 
 def _check_values(path: Path, text: bytes) -> None:
-    """Refuse a JSON text that becomes much more in memory than its file is.
-
-    Raises:
-        BadPayload: it has too many values.
-    """
-    values = text.count(b",") + text.count(b"{") + text.count(b"[")
-    most = min(MAX_VALUES, SPARE_VALUES + VALUES_A_BYTE * path.stat().st_size)
-    if values > most:
-        raise BadPayload(
-            f"it holds about {values:,} values at once, expected at most {most:,} for its size: write a request a line, or split it"
-        )
+    """Refuse a JSON text that becomes much more in memory than its file is."""
+    framing.check_values(text.count(b",") + text.count(b"{") + text.count(b"["), path)
 
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:
@@ -525,7 +490,7 @@ def _is_logged(value: Any) -> bool:
 def _of_documents(
     path: Path, data: bytes, values: list[Any], account: Account
 ) -> Iterator[tuple[str, bytes]]:
-    """The bodies of a whole file: its documents, an engine's log that begins like one, lines of a log, or a load test's result."""
+    """The bodies of a whole file: its documents, an engine's log that begins like one, or lines of a log."""
     if values and _is_logged(values[0]):
         values = []
     requests = [_otlp(value, account) for value in values]
@@ -533,23 +498,17 @@ def _of_documents(
         for document in itertools.chain.from_iterable(found or [] for found in requests):
             yield from _from_json(document)
         return
-    try:
-        test = load_tests.read(load_tests.documents_of(data), _written_ns(path))
-    except BadPayload as error:
-        if log := _of_log(path, data.decode("utf-8-sig", "replace"), account):
-            yield from log
-            return
-        if known := _logged(path, data, account):
-            for document in known:
-                yield from _from_json(document)
-            return
-        yield from _unknown(path, data, values or _values(data), error, account)
-        return
-    yield from _of_load_test(path, test, hashlib.sha256(data).digest(), account)
+    if log := _of_log(path, data.decode("utf-8-sig", "replace"), account):
+        yield from log
+    elif known := _logged(path, data, account):
+        for document in known:
+            yield from _from_json(document)
+    else:
+        yield from _unknown(path, data, values or _values(data), account)
 
 
 def _unknown(
-    path: Path, data: bytes, values: list[Any], error: BadPayload, account: Account
+    path: Path, data: bytes, values: list[Any], account: Account
 ) -> Iterator[tuple[str, bytes]]:
     """The bodies of rows of calls that nobody declared.
 
@@ -561,7 +520,7 @@ def _unknown(
         raise BadPayload(f"it looks like {what}") from None
     found = _of_unknown_rows(path, values or _objects_of_lines(data), account)
     if not found:
-        raise error
+        raise load_tests.unknown(load_tests.documents_of(data))
     for document in found:
         yield from _from_json(document)
 

@@ -61,6 +61,10 @@ def any_id(told: object, digits: int) -> str:
 
 def moment_ns(told: Any) -> int:
     """Nanoseconds since 1970 of an ISO time (UTC by default) or a number of s, ms, us, ns or .NET's ticks, whichever is a day of our time; 0 for none."""
+    if isinstance(told, datetime):
+        return _since_1970_ns(told)
+    if isinstance(told, str) and told.replace(".", "", 1).isdecimal():
+        told = float(told) if "." in told else int(told)
     if isinstance(told, str):
         whole, fraction = _LONG_FRACTION.sub(r"\1\3", told), _LONG_FRACTION.search(told)
         return iso_ns(whole) + (int(fraction[2].ljust(9, "0")[:9]) if fraction else 0)
@@ -81,7 +85,10 @@ def iso_ns(told: Any) -> int:
     """Nanoseconds since 1970 of an ISO time (UTC by default), 0 for none."""
     if not isinstance(told, str) or not told:
         return 0
-    moment = datetime.fromisoformat(told)
+    return _since_1970_ns(datetime.fromisoformat(told))
+
+
+def _since_1970_ns(moment: datetime) -> int:
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return ((since.days * 86_400 + since.seconds) * 10**6 + since.microseconds) * 1_000

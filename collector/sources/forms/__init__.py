@@ -25,14 +25,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
+import msgspec
+
 from overrun.collector.errors import BadPayload, ConfigError
 from overrun.collector.sources import log_lines
 from overrun.collector.sources.account import Account
 from overrun.collector.sources.forms import child, framing, locked, records
+from overrun.collector.sources.load_tests import from_rows, genai_perf
+from overrun.collector.sources.load_tests.result import LoadTest
 
 FOLDER: Final = Path(__file__).parent
 _KEYS = {"title", "source", "read", "needs", "whole", "timed", "figures"}
-_KEYS |= {"refuse", "expected", "note", "empty", "rows"}
+_KEYS |= {"refuse", "expected", "note", "empty", "rows", "each", "columns", "tool", "python"}
 _READS: Final = {
     "objects": ("row", "json"),
     "lines": ("line", "varchar"),
@@ -57,12 +61,16 @@ class Form:
     read: str = "objects"
     needs: tuple[str, ...] = ()
     rows: frozenset[str] = frozenset()
+    each: tuple[str, ...] = ()
+    columns: str = ""
     whole: bool = False
     timed: bool = False
     figures: bool = False
     is_own: bool = False  # of a user, and run in a process of its own
     refuse: str = ""
     note: str = ""
+    tool: str = ""  # the load generator whose runs it has
+    python: bool = False  # its rows are read by Python, and it has no SELECT
     empty: str = ""  # what to do where no row comes
     expected: dict[str, Any] = field(default_factory=dict)
 
@@ -74,7 +82,12 @@ class Form:
     @property
     def where(self) -> framing.Rows:
         """Where its rows stand."""
-        return framing.Rows(self.rows, lambda value: all(_has(value, need) for need in self.needs))
+        return framing.Rows(
+            self.rows,
+            lambda value: all(_has(value, need) for need in self.needs),
+            self.each,
+            self.columns,
+        )
 
 
 def parse(name: str, text: str) -> Form:
@@ -101,12 +114,12 @@ def parse(name: str, text: str) -> Form:
         raise ConfigError(
             f"form {name}: read is {told['read']!r}, expected one of {', '.join(_READS)}"
         )
-    if not sql and not told.get("refuse"):
+    if not sql and not told.get("refuse") and not told.get("python"):
         raise ConfigError(f"form {name}: it has no SELECT")
     told.pop("source", None)
     needs, rows = tuple(told.pop("needs", ())), frozenset(told.pop("rows", ()))
-    title = told.pop("title", name)
-    return Form(name=name, title=title, sql=sql, needs=needs, rows=rows, **told)
+    title, each = told.pop("title", name), tuple(told.pop("each", ()))
+    return Form(name=name, title=title, sql=sql, needs=needs, rows=rows, each=each, **told)
 
 
 @functools.cache
@@ -179,7 +192,7 @@ def _has(value: Any, need: str) -> bool:
 
 def _at(value: Any, path: Sequence[str]) -> Iterator[Any]:
     """What stands at a path: `*` is any key, and lists are looked through."""
-    if isinstance(value, list):
+    if isinstance(value, list) and value:
         for one in value[:20]:
             yield from _at(one, path)
     elif not path:
@@ -209,9 +222,24 @@ def read(
     if form.note:
         account.note(form.note)
     written_ns = log_lines.dated_ns(path.stat().st_mtime_ns)
-    for batch in _batches(form, stream, head):
+    for batch in _batches(form, path, stream, head):
         made = _selected(form, batch, written_ns)
         yield from records.documents(made, account, form.name)
+
+
+def load_test(form: Form, path: Path, stream: IO[bytes], head: bytes) -> LoadTest:
+    """The runs in a file of a load generator's form, `stream` unpacked.
+
+    Raises:
+        BadPayload: its SELECT fails on this file.
+    """
+    written_ns = log_lines.dated_ns(path.stat().st_mtime_ns)
+    if form.python:
+        rows_of_it = framing.rows(path, stream, head, form.where)
+        return genai_perf.genai_perf(map(msgspec.json.decode, rows_of_it))
+    batches = _batches(form, path, stream, head)
+    rows = itertools.chain.from_iterable(_selected(form, one, written_ns) for one in batches)
+    return from_rows.load_test(form.tool, rows)
 
 
 def of_value(value: Any, account: Account) -> list[dict[str, Any]] | None:
@@ -221,12 +249,13 @@ def of_value(value: Any, account: Account) -> list[dict[str, Any]] | None:
         BadPayload: the SELECT of its form fails on it, or none of its rows is of use.
     """
     objects = value[:_LOOKED_AT] if isinstance(value, list) else [value]
-    form, _ = _recognised(objects, "", [one for one in catalogue() if one.read == "objects"])
+    spans = [one for one in catalogue() if one.read == "objects" and not one.tool]
+    form, _ = _recognised(objects, "", spans)
     if form is None or form.refuse:
         return None
     account.read_as(form.title, form.why)
     found: list[dict[str, Any]] = []
-    rows = map(framing.encoded, form.where.of(value))
+    rows = map(framing.encoded, form.where.of(value))  # no form of spans parts its rows
     for batch in framing.batches(rows, framing.MOST_BYTES if form.whole else _BATCH):
         found += records.documents(_selected(form, batch, time.time_ns()), account, form.name)
     if not account.used:
@@ -251,11 +280,13 @@ def _selected(form: Form, batch: list[str], written_ns: int) -> Iterator[dict[st
         yield from database.select(form.sql, batch, times)
 
 
-def _batches(form: Form, stream: IO[bytes], head: bytes) -> Iterator[list[str]]:
+def _batches(form: Form, path: Path, stream: IO[bytes], head: bytes) -> Iterator[list[str]]:
     if form.read == "text":
         yield [framing.whole(stream)]
         return
     given = (
-        framing.rows(stream, head, form.where) if form.read == "objects" else framing.lines(stream)
+        framing.rows(path, stream, head, form.where)
+        if form.read == "objects"
+        else framing.lines(stream)
     )
     yield from framing.batches(given, framing.MOST_BYTES if form.whole else _BATCH)

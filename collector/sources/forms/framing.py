@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any, Final
 
 import msgspec
@@ -22,13 +23,16 @@ from overrun.collector.errors import BadPayload
 MOST_BYTES: Final = 512 << 20  # of a document, a line or a text
 MOST_CELL: Final = 16 << 20  # characters of a cell in a table
 MOST_COLUMNS: Final = 4_096  # of a table; the widest export that was seen (Phoenix) has 300
-HEAD: Final = 1 << 16  # bytes by which a text is known
+HEAD: Final = 1 << 18  # bytes by which a text is known
 LONGEST_HEAD: Final = 1 << 20  # bytes in which the first objects are looked for
 _FIRST: Final = 20  # objects by which a file is known
 _DEEPEST: Final = 8  # lists and names within one another
 _DELIMITERS: Final = ",;\t|"
 # A name of the first line of a table.
 _COLUMN = re.compile(r'\ufeff?\s*(?:"[^"\n]{0,200}"|[\w@%#][\w /%.()+@:-]{0,200})?\s*')
+# Values of a JSON document: each takes up to 200 bytes of memory, however few it takes in the file. As many as the file has bytes ten times over (what tools
+# write packs to about one byte a value) and some more; 29 kB hold ten million empty ones.
+MAX_VALUES, SPARE_VALUES, VALUES_A_BYTE = 20_000_000, 1_000_000, 10
 _OPENS = re.compile(r"[{\[]")
 # Python's json writes them, and JSON has none.
 _NOT_FINITE = re.compile(r"\bNaN\b|\bInfinity\b")
@@ -42,6 +46,8 @@ class Rows:
 
     names: frozenset[str] = frozenset()
     is_row: Callable[[Any], bool] = bool
+    each: tuple[str, ...] = ()  # lists of a row whose elements are rows of their own
+    columns: str = ""  # a list beside which others hold the same elements' other values
 
     def of(self, value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
         """The rows in a value: lists are opened, and what stands below the names; an answer's columns and rows become objects."""
@@ -58,6 +64,41 @@ class Rows:
                     yield from self.of(one, depth + 1)
             else:
                 yield from _below_columns(value) or (value,)
+
+    def parts(self, row: dict[str, Any], up: int) -> Iterator[dict[str, Any]]:
+        """A row as it is, or parted: what is its own, `{up, own}`, and each element of its lists, `{up, of, each}`; elements of a run may be many, and its own
+        fields long.
+
+        Raises:
+            BadPayload: lists that stand beside one another differ in length.
+        """
+        if not self.each and not self.columns:
+            yield row
+            return
+        own, elements = dict(row), []
+        for path in self.each:
+            inner: Any = row
+            for name in path.split("."):
+                inner = inner.get(name) if isinstance(inner, dict) else None
+            own.pop(path.partition(".")[0], None)
+            if isinstance(inner, list):
+                elements += [(path.rpartition(".")[2], one) for one in inner]
+        if isinstance(row.get(self.columns), list):
+            own = {name: one for name, one in row.items() if not isinstance(one, list)}
+            elements = [(self.columns, one) for one in _zipped(row, self.columns)]
+        yield {"up": up, "own": own}
+        yield from ({"up": up, "of": of, "each": one} for of, one in elements)
+
+
+def _zipped(row: dict[str, Any], first: str) -> list[dict[str, Any]]:
+    """The elements of lists that stand beside one another; empty ones are none."""
+    lists = {name: one for name, one in row.items() if isinstance(one, list) and one}
+    for name, one in lists.items():
+        if len(one) != len(row[first]):
+            raise BadPayload(
+                f"{name} has {len(one):,} entries and {first} {len(row[first]):,}: they cannot be matched to requests"
+            )
+    return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
 
 
 def _below_columns(value: dict[str, Any]) -> list[dict[str, Any]]:
@@ -88,7 +129,7 @@ def head_objects(head: bytes) -> list[Any]:
     return list(itertools.islice(found, _FIRST))
 
 
-def rows(stream: IO[bytes], head: bytes, where: Rows) -> Iterator[str]:
+def rows(path: Path, stream: IO[bytes], head: bytes, where: Rows) -> Iterator[str]:
     """Every row of a file as the text of a JSON object.
 
     Raises:
@@ -103,11 +144,15 @@ def rows(stream: IO[bytes], head: bytes, where: Rows) -> Iterator[str]:
             file.detach()  # whoever opened the stream closes it
         return
     by_line = _is_line_by_line(text)
-    for value, own in _of_lines(stream) if by_line else _decoded(whole(stream)):
-        if isinstance(value, dict) and where.names.isdisjoint(value) and "columns" not in value:
+    numbers = itertools.count(1)
+    opened = where.names | {"columns"}
+    parted = where.each or where.columns
+    for value, own in _of_lines(path, stream) if by_line else _of_document(path, stream):
+        if isinstance(value, dict) and not parted and opened.isdisjoint(value):
             yield own
-        else:
-            yield from map(encoded, where.of(value))
+            continue
+        for row in where.of(value):
+            yield from map(encoded, where.parts(row, next(numbers)))
 
 
 def cell(name: str, told: Any) -> Any:
@@ -201,11 +246,35 @@ def _is_object(text: str) -> bool:
         return False
 
 
-def _of_lines(stream: IO[bytes]) -> Iterator[tuple[Any, str]]:
+def check_values(values: int, path: Path) -> None:
+    """Refuse a JSON text that becomes much more in memory than its file is.
+
+    Raises:
+        BadPayload: it has too many values.
+    """
+    most = min(MAX_VALUES, SPARE_VALUES + VALUES_A_BYTE * path.stat().st_size)
+    if values > most:
+        raise BadPayload(
+            f"it holds about {values:,} values at once, expected at most {most:,} for its size: write a request a line, or split it"
+        )
+
+
+def _values(text: str) -> int:
+    return text.count(",") + text.count("{") + text.count("[")
+
+
+def _of_document(path: Path, stream: IO[bytes]) -> Iterator[tuple[Any, str]]:
+    text = whole(stream)
+    check_values(_values(text), path)
+    yield from _decoded(text)
+
+
+def _of_lines(path: Path, stream: IO[bytes]) -> Iterator[tuple[Any, str]]:
     for line in lines(stream):
         at = line.find("{")
         if at < 0 or not (row := line[at:].strip()).endswith("}"):
             continue
+        check_values(_values(row), path)
         try:
             value = msgspec.json.decode(row)
         except (msgspec.DecodeError, RecursionError):

@@ -7,6 +7,7 @@ and time. A map from somebody else runs in a process of its own besides (`child`
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Self
 
@@ -19,6 +20,11 @@ MEMORY_LIMIT: Final = "1GB"
 SECONDS: Final = 120.0  # of one SELECT over one batch: 32 MiB take 3 s
 MOST_ROWS: Final = 20_000_000  # that one file may become
 _AT_ONCE: Final = 2_000  # rows fetched
+# The keys of a JSON object with their values.
+_ENTRIES: Final = """create temp macro entries(object) as list_transform(json_keys(object),
+    lambda k: {'key': k, 'value': json_extract(object, '$."' || replace(replace(k, '\\', '\\\\'), '"', '\\"') || '"')})"""
+_PIECE: Final = 1 << 20  # characters
+_GIVEN: Final = pa.schema([("given", pa.large_string()), ("at_ns", pa.int64())])
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "threads": 1,
     "memory_limit": MEMORY_LIMIT,
@@ -53,8 +59,10 @@ class Locked:
         self._connection = duckdb.connect(":memory:", config=_CONFIG)
         self._connection.execute("set TimeZone = 'UTC'")
         self._connection.execute(
-            "create temp table file as select $at::bigint as written_ns", {"at": written_ns}
+            "create temp table file as select $at::bigint as written_ns, $east::bigint as utc_offset_s",
+            {"at": written_ns, "east": time.localtime(written_ns / 1e9).tm_gmtoff},
         )
+        self._connection.execute(_ENTRIES)
         self._connection.execute("set enable_external_access = false")
         self._connection.execute("set lock_configuration = true")
 
@@ -93,10 +101,7 @@ class Locked:
             late.cancel()
 
     def _load(self, batch: Sequence[str], times: Sequence[int | None] | None) -> None:
-        at_ns = times or pa.nulls(len(batch), pa.int64())
-        given = pa.table(
-            {"given": pa.array(batch, pa.large_string()), "at_ns": pa.array(at_ns, pa.int64())}
-        )
+        given = pa.Table.from_batches(list(_pieces(batch, times)), _GIVEN)
         self._connection.register("given", given)
         self._connection.execute(
             "create or replace temp view f as select (row_number() over ())::bigint as number, "
@@ -104,5 +109,21 @@ class Locked:
         )
 
 
+def _pieces(batch: Sequence[str], times: Sequence[int | None] | None) -> Iterator[pa.RecordBatch]:
+    """The rows of a batch, few at a time where they are long: what an expression parses is kept until it has seen all rows that come together."""
+    at = 0
+    while at < len(batch):
+        end, size = at, 0
+        while end < len(batch) and (end == at or size < _PIECE):
+            size += len(batch[end])
+            end += 1
+        moments = times[at:end] if times else [None] * (end - at)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(batch[at:end], pa.large_string()), pa.array(moments, pa.int64())],
+            schema=_GIVEN,
+        )
+        at = end
+
+
 def _said(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+    return " ".join(str(error).removeprefix("Invalid Input Error: ").split())[:300]

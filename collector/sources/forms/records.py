@@ -15,7 +15,6 @@ import contextlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from prometheus_client import Metric as Family
@@ -170,7 +169,7 @@ def _metrics(service: str, instance: str, metrics: Mapping[str, list[Any]]) -> d
 
 def _point(row: Mapping[str, Any]) -> _Sample | None:
     """A sample; None of one that is no number, as Prometheus keeps of what stood still."""
-    name, at = row["metric"], moment_ns(row["time"])
+    name, at = row["metric"], otlp.moment_ns(row["time"])
     if not name or not at:
         raise ValueError(
             "no metric is named, or no time: of an expression such as rate() or histogram_quantile() the query alone names the figure. Ask for the "
@@ -248,7 +247,7 @@ def _span(row: Mapping[str, Any], start: int, end: int, account: Account, named:
 
 def _times(row: Mapping[str, Any]) -> tuple[int, int]:
     """When a row's call began and ended, in ns since 1970."""
-    start, end = moment_ns(row.get("start")), moment_ns(row.get("end"))
+    start, end = otlp.moment_ns(row.get("start")), otlp.moment_ns(row.get("end"))
     took_ns = None
     if row.get("duration_ms") is not None and not (start and end):
         took = float(row["duration_ms"])
@@ -295,7 +294,7 @@ def _dotted(before: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]
 
 def _first_s(row: Mapping[str, Any], start: int, end: int, account: Account) -> float | None:
     """Seconds from the start to the first token, if it lies within the call."""
-    moment, ms = moment_ns(row.get("first")), row.get("first_ms")
+    moment, ms = otlp.moment_ns(row.get("first")), row.get("first_ms")
     if not moment and ms is None:
         return None
     account.firsts += 1
@@ -311,18 +310,6 @@ def _count(told: Any) -> int | None:
         if 0 <= (number := float(told)) < 2**63:
             return round(number)
     return None
-
-
-def moment_ns(told: Any) -> int:
-    """Nanoseconds since 1970 of a moment in any form, 0 for none."""
-    if isinstance(told, datetime):
-        since = (told if told.tzinfo else told.replace(tzinfo=UTC)) - datetime(
-            1970, 1, 1, tzinfo=UTC
-        )
-        return ((since.days * 86_400 + since.seconds) * 10**6 + since.microseconds) * 1_000
-    if isinstance(told, str) and told.replace(".", "", 1).isdecimal():
-        told = float(told) if "." in told else int(told)
-    return otlp.moment_ns(told)
 
 
 def mapping(told: Any) -> dict[str, Any]:
@@ -356,7 +343,7 @@ def _event(told: Mapping[str, Any]) -> dict[str, Any]:
         (attributes.pop(key) for key in _EVENT_NAMES if key in attributes), ""
     )
     return {
-        "timeUnixNano": moment_ns(told.get("time")),
+        "timeUnixNano": otlp.moment_ns(told.get("time")),
         "name": str(name),
         "attributes": otlp.attributes(attributes),
     }

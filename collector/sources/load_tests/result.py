@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -43,8 +42,8 @@ class Request:
 class Summary:
     """What a generator computed itself: `percentiles` by metric (ttft, itl, tpot, e2e) and percentile (100 is the maximum), and `means`, in ms."""
 
-    percentiles: Mapping[str, Mapping[float, float]]
-    means: Mapping[str, float]
+    percentiles: dict[str, dict[float, float]]
+    means: dict[str, float]
     succeeded: int | None
     failed: int
     answered_rps: float | None = None
@@ -67,7 +66,7 @@ class Run:
     in_flight: int | None = None
     duration_s: float | None = None
     model: str | None = None
-    apart: Mapping[str, list[float]] = field(default_factory=dict)
+    apart: dict[str, list[float]] = field(default_factory=dict)
     timed: bool = True  # False: the file does not record when requests were sent
     why: str = ""  # why it has no requests, and how to have them
 

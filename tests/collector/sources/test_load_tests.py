@@ -2,7 +2,9 @@
 
 import csv
 import json
+import os
 import statistics
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,19 +20,25 @@ from overrun.analysis.front.file_commands import check
 from overrun.analysis.front.file_import import import_files
 from overrun.analysis.front.question_table import REPORT
 from overrun.collector.config import load
-from overrun.collector.errors import BadPayload, ImportFailed
-from overrun.collector.sources.importer import read_bodies
-from overrun.collector.sources.load_tests import (
-    LoadTest,
-    Request,
-    documents_of,
-    read,
-    read_csv,
-    read_table,
-)
+from overrun.collector.errors import ImportFailed
+from overrun.collector.sources.importer import load_test_of, read_bodies
+from overrun.collector.sources.load_tests import LoadTest, Request, read_table, with_requests
 from overrun.collector.store.database import open_store
 
 T0_NS = 1_790_000_000_000_000_000
+
+
+def read(content: bytes) -> LoadTest:
+    """The requests of a file that was written at T0_NS."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "result"
+        path.write_bytes(content)
+        os.utime(path, ns=(T0_NS, T0_NS))
+        found = load_test_of(path)
+    assert found is not None
+    return with_requests(found)
+
+
 # start, TTFT and E2E in ms, output tokens; the last one failed after 50 ms.
 ROWS = [
     (0, 100, 1_000, 10),
@@ -248,7 +256,7 @@ def at_start(
 
 @pytest.mark.parametrize("name", FORMS)
 def test_times_are_right_in_the_units_of_each_format(name: str) -> None:
-    test = read(documents_of(FORMS[name]()), written_ns=T0_NS)
+    test = read(FORMS[name]())
     first = min(request.start_ns for request in test.requests)
     assert len(test.requests) == len(ROWS)
     for request, (start, ttft, e2e, tokens) in zip(test.requests, ROWS, strict=True):
@@ -320,7 +328,7 @@ def test_recorded_files_say_what_their_generators_say(
     data = (
         zstandard.ZstdDecompressor().stream_reader((RECORDED / f"{name}.zst").read_bytes()).read()
     )
-    test = read(documents_of(data), T0_NS)
+    test = read(data)
     good = [request for request in test.requests if request.error is None]
     assert (len(test.requests), len(test.requests) - len(good)) == (n, failed)
     assert {request.status_code for request in test.requests if request.error is not None} == {503}
@@ -368,7 +376,7 @@ def test_what_the_engine_kept_of_each_request_becomes_its_own_spans(tmp_path: Pa
             unfinished,
         )
     )
-    test = read(documents_of(path.read_bytes()), T0_NS)
+    test = read(path.read_bytes())
     assert test.notes == ["1 request was left out because they have no measured time"]
     settings = load(flags={"collector.db": str(tmp_path / "run.db")})
     import_files([path], settings, url=None, progress=lambda done, of: None)
@@ -406,7 +414,7 @@ def test_failures_keep_their_name_and_status_and_nothing_of_what_was_said() -> N
         "timeout": ("timeout", None),
         "": (None, None),
     }
-    test = read([vllm(errors=list(told)[:6])], T0_NS)
+    test = read(lines(vllm(errors=list(told)[:6])))
     assert [(request.error, request.status_code) for request in test.requests] == list(
         told.values()
     )[:6]
@@ -473,8 +481,7 @@ def test_what_must_be_known_of_the_load_is_told(
     (tmp_path / "a.json").write_bytes(lines(document))
     assert any(told in doubt for doubt in judged([tmp_path / "a.json"]).doubts)
     assert not any(
-        "closed loop" in note
-        for note in read([vllm()], T0_NS).notes + read([guidellm()], T0_NS).notes
+        "closed loop" in note for note in read(lines(vllm())).notes + read(lines(guidellm())).notes
     )
 
 
@@ -491,7 +498,7 @@ def test_what_must_be_known_of_the_load_is_told(
 )
 def test_requests_sent_late_are_judged_from_when_they_were_due(document: dict[str, Any]) -> None:
     """Held back by 1.5 s, the third request took 1.5 s longer for whoever waited for it."""
-    late, plain = read([document], T0_NS), read([vllm()], T0_NS)
+    late, plain = read(lines(document)), read(lines(vllm()))
     assert late.requests[2].e2e_ns - plain.requests[2].e2e_ns == pytest.approx(
         1_500_000_000, abs=1_000
     )
@@ -517,11 +524,11 @@ def test_several_runs_of_a_file_are_routes() -> None:
         "benchmarks": guidellm()["benchmarks"]
         + guidellm({"type_": "concurrent", "streams": 8})["benchmarks"]
     }
-    assert {request.route for request in read([sweep], T0_NS).requests} == {
+    assert {request.route for request in read(lines(sweep)).requests} == {
         "constant 2.0",
         "concurrent 8",
     }
-    assert {request.route for request in read([sglang(), sglang()], T0_NS).requests} == {
+    assert {request.route for request in read(lines(sglang(), sglang())).requests} == {
         "run 1",
         "run 2",
     }
@@ -559,7 +566,7 @@ def test_a_file_that_cannot_be_judged_is_refused_by_name_with_what_is_wanted(
     path = tmp_path / "result.json"
     path.write_bytes(content)
     if not why:  # without gaps the answers are as short as their first tokens
-        assert read(documents_of(content), T0_NS).requests[0].e2e_ns == 100_000_000
+        assert read(content).requests[0].e2e_ns == 100_000_000
         return
     with pytest.raises(ImportFailed, match=rf"result\.json.*{why}"):
         list(read_bodies(path))
@@ -585,18 +592,18 @@ def test_tables_without_the_columns_are_refused_and_folders_take_only_what_they_
 def test_warm_up_is_left_out_and_a_cancelled_request_is_a_failed_one() -> None:
     warm, cut = aiperf(0, 100, 200, 3), aiperf(100, 100, 200, 3)
     warm["metadata"]["benchmark_phase"], cut["metadata"]["was_cancelled"] = "warmup", True
-    found: LoadTest = read([warm, cut, aiperf(200, 100, 200, 3)], T0_NS)
+    found: LoadTest = read(lines(warm, cut, aiperf(200, 100, 200, 3)))
     assert [request.error for request in found.requests] == ["cancelled", None]
 
 
 def test_nothing_of_what_was_asked_or_answered_is_kept() -> None:
     secret = vllm(generated_texts=["the secret"] * 6, errors=["Bad request: the secret"] * 6)
-    assert "secret" not in repr(read([secret], T0_NS))
+    assert "secret" not in repr(read(lines(secret)))
 
 
 def test_a_generators_table_that_is_broken_is_refused_in_words() -> None:
     head = (
         "response-time,DNS+dialup,DNS,Request-write,Response-delay,Response-read,status-code,offset"
     )
-    with pytest.raises(BadPayload, match="no CSV"):
-        read_csv(f"{head}\n0.1,0\r,0,0,0,0,200,1\n", 0)
+    with pytest.raises(ImportFailed, match="no table"):
+        read(f"{head}\n0.1,0\r,0,0,0,0,200,1\n".encode())

@@ -61,6 +61,9 @@ def test_a_form_knows_and_reads_its_sample(name: str, tmp_path: Path) -> None:
             read(form, path)
         assert not right
         return
+    if form.tool:
+        assert right == runs(form, path, right)
+        return
     documents, account = read(form, path)
     assert account.used == account.rows > 0
     spans, points = list(spans_of(documents)), points_of(documents)
@@ -72,6 +75,37 @@ def test_a_form_knows_and_reads_its_sample(name: str, tmp_path: Path) -> None:
     for document in documents:
         signal = "traces" if "resourceSpans" in document else "metrics"
         assert otlp_json.from_document(signal, document)
+
+
+def runs(form: forms.Form, path: Path, right: dict[str, Any]) -> dict[str, Any]:
+    """What came of a load generator's sample, under the names of `expected`: of the first run, and of its first request."""
+    with path.open("rb") as stream:
+        test = forms.load_test(form, path, stream, path.read_bytes())
+    run, requests = test.runs[0], test.requests
+    metric, at, _ = right.get("percentile", ["", 0.0, 0.0])
+    found = {
+        "requests": len(requests),
+        "runs": len(test.runs),
+        "run": run.name,
+        "failed": run.summary.failed
+        if run.summary
+        else sum(one.error is not None for one in requests),
+        "e2e_ms": requests[0].e2e_ns / 1e6 if requests else None,
+        "ttft_ms": (requests[0].ttft_ns or 0) / 1e6 if requests else None,
+        "percentile": [
+            metric,
+            at,
+            run.summary.percentiles[metric][at] if metric and run.summary else 0.0,
+        ],
+    }
+    return {
+        key: pytest.approx(found[key], abs=1e-3)
+        if key.endswith("_ms")
+        else found[key]
+        if key != "percentile"
+        else [metric, at, round(found[key][2], 3)]
+        for key in right
+    }
 
 
 def figures(

@@ -1,0 +1,12 @@
+-- title = "GenAI-Perf's requests (profile_export.json)"
+-- source = "triton-inference-server/perf_analyzer, genai-perf's parser: ns, one moment a response; the first and the last response with content begin and end the answer"
+-- needs = ["experiments.experiment | experiments ~ \\[\\]"]
+-- tool = "genai-perf"
+-- python = true
+-- [expected]
+-- requests = 6
+-- runs = 1
+-- run = "request_rate 2"
+-- failed = 1
+-- e2e_ms = 1000.0
+-- ttft_ms = 100.0
