@@ -33,6 +33,7 @@ from overrun.collector.decode import otlp_json
 from overrun.collector.decode.old_otlp import modern
 from overrun.collector.errors import BadPayload, ImportFailed
 from overrun.collector.sources import (
+    containers,
     engine_logs,
     exports,
     forms,
@@ -114,7 +115,7 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
     out: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.is_file() and _kind(p) is not None)
+            inside = sorted(p for p in path.rglob("*") if p.is_file() and _is_ours(p))
             if not inside:
                 raise ImportFailed(f"{path} holds no OTLP file: expected {EXPECTED}")
             out.extend(inside)
@@ -123,8 +124,19 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
                 f"there is nothing at {path}: give an OTLP file or a folder of OTLP files"
             )
         else:
-            out.append(path)
+            out.extend(containers.members(path) if containers.is_archive(path) else [path])
     return out
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file of a folder is taken in: by its suffix, or by a form that knows what is in it; results of load tests are asked for by themselves."""
+    if _kind(path) is not None:
+        return True
+    try:
+        form, _ = form_of(path, ())
+    except (BadPayload, UnicodeDecodeError, *UNREADABLE):
+        return False
+    return form is not None and not form.tool and not form.refuse
 
 
 def own_forms(settings: Settings, map_file: Path | None) -> Sequence[forms.Form]:
