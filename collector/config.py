@@ -18,8 +18,6 @@ from overrun.collector.custom_dialect import own_dialect
 from overrun.collector.dialects import Dialect
 from overrun.collector.errors import ConfigError
 
-MIB = 1 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class CollectorSettings:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _ARTIFACT = "the folder that `overrun length train` wrote"
 _LAKE = "ducklake:postgresql://USER@HOST:PORT/DATABASE?data=FOLDER"
-SERVER_URL = "http://127.0.0.1:4318"
 _MOST_COLUMNS = 100
 _LEAST_EVERY_S = 1.0  # a report takes about as long
 
@@ -319,7 +318,7 @@ def import_(
             every_s=None if every is None else parse_duration(every).total_seconds(),
             map_file=map_file,
         )
-    print(done)
+    _say(done)
 
 
 def _fetched(source: Source, texts: table.Texts, url: str | None) -> str:
@@ -671,7 +670,7 @@ def applied(
     """Record that a fix was applied: a step of the report by its number, or any fix by its name. With --at, what it predicted is held against what came."""
     made = _asking(asked)
     from overrun.analysis.front import applied as front
-    from overrun.analysis.front.ledger import append
+    from overrun.analysis.front.ledger import append, path_of
     from overrun.analysis.words.encoding import encode
 
     given = _pairs(sets, "--set", "is not of the form NAME=VALUE")
@@ -687,14 +686,8 @@ def applied(
         elif moment is not None:
             name = fix.replace("-", "_")
             done = front.applied(stored.source, name, parameters, moment, stored.texts)
-    append(_ledger(ledger, made.source.db), done)
+    append(ledger or path_of(made.source.db or "overrun.db"), done)
     print(encode(done).decode() if asked.output == "json" else front.render(done))
-
-
-def _ledger(ledger: Path | None, db: Path | None) -> Path:
-    from overrun.analysis.front.ledger import path_of
-
-    return ledger or path_of(db or "overrun.db")
 
 
 @_command("fix ledger")
@@ -703,7 +696,7 @@ def show_ledger(ledger: Path | None = None, db: Path | None = None, output: str 
     from overrun.analysis.front import ledger as front
     from overrun.analysis.words.encoding import encode
 
-    found = front.entries(_ledger(ledger, db))
+    found = front.entries(ledger or front.path_of(db or "overrun.db"))
     print(encode(found).decode() if output == "json" else front.render_ledger(found))
 
 
@@ -877,7 +870,7 @@ def dashboard(
     from overrun.dashboard.launch import DashboardError, pick_port, run, wait_ready
 
     if not (asked.sources or asked.db or asked.url):
-        asked = replace(asked, url=SERVER_URL)
+        asked = replace(asked, url="http://127.0.0.1:4318")
     made = _asking(asked)
     ending.by_itself()  # nothing that it has started keeps a port
     shown = None

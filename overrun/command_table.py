@@ -160,6 +160,7 @@ def key(parameter: Parameter) -> str:
 _WINDOW: Final = {key(parameter) for parameter in table.WINDOW}
 _ADVANCED: Final = frozenset(WORDS["advanced"]["flags"])
 _KINDS: Final = {"Path": "PATH", "int": "NUMBER", "float": "NUMBER", "str": "TEXT"}
+_SHORT: Final = {name: [letter] for name, letter in WORDS["short"].items()}
 _TYPES: Final = {name: word for word, names in WORDS["types"].items() for name in names}
 
 
@@ -243,7 +244,7 @@ def _flag(name: str, said: Any, annotation: Any, default: Any) -> inspect.Parame
         info: Any = typer.Argument(**words)
     else:
         names = words.pop("name", f"--{name.replace('_', '-')}").split()
-        info = typer.Option(*names, *_short(name), **words)
+        info = typer.Option(*names, *_SHORT.get(name, ()), **words)
     return _keyword(name, Annotated[annotation, info], default)
 
 
@@ -253,17 +254,12 @@ def _question_flag(parameter: Parameter) -> inspect.Parameter:
     name = parameter.name
     info = typer.Option(
         f"--{name.replace('_', '-')}",
-        *_short(name),
+        *_SHORT.get(name, ()),
         help=f"{parameter.help}{default}",
         metavar=_TYPES.get(name, "TEXT" if parameter.kind is str else "NUMBER"),
     )
     empty = inspect.Parameter.empty if parameter.required else None
     return _keyword(key(parameter), Annotated[str | None, info], empty)
-
-
-def _short(name: str) -> list[str]:
-    """The letter of a flag, where it has one."""
-    return [WORDS["short"][name]] if name in WORDS["short"] else []
 
 
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -44,8 +44,8 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = overrun("store", "import", RECORDINGS_PATH / "vllm-joined", "--db", path)
     assert (done.returncode, done.stdout) == (
         0,
-        "2 files, 2 OTLP requests; 60 spans and data points stored; "
-        "20 requests, 20 calls of models (0 failed, 20 with a first token, 20 with tokens)\n"
+        "2 files, 2 OTLP requests; 60 spans and data points stored; 20 requests, 20 calls of models (0 failed, 20 with\n"
+        "  a first token, 20 with tokens)\n"
         "001.traces.pb.zst and 1 more: read as OTLP (its messages)\n",
     ), done.stderr
     return path
@@ -227,6 +227,24 @@ for asked in {questions!r}:
         "",
     )
     assert all(parts[:-1])
+
+
+@pytest.mark.parametrize("command", ["check", "report"])
+def test_a_small_file_is_judged_where_nothing_is_compiled(command: str, tmp_path: Path) -> None:
+    code = f"""
+import os, sys
+os.environ["XDG_CACHE_HOME"] = {str(tmp_path)!r}
+from overrun import cli
+sys.argv = ["overrun", {command!r}, {str(RECORDINGS_PATH / "vllm-joined")!r}, "--slo", "ttft:1"]
+try:
+    cli.main()
+except SystemExit as end:
+    print("ended with", end.code, "numba" in sys.modules)
+"""
+    done = programs.fresh(code)
+    ended = "ended with 1 False" if command == "check" else ""
+    assert done.stdout.strip().endswith(ended), done.stderr
+    assert not list(tmp_path.rglob("*.nbc"))
 
 
 def a_trace(db: Path) -> str:

@@ -25,6 +25,7 @@ from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.finding import SIMULATING, Diagnosis, Finding
 from overrun.analysis.words.finding import Fix as FoundFix
 from overrun.analysis.words.slo import Slo
+from overrun.collector.process import compiled
 
 Ask = Callable[[Facts, str, Mapping[str, str | None]], Prediction]
 # Findings of a report whose fixes are simulated: the verdict's and the one behind it.
@@ -49,9 +50,6 @@ AS_SAID: Final = (
 )
 # A simulated figure is shown for so long before it is made again.
 FRESH_S: Final = 600.0
-NOT_COMPILED: Final = (
-    "the simulator is not compiled on this machine yet: `overrun whatif` compiles it, once"
-)
 
 
 def inline(
@@ -62,32 +60,16 @@ def inline(
     causes: list[Diagnosis],
     period: Period,
 ) -> list[Diagnosis]:
-    """Return the causes with simulated fixes, computed now (seconds of one core)."""
+    """Return the causes with simulated fixes, computed now (seconds of one core); a note instead where the simulator is not compiled: no report waits for that."""
     if metric not in METRICS or not any(_asks(one) for one in causes[:MOST_SIMULATED]):
         return causes
+    ask = catalogue.ask if compiled.is_kept("simulator") else _uncompiled
     facts = _facts(con, window, slo, metric, period)
     return [
-        _with(one, _asked(catalogue.ask, facts, one.finding, slo))
+        _with(one, _asked(ask, facts, one.finding, slo))
         if _asks(one) and at < MOST_SIMULATED
         else one
         for at, one in enumerate(causes)
-    ]
-
-
-def not_compiled(
-    con: duckdb.DuckDBPyConnection,
-    window: Window,
-    slo: Slo,
-    metric: str,
-    causes: list[Diagnosis],
-    period: Period,
-) -> list[Diagnosis]:
-    """Return the causes with a note that nothing was simulated: as `inline`, for a command that does not wait for a compiler."""
-    return [
-        _with(one, _noted(one.finding.fix, NOT_COMPILED))
-        if one.finding.fix is not None and _asks(one)
-        else one
-        for one in causes
     ]
 
 
@@ -171,26 +153,26 @@ def _facts(
     return facts
 
 
+def _uncompiled(*asked: object) -> Prediction:
+    raise AnalysisError(
+        "the simulator is not compiled here yet: `overrun whatif` compiles it, once"
+    )
+
+
 def _asked(ask: Ask, facts: Facts, finding: Finding, slo: Slo) -> FoundFix:
     """The finding's fix with the what-if's figures where it is simulated, else as it was with the reason."""
     fix = finding.fix
     if fix is None or fix.whatif is None:
         raise ValueError(f"{finding.rule} has no fix to ask for")
     try:
-        answer = ask(
-            facts, fix.whatif, {name: str(value) for name, value in fix.parameters.items()}
-        )
+        given = {name: str(value) for name, value in fix.parameters.items()}
+        answer = ask(facts, fix.whatif, given)
         fix, answer = _fewest(ask, facts, fix, answer, slo)
     except AnalysisError as error:
         return _noted(fix, str(error))
-    if answer.predicted is None or not (
-        answer.method == "simulated" or "client_only" in answer.reasons
-    ):
-        why = (
-            answer.reasons.get("simulated")
-            or answer.reasons.get("predicted")
-            or "no engine to simulate"
-        )
+    reasons = answer.reasons
+    if answer.predicted is None or not (answer.method == "simulated" or "client_only" in reasons):
+        why = reasons.get("simulated") or reasons.get("predicted") or "no engine to simulate"
         return _noted(fix, why)
     return msgspec.structs.replace(
         fix,

@@ -114,11 +114,11 @@ def advised(asked: Asked[Report], number: int, at: Moment | None) -> Applied:
             f"the report advises {say_count(len(known), 'step')}, so there is no number {number}"
         )
     step = known[number - 1]
-    parameters = (
-        {name: f"{value}" for name, value in step.fix.parameters.items()} if step.fix else {}
-    )
+    given = {} if step.fix is None else step.fix.parameters
     moment = at.at if at is not None else datetime.now(UTC)
-    made = Applied(fix=step.id, parameters=parameters, at=rfc3339(moment))
+    made = Applied(
+        fix=step.id, parameters={n: f"{v}" for n, v in given.items()}, at=rfc3339(moment)
+    )
     cause = cause_of(report)
     if cause is None:
         made.reasons["rule"] = "the report names no cause"
@@ -130,10 +130,8 @@ def advised(asked: Asked[Report], number: int, at: Moment | None) -> Applied:
         made.metric, made.quantile = report.verdict.metric, report.slo.percentile / 100.0
     else:
         made.metric, made.quantile = gain.metric, gain.quantile
-        made.before_ms, made.predicted_ms, made.predicted_interval = (
-            *(gain.before, gain.after),
-            gain.interval,
-        )
+        made.before_ms, made.predicted_ms = gain.before, gain.after
+        made.predicted_interval = gain.interval
     if at is None:
         made.reasons["observed_ms"] = f"ask again with --at {made.at} once requests have come"
     else:

@@ -80,15 +80,8 @@ def source_of(
         raise AnalysisError("more than one of SOURCE, --db and --url was given: use one of them")
     if not tools:
         refuse_place(db, url)
-    return Source(
-        settings,
-        stores[0] if stores else db,
-        servers[0] if servers else url,
-        files,
-        tools,
-        match,
-        named,
-    )
+    db, url = stores[0] if stores else db, servers[0] if servers else url
+    return Source(settings, db, url, files, tools, match, named)
 
 
 def _is_store(path: Path) -> bool:

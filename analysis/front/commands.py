@@ -45,8 +45,6 @@ _ASK_AGAIN_S = 1.0
 _TIMES = ("from", "to", "baseline", "before", "after", "box_from", "box_to")
 # Parameters that choose requests and limits: a command that is offered for the same ones repeats them.
 SAME_REQUESTS = frozenset(parameter.name for parameter in table.WINDOW)
-# Forms that are read in a terminal.
-_FOR_TERMINALS = ("text", "details")
 # A server at its usual place answers in milliseconds.
 _ALIVE_S = 2.0
 
@@ -160,12 +158,12 @@ def ask(asked: Asked[Any], **host: object) -> str:
         "again": _again(asked.texts),
     }
     said = entry.written(form, made, {**asked.texts, **known})
-    return within(said, asked.width) if form in _FOR_TERMINALS else said
+    return within(said, asked.width) if form in ("text", "details") else said
 
 
-def with_facts(asked: Asked[Any], **host: object) -> str:
-    """Answer a question as `ask` does; the details of a report have the list of facts at their end."""
-    text = ask(asked, **host)
+def with_facts(asked: Asked[Any]) -> str:
+    """Answer a question; the details of a report have the list of facts at their end."""
+    text = ask(asked)
     if asked.form != "details":
         return text
     return f"{text}\n\nFACTS\n{ask(replace(asked.of(table.FACTS, 'text'), colour=False))}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from overrun.analysis.diagnosis.simulated_gains import NOT_COMPILED, not_compiled
 from overrun.analysis.front import commands, load_test_text, page, remote_import, text_layout
 from overrun.analysis.front import question_table as table
 from overrun.analysis.front.asked import Asked, Source
@@ -27,22 +26,17 @@ from overrun.analysis.words.encoding import decode, encode
 from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.config import Settings
 from overrun.collector.errors import ImportFailed
-from overrun.collector.process import compiled
 from overrun.collector.sources.importer import (
     EXPECTED,
     OPENED,
     UNREADABLE,
     Imported,
-    find_files,
     unpacked,
 )
 from overrun.collector.sources.load_test_files import Found, find_load_tests
 
 # Of the files of a command so many bytes, unpacked, are kept to be looked at again.
 _MOST_KEPT: Final = 64 << 20
-# Files up to this size are taken in without compiled code: that costs no more than loading it does (2.7 s of CPU in all for 0.25 MiB, 1,499 requests, either way;
-# 2 cores, loaded, 2026-11-28), or, where nothing is compiled yet, less than the 50 s that compiling takes.
-_FEW_BYTES, _MORE_BYTES = 1 << 20, 16 << 20
 # Filters that a load test's files carry nothing for.
 _NO_FILTERS = ("since", "from", "to", "service", "instance", "route", "tenant", "workload")
 
@@ -57,9 +51,8 @@ class WholeAnswer(msgspec.Struct, kw_only=True):
 Reading = Callable[[], AbstractContextManager[Callable[..., None]]]
 
 
-@contextmanager
-def _unseen() -> Iterator[Callable[..., None]]:
-    yield lambda share: None
+def _unseen() -> AbstractContextManager[Callable[..., None]]:
+    return nullcontext(lambda share: None)
 
 
 @contextmanager
@@ -101,10 +94,7 @@ def answer(
         if found.runs:
             return _of_load_test(found, asked)
     with opened(asked, note, reading) as made:
-        if "simulate" not in asked.entry.taken() or compiled.is_kept("simulator"):
-            return commands.with_facts(made)
-        note(f"no gain is simulated: {NOT_COMPILED}")
-        return commands.with_facts(made, simulate=not_compiled)
+        return commands.with_facts(made)
 
 
 @contextmanager
@@ -201,10 +191,6 @@ def stored(
     with tempfile.TemporaryDirectory(prefix="overrun-files-") as folder:
         db = Path(folder) / "files.db"
         own = _into(source.settings, db)
-        most = _FEW_BYTES if compiled.is_kept("decode") else _MORE_BYTES
-        if sum(path.stat().st_size for path in find_files(source.files)) <= most:
-            compiled.for_few()
-            own = replace(own, collector=replace(own.collector, decoder="upb"))
         with reading() as shown:
             done = take_in(
                 source.files, own, url=None, progress=lambda at, n: shown(at / n), strict=strict

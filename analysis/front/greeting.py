@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+_EVERY_SENDER = """\
+  every sender, with the ingest token (of OVERRUN_INGEST_TOKEN, OVERRUN_TOKEN or the token file)
+    export OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20TOKEN"""
+_OF_HTTP = """\
+  an application with the OpenTelemetry SDK
+    export OTEL_EXPORTER_OTLP_ENDPOINT={to} OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf
+    export OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental   # time to first chunk, cached tokens"""
+_OF_GRPC = """\
+  vLLM
+    vllm serve MODEL --otlp-traces-endpoint {scheme}://{to}
+
+  SGLang
+    python -m sglang.launch_server --model-path MODEL --enable-trace --otlp-traces-endpoint {to}"""
 _EVERY_ADDRESS = ("0.0.0.0", "[::]")  # noqa: S104
 
 
@@ -13,34 +26,17 @@ def greeting(
     `token`: senders need one. A server that listens at every address is asked at this machine's own, and senders put in the name under which they see it.
     """
     to_grpc, to_http = _as_seen(grpc, "HOST"), _as_seen(http, "HOST")
-    lines = ["No telemetry yet. Send some:", ""]
-    if "HOST" in f"{to_grpc} {to_http}":
-        lines += ["  HOST is this machine's name or address, as the senders see it.", ""]
-    if token:
-        lines += [
-            "  every sender, with the ingest token (of OVERRUN_INGEST_TOKEN, OVERRUN_TOKEN or the token file)",
-            "    export OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20TOKEN",
-            "",
-        ]
-    if to_http:
-        lines += [
-            "  an application with the OpenTelemetry SDK",
-            f"    export OTEL_EXPORTER_OTLP_ENDPOINT={scheme}://{to_http} OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf",
-            "    export OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental   # time to first chunk, cached tokens",
-            "",
-        ]
-    if to_grpc:
-        lines += [
-            "  vLLM",
-            f"    vllm serve MODEL --otlp-traces-endpoint {scheme}://{to_grpc}",
-            "",
-            "  SGLang",
-            f"    python -m sglang.launch_server --model-path MODEL --enable-trace --otlp-traces-endpoint {to_grpc}",
-            "",
-        ]
+    seen = "HOST" in f"{to_grpc} {to_http}"
+    said = [
+        "No telemetry yet. Send some:",
+        "  HOST is this machine's name or address, as the senders see it." if seen else "",
+        _EVERY_SENDER if token else "",
+        _OF_HTTP.format(to=f"{scheme}://{to_http}") if to_http else "",
+        _OF_GRPC.format(scheme=scheme, to=to_grpc) if to_grpc else "",
+    ]
     here = _as_seen(http, "127.0.0.1")
     where = f"--url {scheme}://{here}" if here else "--db FILE"
-    return "\n".join([*lines, f"  then: overrun report {where}", ""])
+    return "\n\n".join([*filter(None, said), f"  then: overrun report {where}\n"])
 
 
 def _as_seen(address: str | None, host: str) -> str | None:

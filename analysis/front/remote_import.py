@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,15 +10,14 @@ from pathlib import Path
 from overrun.analysis.assembly.assemble import assemble
 from overrun.analysis.front.asked import Source
 from overrun.analysis.front.client import Client
-from overrun.analysis.front.file_import import IN_FLIGHT, submit
+from overrun.analysis.front.file_import import Into
 from overrun.analysis.front.question_table import Texts
 from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.finding import say_count
 from overrun.analysis.words.times import parse_duration, parse_time
 from overrun.collector.config import Settings
 from overrun.collector.ingest.pipeline import Pipeline
-from overrun.collector.ingest.writer import LOGS, METRICS, TRACES, Stored
-from overrun.collector.normalise import log_records
+from overrun.collector.sources.importer import Imported
 from overrun.collector.sources.remote.pull import (
     PROGRESS,
     Progress,
@@ -102,48 +99,23 @@ def fetch(
     db = Path(settings.collector.db)
     store = open_store(db, create=True, memory_limit=settings.collector.memory_limit)
     pipeline = Pipeline(store, settings.collector, settings.privacy, assemble, settings.words)
-    into = _Into(pipeline)
+    done = Imported()
+    into = Into(pipeline, done)
+    tools = ", ".join(map(str, source.remote))
     try:
         progress = Progress(db.with_name(db.name + PROGRESS))
-        pulled = pull(wanted, progress, Taker(into.take, into.settle, shown))
+        pulled = pull(
+            wanted,
+            progress,
+            Taker(lambda signal, body: into.take(signal, body, tools), into.settle, shown),
+        )
         into.settle()
         pipeline.drain()
     finally:
         pipeline.close()
-    return _fetched(pulled, into.items, into.rejected)
+    return _fetched(pulled, into.fresh, done.rejected)
 
 
 def _fetched(pulled: Pulled, items: int, rejected: int) -> Fetched:
     moments = [datetime.fromtimestamp(at, UTC) for at in (pulled.start_s, pulled.end_s)]
     return Fetched(pulled, items, rejected, moments[0], moments[1])
-
-
-class _Into:
-    """Hands bodies to a database's writer."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
-        self._waiting: deque[Future[Stored]] = deque()
-        self.items = self.rejected = 0
-
-    def take(self, signal: str, body: bytes) -> None:
-        """Queue one body; waits for the oldest where many are queued."""
-        if signal == "logs":
-            kept = log_records.told(body)[1]
-            if not kept:
-                return
-            self._waiting.append(submit(self._pipeline, LOGS, log_records.pack(kept)))
-        else:
-            kind = TRACES if signal == "traces" else METRICS
-            self._waiting.append(submit(self._pipeline, kind, body))
-        while len(self._waiting) > IN_FLIGHT:
-            self._count(self._waiting.popleft().result())
-
-    def settle(self) -> None:
-        """Wait until everything that was taken is stored."""
-        while self._waiting:
-            self._count(self._waiting.popleft().result())
-
-    def _count(self, stored: Stored) -> None:
-        self.items += 0 if stored.duplicate else stored.items
-        self.rejected += stored.rejected

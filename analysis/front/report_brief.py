@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -87,29 +88,46 @@ class Step:
 def render(
     report: Report, *, width: int = 80, colour: bool = False, source: str = "", again: str = ""
 ) -> str:
-    """Return the report's answer as plain text of at most 25 lines and `width` (72 to 100) columns; of commands, all of it.
+    """Return the report's answer as plain text of at most 25 lines and `width` (72 to 100) columns; a command that is longer takes further ones.
 
     `colour` marks labels and what is over its limit with ANSI codes. `source` and `again` are what a command needs to ask about the same requests.
     """
     width = min(max(width, WIDTHS[0]), WIDTHS[1])
     head, *parts = [
-        [line for one in part for line in lines(one, width)]
+        [line for one in part for whole in lines(one, width) for line in _typed(whole, width)]
         for part in _answer(report, source, again)
     ]
     answer = [line for part in parts for line in part]
     hit = lines(labelled("HIT", hit_words(report), 2), width)
     last = [*([] if leading(report) else [_ruled_out(report, width)]), _more(report)]
     end = [line for one in last for line in lines(one, width)]
-    left = MOST_LINES - len([*head, *answer, *hit, *end])
+    most = MOST_LINES + sum(line.endswith(" \\") for line in answer)
+    left = most - len([*head, *answer, *hit, *end])
     # Three empty lines stand between the blocks, unless the tables need their place.
     both = _LEAST_ROWS + 1 + len(grid(latency_table(report), width))
     tables = _tables(report, max(left - 3, min(left, both)), width)
     blocks = [head, [*answer, *hit], tables, end]
     made = [line for block in blocks if block for line in ("", *block)][1:]
-    while len(made) > MOST_LINES and "" in made:
+    while len(made) > most and "" in made:
         del made[len(made) - 1 - made[::-1].index("")]
-    made = [line if "  overrun " in line else cut(line, width) for line in made[:MOST_LINES]]
+    made = [cut(line, width) for line in made[:most]]
     return "\n".join(painted(made, report) if colour else made)
+
+
+def _typed(line: str, width: int) -> list[str]:
+    """A line; of a command that is longer than `width` as many as it takes, as a shell goes on behind a backslash."""
+    whole = re.sub(r"'[^']*'", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), line)
+    hang = " " * (INDENT + 2)
+    *first, last = (
+        textwrap.wrap(
+            whole, width - 2, subsequent_indent=hang, break_long_words=False, break_on_hyphens=False
+        )
+        if len(line) > width
+        else [whole]
+    )
+    return [
+        one.replace("\N{NO-BREAK SPACE}", " ") for one in (*(f"{one} \\" for one in first), last)
+    ]
 
 
 def to_json(report: Report, *, source: str = "", again: str = "") -> str:
@@ -338,8 +356,8 @@ def _commands(advised: Sequence[Step], source: str, again: str) -> list[Line]:
     tried = [one.tried(source, again) for one in advised]
     made = [Line((text,), f"{'TRY':{INDENT - 1}}", copied=True) for text in tried if text]
     if advised:
-        which = "" if len(advised) == 1 else f"  # 1 to {len(advised)}: the step that was made"
-        text = f"overrun fix apply 1{source}{again}{which}"
+        others = "".join(f" or {number}" for number in range(2, len(advised) + 1))
+        text = f"overrun fix apply 1{source}{again}{f'  #{others}' if others else ''}"
         made.append(Line((text,), f"{'DONE':{INDENT - 1}}", copied=True))
     return made
 

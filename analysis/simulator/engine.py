@@ -29,7 +29,6 @@ from overrun.analysis.simulator.batching import RECORDED, WHOLE, Asked, Fate, La
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.collector.process.compiled import read_only
 
-NEVER: Final = np.inf
 # A batch size that no engine reaches.
 NO_KNEE: Final = 1 << 40
 

@@ -82,11 +82,6 @@ class LakePipeline(Assembling):
         if assembles:
             self._thread.start()
 
-    @property
-    def holds_lease(self) -> bool:
-        """Whether this process assembles; otherwise it stands by, or was not asked to."""
-        return self._lease is not None
-
     def _begin(self, through: int, latest_ns: int) -> None:
         """Remember nothing of what was read; read on after this snapshot."""
         self.quiet = QuietTraces(latest_ns, max_age_s=self._max_age_s)

@@ -107,7 +107,6 @@ class _State(threading.local):
 
 
 _state = _State()
-_few = threading.Event()
 _interpreting = threading.Event()
 _absent: set[Any] = set()
 
@@ -135,9 +134,14 @@ def of_rows(rows: int) -> Iterator[None]:
         _state.few = before
 
 
-def for_few() -> None:
-    """From now on run kernels of arriving telemetry as Python: a command that reads a small file ends before a compiler is loaded."""
-    _few.set()
+@contextlib.contextmanager
+def for_few(wanted: bool) -> Iterator[None]:
+    """Run kernels of arriving telemetry in all threads as Python in this block: what takes in a small file ends before a compiler is loaded."""
+    _State.few = wanted
+    try:
+        yield
+    finally:
+        _State.few = False
 
 
 def is_kept(room: str) -> bool:
@@ -236,7 +240,7 @@ class Kernel:
         """Return what the compiled function returns."""
         if self._compiled is not None:
             return self._compiled(*arguments)
-        if _state.few or (_few.is_set() and self._function.__module__.startswith(_ARRIVING)):
+        if _state.few and self._function.__module__.startswith(_ARRIVING):
             return _interpreted(self._function, *arguments)
         return self.compiled()(*arguments)
 
@@ -272,21 +276,6 @@ def njit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
 # no public name for it). `inlined` ones become part of their caller, or handing their arguments on costs the other half.
 lean: Any = functools.partial(njit, cache=True, nogil=True, _nrt=False)
 inlined: Any = functools.partial(lean, forceinline=True)
-
-__all__ = [
-    "FEW_ROWS",
-    "Kernel",
-    "any_absent",
-    "cache_folder",
-    "for_few",
-    "inlined",
-    "interpret",
-    "is_kept",
-    "lean",
-    "njit",
-    "of_rows",
-    "read_only",
-]
 
 
 def read_only(array: np.ndarray[Any, Any]) -> Any:

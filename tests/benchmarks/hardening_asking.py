@@ -180,15 +180,14 @@ def ask_api(port: int) -> str:
 def ask_month(port: int) -> str:
     """A month of Tempo's traces, asked for as fast as it answers."""
     from overrun.collector.errors import CollectorError
-    from overrun.collector.sources.remote.address import Address
-    from overrun.collector.sources.remote.pull import Progress, Taker, Wanted, pull
+    from overrun.collector.sources.remote import address, pull
 
-    address = Address("tempo", f"http://127.0.0.1:{port}")
-    taker = Taker(lambda signal, body: None, lambda: None, lambda share: None)
+    taker = pull.Taker(lambda signal, body: None, lambda: None, lambda share: None)
+    tempo, now_s = address.Address("tempo", f"http://127.0.0.1:{port}"), time.time()
     try:
-        done = pull(
-            Wanted([address], "", time.time() - 30 * 86_400, time.time()),
-            Progress(None),
+        done = pull.pull(
+            pull.Wanted([tempo], "", now_s - 30 * 86_400, now_s),
+            pull.Progress(None),
             taker,
             environment={},
             sleep=lambda _: None,

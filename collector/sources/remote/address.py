@@ -13,9 +13,7 @@ KINDS: Final = (
 )
 # The ports at which these listen by default: an address alone is then enough.
 _PORTS: Final = {
-    9090: "prometheus",
-    9009: "prometheus",
-    8428: "prometheus",
+    **dict.fromkeys((9090, 9009, 8428), "prometheus"),
     3200: "tempo",
     16686: "jaeger",
     6006: "phoenix",
@@ -34,11 +32,7 @@ class Address:
 
     @classmethod
     def read(cls, text: str) -> Address:
-        """`KIND:URL`, or a URL, whose port or host says the kind where it is that of another tool.
-
-        Raises:
-            ConfigError: neither.
-        """
+        """`KIND:URL`, or a URL, whose port or host says the kind where it is another tool's. Raises ConfigError: neither."""
         kind, _, rest = text.partition(":")
         if kind in KINDS:
             return cls(kind, checked_url(rest))
@@ -59,11 +53,7 @@ def is_address(text: str) -> bool:
 
 
 def checked_url(text: str) -> str:
-    """An http(s) address without a query, credentials or a closing slash.
-
-    Raises:
-        ConfigError: it is none; names what is wrong.
-    """
+    """An http(s) address without a query, credentials or a closing slash. Raises ConfigError, which names what is wrong."""
     try:
         parts = urlsplit(text)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from overrun.analysis.front import plan_text
-from overrun.analysis.front.plan import LOST_PRICE, STEP_PRICE, Plan, _Fix, _Search, price_of
+from overrun.analysis.front.plan import LOST_PRICE, STEP_PRICE, Ask, Plan, _Fix, _Search, price_of
 from overrun.analysis.front.text_layout import render
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.fixes import together
@@ -62,12 +63,12 @@ def asked(facts: Any, fix: str, texts: Mapping[str, str | None]) -> Prediction:
     )
 
 
-def found(limit_ms: float, *names: str) -> Plan:
+def found(limit_ms: float, *names: str, ask: Ask = asked) -> Plan:
     made = Plan(
         metric="ttft", percentile=95.0, limit_ms=limit_ms, start=None, end=None, requests=100
     )
     facts: Facts = object()  # type: ignore[assignment]
-    _Search(facts, asked, made, {"ttft": limit_ms}).fill([_Fix(name, ()) for name in names])
+    _Search(facts, ask, made, {"ttft": limit_ms}).fill([_Fix(name, ()) for name in names])
     return made
 
 
@@ -93,6 +94,15 @@ def test_what_makes_it_worse_is_no_step_and_a_refusal_is_kept_as_one() -> None:
     plan = found(1_500.0, *LEFT)
     assert {step.whatif for step in plan.steps} == {"prefix_cache", "chunked_prefill", "replicas"}
     assert all("admission" not in one.fixes or len(one.fixes) == 1 for one in plan.considered)
+
+
+def test_a_set_that_brings_no_more_requests_within_the_limits_is_no_plan() -> None:
+    def no_better(facts: Any, fix: str, texts: Mapping[str, str | None]) -> Prediction:
+        return msgspec.structs.replace(asked(facts, fix, texts), goodput_after=0.5)
+
+    plan = found(100.0, *LEFT, ask=no_better)
+    assert plan.steps == []
+    assert "brings more requests within the limits" in plan.reasons["steps"]
 
 
 def test_the_nearest_set_is_shown_where_none_meets() -> None:

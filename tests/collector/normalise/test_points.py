@@ -3,7 +3,9 @@
 import functools
 import itertools
 import math
+import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -460,120 +462,9 @@ def test_labels_choose_the_indicator_and_what_nobody_names_has_none(
 
 
 # Every other name of the engines', routers' and gateways' lists that is an indicator, under the indicator's name.
-NAMED = {
-    "queue_depth": [
-        "vllm:num_requests_waiting_by_reason",
-        "sglang:num_grammar_queue_reqs",
-        "dynamo_frontend_router_queue_pending_requests",
-        "inference_extension_flow_control_queue_size",
-        "llm_d_router_epp_average_queue_size",
-    ],
-    "kv_cache_usage": ["llm_d_router_epp_average_kv_cache_utilization"],
-    "running": [
-        "ray_vllm_num_requests_running",
-        "llm_d_router_epp_running_requests",
-        "dynamo_component_inflight_requests",
-    ],
-    "external_prefix_cache_queries": ["lmcache:num_requested_tokens_total"],
-    "kv_transfer": ["trtllm_kv_transfer_latency_seconds", "vllm:nixl_xfer_time_seconds"],
-    "aborts": ["llm_d_router_epp_request_error_total", "dynamo_component_errors_total"],
-    "template": ["dynamo_frontend_template_seconds"],
-    "routing_block_hashing": ["dynamo_router_overhead_block_hashing_ms"],
-    "routing_scheduling": ["dynamo_router_overhead_scheduling_ms"],
-    "routing_seq_hashing": ["dynamo_router_overhead_seq_hashing_ms"],
-    "routing_indexer_find_matches": ["dynamo_router_overhead_indexer_find_matches_ms"],
-    "host_kv_cache_usage": ["vllm:cpu_cache_usage_perc"],
-    "prefix_cache_hit_rate": [
-        "vllm:cpu_prefix_cache_hit_rate",
-        "inference_extension_prefix_indexer_hit_ratio",
-    ],
-    "external_prefix_cache_hits": [
-        "vllm:external_prefix_cache_hits_total",
-        "lmcache:num_hit_tokens_total",
-    ],
-    "kv_blocks_reused": ["trtllm_kv_cache_reused_blocks_total"],
-    "kv_blocks_missed": ["trtllm_kv_cache_missed_blocks_total"],
-    "kv_blocks": ["dynamo_component_total_blocks"],
-    "retracted": ["sglang:num_retracted_reqs"],
-    "preemptions": ["sglang:num_retracted_requests_total", "dynamo_frontend_model_migration_total"],
-    "paused": ["trtllm_num_paused_requests"],
-    "spec_drafts": ["vllm:spec_decode_num_drafts_total"],
-    "spec_accepted_length": ["tgi_request_skipped_tokens"],
-    "batch_tokens": [
-        "sglang:decode_sum_seq_lens",
-        "trtllm_total_context_tokens",
-        "dynamo_frontend_worker_active_prefill_tokens",
-        "tgi_batch_current_max_tokens",
-    ],
-    "processed_tokens": ["sglang:realtime_tokens_total"],
-    "normalized_tpot": [
-        "tgi_request_mean_time_per_token_duration",
-        "inference_objective_normalized_time_per_output_token_seconds",
-        "litellm_deployment_latency_per_output_token",
-    ],
-    "validation": ["tgi_request_validation_duration"],
-    "max_tokens": ["tgi_request_max_new_tokens", "vllm:request_params_max_tokens"],
-    "uncached_length": [
-        "vllm:request_prefill_kv_computed_tokens",
-        "sglang:uncached_prompt_tokens_histogram",
-    ],
-    "iteration": ["trtllm_iteration_latency_seconds"],
-    "model_forward": ["vllm:model_forward_time_milliseconds"],
-    "model_execute": ["vllm:model_execute_time_milliseconds"],
-    "memory_traffic": [
-        "vllm:estimated_read_bytes_per_gpu_total",
-        "sglang:estimated_write_bytes_per_gpu_total",
-    ],
-    "flops": ["vllm:estimated_flops_per_gpu_total"],
-    "gpu_mem_used": [
-        "sglang:kv_cache_memory_usage_gb",
-        "nv_gpu_memory_used_bytes",
-        "trtllm_gpu_memory_usage_bytes",
-    ],
-    "gpu_mem_free": ["DCGM_FI_DEV_FB_FREE"],
-    "tensor_util": ["DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"],
-    "tokenize": ["dynamo_frontend_tokenize_seconds"],
-    "detokenize_token": ["dynamo_frontend_detokenize_per_token_us"],
-    "network": ["dynamo_component_network_transit_seconds"],
-    "saturation": ["inference_extension_flow_control_pool_saturation"],
-    "routing": [
-        "inference_extension_scheduler_e2e_duration_seconds",
-        "llm_d_router_epp_scheduler_e2e_duration_seconds",
-        "dynamo_router_overhead_total_ms",
-    ],
-    "ready_replicas": ["inference_pool_ready_pods", "llm_d_router_epp_ready_endpoints"],
-    "slo_violations": ["inference_objective_request_slo_violation_total"],
-    "finished": ["sglang:num_requests_total"],
-    "e2e_total": ["nv_inference_request_duration_us"],
-    "queue_total": ["nv_inference_queue_duration_us"],
-    "client_chunk_gap": [
-        "gen_ai.client.operation.time_per_output_chunk",
-        "gen_ai_client_inference_time_per_output_chunk_seconds",
-    ],
-    "client_input_tokens": ["gen_ai.client.inference.usage.input_tokens"],
-    "client_ttft": ["gen_ai_client_operation_time_to_first_chunk_seconds"],
-    "gateway_e2e": ["litellm_request_total_latency_metric"],
-    "gateway_call_e2e": ["litellm_llm_api_latency_metric"],
-    "gateway_call_ttft": ["litellm_llm_api_time_to_first_token_metric"],
-    "gateway_overhead": ["litellm_overhead_latency_metric"],
-    "gateway_queue": ["litellm_request_queue_time_seconds"],
-    "guardrail": ["litellm_guardrail_latency_seconds"],
-    "gateway_running": ["litellm_in_flight_requests"],
-    "gateway_input_tokens": ["litellm_input_tokens_metric_total"],
-    "gateway_output_tokens": ["litellm_output_tokens_metric"],
-    "gateway_cached_tokens": ["litellm_input_cached_tokens_metric"],
-    "gateway_reasoning_tokens": ["litellm_output_reasoning_tokens_metric"],
-    "response_cache_hits": ["litellm_cache_hits_metric"],
-    "response_cache_misses": ["litellm_cache_misses_metric"],
-    "deployment_state": ["litellm_deployment_state"],
-    "gateway_call_failures": ["litellm_deployment_failure_responses_total"],
-    "fallbacks": ["litellm_deployment_successful_fallbacks"],
-    "failed_fallbacks": ["litellm_deployment_failed_fallbacks"],
-    "cooldowns": ["litellm_deployment_cooled_down"],
-    "gateway_failures": ["litellm_proxy_failed_requests_metric"],
-    "remaining_requests": ["litellm_remaining_requests_metric", "litellm_remaining_requests"],
-    "remaining_tokens": ["litellm_remaining_tokens_metric"],
-}
+NAMED: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("keys.toml").read_text())[
+    "named"
+]
 
 
 @pytest.mark.parametrize("indicator", NAMED)
