@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import functools
 import json
+import tomllib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,240 +56,14 @@ class Sender:
     failed: int
     stages: dict[str, int]
     dialect: str
-    absent: frozenset[str] = frozenset()
-    sometimes: frozenset[str] = frozenset()
+    absent: Sequence[str] = ()
+    sometimes: Sequence[str] = ()
     user: bool = True
-    attempts: tuple[int, ...] = ()  # where told, those above one
+    attempts: Sequence[int] = ()  # where told, those above one
 
 
 RUNS = {
-    "agent-framework": Sender(
-        6, 1, {"tool": 1}, "genai", absent=frozenset({"ttft_ms"}), user=False
-    ),
-    "agno-double": Sender(5, 1, {"tool": 1}, "openinference"),
-    "google-adk": Sender(
-        10,
-        3,
-        {"tool": 2},
-        "adk",
-        absent=frozenset({"ttft_ms", "response_id"}),
-        sometimes=frozenset({"finish_reason"}),
-        user=False,
-    ),
-    "litellm-v1": Sender(
-        12,
-        1,
-        {"guardrail": 39, "queue": 15, "retrieval": 1, "gateway": 1},
-        "litellm",
-        absent=frozenset({"ttft_ms"}),
-        sometimes=frozenset({"response_id"}),
-        attempts=(3, 4),
-    ),
-    "litellm-v2": Sender(
-        12,
-        1,
-        {"guardrail": 13, "queue": 18, "retrieval": 1},
-        "litellm",
-        absent=frozenset({"reasoning_tokens"}),
-        sometimes=frozenset({"response_id"}),
-        attempts=(3, 4),
-    ),
-    "langsmith": Sender(
-        8,
-        1,
-        {"tool": 2, "retrieval": 1, "prompt": 1, "post": 1},
-        "langsmith",
-        absent=frozenset({"ttft_ms"}),
-        sometimes=frozenset({"response_id"}),
-    ),
-    # With contents; 2.9.0 tells nothing of a stream but that it ended.
-    "haystack": Sender(
-        5,
-        1,
-        {"tool": 1, "retrieval": 8, "prompt": 4, "post": 3},
-        "haystack",
-        absent=frozenset({"response_id"}),
-        user=False,
-    ),
-    "haystack-2": Sender(
-        4,
-        1,
-        {"retrieval": 8, "prompt": 4},
-        "haystack",
-        absent=frozenset({"response_id", "ttft_ms"}),
-        user=False,
-        sometimes=frozenset({"input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"}),
-    ),
-    # 0.4.8: its documents are bytes, and hold what the spans of later ones tell.
-    "langsmith-old": Sender(
-        8,
-        1,
-        {"tool": 2, "retrieval": 1, "prompt": 3, "post": 1},
-        "langsmith",
-        absent=frozenset({"ttft_ms"}),
-        sometimes=frozenset({"response_id"}),
-    ),
-    "langfuse-python": Sender(
-        13,
-        2,
-        {"tool": 3, "retrieval": 5, "guardrail": 4, "prompt": 1, "post": 1},
-        "langfuse",
-        absent=frozenset({"response_id"}),
-        sometimes=frozenset({"finish_reason"}),
-    ),
-    # 3.0.3: its wrapper of OpenAI and its handler for LangChain have one scope; it has no types of observations but spans and generations.
-    "langfuse-3": Sender(
-        13,
-        2,
-        {"prompt": 3, "post": 1},
-        "langfuse",
-        absent=frozenset({"response_id", "finish_reason"}),
-        sometimes=frozenset({"input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"}),
-    ),
-    "langfuse-js": Sender(
-        14,
-        2,
-        {"retrieval": 2, "prompt": 1, "post": 1},
-        "langfuse",
-        absent=frozenset({"response_id", "finish_reason"}),
-    ),
-    # pydantic-ai and its providers' wrappers and Anthropic's SDK at once; then without pydantic-ai: no first token is told of OpenAI's streams.
-    "logfire-both": Sender(
-        13,
-        1,
-        {"tool": 1, "retrieval": 1},
-        "logfire",
-        sometimes=frozenset({"response_id", "finish_reason", "ttft_ms"}),
-        user=False,
-    ),
-    "logfire-wrappers": Sender(
-        13,
-        1,
-        {"retrieval": 1},
-        "logfire",
-        sometimes=frozenset({"response_id", "finish_reason", "ttft_ms"}),
-        user=False,
-    ),
-    # pydantic-ai 1.40.0 and logfire 4.16.0: its wrappers tell no operation, its streams of Anthropic no count.
-    "logfire-4": Sender(
-        13,
-        1,
-        {"tool": 2, "retrieval": 1},
-        "logfire",
-        absent=frozenset({"ttft_ms"}),
-        user=False,
-        sometimes=frozenset(
-            {
-                "response_id",
-                "finish_reason",
-                "input_tokens",
-                "output_tokens",
-                "cached_tokens",
-                "reasoning_tokens",
-            }
-        ),
-    ),
-    "mastra": Sender(
-        5,
-        2,
-        {"tool": 1},
-        "mastra",
-        absent=frozenset({"response_id"}),
-        sometimes=frozenset({"ttft_ms"}),
-    ),
-    "mlflow-autolog": Sender(
-        8, 1, {"tool": 2, "retrieval": 1, "prompt": 1, "post": 1}, "mlflow", user=False
-    ),
-    # 2.20.4: its spans of streams tell no count.
-    "mlflow-2": Sender(
-        6,
-        1,
-        {"tool": 2, "retrieval": 1, "prompt": 3, "post": 1},
-        "mlflow",
-        user=False,
-        sometimes=frozenset(
-            {
-                "response_id",
-                "input_tokens",
-                "output_tokens",
-                "cached_tokens",
-                "reasoning_tokens",
-                "finish_reason",
-            }
-        ),
-    ),
-    # Its HTTP, Express, Undici and OpenAI at once.
-    "node-auto": Sender(
-        4,
-        1,
-        {"retrieval": 8, "network": 6, "post": 0},
-        "genai",
-        user=False,
-        attempts=(3,),
-        absent=frozenset({"ttft_ms", "cached_tokens", "reasoning_tokens"}),
-    ),
-    "openinference-langchain-js": Sender(
-        4,
-        1,
-        {"tool": 2, "prompt": 1, "post": 1},
-        "openinference",
-        absent=frozenset({"ttft_ms"}),
-        sometimes=frozenset({"response_id", "cached_tokens", "reasoning_tokens"}),
-    ),
-    "openinference-openai-js": Sender(
-        1,
-        0,
-        {"retrieval": 1},
-        "openinference",
-        absent=frozenset({"ttft_ms"}),
-        sometimes=frozenset(
-            {"response_id", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"}
-        ),
-        user=False,
-    ),
-    "opentelemetry-openai-js": Sender(
-        1,
-        1,
-        {"retrieval": 1},
-        "genai",
-        absent=frozenset({"ttft_ms", "cached_tokens", "reasoning_tokens"}),
-        user=False,
-    ),
-    "semantic-kernel": Sender(
-        5,
-        1,
-        {"tool": 1},
-        "genai",
-        absent=frozenset({"ttft_ms", "cached_tokens", "reasoning_tokens"}),
-        user=False,
-    ),
-    "strands": Sender(
-        5, 1, {"tool": 1}, "genai", absent=frozenset({"response_id", "reasoning_tokens"})
-    ),
-    "traceloop-js": Sender(
-        1,
-        0,
-        {"tool": 1},
-        "openllmetry",
-        absent=frozenset({"ttft_ms", "cached_tokens", "reasoning_tokens"}),
-        sometimes=frozenset({"response_id", "input_tokens", "output_tokens", "finish_reason"}),
-    ),
-    "vercel-5": Sender(
-        9,
-        1,
-        {"tool": 2, "retrieval": 4},
-        "vercel",
-        sometimes=frozenset({"cached_tokens", "reasoning_tokens"}),
-        attempts=(2, 3),
-    ),
-    "vercel-7": Sender(
-        9,
-        1,
-        {"tool": 2, "retrieval": 4},
-        "genai",
-        absent=frozenset({"reasoning_tokens"}),
-        user=False,
-    ),
+    name: Sender(**of) for name, of in tomllib.loads((SENDERS / "runs.toml").read_text()).items()
 }
 
 
@@ -352,7 +128,7 @@ def test_calls_have_the_providers_numbers(name: str) -> None:
             untold = column in sender.sometimes and (
                 call[column] is None or column == "response_id"
             )
-            if untold or column in sender.absent | WRONG.get((name, true["ep"]), set()):
+            if untold or column in {*sender.absent, *WRONG.get((name, true["ep"]), ())}:
                 continue
             # A count of none may be left out.
             assert (call[column] or 0) == (true[KEYS[column]] or 0), (column, call["response_id"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,78 +42,7 @@ def classified(
     return ROLES[row["role"]], STAGES[row["stage"]]
 
 
-NAMES = {
-    "guardrail": [
-        "InputGuardrail",
-        "guardrail",
-        "Guard",
-        "pii check",
-        "policy_check",
-        "run.moderation",
-        "jailbreak-detector",
-    ],
-    "retrieval": [
-        "retrieve",
-        "Retriever.invoke",
-        "rerank docs",
-        "vector_search",
-        "embeddings",
-        "fetch_docs",
-        "knn",
-        "similarity_search",
-    ],
-    "prompt": [
-        "build_prompt",
-        "render",
-        "template.format",
-        "ChatPromptTemplate",
-        "tokenize",
-        "tokenise",
-    ],
-    "queue": [
-        "queue",
-        "waiting",
-        "admission control",
-        "backoff",
-        "acquire semaphore",
-        "wait for a slot",
-        "retry sleep",
-        "rate_limiter",
-    ],
-    "post": [
-        "postprocess",
-        "post",
-        "parse answer",
-        "citations",
-        "fastapi.serialization",
-        "StrOutputParser",
-        "output formatting",
-        "evaluate",
-    ],
-    "tool": ["tool_call", "tools", "function_call sum"],
-    "wait_user": ["human_approval", "wait_for_user", "await_user"],
-    "other": [
-        "postgres",
-        "postal service",
-        "insurance policy",
-        "policy",
-        "safetynet",
-        "enqueued",
-        "researcher",
-        "ToolNode",
-        "prompter",
-        "POST /chat",
-        "GET /search",
-        "HTTP POST",
-        "DELETE /queue",
-        "PUT",
-        "http.connection",
-        "step 3",
-        "",
-        "größe",
-        "模型",
-    ],
-}
+NAMES = tomllib.loads((Path(__file__).parent / "names.toml").read_text())["stages"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import re
 import time
+import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,173 +27,17 @@ PACKAGES = ("collector", "analysis", "models", "dashboard")
 QUERIES = sorted(
     p for package in PACKAGES for p in (ROOT / package).rglob("*.sql") if p.parent.name == "sql"
 )
-TEXT, TIME, MS, COUNT, FLAG = (
-    {"VARCHAR"},
-    {"TIMESTAMP WITH TIME ZONE"},
-    {"DOUBLE"},
-    {"BIGINT", "INTEGER"},
-    {"BOOLEAN"},
-)
-
-STAGES = (
-    "network",
-    "gateway",
-    "retrieval",
-    "prompt",
-    "guardrail",
-    "queue",
-    "kv_transfer",
-    "prefill",
-    "decode",
-    "tool",
-    "post",
-    "wait_user",
-    "other",
-    "first_token",
-    "generation",
-)
+# The type of a column by its kind in the file; other kinds are types.
+KINDS = {
+    "text": {"VARCHAR"},
+    "time": {"TIMESTAMP WITH TIME ZONE"},
+    "ms": {"DOUBLE"},
+    "count": {"BIGINT", "INTEGER"},
+    "flag": {"BOOLEAN"},
+}
 PROMISED: dict[str, dict[str, set[str]]] = {
-    "v_spans": dict.fromkeys(
-        [
-            "trace_id",
-            "span_id",
-            "parent_span_id",
-            "service",
-            "instance",
-            "name",
-            "kind",
-            "status",
-            "stage",
-            "dialect",
-            "model",
-            "response_id",
-            "finish_reason",
-            "error_type",
-            "route",
-            "session",
-            "tenant",
-        ],
-        TEXT,
-    )
-    | {
-        "start": TIME,
-        "duration_ms": MS,
-        "ttft_ms": MS,
-        "input_tokens": COUNT,
-        "output_tokens": COUNT,
-        "cached_tokens": COUNT,
-        "reasoning_tokens": COUNT,
-        "max_tokens": COUNT,
-        "attributes": {"MAP(VARCHAR, VARCHAR)"},
-    },
-    "v_llm_calls": dict.fromkeys(
-        [
-            "trace_id",
-            "span_id",
-            "response_id",
-            "service",
-            "instance",
-            "engine_instance",
-            "route",
-            "model",
-            "provider",
-            "workload",
-            "session",
-            "tenant",
-            "user_hash",
-            "prefix_hash",
-            "ttft_source",
-            "itl_source",
-            "finish_reason",
-            "error_type",
-        ],
-        TEXT,
-    )
-    | dict.fromkeys(
-        [
-            "temperature",
-            "ttft_ms",
-            "ttft_client_ms",
-            "ttft_engine_ms",
-            "e2e_ms",
-            "engine_e2e_ms",
-            "tpot_ms",
-            "itl_ms",
-            "itl_max_ms",
-            "queue_ms",
-            "prefill_ms",
-            "decode_ms",
-        ],
-        MS,
-    )
-    | dict.fromkeys(
-        [
-            "turn",
-            "input_tokens",
-            "output_tokens",
-            "cached_tokens",
-            "reasoning_tokens",
-            "max_tokens",
-            "attempts",
-        ],
-        COUNT,
-    )
-    | {"start": TIME, "end": TIME, "streaming": FLAG, "error": FLAG, "http_status": {"USMALLINT"}},
-    "v_requests": dict.fromkeys(
-        [
-            "trace_id",
-            "service",
-            "route",
-            "model",
-            "workload",
-            "tenant",
-            "session",
-            "user_hash",
-            "status",
-            "error_type",
-            "ttft_source",
-            "version",
-            "sampling",
-        ],
-        TEXT,
-    )
-    | dict.fromkeys(
-        [
-            "e2e_ms",
-            "ttft_ms",
-            "first_model_token_ms",
-            "first_answer_ms",
-            "itl_ms",
-            "itl_max_ms",
-            "tpot_ms",
-            "unattributed_ratio",
-            "sample_weight",
-            *(f"{s}_ms" for s in STAGES),
-            *(f"ttft_{s}_ms" for s in STAGES),
-        ],
-        MS,
-    )
-    | dict.fromkeys(
-        [
-            "input_tokens",
-            "output_tokens",
-            "cached_tokens",
-            "reasoning_tokens",
-            "llm_calls",
-            "tool_calls",
-            "attempts",
-        ],
-        COUNT,
-    )
-    | {"start": TIME, "end": TIME, "complete": FLAG},
-    "v_metric_points": dict.fromkeys(["instance", "model", "indicator", "unit", "raw_name"], TEXT)
-    | {"time": TIME, "value": MS},
-    "v_indicators": {"indicator": TEXT, "oldest": TIME, "newest": TIME, "samples": COUNT},
-    "v_targets": dict.fromkeys(["instance", "state", "reason"], TEXT)
-    | dict.fromkeys(["since", "last"], TIME)
-    | {"took": MS, "interval": MS, "attempts": COUNT, "answered": COUNT},
-    "v_metric_histograms": dict.fromkeys(["instance", "model", "indicator"], TEXT)
-    | {"time": TIME, "bounds": {"DOUBLE[]"}, "counts": {"DOUBLE[]"}, "sum": MS, "count": MS},
+    view: {name: KINDS.get(kind, {kind}) for kind, names in of.items() for name in names}
+    for view, of in tomllib.loads((Path(__file__).parent / "promised.toml").read_text()).items()
 }
 
 
@@ -273,7 +118,7 @@ def test_stage_times_of_the_view_sum_to_e2e(pipeline: Pipeline) -> None:
         TRACES, body([s for i in range(1, 30) for s in chat(i, ms=50 + i * 7.3)])
     ).result(30)
     pipeline.drain()
-    parts = " + ".join(f"{s}_ms" for s in STAGES if s != "wait_user")
+    parts = " + ".join(f"{s}_ms" for s in stages.STAGES if s != "wait_user")
     assert one(pipeline, "select count(*) from v_requests") == 29
     assert rows(pipeline, f"select * from v_requests where abs({parts} - e2e_ms) > 1e-6") == []
 
