@@ -25,16 +25,8 @@ MOST_VALUES: Final = 200
 # What one can undo: settings, not what follows from them, and no numbers that traffic makes.
 _UNDO: Final = {"version", "place", "model", "route", "attribute", "reasoning"}
 _FOLLOWS: Final = (
-    "instance",
-    "host.name",
-    "response",
-    "error",
-    "exception",
-    "finish",
-    "result",
-    "status",
-    "pod",
-    "container",
+    *("instance", "host.name", "response", "error", "exception", "finish", "result", "status"),
+    *("pod", "container"),
 )
 
 

@@ -33,14 +33,8 @@ CANONICAL: Final = (
 )  # fmt: skip
 # Where the address of a call stands, and its path; the host is no part of an operation, so that it is the same one elsewhere.
 _URLS: Final = (
-    "url.template",
-    "url.full",
-    "http.url",
-    "url.path",
-    "http.target",
-    "http.route",
-    "http.path",
-    "uri",
+    *("url.template", "url.full", "http.url", "url.path", "http.target", "http.route"),
+    *("http.path", "uri"),
 )
 _HOSTS: Final = ("server.address", "net.peer.name", "http.host", "peer.hostname", "peer.service")
 _METHODS: Final = {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "HTTP", "HTTPS"}

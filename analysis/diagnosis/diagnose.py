@@ -51,6 +51,7 @@ from overrun.analysis.incident.breach import (
     recorded,
     worse,
 )
+from overrun.analysis.incident.limit_fit import Unfit
 from overrun.analysis.numbers.comparison.traffic_changes import Changed
 from overrun.analysis.numbers.coverage.sampling import weights_of
 from overrun.analysis.numbers.latency.percentiles import quantile
@@ -102,6 +103,7 @@ class Diagnosed:
     why_no_causes: str | None = None
     budgets: list[BudgetRow] = field(default_factory=list)
     explained: Explanation | str = NOT_ASKED
+    unfit: list[Unfit] = field(default_factory=list)
 
 
 def diagnose(
@@ -178,6 +180,7 @@ def _diagnosed(
             why_no_causes=unsought,
             budgets=held,
             explained=explained,
+            unfit=breach.unfit,
         )
     ranked = about or Ranked([], [], {})
     case = _case(breach, lookups, coverage) if with_findings else None
@@ -211,6 +214,7 @@ def _diagnosed(
             told,
             budgets=held,
             explained=explained,
+            unfit=breach.unfit,
         )
     beside = known if case is None and known is not None else told
     verdict = over_budget(
@@ -241,6 +245,7 @@ def _diagnosed(
         why_none,
         held,
         explained,
+        breach.unfit,
     )
 
 

@@ -29,16 +29,8 @@ _LEAST: Final = LEAST_SCRAPES
 # The part of samples that may lie on the wrong side of an onset.
 _MARGIN: Final = 0.05
 _NULLS: Final = (
-    "metric",
-    "stage",
-    "cause",
-    "onset",
-    "trend",
-    "affected",
-    "owner",
-    "mitigation",
-    "rollback",
-    "recheck_after_s",
+    *("metric", "stage", "cause", "onset", "trend", "affected", "owner", "mitigation"),
+    *("rollback", "recheck_after_s"),
 )
 
 

@@ -465,16 +465,8 @@ def _note(whose: str) -> str:
 
 def _plain(status: Status, sentence: str, why: str, metric: str | None = None) -> Verdict:
     nulls = (
-        "metric",
-        "stage",
-        "cause",
-        "onset",
-        "trend",
-        "affected",
-        "owner",
-        "mitigation",
-        "rollback",
-        "recheck_after_s",
+        *("metric", "stage", "cause", "onset", "trend", "affected", "owner", "mitigation"),
+        *("rollback", "recheck_after_s"),
     )
     return Verdict(
         status=status,

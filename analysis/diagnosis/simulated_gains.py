@@ -36,17 +36,8 @@ MOST_REQUESTS: Final = 5000
 EFFORT: Final = 0.2
 # What-ifs that a finding names for its reader alone: exact by their class, so that the finding's own figure stands.
 AS_SAID: Final = (
-    "clip",
-    "co_location",
-    "connection_pooling",
-    "fan_out",
-    "hedging",
-    "reasoning_effort",
-    "response_cache",
-    "step_cap",
-    "streaming",
-    "timeout_fallback",
-    "warm_pool",
+    *("clip", "co_location", "connection_pooling", "fan_out", "hedging", "reasoning_effort"),
+    *("response_cache", "step_cap", "streaming", "timeout_fallback", "warm_pool"),
 )
 # A simulated figure is shown for so long before it is made again.
 FRESH_S: Final = 600.0

@@ -188,7 +188,7 @@ def without_latency(
         what = ", none of them successful" if judged.error.all() else what
         sentence = (
             f"Not enough data: {say_count(n, 'request')} in the window{'' if known == n else what}, and P{slo.percentile:g} needs at least {needed}. "
-            "Widen the window or wait for more traffic."
+            f"{'Widen the window or wait for more traffic.' if metric or judged.error.all() else _never(slo)}"
         )
         return Verdict(
             status="not_enough_data",
@@ -196,6 +196,13 @@ def without_latency(
             reasons=_why_null("too few requests to judge"),
         )
     return None
+
+
+def _never(slo: Slo) -> str:
+    """What is said where no answered request carries what is limited: more of them would not either."""
+    return (
+        f"More traffic will not change that: limit what requests carry, or record {_limited(slo)}."
+    )
 
 
 def _behind(
@@ -469,6 +476,8 @@ def within(breach: Breach) -> Verdict:
         if isinstance(breach.limits_ms, float)
         else f"against {breach.against}"
     )
+    if not breach.slo.given:
+        lead, met, target_said, allowed = "No limit was given", "nothing changed", "", "throughout"
     sentence = (
         f"{lead}: {met}{target_said}. {breach.metric.upper()} P{breach.slo.percentile:g} is "
         f"{say_ms(breach.observed_ms)} {allowed}."
@@ -670,7 +679,7 @@ def _sentence(
     name, percentile = breach.metric.upper(), f"P{breach.slo.percentile:g}"
     n, failed = breach.frame.stand_for(breach.frame.rows.height), good.failed_by.error
     bad = breach.frame.stand_for(int(breach.bad.sum()))
-    missed = f"{bad:,} of {good.good + good.bad or n:,} requests miss the SLO"
+    missed = f"{bad:,} of {good.good + good.bad or n:,} requests {'miss the SLO' if breach.slo.given else 'are slower than usual'}"
     missed += f", {failed:,} of them by an error{_ran_out(breach)}" if failed else ""
     missed += since
     lead = (

@@ -35,20 +35,9 @@ from overrun.analysis.words.timestamps import from_us
 # As many points as a sparkline has pixels.
 MOST_POINTS: Final = 120
 _SHOWN: Final = (
-    "queue_depth",
-    "running",
-    "kv_cache_usage",
-    "preemptions",
-    "prefix_cache_hit_rate",
-    "spec_accept_rate",
-    "prompt_tokens",
-    "output_tokens",
-    "swapped",
-    "gpu_util",
-    "mem_bw_util",
-    "rejections",
-    "aborts",
-    "up",
+    *("queue_depth", "running", "kv_cache_usage", "preemptions", "prefix_cache_hit_rate"),
+    *("spec_accept_rate", "prompt_tokens", "output_tokens", "swapped", "gpu_util", "mem_bw_util"),
+    *("rejections", "aborts", "up"),
 )
 # A gauge this old no longer says what a request met.
 _STALE_US: Final = 60_000_000

@@ -24,18 +24,9 @@ from overrun.analysis.words.finding import printable, say_ms, say_ratio
 
 # What a row shows; the last two are those of engines that embed.
 SHOWN: Final = (
-    "running",
-    "running_limit",
-    "queue_depth",
-    "kv_cache_usage",
-    "output_tokens",
-    "prompt_tokens",
-    "finished",
-    "tpot_mean",
-    "throughput",
-    "embedding_queue_depth",
-    "embedding_running",
-    "kv_transfer_queue_depth",
+    *("running", "running_limit", "queue_depth", "kv_cache_usage", "output_tokens"),
+    *("prompt_tokens", "finished", "tpot_mean", "throughput", "embedding_queue_depth"),
+    *("embedding_running", "kv_transfer_queue_depth"),
 )
 _TIMES: Final = ("ttft", "queue", "tpot", "itl", "embedding_queue", "embedding_e2e")
 # Own defaults: so many times the others' P95 is sick, so many times their mean time per token, so many times their queue, and of so many requests at least.
@@ -153,15 +144,7 @@ def cells(row: InstanceRow) -> tuple[str, ...]:
 
 
 HEAD: Final = (
-    "instance",
-    "target",
-    "running",
-    "waiting",
-    "KV",
-    "TTFT P95",
-    "queue P95",
-    "tokens/s",
-    "",
+    *("instance", "target", "running", "waiting", "KV", "TTFT P95", "queue P95", "tokens/s", ""),
 )
 
 
@@ -248,19 +231,9 @@ def _mean_ms(made: Increments | None, from_us: int | None) -> float | None:
 
 def _of_target(target: Target) -> InstanceRow:
     nulls = (
-        "running",
-        "running_limit",
-        "waiting",
-        "waiting_ratio",
-        "kv_cache_usage",
-        "output_tokens",
-        "prompt_tokens",
-        "ttft_p95_ms",
-        "ttft_p95_interval",
-        "queue_p95_ms",
-        "tpot_mean_ms",
-        "service",
-        "last",
+        *("running", "running_limit", "waiting", "waiting_ratio", "kv_cache_usage"),
+        *("output_tokens", "prompt_tokens", "ttft_p95_ms", "ttft_p95_interval", "queue_p95_ms"),
+        *("tpot_mean_ms", "service", "last"),
     )
     return InstanceRow(
         instance=target.instance,

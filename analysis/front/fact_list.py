@@ -13,7 +13,7 @@ from overrun.analysis.diagnosis.verdict import Verdict
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.fact import NO_BASELINE, Fact
 from overrun.analysis.incident.breach import PACES
-from overrun.analysis.incident.limit_fit import fitted, unfit
+from overrun.analysis.incident.limit_fit import usual
 from overrun.analysis.incident.onset import Onset, dated
 from overrun.analysis.incident.period import Period
 from overrun.analysis.numbers.outcomes.percentile_limits import most_missed
@@ -79,8 +79,7 @@ def case_in(
     stored = sampled_requests(con, window, slo, requests)
     if stored.sampled.refused or stored.even.rows.is_empty():
         return f"the stored requests do not stand for all: {stored.sampled.detail}"
-    earlier = None if stored.baseline is None else stored.baseline.frame.rows
-    slo = fitted(slo, unfit(stored.even, slo, lambda: earlier))
+    slo = slo if slo.given else usual(stored.even, slo)
     case = case_of(
         stored.even,
         slo,

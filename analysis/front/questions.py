@@ -15,11 +15,10 @@ from overrun.analysis.numbers.outcomes.cost import Prices, read_prices
 from overrun.analysis.numbers.stages.budget import Configured, budgets_for
 from overrun.analysis.numbers.window import Window, make_window
 from overrun.analysis.words.errors import BudgetError
-from overrun.analysis.words.slo import Slo, parse_slo
+from overrun.analysis.words.slo import NOT_GIVEN, Slo, parse_slo
 from overrun.collector.config import Settings
 
 PARAMETERS = tuple(parameter.name for parameter in WINDOW)
-DEFAULT_SLO = "chat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +145,15 @@ def slo_of(text: str | None, settings: Settings) -> Slo:
     Raises:
         SloError: they cannot be read.
     """
-    return parse_slo(text or _configured_slo(settings))
+    given = text or _configured_slo(settings)
+    return parse_slo(given) if given else NOT_GIVEN
 
 
 def _configured_slo(settings: Settings) -> str:
     """`[slo]`: `text = "chat"` in any dialect, or keys such as `ttft = 1500`."""
     table = dict(settings.slo)
     if not table:
-        return DEFAULT_SLO
+        return ""
     text = str(table.pop("text", ""))
     return " ".join([text, *(f"{key}:{value}" for key, value in table.items())]).strip()
 

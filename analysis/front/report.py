@@ -42,7 +42,7 @@ from overrun.analysis.front.window_numbers import Numbers, SampleFacts, numbers_
 from overrun.analysis.incident.baseline import choose
 from overrun.analysis.incident.breach import Baseline
 from overrun.analysis.incident.deployments import beside
-from overrun.analysis.incident.limit_fit import Unfit, fitted, say_unfit, unfit
+from overrun.analysis.incident.limit_fit import Unfit, say_unfit, usual
 from overrun.analysis.numbers.coverage.sampling import Sampling, assess, evened, whose_rate
 from overrun.analysis.numbers.latency.client_vs_engine import Sides, sides
 from overrun.analysis.numbers.latency.perceived_latency import Further, further
@@ -246,17 +246,18 @@ def _of_part(  # noqa: PLR0913
     with_findings: bool,
 ) -> Report:
     """The report for limits at one percentile; parameters as of `build`."""
+    asked, slo = slo, msgspec.structs.replace(slo, given=True)
     requests = count(con, window)
     # Of a sample that is read anyway the causes are no second question.
     sampling = sought is seek and requests > window.most
     at_once = with_findings and (requests <= MOST_AT_ONCE or sampling)
     began = time.monotonic()
     if at_once and recent is not None and requests >= LEAST_LATELY:
-        lately = recent.lately(window, slo, budgets, requests)
+        lately = recent.lately(window, asked, budgets, requests)
         again = (
             None
             if lately is None
-            else _again(con, window, slo, budgets, prices, simulate, requests, lately)
+            else _again(con, window, asked, budgets, prices, simulate, requests, lately)
         )
         if again is not None:
             return again
@@ -275,12 +276,7 @@ def _of_part(  # noqa: PLR0913
         budgets_for(slo, next(iter(slo.limits())), budgets)
         return _refused(con, frame, sampled, slo)
     frame = sampled.applied(frame)
-    unfitting = (
-        unfit(evened(frame), slo, lambda: _earlier(con, frame, slo))
-        if with_findings and not frame.rows.is_empty()
-        else []
-    )
-    asked, slo = slo, fitted(slo, unfitting)
+    slo = slo if asked.given or not with_findings else usual(evened(frame), slo)
     told = sought(con, window, slo, budgets, requests) if with_findings and not at_once else None
     apart = None if at_once or not with_findings else told[1] if told else _SEEKING
     made, found = _of_requests(
@@ -293,16 +289,15 @@ def _of_part(  # noqa: PLR0913
         simulate,
         apart,
         with_findings=at_once,
-        asked=asked,
     )
-    if unfitting:
+    if found.unfit:
         made.unfit = [
             msgspec.structs.replace(one, since=made.verdict.onset or one.since)
             if one.metric == made.verdict.metric
             else one
-            for one in unfitting
+            for one in found.unfit
         ]
-        made.verdict.sentence = f"{say_unfit(unfitting, slo)} {made.verdict.sentence}"
+        made.verdict.sentence = f"{say_unfit(found.unfit, slo)} {made.verdict.sentence}"
     if made.verdict.status == "no_data" and (why := outside(con, window)):
         made.refused, made.verdict.sentence = why, f"No data: {why}."
     elif made.verdict.status == "no_data" and (read := read_instead(con, window)):
@@ -315,7 +310,7 @@ def _of_part(  # noqa: PLR0913
             made.edges,
             made.headroom,
         )
-        recent.remember(window, slo, budgets, causes, time.monotonic() - began)
+        recent.remember(window, asked, budgets, causes, time.monotonic() - began)
     made.findings_age_s = 0.0 if at_once else told[0] if told else None
     if made.findings_age_s is None:
         made.reasons["findings_age_s"] = FINDING_CAUSES if with_findings else "not asked for"
@@ -327,12 +322,6 @@ def _unread(sampling: bool, *, at_once: bool) -> tuple[str, ...]:
     if sampling:
         return FIRST_TOKEN_PATH
     return () if at_once else (*FOR_RULES, *FIRST_TOKEN_PATH)
-
-
-def _earlier(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> pl.DataFrame | None:
-    """The requests before the window that it is compared with; None without any."""
-    chosen = choose(con, frame, slo)
-    return None if chosen is None else chosen.frame.rows
 
 
 def _again(
@@ -351,6 +340,7 @@ def _again(
     if frame.rows.is_empty() or sampled.refused:
         return None
     frame = sampled.applied(frame)
+    slo = slo if slo.given else usual(evened(frame), slo)
     made, found = _of_requests(
         con, frame, sampled, slo, budgets, prices, simulate, lately[1], with_findings=False
     )
@@ -359,13 +349,13 @@ def _again(
 
 
 def leading(report: Report) -> Explanation | None:
-    """Return the open diagnosis where it leads the answer: a cause that is known by a finding, and requests that meet their limits, are answered by the verdict."""
+    """Return the open diagnosis where it leads the answer: a cause that is known by a finding, and requests that meet a given limit, are answered by the verdict."""
     verdict, found = report.verdict, report.explanation
     if found is None or not found.places:
         return None
     rules = {finding.rule for finding in report.findings}
     known = verdict.cause_status == "known" and verdict.cause in rules
-    fine = verdict.status == "within_budget" and verdict.scope == "requests"
+    fine = verdict.status == "within_budget" and verdict.scope == "requests" and report.slo.given
     return None if known or fine else found
 
 
@@ -393,20 +383,15 @@ def _of_requests(  # noqa: PLR0913
     apart: Causes | None,
     *,
     with_findings: bool,
-    asked: Slo | None = None,
 ) -> tuple[Report, Diagnosed]:
-    """The report of requests that stand for all, or can be weighted so that they do; with causes that were sought `apart`, or with findings of its own.
-
-    Goodput is that of the limits that were `asked` for, also where the verdict is judged by others that would fit.
-    """
-    wanted = slo if asked is None else asked
+    """The report of requests that stand for all, or can be weighted so that they do; with causes that were sought `apart`, or with findings of its own."""
     chosen = choose(con, whole, slo)
     doubts = held_back(
         checks(con, whole, slo, sampled), whole, chosen.frame if chosen is not None else None
     )
     doubts += evidence_checks(whole) if with_findings or apart else []
     frame, spoiled = without_spoiled(whole, doubts)
-    numbers = numbers_of(con, frame, sampled, wanted, slo, spoiled)
+    numbers = numbers_of(con, frame, sampled, slo, spoiled)
     even = replace(evened(frame), counted=numbers.counted)
     among = drawn(sampled, even, chosen.frame if chosen else None)
     looked = lookups(con, frame, slo, simulate, among)

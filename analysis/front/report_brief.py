@@ -20,7 +20,7 @@ from overrun.analysis.front.report import Report, leading, seeking
 from overrun.analysis.front.report_document import BAD, moment, say_change, shown_stages
 from overrun.analysis.front.text_layout import cut, grid, lines
 from overrun.analysis.front.window_numbers import said_of_sample
-from overrun.analysis.incident.limit_fit import say_unfit
+from overrun.analysis.incident.limit_fit import say_unfit, say_usual
 from overrun.analysis.numbers.latency.percentiles import Percentiles
 from overrun.analysis.numbers.stages import headroom
 from overrun.analysis.numbers.stages.budget import OTHER, StageRow
@@ -194,7 +194,9 @@ def one_line(text: str, width: int) -> str:
 def _answer(report: Report, source: str, again: str) -> list[list[Line]]:
     """What is slow, why, what to do, what it gains, how sure it is."""
     verdict, cause = report.verdict, cause_of(report)
-    first = [labelled("LIMIT", say_unfit(report.unfit, report.slo), 3)] if report.unfit else []
+    said = say_unfit(report.unfit, report.slo) if report.unfit else ""
+    said = said if report.slo.given else say_usual(report.slo)
+    first = [labelled("LIMIT", said, 3)] if said else []
     parts = [
         [*first, labelled(LABELS[verdict.status], headline(report), 3)],
         *_reasons(report, cause),
@@ -277,7 +279,8 @@ def _measured(report: Report) -> str:
     limit = slo.limits().get(metric)
     if value is None:
         return f"{metric.upper()} P{slo.percentile:g}"
-    held = f", limit {say_ms(limit)}" if limit is not None else ""
+    which = "limit" if slo.given else "usually up to"
+    held = f", {which} {say_ms(limit)}" if limit is not None else ""
     held = ", limits by request" if report.goodput.own_limits else held
     seen = say_ms(value)
     if two_percentiles(report):

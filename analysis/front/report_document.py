@@ -9,7 +9,6 @@ from overrun.analysis.front import page, text_layout
 from overrun.analysis.front.document import Block, Document, Figure, Items, Line, Table
 from overrun.analysis.front.explanation_lines import explained
 from overrun.analysis.front.report import Report, leading, seeking
-from overrun.analysis.incident.limit_fit import asked
 from overrun.analysis.numbers.comparison.traffic_changes import Changed
 from overrun.analysis.numbers.latency.percentiles import Percentiles
 from overrun.analysis.numbers.outcomes.cost import say_cost
@@ -171,7 +170,7 @@ def _quantiles(name: str, stats: Percentiles, limit: float | None) -> tuple[str 
 
 
 def _goodput(report: Report) -> str:
-    good, slo = report.goodput, asked(report.slo, report.unfit)
+    good, slo = report.goodput, report.slo
     limits = ", ".join(f"{name.upper()} {say_ms(limit)}" for name, limit in slo.limits().items())
     if good.ratio is None:
         return f"unknown: {good.reasons.get('ratio', 'nothing to judge')} (limits {limits})"

@@ -61,26 +61,25 @@ def numbers_of(
     con: duckdb.DuckDBPyConnection,
     frame: RequestFrame,
     sampled: Sampling,
-    asked: Slo,
-    judged: Slo,
+    slo: Slo,
     spoiled: Mapping[str, str],
 ) -> Numbers:
-    """Return the numbers of the requests that a frame has or stands for. Goodput is that of the limits `asked` for, `limits` are of those that are `judged`.
+    """Return the numbers of the requests that a frame has or stands for.
 
     `spoiled` metrics are null, with the reason.
     """
     rows = frame.rows
-    exact = None if frame.sample is None else count_exactly(con, frame.window, asked, spoiled)
+    exact = None if frame.sample is None else count_exactly(con, frame.window, slo, spoiled)
     if exact is None or not exact.even or own_limits(rows) or sampled.estimated:
-        made = _of_rows(frame, sampled, asked, judged)
+        made = _of_rows(frame, sampled, slo)
     else:
-        made = _of_all(con, frame, exact, judged, spoiled)
+        made = _of_all(con, frame, exact, slo, spoiled)
     for metric, why in spoiled.items():
         setattr(made.latency, f"{metric}_ms", no_latency(why, frame.requests).ttft_ms)
     return made
 
 
-def _of_rows(frame: RequestFrame, sampled: Sampling, asked: Slo, judged: Slo) -> Numbers:
+def _of_rows(frame: RequestFrame, sampled: Sampling, slo: Slo) -> Numbers:
     rows = frame.rows
     drawn = rows["drawn_weight"].to_numpy() if frame.sample is not None else 1.0
     return Numbers(
@@ -88,9 +87,9 @@ def _of_rows(frame: RequestFrame, sampled: Sampling, asked: Slo, judged: Slo) ->
         llm_calls=round(float((rows["llm_calls"].to_numpy() * drawn).sum())),
         spans=round(float((rows["spans"].to_numpy() * drawn).sum())),
         latency=latency(rows, weights=sampled.weights),
-        goodput=goodput(judge(rows, asked), frame.seconds, sampled.weights),
+        goodput=goodput(judge(rows, slo), frame.seconds, sampled.weights),
         errors=errors(rows, sampled.weights),
-        limits=limit_rows(rows, judged),
+        limits=limit_rows(rows, slo),
         counted=None
         if frame.sample is None
         else Counted({}, None, frame.requests / max(frame.sample.even, 1)),

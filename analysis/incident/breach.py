@@ -1,7 +1,7 @@
 """Is the budget broken, by which metric and stage, since when and against what? Everything that the verdict and the rules rest on, from loaded frames."""
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -11,6 +11,7 @@ import polars as pl
 
 from overrun.analysis.incident import impact
 from overrun.analysis.incident.baseline import WORSE_PART, Chosen
+from overrun.analysis.incident.limit_fit import Unfit, unfit
 from overrun.analysis.incident.no_baseline import FIGURES
 from overrun.analysis.incident.onset import departure
 from overrun.analysis.incident.period import Period
@@ -103,6 +104,7 @@ class Breach:
     excess: Tail
     left: BoolArray
     until: datetime | None = None
+    unfit: list[Unfit] = field(default_factory=list)
 
     @property
     def during(self) -> BoolArray:
@@ -133,7 +135,8 @@ class Breach:
         )
         own = given[np.isfinite(given)]
         if not len(own):
-            return f"a limit of {say_ms(self.limit_ms)}"
+            which = "a limit of" if self.slo.given else "the usual"
+            return f"{which} {say_ms(self.limit_ms)}"
         theirs = f"their own in {say_count(len(own), 'request')} ({say_ms(float(np.median(own)))} at the median)"
         return (
             f"limits of {theirs}"
@@ -230,6 +233,9 @@ def breach_of(  # noqa: PLR0913
     columns that the verdict itself rests on are read.
     """
     metric = metric or next(iter(slo.limits()))
+    before = None if baseline is None else baseline.frame.rows
+    # A limit that was missed before anything changed dates nothing: the metric itself does.
+    beyond = unfit(frame, slo, before) if slo.given and with_findings else []
     limit_ms = slo.limits()[metric]
     wanted = sorted({*_numbers(metric), *(frame.rows.columns if with_findings else FIGURES)})
     budgets = budgets_for(slo, metric, configured)
@@ -261,6 +267,7 @@ def breach_of(  # noqa: PLR0913
     )
     if departed is not None and (
         onset is not None
+        or _lasting(metric, beyond, departed, starts)
         or _within_until(departed, starts, values > limits_ms, 1.0 - slo.goodput_target)
     ):
         onset = from_us(departed)
@@ -270,36 +277,13 @@ def breach_of(  # noqa: PLR0913
     )
     # What came before the onset, or after all was well again, is no part of what went wrong.
     tail, excess = tails(
-        values,
-        times,
-        limits_ms,
-        during(starts, onset, until),
-        base,
-        metric,
-        slo,
-        budgets,
+        *(values, times, limits_ms, during(starts, onset, until), base, metric, slo, budgets),
         ~ok["error"].to_numpy(),
     )
+    points = None if baseline is None else baseline.frame.points
     return Breach(
-        frame,
-        slo,
-        judged,
-        good,
-        metric,
-        ok,
-        values,
-        times,
-        limits_ms,
-        values > limits_ms,
-        budgets,
-        onset,
-        base,
-        chosen,
-        None if baseline is None else baseline.frame.points,
-        tail,
-        excess,
-        left,
-        until,
+        *(frame, slo, judged, good, metric, ok, values, times, limits_ms, values > limits_ms),
+        *(budgets, onset, base, chosen, points, tail, excess, left, until, beyond),
     )
 
 
@@ -379,6 +363,14 @@ def _around(
     )
 
 
+def _lasting(metric: str, beyond: list[Unfit], moment_us: int, starts: IntArray) -> bool:
+    """Return whether the limit of a metric fitted nothing before a moment either, and what has come since is no mere moment."""
+    whole, since = (int(starts.max()) - at for at in (int(starts.min()), moment_us))
+    return any(one.metric == metric for one in beyond) and since >= min(
+        LASTING_S * 1e6, MIN_SINCE * whole
+    )
+
+
 def _within_until(moment_us: int, starts: IntArray, slow: BoolArray, allowed: float) -> bool:
     """Return whether the requests before a moment were not clearly over what is allowed: what broke the limit before did not begin then."""
     before = starts < moment_us
@@ -419,11 +411,7 @@ def _numbers(metric: str) -> list[str]:
     """The columns of requests that the verdict without findings rests on: a report of a million requests copies no others."""
     paths = {path_of(metric), "e2e"}
     columns = {
-        "start_us",
-        "error",
-        "error_type",
-        "service",
-        "output_tokens",
+        *("start_us", "error", "error_type", "service", "output_tokens"),
         f"{metric}_ms",
         *(f"{path}_ms" for path in paths),
     }

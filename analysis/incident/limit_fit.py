@@ -1,5 +1,5 @@
 """Does a limit fit what it is put on? One that clearly more requests missed than may, before anything changed, cannot date an incident: one that would fit
-is offered instead.
+is offered beside it. Where nobody gave a limit, the latency is held against itself.
 
 The moment of the change is where the metric left its former distribution (`onset.departure`), which does not depend on any limit. A limit that dates a change
 itself (`find_onset`) fits well enough, and so may one whose misses grew before that moment: then the trouble began earlier. The limit that fits is the
@@ -9,7 +9,6 @@ percentile of the SLO of what came before, at the upper end of its 95 % interval
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
@@ -41,12 +40,10 @@ class Unfit(msgspec.Struct, kw_only=True):
     since: datetime
 
 
-def unfit(
-    frame: RequestFrame, slo: Slo, earlier: Callable[[], pl.DataFrame | None] = lambda: None
-) -> list[Unfit]:
+def unfit(frame: RequestFrame, slo: Slo, before: pl.DataFrame | None = None) -> list[Unfit]:
     """Return the limits of an SLO that do not fit the requests of a window; limits that requests came with themselves are not asked about.
 
-    `earlier` gives requests of a time before the window that it is compared with, None without one: a limit that these kept fits.
+    `before` are requests of a time before the window that it is compared with, None without one: a limit that these kept fits.
 
     Where one limited metric changed, a limit on another that too many requests missed before that moment does not fit either.
     """
@@ -80,7 +77,6 @@ def unfit(
         one = _unfit(metric, slo, values[start < to_us(first)], to_us(first))
         if metric not in found and one is not None:
             found[metric] = one
-    before = earlier()
     return [one for one in found.values() if before is None or not _kept(before, one, slo)]
 
 
@@ -124,26 +120,39 @@ def _unfit(metric: str, slo: Slo, before: FloatArray, since: int) -> Unfit | Non
         _clearly_over(missed, 1.0 - slo.goodput_target) and _steady(missed)
     ):
         return None
-    ordered = np.sort(before)
-    edges = quantile_interval(ordered, p)
-    usual = sorted_quantile(ordered, p) if edges is None else edges[1]
     return Unfit(
         metric=metric,
         limit_ms=limit_ms,
         missed_before=float(missed.mean()),
-        fits_ms=_rounded_up(usual),
+        fits_ms=_fitting(before, p),
         since=from_us(since),
     )
 
 
-def fitted(slo: Slo, found: list[Unfit]) -> Slo:
-    """Return the SLO with the limits that would fit."""
-    return msgspec.structs.replace(slo, **{f"{one.metric}_ms": one.fits_ms for one in found})
+def usual(frame: RequestFrame, slo: Slo) -> Slo:
+    """Return an SLO that nobody gave with limits that fit the requests of a window, before the metric changed where it did: what misses them has become slower.
+
+    As it is where too few requests carry a first token or an end.
+    """
+    found, p = dict[str, float](), slo.percentile / 100.0
+    for metric in ("ttft", "e2e"):
+        start, values = _known(frame.rows, metric)
+        at = departure(start, values, int(start[-1]) + 1) if len(values) else None
+        sides = (values if at is None else values[start < at], values)
+        enough = [some for some in sides if len(some) >= min_n(slo.percentile)]
+        if enough:
+            found[f"{metric}_ms"] = _fitting(enough[0], p)
+    limits = dict.fromkeys(f"{metric}_ms" for metric in slo.limits()) if found else {}
+    return msgspec.structs.replace(slo, **(limits | found), given=not found)
 
 
-def asked(slo: Slo, found: list[Unfit]) -> Slo:
-    """Return the SLO as it was asked for, of one with the limits that would fit: goodput counts by that."""
-    return msgspec.structs.replace(slo, **{f"{one.metric}_ms": one.limit_ms for one in found})
+def _fitting(values: FloatArray, p: float) -> float:
+    """The upper end of a percentile's interval, rounded up to two digits as people write limits."""
+    ordered = np.sort(values)
+    edges = quantile_interval(ordered, p)
+    fits = sorted_quantile(ordered, p) if edges is None else edges[1]
+    step = 10.0 ** (math.floor(math.log10(max(fits, 1e-3))) - 1)
+    return float(math.ceil(fits / step - 1e-9) * step)
 
 
 def say_unfit(found: list[Unfit], slo: Slo) -> str:
@@ -154,10 +163,10 @@ def say_unfit(found: list[Unfit], slo: Slo) -> str:
         for one in found
     )
     many = len(found) > 1
-    return f"The limit{'s do' if many else ' does'} not fit: {said}. What follows is judged by {'those' if many else 'the one'} that would."
+    return f"The limit{'s do' if many else ' does'} not fit: {said}."
 
 
-def _rounded_up(value_ms: float) -> float:
-    """Two digits, as people write limits."""
-    step = 10.0 ** (math.floor(math.log10(max(value_ms, 1e-3))) - 1)
-    return float(math.ceil(value_ms / step - 1e-9) * step)
+def say_usual(slo: Slo) -> str:
+    """Return that nobody gave a limit, and which would fit."""
+    text = " ".join(f"{name}:{limit:g}" for name, limit in slo.limits().items())
+    return f'Nobody gave one: the latency is held against itself. --slo "{text}" would fit.'

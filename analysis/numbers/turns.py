@@ -19,8 +19,8 @@ class Turns:
 
     def traces(self, keys: pl.Series) -> pl.Series:
         """The keys of requests with those of the traces that turns among them are in."""
-        mine = self.frame.filter(pl.col("trace_key").is_in(keys.implode()))["of_trace"]
-        return pl.concat([keys, mine.cast(keys.dtype)])
+        mine = self.frame.filter(pl.col("trace_key").is_in(keys.implode()))
+        return pl.concat([keys, mine["of_trace"].cast(keys.dtype)])
 
     def parted(self, spans: pl.DataFrame) -> pl.DataFrame:
         """Return spans (columns trace_key, span_key, parent_key, root, start_s) with the key of the turn that each is in, the span at its top as a root."""
@@ -48,14 +48,9 @@ class Turns:
 
 def _parents(spans: pl.DataFrame) -> IntArray:
     """The row of each span's parent, -1 for none."""
-    rows = spans.select("trace_key", "span_key").with_row_index("above")
-    found = spans.select("trace_key", "parent_key").join(
-        rows,
-        left_on=["trace_key", "parent_key"],
-        right_on=["trace_key", "span_key"],
-        how="left",
-        maintain_order="left",
-    )
+    keys = ["trace_key", "parent_key"]
+    rows = spans.select("trace_key", parent_key="span_key").with_row_index("above")
+    found = spans.select(keys).join(rows, on=keys, how="left", maintain_order="left")
     return found["above"].cast(pl.Int64).fill_null(-1).to_numpy().copy()
 
 

@@ -41,21 +41,13 @@ INDICATORS: Final = (
 )
 # What only the rules look at; the numbers of a report do without, and every column of a million requests takes 10 ms to read.
 FOR_RULES: Final = (
-    *("instance", "provider", "cached_tokens", "reasoning_tokens"),
-    *("tool_calls", "trace_key"),
+    *("instance", "provider", "cached_tokens", "reasoning_tokens", "tool_calls", "trace_key"),
 )
 # Stage times up to the first token, read once that is what is judged.
 FIRST_TOKEN_PATH: Final = tuple(f"ttft_{stage}_ms" for stage in STAGES if stage != "wait_user")
 # Texts of which many requests have the same few combinations.
 TEXTS: Final = (
-    "service",
-    "route",
-    "model",
-    "tenant",
-    "version",
-    "error_type",
-    "ttft_source",
-    "sampling",
+    *("service", "route", "model", "tenant", "version", "error_type", "ttft_source", "sampling"),
 )
 # From so many requests on, combinations of texts are read once each: to copy the texts of a million takes as much CPU as all numbers, below this it is 40 ms.
 MANY: Final = 100_000
@@ -558,10 +550,11 @@ def load_evidence_spans(
     All of these are among one trace in `of` (`RequestFrame.every`), which spares a look at the others.
     Of copies of a span the latest one counts; of a client and a server that share an id, the one that begins first.
     """
-    turns = Turns(fetch_frame(con, query("turns"), {"start": start, "end": end}))
+    during = {"start": start, "end": end}
+    turns = Turns(fetch_frame(con, query("turns"), during))
     keys = None if traces is None else turns.traces(traces).to_list()
-    wanted = {"every": every, "of": of, "traces": keys}
-    spans = fetch_frame(con, query("evidence_spans"), {"start": start, "end": end, **wanted})
+    wanted = during | {"every": every, "of": of, "traces": keys}
+    spans = fetch_frame(con, query("evidence_spans"), wanted)
     shapes = fetch_frame(con, query("span_shapes"))
     order = spans.select(pl.arg_sort_by(*_SPAN_ORDER, descending=_LATEST_FIRST)).to_series()
     spans = spans[order].join(shapes, on="shape", how="left", maintain_order="left")

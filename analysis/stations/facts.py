@@ -94,14 +94,8 @@ def _quantities(group: Group) -> dict[str, tuple[FloatArray | None, FloatArray |
         "done": (done, None),
     }  # fmt: skip
     for key in (
-        "gpu_util",
-        "kv",
-        "running",
-        "waiting",
-        "output_tokens",
-        "cpu",
-        "throttled",
-        "replicas",
+        *("gpu_util", "kv", "running", "waiting", "output_tokens", "cpu"),
+        *("throttled", "replicas"),
     ):
         found[key] = (group.quantity(key), None)
     none: tuple[FloatArray | None, FloatArray | None] = (None, None)

@@ -18,7 +18,8 @@ METRICS: Final = ("ttft", "itl", "tpot", "e2e")
 class Slo(msgspec.Struct, frozen=True, kw_only=True):
     """Limits per request in milliseconds (None: not limited), the percentile judged and the goodput ratio wanted.
 
-    `also` has limits at other percentiles (`ttft_p95:1000 ttft_p99:3000`), each of which must be met as well.
+    `also` has limits at other percentiles (`ttft_p95:1000 ttft_p99:3000`), each of which must be met as well. `given`: by somebody; else the latency is held
+    against itself (incident/limit_fit.py).
     """
 
     ttft_ms: float | None = None
@@ -28,6 +29,7 @@ class Slo(msgspec.Struct, frozen=True, kw_only=True):
     percentile: float = 95.0
     goodput_target: float = 0.95
     also: tuple["Slo", ...] = ()
+    given: bool = True
 
     def each(self) -> list["Slo"]:
         """Return the SLO as parts with one percentile each: this one's limits first, then those in `also`."""
@@ -53,6 +55,7 @@ PRESETS: Final = {
     "batch": Slo(e2e_ms=60_000.0),
 }
 DEFAULT: Final = PRESETS["chat"]
+NOT_GIVEN: Final = msgspec.structs.replace(DEFAULT, given=False)
 
 # key -> (metric, dialect). None: the key is used by more than one dialect and shows nothing about the unit.
 # AIPerf's inter_token_latency is (latency - TTFT) / (n - 1), which is TPOT here.

@@ -29,18 +29,7 @@ _DATED: Final = re.compile(
 )
 # As reports print it: `25 Nov 20:41:38`, also with a year or UTC behind it.
 _MONTHS: Final = (
-    "jan",
-    "feb",
-    "mar",
-    "apr",
-    "may",
-    "jun",
-    "jul",
-    "aug",
-    "sep",
-    "oct",
-    "nov",
-    "dec",
+    *("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"),
 )
 _PRINTED: Final = re.compile(
     rf"(?P<day>\d{{1,2}}) (?P<month>{'|'.join(_MONTHS)})[a-z]*\.?(?: (?P<year>\d{{4}}))?(?:,? (?P<clock>\d{{2}}:\d{{2}}(?::\d{{2}})?))?(?P<zone> (?:UTC|GMT))?",

@@ -20,18 +20,11 @@ from overrun.collector.process.remember import LONGEST, remembered
 _FAMILY = ("vllm", "trtllm", "nim")
 # Names, without their prefix, that nobody chose who did not take them over from vLLM.
 _DISTINCT: Final = (
-    "num_requests_running",
-    "num_requests_waiting",
-    "kv_cache_usage_perc",
-    "gpu_cache_usage_perc",
-    "time_to_first_token_seconds",
-    "inter_token_latency_seconds",
-    "time_per_output_token_seconds",
-    "e2e_request_latency_seconds",
-    "request_queue_time_seconds",
-    "request_inference_time_seconds",
-    "request_prefill_time_seconds",
-    "request_decode_time_seconds",
+    *("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"),
+    *("gpu_cache_usage_perc", "time_to_first_token_seconds", "inter_token_latency_seconds"),
+    *("time_per_output_token_seconds", "e2e_request_latency_seconds"),
+    *("request_queue_time_seconds", "request_inference_time_seconds"),
+    *("request_prefill_time_seconds", "request_decode_time_seconds"),
 )
 # Indicators whose metrics count from the start of a process on, whatever type their page leaves out.
 COUNTS = words("counts")

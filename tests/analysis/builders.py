@@ -133,12 +133,7 @@ def calls_of(frame: pl.DataFrame, **columns: Any) -> pl.DataFrame:
         (
             ms(stage)
             for stage in (
-                "prefill",
-                "decode",
-                "first_token",
-                "generation",
-                "kv_transfer",
-                "network",
+                *("prefill", "decode", "first_token", "generation", "kv_transfer", "network"),
             )
         ),
         ms("queue"),
@@ -146,16 +141,8 @@ def calls_of(frame: pl.DataFrame, **columns: Any) -> pl.DataFrame:
     optional = [
         c
         for c in (
-            "tpot_ns",
-            "itl_ns",
-            "itl_max_ns",
-            "cached_tokens",
-            "reasoning_tokens",
-            "max_tokens",
-            "tenant",
-            "session",
-            "instance",
-            "provider",
+            *("tpot_ns", "itl_ns", "itl_max_ns", "cached_tokens", "reasoning_tokens"),
+            *("max_tokens", "tenant", "session", "instance", "provider"),
         )
         if c in frame.columns
     ]
@@ -248,13 +235,8 @@ def insert_spans(con: duckdb.DuckDBPyConnection, *frames: pl.DataFrame) -> None:
             seq=pl.int_range(pl.len()) + shape * 2**24,
         )
         optional = (
-            "model",
-            "operation",
-            "http_status",
-            "error_type",
-            "output_tokens",
-            "input_tokens",
-            "depends_on",
+            *("model", "operation", "http_status", "error_type", "output_tokens"),
+            *("input_tokens", "depends_on"),
         )
         rows = rows.with_columns(
             pl.lit(None).alias(name) for name in optional if name not in rows.columns

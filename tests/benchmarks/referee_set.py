@@ -24,11 +24,10 @@ import polars as pl
 from overrun.analysis.diagnosis.diagnose import Diagnosed, diagnose
 from overrun.analysis.diagnosis.sampled_causes import sampled_requests
 from overrun.analysis.evidence.observed import Lookups
-from overrun.analysis.front.questions import DEFAULT_SLO
-from overrun.analysis.incident.limit_fit import fitted, unfit
+from overrun.analysis.incident.limit_fit import usual
 from overrun.analysis.numbers.outcomes.percentile_limits import most_missed
 from overrun.analysis.numbers.window import RequestFrame, count, make_window
-from overrun.analysis.words.slo import parse_slo
+from overrun.analysis.words.slo import NOT_GIVEN, parse_slo
 from overrun.collector.store.database import open_store
 from tests.benchmarks import small_worlds
 from tests.benchmarks.results import Figure, add_write_flag, measured, record
@@ -244,13 +243,12 @@ def opened(asked: Question, lacking: str = "") -> Iterator[Callable[[], Said]]:
                 to=asked.to,
                 baseline="none" if lacking == "no_baseline" else "auto",
             )
-            slo = parse_slo(asked.slo or DEFAULT_SLO)
+            slo = parse_slo(asked.slo) if asked.slo else NOT_GIVEN
             slo = most_missed(con, window, slo) if slo.also else slo
             stored = sampled_requests(con, window, slo, count(con, window))
             if stored.sampled.refused or stored.even.rows.is_empty():
                 raise ValueError(f"{asked.name} stores no requests that stand for all")
-            earlier = None if stored.baseline is None else stored.baseline.frame.rows
-            slo = fitted(slo, unfit(stored.even, slo, lambda: earlier))
+            slo = slo if slo.given else usual(stored.even, slo)
             looked = _kept(_less(stored.lookups(con, slo), lacking))
             even = _less_of(stored.even, lacking)
             baseline = stored.baseline and replace(

@@ -52,14 +52,7 @@ from overrun.analysis.words.finding import (
 
 RULE: Final = "agent_loop"
 STAGES: Final = (
-    "tool",
-    "queue",
-    "prefill",
-    "decode",
-    "first_token",
-    "generation",
-    "network",
-    "retrieval",
+    *("tool", "queue", "prefill", "decode", "first_token", "generation", "network", "retrieval"),
 )
 # Steps that a slow request must take on the average, and more than usual, to be a loop; own default.
 MIN_STEPS: Final = 2.0

@@ -50,12 +50,7 @@ _MOST_LISTED: Final = 20
 _SEED: Final = 20_251
 _ADJUSTED: Final = ("mix_ms", "adjusted_ms", "adjusted_interval", "adjusted_significant")
 _VALUES: Final = (
-    "before_ms",
-    "after_ms",
-    "difference_ms",
-    "ratio",
-    "interval",
-    "significant",
+    *("before_ms", "after_ms", "difference_ms", "ratio", "interval", "significant"),
     *_ADJUSTED,
 )
 

@@ -9,7 +9,7 @@ from overrun.analysis.front.report_document import render as render_all
 from overrun.analysis.front.report_document import to_html
 from overrun.analysis.incident.limit_fit import unfit
 from overrun.analysis.numbers.window import Window, load
-from overrun.analysis.words.slo import Slo, parse_slo
+from overrun.analysis.words.slo import NOT_GIVEN, Slo, parse_slo
 from overrun.dashboard.views.verdict import headline
 from tests.analysis.builders import at, insert, requests, store
 
@@ -29,7 +29,7 @@ def test_a_limit_that_most_missed_before_is_no_limit_of_the_incident() -> None:
     assert found.missed_before == 1.0
     assert 1_150 <= found.fits_ms <= 1_300  # P95 of 800 to 1,200 ms
     made = build(con, Window(), Slo(e2e_ms=300.0))
-    assert made.slo.e2e_ms == found.fits_ms
+    assert made.slo.e2e_ms == 300.0  # what somebody gave stays
     assert made.verdict.status == "over_budget"
     assert made.verdict.onset is not None
     start = load(con, Window()).rows["start_us"].min() / 1e6
@@ -47,7 +47,7 @@ def test_a_limit_that_two_in_five_missed_before_dates_no_change() -> None:
     made = build(con, Window(), Slo(e2e_ms=1_040.0))
     assert made.verdict.sentence.startswith("The limit does not fit: E2E P95 1.04 s (")
     assert "before anything changed" in made.verdict.sentence
-    assert made.slo.e2e_ms == found.fits_ms
+    assert made.slo.e2e_ms == 1_040.0
     assert made.verdict.onset is not None
     for page in (render_all(made), to_html(made)):
         assert "meet every limit" in page
@@ -98,11 +98,8 @@ def test_misses_that_grew_before_began_earlier() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "limit"),
     [
-        (
-            1_000.0,
-            1_000.0,
-            300.0,
-        ),  # missed by all, and nothing changed: nobody knows whether it ever fitted
+        # missed by all, and nothing changed: nobody knows whether it ever fitted
+        (1_000.0, 1_000.0, 300.0),
         (200.0, 3_000.0, 300.0),  # kept before
         (1_000.0, 3_000.0, 5_000.0),  # never missed
         (260.0, 3_000.0, 300.0),  # missed by few, so that the limit itself dates the change
@@ -120,3 +117,16 @@ def test_a_gate_judges_by_the_limit_that_was_asked() -> None:
     made = build(stored(1_000.0, 3_000.0), Window(), parse_slo("e2e:300"), with_findings=False)
     assert made.unfit == []
     assert made.goodput.ratio == 0.0
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "status"), [(1_000.0, "over_budget"), (3_000.0, "within_budget")]
+)
+def test_without_a_limit_the_latency_is_held_against_itself(before_ms: float, status: str) -> None:
+    made = build(stored(before_ms, 3_000.0), Window(), NOT_GIVEN)
+    assert (made.verdict.status, made.slo.given) == (status, False)
+    assert (made.verdict.onset is not None) == (status == "over_budget")
+    shown = render(made)
+    assert shown.startswith("LIMIT    Nobody gave one")
+    assert "e2e:" in shown
+    assert ("usually up to" if status == "over_budget" else "nothing changed") in shown
