@@ -39,6 +39,8 @@ GENERAL: Final = (
     "more_calls",
     "new_step",
 )
+# What load brings about as well: it excludes no cause.
+OF_LOAD: Final = ("slower_tokens",)
 # Of what a sure rule advises, a cut of a whole class of calls is held against it: its answers would be gone for good. How many others it cuts is in the fix's own
 # figures (`touched_ratio`); that time follows load, or that something changed, the rule has shown by figures of its own.
 COUNTED: Final = ("time-out: it would cut all",)
@@ -128,7 +130,7 @@ def _only_a_place(rule: str, found: Explanation) -> str | None:
     """Why a rule that names a call and no cause, or what remains where nothing distinguishes late calls, stands back behind a mechanism that fits; None where it
     does not."""
     fits = found.mechanism
-    if fits is None or fits.confidence < NAMED or fits.id in GENERAL:
+    if fits is None or fits.confidence < NAMED or fits.id in (*GENERAL, *OF_LOAD):
         return None
     if rule in ONLY_A_PLACE:
         return "that is which call is slow, and not why"

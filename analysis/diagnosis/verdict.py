@@ -70,6 +70,8 @@ IN_ENGINE: Final = (
     "The engine itself measured most of it, beside its queue, prefill and decode: calls wait before its scheduler sees them. "
     "Look at its front end (tokenising, CPU) and at pauses of its process."
 )
+# Part of the time without a span that makes the service it passes in the one to instrument; as for any cause named alone.
+MOST_INSIDE: Final = 0.5
 # Where more than half of the requests fail, this part of the errors must be time limits that slow requests ran into; own default.
 NEARLY_ALL: Final = 0.9
 _MOST_RULED_OUT: Final = 12
@@ -561,7 +563,7 @@ def over_budget(  # noqa: PLR0913
         main,
         why_none,
         ranked.lacking,
-        spends(stage) if spends is not None and main is None and stage != OTHER else None,
+        spends(stage) if spends is not None and main is None else None,
         older,
         without_span=without_span,
     )
@@ -692,12 +694,14 @@ def _sentence(
         + _ended(breach)
     )
     where = _where(breach, stage, main)
-    if spender is not None:
+    if spender is not None and stage != OTHER:
         where += f", most of it {spender.label} ({spender.shape})"
     if without_span:
         services = breach.ok[breach.excess.tail_index]["service"].value_counts(sort=True)
-        own = None if main is None else main.finding.service
-        service = own or services["service"][0]
+        most = MOST_INSIDE * breach.excess.excess_ms.get(OTHER, 0.0)
+        # Where most of it passes within a span of another service, that one is to be looked at.
+        inside = spender is not None and spender.excess_ms > most
+        service = spender.service if spender is not None and inside else services["service"][0]
         why = (
             f"{say_ratio(breach.excess.share(OTHER))} of the excess has no span. Instrument "
             f"{printable(service)} first: add spans around what it does between its recorded calls."
@@ -724,7 +728,7 @@ def _sentence(
 
 def _without_span(stage: str, main: Diagnosis | None) -> bool:
     """Return whether the time that overran has no span and no cause of its own name."""
-    return stage == OTHER and (main is None or main.finding.rule == "unattributed_time")
+    return stage == OTHER and main is None
 
 
 def _explained(breach: Breach, stage: str, main: Diagnosis) -> str:
