@@ -1,15 +1,16 @@
 """Which proxy wrote a line, where its numbers mean something by their place alone? A line in, the call that it is about out.
 
-A format is one entry of `_FORMATS`, as data. Source: Envoy's default access log (Istio, Contour and Envoy Gateway write it too, Istio with three more words),
-HAProxy's `option httplog` (configuration manual, 8.2.3 and 8.4: milliseconds, -1 for what was not reached), AWS's access log of Application Load Balancers,
-and the common log format of web servers with nginx's $request_time (seconds with three decimals) or gunicorn's %(L)s (with six) behind it.
+A format is one entry of `access_formats.toml`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from overrun.collector.sources import model_apis
 from overrun.collector.sources.log_lines import time_ns
@@ -27,20 +28,6 @@ class Line:
     queue: int | None = None
 
 
-_ISO = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z"
-_ENVOY = re.compile(
-    rf'\[(?P<start>{_ISO})\] "(?P<method>[A-Z]+) (?P<path>\S+) [^"]{{0,20}}" (?P<status>\d{{1,3}})(?: \S+){{1,3}}(?: "[^"]*")? \d+ \d+ (?P<ms>\d{{1,12}}) (?:\d+|-) "'
-)
-_HAPROXY = re.compile(
-    r"\[(?P<start>\d\d/[A-Z][a-z]{2}/\d{4}:[\d:.]{8,15})\] \S+ \S+ -?\d+/(?P<queue>-?\d{1,12})/-?\d+/-?\d+/\+?(?P<ms>\d{1,12}) (?P<status>-?\d{1,3}) \S+ \S+ \S+ \S{4} \S+ \S+ "
-    r'(?:\{[^}]*\} ){0,2}"(?P<method>[A-Z]+) (?P<path>\S+)'
-)
-_LOAD_BALANCER = re.compile(
-    rf'^\S+ (?P<end>{_ISO}) \S+ \S+ \S+ -?[\d.]+ -?[\d.]+ -?[\d.]+ (?P<status>\d{{1,3}}) \S+ \S+ \S+ "(?P<method>[A-Z]+) (?P<path>\S+) [^"]*" .* (?P<start>{_ISO}) "'
-)
-_COMMON = re.compile(
-    r'"(?P<method>[A-Z]+) (?P<path>\S+) HTTP/[\d.]{1,5}" (?P<status>\d{3}) (?P<rest>.*)'
-)
 _WORDS = re.compile(r'"[^"]*[A-Za-z][^"]*"')
 _SECONDS = re.compile(r'(?<![^\s"=])\d{1,7}\.\d{3}(?:\d{3})?(?![^\s",])')
 _LONGEST = 8_000  # characters of a line
@@ -92,11 +79,20 @@ def _by_end(found: re.Match[str], line: str, when: str, written_ns: int) -> _Tim
     return end - whole, whole, None
 
 
-_FORMATS: tuple[
-    tuple[str, re.Pattern[str], Callable[[re.Match[str], str, str, int], _Times | None]], ...
-] = (
-    ("envoy", _ENVOY, _by_start),
-    ("haproxy", _HAPROXY, _by_start),
-    ("load-balancer", _LOAD_BALANCER, _by_both),
-    ("server", _COMMON, _by_end),
-)
+class _Format(msgspec.Struct, forbid_unknown_fields=True):
+    proxy: str
+    times: Literal["start", "both", "end"]
+    pattern: str
+
+
+class _Formats(msgspec.Struct, forbid_unknown_fields=True):
+    formats: list[_Format]
+
+
+_TIMES = {"start": _by_start, "both": _by_both, "end": _by_end}
+_FORMATS = [
+    (one.proxy, re.compile(one.pattern), _TIMES[one.times])
+    for one in msgspec.toml.decode(
+        Path(__file__).with_suffix(".toml").read_bytes(), type=_Formats
+    ).formats
+]

@@ -18,9 +18,9 @@ import tempfile
 import time
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, Final
+from typing import IO, Any, Final
 
 import zstandard
 
@@ -40,6 +40,11 @@ _BROKEN = (
     zstandard.ZstdError,
     lzma.LZMAError,
     EOFError,
+)
+_PACKED: Final[tuple[tuple[bytes, Callable[..., Any]], ...]] = (
+    (b"\x1f\x8b", gzip.open),
+    (b"BZ", bz2.open),
+    (b"\xfd7", lzma.open),
 )
 _Member = tuple[str, float, IO[bytes]]  # name, when it was written (s since 1970), and its bytes
 _KEPT: list[tempfile.TemporaryDirectory[str]] = []
@@ -129,6 +134,6 @@ def _tar(path: Path) -> Iterator[IO[bytes]]:
         if start[:4] == _ZSTD:
             yield io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(packed))  # type: ignore[type-var]  # a raw stream is enough
             return
-        known = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}.get(start[:2])
+        known = next((opened for first, opened in _PACKED if start.startswith(first)), None)
         with contextlib.nullcontext(packed) if known is None else known(packed) as stream:
             yield stream

@@ -1,15 +1,15 @@
 """What did an engine write into its log? Lines with its figures (running, waiting, cache, tokens) become the metrics that its page would have had.
 
-An engine is one entry of `_ENGINES`, as data: which lines, and which figure in them is which metric. Source: vLLM's loggers (v0 metrics.py, v1 loggers.py, its
-speculation's line), SGLang's scheduler ("Prefill batch", "Decode batch") and TensorRT-LLM's executor (a line an iteration, py_executor.py), as pasted into
-issues.
+An engine is one entry of `engine_logs.toml`.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import msgspec
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA
 
@@ -17,11 +17,7 @@ from overrun.collector.sources import prometheus
 from overrun.collector.sources.log_lines import plain_lines, time_ns
 
 
-@dataclass(frozen=True, slots=True)
-class _Figure:
-    """A figure of a line: times `scale` it is the metric's value. With `each_s` it is a rate, and what came since the line before is counted; with `counts`
-    the figure itself is what came."""
-
+class _Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metric: str
     pattern: str
     scale: float = 1.0
@@ -29,78 +25,20 @@ class _Figure:
     counts: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Engine:
+class _Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     service: str
     line: str
-    figures: tuple[_Figure, ...]
-    rank: str = ""  # which of several engines of one log it is
+    rank: str
+    figures: list[_Figure]
 
 
-_ENGINES = (
-    _Engine(
-        "vllm",
-        r"Avg prompt throughput: [\d.]+ tokens/s|SpecDecoding metrics:",
-        (
-            _Figure("vllm:num_requests_running", r"Running: (\d+) reqs"),
-            _Figure("vllm:num_requests_waiting", r"(?:Waiting|Pending): (\d+) reqs"),
-            _Figure("vllm:num_requests_swapped", r"Swapped: (\d+) reqs"),
-            _Figure("vllm:kv_cache_usage_perc", r"GPU KV cache usage: ([\d.]+)%", 0.01),
-            _Figure(
-                "vllm:gpu_prefix_cache_hit_rate",
-                r"Prefix cache hit rate: (?:GPU: )?([\d.]+)%",
-                0.01,
-            ),
-            _Figure(
-                "vllm:prompt_tokens_total", r"Avg prompt throughput: ([\d.]+) tokens/s", each_s=True
-            ),
-            _Figure(
-                "vllm:generation_tokens_total",
-                r"Avg generation throughput: ([\d.]+) tokens/s",
-                each_s=True,
-            ),
-            _Figure(
-                "vllm:spec_decode_draft_acceptance_rate",
-                r"(?:Avg )?[Dd]raft acceptance rate: ([\d.]+)%",
-                0.01,
-            ),
-        ),
-        rank=r"Engine (\d+):",
-    ),
-    _Engine(
-        "sglang",
-        r"\b(?:Prefill|Decode) batch\b.*#running-req",
-        (
-            _Figure("sglang:num_running_reqs", r"#running-req: (\d+)"),
-            _Figure("sglang:num_queue_reqs", r"#queue-req: (\d+)"),
-            _Figure("sglang:num_decode_prealloc_queue_reqs", r"#prealloc-req: (\d+)"),
-            _Figure("sglang:num_decode_transfer_queue_reqs", r"#transfer-req: (\d+)"),
-            _Figure("sglang:num_prefill_bootstrap_queue_reqs", r"#bootstrap-req: (\d+)"),
-            _Figure("sglang:num_retracted_reqs", r"#retracted-req: (\d+)"),
-            _Figure("sglang:token_usage", r"(?<!swa )(?<!mamba )token usage: ([\d.]+)"),
-            _Figure("sglang:gen_throughput", r"gen throughput \(token/s\): ([\d.]+)"),
-            _Figure("sglang:spec_accept_rate", r"accept rate: ([\d.]+)"),
-            _Figure("sglang:spec_accept_length", r"accept len: ([\d.]+)"),
-            _Figure("sglang:prompt_tokens_total", r"#new-token: (\d+)", counts=True),
-            _Figure("sglang:prompt_tokens_total", r"#cached-token: (\d+)", counts=True),
-            _Figure("sglang:cached_tokens_total", r"#cached-token: (\d+)", counts=True),
-        ),
-        rank=r"\bDP(\d+)\b",
-    ),
-    _Engine(
-        "trtllm",
-        r"num_scheduled_requests\b.*'num_generation_tokens'",
-        (
-            _Figure("trtllm_num_requests_running", r"num_scheduled_requests\s?[:=] (\d+)"),
-            _Figure("trtllm_kv_cache_utilization", r"kv_cache_util = ([\d.]+)"),
-            _Figure("trtllm_prompt_tokens_total", r"'num_ctx_tokens': (\d+)", counts=True),
-            _Figure(
-                "trtllm_generation_tokens_total", r"'num_generation_tokens': (\d+)", counts=True
-            ),
-        ),
-        rank=r"\bglobal_rank = (\d+)",
-    ),
-)
+class _Words(msgspec.Struct, forbid_unknown_fields=True):
+    engines: list[_Engine]
+
+
+_ENGINES = msgspec.toml.decode(
+    Path(__file__).with_suffix(".toml").read_bytes(), type=_Words
+).engines
 
 
 @dataclass(slots=True)
