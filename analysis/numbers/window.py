@@ -520,12 +520,6 @@ def header_limits(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFram
     return None if own.is_empty() else own
 
 
-def load_llm_calls(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFrame:
-    """Return the model calls that start in the window: one row per call, columns of `v_llm_calls`, milliseconds."""
-    calls = fetch_frame(con, query("llm_calls"), filter_of(window))
-    return calls
-
-
 def load_evidence_calls(
     con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, origin: datetime
 ) -> pl.DataFrame:

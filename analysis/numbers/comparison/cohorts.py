@@ -254,10 +254,7 @@ def _rows(
     path = path_of(metric)
     others = [f"{'' if path == 'ttft' else 'ttft_'}{stage}_ms" for stage in STAGES]
     rows = with_share(
-        con,
-        load_judged(con, window, query("cohorts"), without=others),
-        covered.start,
-        covered.end,
+        con, load_judged(con, window, query("cohorts"), without=others), covered.start, covered.end
     )
     sampled = assess(con, RequestFrame(window, rows, pl.DataFrame(), 0, covered.start, covered.end))
     rows = rows.filter(

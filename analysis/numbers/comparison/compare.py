@@ -196,12 +196,7 @@ def read_sides(base: Window, before: str, after: str, now: datetime) -> Sides:
 
 
 def compare_sides(
-    con: duckdb.DuckDBPyConnection,
-    window: Window,
-    slo: Slo,
-    before: str,
-    after: str,
-    now: datetime,
+    con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, before: str, after: str, now: datetime
 ) -> Comparison:
     """Compare two sides of a window that are given as texts.
 

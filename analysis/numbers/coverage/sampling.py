@@ -395,9 +395,7 @@ def _counters(
                 weight * len(times) < LEAST_COVERAGE * made.n
             ):  # a client that gives up and asks again leaves the engine's spans of no call behind
                 times = max(
-                    times,
-                    fetch_frame(con, query("engine_spans"), asked)["engine_e2e_ms"],
-                    key=len,
+                    times, fetch_frame(con, query("engine_spans"), asked)["engine_e2e_ms"], key=len
                 )
             # Without any span of the engine itself its counter may hold the requests of other applications.
             if len(times):

@@ -100,10 +100,7 @@ def _series(rows: Sequence[RunRow]) -> list[list[RunRow]]:
 def _comparable(one: RunRow, other: RunRow) -> bool:
     if one.model is not None and other.model is not None and one.model != other.model:
         return False
-    lengths = (
-        (one.input_tokens, other.input_tokens),
-        (one.output_tokens, other.output_tokens),
-    )
+    lengths = ((one.input_tokens, other.input_tokens), (one.output_tokens, other.output_tokens))
     return all(
         a is None or b is None or abs(a - b) <= _ONE_KIND * max(a, b) or not max(a, b)
         for a, b in lengths

@@ -160,8 +160,7 @@ def cost(con: duckdb.DuckDBPyConnection, frame: RequestFrame, prices: Prices | N
     weights = frame.rows["sample_weight"]
     if n and weights.n_unique() > 1:
         out.reasons |= dict.fromkeys(
-            ("total", "per_1000_requests"),
-            "the sampled requests have different weights",
+            ("total", "per_1000_requests"), "the sampled requests have different weights"
         )
         return out
     if not calls or not n or priced < LEAST_PRICED * calls:

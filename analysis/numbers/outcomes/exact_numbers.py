@@ -87,9 +87,7 @@ def count_exactly(
     """Count the requests of a window by outcome; latencies among `spoiled` count as not known."""
     limits = {metric: slo.limits().get(metric) for metric in METRICS}
     found = fetch_frame(
-        con,
-        query("judged_counts"),
-        {**filter_of(window), **limits, "spoiled": list(spoiled)},
+        con, query("judged_counts"), {**filter_of(window), **limits, "spoiled": list(spoiled)}
     )
     complete = found.filter("complete")
     return Exact(complete, int(found["n"].sum()) - int(complete["n"].sum()), slo)
@@ -127,10 +125,7 @@ def exact_goodput(exact: Exact, seconds: float, weight: float = 1.0) -> Goodput:
         good=good,
         bad=bad,
         unmeasurable=exact.requests - good - bad,
-        failed_by=FailedBy(
-            **{m: n("measurable", f"missed_{m}") for m in limited},
-            error=failed,
-        ),
+        failed_by=FailedBy(**{m: n("measurable", f"missed_{m}") for m in limited}, error=failed),
         failed_alone=FailedBy(
             **{m: n("measurable", f"missed_{m}", pl.col("misses") == 1) for m in limited},
             error=failed,
@@ -290,11 +285,7 @@ def values_at(
 
 
 def at_places(
-    con: duckdb.DuckDBPyConnection,
-    frame: RequestFrame,
-    metric: str,
-    n: int,
-    places: list[float],
+    con: duckdb.DuckDBPyConnection, frame: RequestFrame, metric: str, n: int, places: list[float]
 ) -> list[float]:
     """Return the values of a metric (ms) at places of their ascending order (0 to n - 1, between two: in proportion), among `n` successful requests of a
     window whose sample is known."""

@@ -18,13 +18,7 @@ from overrun.analysis.numbers.quality.metric_checks import metric_checks
 from overrun.analysis.numbers.quality.row import FAIL_SHARE, ONE_PERCENT, WARN_SHARE, Check, Grade
 from overrun.analysis.numbers.quality.span_checks import span_checks
 from overrun.analysis.numbers.quality.store_checks import store_checks
-from overrun.analysis.numbers.window import (
-    MOST_CALLS,
-    SCRAPE_GRACE,
-    RequestFrame,
-    Window,
-    load,
-)
+from overrun.analysis.numbers.window import MOST_CALLS, SCRAPE_GRACE, RequestFrame, Window, load
 from overrun.analysis.words.finding import printable, say_count, say_ms, say_ratio
 from overrun.analysis.words.slo import Slo
 

@@ -6,7 +6,7 @@ limit for good. Requests that came with limits of their own are judged by those:
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -18,8 +18,6 @@ from overrun.analysis.numbers.stages.budget import StageTimes, path_of, stage_ti
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import say_count, say_ms, say_ratio
 from overrun.analysis.words.slo import Slo
-
-Quantity = Literal["load", "input_tokens", "output_tokens"]
 
 # Groups of requests along the quantity: enough to see a bend, each with twice what the percentile needs where there is traffic for it.
 _GROUPS: Final = 20

@@ -16,7 +16,6 @@ from overrun.analysis.numbers.window import (
     count,
     load,
     load_evidence_spans,
-    load_llm_calls,
     load_trace_ids,
     make_window,
 )
@@ -164,9 +163,8 @@ def test_trace_ids_keep_the_order_of_the_rows() -> None:
     assert load_trace_ids(con, rows.clear()) == []
 
 
-def test_model_calls_and_spans_are_read_through_their_views() -> None:
+def test_spans_are_read_through_their_view() -> None:
     con = store()
-    assert isinstance(load_llm_calls(con, Window()), pl.DataFrame)
     assert load_evidence_spans(con, at(0), at(10), at(0)).is_empty()
 
 
