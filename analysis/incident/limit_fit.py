@@ -169,4 +169,4 @@ def say_unfit(found: list[Unfit], slo: Slo) -> str:
 def say_usual(slo: Slo) -> str:
     """Return that nobody gave a limit, and which would fit."""
     text = " ".join(f"{name}:{limit:g}" for name, limit in slo.limits().items())
-    return f'Nobody gave one: the latency is held against itself. --slo "{text}" would fit.'
+    return f'No limit is given: the latency is held against itself. --slo "{text}" would fit.'

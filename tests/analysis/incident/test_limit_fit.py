@@ -127,6 +127,6 @@ def test_without_a_limit_the_latency_is_held_against_itself(before_ms: float, st
     assert (made.verdict.status, made.slo.given) == (status, False)
     assert (made.verdict.onset is not None) == (status == "over_budget")
     shown = render(made)
-    assert shown.startswith("LIMIT    Nobody gave one")
+    assert shown.startswith("LIMIT    No limit is given")
     assert "e2e:" in shown
     assert ("usually up to" if status == "over_budget" else "nothing changed") in shown
