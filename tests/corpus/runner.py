@@ -78,7 +78,7 @@ class Case:
             }
             do[kind](step)
             for words in step.get("says", ()):
-                assert words in self._said, (
+                assert " ".join(words.split()) in " ".join(self._said.split()), (
                     f"{self._where(number)} does not say {words!r}, but: {self._said[:2000]}"
                 )
             for right in step.get("right", ()):
