@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
+from overrun.analysis.contrast.mechanisms import entries
 from overrun.analysis.diagnosis.agreement import GENERAL, LEADS, NAMED, ONLY_A_PLACE
 from overrun.analysis.diagnosis.mitigation import owner_of_stage
 from overrun.analysis.diagnosis.ranking import Ranked
@@ -18,13 +19,14 @@ from overrun.analysis.words.finding import Diagnosis, Fix, begun, printable, say
 
 
 def with_mechanism(case: Case, ranked: Ranked, found: Explanation | None) -> Ranked:
-    """Return the causes with the mechanism that fits, before the first one that is less sure; a cause at 50 % and more, and one that names the place, lead."""
+    """Return the causes with the mechanism that fits, before the first one that is less sure; a cause at 50 % and more, and one that names the place or the same, lead."""
     fits = None if found is None else found.mechanism
     if found is None or fits is None or fits.id in GENERAL or found.metric != case.metric:
         return ranked
     sure = any(one.finding.confidence >= NAMED for one in ranked.causes)
-    place = any(one.finding.rule in ONLY_A_PLACE for one in ranked.causes[:1])
-    if sure or place or (found.place_confidence or 0.0) < LEADS:
+    same = {rule for one in entries() if one.id == fits.id for rule in one.rules}
+    leads = any(one.finding.rule in (*ONLY_A_PLACE, *same) for one in ranked.causes[:1])
+    if sure or leads or (found.place_confidence or 0.0) < LEADS:
         return ranked
     stages = {
         place.stage: case.excess_ms(place.stage)
@@ -73,12 +75,13 @@ def _cause(
 def _fix(case: Case, found: Explanation, stage: str) -> Fix:
     """The place brought back to its usual time: exact for a dependency, a bound where others wait for it as well."""
     usual_ms = case.tail.usual_ms(stage)
-    advice = found.advice
     return bound_fix(
         case,
         "clip",
         f"Bring {stage} back to {say_ms(usual_ms)}",
-        next(iter([*advice.do, *advice.look]), "Look at the slow requests of that stage."),
+        next(
+            iter([*found.advice.do, *found.advice.look]), "Look at the slow requests of that stage."
+        ),
         f"{stage} never takes longer than {say_ms(usual_ms)}",
         np.maximum(case.spent(stage) - usual_ms, 0.0),
         whatif="clip",

@@ -699,7 +699,6 @@ def _sentence(
     if without_span:
         services = breach.ok[breach.excess.tail_index]["service"].value_counts(sort=True)
         most = MOST_INSIDE * breach.excess.excess_ms.get(OTHER, 0.0)
-        # Where most of it passes within a span of another service, that one is to be looked at.
         inside = spender is not None and spender.excess_ms > most
         service = spender.service if spender is not None and inside else services["service"][0]
         why = (

@@ -17,12 +17,10 @@ MIN_SHARE_RISE: Final = 0.1
 
 
 class Reasoned(NamedTuple):
-    """Mean reasoning and output tokens of a slow and of a reference request, the stage in which they reason, and the time of one such token in ms."""
+    """Mean reasoning tokens of a slow and of a reference request, the stage in which they reason, and the time of one such token in ms."""
 
     slow: float
     reference: float
-    output_slow: float
-    output_reference: float
     stage: str
     token_ms: float
 
@@ -41,9 +39,9 @@ def reasoned(case: Case) -> Reasoned | None:
         or case.slow["reasoning_tokens"].count() < MIN_REQUESTS
     ):
         return None
-    (r1, n1), (r0, n0) = (rows.to_numpy().astype(np.float64).mean(axis=0) for rows in told)
+    (r1, _), (r0, _) = (rows.to_numpy().astype(np.float64).mean(axis=0) for rows in told)
     stage = case.worst(*STAGES)
-    return Reasoned(float(r1), float(r0), float(n1), float(n0), stage, _token_ms(case, stage))
+    return Reasoned(float(r1), float(r0), stage, _token_ms(case, stage))
 
 
 def added_to_others(case: Case) -> dict[str, float]:
