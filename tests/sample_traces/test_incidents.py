@@ -36,7 +36,8 @@ def verdict_after(server: ServerProcess, incident: str) -> dict[str, Any]:
     )
     assert done.returncode == 0, done.stderr
     settled(server.http)
-    window = {"from": started, "to": datetime.now(UTC).isoformat(), "service": "rag-demo"}
+    until = datetime.now(UTC).isoformat()
+    window = {"from": started, "to": until, "service": "rag-demo", "slo": "chat"}
     report: dict[str, Any] = httpx.get(
         f"{server.http}/api/v1/report", params=window, timeout=LIMIT_S, trust_env=False
     ).json()
