@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from overrun.analysis.front.predictor_watch import Lengths
     from overrun.collector.config import Settings
 
-_ARTIFACT = "the folder that `overrun length train` wrote"
-_LAKE = "ducklake:postgresql://USER@HOST:PORT/DATABASE?data=FOLDER"
-_MOST_COLUMNS = 100
 _LEAST_EVERY_S = 1.0  # a report takes about as long
 
 
@@ -41,7 +38,7 @@ def fail(message: str, code: int = 2) -> NoReturn:
     if sys.stderr.isatty():
         from overrun.analysis.front.text_layout import within
 
-        said = within(said, min(_width(), _MOST_COLUMNS))
+        said = within(said, min(_width(), 100))
     print(said, file=sys.stderr)
     raise typer.Exit(code)
 
@@ -304,7 +301,7 @@ def import_(
         fail(f"{sources[0]} is a server, which has its telemetry: ask it as it is")
     if any(asked.texts.values()):
         fail("--since, --from and --to are for other tools' addresses: files are read whole")
-    there((artifact,), _ARTIFACT)
+    there((artifact,), "the folder that `overrun length train` wrote")
     from overrun.analysis.front.file_import import import_files
     from overrun.analysis.words.times import parse_duration
 
@@ -383,8 +380,7 @@ def _repeat(title: str, asked: Asked[Any], every_s: float) -> None:
     """Show an answer again and again."""
     from overrun.analysis.front import commands, live
 
-    typed = asked.source.named
-    named = ", ".join(typed[:2]) + (", ..." if len(typed) > 2 else "")
+    named = ", ".join(asked.source.named)[:80]
     place = named or commands.place(asked.source)
     live.show(lambda width: _answer(replace(asked, width=width)), f"{title}  {place}", every_s)
 
@@ -953,7 +949,10 @@ def _move(db: Path | None, source: Path | None, into: str | None, config: Path |
             "then `overrun store migrate FOLDER --into STORE` where overrun[lake] is installed"
         )
     if source is not None and not is_lake:
-        fail(f"--into {into or 'is missing and'} names no lake: use {_LAKE}")
+        fail(
+            f"--into {into or 'is missing and'} names no lake: use "
+            "ducklake:postgresql://USER@HOST:PORT/DATABASE?data=FOLDER"
+        )
     from overrun.analysis.front.asked import refuse_place
 
     refuse_place(db, None)

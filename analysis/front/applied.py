@@ -131,7 +131,7 @@ def advised(asked: Asked[Report], number: int, at: Moment | None) -> Applied:
     else:
         made.metric, made.quantile = gain.metric, gain.quantile
         made.before_ms, made.predicted_ms = gain.before, gain.after
-        made.predicted_interval = gain.interval
+        made.predicted_interval, made.requests_before = gain.interval, report.window.requests
     if at is None:
         made.reasons["observed_ms"] = f"ask again with --at {made.at} once requests have come"
     else:
@@ -213,14 +213,14 @@ def render(made: Applied) -> str:
         lines.append(f"  advised by {made.rule}, confidence {made.confidence:.0%}")
     if made.predicted_ms is not None and made.before_ms is not None and made.quantile is not None:
         lines.append(
-            f"  {(made.metric or '').upper()} P{made.quantile * 100:g} before     {say_ms(made.before_ms)}{_count(made.requests_before)}"
+            f"  {(made.metric or '').upper()} P{made.quantile * 100:g} before     {say_ms(made.before_ms)} ({say_count(made.requests_before, 'request')})"
         )
         lines.append(
             f"  predicted          {say_ms(made.predicted_ms)}{_interval(made.predicted_interval)}"
         )
     if made.observed_ms is not None:
         lines.append(
-            f"  observed           {say_ms(made.observed_ms)}{_count(made.requests_after)}"
+            f"  observed           {say_ms(made.observed_ms)} ({say_count(made.requests_after, 'request')})"
         )
     if made.adjusted_ms is not None:
         what = (
@@ -237,10 +237,6 @@ def render(made: Applied) -> str:
 
 def _interval(bounds: tuple[float, float] | None) -> str:
     return "" if bounds is None else f" ({say_ms(bounds[0])} to {say_ms(bounds[1])})"
-
-
-def _count(requests: int) -> str:
-    return f" ({say_count(requests, 'request')})" if requests else ""
 
 
 def deployed_at(source: Source, name: str) -> str:

@@ -13,12 +13,11 @@ from overrun.analysis.front.check import CheckResult, Gate
 from overrun.analysis.words.encoding import encode
 from overrun.analysis.words.finding import printable
 
-FORMS: Final = ("text", "json", "junit", "github")
 _LONGEST: Final = 2_000
 
 
 def render(result: CheckResult, form: str) -> str:
-    """Return the outcome in one of FORMS."""
+    """Return the outcome as text, json, junit or github."""
     if form == "json":
         return encode(result).decode()
     if form == "junit":

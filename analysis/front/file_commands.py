@@ -17,7 +17,7 @@ from overrun.analysis.front import commands, load_test_text, page, remote_import
 from overrun.analysis.front import question_table as table
 from overrun.analysis.front.asked import Asked, Source
 from overrun.analysis.front.check import CheckResult
-from overrun.analysis.front.file_import import brief_account, take_in
+from overrun.analysis.front.file_import import are_few, brief_account, take_in
 from overrun.analysis.front.load_test import LoadTestReport, load_test_report
 from overrun.analysis.front.load_test_gate import check_load_test
 from overrun.analysis.front.questions import slo_of
@@ -26,6 +26,7 @@ from overrun.analysis.words.encoding import decode, encode
 from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.config import Settings
 from overrun.collector.errors import ImportFailed
+from overrun.collector.process import compiled
 from overrun.collector.sources.importer import (
     EXPECTED,
     OPENED,
@@ -188,7 +189,8 @@ def stored(
     source: Source, *, strict: bool = True, reading: Reading = _unseen
 ) -> Iterator[tuple[Source, Imported]]:
     """A database of its own with what the files of a source hold, and the account of it."""
-    with tempfile.TemporaryDirectory(prefix="overrun-files-") as folder:
+    few = compiled.for_few(are_few(source.files))
+    with tempfile.TemporaryDirectory(prefix="overrun-files-") as folder, few:
         db = Path(folder) / "files.db"
         own = _into(source.settings, db)
         with reading() as shown:

@@ -137,11 +137,11 @@ def of_rows(rows: int) -> Iterator[None]:
 @contextlib.contextmanager
 def for_few(wanted: bool) -> Iterator[None]:
     """Run kernels of arriving telemetry in all threads as Python in this block: what takes in a small file ends before a compiler is loaded."""
-    _State.few = wanted
+    before, _State.few = _State.few, wanted or _State.few
     try:
         yield
     finally:
-        _State.few = False
+        _State.few = before
 
 
 def is_kept(room: str) -> bool:
