@@ -50,16 +50,14 @@ _Member = tuple[str, float, IO[bytes]]  # name, when it was written (s since 197
 _KEPT: list[tempfile.TemporaryDirectory[str]] = []
 
 
-def is_archive(path: Path) -> bool:
-    """Whether a file is a zip or tar archive, by its first bytes."""
-    try:
-        with path.open("rb") as packed:
-            if packed.read(4) == _ZIP:
-                return True
-        with _tar(path) as stream:
+def is_archive(path: Path, head: bytes) -> bool:
+    """Whether a file is a zip or tar archive; `head` is its first 512 bytes, without gzip or zstd."""
+    if head[:4] == _ZIP or head[257:262] == _TAR:
+        return True
+    if head.startswith((b"BZ", b"\xfd7")):
+        with contextlib.suppress(OSError, *_BROKEN), _tar(path) as stream:
             return stream.read(512)[257:262] == _TAR
-    except (OSError, *_BROKEN):
-        return False
+    return False
 
 
 def members(path: Path) -> list[Path]:

@@ -124,8 +124,16 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
                 f"there is nothing at {path}: give an OTLP file or a folder of OTLP files"
             )
         else:
-            out.extend(containers.members(path) if containers.is_archive(path) else [path])
+            out.extend(containers.members(path) if _is_archive(path) else [path])
     return out
+
+
+def _is_archive(path: Path) -> bool:
+    try:
+        with OPENED.get(unpacked)(path) as stream:
+            return containers.is_archive(path, stream.read(512))
+    except (BadPayload, UnicodeDecodeError, *UNREADABLE):
+        return False
 
 
 def _is_ours(path: Path) -> bool:
