@@ -33,14 +33,7 @@ MOST_RATIO: Final = 200
 SPARE_BYTES: Final = 64 << 20
 _PIECE: Final = 1 << 20
 _ZIP, _ZSTD, _TAR = b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"ustar"
-_BROKEN = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    zlib.error,
-    zstandard.ZstdError,
-    lzma.LZMAError,
-    EOFError,
-)
+_BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, zstandard.ZstdError, lzma.LZMAError, EOFError)  # fmt: skip
 _PACKED: Final[tuple[tuple[bytes, Callable[..., Any]], ...]] = (
     (b"\x1f\x8b", gzip.open),
     (b"BZ", bz2.open),

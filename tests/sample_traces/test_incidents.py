@@ -19,18 +19,8 @@ def verdict_after(server: ServerProcess, incident: str) -> dict[str, Any]:
     """Run the application for some seconds, its incident half way through, and return the report on exactly its requests."""
     started = datetime.now(UTC).isoformat()
     command = [
-        sys.executable,
-        "-m",
-        "overrun.sample_traces.app.run",
-        "--endpoint",
-        server.http,
-        "--duration",
-        "6",
-        "--rate",
-        "25",
-        "--incident",
-        incident,
-    ]
+        sys.executable, "-m", "overrun.sample_traces.app.run", "--endpoint", server.http, "--duration", "6", "--rate", "25", "--incident", incident,
+    ]  # fmt: skip
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
