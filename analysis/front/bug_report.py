@@ -114,7 +114,7 @@ def _case(said: Mapping[str, Any], slo: str | None) -> str:
     lines = [
         'title = "TODO: what is wrong, in a sentence"',
         'kind = "TODO"',
-        'source = "overrun bug-report: names hashed, no texts, times from 2026-01-01 on"',
+        'source = "overrun admin bug-report: names hashed, no texts, times from 2026-01-01 on"',
         "",
         "[[step]]",
         f'import = ["{_INPUT}"]',

@@ -30,7 +30,7 @@ def draw() -> None:
     ui.put(_box(report))
     if not _folder():
         for command in (
-            ["overrun", "train", "--url", data.url(), "--out", "artifact"],
+            ["overrun", "length", "train", "--url", data.url(), "--out", "artifact"],
             ["overrun", "dashboard", "--url", data.url(), "--artifact", "artifact"],
         ):
             ui.put(ui.copied(shlex.join(command)))

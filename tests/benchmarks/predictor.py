@@ -128,16 +128,8 @@ def service(folder: Path, calls: int = 5_000) -> tuple[float, list[float], list[
 
     The two are asked in turn: what /healthz takes is what the machine, the network and the HTTP server take of a prediction.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "overrun",
-        "serve-predictor",
-        "--artifact",
-        str(folder),
-        "--port",
-        "0",
-    ]
+    command = [sys.executable, "-m", "overrun", "length", "serve", "--artifact", str(folder)]
+    command += ["--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     host, _, port = process.stderr.readline().strip().rpartition("http=")[2].rpartition(":")

@@ -29,7 +29,7 @@ class Running:
     """The command in a process of its own, on a free port."""
 
     def __init__(self, folder: Path, *arguments: str, token: str = "") -> None:
-        command = ["serve-predictor", "--artifact", str(folder), "--port", "0", *arguments]
+        command = ["length", "serve", "--artifact", str(folder), "--port", "0", *arguments]
         environment = {"PATH": "/usr/bin:/bin", "OVERRUN_TOKEN": token}
         self.process = programs.start(command, ROOT, environment)
         self.said = self.process.stderr.readline()
@@ -186,7 +186,7 @@ def test_what_cannot_start_says_why_with_status_2(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         given = [str(busy.getsockname()[1]) if word == "BUSY" else word for word in arguments]
-        command = ["serve-predictor", "--artifact", str(small_report.folder), *given]
+        command = ["length", "serve", "--artifact", str(small_report.folder), *given]
         done = programs.run(command, ROOT, {"PATH": "/usr/bin:/bin"})
     assert (done.returncode, words in done.stderr) == (2, True), done.stderr
 
