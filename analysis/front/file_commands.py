@@ -27,13 +27,7 @@ from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.config import Settings
 from overrun.collector.errors import ImportFailed
 from overrun.collector.process import compiled
-from overrun.collector.sources.importer import (
-    EXPECTED,
-    OPENED,
-    UNREADABLE,
-    Imported,
-    unpacked,
-)
+from overrun.collector.sources.importer import EXPECTED, OPENED, UNREADABLE, Imported, unpacked
 from overrun.collector.sources.load_test_files import Found, find_load_tests
 
 # Of the files of a command so many bytes, unpacked, are kept to be looked at again.

@@ -102,10 +102,11 @@ def _records(document: Mapping[str, Any]) -> Iterator[str]:
 def _of_form(path: Path, form: forms.Form) -> str:
     if form.refuse:
         return f"-- # {printable(path.name)} is {form.title}: {form.refuse.replace('{file}', str(path))}"
+    read = f"-- # It is read as it is: overrun store import {path} --db overrun.db."
     return "\n".join(
         [
             f"-- # {printable(path.name)} is {form.title}: {form.why}.",
-            f"-- # It is read as it is: overrun store import {path} --db overrun.db. This is the SELECT that reads it:",
+            f"{read} This is the SELECT that reads it:" if form.sql else f"{read} Python reads it.",
             f"-- read = {json.dumps(form.read)}",
             *(f"-- {key} = true" for key in ("whole", "timed", "figures") if getattr(form, key)),
             form.sql,

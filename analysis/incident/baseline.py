@@ -172,11 +172,7 @@ def _earlier(
     spans = [
         ("the period of equal length just before", start - length, start),
         *(
-            (
-                f"the period of equal length {k} before",
-                start - k * length,
-                start - (k - 1) * length,
-            )
+            (f"the period of equal length {k} before", start - k * length, start - (k - 1) * length)
             for k in SPANS_BACK[1:]
             if k * length <= _DAY
         ),

@@ -77,6 +77,10 @@ class Miss:
     allowed: float
 
 
+# Where a limit fits nothing, the metric dates the change: so many times the allowed part is over the limit that would fit (own default: bursts alone bring 3 times).
+BEYOND: Final = 4.0
+
+
 @dataclass(frozen=True)
 class Breach:
     """A window judged by one metric: what the parts of the verdict share. `ok` are successful requests with that metric, and those that a time limit ended
@@ -267,7 +271,11 @@ def breach_of(  # noqa: PLR0913
     )
     if departed is not None and (
         onset is not None
-        or _lasting(metric, beyond, departed, starts)
+        or any(
+            _lasting(one, departed, starts, values, allowed)
+            for one in beyond
+            if one.metric == metric
+        )
         or _within_until(departed, starts, values > limits_ms, 1.0 - slo.goodput_target)
     ):
         onset = from_us(departed)
@@ -363,12 +371,11 @@ def _around(
     )
 
 
-def _lasting(metric: str, beyond: list[Unfit], moment_us: int, starts: IntArray) -> bool:
-    """Return whether the limit of a metric fitted nothing before a moment either, and what has come since is no mere moment."""
+def _lasting(fit: Unfit, moment_us: int, starts: IntArray, ms: FloatArray, allowed: float) -> bool:
+    """Return whether what has come since a moment is no mere moment, and clearly over the limit that would have fitted before it."""
     whole, since = (int(starts.max()) - at for at in (int(starts.min()), moment_us))
-    return any(one.metric == metric for one in beyond) and since >= min(
-        LASTING_S * 1e6, MIN_SINCE * whole
-    )
+    over = float((ms[starts >= moment_us] > fit.fits_ms).mean())
+    return since >= min(LASTING_S * 1e6, MIN_SINCE * whole) and over > BEYOND * allowed
 
 
 def _within_until(moment_us: int, starts: IntArray, slow: BoolArray, allowed: float) -> bool:

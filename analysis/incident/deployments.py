@@ -26,11 +26,7 @@ LATE: Final = timedelta(minutes=1)
 _VERSIONS: Final = ("service.version", "vcs.ref.head.revision", "vcs.ref.head.name")
 _TITLES: Final = (*NAMES[:1], "cicd.pipeline.name", "cicd.pipeline.task.name", *NAMES[1:])
 _FAILED: Final = ("failed", "failure", "error", "cancellation", "timeout", "skip")
-_RESULTS: Final = (
-    "deployment.status",
-    "cicd.pipeline.task.run.result",
-    "cicd.pipeline.result",
-)
+_RESULTS: Final = ("deployment.status", "cicd.pipeline.task.run.result", "cicd.pipeline.result")
 _REVISION: Final = 12  # characters of a commit's id that are shown
 _MOST: Final = 1_000
 _MOST_NAMED: Final = 2

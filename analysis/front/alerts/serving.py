@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import duckdb
+import msgspec
 
 from overrun.analysis.evidence.engine_overview import indicator_points, indicators
 from overrun.analysis.evidence.leading_indicators import Indicator, latest
@@ -140,7 +141,9 @@ class _Watch:
 
     def _question(self, now: float) -> Question:
         moment = datetime.fromtimestamp(now, UTC)
-        return Question.read({}, self._settings, now=moment, default_since=self._since)
+        asked = Question.read({}, self._settings, now=moment, default_since=self._since)
+        # What is watched is watched by limits, the usual ones where nobody gave others.
+        return replace(asked, slo=msgspec.structs.replace(asked.slo, given=True))
 
     def look(self, now: float) -> Seen:
         asked = self._question(now)
