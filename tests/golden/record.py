@@ -93,7 +93,9 @@ def _forms(
     source: Source, entry: Entry[Any], texts: Mapping[str, str | None], host: Mapping[str, object]
 ) -> Iterator[tuple[str, bytes, str]]:
     """The answer as JSON and in each of its other forms; of a refusal only that."""
-    known = {"width": _WIDTH, "colour": False, "source": source.flags(), "again": ""}
+    # The name of a temporary folder would decide where lines break.
+    db = source.flags() if source.db is None else f" --db {source.db.name}"
+    known = {"width": _WIDTH, "colour": False, "source": db, "again": ""}
     try:
         body = _body(source, entry, texts, host)
     except ANSWERED as refused:
@@ -142,11 +144,7 @@ def _halves(report: Report, asked: Asked) -> dict[str, str | None]:
     middle = start + (end - start) / 2
     bounds = [t.isoformat() for t in (start, middle, end + timedelta(milliseconds=1))]
     kept = {name: text for name, text in asked.window.items() if name == "slo"}
-    return {
-        **kept,
-        "before": f"{bounds[0]}..{bounds[1]}",
-        "after": f"{bounds[1]}..{bounds[2]}",
-    }
+    return {**kept, "before": f"{bounds[0]}..{bounds[1]}", "after": f"{bounds[1]}..{bounds[2]}"}
 
 
 def _whatifs(source: Source, asked: Asked, *, thorough: bool) -> Iterator[tuple[str, str]]:

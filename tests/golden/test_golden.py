@@ -25,9 +25,7 @@ def test_the_record_has_each_small_input() -> None:
 def test_a_difference_is_said_by_its_place() -> None:
     before = {"a": {"report.json": '{"verdict": {"cause": "x"}, "n": [1, 2]}', "report.text": "1"}}
     now = {"a": {"report.json": '{"verdict": {"cause": "y"}, "n": [1, 3]}', "report.text": "1"}}
-    assert record.differences(before, now) == [
-        'a: report.json, verdict.cause was "x" and is "y"',
-    ]
+    assert record.differences(before, now) == ['a: report.json, verdict.cause was "x" and is "y"']
     assert record.differences(before, before) == []
     assert record.differences(before, {}) == ["a: is missing now"]
     lines = {"a": {"report.text": "one\ntwo"}}
