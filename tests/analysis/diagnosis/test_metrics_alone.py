@@ -427,19 +427,13 @@ def test_the_gate_fails_where_all_targets_are_down_and_judges_no_queue_alone(
         "--slo",
         "ttft:1000",
     )
-    assert (
-        down.exit_code,
-        "The only metrics target returns nothing: gpu-0 down" in down.stdout,
-    ) == (
-        1,
-        True,
-    )
+    assert down.exit_code == 1
+    said = " ".join(down.stdout.split())
+    assert "The only metrics target returns nothing: gpu-0 down" in said
     write(tmp_path / "pages" / "gpu-0", lambda step: page(step, histograms=False))
     unknown = told("check", str(tmp_path / "pages"), "--slo", "ttft:1000")
-    assert (
-        unknown.exit_code,
-        "nothing to judge: By the engine's gauges alone" in unknown.stderr,
-    ) == (2, True)
+    assert unknown.exit_code == 2
+    assert "nothing to judge: By the engine's gauges alone" in " ".join(unknown.stderr.split())
 
 
 def test_the_gate_refuses_a_filter_that_names_nothing(one_sick: Path) -> None:
