@@ -326,21 +326,20 @@ def _busiest(spans: Spans, at: At, answering: IntArray) -> dict[str, Fact]:
 def _ceiling(spans: Spans, at: At) -> int | None:
     """How many places are held while late ones wait; see `signs.ceiling`. What is entered after the wait holds them; of a queue, the rest of the operation; of an
     operation that enters nothing, what contains it, from its end on."""
-    found = at.found
-    own, same = spans.process[found.row], np.zeros(len(found.row), dtype=np.int64)
+    found, own = at.found, spans.process[at.found.row]
+    begins, after = spans.start.copy(), found.after[found.after >= 0]
+    everywhere = None
     if WHERES[at.key[2]] == "queue":
-        mine = np.isin(spans.operation, np.unique(spans.operation[found.row])) & (
+        begins[found.row] += found.ms
+        everywhere = np.isin(spans.operation, np.unique(spans.operation[found.row])) & (
             spans.process == own[0]
         )
-        waited = np.zeros(len(spans.start))
-        waited[found.row] = found.ms
-        begins, ends = (spans.start + waited)[mine], spans.end[mine]
-        return signs.ceiling(signs.Held(begins, ends, np.zeros_like(ends)), found, same, at.late)
-    after = found.after[found.after >= 0]
-    if len(after):
-        mine = np.isin(spans.operation, np.unique(spans.operation[after]))
-        begins, ends = spans.start[mine], spans.end[mine]
-        return signs.ceiling(signs.Held(begins, ends, np.zeros_like(ends)), found, same, at.late)
+    elif len(after):
+        everywhere = np.isin(spans.operation, np.unique(spans.operation[after]))
+    if everywhere is not None:
+        one = np.zeros_like(spans.process)
+        held = signs.Held(begins[everywhere], spans.end[everywhere], one[everywhere])
+        return signs.ceiling(held, found, one[found.row], at.late)
     if WHERES[at.key[2]] != "itself" or what_it_is(spans, at) in ("model", "engine"):
         return None
     rows = np.flatnonzero(np.isin(spans.operation, np.unique(spans.operation[found.row])))
